@@ -1,0 +1,125 @@
+/* One partition of the log on its owner shard: segments, append, index, poll lookups, consumer offsets.
+ *
+ * Knows files (through the disk seam), no sockets, no ring and no Python. Single-threaded. Acknowledgement level
+ * `written`: partition_append returns after the kernel has the bytes. Files:
+ *   <dir>/<start offset, 20 digits>.log and .index      (record.h)
+ *   <dir>/incarnation                                    16 bytes: "SHRDINC1", u64 incarnation (made with the first file)
+ *   <dir>/offsets/consumers/<id>, <dir>/offsets/groups/<id>   8 bytes u64 LE, last processed offset, written in place
+ * Directory and files are made at the first append (or the first stored offset).
+ *
+ * The index of the active segment is kept in memory for its newest entries (at most INDEX_CACHE_MAX); entries reach the
+ * .index file in groups: when 256 wait, at partition_flush, at a roll and at close. The index is never evidence about the log:
+ * whoever reads through it verifies the records it led to.
+ */
+#ifndef SHARDD_PARTITION_H
+#define SHARDD_PARTITION_H
+#include "batch.h"
+#include "disk.h"
+#include "record.h"
+#include "shared.h"
+
+#define INDEX_CACHE_MAX 65536u
+
+enum { POLL_OFFSET = 1, POLL_TIMESTAMP = 2, POLL_FIRST = 3, POLL_LAST = 4, POLL_NEXT = 5 };
+enum { OFFSET_CONSUMER = 1, OFFSET_GROUP = 2 };
+
+typedef struct partition partition;
+
+typedef struct segment_info { /* what recovery found; ascending by start offset, the last one is active */
+    uint64_t start_offset;
+    uint64_t log_bytes;
+    uint64_t count;           /* records; end offset = start + count - 1 */
+    uint64_t first_timestamp;
+    uint64_t last_timestamp;
+} segment_info;
+
+typedef struct partition_options {
+    uint64_t ns;
+    uint64_t incarnation;
+    const char *directory;       /* copied */
+    uint64_t segment_size_bytes;
+    uint32_t state;              /* 0, or the status that sends get from the start (damaged: read only) */
+    partition_stats *stats;      /* slot in the shared region; may be NULL in tests */
+    const disk *disk;
+    id_source *ids;
+} partition_options;
+
+/* Opens with what recovery found (count 0: never written). NULL and errno on failure. Reference count 1. */
+partition *partition_open(const partition_options *options, const segment_info *segments, size_t count);
+partition *partition_retain(partition *p);
+void partition_release(partition *p); /* the last reference frees it and closes its files */
+/* Flushes the index, marks the partition closed (everything answers 3007 from now on) and zeroes its stats slot. */
+void partition_close(partition *p);
+
+uint64_t partition_namespace(const partition *p);
+uint64_t partition_incarnation(const partition *p);
+uint64_t partition_next_offset(const partition *p); /* 0 = never held a message */
+uint64_t partition_first_offset(const partition *p);
+uint32_t partition_segments(const partition *p);    /* 1 when never written */
+uint64_t partition_size_bytes(const partition *p);
+uint64_t partition_messages(const partition *p);
+uint32_t partition_state(const partition *p);       /* 0, or the sticky status after EIO */
+void partition_poison(partition *p, uint32_t status);
+
+/* ---- append ---- */
+typedef struct append_batch {
+    uint8_t *messages;      /* validated records, changed in place */
+    uint64_t length;
+    uint32_t count;
+    uint32_t status;        /* out: 0 or 10006 (disk full, I/O error) or the sticky status or 3007 */
+    uint64_t first_offset;  /* out when status == 0 */
+} append_batch;
+/* Appends the batches in order, as few vectored writes as possible, each judged for the roll as if it came alone
+ * (iggy-server 3.6: a segment that was full BEFORE a request takes this request and is then sealed). One timestamp for each batch:
+ * max(now, last timestamp). On ENOSPC, EDQUOT, ENOMEM, EFBIG the log is cut back to the last acknowledged byte, the batches of the failed
+ * write get 10006 and later calls may succeed; EIO poisons. Short writes and EINTR are continued. */
+void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us);
+
+/* ---- poll ---- */
+typedef struct poll_cursor {
+    partition *owner;        /* retained; partition_cursor_end releases */
+    uint64_t current_offset; /* last offset of the partition, 0 when empty */
+    uint64_t next_offset;    /* first offset of the next window */
+    uint64_t remaining;      /* messages still to come */
+    uint64_t total_bytes;    /* bytes of all messages of the answer, known from the start */
+    uint64_t total_count;
+    uint64_t last_offset;    /* last offset of the answer (for auto commit), valid when total_count > 0 */
+    uint64_t sent_bytes;     /* given out so far by partition_cursor_next */
+} poll_cursor;
+typedef struct poll_window { /* whole records only */
+    int fd;                  /* stays valid until partition_cursor_end */
+    uint64_t position;
+    uint64_t length;
+    uint64_t first_offset;
+    uint32_t count;
+} poll_window;
+/* Decides what a poll returns (iggy-protocol 5.2; first message with timestamp >= t for POLL_TIMESTAMP). Status 0 (also for an
+ * empty answer), 3007 closed, 4027 when the first message is known to be damaged, 10002 when the index cannot be read.
+ * An answer ends before a message known to be damaged. `value` = offset or timestamp; for POLL_NEXT the stored offset of
+ * (consumer_kind, consumer_id) decides. total_bytes is at most 4 GiB - 1 MiB: fewer messages are announced when it would be more. */
+uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
+                        uint32_t consumer_id, poll_cursor *out);
+/* Next window of at most `max_bytes` (more only for one larger record). False when nothing remains or (status set) on an error. */
+bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window *window, uint32_t *status);
+void partition_cursor_end(poll_cursor *cursor);
+/* Remembers that the record at `offset` failed its check: later polls end before it. Keeps at most 1024 such offsets. */
+void partition_mark_damaged(partition *p, uint64_t offset);
+
+/* ---- consumer offsets (iggy-server 3.7) ---- */
+/* Loads one stored offset at open time (recovery); clamped to the current offset. */
+int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value);
+bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value);
+uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value); /* 0, 4100, 3007, 10006, 3023 */
+uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id);                /* 0, 3021, 3007, 3011 */
+
+/* ---- flush and background sync ---- */
+/* Writes waiting index entries to the .index file. 0 or 4007. */
+uint32_t partition_flush(partition *p);
+/* True when bytes, files or offsets are not known to be on the device. */
+bool partition_is_dirty(const partition *p);
+/* Flushes the index and returns up to `max` file descriptors (duplicates; the caller closes them) to fdatasync:
+ * dirty logs, indexes, offset files, directories with new names. Moves `durable` to the value taken here only in sync_done. */
+size_t partition_sync_begin(partition *p, int *fds, size_t max);
+/* Result of the sync that begin started: 0 moves the durable end; an errno poisons with 10009 and nothing is retried. */
+void partition_sync_done(partition *p, int error);
+#endif

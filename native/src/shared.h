@@ -1,0 +1,37 @@
+/* The shared region: one sparse memfd made by the supervisor, mapped by every worker.
+ *
+ *   offset                      size                    content
+ *   0                           4096                    header: magic, version, shards
+ *   4096                        shards * 4096           worker pages (generation, sleeping flag)
+ *   ...                         65536 * 4               balanced partitioning counters (u32)
+ *   ...                         STATS_SLOTS * 64        partition statistics, written by the owner
+ *   ...                         shards^2 * ring bytes   descriptor rings, ring [from][to]
+ *
+ * Nothing here is ever written to disk. Fields that two processes touch are C11 atomics.
+ */
+#ifndef SHARDD_SHARED_H
+#define SHARDD_SHARED_H
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHARED_COUNTERS 65536u
+#define SHARED_STATS_SLOTS 1048576u
+#define SHARED_SHARDS_MAX 256u
+
+/* Statistics of one partition. The owner stores each field with release order;
+ * readers may see fields of two neighbouring moments (they are statistics), except that
+ * `incarnation` is stored last when a partition opens and zeroed first when it closes. */
+typedef struct partition_stats {
+    _Atomic uint64_t incarnation;    /* 0 = slot not in use */
+    _Atomic uint64_t next_offset;    /* offset of the next message; current offset = next_offset - 1 */
+    _Atomic uint64_t size_bytes;     /* bytes of all segments */
+    _Atomic uint64_t messages_count; /* messages kept */
+    _Atomic uint64_t segments_count; /* 1 for a partition that never got a message */
+    _Atomic uint64_t durable_offset; /* next_offset as of the last completed background sync */
+    _Atomic uint64_t first_offset;   /* first retained offset */
+    _Atomic uint32_t state;          /* 0 healthy, else the wire status that sends get (poisoned) */
+    uint32_t reserved;
+} partition_stats;
+_Static_assert(sizeof(partition_stats) == 64, "one cache line");
+#endif

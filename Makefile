@@ -1,0 +1,53 @@
+# One entry point for everything: `make` lists the targets.
+VENV := $(abspath .venv)
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CONFIG ?= config/server.toml
+PYTEST_ARGS ?=
+# what is linted and typed: the packages that exist
+PY_DIRS := $(wildcard shardd tests bench)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint fmt native bench demo clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing: packages of the system, then .venv (second runs do nothing)
+	@.ci/setup.sh
+	@$(MAKE) --no-print-directory --silent $(STAMP)
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || python3 -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+native: setup ## build the native engine
+	@$(MAKE) --no-print-directory -C native PYTHON=$(BIN)/python module
+
+run: native ## start the server in the foreground (CONFIG=config/server.toml)
+	@exec $(BIN)/shardd serve --config $(CONFIG)
+
+lint: setup ## style and types
+	@$(BIN)/ruff check $(PY_DIRS)
+	@$(BIN)/ruff format --check --quiet $(PY_DIRS)
+	@$(BIN)/mypy $(PY_DIRS)
+
+test: native lint ## lint, types, native tests under sanitizers, Python tests
+	@$(MAKE) --no-print-directory -C native PYTHON=$(BIN)/python test
+	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+
+fmt: setup ## format the Python sources
+	@$(BIN)/ruff check --fix --quiet $(PY_DIRS)
+	@$(BIN)/ruff format $(PY_DIRS)
+
+bench: native ## compare with the bare-C floor server
+	@$(BIN)/python -m bench
+
+demo: native ## flights through the released client with a kill in the middle
+	@$(BIN)/python -m tests.demo.flights
+
+clean: ## remove everything that was built
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find shardd tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@$(MAKE) --no-print-directory -C native clean

@@ -1,0 +1,81 @@
+"""What is measured: one `Line` per row of the table, with the target it is held against."""
+
+from __future__ import annotations
+
+import fnmatch
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import mmh3
+
+RECORD_HEADER_BYTES = 64
+INDEX_ENTRY_BYTES = 16
+KEYED_PARTITIONS = 12
+
+
+class Placement(Enum):
+    """Where the partitions live."""
+
+    HASH = "hash"  # streams as they are created, one for each connection: the hash decides
+    EVEN = "even"  # streams chosen so that every shard owns the same number
+    KEYED = "keyed"  # one topic of 12 partitions, a random key in each request: mostly forwarded
+
+
+@dataclass(frozen=True)
+class Line:
+    """`ratio_min`: shardd's requests/s over the floor's; `p50_ratio_max`: shardd's median latency over the floor's."""
+
+    mode: str  # send or poll
+    batch: int  # messages of a request
+    payload_bytes: int  # of a message
+    connections: int
+    placement: Placement
+    ratio_min: float
+    p50_ratio_max: float | None = None
+
+    @property
+    def name(self) -> str:
+        tail = "" if self.placement is Placement.HASH else f"-{self.placement.value}"
+        return f"{self.mode}-{self.batch}x{self.payload_bytes}-c{self.connections}{tail}"
+
+    @property
+    def request_bytes(self) -> int:
+        """Bytes of records and index of one request, about what crosses the socket."""
+        return self.batch * (RECORD_HEADER_BYTES + INDEX_ENTRY_BYTES + self.payload_bytes)
+
+
+def _single_partition() -> list[Line]:
+    shapes = ((1, 100, 1), (1, 100, 32), (10, 100, 8), (100, 1000, 8), (1000, 1000, 8))
+    lines = []
+    for mode in ("send", "poll"):
+        for batch, payload_bytes, connections in shapes:
+            p50 = 1.3 if connections == 1 else None
+            lines.append(Line(mode, batch, payload_bytes, connections, Placement.HASH, 0.7, p50))
+            if connections == 8:
+                lines.append(Line(mode, batch, payload_bytes, connections, Placement.EVEN, 0.7))
+    return lines
+
+
+LINES = (*_single_partition(), Line("send", 10, 100, 8, Placement.KEYED, 0.3))
+
+
+def select(patterns: Sequence[str]) -> list[Line]:
+    """Lines whose name matches one of the shell patterns; ValueError when a pattern matches nothing."""
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(line.name, pattern) for line in LINES):
+            raise ValueError(f"no line is called {pattern!r}; there are: {', '.join(line.name for line in LINES)}")
+    return [line for line in LINES if any(fnmatch.fnmatchcase(line.name, pattern) for pattern in patterns)]
+
+
+def owner(stream: int, shards: int, partition: int = 0) -> int:
+    """Shard of a partition of topic 0 (docs/ARCHITECTURE.md, identities)."""
+    namespace = stream << 32 | partition
+    return (mmh3.hash(struct.pack("<Q", namespace), 0, signed=False) >> 16) % shards
+
+
+def share(streams: Sequence[int], shards: int, partitions: int = 1) -> str:
+    """Partitions for each shard, such as `7:1`."""
+    owners = [owner(stream, shards, partition) for stream in streams for partition in range(partitions)]
+    return ":".join(str(owners.count(shard)) for shard in range(shards))

@@ -1,0 +1,140 @@
+"""Runs one line against one server, and all lines in interleaved rounds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import mmap
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from bench.lines import RECORD_HEADER_BYTES, Line, Placement
+from bench.native_build import build
+from bench.targets import Shardd, Target, wait_for_free_disk
+
+LOAD_TIMEOUT_S = 120.0
+PREFILL_BATCH = 1000
+LARGE_REQUEST_BYTES = 64 << 10
+MADV_POPULATE_WRITE = 23  # not named by Python's mmap
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured. Sends stop at `send_bytes_max`, so that no line reaches the kernel's dirty-page limit;
+    `touch_bytes` of memory are touched before each of them."""
+
+    rounds: int
+    duration_ms: int
+    warmup_ms: int
+    send_bytes_max: int
+    prefill_bytes: int
+    touch_bytes: int
+
+
+FULL = Effort(5, 1500, 300, 1 << 30, 128 << 20, 3 << 29)
+QUICK = Effort(1, 150, 50, 64 << 20, 8 << 20, 64 << 20)
+
+
+@dataclass
+class Cell:
+    """Results of one line on one server: one parsed answer of the load client for each round, or what went wrong."""
+
+    rounds: list[dict[str, float]] = field(default_factory=list)
+    placement: str = ""
+    error: str | None = None
+
+
+def touch_memory(size_bytes: int) -> None:
+    """Touches and frees that much memory (at most half of what is available), so that the next page-cache pages are
+    recycled ones. A page that the hypervisor must back first costs four times as much, and guests with free page
+    reporting lose theirs again within seconds: this has to come directly before a measurement."""
+    size = min(size_bytes, psutil.virtual_memory().available // 2)
+    with contextlib.closing(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)) as pages:
+        try:
+            pages.madvise(MADV_POPULATE_WRITE)
+        except OSError:  # kernels before 5.14
+            for at in range(0, size, mmap.PAGESIZE):
+                pages[at] = 1
+
+
+def _load(target: Target, line: Line, streams: Sequence[int], arguments: Sequence[str], batch: int) -> dict[str, float]:
+    command = [str(build_once("load")), "--port", str(target.port), "--login", "--batch", str(batch)]
+    command += ["--payload", str(line.payload_bytes), "--connections", str(line.connections)]
+    command += ["--streams", ",".join(map(str, streams)), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip() or f"the load client ended with {done.returncode}")
+    answer = json.loads(done.stdout)
+    return {key: float(value) for key, value in answer.items() if isinstance(value, int | float)}
+
+
+_built: dict[str, Path] = {}
+
+
+def build_once(program: str) -> Path:
+    """`build`, asked once for each run of the benchmark."""
+    if program not in _built:
+        _built[program] = build(program)
+    return _built[program]
+
+
+def _prefill(target: Target, line: Line, streams: Sequence[int], effort: Effort) -> int:
+    """Fills each partition for polls; returns the messages in each."""
+    record_bytes = RECORD_HEADER_BYTES + line.payload_bytes
+    requests = math.ceil(effort.prefill_bytes / (len(streams) * PREFILL_BATCH * record_bytes))
+    _load(target, line, streams, ["--mode", "send", "--requests-each", str(requests)], PREFILL_BATCH)
+    return requests * PREFILL_BATCH
+
+
+def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, float], str]:
+    """One measurement on fresh streams, which are gone again afterwards: (answer of the load client, placement).
+    RuntimeError, WireError, OSError or TimeoutExpired when it cannot be done."""
+    streams, placement = target.make_streams(line)
+    try:
+        arguments = ["--mode", line.mode, "--duration-ms", str(effort.duration_ms)]
+        # Large requests warm up quickly, and each of their bytes counts against the dirty-page limit.
+        large = line.request_bytes >= LARGE_REQUEST_BYTES
+        arguments += ["--warmup-ms", str(effort.warmup_ms // 3 if large else effort.warmup_ms)]
+        if line.mode == "poll":
+            arguments += ["--poll-messages", str(_prefill(target, line, streams, effort))]
+            arguments += ["--verify-offsets"] if isinstance(target, Shardd) else []
+        else:
+            touch_memory(effort.touch_bytes)
+            arguments += ["--requests", str(max(1, effort.send_bytes_max // line.request_bytes))]
+            arguments += ["--keyed"] if line.placement is Placement.KEYED else []
+        return _load(target, line, streams, arguments, line.batch), placement
+    finally:
+        target.drop_streams(streams)
+        wait_for_free_disk(target.directory)
+
+
+def run_rounds(
+    targets: Sequence[Target], lines: Sequence[Line], effort: Effort, progress: Callable[[str], None]
+) -> dict[str, dict[str, Cell]]:
+    """Cells by line and server. Each round measures every line on every server, the servers in alternating order. A
+    server that failed a line is not asked for it again."""
+    cells = {line.name: {target.name: Cell() for target in targets} for line in lines}
+    for number in range(effort.rounds):
+        order = list(targets) if number % 2 == 0 else list(reversed(targets))
+        for line in lines:
+            for target in order:
+                cell = cells[line.name][target.name]
+                if cell.error is not None:
+                    continue
+                try:
+                    answer, cell.placement = run_line(target, line, effort)
+                except Exception as error:  # the other lines are still worth measuring
+                    cell.error = f"{type(error).__name__}: {error}"
+                    progress(f"round {number + 1} {line.name} {target.name}: {cell.error}")
+                    continue
+                cell.rounds.append(answer)
+                progress(
+                    f"round {number + 1}/{effort.rounds} {line.name:24} {target.name:7}"
+                    f" {answer['requests_per_s']:>10.0f} req/s  p50 {answer['p50_us']:>9.1f} us"
+                )
+    return cells

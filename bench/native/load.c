@@ -1,0 +1,272 @@
+/* load: drives a server of the classic wire and prints one JSON line with rate and latency.
+ *
+ * Closed loop: every connection has exactly one request in flight and sends the next one when the reply is complete.
+ * The latency of a request is the time from its first byte being handed to the kernel until its last reply byte was
+ * read. A thread with a single connection blocks in recv; with several it waits in epoll. Every reply is checked. */
+#include "load.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "histogram.h"
+#include "wire.h"
+
+enum { SCRATCH_BYTES = 1 << 20, EVENTS_MAX = 256 };
+
+typedef struct connection {
+    int fd;
+    bool idle; /* no request in flight: the end was reached */
+    request request;
+    uint32_t sent;
+    uint64_t received;
+    uint8_t head[REPLY_KEPT];
+    uint64_t started_ns;
+    uint64_t given; /* measured requests given to this connection, against options.requests_each */
+} connection;
+
+typedef struct worker {
+    pthread_t thread;
+    connection *connections;
+    uint32_t count;
+    uint8_t *scratch;
+    histogram latency;
+    uint64_t last_reply_ns;
+} worker;
+
+static load_options options;
+static uint64_t measure_from_ns;
+static uint64_t measure_until_ns;    /* UINT64_MAX: no limit in time */
+static _Atomic uint64_t begun;       /* measured requests given out so far, against options.requests */
+
+static _Noreturn void fail(const char *what) {
+    fprintf(stderr, "load: %s\n", what);
+    exit(1);
+}
+
+static _Noreturn void fail_errno(const char *what) {
+    fprintf(stderr, "load: %s: %s\n", what, errno == EAGAIN ? "no progress for 10 s" : strerror(errno));
+    exit(1);
+}
+
+/* True when a request may start now: warming up, or inside the limits of the measurement. */
+static bool may_start(connection *c, uint64_t now) {
+    if (now < measure_from_ns)
+        return true;
+    if (now >= measure_until_ns || (options.requests_each != 0 && c->given >= options.requests_each))
+        return false;
+    c->given++;
+    return options.requests == 0 || atomic_fetch_add_explicit(&begun, 1, memory_order_relaxed) < options.requests;
+}
+
+/* Reply complete: its length is known from the head. */
+static bool is_complete(const connection *c) {
+    return c->received >= REPLY_HEAD && c->received == REPLY_HEAD + (uint64_t)get_u32(c->head + 4);
+}
+
+/* Moves bytes until the reply is complete (true) or the socket would block (false; never on a blocking socket). */
+static bool pump(connection *c, uint8_t *scratch) {
+    while (c->sent < c->request.length) {
+        ssize_t n = send(c->fd, c->request.bytes + c->sent, c->request.length - c->sent, MSG_NOSIGNAL);
+        if (n < 0 && errno == EAGAIN)
+            return false;
+        if (n < 0 && errno != EINTR)
+            fail_errno("send");
+        if (n > 0)
+            c->sent += (uint32_t)n;
+    }
+    while (!is_complete(c)) {
+        ssize_t n = recv(c->fd, scratch, SCRATCH_BYTES, 0);
+        if (n < 0 && errno == EAGAIN)
+            return false;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            fail_errno("recv");
+        if (n == 0)
+            fail("the server closed a connection");
+        if (c->received < REPLY_KEPT) {
+            size_t room = REPLY_KEPT - c->received;
+            memcpy(c->head + c->received, scratch, (size_t)n < room ? (size_t)n : room);
+        }
+        c->received += (uint64_t)n;
+        if (c->received >= REPLY_HEAD && c->received > REPLY_HEAD + (uint64_t)get_u32(c->head + 4))
+            fail("more bytes than one reply");
+    }
+    return true;
+}
+
+static void finish(worker *w, connection *c) {
+    const char *fault = reply_fault(&c->request, &options, c->head, c->received);
+    if (fault != NULL) {
+        fprintf(stderr, "load: %s (status %u, %llu bytes)\n", fault, get_u32(c->head), (unsigned long long)c->received);
+        exit(1);
+    }
+    uint64_t now = now_ns();
+    if (c->started_ns >= measure_from_ns) {
+        histogram_record(&w->latency, now - c->started_ns);
+        w->last_reply_ns = now;
+    }
+}
+
+/* Starts requests on the connection until one must wait for the socket; idle at the end of the measurement. */
+static void advance(worker *w, connection *c) {
+    while (pump(c, w->scratch)) {
+        finish(w, c);
+        c->started_ns = now_ns();
+        if (!may_start(c, c->started_ns)) {
+            c->idle = true;
+            return;
+        }
+        request_next(&c->request, &options);
+        c->sent = 0;
+        c->received = 0;
+    }
+}
+
+static void run_epoll(worker *w) {
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll < 0)
+        fail_errno("epoll_create1");
+    uint32_t active = 0;
+    for (uint32_t i = 0; i < w->count; i++) {
+        struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u32 = i};
+        if (epoll_ctl(epoll, EPOLL_CTL_ADD, w->connections[i].fd, &event) != 0)
+            fail_errno("epoll_ctl");
+        if (!w->connections[i].idle)
+            advance(w, &w->connections[i]);
+        active += !w->connections[i].idle;
+    }
+    while (active > 0) {
+        struct epoll_event events[EVENTS_MAX];
+        int n = epoll_wait(epoll, events, EVENTS_MAX, REPLY_TIMEOUT_MS);
+        if (n < 0 && errno != EINTR)
+            fail_errno("epoll_wait");
+        if (n == 0)
+            fail("no reply for 10 s");
+        for (int i = 0; i < n; i++) {
+            connection *c = &w->connections[events[i].data.u32];
+            if (c->idle)
+                continue;
+            advance(w, c);
+            active -= c->idle;
+        }
+    }
+    close(epoll);
+}
+
+static void *run(void *argument) {
+    worker *w = argument;
+    for (uint32_t i = 0; i < w->count; i++) {
+        w->connections[i].started_ns = now_ns();
+        w->connections[i].idle = !may_start(&w->connections[i], w->connections[i].started_ns);
+    }
+    if (w->count > 1)
+        run_epoll(w);
+    else if (!w->connections[0].idle) {
+        advance(w, &w->connections[0]); /* a blocking socket: returns at the end, or when its time-out passes */
+        if (!w->connections[0].idle)
+            fail("no reply for 10 s");
+    }
+    return NULL;
+}
+
+static void log_in(connection *c) {
+    uint8_t frame[64], reply[REPLY_HEAD];
+    uint32_t length = login_build(frame);
+    if (send(c->fd, frame, length, MSG_NOSIGNAL) != (ssize_t)length)
+        fail_errno("send of the login");
+    if (recv(c->fd, reply, sizeof reply, MSG_WAITALL) != (ssize_t)sizeof reply)
+        fail_errno("recv of the login");
+    uint32_t rest = get_u32(reply + 4);
+    if (get_u32(reply) != 0 || rest > sizeof frame || recv(c->fd, frame, rest, MSG_WAITALL) != (ssize_t)rest)
+        fail("the login was refused");
+}
+
+static void connection_open(connection *c, uint32_t number, bool blocking) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(options.port)};
+    struct timeval patience = {.tv_sec = REPLY_TIMEOUT_MS / 1000};
+    int one = 1;
+    if (inet_pton(AF_INET, options.host, &address.sin_addr) != 1)
+        fail("--host must be an IPv4 address");
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address) != 0)
+        fail_errno("connect");
+    if (setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0 ||
+        setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
+        setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0)
+        fail_errno("setsockopt");
+    if (options.login)
+        log_in(c);
+    if (!blocking && fcntl(c->fd, F_SETFL, O_NONBLOCK) != 0)
+        fail_errno("fcntl");
+    request_build(&c->request, &options, options.streams[number % options.streams_count], number + 1);
+}
+
+static void workers_start(worker *workers, connection *connections) {
+    uint32_t next = 0;
+    for (uint32_t t = 0; t < options.threads; t++) {
+        worker *w = &workers[t];
+        w->connections = connections + next;
+        w->count = options.connections / options.threads + (t < options.connections % options.threads);
+        w->scratch = malloc(SCRATCH_BYTES);
+        if (w->scratch == NULL)
+            fail("out of memory");
+        for (uint32_t i = 0; i < w->count; i++)
+            connection_open(&w->connections[i], next + i, w->count == 1);
+        next += w->count;
+    }
+    measure_from_ns = now_ns() + options.warmup_ms * 1000000u;
+    measure_until_ns = options.duration_ms == 0 ? UINT64_MAX : measure_from_ns + options.duration_ms * 1000000u;
+    for (uint32_t t = 0; t < options.threads; t++)
+        if (pthread_create(&workers[t].thread, NULL, run, &workers[t]) != 0)
+            fail("pthread_create");
+}
+
+static void report(const histogram *latency, uint64_t last_reply_ns) {
+    double seconds = latency->count == 0 ? 0 : (double)(last_reply_ns - measure_from_ns) / 1e9;
+    double rate = seconds > 0 ? (double)latency->count / seconds : 0;
+    double payload_bytes = (double)options.batch * (double)options.payload_bytes;
+    printf("{\"mode\": \"%s\", \"connections\": %u, \"threads\": %u, \"batch\": %u, \"payload_bytes\": %u, "
+           "\"requests\": %llu, \"seconds\": %.6f, \"requests_per_s\": %.1f, \"mb_per_s\": %.2f, "
+           "\"p50_us\": %.2f, \"p99_us\": %.2f, \"p999_us\": %.2f, \"max_us\": %.2f}\n",
+           options.mode == MODE_SEND ? "send" : "poll", options.connections, options.threads, options.batch,
+           options.payload_bytes, (unsigned long long)latency->count, seconds, rate, rate * payload_bytes / 1e6,
+           (double)histogram_percentile(latency, 0.5) / 1e3, (double)histogram_percentile(latency, 0.99) / 1e3,
+           (double)histogram_percentile(latency, 0.999) / 1e3, (double)latency->max_ns / 1e3);
+}
+
+int main(int argc, char **argv) {
+    load_options_parse(argc, argv, &options);
+    worker *workers = calloc(options.threads, sizeof *workers);
+    connection *connections = calloc(options.connections, sizeof *connections);
+    histogram *total = calloc(1, sizeof *total);
+    if (workers == NULL || connections == NULL || total == NULL)
+        fail("out of memory");
+    workers_start(workers, connections);
+    uint64_t last_reply_ns = 0;
+    for (uint32_t t = 0; t < options.threads; t++) {
+        pthread_join(workers[t].thread, NULL);
+        histogram_merge(total, &workers[t].latency);
+        if (workers[t].last_reply_ns > last_reply_ns)
+            last_reply_ns = workers[t].last_reply_ns;
+        free(workers[t].scratch);
+    }
+    report(total, last_reply_ns);
+    for (uint32_t i = 0; i < options.connections; i++) {
+        request_free(&connections[i].request);
+        close(connections[i].fd);
+    }
+    free(connections);
+    free(workers);
+    free(total);
+    return 0;
+}

@@ -1,0 +1,57 @@
+/* The load client: closed loop, one request in flight per connection. load.c owns threads and the measurement,
+ * load_request.c builds requests and judges replies, load_options.c reads the command line. */
+#ifndef BENCH_LOAD_H
+#define BENCH_LOAD_H
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { LOAD_CONNECTIONS_MAX = 4096, LOAD_THREADS_MAX = 64, KEY_BYTES = 8, REPLY_TIMEOUT_MS = 10000 };
+
+typedef enum load_mode { MODE_SEND, MODE_POLL } load_mode;
+
+typedef struct load_options {
+    const char *host;
+    uint16_t port;
+    uint32_t connections;
+    uint32_t threads;
+    load_mode mode;
+    uint32_t batch;            /* messages of a send, or asked for by a poll */
+    uint32_t payload_bytes;    /* of one message */
+    uint32_t streams[LOAD_CONNECTIONS_MAX]; /* connection i uses streams[i % streams_count] */
+    uint32_t streams_count;
+    uint32_t topic;
+    uint32_t partition;
+    bool keyed;                /* send with a random key instead of the partition id */
+    bool login;
+    bool verify_offsets;       /* the first record of a poll carries the asked offset */
+    uint64_t poll_messages;    /* messages in each partition; polls go round over them */
+    uint64_t requests;         /* measured requests over all connections, 0 = no limit */
+    uint64_t requests_each;    /* measured requests of each connection, 0 = no limit */
+    uint64_t duration_ms;      /* of the measurement, 0 = no limit */
+    uint64_t warmup_ms;
+} load_options;
+
+/* Reads the command line; prints what is wrong and exits with 2. */
+void load_options_parse(int argc, char **argv, load_options *options);
+
+/* One prepared request; the parts that change from one to the next are patched in place. */
+typedef struct request {
+    uint8_t *bytes;
+    uint32_t length;
+    uint32_t key_at;       /* position of the random key, 0 = none */
+    uint32_t offset_at;    /* position of the poll's offset, 0 = none */
+    uint64_t offset;
+    uint64_t random;
+} request;
+
+/* Aborts when memory is short. `stream` addresses topic and partition of the options. */
+void request_build(request *r, const load_options *options, uint32_t stream, uint64_t seed);
+/* Makes the next request of the same kind: new key, next offset. */
+void request_next(request *r, const load_options *options);
+void request_free(request *r);
+uint32_t login_build(uint8_t *frame); /* LOGIN iggy/iggy; returns the length, at most 64 */
+
+enum { REPLY_KEPT = 8 + 16 + 64 }; /* reply head, polled head, header of the first record */
+/* NULL when the reply is what the request must get, else what is wrong. `head` = first bytes of the reply. */
+const char *reply_fault(const request *r, const load_options *options, const uint8_t *head, uint64_t length);
+#endif

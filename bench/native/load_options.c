@@ -1,0 +1,115 @@
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "load.h"
+#include "wire.h"
+
+static const char usage[] =
+    "usage: load --port N --mode send|poll [options]\n"
+    "  --host ADDRESS        IPv4 address (127.0.0.1)\n"
+    "  --connections N       1..4096 (1)\n"
+    "  --threads N           1..64 (1)\n"
+    "  --batch N             messages per request (1)\n"
+    "  --payload N           payload bytes of a message (100)\n"
+    "  --streams A,B,...     numeric stream ids, dealt to the connections (0)\n"
+    "  --topic N             numeric topic id (0)\n"
+    "  --partition N         partition id (0)\n"
+    "  --keyed               send with a random key instead of the partition id\n"
+    "  --login               log in as iggy/iggy first\n"
+    "  --poll-messages N     messages in each partition (polls go round over them)\n"
+    "  --verify-offsets      check the offset of the first polled message\n"
+    "  --duration-ms N       measure so long\n"
+    "  --requests N          measure so many requests over all connections\n"
+    "  --requests-each N     measure so many requests on each connection\n"
+    "  --warmup-ms N         run so long before measuring (0)\n";
+
+static _Noreturn void refuse(const char *what) {
+    fprintf(stderr, "load: %s\n%s", what, usage);
+    exit(2);
+}
+
+static uint64_t number(const char *text, uint64_t least, uint64_t most) {
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || *text == '-' || value < least || value > most) {
+        fprintf(stderr, "load: '%s' is not a number in %llu..%llu\n", text, (unsigned long long)least,
+                (unsigned long long)most);
+        exit(2);
+    }
+    return value;
+}
+
+static void parse_streams(char *list, load_options *o) {
+    o->streams_count = 0;
+    for (char *item = strtok(list, ","); item != NULL; item = strtok(NULL, ",")) {
+        if (o->streams_count == LOAD_CONNECTIONS_MAX)
+            refuse("too many streams");
+        o->streams[o->streams_count++] = (uint32_t)number(item, 0, UINT32_MAX);
+    }
+    if (o->streams_count == 0)
+        refuse("--streams is empty");
+}
+
+static const struct option names[] = {
+    {"host", required_argument, NULL, 'h'},      {"port", required_argument, NULL, 'p'},
+    {"mode", required_argument, NULL, 'm'},      {"connections", required_argument, NULL, 'c'},
+    {"threads", required_argument, NULL, 't'},   {"batch", required_argument, NULL, 'b'},
+    {"payload", required_argument, NULL, 's'},   {"streams", required_argument, NULL, 'S'},
+    {"topic", required_argument, NULL, 'T'},     {"partition", required_argument, NULL, 'P'},
+    {"keyed", no_argument, NULL, 'k'},           {"login", no_argument, NULL, 'l'},
+    {"poll-messages", required_argument, NULL, 'M'}, {"verify-offsets", no_argument, NULL, 'v'},
+    {"duration-ms", required_argument, NULL, 'd'},   {"requests", required_argument, NULL, 'r'},
+    {"requests-each", required_argument, NULL, 'e'}, {"warmup-ms", required_argument, NULL, 'w'},
+    {NULL, 0, NULL, 0},
+};
+
+static void apply(int option, load_options *o, int *mode) {
+    switch (option) {
+    case 'h': o->host = optarg; break;
+    case 'p': o->port = (uint16_t)number(optarg, 1, 65535); break;
+    case 'm': *mode = strcmp(optarg, "send") == 0 ? MODE_SEND : strcmp(optarg, "poll") == 0 ? MODE_POLL : -2; break;
+    case 'c': o->connections = (uint32_t)number(optarg, 1, LOAD_CONNECTIONS_MAX); break;
+    case 't': o->threads = (uint32_t)number(optarg, 1, LOAD_THREADS_MAX); break;
+    case 'b': o->batch = (uint32_t)number(optarg, 1, 1000000); break;
+    case 's': o->payload_bytes = (uint32_t)number(optarg, 0, 64000000); break;
+    case 'S': parse_streams(optarg, o); break;
+    case 'T': o->topic = (uint32_t)number(optarg, 0, UINT32_MAX); break;
+    case 'P': o->partition = (uint32_t)number(optarg, 0, UINT32_MAX); break;
+    case 'k': o->keyed = true; break;
+    case 'l': o->login = true; break;
+    case 'M': o->poll_messages = number(optarg, 1, UINT64_MAX); break;
+    case 'v': o->verify_offsets = true; break;
+    case 'd': o->duration_ms = number(optarg, 1, 86400000); break;
+    case 'r': o->requests = number(optarg, 1, UINT64_MAX); break;
+    case 'e': o->requests_each = number(optarg, 1, UINT64_MAX); break;
+    case 'w': o->warmup_ms = number(optarg, 0, 86400000); break;
+    default: refuse("unknown option");
+    }
+}
+
+void load_options_parse(int argc, char **argv, load_options *options) {
+    *options = (load_options){.host = "127.0.0.1", .connections = 1, .threads = 1, .batch = 1, .payload_bytes = 100,
+                              .streams_count = 1};
+    int mode = -1;
+    for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;)
+        apply(option, options, &mode);
+    if (optind != argc)
+        refuse("surplus argument");
+    if (mode < 0)
+        refuse("--mode must be send or poll");
+    options->mode = (load_mode)mode;
+    if (options->port == 0)
+        refuse("--port is missing");
+    if (options->requests == 0 && options->requests_each == 0 && options->duration_ms == 0)
+        refuse("one of --duration-ms, --requests and --requests-each is needed");
+    if (options->threads > options->connections)
+        refuse("more threads than connections");
+    if (options->mode == MODE_POLL && options->poll_messages < options->batch)
+        refuse("--poll-messages must be at least --batch");
+    if ((uint64_t)options->batch * (RECORD_HEAD + INDEX_ENTRY + (uint64_t)options->payload_bytes) > 1u << 30)
+        refuse("one request would be larger than 1 GiB");
+}

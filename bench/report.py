@@ -1,0 +1,151 @@
+"""From raw rounds to medians, ratios, verdicts and tables."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from bench.lines import Line
+from bench.measure import Cell
+
+COLUMNS = (
+    "line",
+    "placement",
+    "floor req/s",
+    "shardd req/s",
+    "shardd MB/s",
+    "ratio [min..max]",
+    "floor p50/p99/p99.9 us",
+    "shardd p50/p99/p99.9 us",
+    "p50 ratio",
+    "target",
+)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Median and range over the rounds of shardd's value divided by the floor's of the same round."""
+
+    median: float
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} [{self.least:.2f}..{self.most:.2f}]"
+
+
+def ratio(shardd: Cell, floor: Cell, key: str) -> Summary | None:
+    """None when a server has no result. Rounds are paired: both servers met the same conditions in a round."""
+    pairs = list(zip(shardd.rounds, floor.rounds, strict=False))
+    values = [ours[key] / reference[key] for ours, reference in pairs if reference[key] > 0]
+    return Summary(statistics.median(values), min(values), max(values)) if values else None
+
+
+def median(cell: Cell, key: str) -> float | None:
+    """Median over the rounds; None without any."""
+    return statistics.median(answer[key] for answer in cell.rounds) if cell.rounds else None
+
+
+def verdict(line: Line, rate: Summary | None, p50: Summary | None) -> str:
+    """What was demanded, and whether the medians hold it."""
+    wanted = f">= {line.ratio_min}"
+    held = rate is not None and rate.median >= line.ratio_min
+    if line.p50_ratio_max is not None:
+        wanted += f", p50 <= {line.p50_ratio_max}x"
+        held = held and p50 is not None and p50.median <= line.p50_ratio_max
+    return f"{wanted}: {'met' if held else 'NOT met'}"
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _latencies(cell: Cell) -> str:
+    return "/".join(_number(median(cell, key), 1) for key in ("p50_us", "p99_us", "p999_us"))
+
+
+def rows(lines: Sequence[Line], cells: Mapping[str, Mapping[str, Cell]]) -> list[list[str]]:
+    """One row of COLUMNS for each line. A failed line shows its error instead of a verdict."""
+    out = []
+    for line in lines:
+        floor, shardd = cells[line.name]["floor"], cells[line.name].get("shardd", Cell(error="not measured"))
+        rate, p50 = ratio(shardd, floor, "requests_per_s"), ratio(shardd, floor, "p50_us")
+        error = shardd.error or floor.error
+        out.append(
+            [
+                line.name,
+                shardd.placement or floor.placement or "-",
+                _number(median(floor, "requests_per_s")),
+                _number(median(shardd, "requests_per_s")),
+                _number(median(shardd, "mb_per_s"), 1),
+                "-" if rate is None else str(rate),
+                _latencies(floor),
+                _latencies(shardd),
+                "-" if p50 is None else f"{p50.median:.2f}",
+                verdict(line, rate, p50) if error is None else error.splitlines()[0],
+            ]
+        )
+    return out
+
+
+def text_table(columns: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """Columns padded to the widest cell; numbers to the right, first and last column to the left."""
+    widths = [max(len(row[i]) for row in [columns, *body]) for i in range(len(columns))]
+
+    def padded(row: Sequence[str]) -> str:
+        last = len(row) - 1
+        cells = [
+            cell.ljust(w) if i in (0, last) else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(cells).rstrip()
+
+    return "\n".join([padded(columns), "  ".join("-" * width for width in widths), *map(padded, body)])
+
+
+def markdown_table(columns: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """The same table for documents."""
+    head = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return "\n".join(head + ["| " + " | ".join(row) + " |" for row in body])
+
+
+def _cpu_model() -> str:
+    for text in Path("/proc/cpuinfo").read_text().splitlines():
+        if text.startswith("model name"):
+            return text.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _commit() -> str:
+    root = Path(__file__).parents[1]
+    git = ["git", "-C", str(root)]
+    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
+    changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
+    return (head.stdout.strip() or "unknown") + (" with local changes" if changed.stdout.strip() else "")
+
+
+def file_system(directory: Path) -> str:
+    """Type of the file system that holds `directory`."""
+    best = ("", "unknown")
+    for mount in psutil.disk_partitions(all=True):
+        if directory.resolve().is_relative_to(mount.mountpoint) and len(mount.mountpoint) >= len(best[0]):
+            best = (mount.mountpoint, mount.fstype)
+    return best[1]
+
+
+def machine(directory: Path) -> dict[str, str]:
+    """What the figures depend on besides the code."""
+    return {
+        "machine": f"{platform.machine()}, {psutil.virtual_memory().total / 2**30:.0f} GiB memory",
+        "cpu": f"{_cpu_model()}, {len(os.sched_getaffinity(0))} CPUs usable",
+        "kernel": platform.release(),
+        "file system": file_system(directory),
+        "commit": _commit(),
+    }

@@ -1,0 +1,194 @@
+"""The two servers under measurement: processes that are started, given streams, and stopped."""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from bench import lines
+from bench.lines import KEYED_PARTITIONS, Line, Placement
+from bench.native_build import build
+from bench.wire import Wire
+
+READY_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+STREAMS_TRIED_MAX = 256
+DISK_LEFT_BYTES_MAX = 64 << 20
+
+
+class Target(Protocol):
+    """A running server. `directory` holds everything it writes."""
+
+    name: str
+    port: int
+    directory: Path
+
+    def make_streams(self, line: Line) -> tuple[list[int], str]:
+        """Stream ids for the connections of `line`, and how they are spread."""
+
+    def drop_streams(self, streams: list[int]) -> None: ...
+    def stop(self) -> None: ...
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _streams_needed(line: Line) -> int:
+    return 1 if line.placement is Placement.KEYED else line.connections
+
+
+class Floor:
+    """bench/native/floor.c with one thread per CPU, pinned as shardd's workers are."""
+
+    name = "floor"
+
+    def __init__(self, directory: Path, cpus: list[int]) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True)
+        self._threads = len(cpus)
+        command = [str(build("floor")), "--directory", str(directory), "--threads", str(len(cpus))]
+        self._process = subprocess.Popen([*command, "--cpus", ",".join(map(str, cpus))], stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], READY_TIMEOUT_S)
+        words = self._process.stdout.readline().split() if ready else []
+        if len(words) != 2:
+            _stop(self._process)
+            raise RuntimeError("the floor server did not start")
+        self.port = int(words[1])
+
+    def make_streams(self, line: Line) -> tuple[list[int], str]:
+        """Nothing has to be made: the floor opens a file at the first append."""
+        per_thread = [len(range(thread, line.connections, self._threads)) for thread in range(self._threads)]
+        return list(range(_streams_needed(line))), ":".join(map(str, per_thread))
+
+    def drop_streams(self, streams: list[int]) -> None:
+        with Wire(self.port) as wire:
+            for stream in streams:
+                wire.delete_stream(stream)
+
+    def stop(self) -> None:
+        _stop(self._process)
+
+
+class Shardd:
+    """`shardd serve` with its own data directory, configured through the environment only."""
+
+    name = "shardd"
+
+    def __init__(self, directory: Path, shards: int, command: str | None, settings: Mapping[str, str]) -> None:
+        directory.mkdir(parents=True)
+        self.directory = directory / "data"
+        self.shards = shards
+        self.configuration = {
+            "SHARDD_TCP_ADDRESS": "127.0.0.1:0",
+            "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(shards),
+            **settings,
+        }
+        self._log = directory / "server.log"
+        words = shlex.split(command) if command else [str(Path(sys.executable).with_name("shardd"))]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SHARDD_", "IGGY_"))}
+        environment |= self.configuration | {"SHARDD_SYSTEM_PATH": str(self.directory)}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*words, "serve", "--with-default-root-credentials"],
+                env=environment,
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            self.port = self._wait_ready()
+        except BaseException:
+            _stop(self._process)
+            raise
+
+    def _wait_ready(self) -> int:
+        path = self.directory / "runtime" / "current_config.toml"
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            if path.exists():
+                address = str(tomllib.loads(path.read_text())["tcp"]["address"])
+                return int(address.rpartition(":")[2])
+            time.sleep(0.02)
+        raise RuntimeError("shardd did not become ready:\n" + self.log_tail())
+
+    def log_tail(self, lines_max: int = 20) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines_max:])
+
+    def start_line(self) -> str:
+        """The start-up line with version, engine and CPUs."""
+        found = [text for text in self._log.read_text(errors="replace").splitlines() if "ready" in text]
+        return found[0].strip() if found else "(no start-up line)"
+
+    def make_streams(self, line: Line) -> tuple[list[int], str]:
+        partitions = KEYED_PARTITIONS if line.placement is Placement.KEYED else 1
+        with Wire(self.port) as wire:
+            if line.placement is Placement.EVEN:
+                streams = self._even(wire, line.connections)
+            else:
+                streams = [wire.create_stream(f"bench-{number}") for number in range(_streams_needed(line))]
+            for stream in streams:
+                if wire.create_topic(stream, "bench", partitions) != 0:
+                    raise RuntimeError("the first topic of a stream must have id 0")
+        return streams, lines.share(streams, self.shards, partitions)
+
+    def _even(self, wire: Wire, count: int) -> list[int]:
+        wanted = {shard: count // self.shards + (shard < count % self.shards) for shard in range(self.shards)}
+        kept: list[int] = []
+        surplus: list[int] = []
+        for number in range(STREAMS_TRIED_MAX):
+            stream = wire.create_stream(f"bench-{number}")
+            shard = lines.owner(stream, self.shards)
+            (kept if wanted[shard] else surplus).append(stream)
+            wanted[shard] -= bool(wanted[shard])
+            if len(kept) == count:
+                break
+        for stream in surplus:
+            wire.delete_stream(stream)
+        if len(kept) < count:
+            raise RuntimeError(f"{STREAMS_TRIED_MAX} streams do not spread evenly over {self.shards} shards")
+        return sorted(kept)
+
+    def drop_streams(self, streams: list[int]) -> None:
+        with Wire(self.port) as wire:
+            for stream in streams:
+                wire.delete_stream(stream)
+
+    def stop(self) -> None:
+        _stop(self._process)
+
+
+def disk_bytes(directory: Path) -> int:
+    """Bytes that the files below `directory` occupy; files that vanish meanwhile do not count."""
+    total = 0
+    for parent, _, names in os.walk(directory):
+        for file in names:
+            try:
+                total += (Path(parent) / file).lstat().st_blocks * 512
+            except OSError:
+                continue
+    return total
+
+
+def wait_for_free_disk(directory: Path, timeout_s: float = 10.0) -> None:
+    """Waits until deleted segments are really gone, so that the next measurement recycles their pages."""
+    deadline = time.monotonic() + timeout_s
+    while disk_bytes(directory) > DISK_LEFT_BYTES_MAX and time.monotonic() < deadline:
+        time.sleep(0.05)

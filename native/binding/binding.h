@@ -1,0 +1,24 @@
+/* What the files of the CPython binding share. Every file but module.c fills tables; module.c makes the module. */
+#ifndef SHARDD_BINDING_H
+#define SHARDD_BINDING_H
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+/* binding/pure.c: functions over bytes and file descriptors (owner, xxh32, scan_file, find_later, scan_buffer,
+ * send_request_parse, batch_assign). Ends with a zero entry: usable as the m_methods of a module. */
+extern PyMethodDef shardd_pure_methods[];
+
+/* binding/engine.c, binding/engine_calls.c: the type `Engine` of _native.pyi. */
+extern PyTypeObject shardd_engine_type;
+extern PyMethodDef shardd_engine_methods[];
+PyObject *shardd_call_turn(PyObject *self, PyObject *args);
+PyObject *shardd_call_close(PyObject *self, PyObject *unused);
+
+struct engine;
+typedef struct engine_object {
+    PyObject_HEAD
+    struct engine *engine; /* NULL after close() */
+} engine_object;
+/* The engine behind `self`, or NULL with RuntimeError after close(). */
+struct engine *shardd_engine_of(PyObject *self);
+#endif

@@ -1,0 +1,176 @@
+/* The type Engine: creation, the turn (without the interpreter lock) and the conversion of events. */
+#include "binding.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "engine_api.h"
+
+engine *shardd_engine_of(PyObject *self)
+{
+    engine *e = ((engine_object *)self)->engine;
+    if (e == NULL)
+        PyErr_SetString(PyExc_RuntimeError, "the engine is closed");
+    return e;
+}
+
+/* A list of exactly `count` descriptors into `fds`. */
+static bool read_fds(PyObject *list, const char *name, uint32_t count, int *fds)
+{
+    if (!PyList_Check(list) || PyList_GET_SIZE(list) != (Py_ssize_t)count) {
+        PyErr_Format(PyExc_ValueError, "%s must be a list of %u descriptors", name, count);
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        fds[i] = (int)PyLong_AsLong(PyList_GET_ITEM(list, (Py_ssize_t)i));
+        if (PyErr_Occurred())
+            return false;
+    }
+    return true;
+}
+
+static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"shard", "shards", "shared_fd", "pool_fds", "doorbell_fds", "handover_receive_fd",
+                            "handover_send_fds", "pool_bytes", "connections_max", "partial_frame_timeout_ms",
+                            "slow_reader_timeout_ms", "sync_interval_ms", "socket_migration", NULL};
+    engine_options o = {0};
+    PyObject *pools, *doorbells, *handovers;
+    unsigned long long pool_bytes;
+    long long partial_ms, slow_ms, sync_ms;
+    int migration;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLp", names, &o.shard, &o.shards, &o.shared_fd, &pools, &doorbells,
+                                     &o.handover_receive_fd, &handovers, &pool_bytes, &o.connections_max, &partial_ms,
+                                     &slow_ms, &sync_ms, &migration))
+        return -1;
+    if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {
+        PyErr_SetString(PyExc_ValueError, "shard must be below shards, shards at most 256");
+        return -1;
+    }
+    int pool_fds[SHARED_SHARDS_MAX], doorbell_fds[SHARED_SHARDS_MAX], handover_fds[SHARED_SHARDS_MAX];
+    if (!read_fds(pools, "pool_fds", o.shards, pool_fds) || !read_fds(doorbells, "doorbell_fds", o.shards, doorbell_fds) ||
+        !read_fds(handovers, "handover_send_fds", o.shards, handover_fds))
+        return -1;
+    o.pool_fds = pool_fds;
+    o.doorbell_fds = doorbell_fds;
+    o.handover_send_fds = handover_fds;
+    o.pool_bytes = pool_bytes;
+    o.partial_frame_timeout_us = partial_ms * 1000;
+    o.slow_reader_timeout_us = slow_ms * 1000;
+    o.sync_interval_us = sync_ms * 1000;
+    o.socket_migration = migration != 0;
+    int result = engine_open(&((engine_object *)self)->engine, &o);
+    if (result != 0) {
+        errno = -result;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    return 0;
+}
+
+static void engine_dealloc(PyObject *self)
+{
+    engine_object *object = (engine_object *)self;
+    if (object->engine != NULL)
+        engine_close(object->engine);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *data_of(const event *v, size_t from, size_t to)
+{
+    return PyBytes_FromStringAndSize((const char *)v->data + from, (Py_ssize_t)(to - from));
+}
+
+static PyObject *event_tuple(const event *v)
+{
+    unsigned long long connection = v->connection, number = v->number;
+    switch (v->kind) {
+    case EVENT_ACCEPTED:
+        return Py_BuildValue("iKs", v->kind, connection, v->address);
+    case EVENT_CLOSED:
+        return Py_BuildValue("iK", v->kind, connection);
+    case EVENT_REQUEST:
+        return Py_BuildValue("iKININ", v->kind, connection, v->code, data_of(v, 0, v->data_length), v->user_id,
+                             PyBool_FromLong(v->authenticated));
+    case EVENT_ROUTE_MISS:
+        return Py_BuildValue("iKINNIK", v->kind, connection, v->code, data_of(v, 0, v->split),
+                             data_of(v, v->split, v->data_length), v->user_id, number);
+    case EVENT_MOVED_IN:
+        return Py_BuildValue("iKsNIN", v->kind, connection, v->address, data_of(v, 0, v->data_length), v->user_id,
+                             PyBool_FromLong(v->authenticated));
+    case EVENT_MOVE:
+    case EVENT_DAMAGE:
+    case EVENT_POISONED:
+        return Py_BuildValue("iKK", v->kind, connection, number);
+    }
+    Py_UNREACHABLE();
+}
+
+static PyObject *events_list(engine *e)
+{
+    PyObject *list = PyList_New(e->events_count);
+    for (uint32_t i = 0; list != NULL && i < e->events_count; i++) {
+        PyObject *item = event_tuple(&e->events[i]);
+        if (item == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, item);
+    }
+    engine_events_clear(e);
+    return list;
+}
+
+static PyObject *call_turn(PyObject *self, PyObject *args)
+{
+    engine *e = shardd_engine_of(self);
+    int epoll_fd;
+    long long timeout_ms;
+    bool ready;
+    if (e == NULL || !PyArg_ParseTuple(args, "iL", &epoll_fd, &timeout_ms))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    ready = engine_turn(e, epoll_fd, timeout_ms < 0 ? -1 : timeout_ms * 1000);
+    Py_END_ALLOW_THREADS
+    PyObject *events = events_list(e);
+    if (events == NULL)
+        return NULL;
+    return Py_BuildValue("NN", PyBool_FromLong(ready), events);
+}
+
+static PyObject *call_close(PyObject *self, PyObject *unused)
+{
+    engine_object *object = (engine_object *)self;
+    (void)unused;
+    if (object->engine != NULL)
+        engine_close(object->engine);
+    object->engine = NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *get_generation(PyObject *self, void *unused)
+{
+    (void)unused;
+    engine *e = shardd_engine_of(self);
+    return e != NULL ? PyLong_FromUnsignedLong(e->links.generation) : NULL;
+}
+
+static PyGetSetDef properties[] = {
+    {"generation", get_generation, NULL, "Counts the starts of this shard's workers.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+/* turn and close stand first in the method table of engine_calls.c. */
+PyObject *shardd_call_turn(PyObject *self, PyObject *args) { return call_turn(self, args); }
+PyObject *shardd_call_close(PyObject *self, PyObject *unused) { return call_close(self, unused); }
+
+PyTypeObject shardd_engine_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "shardd.engine._native.Engine",
+    .tp_basicsize = sizeof(engine_object),
+    .tp_dealloc = engine_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "The native engine of one worker; its loop thread only.",
+    .tp_methods = shardd_engine_methods,
+    .tp_getset = properties,
+    .tp_init = engine_init,
+    .tp_new = PyType_GenericNew,
+};

@@ -1,0 +1,74 @@
+/* Module init of shardd.engine._native: constants, the Engine type and functions that need no engine. No logic. */
+#include "binding.h"
+
+#include <errno.h>
+
+#include "engine.h"
+
+static PyObject *shared_region_bytes(PyObject *module, PyObject *arg)
+{
+    (void)module;
+    long shards = PyLong_AsLong(arg);
+    if (shards == -1 && PyErr_Occurred())
+        return NULL;
+    if (shards < 1 || shards > (long)SHARED_SHARDS_MAX)
+        return PyErr_Format(PyExc_ValueError, "shards must be 1..%u", SHARED_SHARDS_MAX);
+    return PyLong_FromSize_t(links_region_bytes((uint32_t)shards));
+}
+
+static PyObject *shared_region_format(PyObject *module, PyObject *args)
+{
+    int fd;
+    unsigned shards;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "iI", &fd, &shards))
+        return NULL;
+    int result = links_region_format(fd, shards);
+    if (result != 0) {
+        errno = -result;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *probe(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    const char *reason = ring_probe();
+    return PyUnicode_FromString(reason != NULL ? reason : "");
+}
+
+static PyMethodDef functions[] = {
+    {"shared_region_bytes", shared_region_bytes, METH_O, "Size of the shared region for so many shards."},
+    {"shared_region_format", shared_region_format, METH_VARARGS, "Sizes a fresh memfd and writes its header."},
+    {"probe", probe, METH_NOARGS, "'' when io_uring can be used here, else the reason."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "shardd.engine._native",
+                                        .m_doc = "Native engine of shardd.", .m_size = -1, .m_methods = functions};
+
+static const struct {
+    const char *name;
+    long value;
+} constants[] = {
+    {"EVENT_ACCEPTED", EVENT_ACCEPTED}, {"EVENT_CLOSED", EVENT_CLOSED}, {"EVENT_REQUEST", EVENT_REQUEST},
+    {"EVENT_ROUTE_MISS", EVENT_ROUTE_MISS}, {"EVENT_MOVE", EVENT_MOVE}, {"EVENT_MOVED_IN", EVENT_MOVED_IN},
+    {"EVENT_DAMAGE", EVENT_DAMAGE}, {"EVENT_POISONED", EVENT_POISONED},
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (module == NULL)
+        return NULL;
+    bool good = PyModule_AddFunctions(module, shardd_pure_methods) == 0 && PyType_Ready(&shardd_engine_type) == 0 &&
+                PyModule_AddObjectRef(module, "Engine", (PyObject *)&shardd_engine_type) == 0;
+    for (size_t i = 0; good && i < sizeof constants / sizeof constants[0]; i++)
+        good = PyModule_AddIntConstant(module, constants[i].name, constants[i].value) == 0;
+    if (good)
+        return module;
+    Py_DECREF(module);
+    return NULL;
+}

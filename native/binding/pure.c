@@ -1,0 +1,218 @@
+/* Functions of the core that need no engine: placement, request parsing, assignment, scans (see _native.pyi). */
+#include "binding.h"
+
+#include <stdbool.h>
+
+#include "batch.h"
+#include "hash.h"
+#include "record.h"
+
+/* "O&" converters that refuse what does not fit, instead of wrapping. */
+static int convert_u64(PyObject *object, void *out)
+{
+    unsigned long long value = PyLong_AsUnsignedLongLong(object);
+    if (value == (unsigned long long)-1 && PyErr_Occurred())
+        return 0;
+    *(uint64_t *)out = value;
+    return 1;
+}
+
+static int convert_u32(PyObject *object, void *out)
+{
+    uint64_t value;
+    if (!convert_u64(object, &value))
+        return 0;
+    if (value > UINT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "the value does not fit into 32 bits");
+        return 0;
+    }
+    *(uint32_t *)out = (uint32_t)value;
+    return 1;
+}
+
+static PyObject *pure_owner(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"namespace", "shards", NULL};
+    uint64_t ns;
+    uint32_t shards;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&O&", names, convert_u64, &ns, convert_u32, &shards))
+        return NULL;
+    if (shards == 0) {
+        PyErr_SetString(PyExc_ValueError, "shards must be at least 1");
+        return NULL;
+    }
+    return PyLong_FromUnsignedLong(hash_owner(ns, shards));
+}
+
+static PyObject *pure_xxh32(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"data", NULL};
+    Py_buffer data;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*", names, &data))
+        return NULL;
+    uint32_t hash = hash_xxh32(data.buf, (size_t)data.len);
+    PyBuffer_Release(&data);
+    return PyLong_FromUnsignedLong(hash);
+}
+
+static PyObject *scan_tuple(const record_scan *scan)
+{
+    return Py_BuildValue("KKKKKi", (unsigned long long)scan->valid_bytes, (unsigned long long)scan->count,
+                         (unsigned long long)scan->next_offset, (unsigned long long)scan->first_timestamp,
+                         (unsigned long long)scan->last_timestamp, (int)scan->fault);
+}
+
+static PyObject *pure_scan_file(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"log_fd",          "from_position",     "segment_start_offset",
+                            "expected_offset", "minimum_timestamp", "index_fd",
+                            NULL};
+    int log_fd, index_fd, result;
+    uint64_t from, start, expected, minimum;
+    record_scan scan;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO&O&O&O&i", names, &log_fd, convert_u64, &from, convert_u64,
+                                     &start, convert_u64, &expected, convert_u64, &minimum, &index_fd))
+        return NULL;
+    if (expected < start) {
+        PyErr_SetString(PyExc_ValueError, "expected_offset is below segment_start_offset");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    result = record_scan_file(log_fd, from, start, expected, minimum, index_fd, &scan);
+    Py_END_ALLOW_THREADS
+    return result != 0 ? PyErr_SetFromErrno(PyExc_OSError) : scan_tuple(&scan);
+}
+
+static PyObject *pure_find_later(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"log_fd", "from_position", "at_least_offset", "minimum_timestamp", NULL};
+    int log_fd, result;
+    uint64_t from, at_least, minimum = 0;
+    bool found;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO&O&|O&", names, &log_fd, convert_u64, &from, convert_u64,
+                                     &at_least, convert_u64, &minimum))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    result = record_find_later(log_fd, from, at_least, minimum, &found);
+    Py_END_ALLOW_THREADS
+    return result != 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyBool_FromLong(found);
+}
+
+static PyObject *pure_scan_buffer(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"data",          "expected_offset", "minimum_timestamp", "segment_start_offset",
+                            "base_position", NULL};
+    Py_buffer data;
+    uint64_t expected, minimum, start, base;
+    record_scan scan;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O&O&O&O&", names, &data, convert_u64, &expected, convert_u64,
+                                     &minimum, convert_u64, &start, convert_u64, &base))
+        return NULL;
+    size_t entries_max = (size_t)data.len / RECORD_HEADER_SIZE + 1;
+    index_entry *entries = PyMem_Malloc(entries_max * sizeof *entries);
+    if (entries == NULL) {
+        PyBuffer_Release(&data);
+        return PyErr_NoMemory();
+    }
+    record_scan_buffer(data.buf, (size_t)data.len, expected, minimum, start, base, entries, entries_max, &scan);
+    PyObject *index = PyBytes_FromStringAndSize((const char *)entries, (Py_ssize_t)(scan.count * INDEX_ENTRY_SIZE));
+    PyMem_Free(entries);
+    PyBuffer_Release(&data);
+    if (index == NULL)
+        return NULL;
+    return Py_BuildValue("KKKKKiN", (unsigned long long)scan.valid_bytes, (unsigned long long)scan.count,
+                         (unsigned long long)scan.next_offset, (unsigned long long)scan.first_timestamp,
+                         (unsigned long long)scan.last_timestamp, (int)scan.fault, index);
+}
+
+static PyObject *pure_send_request_parse(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"payload", NULL};
+    Py_buffer payload;
+    send_request request;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*", names, &payload))
+        return NULL;
+    PyObject *result;
+    uint32_t status = send_request_parse(payload.buf, (size_t)payload.len, &request); /* only reads */
+    if (status != 0)
+        result = Py_BuildValue("IO", (unsigned int)status, Py_None);
+    else
+        result = Py_BuildValue("I(y#y#BIy#In)", 0u, (const char *)request.address, (Py_ssize_t)request.stream_length,
+                               (const char *)request.address + request.stream_length, (Py_ssize_t)request.topic_length,
+                               request.partitioning, (unsigned int)request.partition_id,
+                               request.key != NULL ? (const char *)request.key : "", (Py_ssize_t)request.key_length,
+                               (unsigned int)request.count, (Py_ssize_t)(request.messages - (uint8_t *)payload.buf));
+    PyBuffer_Release(&payload);
+    return result;
+}
+
+/* Are these exactly `count` records by their length fields? (batch_assign itself trusts the validation.) */
+static bool records_fit(const uint8_t *messages, size_t length, uint32_t count)
+{
+    size_t position = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (length - position < RECORD_HEADER_SIZE)
+            return false;
+        uint64_t size = record_size(messages + position);
+        if (size == 0 || size > length - position)
+            return false;
+        position += size;
+    }
+    return position == length;
+}
+
+static PyObject *pure_batch_assign(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"messages",        "count",    "first_offset", "timestamp",
+                            "relative_offset", "position", "seed",         NULL};
+    Py_buffer messages;
+    uint32_t count, relative, position;
+    uint64_t first, timestamp, seed;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O&O&O&O&O&O&", names, &messages, convert_u32, &count, convert_u64,
+                                     &first, convert_u64, &timestamp, convert_u32, &relative, convert_u32, &position,
+                                     convert_u64, &seed))
+        return NULL;
+    if (!records_fit(messages.buf, (size_t)messages.len, count)) {
+        PyBuffer_Release(&messages);
+        PyErr_SetString(PyExc_ValueError, "messages are not exactly `count` records");
+        return NULL;
+    }
+    PyObject *records = PyBytes_FromStringAndSize(messages.buf, messages.len);
+    PyObject *index = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * INDEX_ENTRY_SIZE);
+    PyBuffer_Release(&messages);
+    /* The entries go through memory that is aligned for them; a bytes object need not be. */
+    index_entry *entries = PyMem_Malloc(((size_t)count + 1) * sizeof *entries);
+    if (records == NULL || index == NULL || entries == NULL) {
+        Py_XDECREF(records);
+        Py_XDECREF(index);
+        PyMem_Free(entries);
+        return PyErr_NoMemory();
+    }
+    id_source ids;
+    id_source_seed_fixed(&ids, seed);
+    batch_assign((uint8_t *)PyBytes_AS_STRING(records), (uint64_t)PyBytes_GET_SIZE(records), count, first, timestamp,
+                 relative, position, &ids, entries);
+    memcpy(PyBytes_AS_STRING(index), entries, (size_t)count * INDEX_ENTRY_SIZE);
+    PyMem_Free(entries);
+    return Py_BuildValue("NN", records, index);
+}
+
+#define KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
+PyMethodDef shardd_pure_methods[] = {
+    {"owner", KEYWORDS(pure_owner), METH_VARARGS | METH_KEYWORDS, "Shard that owns a namespace."},
+    {"xxh32", KEYWORDS(pure_xxh32), METH_VARARGS | METH_KEYWORDS, "XXH32 with seed 0."},
+    {"scan_file", KEYWORDS(pure_scan_file), METH_VARARGS | METH_KEYWORDS, "Scans a log, writes its index."},
+    {"find_later", KEYWORDS(pure_find_later), METH_VARARGS | METH_KEYWORDS, "Is there a valid record later on?"},
+    {"scan_buffer", KEYWORDS(pure_scan_buffer), METH_VARARGS | METH_KEYWORDS, "Scans records in memory."},
+    {"send_request_parse", KEYWORDS(pure_send_request_parse), METH_VARARGS | METH_KEYWORDS,
+     "Parses and validates a SEND_MESSAGES payload."},
+    {"batch_assign", KEYWORDS(pure_batch_assign), METH_VARARGS | METH_KEYWORDS, "Records and index as stored."},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,401 @@
+/* The loop of one worker: completions in, decisions, one commit a turn, one enter a turn. */
+#include "engine.h"
+
+#include "hash.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine_api.h"
+
+#define HOUSEKEEPING_US 250000
+#define ACCEPT_BACKOFF_US 100000
+#define WAITERS_POLL_US 5000
+#define IDLE_US 60000000
+#define TRIM_KEEP_BYTES (64u << 20)
+
+int64_t clock_monotonic_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static uint64_t clock_wall_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+/* ---- events for Python ---- */
+
+event *engine_event(engine *e, event_kind kind, uint64_t connection) {
+    if (e->events_count == e->events_capacity) {
+        uint32_t capacity = e->events_capacity * 2;
+        event *larger = realloc(e->events, capacity * sizeof *larger);
+        if (larger == NULL) abort();
+        e->events = larger;
+        e->events_capacity = capacity;
+    }
+    event *v = &e->events[e->events_count++];
+    memset(v, 0, sizeof *v);
+    v->kind = kind;
+    v->connection = connection;
+    return v;
+}
+
+bool engine_events_full(const engine *e) { return e->events_count >= EVENTS_MAX; }
+
+/* ---- waiting for memory or descriptors ---- */
+
+void engine_wait(engine *e, waiter *w, bool (*retry)(waiter *)) {
+    assert(!w->queued);
+    *w = (waiter){.retry = retry, .queued = true};
+    if (e->waiters == NULL) e->waiters = w;
+    else e->waiters_last->next = w;
+    e->waiters_last = w;
+    e->counters.memory_waits++;
+}
+
+void engine_unwait(engine *e, waiter *w) {
+    waiter *before = NULL;
+    for (waiter *at = e->waiters; at != NULL; before = at, at = at->next) {
+        if (at != w) continue;
+        if (before == NULL) e->waiters = w->next;
+        else before->next = w->next;
+        if (e->waiters_last == w) e->waiters_last = before;
+        break;
+    }
+    w->queued = false;
+}
+
+static void run_waiters(engine *e) {
+    waiter *last = e->waiters_last;
+    for (bool more = e->waiters != NULL; more && e->waiters != NULL;) {
+        waiter *w = e->waiters;
+        more = w != last;
+        bool (*retry)(waiter *) = w->retry;
+        engine_unwait(e, w);
+        if (!retry(w) && !w->queued) {
+            engine_wait(e, w, retry);
+            e->counters.memory_waits--;
+        }
+    }
+}
+
+void *engine_allocate(engine *e, size_t bytes, bool partial_frame) {
+    return partial_frame ? pool_alloc_reserving(e->pool, bytes, pool_capacity(e->pool) / 8) : pool_alloc(e->pool, bytes);
+}
+
+/* ---- partitions ---- */
+
+static uint32_t partition_place(const engine *e, uint64_t ns) {
+    uint32_t mask = e->partitions_capacity - 1, at = hash_murmur3_u64(ns) & mask;
+    while (e->partitions[at] != NULL && e->partitions[at]->ns != ns) at = (at + 1) & mask;
+    return at;
+}
+
+owned *engine_owned(engine *e, uint64_t ns) { return e->partitions[partition_place(e, ns)]; }
+
+void owned_release(owned *o) {
+    if (--o->references > 0) return;
+    partition_release(o->p);
+    free(o);
+}
+
+void drop_route_partition(route_partition *r) {
+    if (r->local != NULL) owned_release(r->local);
+    r->local = NULL;
+}
+
+static bool partitions_grow(engine *e) {
+    owned **old = e->partitions;
+    uint32_t old_capacity = e->partitions_capacity;
+    owned **larger = calloc(old_capacity * 2, sizeof *larger);
+    if (larger == NULL) return false;
+    e->partitions = larger;
+    e->partitions_capacity = old_capacity * 2;
+    for (uint32_t i = 0; i < old_capacity; i++)
+        if (old[i] != NULL) larger[partition_place(e, old[i]->ns)] = old[i];
+    free(old);
+    return true;
+}
+
+int engine_partition_add(engine *e, partition *p) {
+    if ((e->partitions_used + 1) * 4 > e->partitions_capacity * 3 && !partitions_grow(e)) return -ENOMEM;
+    uint32_t at = partition_place(e, partition_namespace(p));
+    if (e->partitions[at] != NULL) return -EEXIST;
+    owned *o = calloc(1, sizeof *o);
+    if (o == NULL) return -ENOMEM;
+    *o = (owned){.e = e, .p = p, .ns = partition_namespace(p), .incarnation = partition_incarnation(p), .references = 1};
+    e->partitions[at] = o;
+    e->partitions_used++;
+    return 0;
+}
+
+void engine_partition_remove(engine *e, uint64_t ns) {
+    uint32_t mask = e->partitions_capacity - 1, at = partition_place(e, ns);
+    owned *o = e->partitions[at];
+    if (o == NULL) return;
+    partition_close(o->p);
+    e->partitions[at] = NULL;
+    e->partitions_used--;
+    for (uint32_t next = (at + 1) & mask; e->partitions[next] != NULL; next = (next + 1) & mask) { /* close the gap */
+        owned *moved = e->partitions[next];
+        e->partitions[next] = NULL;
+        e->partitions[partition_place(e, moved->ns)] = moved;
+    }
+    owned_release(o);
+}
+
+/* ---- commit: all batches of this turn, one append call per partition ---- */
+
+void engine_stage(engine *e, owned *target, const append_batch *batch, const requester *from, uint8_t *block) {
+    if (e->staged_count == e->staged_capacity) {
+        uint32_t capacity = e->staged_capacity * 2;
+        staged *larger = realloc(e->staged, capacity * sizeof *larger);
+        append_batch *scratch = realloc(e->scratch, capacity * sizeof *scratch);
+        if (larger == NULL || scratch == NULL) abort();
+        e->staged = larger;
+        e->scratch = scratch;
+        e->staged_capacity = capacity;
+    }
+    uint32_t number = ++e->staged_count;
+    e->staged[number - 1] = (staged){.batch = *batch, .from = *from, .block = block};
+    if (target->first_staged == 0) {
+        target->first_staged = number;
+        target->next_touched = e->touched;
+        e->touched = target;
+        target->references++;
+    } else {
+        e->staged[target->last_staged - 1].next = number;
+    }
+    target->last_staged = number;
+}
+
+static void answer_staged(engine *e, staged *s, uint32_t status) {
+    conn *c = s->from.c;
+    if (s->block != NULL) pool_free(e->pool, s->block);
+    if (c == NULL) {
+        forward_answer_status(e, &s->from, status, 0);
+    } else if (c->closing) {
+        c->state = CONN_RECEIVING;
+        conn_ready(c);
+    } else {
+        conn_reply_status(c, status);
+    }
+}
+
+static void commit_partition(engine *e, owned *target, uint64_t wall_us) {
+    size_t count = 0;
+    for (uint32_t n = target->first_staged; n != 0; n = e->staged[n - 1].next) e->scratch[count++] = e->staged[n - 1].batch;
+    partition_append(target->p, e->scratch, count, wall_us);
+    e->counters.append_calls++;
+    count = 0;
+    for (uint32_t n = target->first_staged, next; n != 0; n = next) {
+        next = e->staged[n - 1].next;
+        answer_staged(e, &e->staged[n - 1], e->scratch[count++].status);
+    }
+    target->first_staged = target->last_staged = 0;
+    sync_mark_dirty(target);
+    if (partition_state(target->p) != 0 && !target->poison_reported) {
+        target->poison_reported = true;
+        engine_event(e, EVENT_POISONED, target->ns)->number = EIO;
+    }
+    owned_release(target);
+}
+
+static void commit(engine *e) {
+    if (e->touched == NULL) return;
+    uint64_t wall_us = clock_wall_us();
+    owned *list = e->touched;
+    e->touched = NULL;
+    while (list != NULL) {
+        owned *target = list;
+        list = target->next_touched;
+        commit_partition(e, target, wall_us);
+    }
+    e->staged_count = 0;
+    e->counters.commits++;
+}
+
+/* ---- the turn ---- */
+
+static void arm_poll(engine *e, operation *op, int fd, bool *armed) {
+    if (*armed || fd < 0) return;
+    io_uring_prep_poll_add(ring_slot(&e->ring, op), fd, POLLIN);
+    *armed = true;
+}
+
+static void arm_standing(engine *e) {
+    arm_poll(e, &e->epoll_operation, e->epoll_fd, &e->epoll_armed);
+    arm_poll(e, &e->doorbell_operation, e->links.doorbells[e->links.shard], &e->doorbell_armed);
+    arm_poll(e, &e->handover_operation, e->serving ? e->options.handover_receive_fd : -1, &e->handover_armed);
+    if (e->listen_fd >= 0 && !e->accept_armed && e->now_us >= e->accept_again_us) {
+        io_uring_prep_multishot_accept(ring_slot(&e->ring, &e->accept_operation), e->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        e->accept_armed = true;
+    }
+}
+
+static void on_accept(engine *e, int result, uint32_t flags) {
+    if ((flags & IORING_CQE_F_MORE) == 0) e->accept_armed = false;
+    if (result < 0) {
+        if (result != -EINTR && result != -ECONNABORTED && result != -ECANCELED) e->accept_again_us = e->now_us + ACCEPT_BACKOFF_US;
+        return;
+    }
+    conn *c = conn_open(e, result);
+    if (c == NULL) return;
+    event *v = engine_event(e, EVENT_ACCEPTED, conn_id(c));
+    memcpy(v->address, c->address, sizeof v->address);
+    conn_ready(c);
+}
+
+static void on_doorbell(engine *e) {
+    e->doorbell_armed = false;
+    while (read(e->links.doorbells[e->links.shard], &e->doorbell_value, sizeof e->doorbell_value) < 0 && errno == EINTR) continue;
+}
+
+static void complete(engine *e, operation *op, int result, uint32_t flags) {
+    switch (op->kind) {
+    case OPERATION_RECEIVE: conn_on_receive(op->owner, result, flags); break;
+    case OPERATION_SEND: conn_on_send(op->owner, result); break;
+    case OPERATION_READ: reads_on_read(op->owner, result); break;
+    case OPERATION_SYNC: sync_on_complete(op, result); break;
+    case OPERATION_ACCEPT: on_accept(e, result, flags); break;
+    case OPERATION_DOORBELL: on_doorbell(e); break;
+    case OPERATION_EPOLL:
+        e->epoll_armed = false;
+        e->epoll_ready = true;
+        break;
+    case OPERATION_HANDOVER:
+        e->handover_armed = false;
+        handover_receive(e);
+        break;
+    }
+}
+
+static void reap(engine *e) {
+    struct io_uring_cqe *batch[256];
+    unsigned count;
+    while ((count = io_uring_peek_batch_cqe(&e->ring.uring, batch, 256)) > 0) {
+        for (unsigned i = 0; i < count; i++)
+            if (batch[i]->user_data != 0) complete(e, io_uring_cqe_get_data(batch[i]), batch[i]->res, batch[i]->flags);
+        io_uring_cq_advance(&e->ring.uring, count);
+    }
+}
+
+static void run_ready(engine *e) {
+    conn *list = e->ready;
+    e->ready = NULL;
+    while (list != NULL) {
+        conn *c = list;
+        list = c->next_ready;
+        c->in_ready = false;
+        if (c->closing) conn_try_free(c);
+        else conn_advance(c);
+    }
+}
+
+static void run_starved(engine *e) {
+    if (e->starved == NULL || e->ring.free_buffers == 0) return;
+    conn *list = e->starved;
+    e->starved = NULL;
+    while (list != NULL) {
+        conn *c = list;
+        list = c->next_starved;
+        c->starved = false;
+        if (c->closing) conn_ready(c);
+        else conn_arm_receive(c);
+    }
+}
+
+static void flush_replies(engine *e) {
+    conn *list = e->replies;
+    e->replies = NULL;
+    while (list != NULL) {
+        conn *c = list;
+        list = c->next_reply;
+        conn_flush_reply(c, list == NULL && e->ready == NULL);
+    }
+}
+
+static void work(engine *e) {
+    do {
+        if (e->serving) forward_serve(e);
+        run_starved(e);
+        run_waiters(e);
+        run_ready(e);
+        commit(e);
+        flush_replies(e);
+    } while ((e->ready != NULL || e->replies != NULL || e->touched != NULL) && !engine_events_full(e));
+    links_ring_doorbells(&e->links);
+}
+
+static bool overdue(const engine *e, const conn *c) {
+    int64_t still_us = e->now_us - c->progress_us;
+    switch (c->state) {
+    case CONN_RECEIVING: return c->head_have > 0 && still_us > e->options.partial_frame_timeout_us;
+    case CONN_WAITING: return still_us > e->options.partial_frame_timeout_us;
+    case CONN_REPLYING: return still_us > e->options.slow_reader_timeout_us;
+    default: return false;
+    }
+}
+
+static void housekeeping(engine *e) {
+    for (uint32_t i = 0; i < e->conns_capacity; i++) {
+        conn *c = e->conns[i];
+        if (c == NULL || c->closing) continue;
+        if (c->forwarded && c->forward_deadline_us != 0 && e->now_us >= c->forward_deadline_us) {
+            forward_give_up(c);
+        } else if (overdue(e, c)) {
+            e->counters.timeouts++;
+            conn_close(c);
+        }
+    }
+    pool_trim(e->pool, TRIM_KEEP_BYTES);
+}
+
+static void run_timers(engine *e) {
+    if (e->now_us >= e->next_sync_us) {
+        e->next_sync_us = e->now_us + e->options.sync_interval_us;
+        sync_tick(e);
+    }
+    if (e->now_us >= e->next_housekeeping_us) {
+        e->next_housekeeping_us = e->now_us + HOUSEKEEPING_US;
+        housekeeping(e);
+    }
+}
+
+static int64_t wait_limit(const engine *e, int64_t deadline_us) {
+    int64_t until = deadline_us < e->next_housekeeping_us ? deadline_us : e->next_housekeeping_us;
+    if (e->dirty != NULL && e->next_sync_us < until) until = e->next_sync_us;
+    if (e->waiters != NULL && e->now_us + WAITERS_POLL_US < until) until = e->now_us + WAITERS_POLL_US;
+    return until > e->now_us ? until - e->now_us : 0;
+}
+
+bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
+    e->now_us = clock_monotonic_us();
+    int64_t deadline_us = e->now_us + (timeout_us >= 0 ? timeout_us : IDLE_US);
+    e->epoll_fd = epoll_fd;
+    e->epoll_ready = false;
+    e->counters.turns++;
+    for (;;) {
+        reap(e);
+        run_timers(e);
+        work(e);
+        arm_standing(e); /* after the completions that used it up */
+        if (e->events_count > 0 || e->epoll_ready || e->now_us >= deadline_us) break;
+        int64_t limit = e->ready == NULL && links_sleep(&e->links) ? wait_limit(e, deadline_us) : 0;
+        ring_enter(&e->ring, limit);
+        links_wake(&e->links);
+        e->now_us = clock_monotonic_us();
+    }
+    ring_enter(&e->ring, 0);
+    e->counters.python_events += e->events_count;
+    return e->epoll_ready;
+}

@@ -1,0 +1,262 @@
+/* Inside of the native engine of one worker: what conn.c, execute.c, reads.c, forward.c, handover.c, sync.c and engine.c share.
+ *
+ * Everything here lives on the worker's loop thread. A request goes through these rooms:
+ *   conn.c     bytes -> frame            execute.c  frame -> decision (answer, stage, read, forward, Python)
+ *   engine.c   commit: one vectored append per partition and turn      reads.c   poll windows: read, verify, send
+ *   forward.c  requests to and from other shards                       sync.c    background fdatasync
+ */
+#ifndef SHARDD_ENGINE_H
+#define SHARDD_ENGINE_H
+#include "links.h"
+#include "partition.h"
+#include "pool.h"
+#include "request.h"
+#include "ring.h"
+#include "route.h"
+
+#define FRAME_HEADER_SIZE 8u
+#define FRAME_CONTROL_MAX 10485760u      /* payload of every command but SEND_MESSAGES (P 1.2) */
+#define FRAME_SEND_MAX (96u << 20)       /* payload of SEND_MESSAGES: >= 64 MB + headers */
+#define FRAME_ANONYMOUS_MAX 65536u       /* kept of a frame before login; the rest is drained */
+#define POLL_WINDOW_BYTES (256u << 10)   /* read, verified and sent at a time */
+#define POLL_HEAD_BYTES 24u              /* response frame header + Polled head */
+#define MOVE_AFTER_REQUESTS 16u          /* consecutive requests to one other shard move the socket */
+#define HELD_REQUEST_US 2000000          /* a request that a dead owner had not taken waits so long */
+#define EVENTS_MAX 1024u                 /* per turn; no further frame is looked at until Python took them */
+
+enum { STATUS_ERROR = 1, STATUS_INVALID_COMMAND = 3, STATUS_DISCONNECTED = 8, STATUS_UNAUTHENTICATED = 40,
+       STATUS_UNAUTHORIZED = 41, STATUS_TOPIC_NOT_FOUND = 2010, STATUS_PARTITION_NOT_FOUND = 3007,
+       STATUS_BAD_CHECKSUM = 4027, STATUS_CANNOT_READ = 10002, STATUS_CANNOT_SYNC = 10009, STATUS_SHARD_UNREACHABLE = 11001 };
+
+typedef struct engine engine;
+typedef struct conn conn;
+typedef struct read_job read_job;
+
+/* Something that could not go on for want of memory or of a free descriptor; tried again in order of arrival. */
+typedef struct waiter {
+    struct waiter *next;
+    bool (*retry)(struct waiter *); /* true: done with waiting */
+    bool queued;
+} waiter;
+
+struct owned { /* a partition of this shard; reference counted: table, routes, jobs, staged batches */
+    engine *e;
+    partition *p;
+    uint64_t ns, incarnation;
+    uint32_t references;
+    bool dirty, syncing, poison_reported;
+    uint32_t first_staged, last_staged; /* index + 1 into engine.staged; 0 none */
+    struct owned *next_touched, *next_dirty;
+};
+
+typedef struct requester { /* who gets the answer: a connection here, or one on another shard */
+    conn *c;               /* NULL: remote */
+    uint32_t shard, generation;
+    uint64_t connection, sequence;
+} requester;
+
+typedef struct staged {
+    append_batch batch;
+    requester from;
+    uint8_t *block;        /* own copy of a remote batch; NULL for local ones */
+    uint32_t next;         /* index + 1 */
+} staged;
+
+typedef enum conn_state {
+    CONN_RECEIVING, /* between frames or inside one */
+    CONN_STAGED,    /* batch waits for the commit of this turn */
+    CONN_PYTHON,    /* Python decides */
+    CONN_READING,   /* poll job at work */
+    CONN_FORWARDED, /* at another shard */
+    CONN_WAITING,   /* for memory or a descriptor */
+    CONN_REPLYING,  /* output not yet with the kernel */
+    CONN_MOVING,    /* Python packs the session */
+} conn_state;
+
+struct conn {
+    waiter wait;                    /* first: waiter* converts to conn* */
+    engine *e;
+    int fd;
+    uint32_t index, generation;
+    conn_state state;
+    operation receive_operation, send_operation;
+    bool receive_armed, send_armed, starved, end_of_input, closing, close_after_reply, authenticated, move_wanted, moved;
+    uint32_t user_id;
+    char address[56];
+    /* input */
+    uint8_t head[FRAME_HEADER_SIZE];
+    uint8_t head_have;
+    uint8_t *in;                    /* unread bytes of the provided buffer */
+    uint32_t in_length;
+    int32_t in_buffer;              /* its id, -1 none */
+    uint8_t *in_block;              /* instead of it: unread bytes that came with a moved connection */
+    uint32_t code, payload_length;  /* of the frame in work */
+    uint32_t keep_length;           /* how much of it is kept (less than payload_length before login) */
+    uint8_t *payload;
+    uint8_t *block;                 /* private block of a frame that did not fit its provided buffer */
+    uint32_t block_have, block_size;
+    uint32_t attempts;              /* route misses of this frame */
+    /* output */
+    uint8_t out_small[64];
+    const uint8_t *out;
+    size_t out_length, out_sent;
+    void *out_heap;                 /* malloc'ed by an answer of Python */
+    uint8_t *out_block;             /* pool block of the last window of a poll */
+    conn *next_reply, *next_ready, *next_starved;
+    bool in_replies, in_ready;
+    read_job *job;
+    /* forwarding */
+    bool forwarded;                 /* a request is out at `forward_shard` */
+    bool lease_open, lease_more;    /* the output is a window of its pool; another one follows */
+    uint32_t forward_shard;
+    uint64_t forward_position, sequence, lease_handle;
+    int64_t forward_deadline_us;    /* 0: the owner lives */
+    uint32_t streak_shard, streak;
+    int64_t progress_us;            /* last progress of a partial frame or of an output */
+};
+
+struct read_job {
+    waiter wait;                    /* first */
+    operation operation;
+    engine *e;
+    owned *target;
+    poll_cursor cursor;
+    requester to;
+    uint64_t handle;                /* for remote requesters */
+    uint8_t *block;
+    size_t block_size, head_bytes, have;
+    poll_window window;
+    uint8_t strategy;
+    uint64_t value;
+    uint32_t count, consumer_id;
+    bool auto_commit, first_window, reading, abandoned;
+    read_job *next, *previous;      /* all jobs of the engine */
+};
+
+typedef enum event_kind { EVENT_ACCEPTED = 1, EVENT_CLOSED, EVENT_REQUEST, EVENT_ROUTE_MISS, EVENT_MOVE, EVENT_MOVED_IN,
+                          EVENT_DAMAGE, EVENT_POISONED } event_kind;
+
+typedef struct event {
+    event_kind kind;
+    uint64_t connection;   /* or namespace */
+    uint32_t code, user_id;
+    uint64_t number;       /* attempt, target shard, offset, errno */
+    bool authenticated;
+    char address[56];
+    uint8_t *data;         /* malloc'ed by the engine, freed after delivery */
+    size_t data_length, split; /* split: length of the first of two identifiers */
+} event;
+
+typedef struct engine_options {
+    uint32_t shard, shards;
+    int shared_fd, handover_receive_fd;
+    const int *pool_fds, *doorbell_fds, *handover_send_fds; /* [shards] each */
+    size_t pool_bytes;
+    uint32_t connections_max;
+    int64_t partial_frame_timeout_us, slow_reader_timeout_us, sync_interval_us;
+    bool socket_migration;
+} engine_options;
+
+typedef struct engine_counters {
+    uint64_t accepted, closed, refused_connections, frames, sends, polls, stores, messages_in, messages_out, bytes_in, bytes_out,
+        forwarded, served_for_peers, moved_out, moved_in, commits, append_calls, syncs, sync_errors, turns, python_events,
+        memory_waits, buffer_starved, timeouts, damaged, reads_cached, reads_ring;
+} engine_counters;
+
+struct engine {
+    engine_options options;
+    ring ring;
+    pool *pool;
+    links links;
+    route_table routes;
+    id_source ids;
+    int *handover_send_fds;
+    operation accept_operation, epoll_operation, doorbell_operation, handover_operation;
+    int listen_fd, epoll_fd;
+    bool accept_armed, epoll_armed, epoll_ready, doorbell_armed, handover_armed, serving;
+    int64_t accept_again_us;
+    uint32_t stopping_status;       /* not 0: what every connection gets when its request is answered */
+    uint64_t doorbell_value;
+    conn **conns;
+    uint32_t *conn_generations;
+    uint32_t *free_indexes, free_count, conns_count, conns_capacity;
+    owned **partitions;             /* open addressing by namespace */
+    uint32_t partitions_capacity, partitions_used;
+    staged *staged;
+    uint32_t staged_count, staged_capacity;
+    append_batch *scratch;
+    uint32_t scratch_capacity;
+    owned *touched, *dirty;
+    bool *peer_is_down;
+    conn *replies, *ready, *starved;
+    waiter *waiters, *waiters_last;
+    read_job *jobs;
+    uint64_t next_handle;
+    uint32_t syncs_running;
+    event *events;
+    uint32_t events_count, events_capacity;
+    int64_t now_us, next_sync_us, next_housekeeping_us;
+    uint8_t drain[65536];
+    engine_counters counters;
+};
+
+/* engine.c */
+int64_t clock_monotonic_us(void);
+event *engine_event(engine *e, event_kind kind, uint64_t connection); /* never NULL; valid until the next call */
+bool engine_events_full(const engine *e);
+owned *engine_owned(engine *e, uint64_t ns);
+void owned_release(owned *o);
+void engine_stage(engine *e, owned *target, const append_batch *batch, const requester *from, uint8_t *block);
+void engine_wait(engine *e, waiter *w, bool (*retry)(waiter *));
+void engine_unwait(engine *e, waiter *w);
+void *engine_allocate(engine *e, size_t bytes, bool partial_frame);
+void drop_route_partition(route_partition *r);
+
+/* conn.c */
+conn *conn_open(engine *e, int fd);        /* NULL: refused (fd closed) */
+conn *conn_find(engine *e, uint64_t id);
+uint64_t conn_id(const conn *c);
+void conn_on_receive(conn *c, int result, uint32_t flags);
+void conn_on_send(conn *c, int result);
+void conn_advance(conn *c);                /* runs frames until the connection has to wait */
+void conn_ready(conn *c);                  /* conn_advance later in this turn */
+void conn_reply_status(conn *c, uint32_t status);
+void conn_reply_bytes(conn *c, const uint8_t *data, size_t length); /* data stays valid until conn_output_done */
+void conn_frame_release(conn *c);          /* the frame's bytes are not needed any more */
+void conn_flush_reply(conn *c, bool alone);
+void conn_frame_done(conn *c);             /* the answer is with the kernel */
+void conn_close(conn *c);
+void conn_say_goodbye(conn *c, uint32_t status); /* unsolicited error frame, then close */
+void conn_try_free(conn *c);
+void conn_arm_receive(conn *c);
+
+/* execute.c */
+void execute_frame(conn *c);
+void execute_unknown_partition(conn *c);   /* the owner does not know it: Python decides again */
+
+/* reads.c */
+void reads_start(engine *e, owned *target, const requester *to, uint8_t strategy, uint64_t value, uint32_t count,
+                 uint32_t consumer_id, bool auto_commit);
+void reads_next_window(read_job *job);     /* the last window was sent */
+void reads_on_read(read_job *job, int result);
+void reads_abandon(read_job *job);         /* nobody wants the answer any more */
+
+/* forward.c */
+void forward_request(conn *c, uint32_t shard, descriptor *d);
+void forward_serve(engine *e);             /* takes everything that peers posted */
+void forward_answer_status(engine *e, const requester *to, uint32_t status, uint8_t flags);
+void forward_answer_window(read_job *job, size_t bytes, bool more);
+void forward_output_done(conn *c);
+void forward_peer_down(engine *e, uint32_t shard);
+void forward_peer_up(engine *e, uint32_t shard);
+void forward_give_up(conn *c);             /* held too long for a dead owner */
+
+/* handover.c */
+bool handover_send(conn *c, uint32_t shard, const uint8_t *session, size_t session_length); /* false: stays here */
+void handover_receive(engine *e);
+
+/* sync.c */
+void sync_mark_dirty(owned *o);
+void sync_tick(engine *e);
+void sync_on_complete(operation *op, int result);
+#endif

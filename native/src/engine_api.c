@@ -1,0 +1,177 @@
+/* What the binding calls: life of the engine and answers from Python. The loop itself is in engine.c. */
+#include "engine_api.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int allocate_tables(engine *e) {
+    uint32_t connections = e->options.connections_max;
+    e->conns_capacity = connections;
+    e->conns = calloc(connections, sizeof *e->conns);
+    e->conn_generations = calloc(connections, sizeof *e->conn_generations);
+    e->free_indexes = calloc(connections, sizeof *e->free_indexes);
+    e->partitions_capacity = 1024;
+    e->partitions = calloc(e->partitions_capacity, sizeof *e->partitions);
+    e->staged_capacity = 256;
+    e->staged = calloc(e->staged_capacity, sizeof *e->staged);
+    e->scratch_capacity = e->staged_capacity;
+    e->scratch = calloc(e->scratch_capacity, sizeof *e->scratch);
+    e->events_capacity = EVENTS_MAX * 2;
+    e->events = calloc(e->events_capacity, sizeof *e->events);
+    e->peer_is_down = calloc(e->options.shards, sizeof *e->peer_is_down);
+    e->handover_send_fds = calloc(e->options.shards, sizeof *e->handover_send_fds);
+    if (e->conns == NULL || e->conn_generations == NULL || e->free_indexes == NULL || e->partitions == NULL || e->staged == NULL ||
+        e->scratch == NULL || e->events == NULL || e->peer_is_down == NULL || e->handover_send_fds == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < connections; i++) e->free_indexes[e->free_count++] = connections - 1 - i;
+    memcpy(e->handover_send_fds, e->options.handover_send_fds, e->options.shards * sizeof(int));
+    return routes_open(&e->routes);
+}
+
+static void free_tables(engine *e) {
+    if (e->routes.slots != NULL) routes_close(&e->routes, drop_route_partition);
+    free(e->conns);
+    free(e->conn_generations);
+    free(e->free_indexes);
+    free(e->partitions);
+    free(e->staged);
+    free(e->scratch);
+    free(e->events);
+    free(e->peer_is_down);
+    free(e->handover_send_fds);
+}
+
+/* The order matters: the generation is bumped (links) before the pool, which peers may still read, is written. */
+static int open_parts(engine *e) {
+    const engine_options *o = &e->options;
+    int result = links_open(&e->links, o->shard, o->shards, o->shared_fd, o->pool_fds, o->doorbell_fds, o->pool_bytes);
+    if (result != 0) return result;
+    e->pool = pool_create(o->pool_fds[o->shard], o->pool_bytes);
+    if (e->pool == NULL) return -errno;
+    uint8_t *memory = pool_alloc(e->pool, RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE);
+    if (memory == NULL) return -ENOMEM;
+    if (id_source_seed(&e->ids) != 0) return -errno;
+    return ring_open(&e->ring, memory);
+}
+
+int engine_open(engine **out, const engine_options *options) {
+    if (options->connections_max == 0) return -EINVAL;
+    engine *e = calloc(1, sizeof *e);
+    if (e == NULL) return -ENOMEM;
+    e->options = *options;
+    e->listen_fd = e->epoll_fd = -1;
+    e->now_us = clock_monotonic_us();
+    e->next_sync_us = e->now_us + options->sync_interval_us;
+    e->accept_operation = (operation){OPERATION_ACCEPT, e};
+    e->epoll_operation = (operation){OPERATION_EPOLL, e};
+    e->doorbell_operation = (operation){OPERATION_DOORBELL, e};
+    e->handover_operation = (operation){OPERATION_HANDOVER, e};
+    int result = allocate_tables(e);
+    if (result == 0) result = open_parts(e);
+    if (result != 0) {
+        if (e->pool != NULL) pool_destroy(e->pool);
+        if (e->links.region != NULL) links_close(&e->links);
+        free_tables(e);
+        free(e);
+        return result;
+    }
+    *out = e;
+    return 0;
+}
+
+void engine_events_clear(engine *e) {
+    for (uint32_t i = 0; i < e->events_count; i++) free(e->events[i].data);
+    e->events_count = 0;
+}
+
+/* The process is about to end: descriptors close, partitions flush their index; memory of single connections goes with it. */
+void engine_close(engine *e) {
+    ring_close(&e->ring);
+    engine_events_clear(e);
+    for (uint32_t i = 0; i < e->conns_capacity; i++)
+        if (e->conns[i] != NULL) {
+            close(e->conns[i]->fd);
+            free(e->conns[i]->out_heap);
+            free(e->conns[i]);
+        }
+    routes_close(&e->routes, drop_route_partition);
+    for (uint32_t i = 0; i < e->partitions_capacity; i++)
+        if (e->partitions[i] != NULL) {
+            partition_close(e->partitions[i]->p);
+            owned_release(e->partitions[i]);
+        }
+    links_close(&e->links);
+    pool_destroy(e->pool);
+    free_tables(e);
+    free(e);
+}
+
+void engine_listen(engine *e, int fd) {
+    e->listen_fd = fd;
+    e->serving = true;
+}
+
+void engine_stop_listening(engine *e) {
+    e->listen_fd = -1;
+    if (!e->accept_armed) return;
+    struct io_uring_sqe *slot = io_uring_get_sqe(&e->ring.uring);
+    if (slot == NULL) return; /* the supervisor closes the socket soon */
+    io_uring_prep_cancel(slot, &e->accept_operation, 0);
+    io_uring_sqe_set_data(slot, NULL);
+}
+
+void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t *data, size_t length, bool close) {
+    conn *c = conn_find(e, connection);
+    if (c == NULL || c->state != CONN_PYTHON) return;
+    c->close_after_reply = close;
+    if (length == 0) {
+        conn_reply_status(c, status);
+        return;
+    }
+    uint8_t *out = malloc(FRAME_HEADER_SIZE + length);
+    if (out == NULL) {
+        conn_close(c);
+        return;
+    }
+    uint32_t length32 = (uint32_t)length;
+    memcpy(out, &status, 4);
+    memcpy(out + 4, &length32, 4);
+    memcpy(out + FRAME_HEADER_SIZE, data, length);
+    c->out_heap = out;
+    conn_reply_bytes(c, out, FRAME_HEADER_SIZE + length);
+}
+
+void engine_resume(engine *e, uint64_t connection) {
+    conn *c = conn_find(e, connection);
+    if (c == NULL || (c->state != CONN_PYTHON && c->state != CONN_MOVING)) return;
+    if (c->state == CONN_MOVING) { /* it stays */
+        c->state = CONN_RECEIVING;
+        conn_ready(c);
+        return;
+    }
+    c->state = CONN_RECEIVING;
+    execute_frame(c);
+}
+
+void engine_close_connection(engine *e, uint64_t connection, uint32_t status) {
+    conn *c = conn_find(e, connection);
+    if (c == NULL) return;
+    if (status != 0 && c->state != CONN_REPLYING && c->state != CONN_READING) conn_say_goodbye(c, status);
+    else conn_close(c);
+}
+
+void engine_close_all(engine *e, uint32_t status) {
+    e->stopping_status = status;
+    for (uint32_t i = 0; i < e->conns_capacity; i++) {
+        conn *c = e->conns[i];
+        if (c != NULL && !c->closing && c->state == CONN_RECEIVING) conn_say_goodbye(c, status);
+    }
+}
+
+bool engine_move(engine *e, uint64_t connection, uint32_t shard, const uint8_t *session, size_t length) {
+    conn *c = conn_find(e, connection);
+    if (c == NULL || c->state != CONN_MOVING) return false;
+    return handover_send(c, shard, session, length);
+}

@@ -1,0 +1,23 @@
+/* What the binding calls (engine_api.c, engine.c). */
+#ifndef SHARDD_ENGINE_API_H
+#define SHARDD_ENGINE_API_H
+#include "engine.h"
+
+/* 0 or -errno. The descriptors in the options stay the caller's. */
+int engine_open(engine **out, const engine_options *options);
+void engine_close(engine *e);
+/* Works until an event for Python, readiness of epoll_fd (true) or the timeout (-1: none). Events are in e->events. */
+bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us);
+void engine_events_clear(engine *e);
+void engine_listen(engine *e, int fd);
+void engine_stop_listening(engine *e);
+/* Answers the request that Python holds; data is copied. */
+void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t *data, size_t length, bool close);
+void engine_resume(engine *e, uint64_t connection);
+void engine_close_connection(engine *e, uint64_t connection, uint32_t status);
+/* From now on every connection gets `status` as soon as its request in work is answered, and is closed. */
+void engine_close_all(engine *e, uint32_t status);
+bool engine_move(engine *e, uint64_t connection, uint32_t shard, const uint8_t *session, size_t length);
+int engine_partition_add(engine *e, partition *p);
+void engine_partition_remove(engine *e, uint64_t ns);
+#endif

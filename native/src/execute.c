@@ -1,0 +1,180 @@
+/* One complete frame: answer it here, stage it, read for it, forward it, or ask Python. */
+#include "engine.h"
+
+#include "batch.h"
+#include "hash.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static requester from_conn(conn *c) {
+    return (requester){.c = c, .shard = c->e->links.shard, .connection = conn_id(c)};
+}
+
+static void ask_python(conn *c) {
+    c->state = CONN_PYTHON;
+    event *v = engine_event(c->e, EVENT_REQUEST, conn_id(c));
+    v->code = c->code;
+    v->user_id = c->user_id;
+    v->authenticated = c->authenticated;
+    v->data = malloc(c->payload_length + 1u);
+    if (v->data == NULL) abort(); /* a few bytes to 10 MiB: the process is past saving */
+    v->data_length = c->payload_length;
+    if (c->payload_length > 0) memcpy(v->data, c->payload, c->payload_length);
+}
+
+static void route_miss(conn *c, const uint8_t *address, uint32_t stream_length, uint32_t topic_length) {
+    c->state = CONN_PYTHON;
+    event *v = engine_event(c->e, EVENT_ROUTE_MISS, conn_id(c));
+    v->code = c->code;
+    v->user_id = c->user_id;
+    v->number = c->attempts++;
+    v->data = malloc(stream_length + topic_length);
+    if (v->data == NULL) abort();
+    memcpy(v->data, address, stream_length + topic_length);
+    v->data_length = stream_length + topic_length;
+    v->split = stream_length;
+}
+
+static const route_partition *chosen_partition(engine *e, const route *r, const send_request *s, uint32_t *status) {
+    uint32_t partition = s->partition_id;
+    if (s->partitioning != PARTITIONING_PARTITION_ID && r->partitions_count == 0) {
+        *status = STATUS_TOPIC_NOT_FOUND;
+        return NULL;
+    }
+    if (s->partitioning == PARTITIONING_BALANCED) partition = links_balance(&e->links, r->counter, r->partitions_count);
+    else if (s->partitioning == PARTITIONING_MESSAGES_KEY) partition = hash_xxh32(s->key, s->key_length) % r->partitions_count;
+    if (partition >= r->partitions_count) {
+        *status = STATUS_PARTITION_NOT_FOUND;
+        return NULL;
+    }
+    return &r->partitions[partition];
+}
+
+/* Consecutive requests to one other shard count towards moving the socket there. */
+static void count_streak(conn *c, uint32_t shard) {
+    if (shard == c->e->links.shard) {
+        c->streak = 0;
+        return;
+    }
+    if (c->streak_shard != shard) c->streak = 0;
+    c->streak_shard = shard;
+    c->streak++;
+}
+
+/* The open partition behind a local route entry, bound on first use. NULL: not open here (any more, or yet). */
+static owned *local_partition(engine *e, route_partition *p) {
+    if (p->local == NULL) {
+        owned *o = engine_owned(e, p->ns);
+        if (o == NULL || o->incarnation != p->incarnation) return NULL;
+        o->references++;
+        p->local = o;
+    }
+    return p->local;
+}
+
+static void execute_send(conn *c) {
+    engine *e = c->e;
+    if (!c->authenticated) {
+        conn_reply_status(c, STATUS_UNAUTHENTICATED);
+        return;
+    }
+    send_request s;
+    uint32_t status = send_request_parse(c->payload, c->payload_length, &s);
+    if (status != 0) {
+        conn_reply_status(c, status);
+        return;
+    }
+    route *r = routes_find(&e->routes, c->user_id, s.address, s.stream_length + s.topic_length);
+    if (r == NULL) {
+        route_miss(c, s.address, s.stream_length, s.topic_length);
+        return;
+    }
+    const route_partition *p = r->can_send ? chosen_partition(e, r, &s, &status) : NULL;
+    if (p == NULL) {
+        conn_reply_status(c, r->can_send ? status : STATUS_UNAUTHORIZED);
+        return;
+    }
+    count_streak(c, p->owner);
+    e->counters.sends++;
+    e->counters.messages_in += s.count;
+    if (p->owner != e->links.shard) {
+        descriptor d = {.operation = LINK_SEND, .ns = p->ns, .incarnation = p->incarnation, .count = s.count,
+                        .lease_offset = pool_offset(e->pool, s.messages), .lease_length = s.messages_length};
+        forward_request(c, p->owner, &d);
+        return;
+    }
+    owned *target = local_partition(e, (route_partition *)(uintptr_t)p);
+    if (target == NULL) {
+        route_miss(c, s.address, s.stream_length, s.topic_length);
+        return;
+    }
+    requester from = from_conn(c);
+    append_batch batch = {.messages = s.messages, .length = s.messages_length, .count = s.count};
+    c->state = CONN_STAGED;
+    engine_stage(e, target, &batch, &from, NULL);
+}
+
+static void poll_or_store(conn *c, const consumer_request *q, bool poll) {
+    engine *e = c->e;
+    route *r = routes_find(&e->routes, c->user_id, q->address, q->stream_length + q->topic_length);
+    if (r == NULL) {
+        route_miss(c, q->address, q->stream_length, q->topic_length);
+        return;
+    }
+    if (!r->can_poll || q->partition_id >= r->partitions_count) {
+        conn_reply_status(c, r->can_poll ? STATUS_PARTITION_NOT_FOUND : STATUS_UNAUTHORIZED);
+        return;
+    }
+    route_partition *p = &r->partitions[q->partition_id];
+    count_streak(c, p->owner);
+    if (poll) e->counters.polls++;
+    else e->counters.stores++;
+    if (p->owner != e->links.shard) {
+        descriptor d = {.operation = poll ? LINK_POLL : LINK_STORE, .ns = p->ns, .incarnation = p->incarnation,
+                        .strategy = q->strategy, .value = q->value, .count = q->count, .consumer_id = q->consumer_id,
+                        .consumer_kind = OFFSET_CONSUMER, .flags = q->auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
+        forward_request(c, p->owner, &d);
+        return;
+    }
+    owned *target = local_partition(e, p);
+    if (target == NULL) {
+        route_miss(c, q->address, q->stream_length, q->topic_length);
+    } else if (poll) {
+        requester to = from_conn(c);
+        c->state = CONN_READING;
+        reads_start(e, target, &to, q->strategy, q->value, q->count, q->consumer_id, q->auto_commit);
+    } else {
+        uint32_t status = partition_offset_store(target->p, OFFSET_CONSUMER, q->consumer_id, q->value);
+        sync_mark_dirty(target);
+        conn_reply_status(c, status);
+    }
+}
+
+void execute_unknown_partition(conn *c) {
+    consumer_request q;
+    send_request s;
+    if (c->code == CODE_SEND_MESSAGES && send_request_parse(c->payload, c->payload_length, &s) == 0)
+        route_miss(c, s.address, s.stream_length, s.topic_length);
+    else if (request_parse_poll(c->payload, c->payload_length, &q) || request_parse_store(c->payload, c->payload_length, &q))
+        route_miss(c, q.address, q.stream_length, q.topic_length);
+    else conn_close(c); /* it was parsed before it was forwarded */
+}
+
+void execute_frame(conn *c) {
+    consumer_request q;
+    switch (c->code) {
+    case CODE_PING: conn_reply_status(c, 0); return;
+    case CODE_SEND_MESSAGES: execute_send(c); return;
+    case CODE_POLL_MESSAGES:
+    case CODE_STORE_CONSUMER_OFFSET: {
+        bool poll = c->code == CODE_POLL_MESSAGES;
+        bool hot = poll ? request_parse_poll(c->payload, c->payload_length, &q)
+                        : request_parse_store(c->payload, c->payload_length, &q);
+        if (c->authenticated && hot) poll_or_store(c, &q, poll);
+        else ask_python(c); /* malformed, group, not logged in: Python knows every status */
+        return;
+    }
+    default: ask_python(c);
+    }
+}

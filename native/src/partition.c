@@ -1,0 +1,227 @@
+/* One partition of the log: opening, closing, statistics, what is known to be damaged, consumer offsets. */
+#include "partition_internal.h"
+
+#include "partition_files.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void partition_publish(const partition *p)
+{
+    STATS_STORE(p, size_bytes, p->size_bytes);
+    STATS_STORE(p, messages_count, p->messages);
+    STATS_STORE(p, segments_count, partition_segments(p));
+    STATS_STORE(p, durable_offset, p->durable_offset);
+    STATS_STORE(p, first_offset, partition_first_offset(p));
+    STATS_STORE(p, state, p->state);
+    STATS_STORE(p, next_offset, p->next_offset);
+}
+
+/* ---- open and close ---- */
+
+static int take_segments(partition *p, const segment_info *segments, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const segment_info *info = &segments[i];
+        if (i > 0 && info->start_offset < p->next_offset) {
+            errno = EINVAL;
+            return -1;
+        }
+        segment *s = segment_add(&p->segments, info->start_offset);
+        if (s == NULL)
+            return -1;
+        s->log_bytes = info->log_bytes;
+        s->count = info->count;
+        s->first_timestamp = info->count > 0 ? info->first_timestamp : p->last_timestamp;
+        if (info->count > 0 && info->last_timestamp > p->last_timestamp)
+            p->last_timestamp = info->last_timestamp;
+        s->last_timestamp = p->last_timestamp;
+        /* What a killed process wrote may be in the page cache only: nothing is durable before the first sync. */
+        s->log_dirty = info->count > 0;
+        p->next_offset = info->start_offset + info->count;
+        p->size_bytes += info->log_bytes;
+        p->messages += info->count;
+    }
+    if (count > 0) {
+        index_cache_reset(&p->index, segments[count - 1].count);
+        p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
+    }
+    return 0;
+}
+
+partition *partition_open(const partition_options *options, const segment_info *segments, size_t count)
+{
+    if (options->directory[0] == '\0' || strlen(options->directory) > FILE_PATH_MAX - 64) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    partition *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return NULL;
+    *p = (partition){.ns = options->ns, .incarnation = options->incarnation, .disk = options->disk,
+                     .stats = options->stats, .ids = options->ids, .segment_size_bytes = options->segment_size_bytes,
+                     .state = options->state, .references = 1, .directory = strdup(options->directory)};
+    p->segments.disk = p->offsets.disk = p->disk;
+    p->segments.directory = p->offsets.directory = p->directory;
+    p->segments.read_only = p->state != 0;
+    if (p->directory == NULL || take_segments(p, segments, count) != 0) {
+        int error = errno;
+        segment_set_free(&p->segments);
+        free(p->directory);
+        free(p);
+        errno = error;
+        return NULL;
+    }
+    partition_publish(p);
+    STATS_STORE(p, incarnation, p->incarnation);
+    return p;
+}
+
+partition *partition_retain(partition *p)
+{
+    p->references++;
+    return p;
+}
+
+void partition_release(partition *p)
+{
+    if (--p->references > 0)
+        return;
+    segment_set_free(&p->segments);
+    index_cache_free(&p->index);
+    offsets_free(&p->offsets);
+    free(p->damaged);
+    free(p->directory);
+    free(p);
+}
+
+void partition_close(partition *p)
+{
+    if (p->closed)
+        return;
+    partition_index_flush(p);
+    p->closed = true;
+    STATS_STORE(p, incarnation, 0);
+    STATS_STORE(p, next_offset, 0);
+    STATS_STORE(p, size_bytes, 0);
+    STATS_STORE(p, messages_count, 0);
+    STATS_STORE(p, segments_count, 0);
+    STATS_STORE(p, durable_offset, 0);
+    STATS_STORE(p, first_offset, 0);
+    STATS_STORE(p, state, 0);
+    p->stats = NULL; /* the slot may belong to another partition from now on */
+    segment_set_close(&p->segments);
+    index_cache_free(&p->index);
+    offsets_free(&p->offsets);
+}
+
+/* ---- what it is ---- */
+
+uint64_t partition_namespace(const partition *p)
+{
+    return p->ns;
+}
+
+uint64_t partition_incarnation(const partition *p)
+{
+    return p->incarnation;
+}
+
+uint64_t partition_next_offset(const partition *p)
+{
+    return p->next_offset;
+}
+
+uint64_t partition_first_offset(const partition *p)
+{
+    return p->segments.count > 0 ? p->segments.items[0].start_offset : 0;
+}
+
+uint32_t partition_segments(const partition *p)
+{
+    return p->segments.count > 0 ? p->segments.count : 1;
+}
+
+uint64_t partition_size_bytes(const partition *p)
+{
+    return p->size_bytes;
+}
+
+uint64_t partition_messages(const partition *p)
+{
+    return p->messages;
+}
+
+uint32_t partition_state(const partition *p)
+{
+    return p->state;
+}
+
+void partition_poison(partition *p, uint32_t status)
+{
+    if (p->state != 0) /* the first reason stays */
+        return;
+    p->state = status;
+    STATS_STORE(p, state, status);
+}
+
+void partition_mark_damaged(partition *p, uint64_t offset)
+{
+    if (p->damaged_count == DAMAGED_MAX)
+        return;
+    uint32_t at = p->damaged_count;
+    while (at > 0 && p->damaged[at - 1] >= offset)
+        at--;
+    if (at < p->damaged_count && p->damaged[at] == offset)
+        return;
+    if ((p->damaged_count & (p->damaged_count - 1)) == 0) { /* grows at powers of two */
+        size_t capacity = p->damaged_count > 0 ? (size_t)p->damaged_count * 2 : 1;
+        uint64_t *damaged = realloc(p->damaged, capacity * sizeof(*damaged));
+        if (damaged == NULL)
+            return; /* the reader finds it again */
+        p->damaged = damaged;
+    }
+    memmove(p->damaged + at + 1, p->damaged + at, (p->damaged_count - at) * sizeof(*p->damaged));
+    p->damaged[at] = offset;
+    p->damaged_count++;
+}
+
+/* ---- consumer offsets ---- */
+
+int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value)
+{
+    if (p->next_offset == 0) {
+        /* The log lost what this consumer had processed. Its next messages start at 0 again, so the offset must not come back. */
+        if (p->state == 0)
+            offsets_discard_file(&p->offsets, kind, id);
+        return 0;
+    }
+    bool clamped = value >= p->next_offset;
+    if (offsets_load(&p->offsets, kind, id, clamped ? p->next_offset - 1 : value) != 0)
+        return -1;
+    if (clamped && p->state == 0) /* best effort: else the next start would skip what is appended until then */
+        offsets_store(&p->offsets, kind, id, p->next_offset - 1);
+    return 0;
+}
+
+bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value)
+{
+    return !p->closed && offsets_get(&p->offsets, kind, id, value);
+}
+
+uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value)
+{
+    if (p->closed)
+        return PARTITION_NOT_FOUND;
+    if (value >= p->next_offset)
+        return PARTITION_INVALID_OFFSET;
+    return offsets_store(&p->offsets, kind, id, value);
+}
+
+uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id)
+{
+    if (p->closed)
+        return PARTITION_NOT_FOUND;
+    return offsets_delete(&p->offsets, kind, id);
+}

@@ -1,0 +1,213 @@
+/* Polls: what an answer holds (iggy-protocol 5.2) and the windows of the files that it is made of. */
+#include "partition_internal.h"
+
+#include <string.h>
+
+/* An answer has one u32 length; the megabyte below 4 GiB is for its heads. */
+#define ANSWER_BYTES_MAX ((UINT64_C(4) << 30) - (UINT64_C(1) << 20))
+
+/* The segment that holds the record at `offset` (below next_offset); NULL in a gap that damage left. */
+static segment *holder(const partition *p, uint64_t offset)
+{
+    segment *s = segment_find(&p->segments, offset);
+    return s != NULL && offset - s->start_offset < s->count ? s : NULL;
+}
+
+/* First message with timestamp >= t; next_offset when there is none. False: the index cannot be read. */
+static bool find_timestamp(partition *p, uint64_t t, uint64_t *offset)
+{
+    uint32_t low = 0, high = p->segments.count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (p->segments.items[middle].last_timestamp >= t)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    while (low < p->segments.count && p->segments.items[low].count == 0)
+        low++;
+    if (low == p->segments.count) {
+        *offset = p->next_offset;
+        return true;
+    }
+    segment *s = &p->segments.items[low];
+    uint64_t k = 0;
+    if (s->first_timestamp < t && !partition_index_search(p, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k))
+        return false;
+    *offset = s->start_offset + k;
+    return true;
+}
+
+/* Where the answer starts; next_offset or more: it is empty. 0 or a status. */
+static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t kind, uint32_t id,
+                           uint64_t *start)
+{
+    uint64_t stored;
+    switch (strategy) {
+    case POLL_OFFSET:
+        *start = value;
+        break;
+    case POLL_TIMESTAMP:
+        if (!find_timestamp(p, value, start))
+            return PARTITION_CANNOT_READ_FILE;
+        break;
+    case POLL_FIRST:
+        *start = 0;
+        break;
+    case POLL_LAST:
+        *start = p->next_offset - (count < p->next_offset ? count : p->next_offset);
+        break;
+    case POLL_NEXT:
+        *start = offsets_get(&p->offsets, kind, id, &stored) ? stored + 1 : 0;
+        break;
+    default:
+        return PARTITION_INVALID_COMMAND;
+    }
+    if (*start < partition_first_offset(p))
+        *start = partition_first_offset(p);
+    return 0;
+}
+
+/* The first damaged offset at or behind `start`, UINT64_MAX: none known. */
+static uint64_t first_damaged(const partition *p, uint64_t start)
+{
+    for (uint32_t i = 0; i < p->damaged_count; i++)
+        if (p->damaged[i] >= start)
+            return p->damaged[i];
+    return UINT64_MAX;
+}
+
+/* Bytes of the messages [start, end); `end` moves down to a gap or to where the answer would be too long. */
+static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t *total_bytes)
+{
+    uint64_t at = start, total = 0;
+    for (segment *s = holder(p, start); at < *end; s++) {
+        if (s == p->segments.items + p->segments.count || s->start_offset > at)
+            break; /* a gap */
+        uint64_t first = at - s->start_offset;
+        uint64_t last = *end - s->start_offset < s->count ? *end - s->start_offset : s->count;
+        uint64_t from, to;
+        if (!partition_border(p, s, first, &from) || !partition_border(p, s, last, &to) ||
+            to < from || to - from < (last - first) * RECORD_HEADER_SIZE)
+            return PARTITION_CANNOT_READ_FILE;
+        if (total + (to - from) > ANSWER_BYTES_MAX) {
+            uint64_t limit = from + (ANSWER_BYTES_MAX - total);
+            if (!partition_index_search(p, s, first, last, INDEX_KEY_END_POSITION, limit + 1, &last) ||
+                !partition_border(p, s, last, &to) || to < from || to > limit)
+                return PARTITION_CANNOT_READ_FILE;
+            *end = s->start_offset + last;
+        }
+        total += to - from;
+        at = s->start_offset + last;
+    }
+    *end = at;
+    *total_bytes = total;
+    return 0;
+}
+
+uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
+                        uint32_t consumer_id, poll_cursor *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (p->closed)
+        return PARTITION_NOT_FOUND;
+    uint64_t start;
+    uint32_t status = find_start(p, strategy, value, count, consumer_kind, consumer_id, &start);
+    if (status != 0)
+        return status;
+    out->current_offset = p->next_offset > 0 ? p->next_offset - 1 : 0;
+    if (count > 0 && start < p->next_offset) {
+        uint64_t end = p->next_offset - start > count ? start + count : p->next_offset;
+        uint64_t damaged = first_damaged(p, start);
+        if (damaged == start || holder(p, start) == NULL)
+            return PARTITION_INVALID_CHECKSUM;
+        if (damaged < end)
+            end = damaged;
+        status = measure(p, start, &end, &out->total_bytes);
+        if (status != 0)
+            return status;
+        out->next_offset = start;
+        out->total_count = out->remaining = end - start;
+        out->last_offset = end - 1;
+    }
+    out->owner = partition_retain(p);
+    return 0;
+}
+
+/* ---- windows ---- */
+
+static uint64_t first_of(const poll_cursor *cursor)
+{
+    return cursor->last_offset + 1 - cursor->total_count;
+}
+
+/* Records [first, last) of the segment that make the next window. False: the index contradicts the log or what was announced. */
+static bool window_range(partition *p, segment *s, const poll_cursor *cursor, uint64_t max_bytes, uint64_t *last,
+                         uint64_t *from, uint64_t *to)
+{
+    uint64_t first = cursor->next_offset - s->start_offset;
+    bool rest = cursor->remaining <= s->count - first; /* of the answer */
+    *last = rest ? first + cursor->remaining : s->count;
+    if (!partition_border(p, s, first, from) || !partition_border(p, s, *last, to))
+        return false;
+    if (*to > *from && *to - *from > max_bytes) {
+        uint64_t high = max_bytes / RECORD_HEADER_SIZE; /* records are not smaller: no need to look further */
+        high = high < *last - first ? first + high : *last;
+        rest = false;
+        if (!partition_index_search(p, s, first, high, INDEX_KEY_END_POSITION, *from + max_bytes + 1, last))
+            return false;
+        if (*last == first)
+            ++*last;
+        if (!partition_border(p, s, *last, to))
+            return false;
+    }
+    uint64_t left = cursor->total_bytes - cursor->sent_bytes, count = *last - first;
+    if (*to < *from || *to - *from < count * RECORD_HEADER_SIZE || (*to - *from > max_bytes && count > 1))
+        return false;
+    /* Exactly the announced bytes: every record still to come needs its share. */
+    return rest ? *to - *from == left : *to - *from <= left && left - (*to - *from) >= (cursor->remaining - count) * RECORD_HEADER_SIZE;
+}
+
+bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window *window, uint32_t *status)
+{
+    *status = 0;
+    if (cursor->remaining == 0)
+        return false;
+    partition *p = cursor->owner;
+    if (p->closed) {
+        *status = PARTITION_NOT_FOUND;
+        return false;
+    }
+    *status = PARTITION_CANNOT_READ_FILE;
+    segment *s = holder(p, cursor->next_offset);
+    uint64_t last, from, to;
+    if (s == NULL || !window_range(p, s, cursor, max_bytes, &last, &from, &to))
+        return false;
+    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    if (fd < 0)
+        return false;
+    if (cursor->next_offset == first_of(cursor) || cursor->next_offset == s->start_offset)
+        segment_pin(s); /* first window of this answer in this segment */
+    *window = (poll_window){.fd = fd, .position = from, .length = to - from, .first_offset = cursor->next_offset,
+                            .count = (uint32_t)(s->start_offset + last - cursor->next_offset)};
+    cursor->next_offset += window->count;
+    cursor->remaining -= window->count;
+    cursor->sent_bytes += window->length;
+    *status = 0;
+    return true;
+}
+
+void partition_cursor_end(poll_cursor *cursor)
+{
+    partition *p = cursor->owner;
+    if (p == NULL)
+        return;
+    for (uint64_t at = first_of(cursor); cursor->total_count > 0 && at < cursor->next_offset;) {
+        segment *s = segment_find(&p->segments, at);
+        at = s->start_offset + s->count;
+        segment_unpin(&p->segments, s);
+    }
+    cursor->owner = NULL;
+    cursor->remaining = 0;
+    partition_release(p);
+}

@@ -1,0 +1,158 @@
+/* Background sync: which files are not known to be on the device, and how far the durable end may move. */
+#include "partition_internal.h"
+
+#include "partition_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+bool partition_is_dirty(const partition *p)
+{
+    if (p->closed || p->sync_failed)
+        return false;
+    return p->sync_running || p->dirty_directories != 0 || p->offsets.dirty > 0 || p->offsets.dirty_directories != 0 ||
+           (index_cache_waiting(&p->index) > 0 && p->state == 0) || p->dirty_from < p->segments.count;
+}
+
+typedef struct collection {
+    int *fds;
+    size_t count, max;
+} collection;
+
+/* Takes over the descriptor. False: there is none, or no room for it. */
+static bool collect(collection *c, int fd)
+{
+    if (fd < 0)
+        return false;
+    c->fds[c->count++] = fd;
+    return true;
+}
+
+static bool collect_directory(partition *p, collection *c, const char *path)
+{
+    return c->count < c->max && collect(c, file_open(p->disk, path, O_RDONLY | O_DIRECTORY));
+}
+
+/* The partition's directory and its ancestors. True when nothing of them is dirty any more. */
+static bool collect_directories(partition *p, collection *c)
+{
+    char path[FILE_PATH_MAX];
+    snprintf(path, sizeof(path), "%s", p->directory);
+    for (unsigned level = 0; level < DIRECTORY_LEVELS && p->dirty_directories != 0; level++) {
+        uint8_t bit = (uint8_t)(1u << level);
+        if ((p->dirty_directories & bit) != 0 && !collect_directory(p, c, path) &&
+            (level == 0 || c->count == c->max || (errno != EACCES && errno != EPERM))) /* what we made we may open */
+            return false;
+        p->dirty_directories &= (uint8_t)~bit;
+        char *slash = strrchr(path, '/');
+        if (slash == path && path[1] != '\0')
+            slash[1] = '\0';
+        else if (slash != NULL && slash != path)
+            *slash = '\0';
+        else if (slash == NULL && strcmp(path, ".") != 0)
+            strcpy(path, ".");
+        else
+            p->dirty_directories = 0; /* the root, or the start of a relative path: nothing above */
+    }
+    return true;
+}
+
+static bool collect_file(partition *p, collection *c, segment *s, segment_file which, bool *dirty)
+{
+    if (!*dirty)
+        return true;
+    if (c->count == c->max)
+        return false;
+    int fd = segment_fd_if_open(s, which);
+    if (fd >= 0) {
+        fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    } else { /* dirty since before the start */
+        char path[FILE_PATH_MAX];
+        segment_path(&p->segments, s->start_offset, which, path, sizeof(path));
+        fd = file_open(p->disk, path, O_RDONLY);
+    }
+    if (!collect(c, fd))
+        return false;
+    *dirty = false;
+    return true;
+}
+
+/* Logs of all dirty segments, oldest first. True when none is dirty any more. */
+static bool collect_segments(partition *p, collection *c, segment_file which)
+{
+    for (uint32_t i = p->dirty_from; i < p->segments.count; i++) {
+        segment *s = &p->segments.items[i];
+        if (!collect_file(p, c, s, which, which == SEGMENT_LOG ? &s->log_dirty : &s->index_dirty))
+            return false;
+    }
+    return true;
+}
+
+static void collect_offsets(partition *p, collection *c)
+{
+    static const struct {
+        uint32_t bit;
+        uint8_t kind;
+    } directories[] = {{OFFSETS_DIRTY_CONSUMERS, OFFSET_CONSUMER}, {OFFSETS_DIRTY_GROUPS, OFFSET_GROUP}, {OFFSETS_DIRTY_PARENT, 0}};
+    offsets *o = &p->offsets;
+    char path[FILE_PATH_MAX];
+    for (size_t i = 0; i < sizeof(directories) / sizeof(directories[0]); i++) {
+        if ((o->dirty_directories & directories[i].bit) == 0)
+            continue;
+        offsets_directory_path(o, directories[i].kind, path, sizeof(path));
+        if (!collect_directory(p, c, path))
+            return;
+        o->dirty_directories &= ~directories[i].bit;
+    }
+    for (uint32_t i = 0; i < o->capacity && o->dirty > 0; i++) {
+        offset_entry *entry = &o->entries[i];
+        if (entry->kind == 0 || !entry->dirty)
+            continue;
+        if (c->count == c->max || !collect(c, offsets_duplicate(o, entry)))
+            return;
+        entry->dirty = false;
+        o->dirty--;
+    }
+}
+
+size_t partition_sync_begin(partition *p, int *fds, size_t max)
+{
+    if (p->closed || p->sync_running || p->sync_failed)
+        return 0;
+    partition_index_flush(p);
+    if ((p->offsets.dirty_directories & OFFSETS_DIRTY_PARTITION) != 0) {
+        p->offsets.dirty_directories &= ~(uint32_t)OFFSETS_DIRTY_PARTITION;
+        p->dirty_directories |= 1;
+    }
+    collection c = {.fds = fds, .max = max};
+    /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
+    bool complete = collect_directories(p, &c) && collect_segments(p, &c, SEGMENT_LOG);
+    if (complete && collect_segments(p, &c, SEGMENT_INDEX))
+        collect_offsets(p, &c);
+    while (p->dirty_from < p->segments.count && !p->segments.items[p->dirty_from].log_dirty &&
+           !p->segments.items[p->dirty_from].index_dirty)
+        p->dirty_from++;
+    p->sync_target = complete ? p->next_offset : p->durable_offset;
+    p->sync_running = true;
+    return c.count;
+}
+
+void partition_sync_done(partition *p, int error)
+{
+    if (!p->sync_running)
+        return;
+    p->sync_running = false;
+    if (p->closed)
+        return;
+    if (error != 0) {
+        p->sync_failed = true;
+        partition_poison(p, PARTITION_CANNOT_SYNC_FILE);
+        return;
+    }
+    if (p->sync_target > p->durable_offset) {
+        p->durable_offset = p->sync_target;
+        STATS_STORE(p, durable_offset, p->durable_offset);
+    }
+}

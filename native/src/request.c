@@ -1,0 +1,71 @@
+/* See request.h. */
+#include "request.h"
+
+#include "hash.h"
+
+#include <string.h>
+
+#define CONSUMER_PLAIN 1
+#define IDENTIFIER_NUMERIC 1
+#define IDENTIFIER_STRING 2
+
+typedef struct reader {
+    const uint8_t *at, *end;
+} reader;
+
+static uint32_t u32_at(const uint8_t *p) {
+    uint32_t value;
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+
+static uint64_t u64_at(const uint8_t *p) {
+    uint64_t value;
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+
+/* Length of a well-formed identifier at the reader (which moves behind it), 0 otherwise. */
+static uint32_t take_identifier(reader *r) {
+    if (r->end - r->at < 2) return 0;
+    uint8_t kind = r->at[0], length = r->at[1];
+    bool fits = (kind == IDENTIFIER_NUMERIC && length == 4) || (kind == IDENTIFIER_STRING && length > 0);
+    if (!fits || r->end - r->at < 2 + length) return 0;
+    r->at += 2 + length;
+    return 2u + length;
+}
+
+/* Consumer, stream, topic, partition: the common head of both requests. */
+static bool parse_head(reader *r, consumer_request *out) {
+    if (r->end == r->at || *r->at++ != CONSUMER_PLAIN) return false;
+    const uint8_t *consumer = r->at;
+    uint32_t consumer_length = take_identifier(r);
+    if (consumer_length == 0) return false;
+    out->consumer_id = consumer[0] == IDENTIFIER_NUMERIC ? u32_at(consumer + 2) : hash_xxh32(consumer + 2, consumer[1]);
+    out->address = r->at;
+    out->stream_length = take_identifier(r);
+    out->topic_length = out->stream_length != 0 ? take_identifier(r) : 0;
+    if (out->topic_length == 0 || r->end - r->at < 5) return false;
+    out->partition_id = r->at[0] == 1 ? u32_at(r->at + 1) : 0;
+    r->at += 5;
+    return true;
+}
+
+bool request_parse_poll(const uint8_t *payload, size_t length, consumer_request *out) {
+    reader r = {payload, payload + length};
+    memset(out, 0, sizeof *out);
+    if (!parse_head(&r, out) || r.end - r.at < 14) return false;
+    out->strategy = r.at[0];
+    out->value = u64_at(r.at + 1);
+    out->count = u32_at(r.at + 9);
+    out->auto_commit = r.at[13] != 0;
+    return out->strategy >= 1 && out->strategy <= 5;
+}
+
+bool request_parse_store(const uint8_t *payload, size_t length, consumer_request *out) {
+    reader r = {payload, payload + length};
+    memset(out, 0, sizeof *out);
+    if (!parse_head(&r, out) || r.end - r.at < 8) return false;
+    out->value = u64_at(r.at);
+    return true;
+}

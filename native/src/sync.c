@@ -1,0 +1,89 @@
+/* Background sync: dirty partitions reach the device every sync interval without delaying any answer; the durable end follows.
+ * A failed sync poisons the partition and is never tried again. */
+#include "engine.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SYNC_FDS_MAX 64u
+#define SYNCS_RUNNING_MAX 64u
+
+typedef struct sync_group {
+    owned *target;
+    uint32_t running;
+    int error;
+} sync_group;
+
+typedef struct sync_file {
+    operation operation;
+    sync_group *group;
+    int fd;
+} sync_file;
+
+void sync_mark_dirty(owned *o) {
+    if (o->dirty) return;
+    o->dirty = true;
+    o->next_dirty = o->e->dirty;
+    o->e->dirty = o;
+    o->references++;
+}
+
+static void finish(engine *e, sync_group *group) {
+    owned *target = group->target;
+    partition_sync_done(target->p, group->error);
+    e->counters.syncs++;
+    if (group->error != 0) e->counters.sync_errors++;
+    target->syncing = false;
+    e->syncs_running--;
+    if (group->error != 0 && !target->poison_reported) {
+        target->poison_reported = true;
+        engine_event(e, EVENT_POISONED, target->ns)->number = (uint64_t)group->error;
+    }
+    if (partition_is_dirty(target->p)) sync_mark_dirty(target);
+    owned_release(target);
+    free(group);
+}
+
+static void begin(engine *e, owned *target) {
+    int fds[SYNC_FDS_MAX];
+    sync_group *group = calloc(1, sizeof *group);
+    if (group == NULL) abort();
+    group->target = target; /* takes over the reference of the dirty list */
+    target->syncing = true;
+    e->syncs_running++;
+    size_t count = partition_sync_begin(target->p, fds, SYNC_FDS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        sync_file *file = calloc(1, sizeof *file);
+        if (file == NULL) abort();
+        *file = (sync_file){.operation = {OPERATION_SYNC, file}, .group = group, .fd = fds[i]};
+        group->running++;
+        io_uring_prep_fsync(ring_slot(&e->ring, &file->operation), file->fd, IORING_FSYNC_DATASYNC);
+    }
+    if (count == 0) finish(e, group);
+}
+
+void sync_tick(engine *e) {
+    owned *list = e->dirty;
+    e->dirty = NULL;
+    while (list != NULL) {
+        owned *target = list;
+        list = target->next_dirty;
+        target->dirty = false;
+        if (target->syncing || e->syncs_running >= SYNCS_RUNNING_MAX) { /* next tick */
+            sync_mark_dirty(target);
+            owned_release(target);
+        } else {
+            begin(e, target);
+        }
+    }
+}
+
+void sync_on_complete(operation *op, int result) {
+    sync_file *file = op->owner;
+    sync_group *group = file->group;
+    engine *e = group->target->e;
+    if (result < 0 && group->error == 0) group->error = -result;
+    close(file->fd);
+    free(file);
+    if (--group->running == 0) finish(e, group);
+}

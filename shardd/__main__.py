@@ -1,0 +1,6 @@
+"""`python -m shardd`."""
+
+from shardd.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""`shardd`: the commands a person types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardd import __version__
+from shardd.cli.config_command import config_app
+from shardd.cli.serve import ServeOptions, serve_until_stopped
+
+app = typer.Typer(
+    name="shardd", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
+app.add_typer(config_app, name="config")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"shardd {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def shardd(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A persistent message streaming server that Apache Iggy clients talk to unchanged."""
+
+
+@app.command()
+def serve(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+    dev: Annotated[
+        bool, typer.Option("--dev", help="User iggy with password iggy, and a temporary data directory.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Remove all data before the start.")] = False,
+    with_default_root_credentials: Annotated[
+        bool, typer.Option("--with-default-root-credentials", help="First user iggy with password iggy.")
+    ] = False,
+) -> None:
+    """Run the server in the foreground."""
+    options = ServeOptions(config, data, dev, fresh, with_default_root_credentials)
+    raise typer.Exit(serve_until_stopped(options))
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,91 @@
+"""`shardd serve`: settings and the first user from all sources, then the supervisor."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import setproctitle
+
+from shardd import __version__
+from shardd.config import ConfigError, Loaded, RootUser, load_settings, resolve_root_user
+from shardd.observability.logs import set_up_logs
+from shardd.shard.supervisor_errors import StartupError
+from shardd.shard.supervisor_start import root_exists, run_supervisor
+
+EXIT_STARTUP: Final = 1
+EXIT_CONFIG: Final = 2
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """The command line of `shardd serve`."""
+
+    config: Path | None = None
+    data: Path | None = None
+    dev: bool = False
+    fresh: bool = False
+    default_credentials: bool = False
+
+
+def serve_until_stopped(options: ServeOptions) -> int:
+    """Exit status: 0 stopped in order, 1 no start or a worker had to be killed, 2 wrong configuration."""
+    if options.dev and options.data is not None:
+        print("shardd: --dev has a temporary data directory; leave out --data", file=sys.stderr)
+        return EXIT_CONFIG
+    temporary = tempfile.mkdtemp(prefix="shardd-dev-") if options.dev else None
+    try:
+        return _serve(options, Path(temporary) if temporary else options.data)
+    finally:
+        if temporary:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _serve(options: ServeOptions, data: Path | None) -> int:
+    try:
+        loaded, root = _configure(options, data)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"shardd: {problem}", file=sys.stderr)
+        return EXIT_CONFIG
+    settings = loaded.settings
+    set_up_logs("supervisor", settings.system.logging.level, settings.system.logging.format)
+    setproctitle.setproctitle("shardd: supervisor")
+    warning = loaded.warning()
+    if warning:
+        _log.warning("%s", warning)
+    try:
+        return run_supervisor(settings, root, fresh=options.fresh, version=__version__)
+    except StartupError as error:
+        _log.error("%s", error)
+        return EXIT_STARTUP
+
+
+def _configure(options: ServeOptions, data: Path | None) -> tuple[Loaded, RootUser]:
+    """Raises ConfigError with the problems of the settings and of the first user together."""
+    command_line = {"system.path": str(data)} if data is not None else {}
+    problems: list[str] = []
+    loaded: Loaded | None = None
+    try:
+        loaded = load_settings(options.config, os.environ, command_line)
+    except ConfigError as error:
+        problems += error.problems
+
+    known = loaded is not None and not options.fresh and root_exists(loaded.settings.system.data_directory)
+    # once the first user exists, the variables for it have no effect (iggy-server 2.5)
+    environment = {} if options.dev or known else os.environ
+    root: RootUser | None = None
+    try:
+        root = resolve_root_user(environment, options.default_credentials or options.dev)
+    except ValueError as error:
+        problems.append(str(error))
+    if problems or loaded is None or root is None:
+        raise ConfigError(problems)
+    return loaded, root

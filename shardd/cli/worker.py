@@ -1,0 +1,58 @@
+"""Entry point of a worker process: `python -m shardd.cli.worker <descriptor>`; only the supervisor starts it."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+from typing import Final
+
+import setproctitle
+
+from shardd.observability.logs import set_up_logs
+from shardd.shard.inheritance import WorkerInheritance, read_inheritance
+
+_PR_SET_PDEATHSIG: Final = 1
+_log = logging.getLogger(__name__)
+
+
+def die_with(supervisor_pid: int) -> None:
+    """The kernel kills this process when its supervisor dies; ends it now when that happened already."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != supervisor_pid:
+        os._exit(1)
+
+
+def pin(inheritance: WorkerInheritance) -> None:
+    try:
+        os.sched_setaffinity(0, {inheritance.cpu})
+    except OSError as error:  # the cpuset shrank since the server started: slower, but it works
+        _log.error("cannot run on CPU %d alone: %s", inheritance.cpu, error.strerror)
+
+
+def main() -> None:
+    # the supervisor decides when a worker ends: a SIGTERM for the whole control group must not cut the order short
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    inheritance = read_inheritance(int(sys.argv[1]))
+    die_with(inheritance.supervisor_pid)
+    source = f"shard-{inheritance.shard}"
+    set_up_logs(source, inheritance.settings.system.logging.level, inheritance.settings.system.logging.format)
+    setproctitle.setproctitle(f"shardd: shard {inheritance.shard}")
+    pin(inheritance)
+    try:
+        from shardd.shard.worker import run
+
+        status = run(inheritance)
+    except Exception:
+        _log.exception("the worker ends")
+        status = 1
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

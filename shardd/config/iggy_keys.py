@@ -1,0 +1,76 @@
+"""Names of Apache Iggy's settings that this server does not serve (iggy-server 6.2, 6.3): they are told apart from
+mistyped ones, so that an Iggy deployment starts with one warning."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# section -> its keys
+_NOT_SERVED: Final = {
+    "consumer_group": "rebalancing_timeout rebalancing_check_interval",
+    "data_maintenance.messages": "cleaner_enabled interval",
+    "http": "enabled address max_request_size web_ui",
+    "http.cors": "enabled allowed_methods allowed_origins allowed_headers exposed_headers allow_credentials "
+    "allow_private_network",
+    "http.jwt": "algorithm issuer audience valid_issuers valid_audiences access_token_expiry clock_skew not_before "
+    "encoding_secret decoding_secret use_base64_secret trusted_issuers",
+    "http.metrics": "enabled endpoint",
+    "http.tls": "enabled cert_file key_file",
+    "tcp": "enabled ipv6",
+    "tcp.tls": "enabled self_signed cert_file key_file",
+    "quic": "enabled address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window "
+    "receive_window keep_alive_interval max_idle_timeout",
+    "quic.certificate": "self_signed cert_file key_file",
+    "quic.socket": "override_defaults recv_buffer_size send_buffer_size keepalive",
+    "message_saver": "enabled enforce_fsync interval",
+    "personal_access_token": "max_tokens_per_user",
+    "personal_access_token.cleaner": "enabled interval",
+    "heartbeat": "enabled interval",
+    "telemetry": "enabled service_name",
+    "telemetry.logs": "transport endpoint",
+    "telemetry.traces": "transport endpoint",
+    "system.backup": "path",
+    "system.backup.compatibility": "path",
+    "system.state": "enforce_fsync max_file_operation_retries retry_delay",
+    "system.logging": "path file_enabled max_file_size max_total_size rotation_check_interval retention "
+    "sysinfo_print_interval",
+    "system.encryption": "enabled key",
+    "system.compression": "allow_override default_algorithm",
+    "system.stream": "path",
+    "system.topic": "path",
+    "system.partition": "path enforce_fsync validate_checksum messages_required_to_save "
+    "size_of_messages_required_to_save",
+    "system.segment": "archive_expired cache_indexes",
+    "system.message_deduplication": "enabled max_entries expiry",
+    "system.recovery": "recreate_missing_state",
+    "system.memory_pool": "enabled bucket_capacity",
+    "cluster": "enabled name",
+    "cluster.node.current": "name ip",
+    "cluster.node": "others",
+    "websocket": "enabled address read_buffer_size write_buffer_size max_write_buffer_size max_message_size "
+    "max_frame_size accept_unmasked_frames",
+    "websocket.tls": "enabled self_signed cert_file key_file",
+}
+NOT_SERVED_PATHS: Final = frozenset(
+    f"{section}.{name}" for section, names in _NOT_SERVED.items() for name in names.split()
+)
+_NOT_SERVED_SUFFIXES: Final = frozenset(path.upper().replace(".", "_") for path in NOT_SERVED_PATHS)
+_ELEMENT: Final = re.compile(
+    r"CLUSTER_NODE_OTHERS_\d_(NAME|IP|PORTS_(TCP|QUIC|HTTP|WEBSOCKET))"
+    r"|HTTP_JWT_TRUSTED_ISSUERS_\d_(ISSUER|JWKS_URL|AUDIENCE|USER_ID)"
+)
+# names of Iggy's programs, its tests and its root user (iggy-server 6.2): nothing to warn about
+_NO_SETTING: Final = re.compile(
+    r"CI_BUILD|CONFIG_PATH|ENV_PATH|DISPLAY_CONFIG|ROOT_USERNAME|ROOT_PASSWORD|TEST_.*"
+    r"|CONNECTORS_(CONFIG_PATH|SINK_.*|SOURCE_.*)|MCP_CONFIG_PATH"
+)
+
+
+def is_no_setting(suffix: str) -> bool:
+    """True for the part after IGGY_ of a variable that Iggy's server does not read as a setting."""
+    return _NO_SETTING.fullmatch(suffix) is not None
+
+
+def is_known_to_iggy(suffix: str) -> bool:
+    return suffix in _NOT_SERVED_SUFFIXES or _ELEMENT.fullmatch(suffix) is not None

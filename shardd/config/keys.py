@@ -1,0 +1,173 @@
+"""Every served key in one table: name, default, text form. Files, environment, `config show` and the effective
+configuration that a running server writes are all made from it (iggy-server 6.3, 8.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from shardd.config import units
+from shardd.config.cpus import check_cpu_allocation
+from shardd.config.schema import NEVER, Settings
+
+POOL_BYTES_PER_SHARD_MIN: Final = 32 << 20
+SEGMENT_BYTES_MAX: Final = 1 << 30
+LOG_LEVELS: Final = ("trace", "debug", "info", "warn", "error", "off")
+LOG_FORMATS: Final = ("text", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """`path` as in the file; `field`: dotted place in `Settings`; `parse` raises ValueError with a sentence."""
+
+    path: str
+    field: str
+    default: str | int | bool
+    parse: Callable[[object], Any]
+    format: Callable[[Any], str] = str
+    quoted: bool = True
+
+    @property
+    def environment_suffix(self) -> str:
+        """The part after SHARDD_ or IGGY_ (iggy-server 6.2)."""
+        return self.path.upper().replace(".", "_")
+
+    def toml(self, value: object) -> str:
+        """The value as TOML writes it."""
+        text = self.format(value)
+        return msgspec.json.encode(text).decode() if self.quoted else text  # a JSON string is a TOML basic string
+
+
+def _parse_text(value: object) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError(f"{value!r} is no path")
+    return value
+
+
+def _parse_choice(choices: tuple[str, ...]) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value.strip().lower() in choices:
+            return value.strip().lower()
+        raise ValueError(f"{value!r} is none of {', '.join(choices)}")
+
+    return parse
+
+
+def _parse_level(value: object) -> str:
+    """A level; of a filter list such as "info,hyper=warn" the part for everything counts."""
+    parts = [part for part in value.split(",") if "=" not in part] if isinstance(value, str) else [value]
+    return _parse_choice(LOG_LEVELS)(parts[0] if len(parts) == 1 else value)
+
+
+def _bounded(
+    parse: Callable[[object], int], low: int, high: int, show: Callable[[int], str], step: int = 1
+) -> Callable[[object], int]:
+    def parse_bounded(value: object) -> int:
+        number = parse(value)
+        if not low <= number <= high:
+            raise ValueError(f"{value!r} is out of range; {show(low)} to {show(high)}")
+        if number % step:
+            raise ValueError(f"{value!r} is not a multiple of {step}")
+        return number
+
+    return parse_bounded
+
+
+def _parse_count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip().isdecimal():
+        raise ValueError(f"{value!r} is no count")
+    return int(value)
+
+
+def _format_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _flag(path: str, default: bool, field: str | None = None) -> Key:
+    return Key(path, field or path, default, units.parse_bool, _format_bool, quoted=False)
+
+
+def _size(path: str, field: str, default: str, low: int, high: int, step: int = 1) -> Key:
+    parse = _bounded(units.parse_size_bytes, low, high, units.format_size, step)
+    return Key(path, field, default, parse, units.format_size)
+
+
+def _duration(path: str, field: str, default: str, low_ms: int, high_ms: int) -> Key:
+    parse = _bounded(units.parse_duration_ms, low_ms, high_ms, units.format_duration_ms)
+    return Key(path, field, default, parse, units.format_duration_ms)
+
+
+_HOUR_MS: Final = 3_600_000
+_MAX_SIZE: Final = units.parse_max_size_bytes
+_EXPIRY: Final = units.parse_expiry_us
+
+KEYS: Final[tuple[Key, ...]] = (
+    Key("tcp.address", "tcp.address", "127.0.0.1:8090", units.parse_address),
+    _flag("tcp.socket_migration", True),
+    Key("tcp.connections_max", "tcp.connections_max", 10_000, _bounded(_parse_count, 1, 1_000_000, str), quoted=False),
+    _duration("tcp.partial_frame_timeout", "tcp.partial_frame_timeout_ms", "30 s", 100, _HOUR_MS),
+    _duration("tcp.slow_reader_timeout", "tcp.slow_reader_timeout_ms", "30 s", 100, _HOUR_MS),
+    _flag("tcp.socket.override_defaults", False),
+    _size("tcp.socket.recv_buffer_size", "tcp.socket.recv_buffer_size_bytes", "100 KB", 4096, 1 << 30),
+    _size("tcp.socket.send_buffer_size", "tcp.socket.send_buffer_size_bytes", "100 KB", 4096, 1 << 30),
+    _flag("tcp.socket.keepalive", False),
+    _flag("tcp.socket.nodelay", True),
+    _duration("tcp.socket.linger", "tcp.socket.linger_ms", "0 s", 0, _HOUR_MS),
+    Key("system.path", "system.path", "local_data", _parse_text),
+    Key("system.runtime.path", "system.runtime_path", "runtime", _parse_text),
+    Key("system.logging.level", "system.logging.level", "info", _parse_level),
+    Key("system.logging.format", "system.logging.format", "text", _parse_choice(LOG_FORMATS)),
+    Key("system.sharding.cpu_allocation", "system.sharding.cpu_allocation", "all", check_cpu_allocation),
+    _size("system.memory_pool.size", "system.memory_pool_size_bytes", "4 GiB", POOL_BYTES_PER_SHARD_MIN, 1 << 44),
+    _size("system.segment.size", "system.segment_size_bytes", "1 GiB", 512, SEGMENT_BYTES_MAX, 512),
+    Key("system.topic.max_size", "system.topic_max_size_bytes", "unlimited", _MAX_SIZE, units.format_size),
+    Key("system.topic.message_expiry", "system.topic_message_expiry_us", "none", _EXPIRY, units.format_duration_us),
+    _duration("system.partition.sync_interval", "system.partition_sync_interval_ms", "1 s", 10, _HOUR_MS),
+)
+KEYS_BY_PATH: Final = {key.path: key for key in KEYS}
+
+
+def build_settings(values: dict[str, Any]) -> Settings:
+    """`values`: parsed value of every key by path."""
+    tree: dict[str, Any] = {}
+    for key in KEYS:
+        *parents, name = key.field.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = values[key.path]
+    return msgspec.convert(tree, Settings)
+
+
+def value_of(settings: Settings, key: Key) -> Any:
+    node: Any = settings
+    for name in key.field.split("."):
+        node = getattr(node, name)
+    return node
+
+
+def check_together(settings: Settings) -> list[str]:
+    """Sentences about keys that do not fit each other."""
+    system = settings.system
+    if system.topic_max_size_bytes != NEVER and system.topic_max_size_bytes < system.segment_size_bytes:
+        return ["system.topic.max_size: smaller than system.segment.size"]
+    return []
+
+
+def settings_toml(settings: Settings, actual_address: str | None = None) -> str:
+    """All effective settings as TOML; `actual_address` replaces tcp.address (port 0 has become a real one)."""
+    lines: list[str] = []
+    section = ""
+    # a table's own keys stand in one block, so the sections are grouped in order of first appearance
+    sections = list(dict.fromkeys(key.path.rpartition(".")[0] for key in KEYS))
+    for key in sorted(KEYS, key=lambda key: sections.index(key.path.rpartition(".")[0])):
+        parent, _, name = key.path.rpartition(".")
+        if parent != section:
+            lines += ["", f"[{parent}]"] if lines else [f"[{parent}]"]
+            section = parent
+        value = actual_address if key.path == "tcp.address" and actual_address else value_of(settings, key)
+        lines.append(f"{name} = {key.toml(value)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,86 @@
+"""The settings as every part of the server sees them: frozen, typed, in base units.
+
+Texts such as "1 GiB" or "30 s" exist only in files and the environment; `keys.py` lists every key with its text form.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+NEVER = 2**64 - 1
+"""Wire value of "never expires" and of "unlimited" (iggy-server 4.1)."""
+
+
+class Socket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`tcp.socket.*`; the other values apply only when `override_defaults` is set. `linger_ms` 0: not set."""
+
+    override_defaults: bool
+    recv_buffer_size_bytes: int
+    send_buffer_size_bytes: int
+    keepalive: bool
+    nodelay: bool
+    linger_ms: int
+
+
+class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`tcp.*`. `address` is "host:port" or "[v6]:port" with a literal IP address; port 0 lets the kernel choose."""
+
+    address: str
+    socket_migration: bool
+    connections_max: int
+    partial_frame_timeout_ms: int
+    slow_reader_timeout_ms: int
+    socket: Socket
+
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+
+class Logging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`level`: trace, debug, info, warn, error or off. `format`: text or json."""
+
+    level: str
+    format: str
+
+
+class Sharding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`cpu_allocation` as written; `cpus.allocate_cpus` turns it into CPU numbers."""
+
+    cpu_allocation: str
+
+
+class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`system.*`. `topic_*` are the server defaults that CREATE_TOPIC resolves (`NEVER`: never, unlimited)."""
+
+    path: str
+    runtime_path: str
+    logging: Logging
+    sharding: Sharding
+    segment_size_bytes: int
+    topic_max_size_bytes: int
+    topic_message_expiry_us: int
+    partition_sync_interval_ms: int
+    memory_pool_size_bytes: int
+
+    @property
+    def data_directory(self) -> Path:
+        """The base directory, absolute."""
+        return Path(self.path).absolute()
+
+    @property
+    def runtime_directory(self) -> Path:
+        return self.data_directory / self.runtime_path
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings of one server."""
+
+    tcp: Tcp
+    system: System

@@ -1,0 +1,47 @@
+"""Python face of the native core (`make native` builds it) and, in `twin*.py`, its executable specification."""
+
+from shardd.engine._native import (
+    EVENT_ACCEPTED,
+    EVENT_CLOSED,
+    EVENT_DAMAGE,
+    EVENT_MOVE,
+    EVENT_MOVED_IN,
+    EVENT_POISONED,
+    EVENT_REQUEST,
+    EVENT_ROUTE_MISS,
+    Engine,
+    batch_assign,
+    find_later,
+    owner,
+    probe,
+    scan_buffer,
+    scan_file,
+    send_request_parse,
+    shared_region_bytes,
+    shared_region_format,
+    xxh32,
+)
+from shardd.engine.twin import namespace
+
+__all__ = [
+    "EVENT_ACCEPTED",
+    "EVENT_CLOSED",
+    "EVENT_DAMAGE",
+    "EVENT_MOVE",
+    "EVENT_MOVED_IN",
+    "EVENT_POISONED",
+    "EVENT_REQUEST",
+    "EVENT_ROUTE_MISS",
+    "Engine",
+    "batch_assign",
+    "find_later",
+    "namespace",
+    "owner",
+    "probe",
+    "scan_buffer",
+    "scan_file",
+    "send_request_parse",
+    "shared_region_bytes",
+    "shared_region_format",
+    "xxh32",
+]

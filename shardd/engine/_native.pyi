@@ -1,0 +1,127 @@
+"""Contract of the native engine (native/binding/module.c). One `Engine` per worker, used by its loop thread only."""
+
+from typing import Final
+
+# Event kinds: Engine.turn() returns tuples whose first item is one of these.
+EVENT_ACCEPTED: Final[int]  # (kind, connection, "ip:port")
+EVENT_CLOSED: Final[int]  # (kind, connection)
+EVENT_REQUEST: Final[int]  # (kind, connection, code, payload: bytes, user_id, authenticated: bool)
+EVENT_ROUTE_MISS: Final[int]  # (kind, connection, code, stream_identifier, topic_identifier, user_id, attempt)
+EVENT_MOVE: Final[int]  # (kind, connection, target_shard): engine asks for the session state of a connection that moves
+EVENT_MOVED_IN: Final[int]  # (kind, connection, "ip:port", session_state: bytes, user_id, authenticated)
+EVENT_DAMAGE: Final[int]  # (kind, namespace, offset): a stored record failed its check
+EVENT_POISONED: Final[int]  # (kind, namespace, errno)
+
+def shared_region_bytes(shards: int) -> int: ...
+def shared_region_format(fd: int, shards: int) -> None:
+    """Sizes a fresh memfd and writes its header (supervisor)."""
+
+def owner(namespace: int, shards: int) -> int: ...
+def xxh32(data: bytes) -> int: ...
+def probe() -> str:
+    """'' when io_uring with the needed features can be used here, else the reason as one sentence."""
+
+def scan_file(
+    log_fd: int, from_position: int, segment_start_offset: int, expected_offset: int, minimum_timestamp: int, index_fd: int
+) -> tuple[int, int, int, int, int, int]:
+    """(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault); OSError. See native/src/record.h."""
+
+def find_later(log_fd: int, from_position: int, at_least_offset: int, minimum_timestamp: int = 0) -> bool: ...
+def scan_buffer(
+    data: bytes, expected_offset: int, minimum_timestamp: int, segment_start_offset: int, base_position: int
+) -> tuple[int, int, int, int, int, int, bytes]:
+    """As scan_file over memory; the last item is the index."""
+
+def send_request_parse(payload: bytes) -> tuple[int, tuple[bytes, bytes, int, int, bytes, int, int] | None]:
+    """(status, (stream identifier, topic identifier, partitioning, partition id, key, count, messages position) or None)."""
+
+def batch_assign(
+    messages: bytes, count: int, first_offset: int, timestamp: int, relative_offset: int, position: int, seed: int
+) -> tuple[bytes, bytes]:
+    """(records, index) as stored; ids drawn from a fixed seed."""
+
+class Engine:
+    def __init__(
+        self,
+        *,
+        shard: int,
+        shards: int,
+        shared_fd: int,
+        pool_fds: list[int],
+        doorbell_fds: list[int],
+        handover_receive_fd: int,
+        handover_send_fds: list[int],
+        pool_bytes: int,
+        connections_max: int,
+        partial_frame_timeout_ms: int,
+        slow_reader_timeout_ms: int,
+        sync_interval_ms: int,
+        socket_migration: bool,
+    ) -> None: ...
+    @property
+    def generation(self) -> int: ...
+    def listen(self, fd: int) -> None: ...
+    def stop_listening(self) -> None: ...
+    def turn(self, epoll_fd: int, timeout_ms: int) -> tuple[bool, list[tuple[object, ...]]]:
+        """Runs until an event for Python, readiness of epoll_fd, or the timeout (-1: none). GIL released.
+        Returns (epoll_fd is ready, events)."""
+    # answers
+    def reply(self, connection: int, status: int, payload: bytes = ..., close: bool = ...) -> None:
+        """Answers the request that the connection has in Python's hands. Unknown connection: nothing happens."""
+    def resume(self, connection: int) -> None:
+        """Executes the held frame again (after route_put)."""
+    def close_connection(self, connection: int, status: int = ...) -> None:
+        """Closes; status != 0 is sent as an unsolicited error frame first."""
+    def close_all(self, status: int) -> None:
+        """From now on every connection gets `status` as soon as it is idle, and is closed."""
+    def connections(self) -> int: ...
+    def set_session(self, connection: int, user_id: int, authenticated: bool) -> None: ...
+    def move(self, connection: int, target_shard: int, session_state: bytes) -> bool:
+        """Hands the socket over (SCM_RIGHTS). False: not possible now, the connection stays."""
+    # routes
+    def routes_invalidate(self) -> None: ...
+    def route_put(
+        self,
+        user_id: int,
+        stream_identifier: bytes,
+        topic_identifier: bytes,
+        *,
+        can_send: bool,
+        can_poll: bool,
+        counter: int,
+        partitions: list[tuple[int, int]],
+    ) -> None:
+        """partitions[i] = (namespace, incarnation) of partition i. Valid until routes_invalidate."""
+    # partitions that this shard owns
+    def partition_open(
+        self,
+        namespace: int,
+        incarnation: int,
+        slot: int,
+        directory: str,
+        segment_size_bytes: int,
+        state: int,
+        segments: list[tuple[int, int, int, int, int]],
+        offsets: list[tuple[int, int, int]],
+    ) -> None:
+        """segments as segment_info in native/src/partition.h, offsets = (kind, id, value). OSError."""
+    def partition_close(self, namespace: int) -> None: ...
+    def partition_flush(self, namespace: int) -> int: ...
+    def partition_sync_fds(self, namespace: int) -> list[int]:
+        """Starts a sync: descriptors to fdatasync and close. BlockingIOError while another sync of it runs."""
+    def partition_sync_done(self, namespace: int, errno: int) -> None: ...
+    def offset_get(self, namespace: int, kind: int, consumer: int) -> int | None: ...
+    def offset_delete(self, namespace: int, kind: int, consumer: int) -> int: ...
+    def offset_store(self, namespace: int, kind: int, consumer: int, value: int) -> int: ...
+    # shared region
+    def stats(self, slot: int) -> tuple[int, int, int, int, int, int, int, int]:
+        """(incarnation, next_offset, size_bytes, messages_count, segments_count, durable_offset, first_offset, state)."""
+    def counter_reset(self, counter: int) -> None: ...
+    # peers
+    def peer_down(self, shard: int) -> None: ...
+    def peer_up(self, shard: int) -> None: ...
+    # operation
+    def counters(self) -> dict[str, int]: ...
+    def flush_all(self) -> list[int]:
+        """Flushes every partition's index; returns descriptors to fdatasync (shutdown)."""
+    def close(self) -> None: ...

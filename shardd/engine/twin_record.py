@@ -1,0 +1,114 @@
+"""Record and index scans in plain Python, the readable twin of native/src/record.h. See `twin.py` for the layout."""
+
+from __future__ import annotations
+
+import os
+import struct
+from enum import IntEnum
+from typing import Final
+
+import xxhash
+
+HEADER_BYTES: Final = 64
+BODY_OFFSET: Final = 8  # the checksum covers everything behind itself
+PAYLOAD_MAX: Final = 64_000_000
+USER_HEADERS_MAX: Final = 100_000
+INDEX_ENTRY: Final = struct.Struct("<IIQ")
+LENGTHS: Final = struct.Struct("<II")  # user headers, payload; at byte 48
+_FIELDS: Final = struct.Struct("<Q16sQQQIIQ")
+_U32_MAX: Final = (1 << 32) - 1
+
+
+class Fault(IntEnum):
+    """Why a scan stopped (record.h: record_fault)."""
+
+    OK = 0
+    TRUNCATED = 1
+    BAD_LENGTH = 2
+    BAD_OFFSET = 3
+    BAD_TIMESTAMP = 4
+    BAD_CHECKSUM = 5
+
+
+ScanResult = tuple[int, int, int, int, int, int]
+"""(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault)."""
+
+
+def _check(data: bytes, position: int, expected_offset: int, minimum_timestamp: int) -> tuple[Fault, int, int]:
+    """(fault, size in bytes, timestamp) of the record at `position`; the order of the checks is part of the format."""
+    left = len(data) - position
+    if left < HEADER_BYTES:
+        return Fault.TRUNCATED, 0, 0
+    checksum, _, offset, timestamp, _, user_headers, payload, _ = _FIELDS.unpack_from(data, position)
+    size = HEADER_BYTES + payload + user_headers
+    if user_headers > USER_HEADERS_MAX or payload > PAYLOAD_MAX:
+        return Fault.BAD_LENGTH, 0, timestamp
+    if offset != expected_offset:
+        return Fault.BAD_OFFSET, size, timestamp
+    if timestamp < minimum_timestamp:
+        return Fault.BAD_TIMESTAMP, size, timestamp
+    if size > left:
+        return Fault.TRUNCATED, size, timestamp
+    if xxhash.xxh3_64_intdigest(data[position + BODY_OFFSET : position + size]) != checksum:
+        return Fault.BAD_CHECKSUM, size, timestamp
+    return Fault.OK, size, timestamp
+
+
+def scan_buffer(
+    data: bytes, expected_offset: int, minimum_timestamp: int, segment_start_offset: int, base_position: int
+) -> tuple[int, int, int, int, int, int, bytes]:
+    """Verifies records back to back from the start of `data`; the last item is the index of the good ones.
+
+    A record that no index entry could name (position or relative offset above 32 bits) counts as a bad length.
+    """
+    valid_bytes = first_timestamp = last_timestamp = 0
+    next_offset, fault = expected_offset, Fault.OK
+    index: list[bytes] = []
+    while valid_bytes < len(data):
+        fault, size, timestamp = _check(data, valid_bytes, next_offset, minimum_timestamp)
+        if fault is not Fault.OK:
+            break
+        end, relative = base_position + valid_bytes + size, next_offset - segment_start_offset
+        if end > _U32_MAX or not 0 <= relative <= _U32_MAX:
+            fault = Fault.BAD_LENGTH
+            break
+        if not index:
+            first_timestamp = timestamp
+        minimum_timestamp = last_timestamp = timestamp
+        index.append(INDEX_ENTRY.pack(relative, end, timestamp))
+        next_offset += 1
+        valid_bytes += size
+    return valid_bytes, len(index), next_offset, first_timestamp, last_timestamp, int(fault), b"".join(index)
+
+
+def scan_file(
+    log_fd: int,
+    from_position: int,
+    segment_start_offset: int,
+    expected_offset: int,
+    minimum_timestamp: int,
+    index_fd: int,
+) -> ScanResult:
+    """Scans an open .log file from a record border to its end; writes the index found (`index_fd` -1: not). OSError."""
+    data = os.pread(log_fd, max(os.fstat(log_fd).st_size - from_position, 0), from_position)
+    *result, index = scan_buffer(data, expected_offset, minimum_timestamp, segment_start_offset, from_position)
+    if index_fd >= 0 and index:
+        os.pwrite(index_fd, index, INDEX_ENTRY.size * (expected_offset - segment_start_offset))
+    valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault = result
+    return valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault
+
+
+def find_later(log_fd: int, from_position: int, at_least_offset: int, minimum_timestamp: int = 0) -> bool:
+    """Whether a valid record starts at any byte from `from_position` on: damage inside the history, not a torn tail.
+
+    Only records count whose offset is at least `at_least_offset` and less than 2^32 above it, whose id is not 0 and
+    whose timestamp is not below `minimum_timestamp`.
+    """
+    data = os.pread(log_fd, max(os.fstat(log_fd).st_size - from_position, 0), from_position)
+    for position in range(len(data) - HEADER_BYTES + 1):
+        _, identity, offset, *_ = _FIELDS.unpack_from(data, position)
+        if identity == bytes(16) or not 0 <= offset - at_least_offset <= _U32_MAX:
+            continue
+        if _check(data, position, offset, minimum_timestamp)[0] is Fault.OK:
+            return True
+    return False

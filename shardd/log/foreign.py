@@ -1,0 +1,74 @@
+"""Start-up sweep over `streams/`: what the metadata does not know is reported; only what carries the marker of an
+incarnation that is over (a stream deleted just before a crash) goes to the trash. Nothing else is ever touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from shardd.log import layout
+from shardd.log.incarnation import read_incarnation
+from shardd.log.trash import move_to_trash
+
+PartitionKey = tuple[int, int, int]  # stream, topic, partition
+
+
+def sweep_streams(data: Path, partitions: Mapping[PartitionKey, int], metadata_index: int) -> list[str]:
+    """Compares the directories with the metadata: `partitions` gives the incarnation of every existing partition,
+    `metadata_index` the last applied record. Returns one sentence for each thing found. Call it once at start, on
+    shard 0, with metadata that is complete. OSError when `streams/` cannot be read.
+
+    A marker above `metadata_index` proves that the metadata is older than the log (a restored copy): reported only.
+    """
+    return list(_sweep(data, partitions, metadata_index))
+
+
+def _sweep(data: Path, partitions: Mapping[PartitionKey, int], metadata_index: int) -> Iterator[str]:
+    alive = set(partitions.values())
+    streams = {key[0] for key in partitions}
+    topics = {key[:2] for key in partitions}
+    for stream, stream_path in _children(data / layout.STREAMS):
+        if stream is None:
+            yield f"{stream_path}: not a stream of this server, left alone"
+            continue
+        for topic, topic_path in _children(stream_path / layout.TOPICS):
+            if topic is None:
+                yield f"{topic_path}: not a topic of this server, left alone"
+                continue
+            for partition, path in _children(topic_path / layout.PARTITIONS):
+                if partition is None or (stream, topic, partition) not in partitions:
+                    yield _judge(data, path, alive, metadata_index)
+            if (stream, topic) not in topics:
+                _remove_if_empty(topic_path / layout.PARTITIONS, topic_path)
+        if stream not in streams:
+            _remove_if_empty(stream_path / layout.TOPICS, stream_path)
+
+
+def _children(directory: Path) -> list[tuple[int | None, Path]]:
+    """Entries by name with the id they are named after; None for files and other names."""
+    try:
+        entries = sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [(layout.parse_id(path.name) if path.is_dir() else None, path) for path in entries]
+
+
+def _judge(data: Path, path: Path, alive: set[int], metadata_index: int) -> str:
+    incarnation = read_incarnation(path)
+    if incarnation is None:
+        return f"{path}: unknown to the metadata and without a marker, left alone"
+    if incarnation in alive:
+        return f"{path}: carries the marker of an existing partition at a wrong place, left alone"
+    if incarnation > metadata_index:
+        return f"{path}: made by metadata record {incarnation}, but the metadata ends at {metadata_index}, left alone"
+    target = move_to_trash(path, layout.trash_directory(data))
+    return f"{path}: partition of a deleted topic, moved to {target}"
+
+
+def _remove_if_empty(*directories: Path) -> None:
+    """Removes skeleton directories that hold nothing any more; one that is not empty stays."""
+    for directory in directories:
+        try:
+            directory.rmdir()
+        except OSError:
+            return

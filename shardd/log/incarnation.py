@@ -1,0 +1,48 @@
+"""The marker that tells which creation of a partition a directory belongs to: ids are given out again after a delete,
+incarnations never.
+
+    offset size field
+    0      8    magic "SHRDINC1"
+    8      8    incarnation, u64 little-endian
+
+The engine writes it before the first segment (native/src/partition.h); recovery and the sweep read it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+from shardd.log import layout
+
+MAGIC = b"SHRDINC1"
+_MARKER = struct.Struct("<8sQ")
+
+
+class NewerIncarnationError(Exception):
+    """The directory was made by a later metadata record than the caller knows: it is not the caller's to touch."""
+
+
+def read_incarnation(directory: Path) -> int | None:
+    """Incarnation in the marker of a partition directory; None when there is no whole marker. OSError otherwise."""
+    try:
+        content = (directory / layout.INCARNATION).read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    if len(content) != _MARKER.size:
+        return None
+    magic, incarnation = _MARKER.unpack(content)
+    return int(incarnation) if magic == MAGIC else None
+
+
+def write_incarnation(directory: Path, incarnation: int) -> None:
+    """Writes the marker durably (new file, fsync, rename, fsync of the directory). OSError."""
+    target = directory / layout.INCARNATION
+    fresh = target.with_name(layout.INCARNATION + layout.TEMPORARY_SUFFIX)
+    with fresh.open("wb") as file:
+        file.write(_MARKER.pack(MAGIC, incarnation))
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(target)
+    layout.sync_directory(directory)

@@ -1,0 +1,102 @@
+"""Where the files of a partition lie (iggy-server 3.1) and how they are called.
+
+<data>/streams/<stream>/topics/<topic>/partitions/<partition>/
+    incarnation                        marker, see incarnation.py
+    <start offset, 20 digits>.log      records (iggy-server 3.2)
+    <start offset, 20 digits>.index    16 bytes for each record (iggy-server 3.3)
+    <start offset, 20 digits>.torn[.n] bytes that recovery has cut off a log
+    offsets/consumers/<consumer id>    8 bytes, little-endian: last processed offset
+    offsets/groups/<group id>
+<data>/trash/<unique name>             what is deleted and not yet unlinked
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+STREAMS = "streams"
+TOPICS = "topics"
+PARTITIONS = "partitions"
+TRASH = "trash"
+INCARNATION = "incarnation"
+OFFSETS = "offsets"
+CONSUMERS = "consumers"
+GROUPS = "groups"
+TEMPORARY_SUFFIX = ".tmp"  # a file being born: renamed when its content is whole
+
+START_OFFSET_DIGITS = 20
+INDEX_ENTRY_SIZE = 16
+
+_SEGMENT_NAME = re.compile(r"([0-9]{20})\.(log|index|torn)(?:\.[0-9]+)?")
+_ID_NAME = re.compile(r"0|[1-9][0-9]{0,9}")
+_U32_MAX = 2**32 - 1
+_U64_MAX = 2**64 - 1
+
+
+def stream_directory(data: Path, stream: int) -> Path:
+    """Directory of a stream below the data directory."""
+    return data / STREAMS / str(stream)
+
+
+def topic_directory(data: Path, stream: int, topic: int) -> Path:
+    """Directory of a topic below the data directory."""
+    return stream_directory(data, stream) / TOPICS / str(topic)
+
+
+def partition_directory(data: Path, stream: int, topic: int, partition: int) -> Path:
+    """Directory of a partition below the data directory."""
+    return topic_directory(data, stream, topic) / PARTITIONS / str(partition)
+
+
+def trash_directory(data: Path) -> Path:
+    """Directory that takes what is deleted: on the file system of the log, so that a rename is enough."""
+    return data / TRASH
+
+
+def trash_of_partition(directory: Path) -> Path:
+    """The trash of the data directory that a partition directory belongs to."""
+    return trash_directory(directory.parents[5])
+
+
+def segment_log(directory: Path, start_offset: int) -> Path:
+    """Path of the .log file of the segment that starts at this offset."""
+    return directory / f"{start_offset:0{START_OFFSET_DIGITS}d}.log"
+
+
+def segment_index(directory: Path, start_offset: int) -> Path:
+    """Path of the .index file of the segment that starts at this offset."""
+    return directory / f"{start_offset:0{START_OFFSET_DIGITS}d}.index"
+
+
+def segment_torn(directory: Path, start_offset: int, number: int) -> Path:
+    """Path of the `number`-th file with bytes cut off this segment (0 has no number in its name)."""
+    suffix = f".{number}" if number else ""
+    return directory / f"{start_offset:0{START_OFFSET_DIGITS}d}.torn{suffix}"
+
+
+def parse_segment_name(name: str) -> tuple[int, str] | None:
+    """(start offset, "log" | "index" | "torn") of a segment's file name; None for any other name."""
+    match = _SEGMENT_NAME.fullmatch(name)
+    if match is None or int(match[1]) > _U64_MAX:
+        return None
+    if match[2] != "torn" and not name.endswith(match[2]):
+        return None
+    return int(match[1]), match[2]
+
+
+def parse_id(name: str) -> int | None:
+    """The u32 that a directory or offset file is named after; None for any other name (`01`, `x`, 2^32)."""
+    if _ID_NAME.fullmatch(name) is None or int(name) > _U32_MAX:
+        return None
+    return int(name)
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the names in a directory durable. OSError as open and fsync raise it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,180 @@
+"""Recovery of a partition before its owner opens it: what is in the directory, what of it is valid, what has to go.
+
+The rules (docs/ARCHITECTURE.md, DESIGN 4):
+- only valid records count: checksum, dense offsets, timestamps that never fall; zero bytes and stale records are none;
+- a torn tail is copied to `<start>.torn` and cut off; but when a valid record lies behind the damage, or a segment is
+  missing in between, history is damaged: nothing is changed and the partition opens read only (status 4027) with what
+  is readable before the damage, so that no acknowledged offset is ever used again;
+- an index that does not fit its log exactly is written again;
+- a directory of an earlier incarnation goes to the trash, one of a later incarnation is refused;
+- what is not ours is reported and ignored, never removed.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shardd.log import layout
+from shardd.log.incarnation import NewerIncarnationError, read_incarnation, write_incarnation
+from shardd.log.segments import Segment, check_sealed, cut_tail, has_later_record, scan_segment
+from shardd.log.stored_offsets import read_offsets
+from shardd.log.trash import move_to_trash
+from shardd.protocol.errors import Status
+
+_OWN_FILES = (layout.INCARNATION, layout.INCARNATION + layout.TEMPORARY_SUFFIX)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What `Engine.partition_open` needs.
+
+    `segments`: (start offset, log bytes, records, first timestamp us, last timestamp us), ascending, the last one is
+    active. `offsets`: (kind, id, value). `state`: 0, or the status that sends get from the start. `notes`: sentences
+    for the operator, to be logged once.
+    """
+
+    segments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    offsets: list[tuple[int, int, int]] = field(default_factory=list)
+    state: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def open_partition(directory: Path, incarnation: int) -> Recovered:
+    """Makes a partition directory consistent and tells what it holds. A directory that does not exist is an empty
+    partition. Reads the whole active segment (blocking; the scan releases the GIL).
+
+    Raises NewerIncarnationError when the directory belongs to a later creation than `incarnation`, OSError when it
+    cannot be read or repaired: then the partition must not be opened, the others can.
+    """
+    recovered = Recovered()
+    if not directory.exists():
+        return recovered
+    starts = _list_segments(directory, recovered.notes)
+    if not _check_incarnation(directory, incarnation, starts, recovered):
+        return recovered
+    _recover_segments(directory, starts, recovered)
+    recovered.offsets, notes = read_offsets(directory)
+    recovered.notes += notes
+    return recovered
+
+
+def _list_segments(directory: Path, notes: list[str]) -> list[int]:
+    """Start offsets of the logs, ascending; everything that is not ours goes into the notes."""
+    starts: list[int] = []
+    indexes: list[int] = []
+    for path in sorted(directory.iterdir()):
+        parsed = layout.parse_segment_name(path.name)
+        if parsed is not None and path.is_file():
+            start_offset, kind = parsed
+            if kind == "log":
+                starts.append(start_offset)
+            elif kind == "index":
+                indexes.append(start_offset)
+        elif path.name not in _OWN_FILES and not (path.name == layout.OFFSETS and path.is_dir()):
+            notes.append(f"{path}: not a file of this server, ignored")
+    known = set(starts)
+    notes += [
+        f"{layout.segment_index(directory, start)}: index without a log, ignored"
+        for start in indexes
+        if start not in known
+    ]
+    return starts
+
+
+def _check_incarnation(directory: Path, incarnation: int, starts: list[int], recovered: Recovered) -> bool:
+    """False when the partition starts empty because the directory was that of an earlier incarnation."""
+    found = read_incarnation(directory)
+    if found == incarnation:
+        return True
+    if found is None:
+        if any(layout.segment_log(directory, start).stat().st_size for start in starts):
+            # The engine writes the marker before the first record: somebody else has removed or damaged it.
+            recovered.state = Status.INVALID_MESSAGE_CHECKSUM
+            recovered.notes.append(
+                f"{directory}: holds messages but no valid incarnation marker; read only until it is repaired"
+            )
+        else:
+            write_incarnation(directory, incarnation)
+        return True
+    if found > incarnation:
+        raise NewerIncarnationError(
+            f"{directory} was made by metadata record {found}, this partition by record {incarnation}: "
+            "the metadata is older than the log"
+        )
+    target = move_to_trash(directory, layout.trash_of_partition(directory))
+    recovered.notes.append(f"{directory}: of an earlier incarnation ({found}), moved to {target}")
+    return False
+
+
+def _recover_segments(directory: Path, starts: list[int], recovered: Recovered) -> None:
+    minimum_timestamp = 0
+    for number, start in enumerate(starts):
+        active = number + 1 == len(starts)
+        if active:
+            segment = _recover_active(directory, start, minimum_timestamp, recovered)
+        else:
+            segment = _recover_sealed(directory, start, starts[number + 1], minimum_timestamp, recovered)
+        recovered.segments.append(
+            (start, segment.log_bytes, segment.count, segment.first_timestamp, segment.last_timestamp)
+        )
+        if segment.count:
+            minimum_timestamp = segment.last_timestamp
+        if not active and segment.next_offset != starts[number + 1]:
+            _gap(directory, segment, starts[number + 1], recovered)
+            return
+
+
+def _recover_sealed(
+    directory: Path, start: int, next_start: int, minimum_timestamp: int, recovered: Recovered
+) -> Segment:
+    segment = check_sealed(directory, start, next_start - start, minimum_timestamp)
+    if segment is not None:
+        return segment
+    segment = scan_segment(directory, start, minimum_timestamp)
+    path = layout.segment_log(directory, start)
+    recovered.notes.append(f"{path}: did not fit its index, which was written again from {segment.count} valid records")
+    if segment.next_offset == next_start and segment.file_bytes > segment.log_bytes:
+        surplus = segment.file_bytes - segment.log_bytes
+        recovered.notes.append(f"{path}: {surplus} bytes behind the last record of a sealed segment, ignored")
+    return segment
+
+
+def _recover_active(directory: Path, start: int, minimum_timestamp: int, recovered: Recovered) -> Segment:
+    segment = scan_segment(directory, start, minimum_timestamp)
+    if segment.file_bytes == segment.log_bytes:
+        return segment
+    path = layout.segment_log(directory, start)
+    damage = f"{path}: {segment.fault.name} at byte {segment.log_bytes}"
+    if recovered.state or has_later_record(directory, segment, minimum_timestamp):
+        recovered.state = recovered.state or Status.INVALID_MESSAGE_CHECKSUM
+        recovered.notes.append(
+            f"{damage}, valid messages behind it: nothing is cut, the partition is read only up to offset "
+            f"{segment.next_offset} (exclusive)"
+        )
+        return segment
+    surplus = segment.file_bytes - segment.log_bytes
+    try:
+        torn_path = cut_tail(directory, segment)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        recovered.state = Status.CANNOT_WRITE_TO_FILE
+        recovered.notes.append(
+            f"{damage}, no room to save the {surplus} bytes behind it: read only until the next start"
+        )
+        return segment
+    recovered.notes.append(f"{damage}: torn tail of {surplus} bytes cut off, kept in {torn_path.name}")
+    return segment
+
+
+def _gap(directory: Path, segment: Segment, next_start: int, recovered: Recovered) -> None:
+    """The segment does not lead to the next one: nothing behind it is opened, nothing is changed."""
+    recovered.state = recovered.state or Status.INVALID_MESSAGE_CHECKSUM
+    recovered.notes.append(
+        f"{layout.segment_log(directory, segment.start_offset)}: valid messages end before offset "
+        f"{segment.next_offset} ({segment.fault.name}), but the next segment starts at {next_start}: "
+        "the partition is read only up to there"
+    )

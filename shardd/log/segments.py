@@ -1,0 +1,177 @@
+"""Recovery of single segments: is a sealed one whole, what of the active one is valid, what has to be cut off.
+
+The scans themselves are native (native/src/record.c). The index is never evidence about the log: where it does not fit
+exactly it is written again from the records.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from shardd.engine import _native
+from shardd.log import layout
+
+_INDEX_ENTRY = struct.Struct("<IIQ")
+_COPY_BYTES = 1 << 20
+_RECORD_BYTES_MAX = 64 + 64_000_000 + 100_000
+
+
+class Fault(IntEnum):
+    """Why a scan stopped; `record_fault` in native/src/record.h."""
+
+    OK = 0
+    TRUNCATED = 1
+    BAD_LENGTH = 2
+    BAD_OFFSET = 3
+    BAD_TIMESTAMP = 4
+    BAD_CHECKSUM = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What a log file holds: `log_bytes` of `count` valid records, and how long the file is."""
+
+    start_offset: int
+    log_bytes: int
+    count: int
+    first_timestamp: int
+    last_timestamp: int
+    file_bytes: int
+    fault: Fault = Fault.OK
+
+    @property
+    def next_offset(self) -> int:
+        return self.start_offset + self.count
+
+
+@contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """A file descriptor for a `with` block."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def check_sealed(directory: Path, start_offset: int, expected_count: int, minimum_timestamp: int) -> Segment | None:
+    """Judges a sealed segment without reading all of it: as many index entries as the next segment's name demands,
+    dense at both ends, the log as long as the last entry says, the last record valid. None when it has to be scanned.
+    OSError when a file cannot be read."""
+    index_path = layout.segment_index(directory, start_offset)
+    if expected_count <= 0 or not index_path.is_file():
+        return None
+    with (
+        opened(layout.segment_log(directory, start_offset), os.O_RDONLY) as log,
+        opened(index_path, os.O_RDONLY) as index,
+    ):
+        size = os.fstat(log).st_size
+        if os.fstat(index).st_size != expected_count * layout.INDEX_ENTRY_SIZE:
+            return None
+        first_relative, first_end, first_timestamp = _read_entry(index, 0)
+        last_relative, last_end, last_timestamp = _read_entry(index, expected_count - 1)
+        last_start = _read_entry(index, expected_count - 2)[1] if expected_count > 1 else 0
+        if (first_relative, last_relative, last_end) != (0, expected_count - 1, size):
+            return None
+        if not (first_end <= last_end and 0 < last_end - last_start <= _RECORD_BYTES_MAX):
+            return None
+        if not minimum_timestamp <= first_timestamp <= last_timestamp:
+            return None
+        last_record = os.pread(log, last_end - last_start, last_start)
+    last_offset = start_offset + expected_count - 1
+    scan = _native.scan_buffer(last_record, last_offset, last_timestamp, start_offset, last_start)
+    if (scan[0], scan[1], scan[4]) != (last_end - last_start, 1, last_timestamp):
+        return None
+    return Segment(start_offset, size, expected_count, first_timestamp, last_timestamp, size)
+
+
+def _read_entry(index: int, number: int) -> tuple[int, int, int]:
+    entry = os.pread(index, layout.INDEX_ENTRY_SIZE, number * layout.INDEX_ENTRY_SIZE)
+    relative_offset, end_position, timestamp = _INDEX_ENTRY.unpack(entry)
+    return relative_offset, end_position, timestamp
+
+
+def scan_segment(directory: Path, start_offset: int, minimum_timestamp: int) -> Segment:
+    """Verifies every record from the start of the log to the first that is none, and makes the index exactly that of
+    the valid ones. OSError."""
+    index_path = layout.segment_index(directory, start_offset)
+    with (
+        opened(layout.segment_log(directory, start_offset), os.O_RDONLY) as log,
+        opened(index_path, os.O_RDWR | os.O_CREAT) as index,
+    ):
+        index_bytes = os.fstat(index).st_size
+        valid_bytes, count, _, first_timestamp, last_timestamp, fault = _native.scan_file(
+            log, 0, start_offset, start_offset, minimum_timestamp, index
+        )
+        exact_bytes = count * layout.INDEX_ENTRY_SIZE
+        if index_bytes > exact_bytes:
+            os.ftruncate(index, exact_bytes)
+        os.fdatasync(index)
+        file_bytes = os.fstat(log).st_size
+    return Segment(
+        start_offset=start_offset,
+        log_bytes=valid_bytes,
+        count=count,
+        first_timestamp=first_timestamp,
+        last_timestamp=last_timestamp,
+        file_bytes=file_bytes,
+        fault=Fault(fault),
+    )
+
+
+def has_later_record(directory: Path, segment: Segment, minimum_timestamp: int) -> bool:
+    """Whether a valid record lies behind the last good one: then history is damaged and nothing may be cut. A record
+    with a timestamp below the last good one is a stale one in recycled space and does not count. OSError."""
+    minimum = segment.last_timestamp if segment.count else minimum_timestamp
+    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDONLY) as log:
+        return _native.find_later(log, segment.log_bytes, segment.next_offset, minimum)
+
+
+def cut_tail(directory: Path, segment: Segment) -> Path:
+    """Copies the bytes behind the last valid record to a `.torn` file and cuts them off the log, each step durable
+    before the next. Returns the path of the copy. OSError (also for want of room: then nothing has been cut)."""
+    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDWR) as log:
+        torn_path = _save_tail(directory, segment, log)
+        os.ftruncate(log, segment.log_bytes)
+        os.fsync(log)
+    return torn_path
+
+
+def _save_tail(directory: Path, segment: Segment, log: int) -> Path:
+    torn_path, torn = _create_torn(directory, segment.start_offset)
+    try:
+        for position in range(segment.log_bytes, segment.file_bytes, _COPY_BYTES):
+            chunk = os.pread(log, min(_COPY_BYTES, segment.file_bytes - position), position)
+            if chunk.count(0) != len(chunk):  # zero-filled space stays a hole
+                _write_fully(torn, chunk, position - segment.log_bytes)
+        os.ftruncate(torn, segment.file_bytes - segment.log_bytes)
+        os.fsync(torn)
+        layout.sync_directory(directory)
+    except OSError:
+        torn_path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(torn)
+    return torn_path
+
+
+def _create_torn(directory: Path, start_offset: int) -> tuple[Path, int]:
+    number = 0
+    while True:
+        path = layout.segment_torn(directory, start_offset, number)
+        try:
+            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            number += 1
+
+
+def _write_fully(descriptor: int, chunk: bytes, position: int) -> None:
+    written = 0
+    while written < len(chunk):
+        written += os.pwrite(descriptor, chunk[written:], position + written)

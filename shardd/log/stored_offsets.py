@@ -1,0 +1,41 @@
+"""Reads the stored consumer offsets of a partition (iggy-server 3.7): a file of 8 bytes for each consumer or group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shardd.log import layout
+
+OFFSET_CONSUMER = 1
+OFFSET_GROUP = 2
+OFFSET_SIZE = 8
+
+_KINDS = ((OFFSET_CONSUMER, layout.CONSUMERS), (OFFSET_GROUP, layout.GROUPS))
+
+
+def read_offsets(directory: Path) -> tuple[list[tuple[int, int, int]], list[str]]:
+    """([(kind, id, value)], notes) for a partition directory; files that are no offsets are told in the notes and
+    ignored, one bad file never takes the others with it. Values are clamped by the engine. OSError."""
+    offsets: list[tuple[int, int, int]] = []
+    notes: list[str] = []
+    for kind, name in _KINDS:
+        for path in _files(directory / layout.OFFSETS / name):
+            if path.suffix == layout.TEMPORARY_SUFFIX and layout.parse_id(path.stem) is not None:
+                continue  # its birth was cut short, nothing was acknowledged; the next birth writes over it
+            identifier = layout.parse_id(path.name)
+            if identifier is None or not path.is_file():
+                notes.append(f"{path}: not a stored offset, ignored")
+                continue
+            content = path.read_bytes()
+            if len(content) != OFFSET_SIZE:
+                notes.append(f"{path}: {len(content)} bytes instead of {OFFSET_SIZE}, this stored offset is ignored")
+                continue
+            offsets.append((kind, identifier, int.from_bytes(content, "little")))
+    return offsets, notes
+
+
+def _files(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []

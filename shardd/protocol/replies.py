@@ -1,0 +1,237 @@
+"""Replies of the classic protocol (iggy-protocol 3): one frozen type per block, `encode()` gives its bytes. Sans-IO.
+
+Lists are bare concatenations without a count (iggy-protocol 3, general rules). Sizes in bytes, times in microseconds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shardd.protocol import primitives as wire
+from shardd.protocol.errors import Status
+
+_FRAME: Final = struct.Struct("<II")
+_STREAM: Final = struct.Struct("<IQIQQ")
+_TOPIC: Final = struct.Struct("<IQIQBQBQQ")
+_PARTITION: Final = struct.Struct("<IQIQQQ")
+_OFFSET: Final = struct.Struct("<IQQ")
+_POLLED_HEAD: Final = struct.Struct("<IQI")
+_CLIENT_HEAD: Final = struct.Struct("<IIB")
+_NODE_TAIL: Final = struct.Struct("<HHHHBB")
+_STATS_HEAD: Final = struct.Struct("<IffQQQQQQQQIIIIQII")
+_STATS_TAIL: Final = struct.Struct("<IQQ")
+_MEMBERSHIP: Final = struct.Struct("<III")
+
+TRANSPORT_TCP: Final = 1  # iggy-protocol 3.1
+ROLE_LEADER: Final = 0
+NODE_HEALTHY: Final = 0
+
+
+def frame(status: int, payload: bytes = b"") -> bytes:
+    """A whole response frame (iggy-protocol 1.1). An error never carries a payload; ValueError otherwise."""
+    if status != Status.OK and payload:
+        raise ValueError("an error frame carries no payload")
+    return _FRAME.pack(status, len(payload)) + payload
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """iggy-protocol 3.4."""
+
+    id: int
+    created_at_us: int
+    topics_count: int
+    size_bytes: int
+    messages_count: int
+    name: str
+
+    def encode(self) -> bytes:
+        head = _STREAM.pack(self.id, self.created_at_us, self.topics_count, self.size_bytes, self.messages_count)
+        return head + wire.text8(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """iggy-protocol 3.5."""
+
+    id: int
+    created_at_us: int
+    partitions_count: int
+    message_expiry_us: int
+    compression: int
+    max_topic_size_bytes: int
+    replication_factor: int
+    size_bytes: int
+    messages_count: int
+    name: str
+
+    def encode(self) -> bytes:
+        head = _TOPIC.pack(
+            self.id,
+            self.created_at_us,
+            self.partitions_count,
+            self.message_expiry_us,
+            self.compression,
+            self.max_topic_size_bytes,
+            self.replication_factor,
+            self.size_bytes,
+            self.messages_count,
+        )
+        return head + wire.text8(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """iggy-protocol 3.5; 40 bytes."""
+
+    id: int
+    created_at_us: int
+    segments_count: int
+    current_offset: int
+    size_bytes: int
+    messages_count: int
+
+    def encode(self) -> bytes:
+        return _PARTITION.pack(
+            self.id,
+            self.created_at_us,
+            self.segments_count,
+            self.current_offset,
+            self.size_bytes,
+            self.messages_count,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """iggy-protocol 3.8; 20 bytes."""
+
+    partition: int
+    current_offset: int
+    stored_offset: int
+
+    def encode(self) -> bytes:
+        return _OFFSET.pack(self.partition, self.current_offset, self.stored_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class PolledHead:
+    """Head of a poll answer, 16 bytes (iggy-protocol 3.7); the messages follow as stored."""
+
+    partition: int
+    current_offset: int
+    messages_count: int
+
+    def encode(self) -> bytes:
+        return _POLLED_HEAD.pack(self.partition, self.current_offset, self.messages_count)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """iggy-protocol 3.1. `user_id`: 2^32-1 without a login. `memberships`: (stream, topic, group), in join order."""
+
+    client_id: int
+    user_id: int
+    address: str
+    memberships: tuple[tuple[int, int, int], ...] = ()
+    transport: int = TRANSPORT_TCP
+
+    def encode(self) -> bytes:
+        """Client: entry of GET_CLIENTS, with the number of memberships only."""
+        head = _CLIENT_HEAD.pack(self.client_id, self.user_id, self.transport)
+        return head + wire.text32(self.address) + wire.u32(len(self.memberships))
+
+    def encode_details(self) -> bytes:
+        """ClientDetails: answer of GET_ME and GET_CLIENT, with the memberships."""
+        return self.encode() + b"".join(_MEMBERSHIP.pack(*membership) for membership in self.memberships)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """iggy-protocol 3.1; a transport that is off has port 0."""
+
+    name: str
+    ip: str
+    tcp_port: int
+    quic_port: int = 0
+    http_port: int = 0
+    websocket_port: int = 0
+    role: int = ROLE_LEADER
+    status: int = NODE_HEALTHY
+
+    def encode(self) -> bytes:
+        ports = (self.tcp_port, self.quic_port, self.http_port, self.websocket_port)
+        return wire.text32(self.name) + wire.text32(self.ip) + _NODE_TAIL.pack(*ports, self.role, self.status)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """iggy-protocol 3.1."""
+
+    name: str
+    nodes: Sequence[ClusterNode]
+
+    def encode(self) -> bytes:
+        return wire.text32(self.name) + wire.u32(len(self.nodes)) + b"".join(node.encode() for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """iggy-protocol 3.1. CPU in percent, memory and disk in bytes, times in whole seconds given as microseconds."""
+
+    process_id: int
+    cpu_usage: float
+    total_cpu_usage: float
+    memory_usage_bytes: int
+    total_memory_bytes: int
+    available_memory_bytes: int
+    run_time_us: int
+    start_time_us: int
+    read_bytes: int
+    written_bytes: int
+    messages_size_bytes: int
+    streams_count: int
+    topics_count: int
+    partitions_count: int
+    segments_count: int
+    messages_count: int
+    clients_count: int
+    consumer_groups_count: int
+    hostname: str
+    os_name: str
+    os_version: str
+    kernel_version: str
+    server_version: str
+    server_semver: int
+    threads_count: int
+    free_disk_space_bytes: int
+    total_disk_space_bytes: int
+
+    def encode(self) -> bytes:
+        head = _STATS_HEAD.pack(
+            self.process_id,
+            self.cpu_usage,
+            self.total_cpu_usage,
+            self.memory_usage_bytes,
+            self.total_memory_bytes,
+            self.available_memory_bytes,
+            self.run_time_us,
+            self.start_time_us,
+            self.read_bytes,
+            self.written_bytes,
+            self.messages_size_bytes,
+            self.streams_count,
+            self.topics_count,
+            self.partitions_count,
+            self.segments_count,
+            self.messages_count,
+            self.clients_count,
+            self.consumer_groups_count,
+        )
+        texts = (self.hostname, self.os_name, self.os_version, self.kernel_version, self.server_version)
+        cache_metrics = wire.u32(0)  # the engine reads through the page cache and has no cache of its own
+        tail = _STATS_TAIL.pack(self.threads_count, self.free_disk_space_bytes, self.total_disk_space_bytes)
+        return head + b"".join(map(wire.text32, texts)) + wire.u32(self.server_semver) + cache_metrics + tail

@@ -1,0 +1,350 @@
+"""Requests of the classic protocol (iggy-protocol 3): one frozen type per payload layout, sans-IO, both directions.
+
+`decode(code, payload)` reads a payload completely before anything else is looked at (iggy-protocol 1.3, step 3) and
+raises `ShardError` 3 or 4. Values whose meaning is only judged after the login check (compression byte, partition
+counts) are kept as sent. SEND_MESSAGES is parsed by the native engine (`shardd.engine.send_request_parse`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from shardd.protocol import primitives as wire
+from shardd.protocol.codes import Code
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.primitives import Consumer, Identifier, PollingKind, Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """PING, GET_STATS, GET_CLUSTER_METADATA, GET_ME, GET_CLIENTS, LOGOUT_USER, GET_STREAMS."""
+
+    @classmethod
+    def read(cls, reader: Reader) -> Empty:
+        return cls()
+
+    def encode(self) -> bytes:
+        return b""
+
+
+@dataclass(frozen=True, slots=True)
+class GetClient:
+    client_id: int
+
+    @classmethod
+    def read(cls, reader: Reader) -> GetClient:
+        return cls(reader.u32())
+
+    def encode(self) -> bytes:
+        return wire.u32(self.client_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """LOGIN_USER (3.2); `version` and `context` are '' when not given, but their lengths must be there."""
+
+    username: str
+    password: str
+    version: str = ""
+    context: str = ""
+
+    @classmethod
+    def read(cls, reader: Reader) -> Login:
+        return cls(reader.name(), reader.text8(), reader.text32(), reader.text32())
+
+    def encode(self) -> bytes:
+        texts = wire.text8(self.username) + wire.text8(self.password)
+        return texts + wire.text32(self.version) + wire.text32(self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """GET_STREAM, DELETE_STREAM, PURGE_STREAM, GET_TOPICS."""
+
+    stream: Identifier
+
+    @classmethod
+    def read(cls, reader: Reader) -> StreamRequest:
+        return cls(reader.identifier())
+
+    def encode(self) -> bytes:
+        return wire.identifier(self.stream)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStream:
+    name: str
+
+    @classmethod
+    def read(cls, reader: Reader) -> CreateStream:
+        return cls(reader.name())
+
+    def encode(self) -> bytes:
+        return wire.text8(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStream:
+    stream: Identifier
+    name: str
+
+    @classmethod
+    def read(cls, reader: Reader) -> UpdateStream:
+        return cls(reader.identifier(), reader.name())
+
+    def encode(self) -> bytes:
+        return wire.identifier(self.stream) + wire.text8(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRequest:
+    """GET_TOPIC, DELETE_TOPIC, PURGE_TOPIC."""
+
+    stream: Identifier
+    topic: Identifier
+
+    @classmethod
+    def read(cls, reader: Reader) -> TopicRequest:
+        return cls(reader.identifier(), reader.identifier())
+
+    def encode(self) -> bytes:
+        return wire.identifier(self.stream) + wire.identifier(self.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """Expiry in microseconds, size in bytes, both as sent (0 = server default); compression as sent."""
+
+    stream: Identifier
+    partitions_count: int
+    compression: int
+    message_expiry_us: int
+    max_topic_size_bytes: int
+    replication_factor: int
+    name: str
+
+    @classmethod
+    def read(cls, reader: Reader) -> CreateTopic:
+        return cls(
+            stream=reader.identifier(),
+            partitions_count=reader.u32(),
+            compression=reader.u8(),
+            message_expiry_us=reader.u64(),
+            max_topic_size_bytes=reader.u64(),
+            replication_factor=reader.u8(),
+            name=reader.name(),
+        )
+
+    def encode(self) -> bytes:
+        return b"".join(
+            (
+                wire.identifier(self.stream),
+                wire.u32(self.partitions_count),
+                wire.u8(self.compression),
+                wire.u64(self.message_expiry_us),
+                wire.u64(self.max_topic_size_bytes),
+                wire.u8(self.replication_factor),
+                wire.text8(self.name),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTopic:
+    """Expiry in microseconds, size in bytes, compression: all as sent."""
+
+    stream: Identifier
+    topic: Identifier
+    compression: int
+    message_expiry_us: int
+    max_topic_size_bytes: int
+    replication_factor: int
+    name: str
+
+    @classmethod
+    def read(cls, reader: Reader) -> UpdateTopic:
+        return cls(
+            stream=reader.identifier(),
+            topic=reader.identifier(),
+            compression=reader.u8(),
+            message_expiry_us=reader.u64(),
+            max_topic_size_bytes=reader.u64(),
+            replication_factor=reader.u8(),
+            name=reader.name(),
+        )
+
+    def encode(self) -> bytes:
+        return b"".join(
+            (
+                wire.identifier(self.stream),
+                wire.identifier(self.topic),
+                wire.u8(self.compression),
+                wire.u64(self.message_expiry_us),
+                wire.u64(self.max_topic_size_bytes),
+                wire.u8(self.replication_factor),
+                wire.text8(self.name),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsRequest:
+    """CREATE_PARTITIONS, DELETE_PARTITIONS."""
+
+    stream: Identifier
+    topic: Identifier
+    count: int
+
+    @classmethod
+    def read(cls, reader: Reader) -> PartitionsRequest:
+        return cls(reader.identifier(), reader.identifier(), reader.u32())
+
+    def encode(self) -> bytes:
+        return wire.identifier(self.stream) + wire.identifier(self.topic) + wire.u32(self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class PollMessages:
+    consumer: Consumer
+    stream: Identifier
+    topic: Identifier
+    partition: int | None
+    strategy: PollingKind
+    value: int
+    count: int
+    auto_commit: bool
+
+    @classmethod
+    def read(cls, reader: Reader) -> PollMessages:
+        consumer, stream, topic = reader.consumer(), reader.identifier(), reader.identifier()
+        partition = reader.optional_partition()
+        strategy, value = reader.polling_strategy()
+        return cls(consumer, stream, topic, partition, strategy, value, reader.u32(), reader.flag())
+
+    def encode(self) -> bytes:
+        return b"".join(
+            (
+                wire.consumer(self.consumer),
+                wire.identifier(self.stream),
+                wire.identifier(self.topic),
+                wire.optional_partition(self.partition),
+                wire.u8(self.strategy),
+                wire.u64(self.value),
+                wire.u32(self.count),
+                wire.u8(self.auto_commit),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FlushUnsavedBuffer:
+    stream: Identifier
+    topic: Identifier
+    partition: int
+    fsync: bool
+
+    @classmethod
+    def read(cls, reader: Reader) -> FlushUnsavedBuffer:
+        return cls(reader.identifier(), reader.identifier(), reader.u32(), reader.flag())
+
+    def encode(self) -> bytes:
+        address = wire.identifier(self.stream) + wire.identifier(self.topic)
+        return address + wire.u32(self.partition) + wire.u8(self.fsync)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRequest:
+    """GET_CONSUMER_OFFSET, DELETE_CONSUMER_OFFSET."""
+
+    consumer: Consumer
+    stream: Identifier
+    topic: Identifier
+    partition: int | None
+
+    @classmethod
+    def read(cls, reader: Reader) -> OffsetRequest:
+        return cls(reader.consumer(), reader.identifier(), reader.identifier(), reader.optional_partition())
+
+    def encode(self) -> bytes:
+        address = wire.consumer(self.consumer) + wire.identifier(self.stream) + wire.identifier(self.topic)
+        return address + wire.optional_partition(self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOffset:
+    consumer: Consumer
+    stream: Identifier
+    topic: Identifier
+    partition: int | None
+    offset: int
+
+    @classmethod
+    def read(cls, reader: Reader) -> StoreOffset:
+        consumer, stream, topic = reader.consumer(), reader.identifier(), reader.identifier()
+        return cls(consumer, stream, topic, reader.optional_partition(), reader.u64())
+
+    def encode(self) -> bytes:
+        address = wire.consumer(self.consumer) + wire.identifier(self.stream) + wire.identifier(self.topic)
+        return address + wire.optional_partition(self.partition) + wire.u64(self.offset)
+
+
+Request = (
+    Empty
+    | GetClient
+    | Login
+    | StreamRequest
+    | CreateStream
+    | UpdateStream
+    | TopicRequest
+    | CreateTopic
+    | UpdateTopic
+    | PartitionsRequest
+    | PollMessages
+    | FlushUnsavedBuffer
+    | OffsetRequest
+    | StoreOffset
+)
+
+_READERS: Final[dict[int, Callable[[Reader], Request]]] = {
+    Code.PING: Empty.read,
+    Code.GET_STATS: Empty.read,
+    Code.GET_CLUSTER_METADATA: Empty.read,
+    Code.GET_ME: Empty.read,
+    Code.GET_CLIENT: GetClient.read,
+    Code.GET_CLIENTS: Empty.read,
+    Code.LOGIN_USER: Login.read,
+    Code.LOGOUT_USER: Empty.read,
+    Code.POLL_MESSAGES: PollMessages.read,
+    Code.FLUSH_UNSAVED_BUFFER: FlushUnsavedBuffer.read,
+    Code.GET_CONSUMER_OFFSET: OffsetRequest.read,
+    Code.STORE_CONSUMER_OFFSET: StoreOffset.read,
+    Code.DELETE_CONSUMER_OFFSET: OffsetRequest.read,
+    Code.GET_STREAM: StreamRequest.read,
+    Code.GET_STREAMS: Empty.read,
+    Code.CREATE_STREAM: CreateStream.read,
+    Code.DELETE_STREAM: StreamRequest.read,
+    Code.UPDATE_STREAM: UpdateStream.read,
+    Code.PURGE_STREAM: StreamRequest.read,
+    Code.GET_TOPIC: TopicRequest.read,
+    Code.GET_TOPICS: StreamRequest.read,
+    Code.CREATE_TOPIC: CreateTopic.read,
+    Code.DELETE_TOPIC: TopicRequest.read,
+    Code.UPDATE_TOPIC: UpdateTopic.read,
+    Code.PURGE_TOPIC: TopicRequest.read,
+    Code.CREATE_PARTITIONS: PartitionsRequest.read,
+    Code.DELETE_PARTITIONS: PartitionsRequest.read,
+}
+
+
+def decode(code: int, payload: bytes) -> Request:
+    """The request of a whole payload (without the frame's length and code).
+
+    Raises `ShardError`: 3 for an unknown code, a cut payload, bad UTF-8 or an unknown discriminant; 4 for a broken
+    structural rule. Surplus bytes are ignored.
+    """
+    read = _READERS.get(code)
+    if read is None:
+        raise ShardError(Status.INVALID_COMMAND, f"unknown command code {code}")
+    return read(Reader(payload))

@@ -1,0 +1,77 @@
+"""The control channel between the supervisor and one worker: JSON lines both ways, sans-IO.
+
+    worker -> supervisor    {"heartbeat": n}         every HEARTBEAT_INTERVAL_MS, from the first moment of the loop
+                            {"ready": {...}}         once, when the shard serves
+                            {"fatal": "sentence"}    before it ends because a new start would not help
+    supervisor -> worker    {"peer_down": j}         shard j died; also right after a start, for each shard that is down
+                            {"peer_up": j}           shard j is ready
+                            {"all_ready": true}      every shard was ready once; at once for a worker that came later
+                            {"stop": seconds}        flush and end within that time
+
+A worker takes every peer for up until it is told otherwise. End of file means that the other side is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+HEARTBEAT_INTERVAL_MS: Final = 250
+HEARTBEAT_TIMEOUT_MS: Final = 2_000
+STARTUP_TIMEOUT_MS: Final = 60_000
+LINE_BYTES_MAX: Final = 65_536
+
+
+class ControlError(Exception):
+    """The other side broke the protocol."""
+
+
+class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`engine` as the start-up line names it; `root_created`: the first user was made by this very worker."""
+
+    engine: str = "io_uring"
+    root_created: bool = False
+
+
+class WorkerMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """From a worker; exactly one field is set."""
+
+    heartbeat: int | None = None
+    ready: Ready | None = None
+    fatal: str | None = None
+
+
+class SupervisorMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """From the supervisor; exactly one field is set."""
+
+    peer_down: int | None = None
+    peer_up: int | None = None
+    all_ready: bool = False
+    stop: float | None = None
+
+
+def encode_message(message: WorkerMessage | SupervisorMessage) -> bytes:
+    """One line, with its end."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+Message = TypeVar("Message", WorkerMessage, SupervisorMessage)
+
+
+class MessageDecoder(Generic[Message]):
+    """Bytes in, whole messages out."""
+
+    def __init__(self, message_type: type[Message]) -> None:
+        self._decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(message_type)
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Messages completed by `data`. Raises ControlError on a line that is no message or longer than the limit."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LINE_BYTES_MAX:
+            raise ControlError(f"a line of the control channel exceeds {LINE_BYTES_MAX} bytes")
+        try:
+            return [self._decoder.decode(line) for line in lines]
+        except msgspec.MsgspecError as error:
+            raise ControlError(f"control channel: {error}") from error

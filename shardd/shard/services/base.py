@@ -1,0 +1,127 @@
+"""What every command family shares: who asks, the lookups with their statuses, statistics, submitting a change.
+
+The order inside each service is the one of iggy-protocol 1.3 and 3.11: semantic checks, existence, permission, partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardd.engine import namespace, owner
+from shardd.metadata import Command, Ref, Result, State, Stream, Topic
+from shardd.metadata import Partition as PartitionState
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.primitives import Identifier
+from shardd.security import Rule, allowed
+from shardd.shard.context import ShardContext
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The connection of a request; `user_id` is None without a login."""
+
+    connection: int
+    user_id: int | None
+
+    @property
+    def user(self) -> int:
+        """The user behind a request that has passed the login check."""
+        if self.user_id is None:
+            raise ShardError(Status.UNAUTHENTICATED)
+        return self.user_id
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """Statistics of one partition; sizes in bytes."""
+
+    segments_count: int = 1
+    current_offset: int = 0
+    size_bytes: int = 0
+    messages_count: int = 0
+
+
+EMPTY_PARTITION = PartitionStats()
+
+
+def find_stream(state: State, identifier: Identifier) -> Stream | None:
+    """The stream with an id or a name."""
+    stream_id = state.stream_ids.get(identifier) if isinstance(identifier, str) else identifier
+    return None if stream_id is None else state.streams.get(stream_id)
+
+
+def find_topic(stream: Stream, identifier: Identifier) -> Topic | None:
+    """The topic with an id or a name inside a stream."""
+    topic_id = stream.topic_ids.get(identifier) if isinstance(identifier, str) else identifier
+    return None if topic_id is None else stream.topics.get(topic_id)
+
+
+def stream_of(state: State, identifier: Identifier) -> Stream:
+    """The stream, or `ShardError` 1009."""
+    stream = find_stream(state, identifier)
+    if stream is None:
+        raise ShardError(Status.STREAM_ID_NOT_FOUND)
+    return stream
+
+
+def topic_of(state: State, stream: Identifier, topic: Identifier) -> tuple[Stream, Topic]:
+    """The stream and the topic, or `ShardError` 1009 or 2010."""
+    found_stream = stream_of(state, stream)
+    found = find_topic(found_stream, topic)
+    if found is None:
+        raise ShardError(Status.TOPIC_ID_NOT_FOUND)
+    return found_stream, found
+
+
+def partition_of(topic: Topic, partition: int) -> PartitionState:
+    """The partition, or `ShardError` 3007."""
+    if partition >= len(topic.partitions):
+        raise ShardError(Status.PARTITION_NOT_FOUND)
+    return topic.partitions[partition]
+
+
+def permitted(
+    context: ShardContext, caller: Caller, rule: Rule, stream: Stream | None = None, topic: Topic | None = None
+) -> bool:
+    """Whether a permission of the caller grants `rule` (iggy-protocol 3.11)."""
+    stream_id = None if stream is None else stream.id
+    topic_id = None if topic is None else topic.id
+    return allowed(context.metadata.state, caller.user, rule, stream_id, topic_id)
+
+
+def require(
+    context: ShardContext, caller: Caller, rule: Rule, stream: Stream | None = None, topic: Topic | None = None
+) -> None:
+    """`ShardError` 41 unless `permitted`."""
+    if not permitted(context, caller, rule, stream, topic):
+        raise ShardError(Status.UNAUTHORIZED)
+
+
+def partition_stats(context: ShardContext, partition: PartitionState) -> PartitionStats:
+    """What the owner published; an empty partition while the slot holds another incarnation (iggy-server 3.12)."""
+    incarnation, next_offset, size_bytes, messages_count, segments_count, *_ = context.engine.stats(partition.slot)
+    if incarnation != partition.incarnation:
+        return EMPTY_PARTITION
+    return PartitionStats(segments_count, max(next_offset - 1, 0), size_bytes, messages_count)
+
+
+def partition_home(context: ShardContext, stream: Stream, topic: Topic, partition: int) -> tuple[int, int]:
+    """(namespace, owner shard) of a partition."""
+    packed = namespace(stream.id, topic.id, partition)
+    return packed, owner(packed, context.shards)
+
+
+def stream_ref(stream: Stream) -> Ref:
+    return Ref(stream.id, stream.incarnation)
+
+
+def topic_ref(topic: Topic) -> Ref:
+    return Ref(topic.id, topic.incarnation)
+
+
+async def submit(context: ShardContext, caller: Caller, command: Command) -> Result:
+    """Has shard 0 make the change; returns when every live shard has applied it. `ShardError` for a refusal."""
+    result = await context.metadata.submit(caller.user, command)
+    if result.status != Status.OK:
+        raise ShardError(Status(result.status))
+    return result

@@ -1,0 +1,79 @@
+"""Messages outside the warm path: FLUSH_UNSAVED_BUFFER (102), polls that the native engine does not take, and the
+decisions that fill its route table (iggy-protocol 3.7; docs/ARCHITECTURE.md)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from shardd.protocol import requests
+from shardd.protocol.codes import Code
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.primitives import ConsumerKind, Reader
+from shardd.security import Rule
+from shardd.shard.context import ShardContext
+from shardd.shard.services import base
+from shardd.shard.services.base import Caller
+from shardd.shard.services.partition_calls import PartitionCalls
+
+BALANCED_COUNTERS = 65_536  # native/src/shared.h: SHARED_COUNTERS
+OWNER_WAIT_STEP_MS = 5
+OWNER_WAIT_MS_MAX = 2_000
+
+
+async def flush_unsaved_buffer(
+    context: ShardContext, caller: Caller, request: requests.FlushUnsavedBuffer, *, calls: PartitionCalls
+) -> bytes:
+    """1009, 2010, 41, 3007, then the owner writes its index and, with `fsync`, waits for the device."""
+    stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
+    base.require(context, caller, Rule.SEND_MESSAGES, stream, topic)
+    base.partition_of(topic, request.partition)
+    await calls.flush(*base.partition_home(context, stream, topic, request.partition), fsync=request.fsync)
+    return b""
+
+
+async def poll_messages(context: ShardContext, caller: Caller, request: requests.PollMessages) -> bytes:
+    """A poll as consumer group: 1009, 2010, 41, 5000. Groups do not exist, so there is never one to poll for.
+
+    Well-formed polls of plain consumers never come here: the engine executes them and asks for a route.
+    """
+    stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
+    base.require(context, caller, Rule.POLL_MESSAGES, stream, topic)
+    if request.consumer.kind is not ConsumerKind.GROUP:
+        raise RuntimeError("the engine handed out a poll that it should execute")
+    raise ShardError(Status.CONSUMER_GROUP_ID_NOT_FOUND)
+
+
+async def route(
+    context: ShardContext,
+    caller: Caller,
+    code: int,
+    stream_identifier: bytes,
+    topic_identifier: bytes,
+    attempt: int,
+) -> None:
+    """Decides what a user may do with a topic and enters it into the engine's route table.
+
+    `attempt` > 0: the owner did not know the partition yet, so it gets 5 ms * attempt to apply the record that made it,
+    2 s in all. Raises `ShardError` 3, 1009, 2010, 41, 11001.
+    """
+    if attempt > 0:
+        if OWNER_WAIT_STEP_MS * attempt * (attempt - 1) // 2 >= OWNER_WAIT_MS_MAX:
+            raise ShardError(Status.SHARD_COMMUNICATION_ERROR, "the owner does not know the partition")
+        await asyncio.sleep(OWNER_WAIT_STEP_MS * attempt / 1000)
+    state = context.metadata.state
+    names = Reader(stream_identifier).identifier(), Reader(topic_identifier).identifier()
+    stream, topic = base.topic_of(state, *names)
+    base.require(context, caller, Rule.SEND_MESSAGES if code == Code.SEND_MESSAGES else Rule.POLL_MESSAGES, stream, topic)
+    partitions = [
+        (base.partition_home(context, stream, topic, partition.id)[0], partition.incarnation)
+        for partition in topic.partitions
+    ]
+    context.engine.route_put(
+        caller.user,
+        stream_identifier,
+        topic_identifier,
+        can_send=base.permitted(context, caller, Rule.SEND_MESSAGES, stream, topic),
+        can_poll=base.permitted(context, caller, Rule.POLL_MESSAGES, stream, topic),
+        counter=topic.incarnation % BALANCED_COUNTERS,
+        partitions=partitions,
+    )

@@ -1,0 +1,124 @@
+"""Topics: codes 300-305 (iggy-protocol 3.5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardd.metadata import CreateTopic, DeleteTopic, PurgeTopic, Topic, UpdateTopic
+from shardd.protocol import limits, replies, requests
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.primitives import Compression
+from shardd.security import Rule
+from shardd.shard.context import ShardContext
+from shardd.shard.services import base
+from shardd.shard.services.base import Caller
+
+
+def topic_reply(context: ShardContext, topic: Topic) -> tuple[replies.Topic, list[replies.Partition]]:
+    """The topic with the sums over its partitions, and its partitions by id."""
+    partitions = []
+    for partition in topic.partitions:
+        stats = base.partition_stats(context, partition)
+        partitions.append(
+            replies.Partition(
+                id=partition.id,
+                created_at_us=partition.created_at_us,
+                segments_count=stats.segments_count,
+                current_offset=stats.current_offset,
+                size_bytes=stats.size_bytes,
+                messages_count=stats.messages_count,
+            )
+        )
+    reply = replies.Topic(
+        id=topic.id,
+        created_at_us=topic.created_at_us,
+        partitions_count=len(partitions),
+        message_expiry_us=topic.message_expiry_us,
+        compression=topic.compression,
+        max_topic_size_bytes=topic.max_topic_size_bytes,
+        replication_factor=topic.replication_factor,
+        size_bytes=sum(partition.size_bytes for partition in partitions),
+        messages_count=sum(partition.messages_count for partition in partitions),
+        name=topic.name,
+    )
+    return reply, partitions
+
+
+def _check_compression(compression: int) -> None:
+    if compression not in (Compression.NONE, Compression.GZIP):
+        raise ShardError(Status.INVALID_COMMAND, "unknown compression")
+
+
+async def get_topic(context: ShardContext, caller: Caller, request: requests.TopicRequest) -> bytes:
+    stream = base.find_stream(context.metadata.state, request.stream)
+    topic = None if stream is None else base.find_topic(stream, request.topic)
+    if topic is None:
+        return b""
+    base.require(context, caller, Rule.GET_TOPIC, stream, topic)
+    reply, partitions = topic_reply(context, topic)
+    return reply.encode() + b"".join(partition.encode() for partition in partitions)
+
+
+async def get_topics(context: ShardContext, caller: Caller, request: requests.StreamRequest) -> bytes:
+    stream = base.find_stream(context.metadata.state, request.stream)
+    if stream is None:
+        return b""
+    base.require(context, caller, Rule.GET_TOPICS, stream)
+    return b"".join(topic_reply(context, stream.topics[topic_id])[0].encode() for topic_id in sorted(stream.topics))
+
+
+async def create_topic(context: ShardContext, caller: Caller, request: requests.CreateTopic) -> bytes:
+    """Checks in the order of iggy-protocol 3.5: 2015, 3, 1009, 41, 1019, 2013; zeros become server defaults (2.6)."""
+    if request.partitions_count > limits.PARTITIONS_PER_REQUEST_MAX:
+        raise ShardError(Status.TOO_MANY_PARTITIONS)
+    _check_compression(request.compression)
+    stream = base.stream_of(context.metadata.state, request.stream)
+    base.require(context, caller, Rule.CREATE_TOPIC, stream)
+    system = context.settings.system
+    if limits.SERVER_DEFAULT < request.max_topic_size_bytes < system.segment_size_bytes:
+        raise ShardError(Status.INVALID_TOPIC_SIZE)
+    command = CreateTopic(
+        stream=base.stream_ref(stream),
+        name=request.name,
+        partitions_count=request.partitions_count,
+        compression=request.compression,
+        message_expiry_us=request.message_expiry_us or system.topic_message_expiry_us,
+        max_topic_size_bytes=request.max_topic_size_bytes or system.topic_max_size_bytes,
+        replication_factor=request.replication_factor or 1,
+    )
+    result = await base.submit(context, caller, command)
+    reply, partitions = topic_reply(context, result.state.streams[stream.id].topics[result.id])
+    # A new partition is announced without a segment; GET_TOPIC shows one (iggy-protocol 3.5).
+    return reply.encode() + b"".join(replace(partition, segments_count=0).encode() for partition in partitions)
+
+
+async def update_topic(context: ShardContext, caller: Caller, request: requests.UpdateTopic) -> bytes:
+    """Expiry and size are stored as sent, zeros too, and without the check of the size (iggy-protocol 2.6)."""
+    _check_compression(request.compression)
+    stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
+    base.require(context, caller, Rule.CHANGE_TOPIC, stream, topic)
+    command = UpdateTopic(
+        stream=base.stream_ref(stream),
+        topic=base.topic_ref(topic),
+        name=request.name,
+        compression=request.compression,
+        message_expiry_us=request.message_expiry_us,
+        max_topic_size_bytes=request.max_topic_size_bytes,
+        replication_factor=request.replication_factor or 1,
+    )
+    await base.submit(context, caller, command)
+    return b""
+
+
+async def delete_topic(context: ShardContext, caller: Caller, request: requests.TopicRequest) -> bytes:
+    stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
+    base.require(context, caller, Rule.CHANGE_TOPIC, stream, topic)
+    await base.submit(context, caller, DeleteTopic(base.stream_ref(stream), base.topic_ref(topic)))
+    return b""
+
+
+async def purge_topic(context: ShardContext, caller: Caller, request: requests.TopicRequest) -> bytes:
+    stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
+    base.require(context, caller, Rule.CHANGE_TOPIC, stream, topic)
+    await base.submit(context, caller, PurgeTopic(base.stream_ref(stream), base.topic_ref(topic)))
+    return b""

@@ -1,0 +1,78 @@
+"""From settings to a running supervisor: everything that can refuse a start, in the order that does no harm."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from shardd.config.cpus import CpuAllocationError, allocate_cpus
+from shardd.config.root_user import RootUser
+from shardd.config.schema import Settings
+from shardd.shard.supervisor import Supervisor
+from shardd.shard.supervisor_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
+from shardd.shard.supervisor_errors import StartupError
+from shardd.shard.supervisor_resources import make_resources, pool_share_bytes, raise_descriptor_limit
+from shardd.shard.supervisor_sockets import lock_address, open_listeners, server_answers
+
+_log = logging.getLogger(__name__)
+
+
+def root_exists(directory: Path) -> bool:
+    """True when the metadata log holds something: its first record is the first user (iggy-server 2.5)."""
+    try:
+        return (directory / STATE_NAME).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> int:
+    """Runs until a signal; exit status. Raises StartupError when the server cannot start."""
+    try:
+        cpus = allocate_cpus(settings.system.sharding.cpu_allocation)
+    except CpuAllocationError as error:
+        raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
+    pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
+    _check_engine()
+    _check_descriptor_limit(settings)
+
+    directory = settings.system.data_directory
+    directory_lock_fd = lock_directory(directory)
+    address_lock = lock_address(settings.tcp.address) if settings.tcp.port else None
+    if settings.tcp.port and server_answers(settings.tcp.host, settings.tcp.port):
+        raise StartupError(f"a server answers at {settings.tcp.address} already")
+    prepare_directory(directory, fresh)
+    first_start = not root_exists(directory)
+    remove_runtime_config(settings.system.runtime_directory)
+    listeners, address = open_listeners(settings.tcp, len(cpus))
+    resources = make_resources(
+        shards=len(cpus),
+        pool_bytes=pool_bytes,
+        directory_lock_fd=directory_lock_fd,
+        address=address,
+        address_lock=address_lock if address_lock is not None else lock_address(address),
+        listeners=listeners,
+    )
+    try:
+        return Supervisor(settings, cpus, resources, root, version, first_start=first_start).run()
+    finally:
+        resources.close()
+
+
+def _check_engine() -> None:
+    try:
+        from shardd.engine import _native
+    except ImportError as error:
+        raise StartupError(f"the native engine is not built ({error}); run `make native`") from error
+    reason = _native.probe()
+    if reason:
+        raise StartupError(f"io_uring cannot be used: {reason}")
+
+
+def _check_descriptor_limit(settings: Settings) -> None:
+    limit = raise_descriptor_limit()
+    if limit < settings.tcp.connections_max + 1024:
+        _log.warning(
+            "the limit of %d open files is below tcp.connections_max (%d) and 1024 for files",
+            limit,
+            settings.tcp.connections_max,
+        )

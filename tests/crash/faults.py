@@ -1,0 +1,86 @@
+"""What the crash tests do to a server and to its files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+import xxhash
+
+from tests.support import load, wire
+from tests.support.server import Server
+
+WAIT_S = 20.0
+
+
+def kill9(pid: int) -> None:
+    """SIGKILL and wait until the process is gone (or a zombie that its parent has to collect)."""
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(pid), f"process {pid} is gone")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> float:
+    """Seconds until the condition held; TimeoutError."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > timeout_s:
+            raise TimeoutError(f"not within {timeout_s} s: {what}")
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+def wait_until_served(address: str, stream: int | str, topic: int | str, partitions: Sequence[int]) -> None:
+    for partition in partitions:
+        load.wait_until_answered(load.Target(address, stream, topic), partition, deadline_s=WAIT_S)
+
+
+def shard_of(server: Server, connection: wire.Wire) -> int | None:
+    """The shard whose process holds the other end of this connection; None while it is in a listening queue."""
+    own = connection.socket.getsockname()
+    for shard, pid in enumerate(server.worker_pids()):
+        for peer in psutil.Process(pid).net_connections(kind="tcp4"):
+            if peer.raddr and (peer.raddr.ip, peer.raddr.port) == own:
+                return shard
+    return None
+
+
+def connection_on(server: Server, shard: int, attempts_max: int = 64) -> wire.Wire:
+    """A logged-in connection that this shard serves; the kernel spreads connections, so some are tried."""
+    for _ in range(attempts_max):
+        connection = wire.connect(server.address)
+        if shard_of(server, connection) == shard:
+            return connection
+        connection.close()
+    raise TimeoutError(f"none of {attempts_max} connections came to shard {shard}")
+
+
+# ---- files of a stopped server (iggy-server 3.1 to 3.3)
+def log_path(data: Path, stream: int, topic: int, partition: int, start_offset: int = 0) -> Path:
+    return data / f"streams/{stream}/topics/{topic}/partitions/{partition}" / f"{start_offset:020}.log"
+
+
+def record(message: wire.Message, offset: int, payload: bytes, timestamp_us: int) -> bytes:
+    """The stored form of a message with a right checksum."""
+    body = message.id + struct.pack("<QQQ", offset, timestamp_us, message.origin_timestamp_us)
+    body += struct.pack("<IIQ", len(message.headers), len(payload), 0) + payload + message.headers
+    return struct.pack("<Q", xxhash.xxh3_64_intdigest(body)) + body
+
+
+def rewrite_log(path: Path, messages: Sequence[wire.Message]) -> None:
+    """Replaces a log by these messages, with dense offsets, rising clocks and right checksums, and no index."""
+    clocks = sorted(message.timestamp_us for message in messages)
+    data = [record(item, offset, item.payload, clocks[offset]) for offset, item in enumerate(messages)]
+    path.write_bytes(b"".join(data))
+    path.with_suffix(".index").unlink(missing_ok=True)

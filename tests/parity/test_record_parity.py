@@ -1,0 +1,92 @@
+"""Record and index scans in C and in Python over random, cut and flipped logs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardd.engine import _native as native
+from shardd.engine import twin_record
+from tests.parity import batches
+
+
+@st.composite
+def logs(draw: st.DrawFn, first_offset: int = 5) -> bytes:
+    """A valid log that starts at `first_offset`, sometimes with a wrong offset or a clock that falls."""
+    timestamp, data = 1000, b""
+    for i in range(draw(st.integers(0, 6))):
+        timestamp += draw(st.sampled_from((0, 0, 1, 50, -1)))
+        offset = first_offset + i + draw(st.sampled_from((0, 0, 0, 0, 0, 0, 0, 1, -1)))
+        identity = draw(st.sampled_from((1, 2**127, 0)))
+        payload, headers = draw(st.binary(max_size=30)), draw(st.binary(max_size=10))
+        data += batches.stored_record(offset, timestamp, identity, payload, headers)
+    return data
+
+
+@contextmanager
+def file_with(data: bytes) -> Iterator[int]:
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        yield file.fileno()
+
+
+damaged_logs = batches.damaged(logs())
+
+
+@settings(max_examples=1000)
+@given(
+    damaged_logs,
+    st.sampled_from((5, 4, 6)),
+    st.sampled_from((0, 1000, 1001)),
+    st.sampled_from((0, 5, 6)),
+    st.sampled_from((0, 4096, 2**32 - 200)),
+)
+def test_scan_buffer(data: bytes, expected: int, minimum: int, start: int, base: int) -> None:
+    arguments = (data, expected, minimum, start, base)
+    assert native.scan_buffer(*arguments) == twin_record.scan_buffer(*arguments)
+
+
+@settings(max_examples=300, deadline=None)
+@given(damaged_logs, st.binary(max_size=40), st.sampled_from((0, 3, 5)))
+def test_scan_file_and_its_index(data: bytes, before: bytes, start: int) -> None:
+    found = []
+    for scan in (native.scan_file, twin_record.scan_file):
+        with file_with(before + data) as log, file_with(b"") as index:
+            result = scan(log, len(before), start, 5, 0, index)
+            found.append((result, os.pread(index, 1 << 20, 0)))
+            assert scan(log, len(before), start, 5, 0, -1) == result
+    assert found[0] == found[1]
+
+
+@settings(max_examples=600, deadline=None)
+@given(damaged_logs, st.binary(max_size=90), st.sampled_from((0, 5, 7, 2**40)), st.sampled_from((0, 1000, 1050)))
+def test_find_later(data: bytes, before: bytes, at_least: int, minimum: int) -> None:
+    with file_with(before + data) as log:
+        arguments = (log, 0, at_least, minimum)
+        assert native.find_later(*arguments) == twin_record.find_later(*arguments)
+
+
+def test_scan_over_many_windows() -> None:
+    """More than one window of 1 MiB, records that cross its border, one record larger than a window."""
+    sizes = [100_000] * 25 + [2_500_000] + [10] * 20_000
+    data = b"".join(batches.stored_record(i, 7, i + 1, bytes(size)) for i, size in enumerate(sizes))
+    whole = native.scan_buffer(data, 0, 0, 0, 0)
+    assert whole == twin_record.scan_buffer(data, 0, 0, 0, 0)
+    assert whole[:3] == (len(data), len(sizes), len(sizes))
+    with file_with(data) as log, file_with(b"") as index:
+        assert native.scan_file(log, 0, 0, 0, 0, index) == whole[:6]
+        assert os.pread(index, len(whole[6]) + 1, 0) == whole[6]
+
+
+def test_zero_bytes_are_no_record() -> None:
+    assert native.scan_buffer(bytes(640), 0, 0, 0, 0) == twin_record.scan_buffer(bytes(640), 0, 0, 0, 0)
+    assert native.scan_buffer(bytes(640), 0, 0, 0, 0)[:2] == (0, 0)
+    with file_with(bytes(640)) as log:
+        assert not native.find_later(log, 0, 0)
+        assert not twin_record.find_later(log, 0, 0)

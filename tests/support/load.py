@@ -1,0 +1,181 @@
+"""Producers and readers over the raw wire that keep going through kills, and write everything into a `History`.
+
+Each producer has its own thread, connection and partition (or key), one request in flight. After an error it connects
+again and sends the same batch again: only then may a message be there twice.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from dataclasses import dataclass
+
+import mmh3
+
+from tests.support import wire
+from tests.support.checker import History, Identity, Place, make_payload
+
+RETRY_PAUSE_S = 0.02
+
+
+def owner_of(stream: int, topic: int, partition: int, shards: int) -> int:
+    """The shard that owns a partition (iggy-server 1.2)."""
+    namespace = stream << 32 | topic << 20 | partition
+    return (mmh3.hash(struct.pack("<Q", namespace), 0, signed=False) >> 16) % shards
+
+
+@dataclass(slots=True)
+class Target:
+    """Where the load goes: `batch_count` messages of `payload_size_bytes` per request.
+
+    `address` may be changed while a load runs (a server that was started again has another port).
+    """
+
+    address: str
+    stream: int | str
+    topic: int | str
+    batch_count: int = 10
+    payload_size_bytes: int = 100
+
+
+class _Worker(threading.Thread):
+    """A thread that runs `step` until it is stopped and keeps a connection for it."""
+
+    def __init__(self, target: Target, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.target = target
+        self.stopping = threading.Event()
+        self.errors = 0
+        self.failure: BaseException | None = None
+        self._wire: wire.Wire | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stopping.is_set():
+                try:
+                    self.step(self._connected())
+                except (OSError, wire.StatusError):
+                    self.errors += 1
+                    self._disconnect()
+                    time.sleep(RETRY_PAUSE_S)
+        except BaseException as problem:  # kept for the test, which raises it in `finish`
+            self.failure = problem
+        finally:
+            self._disconnect()
+
+    def step(self, connection: wire.Wire) -> None:
+        raise NotImplementedError(f"{type(self).__name__} has no step")
+
+    def finish(self, timeout_s: float = 30.0) -> None:
+        """Stops and joins; raises what the thread died of."""
+        self.stopping.set()
+        self.join(timeout_s)
+        if self.is_alive():
+            raise TimeoutError(f"{self.name} does not stop")
+        if self.failure is not None:
+            raise self.failure
+
+    def _connected(self) -> wire.Wire:
+        if self._wire is None:
+            connection = wire.Wire(self.target.address, timeout_s=5.0)
+            try:
+                connection.login()
+            except BaseException:
+                connection.close()
+                raise
+            self._wire = connection
+        return self._wire
+
+    def _disconnect(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+
+class Producer(_Worker):
+    """Sends batches to one partition (`place` a number) or with one key (`place` bytes)."""
+
+    def __init__(self, target: Target, history: History, producer: int, place: Place, *, pause_s: float = 0.0) -> None:
+        super().__init__(target, f"producer-{producer}")
+        self.history = history
+        self.producer = producer
+        self.place = place
+        self.pause_s = pause_s
+        self.acknowledged_batches = 0
+        self.longest_gap_s = 0.0
+        self._last_answer_s = time.monotonic()
+        self._sequence = 0
+        self._batch: list[tuple[Identity, bytes]] = []
+
+    def step(self, connection: wire.Wire) -> None:
+        if not self._batch:
+            sequences = range(self._sequence, self._sequence + self.target.batch_count)
+            size = self.target.payload_size_bytes
+            self._batch = [((self.producer, n), make_payload(self.producer, n, size)) for n in sequences]
+            self._sequence += self.target.batch_count
+        for identity, payload in self._batch:
+            self.history.attempt(identity, payload, self.place)
+        partitioning = wire.to_partition(self.place) if isinstance(self.place, int) else wire.to_key(self.place)
+        messages = [wire.message(payload, origin_timestamp_us=identity[1]) for identity, payload in self._batch]
+        connection.send(self.target.stream, self.target.topic, partitioning, messages)
+        self.history.acknowledge(identity for identity, _payload in self._batch)
+        now = time.monotonic()
+        self.longest_gap_s = max(self.longest_gap_s, now - self._last_answer_s)
+        self._last_answer_s = now
+        self.acknowledged_batches += 1
+        self._batch = []
+        if self.pause_s:
+            time.sleep(self.pause_s)
+
+
+class Reader(_Worker):
+    """Follows one partition by offset and reports what it sees, so that a reused offset is noticed later."""
+
+    def __init__(self, target: Target, history: History, partition: int) -> None:
+        super().__init__(target, f"reader-{partition}")
+        self.history = history
+        self.partition = partition
+        self.next_offset = 0
+
+    def step(self, connection: wire.Wire) -> None:
+        polled = connection.poll(
+            self.target.stream, self.target.topic, self.partition, value=self.next_offset, count=500
+        )
+        if not polled.messages:
+            time.sleep(0.02)
+            return
+        self.history.observe(self.partition, polled.messages)
+        self.next_offset = polled.messages[-1].offset + 1
+
+
+def read_partitions(
+    target: Target, partitions: range | list[int], *, deadline_s: float = 20.0
+) -> dict[int, list[wire.Message]]:
+    """The whole content of the partitions; tries again while a worker starts, at most `deadline_s`, then raises."""
+    end = time.monotonic() + deadline_s
+    found: dict[int, list[wire.Message]] = {}
+    for partition in partitions:
+        while partition not in found:
+            try:
+                with wire.connect(target.address, deadline_s=max(0.1, end - time.monotonic())) as connection:
+                    found[partition] = connection.read_all(target.stream, target.topic, partition)
+            except (OSError, wire.StatusError):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+    return found
+
+
+def wait_until_answered(target: Target, partition: int, *, deadline_s: float = 20.0) -> float:
+    """Seconds until a poll of this partition on a new connection is answered with status 0; TimeoutError."""
+    began = time.monotonic()
+    while time.monotonic() - began < deadline_s:
+        try:
+            with wire.Wire(target.address, timeout_s=2.0) as connection:
+                connection.login()
+                connection.poll(target.stream, target.topic, partition, strategy=wire.POLL_LAST, count=1)
+                return time.monotonic() - began
+        except (OSError, wire.StatusError):
+            time.sleep(0.005)
+    raise TimeoutError(f"partition {partition} did not answer within {deadline_s} s")

@@ -1,0 +1,168 @@
+"""A real server for tests: `shardd serve` as a process of its own, on a free port, stopped and killed by process id."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import psutil
+
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 20.0
+_TITLE: Final = re.compile(r"shardd: shard (\d+)")
+_READY: Final = re.compile(r" (\d+) shards? on CPU ")
+
+
+class Server:
+    """One `shardd serve`; can be started again after it ended. Also a context manager.
+
+    `env`: settings as SHARDD_ (or IGGY_) variables; those of the test's own environment do not reach the server.
+    The output of all its processes is in `log_path`, beside the data directory.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        env: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = ("--with-default-root-credentials",),
+    ) -> None:
+        self.data_dir = data_dir
+        self.log_path = data_dir.with_name(f"{data_dir.name}.log")
+        self.address = ""
+        self._env = dict(env or {})
+        self._arguments = [*arguments, "--data", str(data_dir)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # ---- life ----
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Starts the process and does not wait for it to be ready."""
+        assert self._process is None or self._process.poll() is not None, "it runs already"
+        self.runtime_config.unlink(missing_ok=True)  # a killed server leaves its own behind
+        self.address = ""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "IGGY_"))}
+        environment |= {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"} | self._env
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "shardd", "serve", *self._arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+            )
+        return self._process
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Returns when the server is ready; `address` is known then. RuntimeError with its log when it ends instead."""
+        process = self.spawn()
+        deadline = time.monotonic() + timeout_s
+        while not self.runtime_config.exists():
+            if process.poll() is not None:
+                raise RuntimeError(f"the server ended with status {process.returncode}:\n{self.log()}")
+            if time.monotonic() > deadline:
+                self.kill_supervisor()
+                raise RuntimeError(f"the server was not ready within {timeout_s} s:\n{self.log()}")
+            time.sleep(0.01)
+        self.address = tomllib.loads(self.runtime_config.read_text())["tcp"]["address"]
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """SIGTERM, then waits; exit status. Killed when it takes longer. An ended server: its status."""
+        assert self._process is not None, "never started"
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill_supervisor()
+        return self._process.returncode
+
+    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Waits for its end; exit status. subprocess.TimeoutExpired."""
+        assert self._process is not None, "never started"
+        return self._process.wait(timeout_s)
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL to the supervisor alone, as a crash would; its workers must follow by themselves."""
+        assert self._process is not None, "never started"
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(STOP_TIMEOUT_S)
+
+    # ---- what is known about it ----
+
+    @property
+    def started(self) -> bool:
+        """True from the first start on, also after its end."""
+        return self._process is not None
+
+    @property
+    def runtime_config(self) -> Path:
+        return self.data_dir / "runtime" / "current_config.toml"
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """`address` as socket.create_connection wants it."""
+        host, _, port = self.address.rpartition(":")
+        return host, int(port)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the supervisor."""
+        assert self._process is not None, "never started"
+        return self._process.pid
+
+    def running_workers(self) -> dict[int, int]:
+        """Process ids of the workers that run now, by shard."""
+        workers: dict[int, int] = {}
+        try:
+            children = psutil.Process(self.pid).children()
+        except psutil.NoSuchProcess:
+            return workers
+        for child in children:
+            try:
+                title = _TITLE.match(" ".join(child.cmdline()))
+                if title is not None and child.status() != psutil.STATUS_ZOMBIE:
+                    workers[int(title[1])] = child.pid
+            except psutil.NoSuchProcess:
+                continue
+        return workers
+
+    def worker_pids(self, timeout_s: float = 10.0) -> list[int]:
+        """Process ids of all workers, by shard; waits for one that is being replaced. TimeoutError."""
+        starts = _READY.findall(self.log())
+        assert starts, "not ready yet"
+        shards = int(starts[-1])
+        deadline = time.monotonic() + timeout_s
+        while True:
+            workers = self.running_workers()
+            if len(workers) == shards:
+                return [workers[shard] for shard in range(shards)]
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"only shards {sorted(workers)} of {shards} run:\n{self.log()}")
+            time.sleep(0.01)
+
+    def processes(self) -> list[psutil.Process]:
+        """Supervisor and workers, for memory and CPU figures."""
+        supervisor = psutil.Process(self.pid)
+        return [supervisor, *supervisor.children(recursive=True)]
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""

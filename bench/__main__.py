@@ -58,14 +58,14 @@ def _measure(
         raise ValueError(f"--shards must be in 1..{len(os.sched_getaffinity(0))}")
     build("load")
     with (
-        tempfile.TemporaryDirectory(prefix="shardd-bench-", dir=options.directory) as base,
+        tempfile.TemporaryDirectory(prefix="shardd-bench-", dir=options.directory.resolve()) as base,
         contextlib.ExitStack() as end,
     ):
         targets: list[Target] = [Floor(Path(base) / "floor", cpus)]
         end.callback(targets[0].stop)
         header = report.machine(Path(base))
         if not options.floor_only:
-            shardd = Shardd(Path(base) / "shardd", options.shards, options.shardd, settings)
+            shardd = Shardd(Path(base) / "shardd", cpus, options.shardd, settings)
             end.callback(shardd.stop)
             targets.append(shardd)
             header["shardd"] = shardd.start_line()
@@ -76,6 +76,7 @@ def _measure(
         header["method"] = (
             f"{effort.rounds} rounds, servers alternating, {effort.duration_ms} ms a line after warm-up"
             f" (sends at most {effort.send_bytes_max >> 20} MiB), closed loop, load client: 1 thread, same CPUs"
+            " (lines with 1 connection: pinned to another CPU than the one that serves it)"
         )
         cells = run_rounds(targets, lines, effort, lambda text: print(text, file=sys.stderr, flush=True))
     return cells, header

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import mmap
+import os
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -83,6 +84,13 @@ def build_once(program: str) -> Path:
     return _built[program]
 
 
+def _beside(cpu: int) -> list[str]:
+    """Pins the load client to another CPU than the serving one, when there is one. Left to the scheduler, a single
+    connection is served from the same CPU or from another one by chance, and that alone changes its latency twofold."""
+    others = sorted(os.sched_getaffinity(0) - {cpu})
+    return ["--cpu", str(others[0])] if others else []
+
+
 def _prefill(target: Target, line: Line, streams: Sequence[int], effort: Effort) -> int:
     """Fills each partition for polls; returns the messages in each."""
     record_bytes = RECORD_HEADER_BYTES + line.payload_bytes
@@ -100,6 +108,8 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
         # Large requests warm up quickly, and each of their bytes counts against the dirty-page limit.
         large = line.request_bytes >= LARGE_REQUEST_BYTES
         arguments += ["--warmup-ms", str(effort.warmup_ms // 3 if large else effort.warmup_ms)]
+        if line.connections == 1:
+            arguments += _beside(target.serving_cpu(streams[0]))
         if line.mode == "poll":
             arguments += ["--poll-messages", str(_prefill(target, line, streams, effort))]
             arguments += ["--verify-offsets"] if isinstance(target, Shardd) else []

@@ -36,6 +36,10 @@ class Target(Protocol):
         """Stream ids for the connections of `line`, and how they are spread."""
 
     def drop_streams(self, streams: list[int]) -> None: ...
+
+    def serving_cpu(self, stream: int) -> int:
+        """CPU of the thread that ends up serving a single connection to partition 0 of `stream`."""
+
     def stop(self) -> None: ...
 
 
@@ -61,7 +65,7 @@ class Floor:
     def __init__(self, directory: Path, cpus: list[int]) -> None:
         self.directory = directory
         directory.mkdir(parents=True)
-        self._threads = len(cpus)
+        self._cpus = cpus
         command = [str(build("floor")), "--directory", str(directory), "--threads", str(len(cpus))]
         self._process = subprocess.Popen([*command, "--cpus", ",".join(map(str, cpus))], stdout=subprocess.PIPE)
         assert self._process.stdout is not None
@@ -74,13 +78,18 @@ class Floor:
 
     def make_streams(self, line: Line) -> tuple[list[int], str]:
         """Nothing has to be made: the floor opens a file at the first append."""
-        per_thread = [len(range(thread, line.connections, self._threads)) for thread in range(self._threads)]
+        threads = len(self._cpus)
+        per_thread = [len(range(thread, line.connections, threads)) for thread in range(threads)]
         return list(range(_streams_needed(line))), ":".join(map(str, per_thread))
 
     def drop_streams(self, streams: list[int]) -> None:
         with Wire(self.port) as wire:
             for stream in streams:
                 wire.delete_stream(stream)
+
+    def serving_cpu(self, stream: int) -> int:
+        """The first thread's: it gets a connection when all threads are free."""
+        return self._cpus[0]
 
     def stop(self) -> None:
         _stop(self._process)
@@ -91,13 +100,14 @@ class Shardd:
 
     name = "shardd"
 
-    def __init__(self, directory: Path, shards: int, command: str | None, settings: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, cpus: list[int], command: str | None, settings: Mapping[str, str]) -> None:
         directory.mkdir(parents=True)
         self.directory = directory / "data"
-        self.shards = shards
+        self.shards = len(cpus)
+        self._cpus = cpus  # cpu_allocation N takes the first N of the cpuset, as the caller did
         self.configuration = {
             "SHARDD_TCP_ADDRESS": "127.0.0.1:0",
-            "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(shards),
+            "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(len(cpus)),
             **settings,
         }
         self._log = directory / "server.log"
@@ -108,7 +118,6 @@ class Shardd:
             self._process = subprocess.Popen(
                 [*words, "serve", "--with-default-root-credentials"],
                 env=environment,
-                cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -170,6 +179,10 @@ class Shardd:
         with Wire(self.port) as wire:
             for stream in streams:
                 wire.delete_stream(stream)
+
+    def serving_cpu(self, stream: int) -> int:
+        """The owner's: a connection moves there after its first requests."""
+        return self._cpus[lines.owner(stream, self.shards)]
 
     def stop(self) -> None:
         _stop(self._process)

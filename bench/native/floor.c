@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,19 +28,21 @@
 
 enum { THREADS_MAX = 16, EVENTS_MAX = 256, BUFFER_START = 64 << 10, FRAME_MAX = 1 << 30, REPLY_MAX = 1 << 30 };
 
+typedef struct floor_thread {
+    pthread_t thread;
+    int epoll;
+    int cpu; /* -1: not pinned */
+    _Atomic uint32_t peers;
+} floor_thread;
+
 typedef struct peer {
     int fd;
+    floor_thread *thread;
     uint8_t *in; /* one frame at least, grown to the announced length */
     size_t in_have, in_room;
     uint8_t *out;
     size_t out_sent, out_length, out_room;
 } peer;
-
-typedef struct floor_thread {
-    pthread_t thread;
-    int epoll;
-    int cpu; /* -1: not pinned */
-} floor_thread;
 
 static _Noreturn void fail(const char *what) {
     fprintf(stderr, "floor: %s: %s\n", what, strerror(errno));
@@ -130,6 +133,7 @@ static bool answer(peer *p, uint32_t code, const uint8_t *payload, size_t length
 /* ---- connections ---- */
 
 static void peer_close(peer *p) {
+    atomic_fetch_sub(&p->thread->peers, 1);
     close(p->fd);
     free(p->in);
     free(p->out);
@@ -215,10 +219,21 @@ static void adopt(int fd, floor_thread *t) {
     if (p == NULL || !grow(&p->in, &p->in_room, BUFFER_START) || !grow(&p->out, &p->out_room, BUFFER_START))
         fail("out of memory");
     p->fd = fd;
+    p->thread = t;
+    atomic_fetch_add(&t->peers, 1);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP, .data.ptr = p};
     if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
         fail("epoll_ctl");
+}
+
+/* The thread with the fewest connections, the first of them: a single connection is always served by the first. */
+static floor_thread *least_busy(floor_thread *threads, long count) {
+    floor_thread *best = threads;
+    for (long i = 1; i < count; i++)
+        if (atomic_load(&threads[i].peers) < atomic_load(&best->peers))
+            best = &threads[i];
+    return best;
 }
 
 static int listen_anywhere(void) {
@@ -266,10 +281,10 @@ int main(int argc, char **argv) {
             fail("thread");
     }
     int listener = listen_anywhere();
-    for (long next = 0;; next++) {
+    for (;;) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
-            adopt(fd, &threads[next % threads_count]);
+            adopt(fd, least_busy(threads, threads_count));
         else if (errno != EINTR && errno != ECONNABORTED)
             fail("accept4");
     }

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,6 +247,13 @@ static void report(const histogram *latency, uint64_t last_reply_ns) {
 
 int main(int argc, char **argv) {
     load_options_parse(argc, argv, &options);
+    if (options.cpu >= 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(options.cpu, &set);
+        if (sched_setaffinity(0, sizeof set, &set) != 0)
+            fail_errno("sched_setaffinity");
+    }
     worker *workers = calloc(options.threads, sizeof *workers);
     connection *connections = calloc(options.connections, sizeof *connections);
     histogram *total = calloc(1, sizeof *total);

@@ -21,6 +21,7 @@ typedef struct load_options {
     uint32_t streams_count;
     uint32_t topic;
     uint32_t partition;
+    int cpu;                   /* the whole client is pinned to it, -1 = not */
     bool keyed;                /* send with a random key instead of the partition id */
     bool login;
     bool verify_offsets;       /* the first record of a poll carries the asked offset */

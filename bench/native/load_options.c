@@ -18,6 +18,7 @@ static const char usage[] =
     "  --topic N             numeric topic id (0)\n"
     "  --partition N         partition id (0)\n"
     "  --keyed               send with a random key instead of the partition id\n"
+    "  --cpu N               run on this CPU only\n"
     "  --login               log in as iggy/iggy first\n"
     "  --poll-messages N     messages in each partition (polls go round over them)\n"
     "  --verify-offsets      check the offset of the first polled message\n"
@@ -64,7 +65,7 @@ static const struct option names[] = {
     {"poll-messages", required_argument, NULL, 'M'}, {"verify-offsets", no_argument, NULL, 'v'},
     {"duration-ms", required_argument, NULL, 'd'},   {"requests", required_argument, NULL, 'r'},
     {"requests-each", required_argument, NULL, 'e'}, {"warmup-ms", required_argument, NULL, 'w'},
-    {NULL, 0, NULL, 0},
+    {"cpu", required_argument, NULL, 'C'},           {NULL, 0, NULL, 0},
 };
 
 static void apply(int option, load_options *o, int *mode) {
@@ -86,6 +87,7 @@ static void apply(int option, load_options *o, int *mode) {
     case 'd': o->duration_ms = number(optarg, 1, 86400000); break;
     case 'r': o->requests = number(optarg, 1, UINT64_MAX); break;
     case 'e': o->requests_each = number(optarg, 1, UINT64_MAX); break;
+    case 'C': o->cpu = (int)number(optarg, 0, 1023); break;
     case 'w': o->warmup_ms = number(optarg, 0, 86400000); break;
     default: refuse("unknown option");
     }
@@ -93,7 +95,7 @@ static void apply(int option, load_options *o, int *mode) {
 
 void load_options_parse(int argc, char **argv, load_options *options) {
     *options = (load_options){.host = "127.0.0.1", .connections = 1, .threads = 1, .batch = 1, .payload_bytes = 100,
-                              .streams_count = 1};
+                              .streams_count = 1, .cpu = -1};
     int mode = -1;
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;)
         apply(option, options, &mode);

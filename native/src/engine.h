@@ -22,6 +22,8 @@
 #define POLL_HEAD_BYTES 24u              /* response frame header + Polled head */
 #define MOVE_AFTER_REQUESTS 16u          /* consecutive requests to one other shard move the socket */
 #define HELD_REQUEST_US 2000000          /* a request that a dead owner had not taken waits so long */
+#define HANDOVER_SESSION_MAX 65536u       /* Python's part of a moving session */
+#define HANDOVER_SPACE (HANDOVER_SESSION_MAX + RECEIVE_BUFFER_SIZE)
 #define EVENTS_MAX 1024u                 /* per turn; no further frame is looked at until Python took them */
 
 enum { STATUS_ERROR = 1, STATUS_INVALID_COMMAND = 3, STATUS_DISCONNECTED = 8, STATUS_UNAUTHENTICATED = 40,
@@ -196,7 +198,7 @@ struct engine {
     event *events;
     uint32_t events_count, events_capacity;
     int64_t now_us, next_sync_us, next_housekeeping_us;
-    uint8_t drain[65536];
+    uint8_t *move_space;            /* where a moved connection's session and unread bytes arrive */
     engine_counters counters;
 };
 

@@ -20,10 +20,11 @@ static int allocate_tables(engine *e) {
     e->scratch = calloc(e->scratch_capacity, sizeof *e->scratch);
     e->events_capacity = EVENTS_MAX * 2;
     e->events = calloc(e->events_capacity, sizeof *e->events);
+    e->move_space = malloc(HANDOVER_SPACE);
     e->peer_is_down = calloc(e->options.shards, sizeof *e->peer_is_down);
     e->handover_send_fds = calloc(e->options.shards, sizeof *e->handover_send_fds);
     if (e->conns == NULL || e->conn_generations == NULL || e->free_indexes == NULL || e->partitions == NULL || e->staged == NULL ||
-        e->scratch == NULL || e->events == NULL || e->peer_is_down == NULL || e->handover_send_fds == NULL)
+        e->scratch == NULL || e->events == NULL || e->move_space == NULL || e->peer_is_down == NULL || e->handover_send_fds == NULL)
         return -ENOMEM;
     for (uint32_t i = 0; i < connections; i++) e->free_indexes[e->free_count++] = connections - 1 - i;
     memcpy(e->handover_send_fds, e->options.handover_send_fds, e->options.shards * sizeof(int));
@@ -39,6 +40,7 @@ static void free_tables(engine *e) {
     free(e->staged);
     free(e->scratch);
     free(e->events);
+    free(e->move_space);
     free(e->peer_is_down);
     free(e->handover_send_fds);
 }

@@ -12,7 +12,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define SESSION_MAX 65536u
 #define MOVES_PER_TURN 64
 
 typedef struct move_header {
@@ -25,7 +24,7 @@ typedef struct move_header {
 
 bool handover_send(conn *c, uint32_t shard, const uint8_t *session, size_t session_length) {
     engine *e = c->e;
-    if (session_length > SESSION_MAX || shard >= e->links.shards || shard == e->links.shard || e->peer_is_down[shard]) return false;
+    if (session_length > HANDOVER_SESSION_MAX || shard >= e->links.shards || shard == e->links.shard || e->peer_is_down[shard]) return false;
     move_header header = {.user_id = c->user_id, .authenticated = c->authenticated, .session_length = (uint32_t)session_length,
                           .unread_length = c->in_length};
     memcpy(header.address, c->address, sizeof header.address);
@@ -86,10 +85,9 @@ static void adopt(engine *e, int fd, const move_header *header, const uint8_t *r
 }
 
 void handover_receive(engine *e) {
-    static uint8_t space[SESSION_MAX + RECEIVE_BUFFER_SIZE]; /* one loop thread per process */
     for (int n = 0; n < MOVES_PER_TURN; n++) {
         move_header header;
-        struct iovec parts[2] = {{&header, sizeof header}, {space, sizeof space}};
+        struct iovec parts[2] = {{&header, sizeof header}, {e->move_space, HANDOVER_SPACE}};
         union {
             struct cmsghdr align;
             char bytes[CMSG_SPACE(sizeof(int))];
@@ -102,7 +100,7 @@ void handover_receive(engine *e) {
         if (fd < 0) continue;
         bool whole = (size_t)got >= sizeof header && (message.msg_flags & MSG_TRUNC) == 0 &&
                      (size_t)got == sizeof header + header.session_length + header.unread_length;
-        if (whole) adopt(e, fd, &header, space);
+        if (whole) adopt(e, fd, &header, e->move_space);
         else close(fd);
     }
 }

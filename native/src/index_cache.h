@@ -1,4 +1,4 @@
-/* The newest index entries of the active segment: one array whose oldest entries slide out once the .index file has them.
+/* The newest index entries of the active segment: one array; its oldest ones slide out once the .index file has them.
  * Knows no files: partition_append.c writes what waits. Entries stay contiguous, so batch_assign fills them in place,
  * one write flushes them and a binary search needs no wrap-around. */
 #ifndef SHARDD_INDEX_CACHE_H
@@ -17,8 +17,9 @@ typedef struct index_cache {
 
 /* Forgets the entries: the segment has `count` records, all of them in its .index file. Keeps the memory. */
 void index_cache_reset(index_cache *c, uint64_t count);
-/* Room for `count` more entries, at the returned address; they are taken over with `c->count += count`. Entries that the file has leave
- * when the cache is at its limit. NULL with errno ENOMEM, or ENOBUFS when more than `maximum` entries wait for the file. */
+/* Room for `count` more entries, at the returned address; they are taken over with `c->count += count`. Entries that
+ * the file has leave when the cache is at its limit. NULL with errno ENOMEM, or ENOBUFS when more than `maximum`
+ * entries wait for the file. */
 index_entry *index_cache_reserve(index_cache *c, uint32_t count, uint32_t maximum);
 /* After a flush: gives memory above `maximum` entries back (one batch may be larger than the cache). */
 void index_cache_trim(index_cache *c, uint32_t maximum);

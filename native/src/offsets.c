@@ -11,7 +11,8 @@
 
 static uint32_t slot_of(const offsets *o, uint8_t kind, uint32_t id)
 {
-    return (uint32_t)(((uint64_t)(id ^ ((uint32_t)kind << 31)) * UINT64_C(0x9E3779B97F4A7C15)) >> 32) & (o->capacity - 1);
+    uint64_t key = id ^ ((uint64_t)kind << 32);
+    return (uint32_t)((key * UINT64_C(0x9E3779B97F4A7C15)) >> 32) & (o->capacity - 1);
 }
 
 offset_entry *offsets_find(const offsets *o, uint8_t kind, uint32_t id)

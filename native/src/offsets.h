@@ -1,9 +1,9 @@
-/* Consumer offsets of one partition (iggy-server 3.7): an open-addressing table in memory, one file of 8 bytes for each.
+/* Consumer offsets of one partition (iggy-server 3.7): an open-addressing table in memory, a file of 8 bytes for each.
  *
  *   <dir>/offsets/consumers/<id>, <dir>/offsets/groups/<id>    u64 LE, last processed offset
  *
- * A file is born whole (tmp + rename) and then written in place. Descriptors of the OFFSET_FILES_MAX most recently stored
- * consumers of the worker stay open. Knows nothing of the log: the caller checks values. Single-threaded.
+ * A file is born whole (tmp + rename) and then written in place. Descriptors of the OFFSET_FILES_MAX most recently
+ * stored consumers of the worker stay open. Knows nothing of the log: the caller checks values. Single-threaded.
  */
 #ifndef SHARDD_OFFSETS_H
 #define SHARDD_OFFSETS_H
@@ -38,7 +38,7 @@ typedef struct offsets {
 bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value);
 /* Into memory only (recovery: the file has it). 0, or -1 and ENOMEM. */
 int offsets_load(offsets *o, uint8_t kind, uint32_t id, uint64_t value);
-/* File, then memory. 0, or 10006 (write), 3023 (open): memory and, as far as the disk lets us, file keep the old value. */
+/* File, then memory. 0, or 10006 (write), 3023 (open): memory and, if the disk lets us, file stay as they were. */
 uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value);
 /* 0, 3021 (nothing stored), 3011 (the file stays, and so does the value). */
 uint32_t offsets_delete(offsets *o, uint8_t kind, uint32_t id);

@@ -192,7 +192,7 @@ void partition_mark_damaged(partition *p, uint64_t offset)
 int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value)
 {
     if (p->next_offset == 0) {
-        /* The log lost what this consumer had processed. Its next messages start at 0 again, so the offset must not come back. */
+        /* The log lost what this consumer had processed. Its next messages start at 0 again. */
         if (p->state == 0)
             offsets_discard_file(&p->offsets, kind, id);
         return 0;

@@ -87,7 +87,7 @@ typedef struct poll_cursor {
     uint64_t sent_bytes;     /* given out so far by partition_cursor_next */
 } poll_cursor;
 typedef struct poll_window { /* whole records only */
-    int fd;                  /* stays valid until partition_cursor_end */
+    int fd;                  /* stays valid until the next call with this cursor */
     uint64_t position;
     uint64_t length;
     uint64_t first_offset;

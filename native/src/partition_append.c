@@ -1,4 +1,4 @@
-/* Append: groups of batches as one vectored write each, the roll rule (iggy-server 3.6), what happens when the disk refuses.
+/* Append: groups of batches as one vectored write each, the roll rule (iggy-server 3.6), refusals of the disk.
  *
  * The steady state of a small batch is batch_assign, one pwritev and a few stores. */
 #include "partition_internal.h"
@@ -36,11 +36,12 @@ uint32_t partition_index_flush(partition *p)
     uint32_t waiting = index_cache_waiting(c);
     if (waiting == 0)
         return 0;
-    if (p->state != 0) /* poisoned: no more writes; the entries stay readable here, and a recovery makes the index anew */
+    if (p->state != 0) /* no more writes; the entries stay readable here, a recovery makes the index anew */
         return PARTITION_CANNOT_SAVE_INDEX;
     segment *s = segment_active(&p->segments);
     int fd = segment_fd(&p->segments, s, SEGMENT_INDEX);
-    struct iovec part = {.iov_base = c->entries + (c->flushed - c->first), .iov_len = (size_t)waiting * INDEX_ENTRY_SIZE};
+    struct iovec part = {.iov_base = c->entries + (c->flushed - c->first),
+                         .iov_len = (size_t)waiting * INDEX_ENTRY_SIZE};
     if (fd >= 0) {
         s->index_dirty = true;
         dirty_active(p);
@@ -84,7 +85,7 @@ static int make_directory(partition *p)
     return 0;
 }
 
-/* Makes the next active segment: the first one, or the one behind a sealed segment, whose files are complete and exact first. */
+/* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
 static uint32_t roll(partition *p)
 {
     if (partition_index_flush(p) != 0)
@@ -109,8 +110,8 @@ static uint32_t roll(partition *p)
     return 0;
 }
 
-/* Removes what a failed write left behind the last acknowledged byte. Where cutting does not work the bytes become zeros, because
- * a recovery would take whole records among them for the next offsets. 0 or -1. */
+/* Removes what a failed write left behind the last acknowledged byte. Where cutting does not work the bytes become
+ * zeros, because a recovery would take whole records among them for the next offsets. 0 or -1. */
 static int cut_back(partition *p, segment *s, int fd)
 {
     if (file_truncate(p->disk, fd, s->log_bytes) == 0) {
@@ -159,7 +160,8 @@ typedef struct group {
     bool seals; /* its last batch found the segment full */
 } group;
 
-/* Assigns as many of the batches as go into one write to the active segment, index entries behind those of the cache. 0 or a status. */
+/* Assigns as many of the batches as go into one write to the active segment; their index entries go behind those of the
+ * cache. 0 or a status. */
 static uint32_t gather(partition *p, const segment *s, append_batch *batches, size_t count, uint64_t now_us,
                        struct iovec *parts, group *g)
 {
@@ -218,7 +220,7 @@ static void commit(partition *p, segment *s, const group *g)
     }
 }
 
-/* Writes one group from the front of the batches. Returns how many were acknowledged; 0 and the status when none was. */
+/* Writes one group from the front of the batches. Returns how many were acknowledged, or 0 and the status. */
 static size_t append_group(partition *p, append_batch *batches, size_t count, uint64_t now_us, uint32_t *status)
 {
     struct iovec parts[IOV_MAX];

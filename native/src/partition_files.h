@@ -11,8 +11,8 @@
 #define FILE_PATH_MAX 4096u
 
 int file_open(const disk *d, const char *path, int flags);
-/* Writes all parts from `position` on, at most IOV_MAX per system call; `parts` is used up. `written` (may be NULL) is what
- * the kernel took, also on failure. 0 or -1. */
+/* Writes all parts from `position` on, at most IOV_MAX per system call; `parts` is used up. `written` (may be NULL) is
+ * what the kernel took, also on failure. 0 or -1. */
 int file_write(const disk *d, int fd, struct iovec *parts, size_t count, uint64_t position, uint64_t *written);
 /* Reads exactly `length` bytes. 0 or -1; ENODATA when the file ends before. */
 int file_read(const disk *d, int fd, void *data, size_t length, uint64_t position);

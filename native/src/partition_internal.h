@@ -54,8 +54,9 @@ struct partition {
 void partition_publish(const partition *p);
 /* Writes waiting index entries. 0, or 4007 (an EIO poisons). */
 uint32_t partition_index_flush(partition *p);
-/* Byte position in the .log where record `k` of the segment starts (k == count: where the log ends). False when the index cannot be
- * read or contradicts the log: every answer keeps 64 bytes for each record on both sides, so no caller reads over an end. */
+/* Byte position in the .log where record `k` of the segment starts (k == count: where the log ends). False when the
+ * index cannot be read or contradicts the log: every answer keeps 64 bytes for each record on both sides, so no caller
+ * reads over an end. */
 bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position);
 typedef enum index_key { INDEX_KEY_END_POSITION, INDEX_KEY_TIMESTAMP } index_key;
 /* First record in [low, high) of the segment whose key is >= bound; `high` when none is. False as above. */

@@ -136,12 +136,16 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
 
 /* ---- windows ---- */
 
-static uint64_t first_of(const poll_cursor *cursor)
+/* The segment of the last window, which is pinned; NULL before the first one. */
+static segment *pinned_by(const poll_cursor *cursor)
 {
-    return cursor->last_offset + 1 - cursor->total_count;
+    uint64_t first_offset = cursor->last_offset + 1 - cursor->total_count;
+    bool any = cursor->total_count > 0 && cursor->next_offset > first_offset;
+    return any ? segment_find(&cursor->owner->segments, cursor->next_offset - 1) : NULL;
 }
 
-/* Records [first, last) of the segment that make the next window. False: the index contradicts the log or what was announced. */
+/* Records [first, last) of the segment that make the next window. False: the index contradicts the log or what was
+ * announced. */
 static bool window_range(partition *p, segment *s, const poll_cursor *cursor, uint64_t max_bytes, uint64_t *last,
                          uint64_t *from, uint64_t *to)
 {
@@ -164,8 +168,9 @@ static bool window_range(partition *p, segment *s, const poll_cursor *cursor, ui
     uint64_t left = cursor->total_bytes - cursor->sent_bytes, count = *last - first;
     if (*to < *from || *to - *from < count * RECORD_HEADER_SIZE || (*to - *from > max_bytes && count > 1))
         return false;
-    /* Exactly the announced bytes: every record still to come needs its share. */
-    return rest ? *to - *from == left : *to - *from <= left && left - (*to - *from) >= (cursor->remaining - count) * RECORD_HEADER_SIZE;
+    uint64_t length = *to - *from; /* exactly the announced bytes: every record still to come needs its share */
+    return rest ? length == left
+                : length <= left && left - length >= (cursor->remaining - count) * RECORD_HEADER_SIZE;
 }
 
 bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window *window, uint32_t *status)
@@ -186,8 +191,12 @@ bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window 
     int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
     if (fd < 0)
         return false;
-    if (cursor->next_offset == first_of(cursor) || cursor->next_offset == s->start_offset)
-        segment_pin(s); /* first window of this answer in this segment */
+    segment *before = pinned_by(cursor);
+    if (before != s) {
+        segment_pin(s);
+        if (before != NULL)
+            segment_unpin(&p->segments, before);
+    }
     *window = (poll_window){.fd = fd, .position = from, .length = to - from, .first_offset = cursor->next_offset,
                             .count = (uint32_t)(s->start_offset + last - cursor->next_offset)};
     cursor->next_offset += window->count;
@@ -202,11 +211,9 @@ void partition_cursor_end(poll_cursor *cursor)
     partition *p = cursor->owner;
     if (p == NULL)
         return;
-    for (uint64_t at = first_of(cursor); cursor->total_count > 0 && at < cursor->next_offset;) {
-        segment *s = segment_find(&p->segments, at);
-        at = s->start_offset + s->count;
+    segment *s = pinned_by(cursor);
+    if (s != NULL)
         segment_unpin(&p->segments, s);
-    }
     cursor->owner = NULL;
     cursor->remaining = 0;
     partition_release(p);

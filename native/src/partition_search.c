@@ -1,4 +1,4 @@
-/* Reading the index: the newest entries from memory, older ones from the .index file, each checked against the log's size. */
+/* Reading the index: the newest entries from memory, older ones from the .index file, all checked against the log. */
 #include "partition_internal.h"
 
 #include "partition_files.h"
@@ -57,7 +57,8 @@ static uint32_t search_entries(const index_entry *entries, uint32_t count, index
     return low;
 }
 
-static bool search_file(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound, uint64_t *found)
+static bool search_file(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,
+                        uint64_t *found)
 {
     index_entry block[BLOCK_ENTRIES];
     while (high - low > BLOCK_ENTRIES) {

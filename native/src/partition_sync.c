@@ -79,7 +79,7 @@ static bool collect_file(partition *p, collection *c, segment *s, segment_file w
     return true;
 }
 
-/* Logs of all dirty segments, oldest first. True when none is dirty any more. */
+/* Logs or indexes of all dirty segments, oldest first. True when none is dirty any more. */
 static bool collect_segments(partition *p, collection *c, segment_file which)
 {
     for (uint32_t i = p->dirty_from; i < p->segments.count; i++) {
@@ -95,7 +95,8 @@ static void collect_offsets(partition *p, collection *c)
     static const struct {
         uint32_t bit;
         uint8_t kind;
-    } directories[] = {{OFFSETS_DIRTY_CONSUMERS, OFFSET_CONSUMER}, {OFFSETS_DIRTY_GROUPS, OFFSET_GROUP}, {OFFSETS_DIRTY_PARENT, 0}};
+    } directories[] = {
+        {OFFSETS_DIRTY_CONSUMERS, OFFSET_CONSUMER}, {OFFSETS_DIRTY_GROUPS, OFFSET_GROUP}, {OFFSETS_DIRTY_PARENT, 0}};
     offsets *o = &p->offsets;
     char path[FILE_PATH_MAX];
     for (size_t i = 0; i < sizeof(directories) / sizeof(directories[0]); i++) {
@@ -134,6 +135,7 @@ size_t partition_sync_begin(partition *p, int *fds, size_t max)
     while (p->dirty_from < p->segments.count && !p->segments.items[p->dirty_from].log_dirty &&
            !p->segments.items[p->dirty_from].index_dirty)
         p->dirty_from++;
+    segment_set_trim(&p->segments);
     p->sync_target = complete ? p->next_offset : p->durable_offset;
     p->sync_running = true;
     return c.count;

@@ -136,7 +136,9 @@ static void read_more(read_job *job) {
     engine *e = job->e;
     struct iovec part = {job->block + job->head_bytes + job->have, job->window.length - job->have};
     while (part.iov_len > 0) {
-        ssize_t got = preadv2(job->window.fd, &part, 1, (off_t)(job->window.position + job->have), RWF_NOWAIT);
+        off_t position = (off_t)(job->window.position + job->have);
+        ssize_t got = preadv2(job->window.fd, &part, 1, position, RWF_NOWAIT);
+        if (got < 0 && errno == EOPNOTSUPP) got = preadv(job->window.fd, &part, 1, position); /* tmpfs: always in memory */
         if (got <= 0) break;
         job->have += (size_t)got;
         part.iov_base = (uint8_t *)part.iov_base + got;

@@ -115,6 +115,20 @@ static bool files_evict(const segment_set *owner, const segment_files *keep)
     return false;
 }
 
+/* Brings the pairs down to the limits less `wanted`, as far as pairs may go. */
+static void files_limit(const segment_set *set, uint32_t wanted)
+{
+    while (set->open + wanted > SEGMENT_FILES_PER_PARTITION && files_evict(set, NULL)) {
+    }
+    while (recent.count + wanted > segment_files_max && files_evict(NULL, NULL)) {
+    }
+}
+
+void segment_set_trim(segment_set *set)
+{
+    files_limit(set, 0);
+}
+
 static segment_files *files_of(segment_set *set, segment *s)
 {
     segment_files *f = s->files;
@@ -125,10 +139,7 @@ static segment_files *files_of(segment_set *set, segment *s)
         }
         return f;
     }
-    if (set->open >= SEGMENT_FILES_PER_PARTITION)
-        files_evict(set, NULL);
-    if (recent.count >= segment_files_max)
-        files_evict(NULL, NULL);
+    files_limit(set, 1);
     f = malloc(sizeof(*f));
     if (f == NULL) {
         errno = ENOMEM;

@@ -1,8 +1,9 @@
 /* The segments of one partition and their open files.
  *
- * Descriptors are opened when they are needed and closed least recently used first: at most SEGMENT_FILES_PER_PARTITION pairs
- * of one partition and `segment_files_max` pairs of the worker. Pinned pairs (a cursor reads them) and pairs whose log or index
- * was written and not synced (their descriptor may hold the only report of a failed write-back) stay open above the limits.
+ * Descriptors are opened when they are needed and closed least recently used first: at most SEGMENT_FILES_PER_PARTITION
+ * pairs of one partition and `segment_files_max` pairs of the worker. Pinned pairs (a cursor reads them) and pairs not
+ * synced since their last write (their descriptor may hold the only report of a failed write-back) stay open above the
+ * limits.
  * Single-threaded, as partition.h.
  */
 #ifndef SHARDD_SEGMENT_H
@@ -47,7 +48,7 @@ static inline segment *segment_active(const segment_set *set)
 {
     return set->count > 0 ? &set->items[set->count - 1] : NULL;
 }
-/* Makes the two files of a new active segment and adds it. An existing .log is taken over only when it is empty. 0 or -1. */
+/* Makes the files of a new active segment and adds it. An existing .log is taken over only when empty. 0 or -1. */
 int segment_create(segment_set *set, uint64_t start_offset);
 /* Descriptor of the .log or .index, opened when it is not; owned by the set. -1 and errno. */
 int segment_fd(segment_set *set, segment *s, segment_file which);
@@ -57,6 +58,8 @@ void segment_path(const segment_set *set, uint64_t start_offset, segment_file wh
 /* Keeps the files of an open segment open until the same number of unpins. */
 void segment_pin(segment *s);
 void segment_unpin(segment_set *set, segment *s);
+/* Closes what the limits do not allow and a sync has made clean. */
+void segment_set_trim(segment_set *set);
 /* Closes every pair that is not pinned now, the others at their last unpin. */
 void segment_set_close(segment_set *set);
 /* Closes everything and frees the memory. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -12,6 +13,7 @@ from typing import Final
 import setproctitle
 
 from shardd.observability.logs import set_up_logs
+from shardd.shard.control import WorkerMessage, encode_message
 from shardd.shard.inheritance import WorkerInheritance, read_inheritance
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -44,14 +46,24 @@ def main() -> None:
     set_up_logs(source, inheritance.settings.system.logging.level, inheritance.settings.system.logging.format)
     setproctitle.setproctitle(f"shardd: shard {inheritance.shard}")
     pin(inheritance)
-    try:
-        from shardd.shard.worker import run
+    status = serve(inheritance)
+    logging.shutdown()
+    os._exit(status)  # whatever a helper thread waits for must not delay the successor
 
-        status = run(inheritance)
+
+def serve(inheritance: WorkerInheritance) -> int:
+    """Exit status. A metadata log that is refused is told to the supervisor: starting again would not help."""
+    from shardd.metadata.wal import LogError
+    from shardd.shard.worker import run
+
+    try:
+        return run(inheritance)
+    except LogError as error:
+        with contextlib.suppress(OSError):
+            os.write(inheritance.control_fd, encode_message(WorkerMessage(fatal=str(error))))
     except Exception:
         _log.exception("the worker ends")
-        status = 1
-    sys.exit(status)
+    return 1
 
 
 if __name__ == "__main__":

@@ -22,7 +22,12 @@ def probe() -> str:
     """'' when io_uring with the needed features can be used here, else the reason as one sentence."""
 
 def scan_file(
-    log_fd: int, from_position: int, segment_start_offset: int, expected_offset: int, minimum_timestamp: int, index_fd: int
+    log_fd: int,
+    from_position: int,
+    segment_start_offset: int,
+    expected_offset: int,
+    minimum_timestamp: int,
+    index_fd: int,
 ) -> tuple[int, int, int, int, int, int]:
     """(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault); OSError. See native/src/record.h."""
 
@@ -33,7 +38,10 @@ def scan_buffer(
     """As scan_file over memory; the last item is the index."""
 
 def send_request_parse(payload: bytes) -> tuple[int, tuple[bytes, bytes, int, int, bytes, int, int] | None]:
-    """(status, (stream identifier, topic identifier, partitioning, partition id, key, count, messages position) or None)."""
+    """(status, None or the request).
+
+    The request: stream identifier, topic identifier, partitioning, partition id, key, count, position of the messages.
+    """
 
 def batch_assign(
     messages: bytes, count: int, first_offset: int, timestamp: int, relative_offset: int, position: int, seed: int
@@ -115,7 +123,10 @@ class Engine:
     def offset_store(self, namespace: int, kind: int, consumer: int, value: int) -> int: ...
     # shared region
     def stats(self, slot: int) -> tuple[int, int, int, int, int, int, int, int]:
-        """(incarnation, next_offset, size_bytes, messages_count, segments_count, durable_offset, first_offset, state)."""
+        """As in native/src/shared.h.
+
+        Incarnation, next offset, size in bytes, messages, segments, durable offset, first offset, state.
+        """
     def counter_reset(self, counter: int) -> None: ...
     # peers
     def peer_down(self, shard: int) -> None: ...

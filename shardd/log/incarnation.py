@@ -20,7 +20,7 @@ MAGIC = b"SHRDINC1"
 _MARKER = struct.Struct("<8sQ")
 
 
-class NewerIncarnationError(Exception):
+class NewerIncarnationError(ValueError):
     """The directory was made by a later metadata record than the caller knows: it is not the caller's to touch."""
 
 

@@ -19,16 +19,21 @@ STEPS_PER_S = 200  # unlinks and rmdirs; a topic of 1,000 partitions is gone aft
 _numbers = itertools.count()
 
 
-def move_to_trash(directory: Path, trash: Path) -> Path | None:
-    """Renames a directory into the trash and makes both parents durable. None when it does not exist. OSError."""
+def move_to_trash(directory: Path, trash: Path, *, durable: bool = True) -> Path | None:
+    """Renames a directory into the trash; `durable` syncs both parents. None when it does not exist. OSError.
+
+    Without `durable` a power loss may bring the directory back: its marker then keeps it from being opened, and the
+    sweep at start moves it again.
+    """
     trash.mkdir(parents=True, exist_ok=True)
     target = trash / f"{time.time_ns()}-{os.getpid()}-{next(_numbers)}-{directory.name}"
     try:
         directory.rename(target)
     except FileNotFoundError:
         return None
-    layout.sync_directory(trash)
-    layout.sync_directory(directory.parent)
+    if durable:
+        layout.sync_directory(trash)
+        layout.sync_directory(directory.parent)
     return target
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from shardd.shard.sessions import SessionTable
 
@@ -11,20 +11,15 @@ if TYPE_CHECKING:
     from shardd.config import Settings
     from shardd.engine import Engine
     from shardd.metadata import Metadata
+    from shardd.metadata.channel import Threads
+    from shardd.security import Passwords
     from shardd.shard.bus import Bus
-
-
-class Passwords(Protocol):
-    """Password hashing away from the loop thread (`shardd.security.passwords`)."""
-
-    async def verify(self, password_hash: str, password: str) -> bool:
-        """True when `password` is the one of the PHC string `password_hash`."""
-        ...
 
 
 @dataclass(slots=True)
 class ShardContext:
-    """One per worker, used on its loop thread only. `tcp_address` is the address the server is really bound to.
+    """One per worker, used on its loop thread only. `tcp_address` is the address the server is really bound to;
+    `threads` run blocking calls that may take as long as the device (fdatasync).
 
     `stopping` is set when the orderly stop begins: logins are answered with 8 from then on (iggy-protocol 3.2).
     """
@@ -37,6 +32,7 @@ class ShardContext:
     settings: Settings
     sessions: SessionTable
     passwords: Passwords
+    threads: Threads
     started_at_us: int
     tcp_address: tuple[str, int]
     stopping: bool = False

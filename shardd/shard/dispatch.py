@@ -37,7 +37,7 @@ def _services(system: SystemService, calls: PartitionCalls) -> dict[int, Service
         Code.POLL_MESSAGES: messages.poll_messages,
         Code.FLUSH_UNSAVED_BUFFER: partial(messages.flush_unsaved_buffer, calls=calls),
         Code.GET_CONSUMER_OFFSET: partial(offsets.get_offset, calls=calls),
-        Code.STORE_CONSUMER_OFFSET: partial(offsets.store_offset, calls=calls),
+        Code.STORE_CONSUMER_OFFSET: offsets.store_offset,
         Code.DELETE_CONSUMER_OFFSET: partial(offsets.delete_offset, calls=calls),
         Code.GET_STREAM: streams.get_stream,
         Code.GET_STREAMS: streams.get_streams,

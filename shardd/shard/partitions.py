@@ -1,7 +1,7 @@
 """Opens and closes the partitions that this shard owns, following the metadata. Lives on the loop thread of its worker.
 
-A record is applied here before it is acknowledged, so nobody is told about a partition that its owner does not know yet, and
-whatever was deleted or purged is out of reach (renamed to `trash/`) before the client hears of it.
+A record is applied here before it is acknowledged, so nobody is told about a partition that its owner does not know
+yet, and whatever was deleted or purged is out of reach (renamed to `trash/`) before the client hears of it.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class OwnedPartitions:
         self._data = data
         self._segment_size_bytes = segment_size_bytes
         self._open: set[Place] = set()
+        self._refused: set[Place] = set()  # directories that are not ours to move
 
     def __len__(self) -> int:
         return len(self._open)
@@ -91,12 +92,16 @@ class OwnedPartitions:
             self._engine.partition_open(*arguments, recovered.state, recovered.segments, recovered.offsets)
         except (OSError, ValueError) as error:
             _log.error("partition %s is read only and empty until the next start: %s", directory, error)
+            self._refused.add(place)
             self._engine.partition_open(*arguments, _READ_ONLY, [], [])
         self._open.add(place)
 
     def _close(self, place: Place) -> bool:
         self._open.discard(place)
         self._engine.partition_close(namespace(*place))
+        if place in self._refused:  # it could not be opened: what lies there may belong to a newer log
+            self._refused.discard(place)
+            return False
         directory = layout.partition_directory(self._data, *place)
         try:
             return move_to_trash(directory, layout.trash_directory(self._data), durable=False) is not None

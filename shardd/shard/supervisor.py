@@ -12,6 +12,7 @@ import os
 import selectors
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -169,7 +170,8 @@ class Supervisor:
         if (worker.shard == 0 and self._show_password) or (ready.root_created and self._root.generated):
             self._show_password = False
             # for whoever starts the server, and known nowhere else: not a log line
-            print(f"Generated root user password: {self._root.password}", flush=True)
+            sys.stdout.write(f"Generated root user password: {self._root.password}\n")
+            sys.stdout.flush()
         for peer in self._workers:
             if peer is not worker:
                 peer.send(SupervisorMessage(peer_up=worker.shard))
@@ -184,13 +186,6 @@ class Supervisor:
         for worker in self._workers:
             worker.send(SupervisorMessage(all_ready=True))
         address = self._resources.address
-        try:
-            write_runtime_config(self._settings.system.runtime_directory, settings_toml(self._settings, address))
-        except OSError as error:  # who waits for that file would wait for ever
-            _log.error("cannot write the runtime configuration: %s", error)
-            self._exit_status = 1
-            self._stop()
-            return
         _log.info(
             "shardd %s, %d %s on CPU %s, engine %s, data %s, tcp %s, ready",
             self._version,
@@ -201,6 +196,14 @@ class Supervisor:
             self._settings.system.data_directory,
             address,
         )
+        # after the line: who waited for the file finds it in the log
+        try:
+            write_runtime_config(self._settings.system.runtime_directory, settings_toml(self._settings, address))
+        except OSError as error:  # who waits for that file would wait for ever
+            _log.error("cannot write the runtime configuration: %s", error)
+            self._exit_status = 1
+            self._stop()
+            return
         notify_service_manager("READY=1")
 
     def _on_death(self, worker: Worker) -> None:

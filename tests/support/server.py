@@ -39,7 +39,8 @@ class Server:
         self.log_path = data_dir.with_name(f"{data_dir.name}.log")
         self.address = ""
         self._env = dict(env or {})
-        self._arguments = [*arguments, "--data", str(data_dir)]
+        # --dev has a temporary directory of its own: `start` cannot wait for it, `spawn` can be used
+        self._arguments = [*arguments] if "--dev" in arguments else [*arguments, "--data", str(data_dir)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

@@ -1,15 +1,17 @@
-"""What every command family shares: who asks, the lookups with their statuses, statistics, submitting a change.
+"""What every command family shares: the caller, lookups with their statuses, statistics, submitting a change.
 
-The order inside each service is the one of iggy-protocol 1.3 and 3.11: semantic checks, existence, permission, partition.
+The order inside each service is that of iggy-protocol 1.3 and 3.11: semantic checks, existence, permission, partition.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardd.engine import namespace, owner
-from shardd.metadata import Command, Ref, Result, State, Stream, Topic
-from shardd.metadata import Partition as PartitionState
+from shardd.engine import namespace
+from shardd.metadata import Result
+from shardd.metadata.channel import BusError
+from shardd.metadata.commands import Command, Ref
+from shardd.metadata.state import Partition, State, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
 from shardd.security import Rule, allowed
@@ -73,7 +75,7 @@ def topic_of(state: State, stream: Identifier, topic: Identifier) -> tuple[Strea
     return found_stream, found
 
 
-def partition_of(topic: Topic, partition: int) -> PartitionState:
+def partition_of(topic: Topic, partition: int) -> Partition:
     """The partition, or `ShardError` 3007."""
     if partition >= len(topic.partitions):
         raise ShardError(Status.PARTITION_NOT_FOUND)
@@ -97,7 +99,7 @@ def require(
         raise ShardError(Status.UNAUTHORIZED)
 
 
-def partition_stats(context: ShardContext, partition: PartitionState) -> PartitionStats:
+def partition_stats(context: ShardContext, partition: Partition) -> PartitionStats:
     """What the owner published; an empty partition while the slot holds another incarnation (iggy-server 3.12)."""
     incarnation, next_offset, size_bytes, messages_count, segments_count, *_ = context.engine.stats(partition.slot)
     if incarnation != partition.incarnation:
@@ -105,10 +107,8 @@ def partition_stats(context: ShardContext, partition: PartitionState) -> Partiti
     return PartitionStats(segments_count, max(next_offset - 1, 0), size_bytes, messages_count)
 
 
-def partition_home(context: ShardContext, stream: Stream, topic: Topic, partition: int) -> tuple[int, int]:
-    """(namespace, owner shard) of a partition."""
-    packed = namespace(stream.id, topic.id, partition)
-    return packed, owner(packed, context.shards)
+def partition_namespace(stream: Stream, topic: Topic, partition: Partition) -> int:
+    return namespace(stream.id, topic.id, partition.id)
 
 
 def stream_ref(stream: Stream) -> Ref:
@@ -120,8 +120,14 @@ def topic_ref(topic: Topic) -> Ref:
 
 
 async def submit(context: ShardContext, caller: Caller, command: Command) -> Result:
-    """Has shard 0 make the change; returns when every live shard has applied it. `ShardError` for a refusal."""
-    result = await context.metadata.submit(caller.user, command)
+    """Has shard 0 make the change; returns when every live shard has applied it. `ShardError` for a refusal.
+
+    When shard 0 was lost on the way nobody knows whether the change was made: 11001, and the connection closes.
+    """
+    try:
+        result = await context.metadata.submit(caller.user, command)
+    except BusError as error:
+        raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error), close=True) from error
     if result.status != Status.OK:
         raise ShardError(Status(result.status))
     return result

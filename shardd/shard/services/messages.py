@@ -26,8 +26,8 @@ async def flush_unsaved_buffer(
     """1009, 2010, 41, 3007, then the owner writes its index and, with `fsync`, waits for the device."""
     stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
     base.require(context, caller, Rule.SEND_MESSAGES, stream, topic)
-    base.partition_of(topic, request.partition)
-    await calls.flush(*base.partition_home(context, stream, topic, request.partition), fsync=request.fsync)
+    partition = base.partition_of(topic, request.partition)
+    await calls.flush(calls.home(stream, topic, partition), fsync=request.fsync)
     return b""
 
 
@@ -63,10 +63,11 @@ async def route(
     state = context.metadata.state
     names = Reader(stream_identifier).identifier(), Reader(topic_identifier).identifier()
     stream, topic = base.topic_of(state, *names)
-    base.require(context, caller, Rule.SEND_MESSAGES if code == Code.SEND_MESSAGES else Rule.POLL_MESSAGES, stream, topic)
+    base.require(
+        context, caller, Rule.SEND_MESSAGES if code == Code.SEND_MESSAGES else Rule.POLL_MESSAGES, stream, topic
+    )
     partitions = [
-        (base.partition_home(context, stream, topic, partition.id)[0], partition.incarnation)
-        for partition in topic.partitions
+        (base.partition_namespace(stream, topic, partition), partition.incarnation) for partition in topic.partitions
     ]
     context.engine.route_put(
         caller.user,

@@ -1,12 +1,12 @@
 """Consumer offsets: codes 120-122 (iggy-protocol 3.8, 5.3). Executed by the owner of the partition.
 
-A plain STORE_CONSUMER_OFFSET is native; this one answers what the engine leaves to Python.
+STORE_CONSUMER_OFFSET of a plain consumer is native; here is what the engine leaves to Python.
 """
 
 from __future__ import annotations
 
 from shardd.engine import xxh32
-from shardd.metadata import Stream, Topic
+from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol import limits, replies, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Consumer, ConsumerKind
@@ -30,13 +30,13 @@ def _partition_id(request: requests.OffsetRequest | requests.StoreOffset) -> int
 
 def _resolve(
     context: ShardContext, caller: Caller, request: requests.OffsetRequest | requests.StoreOffset
-) -> tuple[Stream, Topic, int]:
-    """1009, 2010, 41, 5000, 3007 in this order; then (stream, topic, partition id)."""
+) -> tuple[Stream, Topic, Partition]:
+    """1009, 2010, 41, 5000, 3007 in this order; then what was addressed."""
     stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
     base.require(context, caller, Rule.POLL_MESSAGES, stream, topic)
     if request.consumer.kind is ConsumerKind.GROUP:  # no group exists
         raise ShardError(Status.CONSUMER_GROUP_ID_NOT_FOUND)
-    return stream, topic, base.partition_of(topic, _partition_id(request)).id
+    return stream, topic, base.partition_of(topic, _partition_id(request))
 
 
 async def get_offset(
@@ -49,22 +49,18 @@ async def get_offset(
         if error.status is Status.UNAUTHORIZED:
             raise
         return b""
-    home = base.partition_home(context, stream, topic, partition)
-    stored = await calls.get_offset(*home, ConsumerKind.CONSUMER, consumer_id(request.consumer))
+    home = calls.home(stream, topic, partition)
+    stored = await calls.get_offset(home, ConsumerKind.CONSUMER, consumer_id(request.consumer))
     if stored is None:
         return b""
-    current_offset = base.partition_stats(context, topic.partitions[partition]).current_offset
-    return replies.Offset(partition, current_offset, stored).encode()
+    current_offset = base.partition_stats(context, partition).current_offset
+    return replies.Offset(partition.id, current_offset, stored).encode()
 
 
-async def store_offset(
-    context: ShardContext, caller: Caller, request: requests.StoreOffset, *, calls: PartitionCalls
-) -> bytes:
-    """4100 above the current offset or on a partition that never held a message."""
-    stream, topic, partition = _resolve(context, caller, request)
-    home = base.partition_home(context, stream, topic, partition)
-    await calls.store_offset(*home, ConsumerKind.CONSUMER, consumer_id(request.consumer), request.offset)
-    return b""
+async def store_offset(context: ShardContext, caller: Caller, request: requests.StoreOffset) -> bytes:
+    """A store as consumer group: 1009, 2010, 41, 5000. The engine executes those of plain consumers."""
+    _resolve(context, caller, request)
+    raise RuntimeError("the engine handed out a store that it should execute")
 
 
 async def delete_offset(
@@ -72,6 +68,6 @@ async def delete_offset(
 ) -> bytes:
     """3021 when nothing is stored."""
     stream, topic, partition = _resolve(context, caller, request)
-    home = base.partition_home(context, stream, topic, partition)
-    await calls.delete_offset(*home, ConsumerKind.CONSUMER, consumer_id(request.consumer))
+    home = calls.home(stream, topic, partition)
+    await calls.delete_offset(home, ConsumerKind.CONSUMER, consumer_id(request.consumer))
     return b""

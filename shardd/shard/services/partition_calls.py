@@ -12,31 +12,48 @@ from enum import IntEnum
 
 import msgspec
 
+from shardd.engine import owner
+from shardd.metadata.channel import BusError
+from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
-from shardd.shard.bus import BusError
 from shardd.shard.context import ShardContext
+from shardd.shard.services.base import partition_namespace
 
 METHOD = "partition"
 REQUEST_TIMEOUT_S = 5.0  # a flush waits for the device
 SYNC_RETRY_S = 0.005
 SYNC_ATTEMPTS_MAX = 800  # 4 s, below the time a peer waits
+METADATA_RETRY_S = 0.005
+METADATA_ATTEMPTS_MAX = 400
 
 
 class Operation(IntEnum):
     """What the owner is asked to do."""
 
     GET_OFFSET = 1
-    STORE_OFFSET = 2
-    DELETE_OFFSET = 3
-    FLUSH = 4
+    DELETE_OFFSET = 2
+    FLUSH = 3
+
+
+class Home(msgspec.Struct, array_like=True, frozen=True):
+    """Where a partition lives and which one is meant: a later one in the same place is another incarnation.
+
+    `metadata_index`: the last record that the asker had applied when it looked the partition up.
+    """
+
+    namespace: int
+    shard: int
+    slot: int
+    incarnation: int
+    metadata_index: int
 
 
 class _Call(msgspec.Struct, array_like=True, frozen=True):
     operation: Operation
-    namespace: int
+    home: Home
     kind: int = 0
     consumer: int = 0
-    value: int = 0
+    fsync: bool = False
 
 
 class _Answer(msgspec.Struct, array_like=True, frozen=True):
@@ -69,35 +86,37 @@ class PartitionCalls:
         self._context = context
         context.bus.serve(METHOD, self._serve)
 
-    async def get_offset(self, namespace: int, shard: int, kind: int, consumer: int) -> int | None:
+    def home(self, stream: Stream, topic: Topic, partition: Partition) -> Home:
+        """Where the partition lives, as this worker knows it."""
+        packed = partition_namespace(stream, topic, partition)
+        shard, index = owner(packed, self._context.shards), self._context.metadata.state.index
+        return Home(packed, shard, partition.slot, partition.incarnation, index)
+
+    async def get_offset(self, home: Home, kind: int, consumer: int) -> int | None:
         """The stored offset of a consumer, None when nothing is stored."""
-        return (await self._call(shard, _Call(Operation.GET_OFFSET, namespace, kind, consumer))).value
+        return (await self._call(_Call(Operation.GET_OFFSET, home, kind, consumer))).value
 
-    async def store_offset(self, namespace: int, shard: int, kind: int, consumer: int, offset: int) -> None:
-        """`ShardError` 4100, 3007, 10006 or 3023."""
-        self._raise(await self._call(shard, _Call(Operation.STORE_OFFSET, namespace, kind, consumer, offset)))
-
-    async def delete_offset(self, namespace: int, shard: int, kind: int, consumer: int) -> None:
+    async def delete_offset(self, home: Home, kind: int, consumer: int) -> None:
         """`ShardError` 3021, 3007 or 3011."""
-        self._raise(await self._call(shard, _Call(Operation.DELETE_OFFSET, namespace, kind, consumer)))
+        self._raise(await self._call(_Call(Operation.DELETE_OFFSET, home, kind, consumer)))
 
-    async def flush(self, namespace: int, shard: int, *, fsync: bool) -> None:
+    async def flush(self, home: Home, *, fsync: bool) -> None:
         """Writes the waiting index entries and, with `fsync`, returns when the device has everything.
 
         `ShardError` 3007, 4007, or 10009 when the sync failed (the partition is poisoned then).
         """
-        self._raise(await self._call(shard, _Call(Operation.FLUSH, namespace, value=int(fsync))))
+        self._raise(await self._call(_Call(Operation.FLUSH, home, fsync=fsync)))
 
     @staticmethod
     def _raise(answer: _Answer) -> None:
         if answer.status != Status.OK:
             raise ShardError(Status(answer.status))
 
-    async def _call(self, shard: int, call: _Call) -> _Answer:
-        if shard == self._context.shard:
+    async def _call(self, call: _Call) -> _Answer:
+        if call.home.shard == self._context.shard:
             return await self._execute(call)
         try:
-            reply = await self._context.bus.request(shard, METHOD, _encoder.encode(call), REQUEST_TIMEOUT_S)
+            reply = await self._context.bus.request(call.home.shard, METHOD, _encoder.encode(call), REQUEST_TIMEOUT_S)
         except BusError as error:
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
         return _answer_decoder.decode(reply)
@@ -110,31 +129,44 @@ class PartitionCalls:
         return _encoder.encode(answer)
 
     async def _execute(self, call: _Call) -> _Answer:
-        engine = self._context.engine
+        if not await self._knows(call.home):
+            return _Answer(Status.PARTITION_NOT_FOUND)
+        engine, namespace = self._context.engine, call.home.namespace
         if call.operation is Operation.GET_OFFSET:
-            return _Answer(Status.OK, engine.offset_get(call.namespace, call.kind, call.consumer))
-        if call.operation is Operation.STORE_OFFSET:
-            return _Answer(engine.offset_store(call.namespace, call.kind, call.consumer, call.value))
+            return _Answer(Status.OK, engine.offset_get(namespace, call.kind, call.consumer))
         if call.operation is Operation.DELETE_OFFSET:
-            return _Answer(engine.offset_delete(call.namespace, call.kind, call.consumer))
-        status = engine.partition_flush(call.namespace)
-        if status == Status.OK and call.value:
-            status = await self._sync(call.namespace)
+            return _Answer(engine.offset_delete(namespace, call.kind, call.consumer))
+        status = engine.partition_flush(namespace)
+        if status == Status.OK and call.fsync:
+            status = await self._sync(namespace)
         return _Answer(status)
+
+    async def _knows(self, home: Home) -> bool:
+        """Whether the partition is open here. Waits for the records that the asker had already applied, at most 2 s."""
+        for _ in range(METADATA_ATTEMPTS_MAX):
+            if self._context.metadata.state.index >= home.metadata_index:
+                break
+            await asyncio.sleep(METADATA_RETRY_S)
+        incarnation, *_ = self._context.engine.stats(home.slot)
+        return incarnation == home.incarnation
 
     async def _sync(self, namespace: int) -> int:
         """A group of fdatasyncs in a helper thread; the engine moves the durable end or poisons the partition."""
-        engine = self._context.engine
         descriptors = await self._begin_sync(namespace)
-        errno = await asyncio.to_thread(sync_descriptors, descriptors)
-        engine.partition_sync_done(namespace, errno)
+        errno = await self._context.threads.run(sync_descriptors, descriptors)
+        try:
+            self._context.engine.partition_sync_done(namespace, errno)
+        except KeyError:  # deleted meanwhile
+            return Status.PARTITION_NOT_FOUND
         return Status.OK if errno == 0 else Status.CANNOT_SYNC_FILE
 
     async def _begin_sync(self, namespace: int) -> list[int]:
-        """Descriptors to sync. Waits for a sync of the same partition that runs already; `ShardError` 12001 in the end."""
+        """Descriptors to sync. Waits while another sync of the partition runs; `ShardError` 12001 in the end."""
         for _ in range(SYNC_ATTEMPTS_MAX):
             try:
                 return self._context.engine.partition_sync_fds(namespace)
             except BlockingIOError:
                 await asyncio.sleep(SYNC_RETRY_S)
+            except KeyError:
+                raise ShardError(Status.PARTITION_NOT_FOUND) from None
         raise ShardError(Status.TASK_TIMEOUT, "another sync of the partition does not end")

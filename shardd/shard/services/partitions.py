@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardd.metadata import CreatePartitions, DeletePartitions
+from shardd.metadata.commands import CreatePartitions, DeletePartitions
 from shardd.protocol import limits, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.security import Rule
@@ -27,7 +27,5 @@ async def delete_partitions(context: ShardContext, caller: Caller, request: requ
         raise ShardError(Status.TOO_MANY_PARTITIONS)
     stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
     base.require(context, caller, Rule.CHANGE_TOPIC, stream, topic)
-    if request.count > len(topic.partitions):
-        raise ShardError(Status.INVALID_PARTITIONS_COUNT)
     await base.submit(context, caller, DeletePartitions(base.stream_ref(stream), base.topic_ref(topic), request.count))
     return b""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardd.metadata import User
+from shardd.metadata.state import User
 from shardd.protocol import limits, primitives, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.shard.context import ShardContext

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shardd.metadata import CreateStream, DeleteStream, PurgeStream, Stream, UpdateStream
+from shardd.metadata.commands import CreateStream, DeleteStream, PurgeStream, UpdateStream
+from shardd.metadata.state import Stream
 from shardd.protocol import replies, requests
 from shardd.security import Rule
 from shardd.shard.context import ShardContext

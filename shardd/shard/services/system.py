@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 import psutil
 
+from shardd.metadata.channel import BusError
 from shardd.protocol import limits, replies, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.security import Rule
@@ -24,7 +25,6 @@ SERVER_VERSION: Final = "0.8.0"  # the release whose protocol is spoken; clients
 SERVER_SEMVER: Final = 8_000  # major * 1,000,000 + minor * 1,000 + patch
 METHOD_CLIENTS: Final = "clients"
 METHOD_PROCESS: Final = "process"
-GATHER_TIMEOUT_S: Final = 2.0
 _SECOND_US: Final = 1_000_000
 
 
@@ -37,7 +37,7 @@ class ClientEntry(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ProcessFigures(msgspec.Struct, array_like=True, frozen=True):
-    """What one worker process uses; CPU in percent since the last question, sizes in bytes."""
+    """What one process uses; CPU in percent since the last question, sizes in bytes."""
 
     cpu_percent: float
     memory_bytes: int
@@ -72,7 +72,9 @@ class SystemService:
         self._bus = context.bus
         self._sessions = context.sessions
         self._process = psutil.Process()
+        self._supervisor = psutil.Process(os.getppid())  # a worker is a child of its supervisor
         self._process.cpu_percent()  # the first call only starts the measurement
+        self._supervisor.cpu_percent()
         psutil.cpu_percent()
         self._bus.serve(METHOD_CLIENTS, self._serve_clients)
         self._bus.serve(METHOD_PROCESS, self._serve_process)
@@ -84,16 +86,14 @@ class SystemService:
         return _encoder.encode(self._figures())
 
     def _figures(self) -> ProcessFigures:
-        with self._process.oneshot():
-            disk = self._process.io_counters()
-            return ProcessFigures(
-                cpu_percent=self._process.cpu_percent(),
-                memory_bytes=self._process.memory_info().rss,
-                read_bytes=disk.read_bytes,
-                written_bytes=disk.write_bytes,
-                threads_count=self._process.num_threads(),
-                clients_count=len(self._sessions),
-            )
+        return process_figures(self._process, len(self._sessions))
+
+    def _supervisor_figures(self) -> list[ProcessFigures]:
+        """The supervisor's share; nothing when it has just died (the workers follow it)."""
+        try:
+            return [process_figures(self._supervisor, 0)]
+        except psutil.Error:
+            return []
 
     async def ping(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
         return b""
@@ -125,9 +125,15 @@ class SystemService:
 
     async def _clients(self) -> list[ClientEntry]:
         """The connections of all live shards; one that moves between two answers is listed once."""
-        answers = await self._bus.gather(METHOD_CLIENTS, b"")
-        entries = [entry for answer in answers for entry in _clients_decoder.decode(answer)]
+        entries = [entry for answer in await self._gather(METHOD_CLIENTS) for entry in _clients_decoder.decode(answer)]
         return list({entry.client_id: entry for entry in entries}.values())
+
+    async def _gather(self, method: str) -> list[bytes]:
+        """The answers of all live shards; `ShardError` 11001 when one of them fails."""
+        try:
+            return await self._bus.gather(method, b"")
+        except BusError as error:
+            raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
 
     async def get_cluster_metadata(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
         """One node, this one: clients stay where they are."""
@@ -136,7 +142,8 @@ class SystemService:
 
     async def get_stats(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
         base.require(context, caller, Rule.READ_SERVER)
-        figures = [_figures_decoder.decode(answer) for answer in await self._bus.gather(METHOD_PROCESS, b"")]
+        figures = [_figures_decoder.decode(answer) for answer in await self._gather(METHOD_PROCESS)]
+        figures += self._supervisor_figures()
         streams = context.metadata.state.streams.values()
         topics = [topic for stream in streams for topic in stream.topics.values()]
         stats = [base.partition_stats(context, partition) for topic in topics for partition in topic.partitions]
@@ -173,6 +180,20 @@ class SystemService:
             free_disk_space_bytes=disk.free,
             total_disk_space_bytes=disk.total,
         ).encode()
+
+
+def process_figures(process: psutil.Process, clients_count: int) -> ProcessFigures:
+    """What one process uses. psutil.Error when it is gone."""
+    with process.oneshot():
+        disk = process.io_counters()
+        return ProcessFigures(
+            cpu_percent=process.cpu_percent(),
+            memory_bytes=process.memory_info().rss,
+            read_bytes=disk.read_bytes,
+            written_bytes=disk.write_bytes,
+            threads_count=process.num_threads(),
+            clients_count=clients_count,
+        )
 
 
 def operating_system() -> tuple[str, str]:

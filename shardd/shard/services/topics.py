@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardd.metadata import CreateTopic, DeleteTopic, PurgeTopic, Topic, UpdateTopic
+from shardd.metadata.commands import CreateTopic, DeleteTopic, PurgeTopic, UpdateTopic
+from shardd.metadata.state import Topic
 from shardd.protocol import limits, replies, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Compression

@@ -1,0 +1,123 @@
+"""The load client against the floor server: what it counts is true, and what it must notice it notices."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.native_build import NATIVE, build
+from bench.targets import Floor
+
+RECORD_BYTES = 64 + 100
+
+
+@pytest.fixture
+def floor(tmp_path: Path) -> Iterator[Floor]:
+    server = Floor(tmp_path / "floor", [0])
+    yield server
+    server.stop()
+
+
+def load(port: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(build("load")), "--port", str(port), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def files(floor: Floor) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in floor.directory.iterdir()}
+
+
+def test_histogram_reads_values_back() -> None:
+    done = subprocess.run(["make", "-s", "-C", str(NATIVE), "test"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_counted_send_is_in_the_file(floor: Floor) -> None:
+    done = load(floor.port, "--login", "--mode", "send", "--connections", "3", "--streams", "5,6,7", "--batch", "4",
+                "--requests-each", "50")  # fmt: skip
+    answer = json.loads(done.stdout)
+    assert answer["requests"] == 150
+    assert files(floor) == {f"{stream}-0.log": 50 * 4 * RECORD_BYTES for stream in (5, 6, 7)}
+    assert 0 < answer["p50_us"] <= answer["p99_us"] <= answer["p999_us"] <= answer["max_us"]
+
+
+def test_a_total_is_shared_by_threads_and_connections(floor: Floor) -> None:
+    done = load(floor.port, "--mode", "send", "--connections", "6", "--threads", "3", "--requests", "1000")
+    assert json.loads(done.stdout)["requests"] == 1000
+    assert files(floor) == {"0-0.log": 1000 * RECORD_BYTES}
+
+
+def test_frames_larger_than_the_socket_buffers(floor: Floor) -> None:
+    done = load(floor.port, "--mode", "send", "--connections", "2", "--batch", "100", "--payload", "100000",
+                "--requests-each", "2")  # fmt: skip
+    assert json.loads(done.stdout)["requests"] == 4
+    assert files(floor) == {"0-0.log": 4 * 100 * 100_064}
+    done = load(floor.port, "--mode", "poll", "--connections", "2", "--batch", "100", "--payload", "100000",
+                "--poll-messages", "400", "--requests", "8")  # fmt: skip
+    assert json.loads(done.stdout)["requests"] == 8
+
+
+def test_random_keys_reach_all_partitions(floor: Floor) -> None:
+    load(floor.port, "--mode", "send", "--keyed", "--requests", "500")
+    assert len(files(floor)) == 12
+    assert sum(files(floor).values()) == 500 * RECORD_BYTES
+
+
+def test_poll_of_missing_messages_fails(floor: Floor) -> None:
+    load(floor.port, "--mode", "send", "--requests", "10")
+    good = load(floor.port, "--mode", "poll", "--batch", "5", "--poll-messages", "10", "--requests", "20")
+    assert good.returncode == 0
+    bad = load(floor.port, "--mode", "poll", "--batch", "5", "--poll-messages", "15", "--requests", "20")
+    assert bad.returncode == 1
+    assert "polled bytes" in bad.stderr
+
+
+def test_wrong_first_offset_is_noticed(floor: Floor) -> None:
+    """The floor assigns no offsets: all its records carry 0, so the second poll must be refused."""
+    load(floor.port, "--mode", "send", "--requests", "10")
+    bad = load(floor.port, "--mode", "poll", "--poll-messages", "10", "--requests", "2", "--verify-offsets")
+    assert bad.returncode == 1
+    assert "another offset" in bad.stderr
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (struct.pack("<II", 41, 0), "status is not 0 (status 41"),
+        (struct.pack("<II", 0, 4) + bytes(4), "carries a payload"),
+        (struct.pack("<II", 0, 0) + bytes(8), "more bytes than one reply"),
+        (b"", "closed a connection"),
+    ],
+)
+def test_bad_reply_is_noticed(reply: bytes, words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(10)
+                connection.recv(1 << 16)
+                connection.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        done = load(listener.getsockname()[1], "--mode", "send", "--requests", "1")
+        thread.join(10)
+    assert done.returncode == 1
+    assert words in done.stderr
+
+
+def test_deleted_stream_leaves_no_file(floor: Floor) -> None:
+    load(floor.port, "--mode", "send", "--requests", "10")
+    floor.drop_streams([0])
+    assert files(floor) == {}
+    load(floor.port, "--mode", "send", "--requests", "3")
+    assert files(floor) == {"0-0.log": 3 * RECORD_BYTES}

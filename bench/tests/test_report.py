@@ -1,0 +1,100 @@
+"""Figures to verdicts: ratios are formed inside rounds, targets are held against medians."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import __main__ as command
+from bench import forward_path, report, write_path
+from bench.lines import LINES, Line, Placement, owner, select, share
+from bench.measure import Cell
+
+
+def cell(*rates: float, p50_us: float = 10.0) -> Cell:
+    keys = ("requests_per_s", "mb_per_s")
+    rounds = [dict.fromkeys(keys, rate) | {"p50_us": p50_us, "p99_us": 20.0, "p999_us": 30.0} for rate in rates]
+    return Cell(rounds=rounds, placement="1:0")
+
+
+def test_ratio_pairs_the_rounds() -> None:
+    found = report.ratio(cell(50, 60, 70), cell(100, 60, 100), "requests_per_s")
+    assert found == report.Summary(0.7, 0.5, 1.0)
+    assert report.ratio(Cell(), cell(1), "requests_per_s") is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "p50_us", "words"), [(70, 13, "met"), (69, 13, "NOT met"), (70, 13.1, "NOT met"), (0, 10, "NOT met")]
+)
+def test_verdict_at_its_borders(rate: float, p50_us: float, words: str) -> None:
+    line = Line("send", 1, 100, 1, Placement.HASH, 0.7, 1.3)
+    body = report.rows([line], {line.name: {"floor": cell(100), "shardd": cell(rate, p50_us=p50_us)}})
+    assert body[0][-1].endswith(f": {words}")
+
+
+def test_failed_line_shows_its_error() -> None:
+    line = LINES[0]
+    body = report.rows([line], {line.name: {"floor": cell(100), "shardd": Cell(error="RuntimeError: status 41\nmore")}})
+    assert body[0][-1] == "RuntimeError: status 41"
+
+
+def test_lines_of_the_issue_are_there() -> None:
+    names = [line.name for line in LINES]
+    for mode in ("send", "poll"):
+        for shape in ("1x100-c1", "1x100-c32", "10x100-c8", "100x1000-c8", "1000x1000-c8", "10x100-c8-even"):
+            assert f"{mode}-{shape}" in names
+    assert "send-10x100-c8-keyed" in names
+    assert len(set(names)) == len(names)
+    assert [line.name for line in select(["*-keyed"])] == ["send-10x100-c8-keyed"]
+    with pytest.raises(ValueError, match="no line is called 'x'"):
+        select(["x"])
+
+
+def test_owner_is_the_hash_of_the_namespace() -> None:
+    assert {owner(stream, 1) for stream in range(50)} == {0}
+    owners = [owner(stream, 2) for stream in range(64)]
+    assert share(range(64), 2) == f"{owners.count(0)}:{owners.count(1)}"
+    assert share([3], 2, 12) != share([3], 2)
+
+
+def test_quick_run_of_the_floor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--quick", "--floor-only", "--lines", "*1x100-c1", "--duration-ms", "50", "--shards", "1"]
+    words += [
+        "--directory",
+        str(tmp_path),
+        "--results",
+        str(tmp_path / "raw"),
+        "--markdown",
+        str(tmp_path / "table.md"),
+    ]
+    assert command.main(words) == 0
+    assert "poll-1x100-c1" in capsys.readouterr().out
+    (raw,) = (tmp_path / "raw").iterdir()
+    lines = json.loads(raw.read_text())["lines"]
+    assert lines["send-1x100-c1"]["floor"]["rounds"][0]["requests"] > 0
+    assert "| send-1x100-c1 |" in (tmp_path / "table.md").read_text()
+
+
+def test_wrong_usage_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--lines", "nothing"]) == 2
+    assert command.main(["--quick", "--rounds", "0"]) == 2
+    assert command.main(["--shards", "4096"]) == 2
+    assert "bench: " in capsys.readouterr().err
+
+
+def test_write_path_measures_each_way(tmp_path: Path) -> None:
+    raw = write_path.measure(tmp_path, 1, quick=True)
+    table = write_path.rows(raw)
+    assert {row[0] for row in table} == {"append", "read cached", "read cold", "append and fdatasync"}
+    assert all(float(row[3]) > 0 and float(row[4]) > 0 for row in table)
+
+
+def test_forward_path_answers_every_request() -> None:
+    for way, depth in (("ring", 1), ("ring", 16), ("spin", 4), ("pass", 1)):
+        us, _ = forward_path.measure_native(way, (0, 0), 500, depth)
+        assert us > 0
+    us, cpu = forward_path.measure_zmq((0, 0), 200, 4)
+    assert us > 0
+    assert cpu > 0

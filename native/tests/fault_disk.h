@@ -1,0 +1,160 @@
+/* A disk that fails on demand: the real one, with an errno or a short write at the n-th call of an operation.
+ * Counts the calls, so that a test can first learn how many there are and then fail each of them in turn. */
+#ifndef SHARDD_FAULT_DISK_H
+#define SHARDD_FAULT_DISK_H
+#include "disk.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum fault_operation {
+    FAULT_OPEN,
+    FAULT_CLOSE,
+    FAULT_WRITE,
+    FAULT_READ,
+    FAULT_TRUNCATE,
+    FAULT_SYNC,
+    FAULT_RENAME,
+    FAULT_UNLINK,
+    FAULT_MKDIR,
+    FAULT_OPERATIONS
+} fault_operation;
+
+typedef struct fault_disk {
+    disk disk;
+    unsigned calls[FAULT_OPERATIONS];
+    struct {
+        unsigned at;     /* first failing call, from 1; 0: none */
+        unsigned times;  /* how many calls in a row fail */
+        int error;
+        size_t accepted; /* writes and reads: the first failing call takes so many bytes, the next ones fail */
+    } plan[FAULT_OPERATIONS];
+    unsigned injected;
+} fault_disk;
+
+/* 0: go on; else the errno. `short_bytes` (may be NULL) gets the length of a short write or read. */
+static int fault_judge(fault_disk *f, fault_operation operation, size_t *short_bytes)
+{
+    unsigned call = ++f->calls[operation];
+    unsigned at = f->plan[operation].at;
+    if (at == 0 || call < at || call >= at + f->plan[operation].times)
+        return 0;
+    f->injected++;
+    if (short_bytes != NULL && f->plan[operation].accepted > 0) {
+        *short_bytes = f->plan[operation].accepted;
+        f->plan[operation].accepted = 0;
+        return 0;
+    }
+    return f->plan[operation].error;
+}
+
+#define FAULT_OR_RETURN(operation)                                      \
+    do {                                                                \
+        int fault_error = fault_judge(context, operation, NULL);        \
+        if (fault_error != 0) {                                         \
+            errno = fault_error;                                        \
+            return -1;                                                  \
+        }                                                               \
+    } while (0)
+
+static int fault_open(void *context, const char *path, int flags, mode_t mode)
+{
+    FAULT_OR_RETURN(FAULT_OPEN);
+    return disk_system.open(NULL, path, flags, mode);
+}
+
+static int fault_close(void *context, int fd)
+{
+    fault_judge(context, FAULT_CLOSE, NULL);
+    return disk_system.close(NULL, fd);
+}
+
+static ssize_t fault_pwritev(void *context, int fd, const struct iovec *parts, int count, off_t position)
+{
+    size_t limit = SIZE_MAX;
+    int error = fault_judge(context, FAULT_WRITE, &limit);
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    if (limit == SIZE_MAX)
+        return disk_system.pwritev(NULL, fd, parts, count, position);
+    size_t total = 0;
+    for (int i = 0; i < count && limit > 0; i++) {
+        struct iovec part = {.iov_base = parts[i].iov_base,
+                             .iov_len = parts[i].iov_len < limit ? parts[i].iov_len : limit};
+        ssize_t n = part.iov_len > 0 ? disk_system.pwritev(NULL, fd, &part, 1, position + (off_t)total) : 0;
+        if (n < 0)
+            return total > 0 ? (ssize_t)total : -1;
+        total += (size_t)n;
+        limit -= (size_t)n;
+    }
+    return (ssize_t)total;
+}
+
+static ssize_t fault_pread(void *context, int fd, void *data, size_t length, off_t position)
+{
+    size_t limit = SIZE_MAX;
+    int error = fault_judge(context, FAULT_READ, &limit);
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    return disk_system.pread(NULL, fd, data, length < limit ? length : limit, position);
+}
+
+static int fault_ftruncate(void *context, int fd, off_t length)
+{
+    FAULT_OR_RETURN(FAULT_TRUNCATE);
+    return disk_system.ftruncate(NULL, fd, length);
+}
+
+static int fault_fdatasync(void *context, int fd)
+{
+    FAULT_OR_RETURN(FAULT_SYNC);
+    return disk_system.fdatasync(NULL, fd);
+}
+
+static int fault_rename(void *context, const char *from, const char *to)
+{
+    FAULT_OR_RETURN(FAULT_RENAME);
+    return disk_system.rename(NULL, from, to);
+}
+
+static int fault_unlink(void *context, const char *path)
+{
+    FAULT_OR_RETURN(FAULT_UNLINK);
+    return disk_system.unlink(NULL, path);
+}
+
+static int fault_mkdir(void *context, const char *path, mode_t mode)
+{
+    FAULT_OR_RETURN(FAULT_MKDIR);
+    return disk_system.mkdir(NULL, path, mode);
+}
+
+/* Fresh counters, no plan. `f` must stay where it is. */
+static inline void fault_disk_init(fault_disk *f)
+{
+    *f = (fault_disk){.disk = {.open = fault_open, .close = fault_close, .pwritev = fault_pwritev, .pread = fault_pread,
+                               .ftruncate = fault_ftruncate, .fdatasync = fault_fdatasync, .rename = fault_rename,
+                               .unlink = fault_unlink, .mkdir = fault_mkdir, .context = f}};
+}
+
+/* Fails calls [at, at + times) of the operation, counted from now on. */
+static inline void fault_disk_plan(fault_disk *f, fault_operation operation, unsigned at, unsigned times, int error,
+                                   size_t accepted)
+{
+    f->plan[operation].at = at > 0 ? f->calls[operation] + at : 0;
+    f->plan[operation].times = times;
+    f->plan[operation].error = error;
+    f->plan[operation].accepted = accepted;
+}
+
+static inline void fault_disk_heal(fault_disk *f)
+{
+    for (int i = 0; i < FAULT_OPERATIONS; i++)
+        f->plan[i].at = 0;
+}
+#endif

@@ -1,0 +1,196 @@
+/* Descriptor rings, leases, doorbell flags, the balanced counter, the route table and the hot request parsers. */
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "links.h"
+#include "request.h"
+#include "route.h"
+
+#define POOL_BYTES (8u << 20)
+
+typedef struct pair {
+    int region, pools[2], bells[2];
+    links a, b;
+} pair;
+
+static void open_pair(pair *p)
+{
+    p->region = memfd_create("region", 0);
+    CHECK(links_region_format(p->region, 2) == 0);
+    for (int i = 0; i < 2; i++) {
+        p->pools[i] = memfd_create("pool", 0);
+        CHECK(ftruncate(p->pools[i], POOL_BYTES) == 0);
+        p->bells[i] = eventfd(0, EFD_NONBLOCK);
+    }
+    CHECK(links_open(&p->a, 0, 2, p->region, p->pools, p->bells, POOL_BYTES) == 0);
+    CHECK(links_open(&p->b, 1, 2, p->region, p->pools, p->bells, POOL_BYTES) == 0);
+}
+
+static void close_pair(pair *p)
+{
+    links_close(&p->a);
+    links_close(&p->b);
+    for (int i = 0; i < 2; i++) {
+        close(p->pools[i]);
+        close(p->bells[i]);
+    }
+    close(p->region);
+}
+
+static void test_ring_keeps_order_and_stops_when_full(void)
+{
+    pair p;
+    open_pair(&p);
+    descriptor d = {.operation = LINK_SEND}, out;
+    for (uint64_t i = 0; i < LINK_SLOTS; i++) {
+        d.sequence = i;
+        CHECK(links_post(&p.a, 1, &d, NULL));
+    }
+    CHECK(!links_post(&p.a, 1, &d, NULL));
+    CHECK(links_waiting(&p.b) && !links_waiting(&p.a));
+    for (uint64_t i = 0; i < LINK_SLOTS; i++) CHECK(links_take(&p.b, 0, &out) && out.sequence == i);
+    CHECK(!links_take(&p.b, 0, &out));
+    CHECK(links_post(&p.a, 1, &d, NULL));
+    close_pair(&p);
+}
+
+static void test_a_cancelled_request_is_never_taken_and_a_taken_one_never_cancelled(void)
+{
+    pair p;
+    open_pair(&p);
+    descriptor d = {.operation = LINK_SEND, .sequence = 1}, out;
+    uint64_t first, second;
+    CHECK(links_post(&p.a, 1, &d, &first));
+    d.sequence = 2;
+    CHECK(links_post(&p.a, 1, &d, &second));
+    CHECK(links_cancel(&p.a, 1, first));
+    CHECK(!links_cancel(&p.a, 1, first));
+    CHECK(links_take(&p.b, 0, &out) && out.sequence == 2);
+    CHECK(!links_cancel(&p.a, 1, second));
+    for (int i = 0; i < (int)LINK_SLOTS; i++) CHECK(links_post(&p.a, 1, &d, NULL)); /* the same slots serve new requests */
+    CHECK(!links_cancel(&p.a, 1, second));
+    close_pair(&p);
+}
+
+static void test_a_successor_takes_what_its_predecessor_left(void)
+{
+    pair p;
+    open_pair(&p);
+    descriptor d = {.operation = LINK_SEND, .lease_offset = 4096, .lease_length = 100}, out;
+    CHECK(links_post(&p.a, 1, &d, NULL));
+    uint32_t before = p.b.generation;
+    links_close(&p.b);
+    CHECK(links_open(&p.b, 1, 2, p.region, p.pools, p.bells, POOL_BYTES) == 0);
+    CHECK(p.b.generation == before + 1);
+    CHECK(links_take(&p.b, 0, &out) && links_lease(&p.b, 0, &out) == p.b.peer_pools[0] + 4096);
+    links_close(&p.a); /* the asker dies: its lease is void */
+    CHECK(links_open(&p.a, 0, 2, p.region, p.pools, p.bells, POOL_BYTES) == 0);
+    CHECK(links_lease(&p.b, 0, &out) == NULL);
+    close_pair(&p);
+}
+
+static void test_leases_outside_the_pool_are_refused(void)
+{
+    pair p;
+    open_pair(&p);
+    descriptor d = {.generation = p.a.generation, .lease_offset = POOL_BYTES - 10, .lease_length = 11};
+    CHECK(links_lease(&p.b, 0, &d) == NULL);
+    d.lease_length = 10;
+    CHECK(links_lease(&p.b, 0, &d) != NULL);
+    d.lease_offset = UINT64_MAX - 4;
+    CHECK(links_lease(&p.b, 0, &d) == NULL);
+    close_pair(&p);
+}
+
+static void test_doorbell_rings_only_for_sleepers(void)
+{
+    pair p;
+    open_pair(&p);
+    descriptor d = {.operation = LINK_NEXT}, out;
+    uint64_t rung;
+    CHECK(links_post(&p.a, 1, &d, NULL));
+    links_ring_doorbells(&p.a);
+    CHECK(read(p.bells[1], &rung, sizeof rung) < 0);
+    CHECK(!links_sleep(&p.b)); /* something waits */
+    CHECK(links_take(&p.b, 0, &out) && links_sleep(&p.b));
+    CHECK(links_post(&p.a, 1, &d, NULL));
+    links_ring_doorbells(&p.a);
+    CHECK(read(p.bells[1], &rung, sizeof rung) == sizeof rung && rung == 1);
+    close_pair(&p);
+}
+
+static void test_balanced_counter_is_shared_and_wraps(void)
+{
+    pair p;
+    open_pair(&p);
+    for (uint32_t i = 0; i < 7; i++) CHECK(links_balance(i % 2 ? &p.a : &p.b, 5, 3) == i % 3);
+    CHECK(links_balance(&p.a, 5, 1) == 0); /* the counter stood at 1: beyond the end counts as 0 */
+    close_pair(&p);
+}
+
+static int dropped;
+static void count_drop(route_partition *r)
+{
+    (void)r;
+    dropped++;
+}
+
+static void test_routes_are_found_replaced_and_cleared(void)
+{
+    route_table t;
+    CHECK(routes_open(&t) == 0);
+    uint8_t key[12];
+    for (uint32_t i = 0; i < 5000; i++) {
+        memcpy(key, &i, 4);
+        memset(key + 4, 7, 8);
+        route *r = routes_put(&t, i % 3, key, sizeof key, 2, count_drop);
+        CHECK(r != NULL);
+        r->counter = i;
+    }
+    for (uint32_t i = 0; i < 5000; i++) {
+        memcpy(key, &i, 4);
+        route *r = routes_find(&t, i % 3, key, sizeof key);
+        CHECK(r != NULL && r->counter == i);
+        CHECK(routes_find(&t, i % 3 + 1, key, sizeof key) == NULL); /* another user */
+    }
+    dropped = 0;
+    CHECK(routes_put(&t, 4999 % 3, key, sizeof key, 1, count_drop) != NULL && dropped == 2 && t.count == 5000);
+    routes_clear(&t, count_drop);
+    CHECK(t.count == 0 && routes_find(&t, 0, key, sizeof key) == NULL);
+    routes_close(&t, count_drop);
+}
+
+static void test_only_perfect_polls_are_hot(void)
+{
+    uint8_t poll[] = {1, 1, 4, 9, 0, 0, 0, 2, 2, 's', 't', 1, 4, 3, 0, 0, 0, 1, 5, 0, 0, 0, 1, 42, 0, 0, 0, 0, 0, 0, 0, 100, 0, 0, 0, 1};
+    consumer_request q;
+    CHECK(request_parse_poll(poll, sizeof poll, &q));
+    CHECK(q.consumer_id == 9 && q.partition_id == 5 && q.strategy == 1 && q.value == 42 && q.count == 100 && q.auto_commit);
+    CHECK(q.stream_length == 4 && q.topic_length == 6 && q.address == poll + 7);
+    for (size_t cut = 0; cut < sizeof poll; cut++) {
+        uint8_t exact[sizeof poll]; /* a copy of its own size: ASan sees an over-read */
+        memcpy(exact, poll, cut);
+        CHECK(!request_parse_poll(exact, cut, &q));
+    }
+    poll[0] = 2;
+    CHECK(!request_parse_poll(poll, sizeof poll, &q)); /* a group */
+    poll[0] = 1;
+    poll[22] = 6;
+    CHECK(!request_parse_poll(poll, sizeof poll, &q)); /* unknown strategy */
+}
+
+int main(void)
+{
+    RUN(test_ring_keeps_order_and_stops_when_full);
+    RUN(test_a_cancelled_request_is_never_taken_and_a_taken_one_never_cancelled);
+    RUN(test_a_successor_takes_what_its_predecessor_left);
+    RUN(test_leases_outside_the_pool_are_refused);
+    RUN(test_doorbell_rings_only_for_sleepers);
+    RUN(test_balanced_counter_is_shared_and_wraps);
+    RUN(test_routes_are_found_replaced_and_cleared);
+    RUN(test_only_perfect_polls_are_hot);
+    return check_report();
+}

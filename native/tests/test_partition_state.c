@@ -1,0 +1,225 @@
+/* States of a partition: closed under a cursor, damaged, with garbage in an index, syncing, read only. */
+#include "test_partition_support.h"
+
+static void test_cursor_outlives_close(void)
+{
+    partition_options options = options_of(512);
+    static model m;
+    model_init(&m, 512);
+    partition *p = partition_open(&options, NULL, 0);
+    for (int i = 0; i < 20; i++)
+        append(p, &m, 1, 300, 1000);
+    poll_cursor cursor;
+    poll_window window;
+    uint32_t status;
+    check_poll(&m, p, POLL_FIRST, 0, 20, 1, 1, &cursor);
+    REQUIRE(partition_cursor_next(&cursor, 10000, &window, &status));
+    partition_close(p);
+    partition_release(p); /* the cursor keeps the memory and the file it was given */
+    uint8_t bytes[4096];
+    CHECK_EQUAL(pread(window.fd, bytes, window.length, (off_t)window.position), window.length);
+    CHECK(memcmp(bytes, m.records[0].bytes, m.records[0].size) == 0);
+    poll_window next;
+    CHECK(!partition_cursor_next(&cursor, 10000, &next, &status));
+    CHECK_EQUAL(status, 3007);
+    append_batch b = {.messages = buffer, .count = 1, .length = make_records(buffer, 1, 5, 5)};
+    partition_append(cursor.owner, &b, 1, 1);
+    CHECK_EQUAL(b.status, 3007);
+    poll_cursor refused;
+    CHECK_EQUAL(partition_poll(cursor.owner, POLL_FIRST, 0, 1, 1, 1, &refused), 3007);
+    partition_cursor_end(&refused);
+    CHECK_EQUAL(partition_flush(cursor.owner), 3007);
+    partition_cursor_end(&cursor);
+    partition_cursor_end(&cursor); /* ending twice is harmless */
+    CHECK_EQUAL(pread(window.fd, bytes, 1, 0), -1);
+    CHECK_EQUAL(segment_files_open(), 0);
+    model_free(&m);
+}
+
+static void test_damaged_offsets_end_an_answer(void)
+{
+    partition_options options = options_of(1 << 20);
+    static model m;
+    model_init(&m, 1 << 20);
+    partition *p = partition_open(&options, NULL, 0);
+    append(p, &m, 100, 10, 1000);
+    partition_mark_damaged(p, 50);
+    partition_mark_damaged(p, 20);
+    partition_mark_damaged(p, 20);
+    poll_cursor cursor;
+    CHECK_EQUAL(partition_poll(p, POLL_FIRST, 0, 100, 1, 1, &cursor), 0);
+    CHECK_EQUAL(cursor.total_count, 20);
+    CHECK_EQUAL(cursor.total_bytes, 20 * 74);
+    partition_cursor_end(&cursor);
+    CHECK_EQUAL(partition_poll(p, POLL_OFFSET, 20, 100, 1, 1, &cursor), 4027);
+    CHECK_EQUAL(partition_poll(p, POLL_OFFSET, 20, 0, 1, 1, &cursor), 0);
+    partition_cursor_end(&cursor);
+    CHECK_EQUAL(partition_poll(p, POLL_OFFSET, 21, 100, 1, 1, &cursor), 0);
+    CHECK_EQUAL(cursor.total_count, 29);
+    partition_cursor_end(&cursor);
+    for (uint64_t i = 0; i < 5000; i++)
+        partition_mark_damaged(p, 100 + test_random(100000));
+    CHECK_EQUAL(p->damaged_count, DAMAGED_MAX);
+    for (uint32_t i = 1; i < p->damaged_count; i++)
+        CHECK(p->damaged[i - 1] < p->damaged[i]);
+    end(p, &m);
+}
+
+/* Whatever stands in an index file: 10002, or windows inside the log with room for their records. */
+static void test_garbage_in_the_index(void)
+{
+    static model m;
+    partition_options options = options_of(1 << 30);
+    model_init(&m, 1 << 30);
+    partition *p = partition_open(&options, NULL, 0);
+    for (int i = 0; i < 100; i++)
+        append(p, &m, 20, 40, 1000 + (uint64_t)i);
+    partition_close(p);
+    partition_release(p);
+    p = reopen(&options); /* no entry in memory now */
+    char path[256];
+    snprintf(path, sizeof(path), "%s/%020u.index", directory, 0);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    unsigned errors = 0, answers = 0;
+    for (int round = 0; round < 3000; round++) {
+        uint64_t k = test_random(m.count);
+        index_entry entry, garbage;
+        CHECK_EQUAL(pread(fd, &entry, 16, (off_t)(k * 16)), 16);
+        garbage = entry;
+        if (test_random(4) == 0)
+            garbage.relative_offset ^= 1u << test_random(32);
+        else if (test_random(2) == 0)
+            garbage.end_position = (uint32_t)test_random(m.total_bytes + 1000);
+        else
+            garbage.end_position = (uint32_t)test_random(UINT32_MAX);
+        CHECK_EQUAL(pwrite(fd, &garbage, 16, (off_t)(k * 16)), 16);
+        poll_cursor cursor;
+        poll_window w;
+        uint64_t start = k - (k < 5 ? k : test_random(5)), sent = 0;
+        uint32_t status = partition_poll(p, POLL_OFFSET, start, 1 + (uint32_t)test_random(30), 1, 1, &cursor);
+        while (status == 0 && partition_cursor_next(&cursor, 1 + test_random(1500), &w, &status)) {
+            CHECK(w.position + w.length <= m.total_bytes);
+            CHECK(w.length >= w.count * RECORD_HEADER_SIZE);
+            sent += w.length;
+        }
+        CHECK(status == 0 || status == 10002);
+        CHECK(status != 0 || sent == cursor.total_bytes);
+        *(status == 0 ? &answers : &errors) += 1;
+        partition_cursor_end(&cursor);
+        CHECK_EQUAL(pwrite(fd, &entry, 16, (off_t)(k * 16)), 16);
+    }
+    CHECK(errors > 300 && answers > 300);
+    CHECK_EQUAL(ftruncate(fd, 100), 0);
+    poll_cursor cursor;
+    CHECK_EQUAL(partition_poll(p, POLL_OFFSET, 1000, 5, 1, 1, &cursor), 10002);
+    close(fd);
+    end(p, &m);
+}
+
+static void test_sync_moves_the_durable_end(void)
+{
+    partition_options options = options_of(1024);
+    static model m;
+    model_init(&m, 1024);
+    partition *p = partition_open(&options, NULL, 0);
+    int fds[64], few[2];
+    append(p, &m, 10, 100, 1000);
+    CHECK(partition_is_dirty(p));
+    CHECK_EQUAL(atomic_load(&stats.durable_offset), 0);
+    size_t count = partition_sync_begin(p, fds, 64);
+    CHECK(count >= 4); /* directories, log, index */
+    for (size_t i = 0; i < count; i++)
+        CHECK_EQUAL(fdatasync(fds[i]) | close(fds[i]), 0);
+    append(p, &m, 5, 100, 1001); /* after the sync has begun */
+    CHECK_EQUAL(partition_sync_begin(p, few, 2), 0);
+    partition_sync_done(p, 0);
+    CHECK_EQUAL(atomic_load(&stats.durable_offset), 10);
+    CHECK(partition_is_dirty(p));
+    for (int i = 0; i < 5; i++)
+        append(p, &m, 4, 400, 1002);
+    CHECK_EQUAL(partition_sync_begin(p, few, 2), 2); /* not all of it: the durable end stays */
+    close(few[0]), close(few[1]);
+    partition_sync_done(p, 0);
+    CHECK_EQUAL(atomic_load(&stats.durable_offset), 10);
+    sync_all(p);
+    CHECK_EQUAL(atomic_load(&stats.durable_offset), m.count);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 3, 1), 0);
+    CHECK(partition_is_dirty(p));
+    sync_all(p);
+    append(p, &m, 1, 100, 1003);
+    count = partition_sync_begin(p, fds, 64);
+    for (size_t i = 0; i < count; i++)
+        close(fds[i]);
+    partition_sync_done(p, EIO);
+    CHECK_EQUAL(partition_state(p), 10009);
+    CHECK_EQUAL(atomic_load(&stats.state), 10009);
+    CHECK_EQUAL(atomic_load(&stats.durable_offset), m.count - 1);
+    CHECK(!partition_is_dirty(p));
+    CHECK_EQUAL(partition_sync_begin(p, fds, 64), 0); /* never tried again */
+    append_batch b = {.messages = buffer, .count = 1, .length = make_records(buffer, 1, 5, 5)};
+    partition_append(p, &b, 1, 2000);
+    CHECK_EQUAL(b.status, 10009);
+    check_poll(&m, p, POLL_FIRST, 0, 1000, 1, 1, &(poll_cursor){0});
+    partition_release(p); /* the reference of that cursor */
+    end(p, &m);
+}
+
+/* Opened after a kill: nothing counts as durable before a sync has covered all segments. */
+static void test_nothing_is_durable_after_a_kill(void)
+{
+    partition_options options = options_of(512);
+    static model m;
+    model_init(&m, 512);
+    partition *p = partition_open(&options, NULL, 0);
+    for (int i = 0; i < 100; i++)
+        append(p, &m, 1, 300, 1000);
+    partition_release(p);
+    p = reopen(&options);
+    CHECK_EQUAL(atomic_load(&stats.next_offset), 100);
+    CHECK_EQUAL(atomic_load(&stats.durable_offset), 0);
+    CHECK(partition_is_dirty(p));
+    sync_all(p);
+    CHECK_EQUAL(atomic_load(&stats.durable_offset), 100);
+    end(p, &m);
+}
+
+static void test_damaged_partition_is_read_only(void)
+{
+    partition_options options = options_of(4096);
+    static model m;
+    model_init(&m, 4096);
+    partition *p = partition_open(&options, NULL, 0);
+    append(p, &m, 10, 50, 1000);
+    partition_close(p);
+    partition_release(p);
+    segment_info segments[2] = {{0, 5 * 114, 5, 1000, 1000}, {8, 0, 0, 0, 0}}; /* offsets 5..7 are gone */
+    options.state = 10002;
+    p = partition_open(&options, segments, 2);
+    append_batch b = {.messages = buffer, .count = 1, .length = make_records(buffer, 1, 5, 5)};
+    partition_append(p, &b, 1, 2000);
+    CHECK_EQUAL(b.status, 10002);
+    poll_cursor cursor;
+    CHECK_EQUAL(partition_poll(p, POLL_FIRST, 0, 100, 1, 1, &cursor), 0);
+    CHECK_EQUAL(cursor.total_count, 5);
+    CHECK_EQUAL(cursor.current_offset, 7);
+    m.count = 5;
+    while (check_window(&m, &cursor, 300)) {
+    }
+    m.count = 10;
+    partition_cursor_end(&cursor);
+    CHECK_EQUAL(partition_poll(p, POLL_OFFSET, 6, 1, 1, 1, &cursor), 4027);
+    end(p, &m);
+}
+
+int main(void)
+{
+    test_root_make();
+    RUN(test_cursor_outlives_close);
+    RUN(test_damaged_offsets_end_an_answer);
+    RUN(test_garbage_in_the_index);
+    RUN(test_sync_moves_the_durable_end);
+    RUN(test_nothing_is_durable_after_a_kill);
+    RUN(test_damaged_partition_is_read_only);
+    test_root_remove();
+    return check_report();
+}

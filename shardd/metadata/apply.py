@@ -1,0 +1,257 @@
+"""The state machine: `apply(state, record) -> state`, pure, the same on every shard.
+
+Ids of streams, topics and users: the id freed last is given out first, else the next higher one (iggy-protocol 3.4,
+5.5). Slots of the shared statistics table follow the same rule. Whether a command may be applied at all was decided by
+`validate` before the record was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from immutables import Map
+
+from shardd.metadata import commands
+from shardd.metadata.records import Record
+from shardd.metadata.state import Partition, Permissions, State, Stream, Topic, User
+
+Value = TypeVar("Value")
+
+
+class ApplyError(Exception):
+    """A record that does not fit the state; the text is a sentence about it."""
+
+
+def apply(state: State, record: Record) -> State:
+    """The state after `record`; `state` itself stays as it is.
+
+    Raises ApplyError for a record that is not the next one or names what does not exist.
+    """
+    if record.index != state.index + 1:
+        raise ApplyError(f"record {record.index} cannot follow record {state.index}")
+    try:
+        changed: State = _CHANGES[type(record.command)](state, record, record.command)
+    except LookupError as error:
+        raise ApplyError(
+            f"record {record.index} ({type(record.command).__name__}) names what does not exist"
+        ) from error
+    return replace(changed, index=record.index, digest=record.digest)
+
+
+def replay(records: Iterable[Record], state: State | None = None) -> State:
+    """`apply` for each record, from the empty state unless one is given. Raises ApplyError."""
+    state = State() if state is None else state
+    for record in records:
+        state = apply(state, record)
+    return state
+
+
+def next_id(free: tuple[int, ...], used: int) -> int:
+    """The id that the next object gets. Ids are dense: used and free ones together are 0 .. n-1."""
+    return free[-1] if free else used
+
+
+def created_id(state: State, command: commands.Command) -> int:
+    """The id of the object that `command` would create in `state`; 0 for commands that create nothing with an id."""
+    match command:
+        case commands.CreateStream():
+            return next_id(state.free_stream_ids, len(state.streams))
+        case commands.CreateTopic():
+            stream = state.streams.get(command.stream.id)
+            return 0 if stream is None else next_id(stream.free_topic_ids, len(stream.topics))
+        case commands.CreateUser():
+            return next_id(state.free_user_ids, len(state.users))
+        case _:
+            return 0
+
+
+def _create_stream(state: State, record: Record, command: commands.CreateStream) -> State:
+    stream_id = next_id(state.free_stream_ids, len(state.streams))
+    stream = Stream(stream_id, command.name, record.timestamp_us, record.index)
+    return replace(
+        state,
+        streams=state.streams.set(stream_id, stream),
+        stream_ids=state.stream_ids.set(command.name, stream_id),
+        free_stream_ids=state.free_stream_ids[:-1],
+    )
+
+
+def _update_stream(state: State, record: Record, command: commands.UpdateStream) -> State:
+    stream = state.streams[command.stream.id]
+    return replace(
+        state,
+        streams=state.streams.set(stream.id, replace(stream, name=command.name)),
+        stream_ids=state.stream_ids.delete(stream.name).set(command.name, stream.id),
+    )
+
+
+def _delete_stream(state: State, record: Record, command: commands.DeleteStream) -> State:
+    """Permissions that name the stream go with it: the next stream with this id starts without (iggy-protocol 3.4)."""
+    stream = state.streams[command.stream.id]
+    partitions = [partition for topic in _by_id(stream.topics) for partition in topic.partitions]
+    return replace(
+        _free_slots(_without_permissions(state, stream.id, None), partitions),
+        streams=state.streams.delete(stream.id),
+        stream_ids=state.stream_ids.delete(stream.name),
+        free_stream_ids=(*state.free_stream_ids, stream.id),
+    )
+
+
+def _purge_stream(state: State, record: Record, command: commands.PurgeStream) -> State:
+    stream = state.streams[command.stream.id]
+    topics = Map({topic.id: _purged(topic, record) for topic in stream.topics.values()})
+    return _set_stream(state, replace(stream, topics=topics))
+
+
+def _create_topic(state: State, record: Record, command: commands.CreateTopic) -> State:
+    stream = state.streams[command.stream.id]
+    topic_id = next_id(stream.free_topic_ids, len(stream.topics))
+    state, partitions = _new_partitions(state, record, 0, command.partitions_count)
+    topic = Topic(
+        id=topic_id,
+        name=command.name,
+        created_at_us=record.timestamp_us,
+        incarnation=record.index,
+        compression=command.compression,
+        message_expiry_us=command.message_expiry_us,
+        max_topic_size_bytes=command.max_topic_size_bytes,
+        replication_factor=command.replication_factor,
+        partitions=partitions,
+    )
+    changed = replace(
+        stream,
+        topics=stream.topics.set(topic_id, topic),
+        topic_ids=stream.topic_ids.set(command.name, topic_id),
+        free_topic_ids=stream.free_topic_ids[:-1],
+    )
+    return _set_stream(state, changed)
+
+
+def _update_topic(state: State, record: Record, command: commands.UpdateTopic) -> State:
+    stream = state.streams[command.stream.id]
+    topic = stream.topics[command.topic.id]
+    changed = replace(
+        topic,
+        name=command.name,
+        compression=command.compression,
+        message_expiry_us=command.message_expiry_us,
+        max_topic_size_bytes=command.max_topic_size_bytes,
+        replication_factor=command.replication_factor,
+    )
+    topic_ids = stream.topic_ids.delete(topic.name).set(command.name, topic.id)
+    return _set_stream(state, replace(stream, topics=stream.topics.set(topic.id, changed), topic_ids=topic_ids))
+
+
+def _delete_topic(state: State, record: Record, command: commands.DeleteTopic) -> State:
+    stream = state.streams[command.stream.id]
+    topic = stream.topics[command.topic.id]
+    changed = replace(
+        stream,
+        topics=stream.topics.delete(topic.id),
+        topic_ids=stream.topic_ids.delete(topic.name),
+        free_topic_ids=(*stream.free_topic_ids, topic.id),
+    )
+    return _set_stream(_free_slots(_without_permissions(state, stream.id, topic.id), topic.partitions), changed)
+
+
+def _purge_topic(state: State, record: Record, command: commands.PurgeTopic) -> State:
+    stream = state.streams[command.stream.id]
+    return _set_topic(state, stream, _purged(stream.topics[command.topic.id], record))
+
+
+def _create_partitions(state: State, record: Record, command: commands.CreatePartitions) -> State:
+    stream = state.streams[command.stream.id]
+    topic = stream.topics[command.topic.id]
+    state, partitions = _new_partitions(state, record, len(topic.partitions), command.count)
+    return _set_topic(state, stream, replace(topic, partitions=topic.partitions + partitions))
+
+
+def _delete_partitions(state: State, record: Record, command: commands.DeletePartitions) -> State:
+    stream = state.streams[command.stream.id]
+    topic = stream.topics[command.topic.id]
+    kept = len(topic.partitions) - command.count
+    if kept < 0:
+        raise IndexError(command.count)
+    changed = replace(topic, partitions=topic.partitions[:kept])
+    return _set_topic(_free_slots(state, topic.partitions[kept:]), stream, changed)
+
+
+def _create_user(state: State, record: Record, command: commands.CreateUser) -> State:
+    user_id = next_id(state.free_user_ids, len(state.users))
+    user = User(user_id, command.name, record.timestamp_us, command.active, command.password_hash, command.permissions)
+    return replace(
+        state,
+        users=state.users.set(user_id, user),
+        user_ids=state.user_ids.set(command.name, user_id),
+        free_user_ids=state.free_user_ids[:-1],
+    )
+
+
+def _by_id(values: Map[int, Value]) -> list[Value]:
+    """Values in the order of their ids: the order inside a map differs between processes."""
+    return [values[key] for key in sorted(values)]
+
+
+def _set_stream(state: State, stream: Stream) -> State:
+    return replace(state, streams=state.streams.set(stream.id, stream))
+
+
+def _set_topic(state: State, stream: Stream, topic: Topic) -> State:
+    return _set_stream(state, replace(stream, topics=stream.topics.set(topic.id, topic)))
+
+
+def _purged(topic: Topic, record: Record) -> Topic:
+    partitions = tuple(replace(partition, incarnation=record.index) for partition in topic.partitions)
+    return replace(topic, partitions=partitions)
+
+
+def _new_partitions(state: State, record: Record, first_id: int, count: int) -> tuple[State, tuple[Partition, ...]]:
+    reused = min(count, len(state.free_slots))
+    kept = len(state.free_slots) - reused
+    fresh = count - reused
+    slots = (*reversed(state.free_slots[kept:]), *range(state.next_slot, state.next_slot + fresh))
+    partitions = tuple(
+        Partition(first_id + number, record.timestamp_us, record.index, slot) for number, slot in enumerate(slots)
+    )
+    return replace(state, free_slots=state.free_slots[:kept], next_slot=state.next_slot + fresh), partitions
+
+
+def _free_slots(state: State, partitions: Iterable[Partition]) -> State:
+    return replace(state, free_slots=state.free_slots + tuple(partition.slot for partition in partitions))
+
+
+def _without_permissions(state: State, stream_id: int, topic_id: int | None) -> State:
+    """Without the entries of a topic, or of the whole stream (`topic_id` None), in the permissions of every user."""
+    users = state.users
+    for user in state.users.values():
+        if user.permissions is not None and stream_id in user.permissions.streams:
+            permissions = _permissions_without(user.permissions, stream_id, topic_id)
+            users = users.set(user.id, replace(user, permissions=permissions))
+    return state if users is state.users else replace(state, users=users)
+
+
+def _permissions_without(permissions: Permissions, stream_id: int, topic_id: int | None) -> Permissions:
+    if topic_id is None:
+        return replace(permissions, streams=permissions.streams.delete(stream_id))
+    entry = permissions.streams[stream_id]
+    if topic_id not in entry.topics:
+        return permissions
+    entry = replace(entry, topics=entry.topics.delete(topic_id))
+    return replace(permissions, streams=permissions.streams.set(stream_id, entry))
+
+
+_CHANGES: Final[dict[type[commands.Command], Callable[[State, Record, Any], State]]] = {
+    commands.CreateStream: _create_stream,
+    commands.UpdateStream: _update_stream,
+    commands.DeleteStream: _delete_stream,
+    commands.PurgeStream: _purge_stream,
+    commands.CreateTopic: _create_topic,
+    commands.UpdateTopic: _update_topic,
+    commands.DeleteTopic: _delete_topic,
+    commands.PurgeTopic: _purge_topic,
+    commands.CreatePartitions: _create_partitions,
+    commands.DeletePartitions: _delete_partitions,
+    commands.CreateUser: _create_user,
+}

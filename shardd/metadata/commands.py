@@ -1,0 +1,134 @@
+"""The changes that the metadata log records: one frozen struct per change, tagged with the wire code it comes from.
+
+They are stored as MessagePack arrays `[tag, field, ...]`; a new field goes to the end and needs a default. Objects are
+addressed by `Ref`, so that a command never acts on a later object that got the same id.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from immutables import Map
+
+from shardd.metadata.state import Permissions
+
+
+class Ref(msgspec.Struct, frozen=True, array_like=True):
+    """A stream or topic: its id and the incarnation it had when it was looked up."""
+
+    id: int
+    incarnation: int
+
+
+class CreateStream(msgspec.Struct, frozen=True, array_like=True, tag=202):
+    name: str
+
+
+class DeleteStream(msgspec.Struct, frozen=True, array_like=True, tag=203):
+    stream: Ref
+
+
+class UpdateStream(msgspec.Struct, frozen=True, array_like=True, tag=204):
+    stream: Ref
+    name: str
+
+
+class PurgeStream(msgspec.Struct, frozen=True, array_like=True, tag=205):
+    stream: Ref
+
+
+class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag=302):
+    """`message_expiry_us` and `max_topic_size_bytes` are resolved (iggy-protocol 2.6)."""
+
+    stream: Ref
+    name: str
+    partitions_count: int
+    compression: int
+    message_expiry_us: int
+    max_topic_size_bytes: int
+    replication_factor: int
+
+
+class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag=303):
+    stream: Ref
+    topic: Ref
+
+
+class UpdateTopic(msgspec.Struct, frozen=True, array_like=True, tag=304):
+    stream: Ref
+    topic: Ref
+    name: str
+    compression: int
+    message_expiry_us: int
+    max_topic_size_bytes: int
+    replication_factor: int
+
+
+class PurgeTopic(msgspec.Struct, frozen=True, array_like=True, tag=305):
+    stream: Ref
+    topic: Ref
+
+
+class CreatePartitions(msgspec.Struct, frozen=True, array_like=True, tag=402):
+    stream: Ref
+    topic: Ref
+    count: int
+
+
+class DeletePartitions(msgspec.Struct, frozen=True, array_like=True, tag=403):
+    """Removes the `count` highest partition ids."""
+
+    stream: Ref
+    topic: Ref
+    count: int
+
+
+class CreateUser(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    """`password_hash` is a PHC string."""
+
+    name: str
+    password_hash: str
+    active: bool
+    permissions: Permissions | None
+
+
+Command = (
+    CreateStream
+    | DeleteStream
+    | UpdateStream
+    | PurgeStream
+    | CreateTopic
+    | DeleteTopic
+    | UpdateTopic
+    | PurgeTopic
+    | CreatePartitions
+    | DeletePartitions
+    | CreateUser
+)
+
+
+def _from_map(value: object) -> object:
+    if isinstance(value, Map):
+        return dict(value.items())
+    raise NotImplementedError(f"{type(value).__name__} has no place in a command")
+
+
+def _to_map(kind: Any, value: Any) -> object:
+    """`kind` is `Map[key, value]`, `value` the plain dict that was decoded."""
+    key_type, value_type = kind.__args__
+    plain: dict[Any, Any] = msgspec.convert(value, dict[key_type, value_type], dec_hook=_to_map)  # type: ignore[valid-type]
+    return Map(plain)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_from_map)
+_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command, dec_hook=_to_map)
+
+
+def encode_command(command: Command) -> bytes:
+    return _encoder.encode(command)
+
+
+def decode_command(data: bytes | memoryview) -> Command:
+    """Raises msgspec.DecodeError (ValidationError included) for anything that is no command."""
+    return _decoder.decode(data)

@@ -1,0 +1,140 @@
+"""Whether a command may become a record: pure checks in the order of the protocol (iggy-protocol 1.3, 3.4-3.6, 3.11).
+
+Values first, then existence, then (by the caller) permission, then what the change would break. Ids that do not fit
+their bits of a namespace are refused, never wrapped: 1001 for streams, 2001 for topics, 3000 for partitions and for
+the slots of the statistics table, 55 for users.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shardd.metadata import commands
+from shardd.metadata.commands import Command, Ref
+from shardd.metadata.state import State, Stream, Topic
+from shardd.protocol import limits
+from shardd.protocol.errors import Status
+
+STREAMS_MAX: Final = 1 << limits.STREAM_ID_BITS
+TOPICS_MAX: Final = 1 << limits.TOPIC_ID_BITS  # of one stream
+PARTITIONS_MAX: Final = 1 << limits.PARTITION_ID_BITS  # of one topic
+SLOTS_MAX: Final = 1 << 20  # of the server: SHARED_STATS_SLOTS of native/src/shared.h
+USERS_MAX: Final = (1 << 32) - 1  # the highest u32 says "not logged in" (iggy-protocol 3.1)
+
+
+def validate(state: State, command: Command) -> Status:
+    """OK, or the first status that refuses `command`, permission aside."""
+    return validate_values(command) or validate_existence(state, command) or validate_effect(state, command)
+
+
+def validate_values(command: Command) -> Status:
+    """What the command says in itself: 2015, 3, 4, 43."""
+    match command:
+        case commands.CreateTopic() if not 0 <= command.partitions_count <= limits.PARTITIONS_PER_REQUEST_MAX:
+            return Status.TOO_MANY_PARTITIONS
+        case commands.CreatePartitions() if not 1 <= command.count <= limits.PARTITIONS_PER_REQUEST_MAX:
+            return Status.TOO_MANY_PARTITIONS
+        case commands.DeletePartitions() if command.count <= 0:
+            return Status.TOO_MANY_PARTITIONS
+        case commands.CreateUser():
+            name_bytes = len(command.name.encode())
+            in_range = limits.USER_NAME_BYTES_MIN <= name_bytes <= limits.USER_NAME_BYTES_MAX
+            return Status.OK if in_range else Status.INVALID_USERNAME
+    if isinstance(command, commands.CreateTopic | commands.UpdateTopic) and not _topic_values_fit(command):
+        return Status.INVALID_COMMAND
+    if isinstance(command, _NAMED) and not 1 <= len(command.name.encode()) <= limits.NAME_BYTES_MAX:
+        return Status.INVALID_FORMAT
+    return Status.OK
+
+
+def validate_existence(state: State, command: Command) -> Status:
+    """1009 or 2010 unless what the command names exists in the same incarnation."""
+    if isinstance(command, _ON_STREAM):
+        return Status.OK if find_stream(state, command.stream) else Status.STREAM_ID_NOT_FOUND
+    if isinstance(command, _ON_TOPIC):
+        stream = find_stream(state, command.stream)
+        if stream is None:
+            return Status.STREAM_ID_NOT_FOUND
+        return Status.OK if find_topic(stream, command.topic) else Status.TOPIC_ID_NOT_FOUND
+    return Status.OK
+
+
+def validate_effect(state: State, command: Command) -> Status:
+    """What the change would break: taken names, ids beyond their bits, counts. Needs `validate_existence` to be OK."""
+    match command:
+        case commands.CreateStream():
+            return _create_stream(state, command)
+        case commands.UpdateStream():
+            taken = state.stream_ids.get(command.name, command.stream.id) != command.stream.id
+            return Status.STREAM_NAME_ALREADY_EXISTS if taken else Status.OK
+        case commands.CreateTopic():
+            return _create_topic(state, command)
+        case commands.UpdateTopic():
+            topic_ids = state.streams[command.stream.id].topic_ids
+            taken = topic_ids.get(command.name, command.topic.id) != command.topic.id
+            return Status.TOPIC_NAME_ALREADY_EXISTS if taken else Status.OK
+        case commands.CreatePartitions():
+            partitions = state.streams[command.stream.id].topics[command.topic.id].partitions
+            fits = len(partitions) + command.count <= PARTITIONS_MAX and _slots_left(state) >= command.count
+            return Status.OK if fits else Status.CANNOT_CREATE_PARTITION
+        case commands.DeletePartitions():
+            partitions = state.streams[command.stream.id].topics[command.topic.id].partitions
+            return Status.OK if command.count <= len(partitions) else Status.INVALID_PARTITIONS_COUNT
+        case commands.CreateUser():
+            if command.name in state.user_ids:
+                return Status.USER_ALREADY_EXISTS
+            return Status.OK if len(state.users) < USERS_MAX else Status.USERS_LIMIT_REACHED
+        case _:
+            return Status.OK
+
+
+def find_stream(state: State, ref: Ref) -> Stream | None:
+    """The stream, unless it is gone or another one has its id now."""
+    stream = state.streams.get(ref.id)
+    return stream if stream is not None and stream.incarnation == ref.incarnation else None
+
+
+def find_topic(stream: Stream, ref: Ref) -> Topic | None:
+    """The topic, unless it is gone or another one has its id now."""
+    topic = stream.topics.get(ref.id)
+    return topic if topic is not None and topic.incarnation == ref.incarnation else None
+
+
+def _create_stream(state: State, command: commands.CreateStream) -> Status:
+    if command.name in state.stream_ids:
+        return Status.STREAM_NAME_ALREADY_EXISTS
+    return Status.OK if len(state.streams) < STREAMS_MAX else Status.CANNOT_CREATE_STREAM_DIRECTORY
+
+
+def _create_topic(state: State, command: commands.CreateTopic) -> Status:
+    stream = state.streams[command.stream.id]
+    if command.name in stream.topic_ids:
+        return Status.TOPIC_NAME_ALREADY_EXISTS
+    if len(stream.topics) >= TOPICS_MAX:
+        return Status.CANNOT_CREATE_TOPIC_DIRECTORY
+    return Status.OK if _slots_left(state) >= command.partitions_count else Status.CANNOT_CREATE_PARTITION
+
+
+def _slots_left(state: State) -> int:
+    return SLOTS_MAX - state.next_slot + len(state.free_slots)
+
+
+def _topic_values_fit(command: commands.CreateTopic | commands.UpdateTopic) -> bool:
+    """Whether the numbers fit the fields that replies carry them in (iggy-protocol 3.5)."""
+    return (
+        command.compression in (1, 2)
+        and 0 <= command.message_expiry_us <= limits.UNLIMITED
+        and 0 <= command.max_topic_size_bytes <= limits.UNLIMITED
+        and 0 <= command.replication_factor <= 255
+    )
+
+
+_NAMED: Final = (commands.CreateStream, commands.UpdateStream, commands.CreateTopic, commands.UpdateTopic)
+_ON_STREAM: Final = (commands.UpdateStream, commands.DeleteStream, commands.PurgeStream, commands.CreateTopic)
+_ON_TOPIC: Final = (
+    commands.UpdateTopic,
+    commands.DeleteTopic,
+    commands.PurgeTopic,
+    commands.CreatePartitions,
+    commands.DeletePartitions,
+)

@@ -1,0 +1,218 @@
+"""The one writer of the metadata, on shard 0.
+
+Commands are taken one at a time: checked, stored durably, applied here, sent to every live shard, and answered when all
+of them have applied it. A shard that does not answer is waited for until it does or is reported dead; one that hangs
+is killed by its heartbeat, so no client waits for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shardd.metadata import messages
+from shardd.metadata.apply import apply, created_id
+from shardd.metadata.channel import Channel, Clock, SystemClock, Threads
+from shardd.metadata.commands import Command, decode_command
+from shardd.metadata.disk import Disk
+from shardd.metadata.followers import Followers
+from shardd.metadata.records import RecordError, encode_record
+from shardd.metadata.service import Metadata, Result
+from shardd.metadata.state import State
+from shardd.metadata.validate import validate_effect, validate_existence, validate_values
+from shardd.metadata.wal import AppendError, MetadataLog
+from shardd.protocol.errors import Status
+
+SUBMISSIONS_MAX: Final = 1024  # waiting for the writer; later ones wait for a place
+SUBMISSIONS_REMEMBERED: Final = 4096  # whose answer is known when they are sent again
+CLOSE_TIMEOUT_S: Final = 2.0  # for the change at work, whose replicas may be stopping too
+CATCH_UP_BYTES: Final = 256 * 1024  # records in one answer to a HELLO
+
+Authorize = Callable[[State, int, Command], bool]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A submission on its way. `trusted`: from the server itself, before anybody can log in."""
+
+    number: int
+    user_id: int
+    command: Command
+    answer: asyncio.Future[Result]
+    trusted: bool = False
+    index: int = 0
+
+
+class MetadataWriter(Metadata):
+    """`authorize(state, user_id, command)` tells whether the permissions of a user allow a command."""
+
+    def __init__(
+        self,
+        path: Path,
+        channel: Channel,
+        threads: Threads,
+        authorize: Authorize,
+        *,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        super().__init__()
+        self._path = path
+        self._channel = channel
+        self._threads = threads
+        self._authorize = authorize
+        self._clock = clock or SystemClock()
+        self._disk = disk
+        self._followers = Followers(channel)
+        self._queue: asyncio.Queue[_Waiting] = asyncio.Queue(SUBMISSIONS_MAX)
+        self._done: OrderedDict[int, tuple[int, int]] = OrderedDict()  # number -> (index, created id)
+        self._log: MetadataLog | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Loads the log and serves the other shards. Raises LogError, ApplyError when the log cannot be used."""
+        self._log, self.state = await self._threads.run(self._load)
+        self._task = asyncio.create_task(self._run(), name="metadata writer")
+        self._channel.serve(messages.METHOD_HELLO, self._on_hello)
+        self._channel.serve(messages.METHOD_SUBMIT, self._on_submit)
+        self._channel.watch(self._followers.peer_changed)
+
+    async def submit(self, user_id: int, command: Command) -> Result:
+        return (await self._submit(secrets.randbits(64), user_id, command)).answer.result()
+
+    async def bootstrap(self, user_id: int, command: Command) -> Result:
+        """A change by the server itself, while no shard serves yet: needs no permission and waits for no shard."""
+        return (await self._submit(secrets.randbits(64), user_id, command, trusted=True)).answer.result()
+
+    async def close(self) -> None:
+        """Ends after the change that is at work; the ones that wait are refused with 8."""
+        task, self._task = self._task, None
+        if task is None or self._log is None:
+            return
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        while not self._queue.empty():
+            self._refuse(self._queue.get_nowait(), Status.DISCONNECTED)
+        await self._threads.run(self._log.close)
+
+    def _load(self) -> tuple[MetadataLog, State]:
+        log, records = MetadataLog.open(self._path, self._disk)
+        state = State()
+        try:
+            for record in records:
+                self._remember(record.submission, record.index, created_id(state, record.command))
+                state = apply(state, record)
+        except Exception:
+            log.close()
+            raise
+        return log, state
+
+    async def _submit(self, number: int, user_id: int, command: Command, *, trusted: bool = False) -> _Waiting:
+        """The submission with its answer."""
+        waiting = _Waiting(number, user_id, command, asyncio.get_running_loop().create_future(), trusted)
+        if self._task is None:
+            self._refuse(waiting, Status.DISCONNECTED)
+            return waiting
+        await self._queue.put(waiting)
+        if self._task is None:  # closed while the queue was full
+            self._refuse(waiting, Status.DISCONNECTED)
+        await asyncio.shield(waiting.answer)
+        return waiting
+
+    def _refuse(self, waiting: _Waiting, status: Status) -> None:
+        if not waiting.answer.done():
+            waiting.answer.set_result(Result(status, 0, self.state))
+
+    async def _run(self) -> None:
+        while True:
+            waiting = await self._queue.get()
+            # A change at work is brought to its end even when the server stops: its record may be on the disk.
+            work = asyncio.ensure_future(self._process(waiting))
+            try:
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await asyncio.wait((work,), timeout=CLOSE_TIMEOUT_S)
+                work.cancel()
+                self._refuse(waiting, Status.DISCONNECTED)
+                raise
+            except Exception:
+                _log.exception("a change of the metadata failed")
+                self._refuse(waiting, Status.ERROR)
+
+    async def _process(self, waiting: _Waiting) -> None:
+        """Answers one submission."""
+        assert self._log is not None
+        if waiting.number in self._done:
+            await self._answer_again(self._log, waiting)
+            return
+        state, command = self.state, waiting.command
+        status = self._check(waiting)
+        if status != Status.OK:
+            self._refuse(waiting, status)
+            return
+        try:
+            data, record = encode_record(
+                state.digest, state.index + 1, self._clock.now_us(), waiting.number, waiting.user_id, command
+            )
+            new_state, new_id = apply(state, record), created_id(state, command)  # before it is stored: it may fail
+            await self._threads.run(self._log.append, data)
+        except RecordError as error:
+            _log.warning("%s", error)
+            self._refuse(waiting, Status.CANNOT_SERIALIZE_RESOURCE)
+            return
+        except AppendError as error:
+            _log.error("%s", error)
+            self._refuse(waiting, error.status)
+            return
+        self._remember(waiting.number, record.index, new_id)
+        self._publish(new_state, record)
+        await self._followers.replicate(data, wait=not waiting.trusted)
+        waiting.index = record.index
+        waiting.answer.set_result(Result(Status.OK, new_id, new_state))
+
+    async def _answer_again(self, log: MetadataLog, waiting: _Waiting) -> None:
+        """The submission was done before its sender saw an answer: by the shard 0 that died, perhaps not everywhere."""
+        waiting.index, new_id = self._done[waiting.number]
+        for data in log.read_after(waiting.index - 1, 0):
+            await self._followers.replicate(data, wait=True)
+        waiting.answer.set_result(Result(Status.OK, new_id, self.state))
+
+    def _check(self, waiting: _Waiting) -> Status:
+        """The order of the protocol: values, existence, permission, effect (iggy-protocol 3.11)."""
+        command = waiting.command
+        status = validate_values(command) or validate_existence(self.state, command)
+        if status == Status.OK and not waiting.trusted and not self._authorize(self.state, waiting.user_id, command):
+            status = Status.UNAUTHORIZED
+        return status or validate_effect(self.state, command)
+
+    def _remember(self, number: int, index: int, new_id: int) -> None:
+        self._done[number] = (index, new_id)
+        if len(self._done) > SUBMISSIONS_REMEMBERED:
+            self._done.popitem(last=False)
+
+    async def _on_submit(self, payload: bytes) -> bytes:
+        submission = messages.decode_submission(payload)
+        command = decode_command(submission.command)
+        waiting = await self._submit(submission.number, submission.user_id, command)
+        result = waiting.answer.result()
+        return messages.encode(messages.SubmissionAnswer(int(result.status), result.id, waiting.index))
+
+    async def _on_hello(self, payload: bytes) -> bytes:
+        """What a replica is missing. From the complete answer on it gets every record: nothing awaits in between."""
+        assert self._log is not None
+        hello = messages.decode_hello(payload)
+        last = self.state.index
+        if hello.index > last or self._log.digest_at(hello.index) != hello.digest:
+            return messages.encode(messages.HelloAnswer([], complete=False, diverged=True))
+        records = self._log.read_after(hello.index, CATCH_UP_BYTES)[: last - hello.index]
+        complete = hello.index + len(records) == last
+        if complete:
+            self._followers.add(hello.shard)
+        return messages.encode(messages.HelloAnswer(records, complete=complete))

@@ -1,0 +1,116 @@
+"""Who may do what: the permission matrix of iggy-protocol 3.11 as pure functions.
+
+Permissions add up over the levels: one true flag at any level that a rule names is enough, false never revokes. Without
+a permission record a user has no rights but those that need a login only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from shardd.metadata import commands
+from shardd.metadata.commands import Command
+from shardd.metadata.state import Permissions, State
+
+ROOT_USER_ID: Final = 0
+
+
+class Rule(Enum):
+    """The rules of the matrix; the value is the letter there."""
+
+    READ_SERVER = "A"
+    READ_USER = "B"
+    MANAGE_USERS = "C"
+    GET_STREAM = "D"
+    GET_STREAMS = "D'"
+    CREATE_STREAM = "E"
+    CHANGE_STREAM = "F"
+    GET_TOPIC = "G"
+    GET_TOPICS = "G'"
+    CREATE_TOPIC = "H"
+    CHANGE_TOPIC = "J"
+    POLL_MESSAGES = "K"
+    SEND_MESSAGES = "L"
+
+
+@dataclass(frozen=True, slots=True)
+class _Grants:
+    """Names of the flags that grant a rule: global ones, of the stream's entry, of the topic's entry in it."""
+
+    everywhere: tuple[str, ...]
+    stream: tuple[str, ...] = ()
+    topic: tuple[str, ...] = ()
+
+
+_GET_TOPICS: Final = _Grants(
+    ("manage_streams", "read_streams", "manage_topics", "read_topics"),
+    ("manage_stream", "read_stream", "manage_topics", "read_topics"),
+)
+_MATRIX: Final = {
+    Rule.READ_SERVER: _Grants(("manage_servers", "read_servers")),
+    Rule.READ_USER: _Grants(("manage_users", "read_users")),
+    Rule.MANAGE_USERS: _Grants(("manage_users",)),
+    Rule.GET_STREAM: _Grants(("manage_streams", "read_streams"), ("manage_stream", "read_stream")),
+    Rule.GET_STREAMS: _Grants(("manage_streams", "read_streams")),
+    Rule.CREATE_STREAM: _Grants(("manage_streams",)),
+    Rule.CHANGE_STREAM: _Grants(("manage_streams",), ("manage_stream",)),
+    Rule.GET_TOPIC: _Grants(_GET_TOPICS.everywhere, _GET_TOPICS.stream, ("manage_topic", "read_topic")),
+    Rule.GET_TOPICS: _GET_TOPICS,
+    Rule.CREATE_TOPIC: _Grants(("manage_streams", "manage_topics"), ("manage_stream", "manage_topics")),
+    Rule.CHANGE_TOPIC: _Grants(
+        ("manage_streams", "manage_topics"), ("manage_stream", "manage_topics"), ("manage_topic",)
+    ),
+    Rule.POLL_MESSAGES: _Grants(
+        (*_GET_TOPICS.everywhere, "poll_messages"),
+        (*_GET_TOPICS.stream, "poll_messages"),
+        ("manage_topic", "read_topic", "poll_messages"),
+    ),
+    Rule.SEND_MESSAGES: _Grants(
+        ("send_messages", "manage_streams", "manage_topics"),
+        ("send_messages", "manage_stream", "manage_topics"),
+        ("send_messages", "manage_topic"),
+    ),
+}
+
+
+def grants(
+    permissions: Permissions | None, rule: Rule, stream_id: int | None = None, topic_id: int | None = None
+) -> bool:
+    """Whether a permission record grants `rule` on a stream and a topic in it (None: the rule is about neither)."""
+    if permissions is None:
+        return False
+    flags = _MATRIX[rule]
+    if any(getattr(permissions, flag) for flag in flags.everywhere):
+        return True
+    stream = None if stream_id is None else permissions.streams.get(stream_id)
+    if stream is None:
+        return False
+    if any(getattr(stream, flag) for flag in flags.stream):
+        return True
+    topic = None if topic_id is None else stream.topics.get(topic_id)
+    return topic is not None and any(getattr(topic, flag) for flag in flags.topic)
+
+
+def allowed(state: State, user_id: int, rule: Rule, stream_id: int | None = None, topic_id: int | None = None) -> bool:
+    """Whether a user may do what `rule` is about. Unknown users may nothing, root may everything."""
+    user = state.users.get(user_id)
+    if user is None:
+        return False
+    return user_id == ROOT_USER_ID or grants(user.permissions, rule, stream_id, topic_id)
+
+
+def command_allowed(state: State, user_id: int, command: Command) -> bool:
+    """Whether a user may submit `command`: what shard 0 asks before it makes a record of it."""
+    match command:
+        case commands.CreateStream():
+            return allowed(state, user_id, Rule.CREATE_STREAM)
+        case commands.UpdateStream() | commands.DeleteStream() | commands.PurgeStream():
+            return allowed(state, user_id, Rule.CHANGE_STREAM, command.stream.id)
+        case commands.CreateTopic():
+            return allowed(state, user_id, Rule.CREATE_TOPIC, command.stream.id)
+        case commands.CreateUser():
+            return allowed(state, user_id, Rule.MANAGE_USERS)
+        case _:
+            return allowed(state, user_id, Rule.CHANGE_TOPIC, command.stream.id, command.topic.id)

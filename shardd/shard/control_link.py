@@ -1,0 +1,77 @@
+"""The worker's end of the control channel (control.py): heartbeats out, peers and stop in. Lives on the loop thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+
+from shardd.shard.control import (
+    HEARTBEAT_INTERVAL_MS,
+    MessageDecoder,
+    Ready,
+    SupervisorMessage,
+    WorkerMessage,
+    encode_message,
+)
+
+
+class ControlLink:
+    """`peer_down` and `peer_up` are called with a shard number. Made inside a running loop; beats from then on."""
+
+    def __init__(self, fd: int, peer_down: Callable[[int], None], peer_up: Callable[[int], None]) -> None:
+        self._socket = socket.socket(fileno=os.dup(fd))
+        self._socket.setblocking(False)
+        self._decoder = MessageDecoder(SupervisorMessage)
+        self._peer_down = peer_down
+        self._peer_up = peer_up
+        self._loop = asyncio.get_running_loop()
+        self._stop: asyncio.Future[float] = self._loop.create_future()
+        self._beats = 0
+        self._loop.add_reader(self._socket, self._readable)
+        self._beat()
+
+    def ready(self, root_created: bool) -> None:
+        """The shard serves."""
+        self._send(WorkerMessage(ready=Ready(root_created=root_created)))
+
+    async def stop_requested(self) -> float:
+        """Waits for the stop; seconds that are left for it."""
+        return await self._stop
+
+    def close(self) -> None:
+        self._timer.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+
+    def _beat(self) -> None:
+        self._beats += 1
+        self._send(WorkerMessage(heartbeat=self._beats))
+        self._timer = self._loop.call_later(HEARTBEAT_INTERVAL_MS / 1000, self._beat)
+
+    def _send(self, message: WorkerMessage) -> None:
+        """Lines are far smaller than the socket's buffer; a supervisor that does not read them is about to end us."""
+        try:
+            self._socket.send(encode_message(message))
+        except BlockingIOError:
+            return
+        except OSError:
+            os._exit(1)  # the supervisor is gone: a worker never outlives it
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(65_536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            os._exit(1)
+        for message in self._decoder.feed(data):
+            if message.peer_down is not None:
+                self._peer_down(message.peer_down)
+            elif message.peer_up is not None:
+                self._peer_up(message.peer_up)
+            elif message.stop is not None and not self._stop.done():
+                self._stop.set_result(message.stop)

@@ -1,0 +1,280 @@
+"""One worker: a loop thread that alone touches the partitions of its shard (docs/ARCHITECTURE.md).
+
+Order of the start: engine, bus, metadata, partitions, services, then the listener. A worker that dies is started again
+and goes through the same door; what its predecessor had not taken from the rings is served by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, Final, cast
+
+from shardd.engine import (
+    EVENT_ACCEPTED,
+    EVENT_CLOSED,
+    EVENT_DAMAGE,
+    EVENT_MOVE,
+    EVENT_MOVED_IN,
+    EVENT_POISONED,
+    EVENT_REQUEST,
+    EVENT_ROUTE_MISS,
+    Engine,
+)
+from shardd.engine.loop import Event, new_event_loop
+from shardd.log import layout
+from shardd.log.foreign import sweep_streams
+from shardd.log.trash import TrashEmptier
+from shardd.metadata import FILE_NAME, MetadataReplica, MetadataWriter, Record, State
+from shardd.protocol.errors import Status
+from shardd.security import Passwords, command_allowed, ensure_root
+from shardd.shard.bus import Bus
+from shardd.shard.context import ShardContext
+from shardd.shard.control_link import ControlLink
+from shardd.shard.dispatch import Dispatcher
+from shardd.shard.helper_threads import HelperThreads
+from shardd.shard.inheritance import WorkerInheritance
+from shardd.shard.partitions import OwnedPartitions, partitions_of
+from shardd.shard.services.partition_calls import sync_descriptors
+from shardd.shard.sessions import SessionTable
+
+_log = logging.getLogger(__name__)
+
+_STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
+_QUIET_S: Final = 0.2  # peers may still be forwarding to us
+_HELPER_THREADS: Final = 2  # disk and metadata
+_PASSWORD_THREADS: Final = 2  # a login takes tens of milliseconds of one of them
+
+
+def run(inheritance: WorkerInheritance) -> int:
+    """Serves until the supervisor says stop; exit status."""
+    worker = Worker(inheritance)
+    loop = new_event_loop(worker.engine, worker.deliver)
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(worker.main())
+    finally:
+        loop.close()
+        worker.engine.close()
+    return 0
+
+
+def make_engine(inheritance: WorkerInheritance) -> Engine:
+    tcp, system = inheritance.settings.tcp, inheritance.settings.system
+    return Engine(
+        shard=inheritance.shard,
+        shards=inheritance.shards,
+        shared_fd=inheritance.shared_fd,
+        pool_fds=inheritance.pool_fds,
+        doorbell_fds=inheritance.doorbell_fds,
+        handover_receive_fd=inheritance.handover_receive_fd,
+        handover_send_fds=inheritance.handover_send_fds,
+        pool_bytes=inheritance.pool_bytes,
+        connections_max=max(1, tcp.connections_max // inheritance.shards),
+        partial_frame_timeout_ms=tcp.partial_frame_timeout_ms,
+        slow_reader_timeout_ms=tcp.slow_reader_timeout_ms,
+        sync_interval_ms=system.partition_sync_interval_ms,
+        socket_migration=tcp.socket_migration,
+    )
+
+
+class Worker:
+    """Everything of one shard. Lives on the loop thread."""
+
+    def __init__(self, inheritance: WorkerInheritance) -> None:
+        self._inheritance = inheritance
+        self.engine: Final = make_engine(inheritance)
+        system = inheritance.settings.system
+        self._data = system.data_directory
+        self._partitions = OwnedPartitions(
+            self.engine, inheritance.shard, inheritance.shards, self._data, system.segment_size_bytes
+        )
+        self._sessions = SessionTable()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._all_closed = asyncio.Event()  # set whenever the last connection is gone
+        self._trash = TrashEmptier(layout.trash_directory(self._data), lambda sentence: _log.warning("%s", sentence))
+
+    # ---- life ----
+
+    async def main(self) -> None:
+        inheritance = self._inheritance
+        self._helpers = HelperThreads(_HELPER_THREADS)
+        self._password_threads = HelperThreads(_PASSWORD_THREADS, "password")
+        self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
+        self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up)
+        await self._bus.start()
+        passwords = Passwords(self._password_threads)
+        root_created = await self._start_metadata(passwords)
+        self._partitions.follow(State(), self._metadata.state)
+        self._metadata.subscribe(self._applied)
+        if inheritance.shard == 0:
+            self._sweep()
+            self._trash.start()
+        self._serve(passwords)
+        self._control.ready(root_created)
+        await self._stop(await self._control.stop_requested())
+
+    async def _start_metadata(self, passwords: Passwords) -> bool:
+        """Shard 0 writes, the others follow; True when the root user was created just now."""
+        inheritance, path = self._inheritance, self._data / FILE_NAME
+        if inheritance.shard != 0:
+            replica = MetadataReplica(path, self._bus, self._helpers, self._diverged)
+            self._metadata: MetadataReplica | MetadataWriter = replica
+            await replica.start()
+            return False
+        writer = MetadataWriter(path, self._bus, self._helpers, command_allowed)
+        self._metadata = writer
+        await writer.start()
+        return await ensure_root(writer, passwords, inheritance.root_name, inheritance.root_password)
+
+    def _diverged(self, sentence: str) -> None:
+        """This replica cannot follow: a fresh start reads the log again."""
+        _log.critical("%s", sentence)
+        logging.shutdown()
+        os._exit(1)
+
+    def _serve(self, passwords: Passwords) -> None:
+        inheritance = self._inheritance
+        host, _, port = inheritance.address.rpartition(":")
+        self._context = ShardContext(
+            shard=inheritance.shard,
+            shards=inheritance.shards,
+            engine=self.engine,
+            metadata=self._metadata,
+            bus=self._bus,
+            settings=inheritance.settings,
+            sessions=self._sessions,
+            passwords=passwords,
+            threads=self._helpers,
+            started_at_us=inheritance.started_at_us,
+            tcp_address=(host.strip("[]"), int(port)),
+        )
+        self._dispatcher = Dispatcher(self._context)
+        self.engine.listen(inheritance.listener_fd)
+
+    def _sweep(self) -> None:
+        """What a deletion before a crash left behind goes to the trash; foreign directories are reported."""
+        state = self._metadata.state
+        known = {
+            place: incarnation
+            for stream in state.streams.values()
+            for place, (incarnation, _slot) in partitions_of(stream).items()
+        }
+        for sentence in sweep_streams(self._data, known, state.index):
+            _log.warning("%s", sentence)
+
+    async def _stop(self, seconds: float) -> None:
+        """Every connection gets status 8 when its request is answered; then everything reaches the device."""
+        deadline = time.monotonic() + max(0.0, seconds - _STOP_RESERVE_S)
+        self._context.stopping = True
+        self.engine.stop_listening()
+        self.engine.close_all(Status.DISCONNECTED)
+        if len(self._sessions):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), max(0.0, deadline - time.monotonic()))
+        await asyncio.sleep(_QUIET_S)
+        for task in self._tasks:
+            task.cancel()
+        if self._inheritance.shard == 0:
+            self._trash.stop()
+        await self._helpers.run(sync_descriptors, self.engine.flush_all())
+        await self._metadata.close()
+        await self._bus.close()
+        await self._password_threads.close()
+        await self._helpers.close()
+        self._control.close()
+
+    # ---- metadata and peers ----
+
+    def _applied(self, old: State, new: State, record: Record) -> None:
+        """Before the record is acknowledged: nobody hears of what this shard does not know yet."""
+        self.engine.routes_invalidate()
+        trashed = self._partitions.follow(old, new)
+        if trashed and self._inheritance.shard == 0:
+            self._trash.wake()
+        if self._inheritance.shard == 0:
+            self._reset_counters(old, new)
+
+    def _reset_counters(self, old: State, new: State) -> None:
+        """A new topic starts balancing at partition 0."""
+        for stream_id, stream in new.streams.items():
+            before = old.streams.get(stream_id)
+            if before is stream:
+                continue
+            for topic_id, topic in stream.topics.items():
+                known = before.topics.get(topic_id) if before is not None else None
+                if known is None or known.incarnation != topic.incarnation:
+                    self.engine.counter_reset(topic.incarnation)
+
+    def _peer_down(self, shard: int) -> None:
+        _log.warning("shard %d is down", shard)
+        self.engine.peer_down(shard)
+        self._bus.peer_down(shard)
+
+    def _peer_up(self, shard: int) -> None:
+        self.engine.peer_up(shard)
+        self._bus.peer_up(shard)
+
+    # ---- events of the engine ----
+
+    def deliver(self, events: list[Event]) -> None:
+        """The vector of events of one turn."""
+        for event in events:
+            kind, *rest = event
+            self._handlers[cast(int, kind)](self, *rest)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _on_accepted(self, connection: int, address: str) -> None:
+        self._sessions.open(connection, address, time.time_ns() // 1000)
+
+    def _on_closed(self, connection: int) -> None:
+        self._sessions.close(connection)
+        if not len(self._sessions):
+            self._all_closed.set()
+
+    def _on_request(self, connection: int, code: int, payload: bytes, user_id: int, authenticated: bool) -> None:
+        self._spawn(self._dispatcher.handle(connection, code, payload, user_id, authenticated))
+
+    def _on_route_miss(
+        self, connection: int, code: int, stream: bytes, topic: bytes, user_id: int, attempt: int
+    ) -> None:
+        self._spawn(self._dispatcher.route_miss(connection, code, stream, topic, user_id, attempt))
+
+    def _on_move(self, connection: int, target: int) -> None:
+        if self.engine.move(connection, target, self._dispatcher.export_session(connection)):
+            self._sessions.close(connection)
+        else:
+            self.engine.resume(connection)
+
+    def _on_moved_in(self, connection: int, address: str, state: bytes, user_id: int, authenticated: bool) -> None:
+        self._dispatcher.import_session(connection, address, state)
+
+    def _on_damage(self, namespace: int, offset: int) -> None:
+        _log.error("partition %s: the message at offset %d fails its checksum", place_text(namespace), offset)
+
+    def _on_poisoned(self, namespace: int, errno: int) -> None:
+        _log.error("partition %s is read only: %s", place_text(namespace), os.strerror(errno))
+
+    _handlers: ClassVar[dict[int, Callable[..., None]]] = {
+        EVENT_ACCEPTED: _on_accepted,
+        EVENT_CLOSED: _on_closed,
+        EVENT_REQUEST: _on_request,
+        EVENT_ROUTE_MISS: _on_route_miss,
+        EVENT_MOVE: _on_move,
+        EVENT_MOVED_IN: _on_moved_in,
+        EVENT_DAMAGE: _on_damage,
+        EVENT_POISONED: _on_poisoned,
+    }
+
+
+def place_text(namespace: int) -> str:
+    """ "stream/topic/partition" of a namespace."""
+    return f"{namespace >> 32}/{namespace >> 20 & 0xFFF}/{namespace & 0xFFFFF}"

@@ -1,0 +1,84 @@
+"""Properties of scans and recovery over random logs and random damage."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardd.engine import _native
+from shardd.log import layout
+from shardd.log.recovery import open_partition
+from tests.unit.log_files import INCARNATION, Stored, segment, write
+
+BATCHES = st.lists(st.integers(1, 6), min_size=1, max_size=6)
+
+
+@st.composite
+def stored_segments(draw: st.DrawFn) -> Stored:
+    start = draw(st.integers(0, 2**63))
+    return segment(start, draw(BATCHES), timestamp=draw(st.integers(1, 2**62)), payload_bytes=draw(st.integers(0, 200)))
+
+
+def scan(stored: Stored, log: bytes) -> tuple[int, int, bytes]:
+    valid_bytes, count, next_offset, _, _, _, index = _native.scan_buffer(log, stored.start, 0, stored.start, 0)
+    assert next_offset == stored.start + count
+    return valid_bytes, count, index
+
+
+@given(stored_segments())
+def test_scan_of_what_was_assigned_gives_its_index(stored: Stored) -> None:
+    assert scan(stored, stored.log) == (len(stored.log), stored.count, stored.index)
+
+
+@given(stored_segments(), st.data())
+def test_scan_of_a_cut_log_is_its_longest_whole_prefix(stored: Stored, data: st.DataObject) -> None:
+    length = data.draw(st.integers(0, len(stored.log)))
+    count = max(number for number, border in enumerate(stored.borders) if border <= length)
+    assert scan(stored, stored.log[:length]) == (stored.borders[count], count, stored.index[: 16 * count])
+
+
+@given(stored_segments(), st.data())
+def test_scan_stops_at_the_first_changed_record(stored: Stored, data: st.DataObject) -> None:
+    position = data.draw(st.integers(0, len(stored.log) - 1))
+    change = data.draw(st.binary(min_size=1, max_size=40))
+    damaged = (stored.log[:position] + change + stored.log[position + len(change) :])[: len(stored.log)]
+    first = next((i for i in range(len(damaged)) if damaged[i] != stored.log[i]), None)
+    good = stored.count
+    if first is not None:
+        good = max(number for number, border in enumerate(stored.borders) if border <= first)
+    assert scan(stored, damaged) == (stored.borders[good], good, stored.index[: 16 * good])
+
+
+@settings(max_examples=60, deadline=None)
+@given(stored_segments(), st.data())
+def test_recovery_serves_a_prefix_and_is_stable(stored: Stored, data: st.DataObject) -> None:
+    """After any overwriting, cut and surplus: only what was written, in order, and nothing in front of the damage is
+    lost; a second start finds the same; a log that is cut keeps the bytes in its .torn file."""
+    position = data.draw(st.integers(0, len(stored.log)))
+    kind = data.draw(st.sampled_from(["overwrite", "cut", "append"]))
+    garbage = data.draw(st.binary(max_size=200))
+    damaged = {
+        "overwrite": stored.log[:position] + garbage + stored.log[position + len(garbage) :],
+        "cut": stored.log[:position],
+        "append": stored.log + garbage,
+    }[kind]
+    same = next((i for i, (a, b) in enumerate(zip(damaged, stored.log, strict=False)) if a != b), None)
+    same = min(len(damaged), len(stored.log)) if same is None else same
+    good = max(number for number, border in enumerate(stored.borders) if border <= same)
+    with tempfile.TemporaryDirectory() as root:
+        directory = layout.partition_directory(Path(root), 0, 0, 0)
+        write(directory, stored)
+        log = layout.segment_log(directory, stored.start)
+        log.write_bytes(damaged)
+        first = open_partition(directory, INCARNATION)
+        assert [(item[0], item[1], item[2]) for item in first.segments] == [(stored.start, stored.borders[good], good)]
+        assert layout.segment_index(directory, stored.start).read_bytes() == stored.index[: 16 * good]
+        second = open_partition(directory, INCARNATION)
+        assert (second.segments, second.state) == (first.segments, first.state)
+        if first.state:
+            assert log.read_bytes() == damaged
+        elif len(damaged) > stored.borders[good]:
+            assert log.read_bytes() + layout.segment_torn(directory, stored.start, 0).read_bytes() == damaged

@@ -1,0 +1,173 @@
+"""Random histories of valid commands: replaying in parts, purity, and what must hold in every state."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from immutables import Map
+
+from shardd.metadata import commands
+from shardd.metadata.apply import apply, created_id, replay
+from shardd.metadata.commands import Command, Ref
+from shardd.metadata.records import Record, decode_record, encode_record
+from shardd.metadata.state import Partition, Permissions, State, Stream, StreamPermissions, Topic, TopicPermissions
+from shardd.metadata.validate import validate
+from shardd.protocol.errors import Status
+
+NAMES = [f"name-{number}" for number in range(6)]
+
+
+def random_command(rng: random.Random, state: State) -> Command:
+    """Any command, mostly about things that exist."""
+    streams = list(state.streams.values()) or [Stream(0, "", 0, 0)]
+    stream = rng.choice(sorted(streams, key=lambda each: each.id))
+    topics = list(stream.topics.values()) or [Topic(0, "", 0, 0, 1, 0, 0, 1)]
+    topic = rng.choice(sorted(topics, key=lambda each: each.id))
+    stream_ref = Ref(stream.id, stream.incarnation)
+    topic_ref = Ref(topic.id, topic.incarnation if rng.random() < 0.95 else topic.incarnation + 1)
+    name = rng.choice(NAMES)
+    makers: list[Callable[[], Command]] = [
+        lambda: commands.CreateStream(name),
+        lambda: commands.UpdateStream(stream_ref, name),
+        lambda: commands.DeleteStream(stream_ref),
+        lambda: commands.PurgeStream(stream_ref),
+        lambda: commands.CreateTopic(stream_ref, name, rng.randint(0, 4), 1, 2**64 - 1, 2**64 - 1, 1),
+        lambda: commands.UpdateTopic(stream_ref, topic_ref, name, 2, 5, 6, 7),
+        lambda: commands.DeleteTopic(stream_ref, topic_ref),
+        lambda: commands.PurgeTopic(stream_ref, topic_ref),
+        lambda: commands.CreatePartitions(stream_ref, topic_ref, rng.randint(0, 3)),
+        lambda: commands.DeletePartitions(stream_ref, topic_ref, rng.randint(0, 3)),
+        lambda: commands.CreateUser(f"user-{rng.randint(0, 99)}", "$argon2id$", True, random_permissions(rng)),
+    ]
+    weights = [4, 1, 1, 1, 8, 1, 2, 2, 4, 3, 1]
+    return rng.choices(makers, weights)[0]()
+
+
+def random_permissions(rng: random.Random) -> Permissions | None:
+    if rng.random() < 0.2:
+        return None
+    topics = Map({number: TopicPermissions(read_topic=True) for number in range(rng.randint(0, 3))})
+    streams = Map({number: StreamPermissions(topics=topics) for number in range(rng.randint(0, 3))})
+    return Permissions(read_users=True, streams=streams)
+
+
+def random_history(seed: int, length: int) -> list[Record]:
+    """Records of valid commands only."""
+    rng = random.Random(seed)
+    state, records = State(), []
+    for number in range(length):
+        command = random_command(rng, state)
+        if validate(state, command) != Status.OK:
+            continue
+        _, record = encode_record(state.digest, state.index + 1, 1_000 + number, rng.getrandbits(64), 0, command)
+        records.append(record)
+        state = apply(state, record)
+    return records
+
+
+def partitions_of(state: State) -> Iterator[tuple[int, int, Partition]]:
+    for stream in state.streams.values():
+        for topic in stream.topics.values():
+            for partition in topic.partitions:
+                yield stream.id, topic.id, partition
+
+
+def check_ids(used: set[int], free: tuple[int, ...]) -> None:
+    """Used and free ids together are 0 .. n-1, each once."""
+    assert sorted([*used, *free]) == list(range(len(used) + len(free)))
+
+
+def check_invariants(state: State) -> None:
+    assert {stream.name: stream.id for stream in state.streams.values()} == dict(state.stream_ids.items())
+    check_ids(set(state.streams), state.free_stream_ids)
+    assert {user.name: user.id for user in state.users.values()} == dict(state.user_ids.items())
+    check_ids(set(state.users), state.free_user_ids)
+    for stream_id, stream in state.streams.items():
+        assert stream.id == stream_id
+        assert {topic.name: topic.id for topic in stream.topics.values()} == dict(stream.topic_ids.items())
+        check_ids(set(stream.topics), stream.free_topic_ids)
+        for topic_id, topic in stream.topics.items():
+            assert topic.id == topic_id
+            assert [partition.id for partition in topic.partitions] == list(range(len(topic.partitions)))
+    slots = [partition.slot for _, _, partition in partitions_of(state)]
+    assert sorted([*slots, *state.free_slots]) == list(range(state.next_slot))
+
+
+histories = st.builds(random_history, st.integers(0, 2**32), st.integers(0, 120))
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories, st.data())
+def test_any_prefix_then_the_rest_is_the_whole(records: list[Record], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(records)))
+    assert replay(records[cut:], replay(records[:cut])) == replay(records)
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories)
+def test_apply_changes_no_input_and_depends_on_nothing_else(records: list[Record]) -> None:
+    states = [State()]
+    for record in records:
+        states.append(apply(states[-1], record))
+    printed = [repr(state) for state in states]
+    for (old, expected), record in zip(pairwise(states), records, strict=True):
+        assert apply(old, record) == expected
+    assert [repr(state) for state in states] == printed
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories)
+def test_every_state_keeps_names_unique_ids_dense_and_slots_unique(records: list[Record]) -> None:
+    state = State()
+    for record in records:
+        state = apply(state, record)
+        check_invariants(state)
+        assert (state.index, state.digest) == (record.index, record.digest)
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories)
+def test_an_incarnation_of_a_partition_never_comes_back(records: list[Record]) -> None:
+    """(namespace, incarnation) names one life of a partition: once gone, for ever."""
+    state, alive, gone = State(), set[tuple[int, int, int, int]](), set[tuple[int, int, int, int]]()
+    for record in records:
+        state = apply(state, record)
+        now = {(stream, topic, each.id, each.incarnation) for stream, topic, each in partitions_of(state)}
+        gone |= alive - now
+        assert not gone & now
+        assert all(incarnation == record.index for *_, incarnation in now - alive)
+        alive = now
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories)
+def test_the_id_that_was_announced_is_the_one_that_is_given(records: list[Record]) -> None:
+    state = State()
+    for record in records:
+        new, command = apply(state, record), record.command
+        match command:
+            case commands.CreateStream():
+                assert new.stream_ids[command.name] == created_id(state, command)
+            case commands.CreateTopic():
+                topic_ids = new.streams[command.stream.id].topic_ids
+                assert topic_ids[command.name] == created_id(state, command)
+            case commands.CreateUser():
+                assert new.user_ids[command.name] == created_id(state, command)
+        state = new
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories)
+def test_records_survive_their_encoding(records: list[Record]) -> None:
+    digest = State().digest
+    for record in records:
+        data, encoded = encode_record(
+            digest, record.index, record.timestamp_us, record.submission, record.user_id, record.command
+        )
+        assert decode_record(memoryview(data), 0, digest, record.index) == (record, len(data))
+        assert encoded == record
+        digest = record.digest

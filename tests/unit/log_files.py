@@ -1,0 +1,68 @@
+"""Builds partition directories for the tests of recovery, with records as the native core stores them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardd.engine import _native
+from shardd.log import layout
+from shardd.log.incarnation import write_incarnation
+
+INCARNATION = 7
+
+
+def message(payload: bytes, headers: bytes = b"", message_id: int = 0) -> bytes:
+    """One message as a client sends it."""
+    lengths = len(headers).to_bytes(4, "little") + len(payload).to_bytes(4, "little")
+    return bytes(8) + message_id.to_bytes(16, "little") + bytes(24) + lengths + bytes(8) + payload + headers
+
+
+def batch(
+    first_offset: int, payloads: list[bytes], timestamp: int, segment_start: int, position: int
+) -> tuple[bytes, bytes]:
+    """(records, index) as appended at `position` of the segment."""
+    messages = b"".join(message(payload, headers=payload[:3]) for payload in payloads)
+    relative = first_offset - segment_start
+    return _native.batch_assign(messages, len(payloads), first_offset, timestamp, relative, position, first_offset)
+
+
+@dataclass
+class Stored:
+    """What was written to one segment."""
+
+    start: int
+    log: bytes
+    index: bytes
+    borders: list[int]  # end positions of the records, from 0
+
+    @property
+    def count(self) -> int:
+        return len(self.borders) - 1
+
+
+def segment(start: int, batches: list[int], timestamp: int = 1000, payload_bytes: int = 40) -> Stored:
+    """Bytes of a segment with that many records in each batch; each batch is one microsecond later."""
+    log, index, offset = b"", b"", start
+    for number, count in enumerate(batches):
+        payloads = [bytes([(offset + i) % 251]) * (payload_bytes + i) for i in range(count)]
+        records, entries = batch(offset, payloads, timestamp + number, start, len(log))
+        log += records
+        index += entries
+        offset += count
+    ends = [int.from_bytes(index[i + 4 : i + 8], "little") for i in range(0, len(index), 16)]
+    return Stored(start, log, index, [0, *ends])
+
+
+def write(directory: Path, *segments: Stored, incarnation: int = INCARNATION) -> None:
+    """Writes segments with exact indexes and the marker into a new partition directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_incarnation(directory, incarnation)
+    for stored in segments:
+        layout.segment_log(directory, stored.start).write_bytes(stored.log)
+        layout.segment_index(directory, stored.start).write_bytes(stored.index)
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """Names and bytes of all files below a directory."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}

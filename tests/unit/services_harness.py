@@ -1,0 +1,172 @@
+"""The workers of one server inside the test process: real engines, services, metadata and log; only the supervisor is
+the test itself. Each worker has its own thread and loop; the test talks to them over TCP (`tests.support.wire`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from shardd.config import load_settings
+from shardd.engine.loop import new_event_loop
+from shardd.metadata.commands import CreateUser
+from shardd.metadata.state import Permissions
+from shardd.shard.control import MessageDecoder, SupervisorMessage, WorkerMessage, encode_message
+from shardd.shard.inheritance import WorkerInheritance
+from shardd.shard.supervisor_resources import SharedResources, make_resources
+from shardd.shard.worker import Worker
+from tests.support.wire import Wire
+
+READY_TIMEOUT_S = 30
+STOP_S = 5.0
+POOL_BYTES = 64 << 20
+Value = TypeVar("Value")
+
+
+class WorkerThread:
+    """One worker with its loop in a thread and the supervisor's end of its control channel."""
+
+    def __init__(self, inheritance: WorkerInheritance, control: socket.socket) -> None:
+        self._inheritance = inheritance
+        self._control = control
+        self._thread = threading.Thread(target=self._run, name=f"shard-{inheritance.shard}", daemon=True)
+        self._thread.start()
+
+    @property
+    def context(self) -> Any:
+        return self._worker._context
+
+    def call(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
+        """Runs a coroutine on the worker's loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(READY_TIMEOUT_S)
+
+    def wait_ready(self) -> None:
+        decoder = MessageDecoder(WorkerMessage)
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        self._control.settimeout(1)
+        while time.monotonic() < deadline:
+            messages = decoder.feed(self._control.recv(65536))
+            if any(message.ready is not None for message in messages):
+                return
+        raise TimeoutError("the worker is not ready")
+
+    def stop(self) -> None:
+        self._control.sendall(encode_message(SupervisorMessage(stop=STOP_S)))
+
+    def join(self) -> None:
+        self._thread.join(2 * STOP_S + 5)
+        self._control.close()
+        assert not self._thread.is_alive(), "the worker does not stop"
+
+    def _run(self) -> None:
+        """The engine is made where it is used: its ring takes calls of one thread only."""
+        self._worker = Worker(self._inheritance)
+        self._loop = new_event_loop(self._worker.engine, self._worker.deliver)
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._worker.main())
+        finally:
+            self._loop.close()
+            self._worker.engine.close()
+
+
+class Workers:
+    """All workers of one server; a context manager. `connect(shard)` gives a connection to one of them."""
+
+    def __init__(self, data: Path, shards: int = 1, segment_size: str = "1 GiB") -> None:
+        values = {"system.path": str(data), "system.segment.size": segment_size}
+        self._settings = load_settings(None, {}, values).settings
+        self._data = data
+        self._shards = shards
+        self._threads: list[WorkerThread] = []
+        self._wires: list[Wire] = []
+
+    def __enter__(self) -> Self:
+        self._data.mkdir(parents=True, exist_ok=True)
+        listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(self._shards)]
+        self.addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
+        self._resources = make_resources(
+            shards=self._shards,
+            pool_bytes=POOL_BYTES,
+            directory_lock_fd=os.open(self._data, os.O_RDONLY),
+            address=self.addresses[0],
+            address_lock=socket.socket(socket.AF_UNIX),
+            listeners=listeners,
+        )
+        self._threads = [self._spawn(shard, self._resources) for shard in range(self._shards)]
+        for thread in self._threads:
+            thread.wait_ready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for wire in self._wires:
+            wire.close()
+        for thread in self._threads:
+            thread.stop()
+        for thread in self._threads:
+            thread.join()
+        self._resources.close()
+
+    def _spawn(self, shard: int, resources: SharedResources) -> WorkerThread:
+        ours, theirs = socket.socketpair()
+        listener = resources.listeners[shard]
+        assert listener is not None
+        inheritance = WorkerInheritance(
+            shard=shard,
+            shards=self._shards,
+            cpus=[0] * self._shards,
+            settings=self._settings,
+            address=self.addresses[shard],
+            control_fd=theirs.detach(),
+            listener_fd=listener.fileno(),
+            directory_lock_fd=resources.directory_lock_fd,
+            shared_fd=resources.shared_fd,
+            pool_fds=resources.pool_fds,
+            pool_bytes=POOL_BYTES,
+            doorbell_fds=resources.doorbell_fds,
+            handover_receive_fd=resources.handover_receive[shard].fileno(),
+            handover_send_fds=[end.fileno() for end in resources.handover_send],
+            bus_prefix=resources.bus_prefix,
+            root_name="iggy",
+            root_password="iggy",
+            started_at_us=time.time_ns() // 1000,
+            supervisor_pid=os.getpid(),
+            version="test",
+            respawns=0,
+        )
+        return WorkerThread(inheritance, ours)
+
+    def anonymous(self, shard: int = 0) -> Wire:
+        """A connection without a login."""
+        wire = Wire(self.addresses[shard])
+        self._wires.append(wire)
+        return wire
+
+    def connect(self, shard: int = 0, name: str = "iggy", password: str = "iggy") -> Wire:
+        wire = self.anonymous(shard)
+        wire.login(name, password)
+        return wire
+
+    def context(self, shard: int = 0) -> Any:
+        """The `ShardContext` of a worker; only to be used through `call`."""
+        return self._threads[shard].context
+
+    def call(self, coroutine: Coroutine[Any, Any, Value], shard: int = 0) -> Value:
+        return self._threads[shard].call(coroutine)
+
+    def create_user(self, name: str, permissions: Permissions | None = None, *, active: bool = True) -> int:
+        """A user with the password "secret"."""
+        context = self.context()
+        password_hash = self.call(context.passwords.hash("secret"))
+        result = self.call(context.metadata.submit(0, CreateUser(name, password_hash, active, permissions)))
+        assert result.status == 0
+        return int(result.id)

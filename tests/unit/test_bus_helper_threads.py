@@ -1,0 +1,110 @@
+"""Blocking calls away from the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from shardd.shard.helper_threads import JOBS_MAX, HelperThreads
+
+
+def run(scenario: Callable[[HelperThreads], Coroutine[Any, Any, None]], threads: int = 2) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            helpers = HelperThreads(threads)
+            try:
+                await scenario(helpers)
+            finally:
+                await helpers.close()
+
+    before = threading.active_count()
+    asyncio.run(bounded())
+    assert threading.active_count() == before
+
+
+def test_results_and_exceptions_come_back() -> None:
+    async def scenario(helpers: HelperThreads) -> None:
+        assert await helpers.run(divmod, 7, 2) == (3, 1)
+        with pytest.raises(ZeroDivisionError):
+            await helpers.run(divmod, 7, 0)
+        assert await helpers.run(threading.get_ident) != threading.get_ident()
+
+    run(scenario)
+
+
+def test_the_loop_goes_on_and_calls_run_side_by_side() -> None:
+    async def scenario(helpers: HelperThreads) -> None:
+        started = time.monotonic()
+        calls = asyncio.gather(*(helpers.run(time.sleep, 0.3) for _ in range(2)))
+        turns = 0
+        while not calls.done():
+            await asyncio.sleep(0.01)
+            turns += 1
+        assert turns > 10
+        assert time.monotonic() - started < 0.55
+
+    run(scenario)
+
+
+def test_more_calls_than_places_wait_and_all_are_done() -> None:
+    async def scenario(helpers: HelperThreads) -> None:
+        numbers = range(3 * JOBS_MAX)
+        assert await asyncio.gather(*(helpers.run(abs, -number) for number in numbers)) == list(numbers)
+
+    run(scenario)
+
+
+def test_a_slow_call_does_not_hold_up_the_other_threads() -> None:
+    async def scenario(helpers: HelperThreads) -> None:
+        slow = asyncio.create_task(helpers.run(time.sleep, 1.0))
+        started = time.monotonic()
+        for _ in range(50):
+            await helpers.run(abs, -1)
+        assert time.monotonic() - started < 0.8
+        await slow
+
+    run(scenario)
+
+
+def test_a_cancelled_call_runs_to_its_end() -> None:
+    async def scenario(helpers: HelperThreads) -> None:
+        ended = threading.Event()
+
+        def work() -> None:
+            time.sleep(0.1)
+            ended.set()
+
+        call = asyncio.create_task(helpers.run(work))
+        await asyncio.sleep(0.02)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert await helpers.run(ended.wait, 5.0)
+
+    run(scenario)
+
+
+def test_closing_waits_for_the_call_at_work_and_refuses_the_others() -> None:
+    async def scenario(helpers: HelperThreads) -> None:
+        done: list[int] = []
+
+        def work(number: int) -> None:
+            time.sleep(0.2)
+            done.append(number)
+
+        calls = [asyncio.create_task(helpers.run(work, number)) for number in range(3)]
+        await asyncio.sleep(0.05)
+        await helpers.close()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert done == [0]
+        assert outcomes[0] is None
+        assert all(isinstance(outcome, RuntimeError) for outcome in outcomes[1:])
+        with pytest.raises(RuntimeError):
+            await helpers.run(abs, 1)
+
+    run(scenario, threads=1)

@@ -1,0 +1,186 @@
+"""Settings: sources, precedence, refusals (iggy-server 6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shardd.config import ConfigError, load_settings, resolve_root_user
+from shardd.config.iggy_keys import NOT_SERVED_PATHS
+from shardd.config.keys import KEYS, settings_toml, value_of
+from shardd.config.schema import NEVER
+
+ROOT = Path(__file__).parents[2]
+
+
+def problems_of(file: Path | None, environment: dict[str, str]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file, environment)
+    return caught.value.problems
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "server.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_shipped_file_states_every_key_with_its_default() -> None:
+    shipped = load_settings(ROOT / "config" / "server.toml", {})
+    assert shipped.settings == load_settings(None, {}).settings
+    assert set(shipped.origins.values()) == {str(ROOT / "config" / "server.toml")}
+
+
+def test_precedence(tmp_path: Path) -> None:
+    file = write(tmp_path, '[tcp]\naddress = "127.0.0.1:1"\nconnections_max = 5\n[system]\npath = "of_file"\n')
+    environment = {
+        "IGGY_TCP_ADDRESS": "127.0.0.1:2",
+        "SHARDD_TCP_ADDRESS": "127.0.0.1:3",
+        "IGGY_SYSTEM_PATH": "of_iggy",
+        "SHARDD_SYSTEM_SEGMENT_SIZE": "",
+    }
+    loaded = load_settings(file, environment, {"system.path": "of_command_line"})
+    assert loaded.settings.tcp.address == "127.0.0.1:3"
+    assert loaded.settings.tcp.connections_max == 5
+    assert loaded.settings.system.path == "of_command_line"
+    assert loaded.settings.system.segment_size_bytes == 1 << 30  # an empty variable counts as absent
+    assert loaded.origins["tcp.address"] == "SHARDD_TCP_ADDRESS"
+    assert loaded.origins["tcp.connections_max"] == str(file)
+    assert loaded.origins["system.path"] == "command line"
+    assert loaded.origins["system.segment.size"] == "default"
+    assert load_settings(file, {"IGGY_TCP_ADDRESS": "127.0.0.1:2"}).settings.tcp.address == "127.0.0.1:2"
+
+
+def test_settings_are_frozen() -> None:
+    settings = load_settings(None, {}).settings
+    with pytest.raises(AttributeError):
+        settings.tcp.address = "127.0.0.1:1"  # type: ignore[misc]
+
+
+def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
+    file = write(tmp_path, "[tcp]\nadress = 'x'\nconnections_max = 0\n[http]\nenabled = true\n")
+    problems = problems_of(file, {"SHARDD_SYSTEM_SEGMENT_SIZ": "1 MB", "IGGY_TCP_SOCKET_LINGER": "soon"})
+    assert len(problems) == 5
+    text = "\n".join(problems)
+    assert "tcp.adress" in text and "closest known key is tcp.address" in text
+    assert "tcp.connections_max" in text
+    assert "http.enabled" in text and "does not serve" in text
+    assert "SHARDD_SYSTEM_SEGMENT_SIZ: unknown setting; the closest known one is SHARDD_SYSTEM_SEGMENT_SIZE" in text
+    assert "tcp.socket.linger (IGGY_TCP_SOCKET_LINGER): 'soon' is no duration" in text
+
+
+@pytest.mark.parametrize("path", sorted(NOT_SERVED_PATHS))
+def test_iggy_settings_that_are_not_served(path: str, tmp_path: Path) -> None:
+    suffix = path.upper().replace(".", "_")
+    loaded = load_settings(None, {f"IGGY_{suffix}": "1"})
+    assert loaded.not_served == (f"IGGY_{suffix}",)
+    assert f"IGGY_{suffix}" in (loaded.warning() or "")
+    assert len(problems_of(None, {f"SHARDD_{suffix}": "1"})) == 1
+    section, _, name = path.rpartition(".")
+    assert "does not serve" in problems_of(write(tmp_path, f"[{section}]\n{name} = 1\n"), {})[0]
+
+
+def test_other_iggy_variables() -> None:
+    silent = ["IGGY_ROOT_USERNAME", "IGGY_TEST_X", "IGGY_CI_BUILD", "IGGY_CONFIG_PATH", "IGGY_CONNECTORS_SINK_A"]
+    environment = dict.fromkeys(silent, "x") | {
+        "IGGY_TCP_ADRESS": "x",
+        "IGGY_CLUSTER_NODE_OTHERS_0_PORTS_TCP": "1",
+        "IGGY_HTTP_JWT_TRUSTED_ISSUERS_3_ISSUER": "x",
+        "SHARDD_TEST_SEED": "1",
+    }
+    loaded = load_settings(None, environment)
+    assert loaded.not_served == ("IGGY_CLUSTER_NODE_OTHERS_0_PORTS_TCP", "IGGY_HTTP_JWT_TRUSTED_ISSUERS_3_ISSUER")
+    assert loaded.unknown == ("IGGY_TCP_ADRESS",)
+    assert "did you mean IGGY_TCP_ADDRESS?" in (loaded.warning() or "")
+    assert load_settings(None, dict.fromkeys(silent, "x")).warning() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("tcp = 5", "unknown key"),
+        ("[tcp.address]\nport = 1", "is no address"),
+        ("[tcp]\naddress = 8090", "is no address"),
+        ("[tcp]\nsocket_migration = 1", "neither true nor false"),
+        ("[system.segment]\nsize = 513", "not a multiple of 512"),
+        ("[system.segment]\nsize = '2 GiB'", "out of range"),
+        ("[system.topic]\nmax_size = '0'", "stands for the server default"),
+        ("[system.topic]\nmax_size = '1 MiB'", "smaller than system.segment.size"),
+        ("[system.partition]\nsync_interval = 30", "with a unit"),
+        ("[system.sharding]\ncpu_allocation = 'numa:auto'", "NUMA forms are not served"),
+        ("[system.logging]\nlevel = 'loud'", "is none of"),
+        ("[system.memory_pool]\nsize = '1 MiB'", "out of range"),
+        ("[system", "server.toml"),
+    ],
+)
+def test_refused(text: str, problem: str, tmp_path: Path) -> None:
+    problems = problems_of(write(tmp_path, text), {})
+    assert len(problems) == 1
+    assert problem in problems[0]
+
+
+def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:
+    assert "No such file" in problems_of(tmp_path / "none.toml", {})[0]
+
+
+def test_the_effective_settings_can_be_loaded_again(tmp_path: Path) -> None:
+    environment = {
+        "SHARDD_TCP_ADDRESS": "[::1]:0",
+        "SHARDD_TCP_SOCKET_LINGER": "1500 ms",
+        "SHARDD_SYSTEM_SEGMENT_SIZE": "512",
+        "SHARDD_SYSTEM_TOPIC_MAX_SIZE": "10 GB",
+        "SHARDD_SYSTEM_TOPIC_MESSAGE_EXPIRY": "2 days 4 hours 15 minutes",
+        "SHARDD_SYSTEM_PATH": 'a "quoted" \\ päth',
+    }
+    first = load_settings(None, environment).settings
+    assert first.system.topic_message_expiry_us == (2 * 86400 + 4 * 3600 + 15 * 60) * 1_000_000
+    second = load_settings(write(tmp_path, settings_toml(first, "[::1]:4711")), {}).settings
+    assert second.tcp.address == "[::1]:4711"
+    assert msgspec.structs.replace(second, tcp=first.tcp) == first
+    assert value_of(second, KEYS[0]) == "[::1]:4711"
+
+
+def test_server_defaults_of_topics() -> None:
+    system = load_settings(None, {}).settings.system
+    assert (system.topic_max_size_bytes, system.topic_message_expiry_us) == (NEVER, NEVER)
+
+
+def test_log_filters_of_iggy_deployments() -> None:
+    settings = load_settings(None, {"IGGY_SYSTEM_LOGGING_LEVEL": "warn,hyper=debug"}).settings
+    assert settings.system.logging.level == "warn"
+
+
+class TestRootUser:
+    def test_from_the_environment(self) -> None:
+        root = resolve_root_user({"IGGY_ROOT_USERNAME": "admin", "IGGY_ROOT_PASSWORD": "secret"}, True)
+        assert (root.name, root.password, root.generated) == ("admin", "secret", False)
+        assert "secret" not in repr(root)
+
+    def test_own_names_win(self) -> None:
+        environment = {f"{prefix}_ROOT_{part}": prefix.lower() for prefix in ("IGGY", "SHARDD") for part in PARTS}
+        assert resolve_root_user(environment, False).name == "shardd"
+
+    @pytest.mark.parametrize("prefix", ["SHARDD", "IGGY"])
+    @pytest.mark.parametrize("part", ["USERNAME", "PASSWORD"])
+    def test_both_or_neither(self, prefix: str, part: str) -> None:
+        with pytest.raises(ValueError, match="both or neither"):
+            resolve_root_user({f"{prefix}_ROOT_{part}": "admin"}, True)
+
+    @pytest.mark.parametrize(
+        ("name", "password"), [("ab", "abc"), ("a" * 51, "abc"), ("abc", "ab"), ("abc", "a" * 101)]
+    )
+    def test_lengths(self, name: str, password: str) -> None:
+        with pytest.raises(ValueError, match="bytes are allowed"):
+            resolve_root_user({"SHARDD_ROOT_USERNAME": name, "SHARDD_ROOT_PASSWORD": password}, False)
+
+    def test_default_and_generated(self) -> None:
+        assert resolve_root_user({}, True).password == "iggy"
+        first, second = resolve_root_user({}, False), resolve_root_user({}, False)
+        assert first.generated and first.name == "iggy"
+        assert 20 <= len(first.password) <= 39 and first.password.isalnum()
+        assert first.password != second.password
+
+
+PARTS = ("USERNAME", "PASSWORD")

@@ -1,0 +1,64 @@
+"""Imports point downwards only: the table of docs/ARCHITECTURE.md."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "shardd"
+# lowest first; packages of one row may know each other in one direction
+ROWS = [{"config", "engine"}, {"protocol"}, {"log"}, {"metadata", "security"}, {"shard"}, {"observability"}, {"cli"}]
+LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
+ENTRY = {"__init__", "__main__"}  # not part of a room: the version, and `python -m shardd`
+
+
+def imported_rooms(source: str) -> set[str]:
+    """Rooms of shardd that a module imports, also inside functions and for type checking."""
+    rooms: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names = [node.module] if node.module != "shardd" else [f"shardd.{alias.name}" for alias in node.names]
+        rooms |= {name.split(".")[1] for name in names if name.startswith("shardd.")}
+    return rooms - {"__version__"}
+
+
+def edges() -> dict[tuple[str, str], list[str]]:
+    """(importing room, imported room) -> files."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        relative = path.relative_to(PACKAGE)
+        room = relative.parts[0].removesuffix(".py")
+        if room in ENTRY:
+            continue
+        for other in imported_rooms(path.read_text()) - {room}:
+            found.setdefault((room, other), []).append(str(relative))
+    return found
+
+
+def test_every_package_has_its_row() -> None:
+    packages = {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert packages <= LEVEL.keys(), f"without a row: {sorted(packages - LEVEL.keys())}"
+
+
+def test_imports_point_downwards() -> None:
+    wrong = [
+        f"{file}: {importing} imports {imported}"
+        for (importing, imported), files in edges().items()
+        if LEVEL[importing] < LEVEL[imported]
+        for file in files
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_packages_of_one_row_form_no_cycle() -> None:
+    found = edges()
+    cycles = [pair for pair in found if pair[0] < pair[1] and pair[::-1] in found]
+    assert not cycles, f"these import each other: {cycles}"
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    source = "from shardd import engine\nimport shardd.log.trash\ndef f():\n    from shardd.shard import worker\n"
+    assert imported_rooms(source) == {"engine", "log", "shard"}

@@ -1,0 +1,112 @@
+"""Trash and the sweep over unknown directories."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from shardd.log import layout
+from shardd.log.foreign import sweep_streams
+from shardd.log.trash import TrashEmptier, empty_trash, move_to_trash
+from tests.unit.log_files import segment, tree, write
+
+
+def test_move_and_empty(tmp_path: Path) -> None:
+    directory, trash = layout.topic_directory(tmp_path, 1, 2), layout.trash_directory(tmp_path)
+    for durable in (True, False):  # the same name twice
+        write(layout.partition_directory(tmp_path, 1, 2, 0), segment(0, [2]))
+        assert move_to_trash(directory, trash, durable=durable) is not None
+        assert not directory.exists()
+    assert move_to_trash(directory, trash) is None
+    assert len(list(trash.iterdir())) == 2
+    steps = list(empty_trash(trash))
+    assert len(steps) == 2 * (3 + 3)  # three files; the directories of topic, partitions, partition
+    assert list(trash.iterdir()) == []
+    assert list(empty_trash(tmp_path / "none")) == []
+
+
+def test_symbolic_links_are_unlinked_and_not_followed(tmp_path: Path) -> None:
+    outside, trash = tmp_path / "outside", tmp_path / "trash"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    trash.mkdir()
+    (trash / "link").symlink_to(outside)
+    assert len(list(empty_trash(trash))) == 1
+    assert (outside / "kept").exists()
+
+
+def test_emptier_works_in_its_thread_and_stops(tmp_path: Path) -> None:
+    trash = layout.trash_directory(tmp_path)
+    reports: list[str] = []
+    emptier = TrashEmptier(trash, reports.append, steps_per_s=1000)
+    write(layout.partition_directory(tmp_path, 1, 2, 0), segment(0, [2]))
+    move_to_trash(layout.stream_directory(tmp_path, 1), trash)
+    emptier.start()
+    for stream in (1, 2):
+        deadline = time.monotonic() + 10
+        while list(trash.iterdir()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        write(layout.partition_directory(tmp_path, stream, 2, 0), segment(0, [2]))
+        move_to_trash(layout.stream_directory(tmp_path, stream), trash)
+        emptier.wake()
+    emptier.stop()
+    assert reports == []
+
+
+def test_emptier_keeps_its_rate(tmp_path: Path) -> None:
+    trash = layout.trash_directory(tmp_path)
+    trash.mkdir()
+    files, steps_per_s = 500, 100
+    for number in range(files):
+        (trash / str(number)).write_bytes(b"x")
+    emptier = TrashEmptier(trash, lambda _: None, steps_per_s)
+    started = time.monotonic()
+    emptier.start()
+    time.sleep(0.2)
+    emptier.stop()
+    removed = files - len(list(trash.iterdir()))
+    assert 1 <= removed <= (time.monotonic() - started) * steps_per_s + 1
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for stream, incarnation in ((1, 10), (2, 20)):
+        write(layout.partition_directory(tmp_path, stream, 0, 0), segment(0, [1]), incarnation=incarnation)
+    return tmp_path
+
+
+KNOWN = {(1, 0, 0): 10, (2, 0, 0): 20}
+
+
+def test_known_directories_are_silent(data: Path) -> None:
+    before = tree(data)
+    assert sweep_streams(data, KNOWN, 100) == []
+    assert tree(data) == before
+    assert sweep_streams(data / "nothing", KNOWN, 100) == []
+
+
+def test_deleted_stream_goes_to_the_trash(data: Path) -> None:
+    (note,) = sweep_streams(data, {(1, 0, 0): 10}, 100)
+    assert "moved to" in note
+    assert not layout.stream_directory(data, 2).exists()
+    assert len(list(layout.trash_directory(data).iterdir())) == 1
+    assert layout.partition_directory(data, 1, 0, 0).exists()
+
+
+def test_sweep_touches_nothing_else(data: Path) -> None:
+    streams = data / layout.STREAMS
+    (streams / "backup").mkdir()
+    (streams / "7").write_text("a file")
+    (streams / "1" / "topics" / "copy-of-0").mkdir()
+    layout.partition_directory(data, 9, 0, 0).mkdir(parents=True)  # no marker
+    write(layout.partition_directory(data, 1, 0, 5), segment(0, [1]), incarnation=10)  # marker of a living partition
+    write(layout.partition_directory(data, 1, 0, 6), segment(0, [1]), incarnation=101)  # newer than the metadata
+    before = tree(data)
+    notes = sweep_streams(data, KNOWN, 100)
+    assert len(notes) == 6
+    assert all("left alone" in note for note in notes)
+    assert tree(data) == before
+    assert layout.partition_directory(data, 9, 0, 0).is_dir()

@@ -1,0 +1,130 @@
+"""Rules that keep the sources readable: sizes of files and functions, line length, no leftovers."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+COLUMNS_MAX = 120
+BLOB_BYTES_MAX = 1 << 20
+LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+C_FUNCTION = re.compile(r"^[A-Za-z_].*\(.*|^[A-Za-z_].*\)\s*\{$")
+
+
+def sources(*suffixes: str) -> list[Path]:
+    folders = ("shardd", "native", "tests", "bench")
+    return sorted(
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in suffixes and path.is_file() and "build" not in path.relative_to(ROOT).parts
+    )
+
+
+def python_functions(text: str) -> Iterator[tuple[str, int]]:
+    """(name, lines) of every function, decorators and docstring not counted."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body
+            documented = ast.get_docstring(node, clean=False) is not None
+            docstring = (body[0].end_lineno or 0) - body[0].lineno + 1 if documented else 0
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1 - docstring
+
+
+def c_functions(text: str) -> Iterator[tuple[str, int]]:
+    """(first line, lines) of every function: from a line in the first column up to the brace that closes it there."""
+    start = 0
+    head = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("}") and head:
+            yield head, number - start + 1
+            head = ""
+        elif not head and C_FUNCTION.match(line) and not line.rstrip().endswith(";"):
+            head, start = line, number
+        elif head and line[:1] not in ("", " ", "{", "}", "#", "/") and line.rstrip().endswith(";"):
+            head = ""
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_files_are_short() -> None:
+    long = [
+        f"{relative(path)}: {lines} lines"
+        for path in sources(".py", ".c", ".h")
+        if (lines := len(path.read_text().splitlines())) > FILE_LINES_MAX
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{relative(path)}: {name.strip()}: {lines} lines"
+        for suffix, functions in ((".py", python_functions), (".c", c_functions))
+        for path in sources(suffix)
+        for name, lines in functions(path.read_text())
+        if lines > FUNCTION_LINES_MAX
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_c_lines_fit() -> None:
+    wide = [
+        f"{relative(path)}:{number}"
+        for path in sources(".c", ".h")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > COLUMNS_MAX
+    ]
+    assert not wide, "\n".join(wide)
+
+
+def test_nothing_is_left_over() -> None:
+    left = [
+        f"{relative(path)}:{number}"
+        for path in sources(".py", ".pyi", ".c", ".h")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if LEFTOVER.search(line) and path != Path(__file__)
+    ]
+    assert not left, "\n".join(left)
+
+
+def test_the_core_knows_no_python() -> None:
+    offenders = [
+        relative(path) for path in sources(".c", ".h") if path.parent.name == "src" and "Python.h" in path.read_text()
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        relative(path)
+        for path in sources(".py")
+        if (text := path.read_text()).strip() and ast.get_docstring(ast.parse(text)) is None
+    ]
+    assert not silent, "\n".join(silent)
+
+
+def test_no_large_file_is_tracked() -> None:
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listing.returncode:
+        pytest.skip("not a checkout")
+    tracked = [ROOT / name.decode() for name in listing.stdout.split(b"\0") if name]
+    large = [relative(path) for path in tracked if path.is_file() and path.stat().st_size > BLOB_BYTES_MAX]
+    assert not large, "\n".join(large)
+
+
+def test_long_functions_would_be_found() -> None:
+    body = "    x = 1\n" * FUNCTION_LINES_MAX
+    assert list(python_functions(f"def long():\n{body}")) == [("long", FUNCTION_LINES_MAX + 1)]
+    c_body = "    x = 1;\n" * FUNCTION_LINES_MAX
+    source = f"int a(int b);\nstatic int long_one(int x,\n                    int y) {{\n{c_body}}}\n"
+    assert list(c_functions(source)) == [("static int long_one(int x,", FUNCTION_LINES_MAX + 3)]

@@ -94,7 +94,8 @@ typedef struct poll_window { /* whole records only */
     uint32_t count;
 } poll_window;
 /* Decides what a poll returns (iggy-protocol 5.2; first message with timestamp >= t for POLL_TIMESTAMP). Status 0 (also for an
- * empty answer), 3007 closed, 4027 when the first message is known to be damaged, 10002 when the index cannot be read.
+ * empty answer), 3007 closed, 4027 when the first message is known to be damaged or the poll reaches the end of a partition that was
+ * opened as damaged, 10002 when the index cannot be read.
  * An answer ends before a message known to be damaged. `value` = offset or timestamp; for POLL_NEXT the stored offset of
  * (consumer_kind, consumer_id) decides. total_bytes is at most 4 GiB - 1 MiB: fewer messages are announced when it would be more. */
 uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,

@@ -116,6 +116,8 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
     if (status != 0)
         return status;
     out->current_offset = p->next_offset > 0 ? p->next_offset - 1 : 0;
+    if (count > 0 && start >= p->next_offset && p->state == PARTITION_INVALID_CHECKSUM)
+        return p->state; /* history goes on behind the damage: an empty answer would let a consumer wait for ever */
     if (count > 0 && start < p->next_offset) {
         uint64_t end = p->next_offset - start > count ? start + count : p->next_offset;
         uint64_t damaged = first_damaged(p, start);

@@ -122,7 +122,7 @@ class Target:
                 self._end()
         except TimeoutError:
             raise AssertionError(f"no answer and no close within {ANSWER_TIMEOUT_S} s: {data.hex()}") from None
-        except ConnectionError:
+        except OSError:  # closed, also while we were sending or ending our half
             self.closed += 1
             self._drop()
 

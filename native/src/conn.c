@@ -77,6 +77,43 @@ static void free_block(conn *c) {
     pool_free(c->e->pool, c->block);
     c->block = NULL;
     c->block_have = c->block_size = 0;
+    c->e->partial_bytes -= c->partial_bytes;
+    c->partial_bytes = 0;
+    if (c->e->privileged == c) c->e->privileged = NULL;
+}
+
+static void count_partial(conn *c, uint32_t received) {
+    c->block_have += received;
+    c->partial_bytes += received;
+    c->e->partial_bytes += received;
+}
+
+static bool may_receive_more(conn *c) {
+    engine *e = c->e;
+    if (e->partial_bytes < e->partial_budget) return true;
+    if (e->privileged == NULL) e->privileged = c;
+    return e->privileged == c;
+}
+
+static void throttle(conn *c) {
+    engine *e = c->e;
+    e->counters.throttled++;
+    c->throttled = true;
+    c->next_throttled = NULL;
+    if (e->throttled == NULL) e->throttled = c;
+    else e->throttled_last->next_throttled = c;
+    e->throttled_last = c;
+}
+
+void conn_run_throttled(engine *e) {
+    while (e->throttled != NULL) {
+        conn *c = e->throttled;
+        if (!c->closing && !may_receive_more(c)) return;
+        e->throttled = c->next_throttled;
+        c->throttled = false;
+        if (c->closing) conn_ready(c);
+        else conn_arm_receive(c);
+    }
 }
 
 void conn_frame_release(conn *c) {
@@ -99,7 +136,7 @@ static void free_output(conn *c) {
 void conn_try_free(conn *c) {
     engine *e = c->e;
     if (!c->closing || c->receive_armed || c->send_armed || c->job != NULL || c->forwarded || c->state == CONN_STAGED) return;
-    if (c->in_replies || c->in_ready || c->starved || c->wait.queued) return; /* their lists let go of it first */
+    if (c->in_replies || c->in_ready || c->starved || c->throttled || c->wait.queued) return; /* their lists let go of it first */
     free_block(c);
     return_buffer(c);
     free_output(c);
@@ -246,13 +283,17 @@ void conn_on_send(conn *c, int result) {
 /* ---- input ---- */
 
 void conn_arm_receive(conn *c) {
-    if (c->receive_armed || c->starved || c->closing || c->end_of_input) return;
+    if (c->receive_armed || c->starved || c->throttled || c->closing || c->end_of_input) return;
     engine *e = c->e;
     struct io_uring_sqe *slot;
     if (c->block != NULL && c->state == CONN_RECEIVING && c->block_have < c->keep_length) {
+        if (!may_receive_more(c)) {
+            throttle(c);
+            return;
+        }
         uint32_t room = (c->block_size < c->keep_length ? c->block_size : c->keep_length) - c->block_have;
         slot = ring_slot(&e->ring, &c->receive_operation);
-        io_uring_prep_recv(slot, c->fd, c->block + c->block_have, room, 0);
+        io_uring_prep_recv(slot, c->fd, c->block + c->block_have, room < PARTIAL_RECEIVE_BYTES ? room : PARTIAL_RECEIVE_BYTES, 0);
     } else {
         slot = ring_slot(&e->ring, &c->receive_operation);
         io_uring_prep_recv(slot, c->fd, NULL, RECEIVE_BUFFER_SIZE, 0);
@@ -273,9 +314,10 @@ static void no_buffer_left(conn *c) {
 static void fill_block(conn *c) {
     for (;;) {
         uint32_t room = (c->block_size < c->keep_length ? c->block_size : c->keep_length) - c->block_have;
-        if (room == 0) return;
+        if (room == 0 || !may_receive_more(c)) return;
+        if (room > PARTIAL_FILL_BYTES) room = PARTIAL_FILL_BYTES;
         ssize_t got = recv(c->fd, c->block + c->block_have, room, MSG_DONTWAIT);
-        if (got > 0) c->block_have += (uint32_t)got;
+        if (got > 0) count_partial(c, (uint32_t)got);
         else if (got == 0) c->end_of_input = true;
         if (got <= 0) return;
     }
@@ -306,7 +348,7 @@ void conn_on_receive(conn *c, int result, uint32_t flags) {
         c->in_buffer = buffer;
         c->in_length = (uint32_t)result;
     } else {
-        c->block_have += (uint32_t)result;
+        count_partial(c, (uint32_t)result);
         fill_block(c);
     }
     conn_ready(c);
@@ -385,7 +427,7 @@ static bool take_payload(conn *c) {
         uint32_t room = (c->block_size < c->keep_length ? c->block_size : c->keep_length) - c->block_have;
         uint32_t part = c->in_length < room ? c->in_length : room;
         memcpy(c->block + c->block_have, c->in, part);
-        c->block_have += part;
+        count_partial(c, part);
         c->in += part;
         c->in_length -= part;
     }

@@ -18,7 +18,7 @@
 #define ACCEPT_BACKOFF_US 100000
 #define WAITERS_POLL_US 5000
 #define IDLE_US 60000000
-#define TRIM_KEEP_BYTES (64u << 20)
+#define TRIM_KEEP_BYTES (24u << 20)
 
 int64_t clock_monotonic_us(void) {
     struct timespec t;
@@ -328,6 +328,7 @@ static void work(engine *e) {
     do {
         if (e->serving) forward_serve(e);
         run_starved(e);
+        conn_run_throttled(e);
         run_waiters(e);
         run_ready(e);
         commit(e);

@@ -20,6 +20,8 @@
 #define FRAME_ANONYMOUS_MAX 65536u       /* kept of a frame before login; the rest is drained */
 #define POLL_WINDOW_BYTES (256u << 10)   /* read, verified and sent at a time */
 #define POLL_HEAD_BYTES 24u              /* response frame header + Polled head */
+#define PARTIAL_RECEIVE_BYTES 32768u     /* one receive of the ring into a private block */
+#define PARTIAL_FILL_BYTES 262144u       /* one plain receive into it */
 #define MOVE_AFTER_REQUESTS 16u          /* consecutive requests to one other shard move the socket */
 #define HELD_REQUEST_US 2000000          /* a request that a dead owner had not taken waits so long */
 #define HANDOVER_SESSION_MAX 65536u       /* Python's part of a moving session */
@@ -104,7 +106,9 @@ struct conn {
     size_t out_length, out_sent;
     void *out_heap;                 /* malloc'ed by an answer of Python */
     uint8_t *out_block;             /* pool block of the last window of a poll */
-    conn *next_reply, *next_ready, *next_starved;
+    conn *next_reply, *next_ready, *next_starved, *next_throttled;
+    bool throttled;                 /* in that list: the budget of partial frames is spent */
+    uint32_t partial_bytes;         /* received into `block` */
     bool in_replies, in_ready;
     read_job *job;
     /* forwarding */
@@ -162,7 +166,7 @@ typedef struct engine_options {
 typedef struct engine_counters {
     uint64_t accepted, closed, refused_connections, frames, sends, polls, stores, messages_in, messages_out, bytes_in, bytes_out,
         forwarded, served_for_peers, moved_out, moved_in, commits, append_calls, syncs, sync_errors, turns, python_events,
-        memory_waits, buffer_starved, timeouts, damaged, reads_cached, reads_ring;
+        memory_waits, buffer_starved, throttled, timeouts, damaged, reads_cached, reads_ring;
 } engine_counters;
 
 struct engine {
@@ -192,6 +196,10 @@ struct engine {
     bool *peer_is_down;
     conn *replies, *ready, *starved;
     waiter *waiters, *waiters_last;
+    /* Bytes in private blocks of frames that are not complete. Above the budget only the privileged connection goes on
+     * receiving, so that one frame after the other becomes complete; the others wait in their sockets. */
+    uint64_t partial_bytes, partial_budget;
+    conn *privileged, *throttled, *throttled_last;
     read_job *jobs;
     uint64_t next_handle;
     uint32_t syncs_running;
@@ -231,6 +239,7 @@ void conn_close(conn *c);
 void conn_say_goodbye(conn *c, uint32_t status); /* unsolicited error frame, then close */
 void conn_try_free(conn *c);
 void conn_arm_receive(conn *c);
+void conn_run_throttled(engine *e);        /* goes on with partial frames as far as their budget allows */
 
 /* execute.c */
 void execute_frame(conn *c);

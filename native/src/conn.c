@@ -423,7 +423,11 @@ static bool take_payload(conn *c) {
     }
     while (c->block_have < c->keep_length) {
         if (!ensure_block(c)) return false;
-        if (c->in_length == 0) return false;
+        if (c->in_length == 0) {
+            fill_block(c); /* most often the rest is there already */
+            if (c->block_have < c->block_size || c->block_have == c->keep_length) break;
+            continue;
+        }
         uint32_t room = (c->block_size < c->keep_length ? c->block_size : c->keep_length) - c->block_have;
         uint32_t part = c->in_length < room ? c->in_length : room;
         memcpy(c->block + c->block_have, c->in, part);
@@ -431,6 +435,7 @@ static bool take_payload(conn *c) {
         c->in += part;
         c->in_length -= part;
     }
+    if (c->block_have < c->keep_length) return false;
     uint32_t left = c->payload_length - c->keep_length; /* reused as: still to drain */
     uint32_t part = c->in_length < left ? c->in_length : left;
     c->in += part;

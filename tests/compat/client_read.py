@@ -5,6 +5,7 @@ Prints the payloads of partition 0 as a JSON list of hex texts.
 
 import asyncio
 import json
+import os
 import sys
 
 from apache_iggy import IggyClient, PollingStrategy  # type: ignore[import-not-found]
@@ -18,4 +19,5 @@ async def read(url: str, stream: str, topic: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(read(*sys.argv[1:4]))))
+    print(json.dumps(asyncio.run(read(*sys.argv[1:4]))), flush=True)
+    os._exit(0)  # the threads of the client sometimes abort the shutdown of the interpreter

@@ -5,6 +5,7 @@ Does everything that the Python client offers for streams, topics and messages a
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
@@ -111,4 +112,5 @@ async def session(address: str, url: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(session(sys.argv[1], sys.argv[2]))))
+    print(json.dumps(asyncio.run(session(sys.argv[1], sys.argv[2]))), flush=True)
+    os._exit(0)  # the threads of the client sometimes abort the shutdown of the interpreter

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.server import Server
 
 from tests.support import clients, wire
+from tests.support.server import Server
 from tests.support.venvs import CLIENT_VERSIONS
 
 SCRIPT = Path(__file__).parent / "client_session.py"
@@ -43,8 +43,8 @@ def offsets(messages: list[dict[str, Any]]) -> list[int]:
 
 def test_client_logs_in_and_is_refused_without(session: tuple[Server, Any]) -> None:
     _server, seen = session
-    assert seen["wrong_password"]
-    assert seen["before_login"]
+    assert seen["wrong_password"] == "InvalidCredentials"
+    assert seen["before_login"] == "Unauthenticated"
 
 
 def test_client_creates_and_reads_stream_and_topic(session: tuple[Server, Any]) -> None:
@@ -87,9 +87,18 @@ def test_client_sees_ids_clocks_and_partitions(session: tuple[Server, Any]) -> N
 
 def test_client_gets_each_error_and_stays_connected(session: tuple[Server, Any]) -> None:
     _server, seen = session
-    errors = dict(seen["errors"])
-    assert errors.pop("still_works") == ""
-    assert all(errors.values()), errors
+    assert {name: text.split("(")[0] for name, text in seen["errors"].items()} == {
+        "stream_exists": "StreamNameAlreadyExists",
+        "topic_exists": "TopicNameAlreadyExists",
+        "topic_without_stream": "StreamIdNotFound",
+        "too_many_partitions": "TooManyPartitions",
+        "send_without_stream": "StreamIdNotFound",
+        "send_without_topic": "TopicIdNotFound",
+        "send_without_partition": "PartitionNotFound",
+        "poll_without_partition": "PartitionNotFound",
+        "poll_without_stream": "StreamIdNotFound",
+        "still_works": "",
+    }
 
 
 def test_message_of_the_client_reads_the_same_on_the_raw_wire(session: tuple[Server, Any]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,8 +20,12 @@ WAIT_S = 20.0
 
 
 def kill9(pid: int) -> None:
-    """SIGKILL and wait until the process is gone (or a zombie that its parent has to collect)."""
-    os.kill(pid, signal.SIGKILL)
+    """SIGKILL and wait until the process is gone (or a zombie that its parent has to collect).
+
+    Another process gives the signal: from here it would come right when a thread of the load has let go of the
+    interpreter, hence always at the same moment of a request.
+    """
+    subprocess.run([sys.executable, "-I", "-S", "-c", f"import os; os.kill({pid}, {int(signal.SIGKILL)})"], check=False)
     wait_until(lambda: not is_running(pid), f"process {pid} is gone")
 
 

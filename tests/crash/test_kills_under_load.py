@@ -20,6 +20,8 @@ from tests.support.server import Server
 PARTITIONS = 6
 PLACES: tuple[Place, ...] = (0, 1, 2, 3, b"first key", b"second key")
 PROGRESS_TIMEOUT_S = 20.0
+WORKER_KILLS_MAX = 5  # under one supervisor, which waits longer before each further restart
+PAUSE_S = 0.001  # leaves the machine some room, and the judge less to read
 
 
 class Cluster:
@@ -31,9 +33,11 @@ class Cluster:
         self.server.start()
         with wire.connect(self.server.address) as connection:
             connection.create_topic(connection.create_stream("load"), "load", PARTITIONS)
-        self.target = load.Target(self.server.address, "load", "load")
+        self.target = load.Target(self.server.address, "load", "load", batch_count=3)
         self.history = History()
-        self.producers = [load.Producer(self.target, self.history, n, place) for n, place in enumerate(PLACES)]
+        self.producers = [
+            load.Producer(self.target, self.history, n, place, pause_s=PAUSE_S) for n, place in enumerate(PLACES)
+        ]
         self.readers = [load.Reader(self.target, self.history, partition) for partition in (0, 3)]
 
     def kill_worker(self, shard: int) -> None:
@@ -56,10 +60,10 @@ class Cluster:
         self.server.start()
         self.target.address = self.server.address
 
-    def wait_for_progress(self) -> None:
-        """Each producer got at least one more answer."""
+    def wait_for_progress(self) -> float:
+        """Seconds until each producer got at least one more answer."""
         before = [producer.acknowledged_batches for producer in self.producers]
-        faults.wait_until(
+        return faults.wait_until(
             lambda: all(
                 p.acknowledged_batches > old or p.failure is not None
                 for p, old in zip(self.producers, before, strict=True)
@@ -88,11 +92,15 @@ def running_cluster(data: Path) -> Iterator[Cluster]:
 
 
 def kill_randomly(cluster: Cluster, generator: random.Random, kills: int) -> None:
+    worker_kills = 0
     for _ in range(kills):
-        cluster.wait_for_progress()
+        print(f"all producers were answered after {cluster.wait_for_progress() * 1000:.0f} ms")
         time.sleep(generator.uniform(0.0, 0.3))
         shards = len(cluster.server.worker_pids())
         victim = generator.choice(["worker"] * 6 + ["shard 0"] * 3 + ["supervisor", "all"])
+        if worker_kills == WORKER_KILLS_MAX:
+            victim = "all"
+        worker_kills = 0 if victim in ("supervisor", "all") else worker_kills + 1
         print(f"kill -9 of {victim}")
         if victim == "worker":
             cluster.kill_worker(generator.randrange(shards))
@@ -113,6 +121,7 @@ def battery(data: Path, kills: int) -> None:
         report = cluster.judge()
         report.require_clean()
         assert report.acknowledged > 100 * kills
+        assert sum(producer.errors for producer in cluster.producers) >= kills, "the kills did not hit the load"
         print(f"{kills} kills: {report.acknowledged} acknowledged, {report.stored} stored, {report.repeats} repeats")
 
 

@@ -6,6 +6,7 @@ DIRECTORY/<partition>.jsonl. Ends when the file DIRECTORY/produced exists and no
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,4 +56,5 @@ async def consume(url: str, directory: Path, partitions: list[int]) -> dict[str,
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(consume(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])))))
+    print(json.dumps(asyncio.run(consume(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])))), flush=True)
+    os._exit(0)  # the threads of the client sometimes abort the shutdown of the interpreter

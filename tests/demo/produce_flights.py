@@ -7,6 +7,7 @@ failed is sent again.
 
 import asyncio
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -53,4 +54,5 @@ async def produce(url: str, flights: Path, partitions: dict[str, int]) -> dict[s
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(produce(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])))))
+    print(json.dumps(asyncio.run(produce(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])))), flush=True)
+    os._exit(0)  # the threads of the client sometimes abort the shutdown of the interpreter

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.server import Server
 
 from tests.support import golden
+from tests.support.server import Server
 
 DATA = Path(__file__).parent / "data"
 CLASSIC = tuple(golden.load(DATA / "classic-0.8.0.jsonl.xz"))

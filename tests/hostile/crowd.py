@@ -30,14 +30,19 @@ def resident_bytes(server: Server) -> int:
 def crowd(
     address: str, count: int, *, login: bool, receive_buffer_bytes: int | None = None
 ) -> Iterator[list[wire.Wire]]:
-    """That many connections. Logging in costs a password hash each, so it is done only where it matters."""
+    """That many connections. All logins are sent before the first answer is read: each costs a password hash."""
     connections: list[wire.Wire] = []
     try:
         for _ in range(count):
             connection = wire.Wire(address, timeout_s=30.0, receive_buffer_bytes=receive_buffer_bytes)
             connections.append(connection)
-            if login:
-                connection.login()
+        if login:
+            for connection in connections:
+                connection.send_bytes(wire.frame(wire.LOGIN_USER, wire.str8("iggy") + wire.str8("iggy") + bytes(8)))
+            for connection in connections:
+                status, _user = connection.reply()
+                if status != 0:
+                    raise wire.StatusError(wire.LOGIN_USER, status)
         yield connections
     finally:
         for connection in connections:

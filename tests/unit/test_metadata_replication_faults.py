@@ -1,0 +1,205 @@
+"""Replication when shards die, restart, miss records, and when the disk fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from shardd.metadata import State, commands, messages
+from shardd.metadata.commands import Ref, encode_command
+from shardd.metadata.disk import OsDisk
+from shardd.metadata.wal import read_log
+from shardd.protocol.errors import Status
+from shardd.shard.bus import PeerLost
+from tests.unit.test_metadata_replication import cluster, run
+
+
+def test_changes_wait_for_a_silent_replica_until_it_is_reported_dead(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3) as shards:
+            await shards.stop(2, tell=False)
+            change = asyncio.create_task(shards.nodes[1].submit(0, commands.CreateStream("s")))
+            await asyncio.sleep(0.3)
+            assert not change.done()
+            shards.tell_down(2)
+            async with asyncio.timeout(1):  # not the hold of a request to a dead shard
+                assert (await change).status == Status.OK
+
+    run(scenario)
+
+
+def test_a_restarted_shard_0_waits_for_the_replicas_to_come_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3) as shards:
+            await shards.writer.submit(0, commands.CreateStream("before"))
+            await shards.stop(0)
+            held = asyncio.create_task(shards.nodes[1].submit(0, commands.CreateStream("held")))
+            await asyncio.sleep(0.2)
+            await shards.start(0)
+            result = await held
+            assert (result.status, result.id) == (Status.OK, 1)
+            for number in range(10):
+                await shards.writer.submit(0, commands.CreateStream(f"after {number}"))
+                shards.check_equal()
+            assert not shards.diverged
+
+    run(scenario)
+
+
+def test_a_restarted_shard_0_answers_nothing_while_a_live_replica_has_not_come_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3) as shards:
+            await shards.stop(0)
+            await shards.start(0, tell=False)
+            shards.buses[1].peer_up(0)
+            change = asyncio.create_task(shards.nodes[1].submit(0, commands.CreateStream("s")))
+            await asyncio.sleep(0.3)
+            assert not change.done(), "shard 2 would serve readers without the stream"
+            shards.buses[2].peer_up(0)
+            assert (await change).status == Status.OK
+            assert "s" in shards.nodes[2].state.stream_ids
+
+    run(scenario)
+
+
+def test_a_replica_whose_hello_overtook_the_report_of_its_death_is_asked_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 2) as shards:
+            shards.buses[0].peer_down(1)  # about the process before, heard after the HELLO of this one
+            assert (await shards.writer.submit(0, commands.CreateStream("missed"))).status == Status.OK
+            assert "missed" not in shards.nodes[1].state.stream_ids
+            shards.buses[0].peer_up(1)
+            assert (await shards.writer.submit(0, commands.CreateStream("s"))).status == Status.OK
+            shards.check_equal()
+
+    run(scenario)
+
+
+def test_a_submission_without_shard_0_is_refused_after_the_hold(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 2) as shards:
+            await shards.stop(0)
+            result = await shards.nodes[1].submit(0, commands.CreateStream("s"))
+            assert result.status == Status.SHARD_COMMUNICATION_ERROR
+            await shards.start(0)
+            assert (await shards.nodes[1].submit(0, commands.CreateStream("s"))).status == Status.OK
+
+    run(scenario)
+
+
+def test_a_submission_in_the_hands_of_a_shard_0_that_dies_is_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3) as shards:
+            await shards.stop(2, tell=False)  # the writer waits for it with the change in its hands
+            change = asyncio.create_task(shards.nodes[1].submit(0, commands.CreateStream("s")))
+            await asyncio.sleep(0.2)
+            shards.buses[1].peer_down(0)
+            with pytest.raises(PeerLost):
+                await change
+            shards.tell_down(2)
+
+    run(scenario)
+
+
+def test_a_submission_that_comes_twice_is_done_once(tmp_path: Path) -> None:
+    """Shard 0 stored it and died before anybody heard of it: its sender sends it again to the next one."""
+
+    async def scenario() -> None:
+        async with cluster(tmp_path, 2) as shards:
+            await shards.writer.submit(0, commands.CreateStream("s"))
+            topic = commands.CreateTopic(Ref(0, 2), "t", 1, 1, 0, 0, 1)
+            await shards.writer.submit(0, topic)
+            more = encode_command(commands.CreatePartitions(Ref(0, 2), Ref(0, 3), 5))
+            payload = messages.encode(messages.Submission(12345, 0, more))
+            first = await shards.buses[1].request(0, messages.METHOD_SUBMIT, payload)
+            assert await shards.buses[1].request(0, messages.METHOD_SUBMIT, payload) == first
+            await shards.stop(0)
+            await shards.start(0)
+            assert await shards.buses[1].request(0, messages.METHOD_SUBMIT, payload) == first
+            assert len(shards.nodes[1].state.streams[0].topics[0].partitions) == 6
+            shards.check_equal()
+
+    run(scenario)
+
+
+def test_a_gap_is_asked_for_and_not_skipped(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 2) as shards:
+            await shards.stop(1)
+            for number in range(5):
+                await shards.writer.submit(0, commands.CreateStream(f"s{number}"))
+            last = read_log(shards.path).records[-1]
+            hidden, shards.path = shards.path, tmp_path / "elsewhere"
+            replica = await shards.start(1)
+            shards.path = hidden
+            replica.state = State()  # as if five records had been lost on the way
+            raw = hidden.read_bytes()
+            last_bytes = raw[raw.rindex(last.index.to_bytes(8, "little")) - 4 :]
+            assert await shards.buses[0].request(1, messages.METHOD_APPLY, last_bytes) == b""
+            shards.check_equal()
+
+    run(scenario)
+
+
+def test_a_running_replica_with_records_that_shard_0_lacks_gives_up(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 2) as shards:
+            await shards.writer.submit(0, commands.CreateStream("s"))
+            await shards.stop(0)
+            records = read_log(shards.path)
+            with shards.path.open("r+b") as file:
+                file.truncate(records.ends[-2])
+            await shards.start(0)
+            async with asyncio.timeout(5):
+                while not shards.diverged:  # noqa: ASYNC110 - bounded
+                    await asyncio.sleep(0.01)
+            assert "record 2" in shards.diverged[0]
+
+    run(scenario)
+
+
+class FailingDisk(OsDisk):
+    """A disk that can be told to fail."""
+
+    operation = ""
+    code = errno.EIO
+
+    def pwrite(self, descriptor: int, data: bytes | memoryview, position: int) -> int:
+        if self.operation == "pwrite":
+            raise OSError(self.code, os.strerror(self.code))
+        return super().pwrite(descriptor, data, position)
+
+    def fdatasync(self, descriptor: int) -> None:
+        if self.operation == "fdatasync":
+            raise OSError(self.code, os.strerror(self.code))
+        super().fdatasync(descriptor)
+
+
+def test_what_the_disk_does_not_take_is_not_applied_anywhere(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        disk = FailingDisk()
+        async with cluster(tmp_path, 2, disk=disk) as shards:
+            before = shards.writer.state
+            disk.operation, disk.code = "pwrite", errno.ENOSPC
+            for node in shards.nodes.values():
+                result = await node.submit(0, commands.CreateStream("s"))
+                assert result.status == Status.CANNOT_WRITE_TO_FILE
+                assert node.state == before
+            disk.operation = ""
+            assert (await shards.nodes[1].submit(0, commands.CreateStream("s"))).status == Status.OK
+            before = shards.writer.state
+            disk.operation = "fdatasync"
+            assert (await shards.nodes[1].submit(0, commands.CreateStream("t"))).status == Status.CANNOT_SYNC_FILE
+            disk.operation = ""
+            assert (await shards.nodes[1].submit(0, commands.CreateStream("t"))).status == Status.CANNOT_SYNC_FILE
+            assert shards.writer.state == shards.nodes[1].state == before
+            await shards.stop(0)
+            await shards.start(0)
+            assert (await shards.nodes[1].submit(0, commands.CreateStream("t"))).status == Status.OK
+            shards.check_equal()
+
+    run(scenario)

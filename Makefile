@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 native: setup ## build the native engine
-	@$(MAKE) --no-print-directory -C native PYTHON=$(BIN)/python module
+	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python module
 
 run: native ## start the server in the foreground (CONFIG=config/server.toml)
 	@exec $(BIN)/shardd serve --config $(CONFIG)
@@ -34,7 +34,7 @@ lint: setup ## style and types
 	@$(BIN)/mypy $(PY_DIRS)
 
 test: native lint ## lint, types, native tests under sanitizers, Python tests
-	@$(MAKE) --no-print-directory -C native PYTHON=$(BIN)/python test
+	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python test
 	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)
 
 fmt: setup ## format the Python sources

@@ -14,6 +14,18 @@ extern PyMethodDef shardd_engine_methods[];
 PyObject *shardd_call_turn(PyObject *self, PyObject *args);
 PyObject *shardd_call_close(PyObject *self, PyObject *unused);
 
+/* binding/engine_partitions.c, binding/engine_counters.c: rows of the same table. */
+PyObject *shardd_call_partition_open(PyObject *self, PyObject *args);
+PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg);
+PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg);
+PyObject *shardd_call_partition_sync_fds(PyObject *self, PyObject *arg);
+PyObject *shardd_call_partition_sync_done(PyObject *self, PyObject *args);
+PyObject *shardd_call_offset_get(PyObject *self, PyObject *args);
+PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args);
+PyObject *shardd_call_offset_store(PyObject *self, PyObject *args);
+PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused);
+PyObject *shardd_call_counters(PyObject *self, PyObject *unused);
+
 struct engine;
 typedef struct engine_object {
     PyObject_HEAD

@@ -39,16 +39,17 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
     unsigned long long pool_bytes;
     long long partial_ms, slow_ms, sync_ms;
     int migration;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLp", names, &o.shard, &o.shards, &o.shared_fd, &pools, &doorbells,
-                                     &o.handover_receive_fd, &handovers, &pool_bytes, &o.connections_max, &partial_ms,
-                                     &slow_ms, &sync_ms, &migration))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLp", names, &o.shard, &o.shards, &o.shared_fd, &pools,
+                                     &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.connections_max,
+                                     &partial_ms, &slow_ms, &sync_ms, &migration))
         return -1;
     if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {
         PyErr_SetString(PyExc_ValueError, "shard must be below shards, shards at most 256");
         return -1;
     }
     int pool_fds[SHARED_SHARDS_MAX], doorbell_fds[SHARED_SHARDS_MAX], handover_fds[SHARED_SHARDS_MAX];
-    if (!read_fds(pools, "pool_fds", o.shards, pool_fds) || !read_fds(doorbells, "doorbell_fds", o.shards, doorbell_fds) ||
+    if (!read_fds(pools, "pool_fds", o.shards, pool_fds) ||
+        !read_fds(doorbells, "doorbell_fds", o.shards, doorbell_fds) ||
         !read_fds(handovers, "handover_send_fds", o.shards, handover_fds))
         return -1;
     o.pool_fds = pool_fds;

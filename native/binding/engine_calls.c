@@ -2,24 +2,10 @@
 #include "binding.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine_api.h"
 #include "hash.h"
-
-#define SYNC_FDS 256
-
-/* The partition with that namespace or NULL with KeyError. */
-static owned *find_partition(PyObject *self, unsigned long long ns)
-{
-    engine *e = shardd_engine_of(self);
-    owned *o = e != NULL ? engine_owned(e, ns) : NULL;
-    if (e != NULL && o == NULL)
-        PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
-    return o;
-}
 
 static PyObject *call_listen(PyObject *self, PyObject *arg)
 {
@@ -49,7 +35,8 @@ static PyObject *call_reply(PyObject *self, PyObject *args, PyObject *kwargs)
     unsigned status;
     Py_buffer payload = {0};
     int close = 0;
-    if (e == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "KI|y*p", names, &connection, &status, &payload, &close))
+    if (e == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "KI|y*p", names, &connection, &status, &payload, &close))
         return NULL;
     engine_reply(e, connection, status, payload.buf, (size_t)payload.len, close != 0);
     if (payload.obj != NULL)
@@ -141,30 +128,33 @@ static bool fill_route(engine *e, route *r, PyObject *partitions)
         unsigned long long ns, incarnation;
         if (!PyArg_ParseTuple(PyList_GET_ITEM(partitions, (Py_ssize_t)i), "KK", &ns, &incarnation))
             return false;
-        r->partitions[i] = (route_partition){.ns = ns, .incarnation = incarnation, .owner = hash_owner(ns, e->links.shards)};
+        r->partitions[i] =
+            (route_partition){.ns = ns, .incarnation = incarnation, .owner = hash_owner(ns, e->links.shards)};
     }
     return true;
 }
 
 static PyObject *call_route_put(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"user_id", "stream_identifier", "topic_identifier", "can_send", "can_poll", "counter", "partitions", NULL};
+    static char *names[] = {"user_id",  "stream_identifier", "topic_identifier", "can_send",
+                            "can_poll", "counter",           "partitions",       NULL};
     engine *e = shardd_engine_of(self);
     unsigned user_id, counter;
     const char *stream, *topic;
     Py_ssize_t stream_length, topic_length;
     int can_send, can_poll;
     PyObject *partitions;
-    if (e == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "Iy#y#$ppIO!", names, &user_id, &stream, &stream_length, &topic,
-                                                  &topic_length, &can_send, &can_poll, &counter, &PyList_Type, &partitions))
+    if (e == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "Iy#y#$ppIO!", names, &user_id, &stream, &stream_length, &topic,
+                                     &topic_length, &can_send, &can_poll, &counter, &PyList_Type, &partitions))
         return NULL;
     uint8_t key[ROUTE_KEY_MAX];
     if (stream_length + topic_length > (Py_ssize_t)sizeof key)
         return PyErr_Format(PyExc_ValueError, "identifiers of %zd bytes", stream_length + topic_length);
     memcpy(key, stream, (size_t)stream_length);
     memcpy(key + stream_length, topic, (size_t)topic_length);
-    route *r = routes_put(&e->routes, user_id, key, (uint32_t)(stream_length + topic_length), (uint32_t)PyList_GET_SIZE(partitions),
-                          drop_route_partition);
+    route *r = routes_put(&e->routes, user_id, key, (uint32_t)(stream_length + topic_length),
+                          (uint32_t)PyList_GET_SIZE(partitions), drop_route_partition);
     if (r == NULL)
         return PyErr_NoMemory();
     r->can_send = can_send != 0;
@@ -175,155 +165,6 @@ static PyObject *call_route_put(PyObject *self, PyObject *args, PyObject *kwargs
         return NULL;
     }
     Py_RETURN_NONE;
-}
-
-static segment_info *read_segments(PyObject *list, size_t *count)
-{
-    *count = (size_t)PyList_GET_SIZE(list);
-    segment_info *segments = calloc(*count + 1, sizeof *segments);
-    if (segments == NULL)
-        return (segment_info *)PyErr_NoMemory();
-    for (size_t i = 0; i < *count; i++) {
-        unsigned long long v[5];
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, (Py_ssize_t)i), "KKKKK", &v[0], &v[1], &v[2], &v[3], &v[4])) {
-            free(segments);
-            return NULL;
-        }
-        segments[i] = (segment_info){v[0], v[1], v[2], v[3], v[4]};
-    }
-    return segments;
-}
-
-static bool load_offsets(partition *p, PyObject *list)
-{
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
-        unsigned kind, id;
-        unsigned long long value;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "IIK", &kind, &id, &value))
-            return false;
-        if (partition_offset_load(p, (uint8_t)kind, id, value) != 0) {
-            PyErr_SetFromErrno(PyExc_OSError);
-            return false;
-        }
-    }
-    return true;
-}
-
-static PyObject *call_partition_open(PyObject *self, PyObject *args)
-{
-    engine *e = shardd_engine_of(self);
-    unsigned long long ns, incarnation, segment_size;
-    unsigned slot, state;
-    const char *directory;
-    PyObject *segment_list, *offset_list;
-    size_t count;
-    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!O!", &ns, &incarnation, &slot, &directory, &segment_size, &state,
-                                       &PyList_Type, &segment_list, &PyList_Type, &offset_list))
-        return NULL;
-    if (slot >= SHARED_STATS_SLOTS)
-        return PyErr_Format(PyExc_ValueError, "slot %u is above the table", slot);
-    segment_info *segments = read_segments(segment_list, &count);
-    if (segments == NULL)
-        return NULL;
-    partition_options o = {.ns = ns, .incarnation = incarnation, .directory = directory, .segment_size_bytes = segment_size,
-                           .state = state, .stats = &e->links.stats[slot], .disk = &disk_system, .ids = &e->ids};
-    partition *p = partition_open(&o, segments, count);
-    free(segments);
-    if (p == NULL)
-        return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
-    int result = load_offsets(p, offset_list) ? engine_partition_add(e, p) : -1;
-    if (result != 0) {
-        partition_close(p);
-        partition_release(p);
-        if (PyErr_Occurred())
-            return NULL;
-        errno = -result;
-        return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
-    }
-    Py_RETURN_NONE;
-}
-
-static PyObject *call_partition_close(PyObject *self, PyObject *arg)
-{
-    engine *e = shardd_engine_of(self);
-    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
-    if (e == NULL || PyErr_Occurred())
-        return NULL;
-    engine_partition_remove(e, ns);
-    Py_RETURN_NONE;
-}
-
-static PyObject *call_partition_flush(PyObject *self, PyObject *arg)
-{
-    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
-    owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
-    return o != NULL ? PyLong_FromUnsignedLong(partition_flush(o->p)) : NULL;
-}
-
-static PyObject *fd_list(const int *fds, size_t count)
-{
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (size_t i = 0; list != NULL && i < count; i++)
-        PyList_SET_ITEM(list, (Py_ssize_t)i, PyLong_FromLong(fds[i]));
-    return list;
-}
-
-static PyObject *call_partition_sync_fds(PyObject *self, PyObject *arg)
-{
-    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
-    owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
-    int fds[SYNC_FDS];
-    if (o == NULL)
-        return NULL;
-    if (o->syncing)
-        return PyErr_Format(PyExc_BlockingIOError, "a sync of partition %llu is running", ns);
-    o->syncing = true;
-    return fd_list(fds, partition_sync_begin(o->p, fds, SYNC_FDS));
-}
-
-static PyObject *call_partition_sync_done(PyObject *self, PyObject *args)
-{
-    unsigned long long ns;
-    int error;
-    owned *o = PyArg_ParseTuple(args, "Ki", &ns, &error) ? find_partition(self, ns) : NULL;
-    if (o == NULL)
-        return NULL;
-    o->syncing = false;
-    partition_sync_done(o->p, error);
-    Py_RETURN_NONE;
-}
-
-static PyObject *call_offset_get(PyObject *self, PyObject *args)
-{
-    unsigned long long ns;
-    unsigned kind, id;
-    uint64_t value;
-    owned *o = PyArg_ParseTuple(args, "KII", &ns, &kind, &id) ? find_partition(self, ns) : NULL;
-    if (o == NULL)
-        return NULL;
-    if (!partition_offset_get(o->p, (uint8_t)kind, id, &value))
-        Py_RETURN_NONE;
-    return PyLong_FromUnsignedLongLong(value);
-}
-
-static PyObject *call_offset_delete(PyObject *self, PyObject *args)
-{
-    unsigned long long ns;
-    unsigned kind, id;
-    owned *o = PyArg_ParseTuple(args, "KII", &ns, &kind, &id) ? find_partition(self, ns) : NULL;
-    return o != NULL ? PyLong_FromUnsignedLong(partition_offset_delete(o->p, (uint8_t)kind, id)) : NULL;
-}
-
-static PyObject *call_offset_store(PyObject *self, PyObject *args)
-{
-    unsigned long long ns, value;
-    unsigned kind, id;
-    owned *o = PyArg_ParseTuple(args, "KIIK", &ns, &kind, &id, &value) ? find_partition(self, ns) : NULL;
-    if (o == NULL)
-        return NULL;
-    uint32_t status = partition_offset_store(o->p, (uint8_t)kind, id, value);
-    sync_mark_dirty(o);
-    return PyLong_FromUnsignedLong(status);
 }
 
 static PyObject *call_stats(PyObject *self, PyObject *arg)
@@ -366,62 +207,6 @@ static PyObject *peer_call(PyObject *self, PyObject *arg, void (*call)(engine *,
 static PyObject *call_peer_down(PyObject *self, PyObject *arg) { return peer_call(self, arg, forward_peer_down); }
 static PyObject *call_peer_up(PyObject *self, PyObject *arg) { return peer_call(self, arg, forward_peer_up); }
 
-#define COUNTER(name) {#name, offsetof(engine_counters, name)}
-static const struct {
-    const char *name;
-    size_t offset;
-} counter_fields[] = {
-    COUNTER(accepted), COUNTER(closed), COUNTER(refused_connections), COUNTER(frames), COUNTER(sends), COUNTER(polls),
-    COUNTER(stores), COUNTER(messages_in), COUNTER(messages_out), COUNTER(bytes_in), COUNTER(bytes_out), COUNTER(forwarded),
-    COUNTER(served_for_peers), COUNTER(moved_out), COUNTER(moved_in), COUNTER(commits), COUNTER(append_calls), COUNTER(syncs),
-    COUNTER(sync_errors), COUNTER(turns), COUNTER(python_events), COUNTER(memory_waits), COUNTER(buffer_starved),
-    COUNTER(timeouts), COUNTER(damaged), COUNTER(reads_cached), COUNTER(reads_ring),
-};
-
-static bool put_counter(PyObject *result, const char *name, uint64_t value)
-{
-    PyObject *number = PyLong_FromUnsignedLongLong(value);
-    bool good = number != NULL && PyDict_SetItemString(result, name, number) == 0;
-    Py_XDECREF(number);
-    return good;
-}
-
-static PyObject *call_counters(PyObject *self, PyObject *unused)
-{
-    engine *e = shardd_engine_of(self);
-    (void)unused;
-    PyObject *result = e != NULL ? PyDict_New() : NULL;
-    bool good = result != NULL;
-    for (size_t i = 0; good && i < sizeof counter_fields / sizeof counter_fields[0]; i++)
-        good = put_counter(result, counter_fields[i].name,
-                           *(const uint64_t *)(const void *)((const char *)&e->counters + counter_fields[i].offset));
-    good = good && put_counter(result, "connections", e->conns_count) && put_counter(result, "pool_used_bytes", pool_used(e->pool)) &&
-           put_counter(result, "pool_capacity_bytes", pool_capacity(e->pool)) &&
-           put_counter(result, "pool_resident_bytes", pool_resident(e->pool)) && put_counter(result, "ring_enters", e->ring.enters) &&
-           put_counter(result, "routes", e->routes.count) && put_counter(result, "partitions", e->partitions_used);
-    if (!good)
-        Py_CLEAR(result);
-    return result;
-}
-
-static PyObject *call_flush_all(PyObject *self, PyObject *unused)
-{
-    engine *e = shardd_engine_of(self);
-    (void)unused;
-    PyObject *list = e != NULL ? PyList_New(0) : NULL;
-    for (uint32_t i = 0; list != NULL && i < e->partitions_capacity; i++) {
-        owned *o = e->partitions[i];
-        int fds[SYNC_FDS];
-        if (o == NULL || !partition_is_dirty(o->p))
-            continue;
-        PyObject *more = fd_list(fds, partition_sync_begin(o->p, fds, SYNC_FDS));
-        if (more == NULL || PyList_SetSlice(list, PyList_GET_SIZE(list), PyList_GET_SIZE(list), more) != 0)
-            Py_CLEAR(list);
-        Py_XDECREF(more);
-    }
-    return list;
-}
-
 #define WITH_KEYWORDS(call) (PyCFunction)(void (*)(void)) call
 PyMethodDef shardd_engine_methods[] = {
     {"turn", shardd_call_turn, METH_VARARGS, "Works until an event for Python, readiness or the timeout."},
@@ -437,19 +222,20 @@ PyMethodDef shardd_engine_methods[] = {
     {"move", call_move, METH_VARARGS, "Hands the socket to another shard."},
     {"routes_invalidate", call_routes_invalidate, METH_NOARGS, "Empties the route table."},
     {"route_put", WITH_KEYWORDS(call_route_put), METH_VARARGS | METH_KEYWORDS, "Adds a decision to the route table."},
-    {"partition_open", call_partition_open, METH_VARARGS, "Opens a partition that this shard owns."},
-    {"partition_close", call_partition_close, METH_O, "Closes a partition; unknown ones are no error."},
-    {"partition_flush", call_partition_flush, METH_O, "Writes waiting index entries; status."},
-    {"partition_sync_fds", call_partition_sync_fds, METH_O, "Starts a sync: descriptors to fdatasync and close."},
-    {"partition_sync_done", call_partition_sync_done, METH_VARARGS, "Ends that sync with an errno."},
-    {"offset_get", call_offset_get, METH_VARARGS, "Stored offset or None."},
-    {"offset_delete", call_offset_delete, METH_VARARGS, "Deletes a stored offset; status."},
-    {"offset_store", call_offset_store, METH_VARARGS, "Stores an offset; status."},
+    {"partition_open", shardd_call_partition_open, METH_VARARGS, "Opens a partition that this shard owns."},
+    {"partition_close", shardd_call_partition_close, METH_O, "Closes a partition; unknown ones are no error."},
+    {"partition_flush", shardd_call_partition_flush, METH_O, "Writes waiting index entries; status."},
+    {"partition_sync_fds", shardd_call_partition_sync_fds, METH_O,
+     "Starts a sync: descriptors to fdatasync and close."},
+    {"partition_sync_done", shardd_call_partition_sync_done, METH_VARARGS, "Ends that sync with an errno."},
+    {"offset_get", shardd_call_offset_get, METH_VARARGS, "Stored offset or None."},
+    {"offset_delete", shardd_call_offset_delete, METH_VARARGS, "Deletes a stored offset; status."},
+    {"offset_store", shardd_call_offset_store, METH_VARARGS, "Stores an offset; status."},
     {"stats", call_stats, METH_O, "Statistics slot as a tuple."},
     {"counter_reset", call_counter_reset, METH_O, "Sets a balanced counter to 0."},
     {"peer_down", call_peer_down, METH_O, "A peer died."},
     {"peer_up", call_peer_up, METH_O, "A peer serves again."},
-    {"counters", call_counters, METH_NOARGS, "Engine counters."},
-    {"flush_all", call_flush_all, METH_NOARGS, "Flushes all; descriptors to fdatasync and close."},
+    {"counters", shardd_call_counters, METH_NOARGS, "Engine counters."},
+    {"flush_all", shardd_call_flush_all, METH_NOARGS, "Flushes all; descriptors to fdatasync and close."},
     {NULL, NULL, 0, NULL},
 };

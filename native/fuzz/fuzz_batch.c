@@ -1,5 +1,5 @@
-/* libFuzzer: any bytes as a SEND_MESSAGES payload. What validation accepts must come out of assignment as a valid, dense
- * log. */
+/* libFuzzer: any bytes as a SEND_MESSAGES payload. What validation accepts must come out of assignment as a valid,
+ * dense log. */
 #include <stdlib.h>
 #include <string.h>
 

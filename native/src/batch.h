@@ -19,9 +19,9 @@ typedef struct send_request {
     uint64_t messages_length;
 } send_request;
 
-/* Parses and validates a whole payload (after the frame's code). 0, or the wire status (3, 4, 6, 4009, 4017, 4022, 4031,
- * 4032, 4033, 4036, 4100, 4101, 10011) in the order of iggy-protocol 2.10 and of the golden record with its `better` answers
- * (last position wrong -> 4033, key of length 0 -> 3, reserved not 0 -> 4101, short frame -> 3). */
+/* Parses and validates a whole payload (after the frame's code). 0, or the wire status (3, 4, 6, 4009, 4017, 4022,
+ * 4031, 4032, 4033, 4036, 4100, 4101, 10011) in the order of iggy-protocol 2.10 and of the golden record with its
+ * `better` answers (last position wrong -> 4033, key of length 0 -> 3, reserved not 0 -> 4101, short frame -> 3). */
 uint32_t send_request_parse(uint8_t *payload, size_t length, send_request *out);
 
 /* Validates count records with their 16-byte index entries alone (the part after the metadata). */
@@ -34,6 +34,7 @@ void id_source_seed_fixed(id_source *source, uint64_t seed); /* for tests */
 
 /* Writes offset, timestamp, id (when 0) and checksum into each record in place and fills one index entry each.
  * `relative_offset` and `position` are those of the first record inside the segment. */
-void batch_assign(uint8_t *messages, uint64_t messages_length, uint32_t count, uint64_t first_offset, uint64_t timestamp,
-                  uint32_t relative_offset, uint32_t position, id_source *ids, index_entry *entries);
+void batch_assign(uint8_t *messages, uint64_t messages_length, uint32_t count, uint64_t first_offset,
+                  uint64_t timestamp, uint32_t relative_offset, uint32_t position, id_source *ids,
+                  index_entry *entries);
 #endif

@@ -89,68 +89,8 @@ static void run_waiters(engine *e) {
 }
 
 void *engine_allocate(engine *e, size_t bytes, bool partial_frame) {
-    return partial_frame ? pool_alloc_reserving(e->pool, bytes, pool_capacity(e->pool) / 8) : pool_alloc(e->pool, bytes);
-}
-
-/* ---- partitions ---- */
-
-static uint32_t partition_place(const engine *e, uint64_t ns) {
-    uint32_t mask = e->partitions_capacity - 1, at = hash_murmur3_u64(ns) & mask;
-    while (e->partitions[at] != NULL && e->partitions[at]->ns != ns) at = (at + 1) & mask;
-    return at;
-}
-
-owned *engine_owned(engine *e, uint64_t ns) { return e->partitions[partition_place(e, ns)]; }
-
-void owned_release(owned *o) {
-    if (--o->references > 0) return;
-    partition_release(o->p);
-    free(o);
-}
-
-void drop_route_partition(route_partition *r) {
-    if (r->local != NULL) owned_release(r->local);
-    r->local = NULL;
-}
-
-static bool partitions_grow(engine *e) {
-    owned **old = e->partitions;
-    uint32_t old_capacity = e->partitions_capacity;
-    owned **larger = calloc(old_capacity * 2, sizeof *larger);
-    if (larger == NULL) return false;
-    e->partitions = larger;
-    e->partitions_capacity = old_capacity * 2;
-    for (uint32_t i = 0; i < old_capacity; i++)
-        if (old[i] != NULL) larger[partition_place(e, old[i]->ns)] = old[i];
-    free(old);
-    return true;
-}
-
-int engine_partition_add(engine *e, partition *p) {
-    if ((e->partitions_used + 1) * 4 > e->partitions_capacity * 3 && !partitions_grow(e)) return -ENOMEM;
-    uint32_t at = partition_place(e, partition_namespace(p));
-    if (e->partitions[at] != NULL) return -EEXIST;
-    owned *o = calloc(1, sizeof *o);
-    if (o == NULL) return -ENOMEM;
-    *o = (owned){.e = e, .p = p, .ns = partition_namespace(p), .incarnation = partition_incarnation(p), .references = 1};
-    e->partitions[at] = o;
-    e->partitions_used++;
-    return 0;
-}
-
-void engine_partition_remove(engine *e, uint64_t ns) {
-    uint32_t mask = e->partitions_capacity - 1, at = partition_place(e, ns);
-    owned *o = e->partitions[at];
-    if (o == NULL) return;
-    partition_close(o->p);
-    e->partitions[at] = NULL;
-    e->partitions_used--;
-    for (uint32_t next = (at + 1) & mask; e->partitions[next] != NULL; next = (next + 1) & mask) { /* close the gap */
-        owned *moved = e->partitions[next];
-        e->partitions[next] = NULL;
-        e->partitions[partition_place(e, moved->ns)] = moved;
-    }
-    owned_release(o);
+    return partial_frame ? pool_alloc_reserving(e->pool, bytes, pool_capacity(e->pool) / 8)
+                         : pool_alloc(e->pool, bytes);
 }
 
 /* ---- commit: all batches of this turn, one append call per partition ---- */
@@ -193,7 +133,8 @@ static void answer_staged(engine *e, staged *s, uint32_t status) {
 
 static void commit_partition(engine *e, owned *target, uint64_t wall_us) {
     size_t count = 0;
-    for (uint32_t n = target->first_staged; n != 0; n = e->staged[n - 1].next) e->scratch[count++] = e->staged[n - 1].batch;
+    for (uint32_t n = target->first_staged; n != 0; n = e->staged[n - 1].next)
+        e->scratch[count++] = e->staged[n - 1].batch;
     partition_append(target->p, e->scratch, count, wall_us);
     e->counters.append_calls++;
     count = 0;
@@ -237,7 +178,8 @@ static void arm_standing(engine *e) {
     arm_poll(e, &e->doorbell_operation, e->links.doorbells[e->links.shard], &e->doorbell_armed);
     arm_poll(e, &e->handover_operation, e->serving ? e->options.handover_receive_fd : -1, &e->handover_armed);
     if (e->listen_fd >= 0 && !e->accept_armed && e->now_us >= e->accept_again_us) {
-        io_uring_prep_multishot_accept(ring_slot(&e->ring, &e->accept_operation), e->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        io_uring_prep_multishot_accept(ring_slot(&e->ring, &e->accept_operation), e->listen_fd, NULL, NULL,
+                                       SOCK_CLOEXEC);
         e->accept_armed = true;
     }
 }
@@ -245,7 +187,8 @@ static void arm_standing(engine *e) {
 static void on_accept(engine *e, int result, uint32_t flags) {
     if ((flags & IORING_CQE_F_MORE) == 0) e->accept_armed = false;
     if (result < 0) {
-        if (result != -EINTR && result != -ECONNABORTED && result != -ECANCELED) e->accept_again_us = e->now_us + ACCEPT_BACKOFF_US;
+        if (result != -EINTR && result != -ECONNABORTED && result != -ECANCELED)
+            e->accept_again_us = e->now_us + ACCEPT_BACKOFF_US;
         return;
     }
     conn *c = conn_open(e, result);
@@ -257,7 +200,8 @@ static void on_accept(engine *e, int result, uint32_t flags) {
 
 static void on_doorbell(engine *e) {
     e->doorbell_armed = false;
-    while (read(e->links.doorbells[e->links.shard], &e->doorbell_value, sizeof e->doorbell_value) < 0 && errno == EINTR) continue;
+    while (read(e->links.doorbells[e->links.shard], &e->doorbell_value, sizeof e->doorbell_value) < 0 && errno == EINTR)
+        continue;
 }
 
 static void complete(engine *e, operation *op, int result, uint32_t flags) {

@@ -1,7 +1,8 @@
-/* Inside of the native engine of one worker: what conn.c, execute.c, reads.c, forward.c, handover.c, sync.c and engine.c share.
+/* Inside of the native engine of one worker: what conn.c, execute.c, reads.c, forward.c, handover.c, sync.c and
+ * engine.c share.
  *
  * Everything here lives on the worker's loop thread. A request goes through these rooms:
- *   conn.c     bytes -> frame            execute.c  frame -> decision (answer, stage, read, forward, Python)
+ *   conn_input.c bytes -> frame          execute.c  frame -> decision (answer, stage, read, forward, Python)
  *   engine.c   commit: one vectored append per partition and turn      reads.c   poll windows: read, verify, send
  *   forward.c  requests to and from other shards                       sync.c    background fdatasync
  */
@@ -28,9 +29,19 @@
 #define HANDOVER_SPACE (HANDOVER_SESSION_MAX + RECEIVE_BUFFER_SIZE)
 #define EVENTS_MAX 1024u                 /* per turn; no further frame is looked at until Python took them */
 
-enum { STATUS_ERROR = 1, STATUS_INVALID_COMMAND = 3, STATUS_DISCONNECTED = 8, STATUS_UNAUTHENTICATED = 40,
-       STATUS_UNAUTHORIZED = 41, STATUS_TOPIC_NOT_FOUND = 2010, STATUS_PARTITION_NOT_FOUND = 3007,
-       STATUS_BAD_CHECKSUM = 4027, STATUS_CANNOT_READ = 10002, STATUS_CANNOT_SYNC = 10009, STATUS_SHARD_UNREACHABLE = 11001 };
+enum {
+    STATUS_ERROR = 1,
+    STATUS_INVALID_COMMAND = 3,
+    STATUS_DISCONNECTED = 8,
+    STATUS_UNAUTHENTICATED = 40,
+    STATUS_UNAUTHORIZED = 41,
+    STATUS_TOPIC_NOT_FOUND = 2010,
+    STATUS_PARTITION_NOT_FOUND = 3007,
+    STATUS_BAD_CHECKSUM = 4027,
+    STATUS_CANNOT_READ = 10002,
+    STATUS_CANNOT_SYNC = 10009,
+    STATUS_SHARD_UNREACHABLE = 11001
+};
 
 typedef struct engine engine;
 typedef struct conn conn;
@@ -84,7 +95,8 @@ struct conn {
     uint32_t index, generation;
     conn_state state;
     operation receive_operation, send_operation;
-    bool receive_armed, send_armed, starved, end_of_input, closing, close_after_reply, authenticated, move_wanted, moved;
+    bool receive_armed, send_armed, starved, end_of_input, closing, close_after_reply, authenticated, move_wanted,
+        moved;
     uint32_t user_id;
     char address[56];
     /* input */
@@ -164,9 +176,9 @@ typedef struct engine_options {
 } engine_options;
 
 typedef struct engine_counters {
-    uint64_t accepted, closed, refused_connections, frames, sends, polls, stores, messages_in, messages_out, bytes_in, bytes_out,
-        forwarded, served_for_peers, moved_out, moved_in, commits, append_calls, syncs, sync_errors, turns, python_events,
-        memory_waits, buffer_starved, throttled, timeouts, damaged, reads_cached, reads_ring;
+    uint64_t accepted, closed, refused_connections, frames, sends, polls, stores, messages_in, messages_out, bytes_in,
+        bytes_out, forwarded, served_for_peers, moved_out, moved_in, commits, append_calls, syncs, sync_errors, turns,
+        python_events, memory_waits, buffer_starved, throttled, timeouts, damaged, reads_cached, reads_ring;
 } engine_counters;
 
 struct engine {
@@ -222,7 +234,7 @@ void engine_unwait(engine *e, waiter *w);
 void *engine_allocate(engine *e, size_t bytes, bool partial_frame);
 void drop_route_partition(route_partition *r);
 
-/* conn.c */
+/* conn.c, conn_input.c, conn_output.c */
 conn *conn_open(engine *e, int fd);        /* NULL: refused (fd closed) */
 conn *conn_find(engine *e, uint64_t id);
 uint64_t conn_id(const conn *c);
@@ -238,6 +250,9 @@ void conn_frame_done(conn *c);             /* the answer is with the kernel */
 void conn_close(conn *c);
 void conn_say_goodbye(conn *c, uint32_t status); /* unsolicited error frame, then close */
 void conn_try_free(conn *c);
+void conn_free_input(conn *c);
+void conn_free_output(conn *c);
+void conn_release_sources(conn *c);
 void conn_arm_receive(conn *c);
 void conn_run_throttled(engine *e);        /* goes on with partial frames as far as their budget allows */
 

@@ -23,8 +23,9 @@ static int allocate_tables(engine *e) {
     e->move_space = malloc(HANDOVER_SPACE);
     e->peer_is_down = calloc(e->options.shards, sizeof *e->peer_is_down);
     e->handover_send_fds = calloc(e->options.shards, sizeof *e->handover_send_fds);
-    if (e->conns == NULL || e->conn_generations == NULL || e->free_indexes == NULL || e->partitions == NULL || e->staged == NULL ||
-        e->scratch == NULL || e->events == NULL || e->move_space == NULL || e->peer_is_down == NULL || e->handover_send_fds == NULL)
+    if (e->conns == NULL || e->conn_generations == NULL || e->free_indexes == NULL || e->partitions == NULL ||
+        e->staged == NULL || e->scratch == NULL || e->events == NULL || e->move_space == NULL ||
+        e->peer_is_down == NULL || e->handover_send_fds == NULL)
         return -ENOMEM;
     for (uint32_t i = 0; i < connections; i++) e->free_indexes[e->free_count++] = connections - 1 - i;
     memcpy(e->handover_send_fds, e->options.handover_send_fds, e->options.shards * sizeof(int));
@@ -90,7 +91,8 @@ void engine_events_clear(engine *e) {
     e->events_count = 0;
 }
 
-/* The process is about to end: descriptors close, partitions flush their index; memory of single connections goes with it. */
+/* The process is about to end: descriptors close, partitions flush their index; memory of single connections goes with
+ * it. */
 void engine_close(engine *e) {
     ring_close(&e->ring);
     engine_events_clear(e);

@@ -43,7 +43,8 @@ static const route_partition *chosen_partition(engine *e, const route *r, const 
         return NULL;
     }
     if (s->partitioning == PARTITIONING_BALANCED) partition = links_balance(&e->links, r->counter, r->partitions_count);
-    else if (s->partitioning == PARTITIONING_MESSAGES_KEY) partition = hash_xxh32(s->key, s->key_length) % r->partitions_count;
+    else if (s->partitioning == PARTITIONING_MESSAGES_KEY)
+        partition = hash_xxh32(s->key, s->key_length) % r->partitions_count;
     if (partition >= r->partitions_count) {
         *status = STATUS_PARTITION_NOT_FOUND;
         return NULL;
@@ -156,7 +157,8 @@ void execute_unknown_partition(conn *c) {
     send_request s;
     if (c->code == CODE_SEND_MESSAGES && send_request_parse(c->payload, c->payload_length, &s) == 0)
         route_miss(c, s.address, s.stream_length, s.topic_length);
-    else if (request_parse_poll(c->payload, c->payload_length, &q) || request_parse_store(c->payload, c->payload_length, &q))
+    else if (request_parse_poll(c->payload, c->payload_length, &q) ||
+             request_parse_store(c->payload, c->payload_length, &q))
         route_miss(c, q.address, q.stream_length, q.topic_length);
     else conn_close(c); /* it was parsed before it was forwarded */
 }

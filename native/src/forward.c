@@ -1,8 +1,8 @@
 /* Requests to the owner on another shard, and requests of other shards to us.
  *
- * Bytes stay where they are: a SEND leases its records in our pool until the owner answers; a POLL answer leases a window in the
- * owner's pool until we have sent it (LINK_NEXT gives it back). A dead owner: what it had not taken is held for HELD_REQUEST_US, what
- * it had taken ends with the connection, because nobody can know. */
+ * Bytes stay where they are: a SEND leases its records in our pool until the owner answers; a POLL answer leases a
+ * window in the owner's pool until we have sent it (LINK_NEXT gives it back). A dead owner: what it had not taken is
+ * held for HELD_REQUEST_US, what it had taken ends with the connection, because nobody can know. */
 #include "engine.h"
 
 #include <assert.h>
@@ -127,9 +127,14 @@ void forward_answer_status(engine *e, const requester *to, uint32_t status, uint
 }
 
 void forward_answer_window(read_job *job, size_t bytes, bool more) {
-    descriptor answer = {.operation = LINK_WINDOW, .flags = more ? LINK_FLAG_MORE : 0, .connection = job->to.connection,
-                         .sequence = job->to.sequence, .requester_generation = job->to.generation, .handle = job->handle,
-                         .lease_offset = pool_offset(job->e->pool, job->block), .lease_length = bytes};
+    descriptor answer = {.operation = LINK_WINDOW,
+                         .flags = more ? LINK_FLAG_MORE : 0,
+                         .connection = job->to.connection,
+                         .sequence = job->to.sequence,
+                         .requester_generation = job->to.generation,
+                         .handle = job->handle,
+                         .lease_offset = pool_offset(job->e->pool, job->block),
+                         .lease_length = bytes};
     post(job->e, job->to.shard, &answer);
 }
 
@@ -141,7 +146,8 @@ typedef struct remote_send { /* waits for memory */
 } remote_send;
 
 static requester requester_of(uint32_t from, const descriptor *d) {
-    return (requester){.shard = from, .generation = d->generation, .connection = d->connection, .sequence = d->sequence};
+    return (requester){
+        .shard = from, .generation = d->generation, .connection = d->connection, .sequence = d->sequence};
 }
 
 /* Copies the leased records and stages them. False: no memory now. */
@@ -198,7 +204,8 @@ static void take_read_or_store(engine *e, uint32_t from, const descriptor *d) {
     if (target == NULL || target->incarnation != d->incarnation) {
         forward_answer_status(e, &to, 0, LINK_FLAG_UNKNOWN_PARTITION);
     } else if (d->operation == LINK_POLL) {
-        reads_start(e, target, &to, d->strategy, d->value, d->count, d->consumer_id, (d->flags & LINK_FLAG_AUTO_COMMIT) != 0);
+        reads_start(e, target, &to, d->strategy, d->value, d->count, d->consumer_id,
+                    (d->flags & LINK_FLAG_AUTO_COMMIT) != 0);
     } else {
         uint32_t status = partition_offset_store(target->p, d->consumer_kind, d->consumer_id, d->value);
         sync_mark_dirty(target);

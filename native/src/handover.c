@@ -1,6 +1,7 @@
-/* Moving a connection to the shard that owns what it asks for: the socket travels as SCM_RIGHTS over an AF_UNIX datagram socket
- * whose both ends the supervisor keeps, so a datagram survives the death of its receiver. Only connections between two requests
- * move; unread bytes (a part of one receive buffer at most) travel along, and so does Python's part of the session.
+/* Moving a connection to the shard that owns what it asks for: the socket travels as SCM_RIGHTS over an AF_UNIX
+ * datagram socket whose both ends the supervisor keeps, so a datagram survives the death of its receiver. Only
+ * connections between two requests move; unread bytes (a part of one receive buffer at most) travel along, and so does
+ * Python's part of the session.
  *
  * Datagram: move_header, session bytes, unread bytes. */
 #include "engine.h"
@@ -24,17 +25,23 @@ typedef struct move_header {
 
 bool handover_send(conn *c, uint32_t shard, const uint8_t *session, size_t session_length) {
     engine *e = c->e;
-    if (session_length > HANDOVER_SESSION_MAX || shard >= e->links.shards || shard == e->links.shard || e->peer_is_down[shard]) return false;
-    move_header header = {.user_id = c->user_id, .authenticated = c->authenticated, .session_length = (uint32_t)session_length,
+    if (session_length > HANDOVER_SESSION_MAX || shard >= e->links.shards || shard == e->links.shard ||
+        e->peer_is_down[shard])
+        return false;
+    move_header header = {.user_id = c->user_id,
+                          .authenticated = c->authenticated,
+                          .session_length = (uint32_t)session_length,
                           .unread_length = c->in_length};
     memcpy(header.address, c->address, sizeof header.address);
-    struct iovec parts[3] = {{&header, sizeof header}, {(void *)(uintptr_t)session, session_length}, {c->in, c->in_length}};
+    struct iovec parts[3] = {
+        {&header, sizeof header}, {(void *)(uintptr_t)session, session_length}, {c->in, c->in_length}};
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int))];
     } control;
     memset(&control, 0, sizeof control);
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct msghdr message = {
+        .msg_iov = parts, .msg_iovlen = 3, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
     struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
@@ -92,7 +99,8 @@ void handover_receive(engine *e) {
             struct cmsghdr align;
             char bytes[CMSG_SPACE(sizeof(int))];
         } control;
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+        struct msghdr message = {
+            .msg_iov = parts, .msg_iovlen = 2, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
         ssize_t got = recvmsg(e->options.handover_receive_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return;

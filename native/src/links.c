@@ -20,7 +20,9 @@ typedef struct region_header {
 static size_t pages_offset(void) { return PAGE; }
 static size_t counters_offset(uint32_t shards) { return pages_offset() + (size_t)shards * PAGE; }
 static size_t stats_offset(uint32_t shards) { return counters_offset(shards) + SHARED_COUNTERS * sizeof(uint32_t); }
-static size_t rings_offset(uint32_t shards) { return stats_offset(shards) + SHARED_STATS_SLOTS * sizeof(partition_stats); }
+static size_t rings_offset(uint32_t shards) {
+    return stats_offset(shards) + SHARED_STATS_SLOTS * sizeof(partition_stats);
+}
 static size_t ring_stride(void) { return (sizeof(link_ring) + PAGE - 1) / PAGE * PAGE; }
 
 size_t links_region_bytes(uint32_t shards) { return rings_offset(shards) + (size_t)shards * shards * ring_stride(); }
@@ -116,7 +118,8 @@ bool links_post(links *l, uint32_t to, const descriptor *d, uint64_t *position) 
 
 bool links_cancel(links *l, uint32_t to, uint64_t position) {
     link_ring *r = links_ring(l, l->shard, to);
-    if (atomic_load_explicit(&r->tail, memory_order_acquire) > position) return false; /* the slot may serve another request now */
+    if (atomic_load_explicit(&r->tail, memory_order_acquire) > position)
+        return false; /* the slot may serve another request now */
     uint32_t posted = SLOT_POSTED;
     return atomic_compare_exchange_strong(&r->slots[position % LINK_SLOTS].slot_state, &posted, SLOT_CANCELLED);
 }

@@ -1,10 +1,11 @@
 /* Links between the workers of one server: the shared region, descriptor rings, doorbells, leases.
  *
- * Ring [from][to] is single-producer single-consumer and outlives both processes (the supervisor keeps the memfd): what a dead
- * consumer had not taken, its successor takes. A descriptor is `posted` by the producer, and either `taken` by the consumer
- * or `cancelled` by the producer; nothing is in between, so the producer always knows whether a request may have had an effect.
- * Bytes never travel in a descriptor: it leases (offset, length) in the sender's pool, which the receiver maps read-only. A lease is valid
- * while the sender's generation (bumped when a worker starts, before it touches its pool) is the one in the descriptor.
+ * Ring [from][to] is single-producer single-consumer and outlives both processes (the supervisor keeps the memfd): what
+ * a dead consumer had not taken, its successor takes. A descriptor is `posted` by the producer, and either `taken` by
+ * the consumer or `cancelled` by the producer; nothing is in between, so the producer always knows whether a request
+ * may have had an effect. Bytes never travel in a descriptor: it leases (offset, length) in the sender's pool, which
+ * the receiver maps read-only. A lease is valid while the sender's generation (bumped when a worker starts, before it
+ * touches its pool) is the one in the descriptor.
  */
 #ifndef SHARDD_LINKS_H
 #define SHARDD_LINKS_H
@@ -23,7 +24,13 @@ typedef enum link_operation {
     LINK_WINDOW,    /* answer: lease = bytes to send; LINK_FLAG_MORE: say LINK_NEXT when sent */
 } link_operation;
 
-enum { LINK_FLAG_MORE = 1, LINK_FLAG_AUTO_COMMIT = 2, LINK_FLAG_UNKNOWN_PARTITION = 4, LINK_FLAG_BROKEN = 8, LINK_FLAG_STOP = 16 };
+enum {
+    LINK_FLAG_MORE = 1,
+    LINK_FLAG_AUTO_COMMIT = 2,
+    LINK_FLAG_UNKNOWN_PARTITION = 4,
+    LINK_FLAG_BROKEN = 8,
+    LINK_FLAG_STOP = 16
+};
 enum { SLOT_EMPTY = 0, SLOT_POSTED = 1, SLOT_TAKEN = 2, SLOT_CANCELLED = 3 };
 
 typedef struct descriptor {
@@ -83,7 +90,8 @@ void links_close(links *l);
 
 worker_page *links_page(const links *l, uint32_t shard);
 link_ring *links_ring(const links *l, uint32_t from, uint32_t to);
-/* Posts a copy of `d` (slot_state and generation are filled in). False when the ring is full. `position` (may be NULL): for links_cancel. */
+/* Posts a copy of `d` (slot_state and generation are filled in). False when the ring is full. `position` (may be NULL):
+ * for links_cancel. */
 bool links_post(links *l, uint32_t to, const descriptor *d, uint64_t *position);
 /* True when what was posted at `position` had not been taken and never will be. */
 bool links_cancel(links *l, uint32_t to, uint64_t position);

@@ -3,13 +3,13 @@
  * Knows files (through the disk seam), no sockets, no ring and no Python. Single-threaded. Acknowledgement level
  * `written`: partition_append returns after the kernel has the bytes. Files:
  *   <dir>/<start offset, 20 digits>.log and .index      (record.h)
- *   <dir>/incarnation                                    16 bytes: "SHRDINC1", u64 incarnation (made with the first file)
- *   <dir>/offsets/consumers/<id>, <dir>/offsets/groups/<id>   8 bytes u64 LE, last processed offset, written in place
+ *   <dir>/incarnation                            16 bytes: "SHRDINC1", u64 incarnation (made with the first file)
+ *   <dir>/offsets/consumers/<id>, groups/<id>    8 bytes u64 LE, last processed offset, written in place
  * Directory and files are made at the first append (or the first stored offset).
  *
  * The index of the active segment is kept in memory for its newest entries (at most INDEX_CACHE_MAX); entries reach the
- * .index file in groups: when 256 wait, at partition_flush, at a roll and at close. The index is never evidence about the log:
- * whoever reads through it verifies the records it led to.
+ * .index file in groups: when 256 wait, at partition_flush, at a roll and at close. The index is never evidence about
+ * the log: whoever reads through it verifies the records it led to.
  */
 #ifndef SHARDD_PARTITION_H
 #define SHARDD_PARTITION_H
@@ -70,9 +70,10 @@ typedef struct append_batch {
     uint64_t first_offset;  /* out when status == 0 */
 } append_batch;
 /* Appends the batches in order, as few vectored writes as possible, each judged for the roll as if it came alone
- * (iggy-server 3.6: a segment that was full BEFORE a request takes this request and is then sealed). One timestamp for each batch:
- * max(now, last timestamp). On ENOSPC, EDQUOT, ENOMEM, EFBIG the log is cut back to the last acknowledged byte, the batches of the failed
- * write get 10006 and later calls may succeed; EIO poisons. Short writes and EINTR are continued. */
+ * (iggy-server 3.6: a segment that was full BEFORE a request takes this request and is then sealed). One timestamp for
+ * each batch: max(now, last timestamp). On ENOSPC, EDQUOT, ENOMEM, EFBIG the log is cut back to the last acknowledged
+ * byte, the batches of the failed write get 10006 and later calls may succeed; EIO poisons. Short writes and EINTR are
+ * continued. */
 void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us);
 
 /* ---- poll ---- */
@@ -93,24 +94,27 @@ typedef struct poll_window { /* whole records only */
     uint64_t first_offset;
     uint32_t count;
 } poll_window;
-/* Decides what a poll returns (iggy-protocol 5.2; first message with timestamp >= t for POLL_TIMESTAMP). Status 0 (also for an
- * empty answer), 3007 closed, 4027 when the first message is known to be damaged or the poll reaches the end of a partition that was
- * opened as damaged, 10002 when the index cannot be read.
- * An answer ends before a message known to be damaged. `value` = offset or timestamp; for POLL_NEXT the stored offset of
- * (consumer_kind, consumer_id) decides. total_bytes is at most 4 GiB - 1 MiB: fewer messages are announced when it would be more. */
+/* Decides what a poll returns (iggy-protocol 5.2; first message with timestamp >= t for POLL_TIMESTAMP). Status 0 (also
+ * for an empty answer), 3007 closed, 4027 when the first message is known to be damaged or the poll reaches the end of
+ * a partition that was opened as damaged, 10002 when the index cannot be read. An answer ends before a message known to
+ * be damaged. `value` = offset or timestamp; for POLL_NEXT the stored offset of (consumer_kind, consumer_id) decides.
+ * total_bytes is at most 4 GiB - 1 MiB: fewer messages are announced when it would be more. */
 uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
                         uint32_t consumer_id, poll_cursor *out);
-/* Next window of at most `max_bytes` (more only for one larger record). False when nothing remains or (status set) on an error. */
+/* Next window of at most `max_bytes` (more only for one larger record). False when nothing remains or (status set) on
+ * an error. */
 bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window *window, uint32_t *status);
 void partition_cursor_end(poll_cursor *cursor);
-/* Remembers that the record at `offset` failed its check: later polls end before it. Keeps at most 1024 such offsets. */
+/* Remembers that the record at `offset` failed its check: later polls end before it. Keeps at most 1024 such offsets.
+ */
 void partition_mark_damaged(partition *p, uint64_t offset);
 
 /* ---- consumer offsets (iggy-server 3.7) ---- */
 /* Loads one stored offset at open time (recovery); clamped to the current offset. */
 int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value);
 bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value);
-uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value); /* 0, 4100, 3007, 10006, 3023 */
+uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,
+                                uint64_t value); /* 0, 4100, 3007, 10006, 3023 */
 uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id);                /* 0, 3021, 3007, 3011 */
 
 /* ---- flush and background sync ---- */
@@ -119,8 +123,10 @@ uint32_t partition_flush(partition *p);
 /* True when bytes, files or offsets are not known to be on the device. */
 bool partition_is_dirty(const partition *p);
 /* Flushes the index and returns up to `max` file descriptors (duplicates; the caller closes them) to fdatasync:
- * dirty logs, indexes, offset files, directories with new names. Moves `durable` to the value taken here only in sync_done. */
+ * dirty logs, indexes, offset files, directories with new names. Moves `durable` to the value taken here only in
+ * sync_done. */
 size_t partition_sync_begin(partition *p, int *fds, size_t max);
-/* Result of the sync that begin started: 0 moves the durable end; an errno poisons with 10009 and nothing is retried. */
+/* Result of the sync that begin started: 0 moves the durable end; an errno poisons with 10009 and nothing is retried.
+ */
 void partition_sync_done(partition *p, int error);
 #endif

@@ -1,9 +1,9 @@
 /* Poll jobs: the windows of one answer are read, verified and sent one after the other.
  *
- * A window is at most POLL_WINDOW_BYTES (or one larger record), so a slow reader holds a window and not a reply. Cached pages are
- * read at once (RWF_NOWAIT); only what must come from the device goes through the ring. Every record is verified before it is sent:
- * the index led here, but it is no evidence. Damage in the first window shortens the answer (or gives 4027); damage behind it
- * closes the connection, and the next poll ends before the damaged record. */
+ * A window is at most POLL_WINDOW_BYTES (or one larger record), so a slow reader holds a window and not a reply. Cached
+ * pages are read at once (RWF_NOWAIT); only what must come from the device goes through the ring. Every record is
+ * verified before it is sent: the index led here, but it is no evidence. Damage in the first window shortens the answer
+ * (or gives 4027); damage behind it closes the connection, and the next poll ends before the damaged record. */
 #include "engine.h"
 
 #include <assert.h>
@@ -127,7 +127,8 @@ static void damaged(read_job *job, uint64_t offset) {
 
 static void window_read(read_job *job) {
     uint64_t good_bytes;
-    uint32_t good = record_verify(job->block + job->head_bytes, job->have, job->window.first_offset, job->window.count, &good_bytes);
+    uint32_t good = record_verify(job->block + job->head_bytes, job->have, job->window.first_offset, job->window.count,
+                                  &good_bytes);
     if (good < job->window.count) damaged(job, job->window.first_offset + good);
     else send_window(job);
 }
@@ -138,7 +139,8 @@ static void read_more(read_job *job) {
     while (part.iov_len > 0) {
         off_t position = (off_t)(job->window.position + job->have);
         ssize_t got = preadv2(job->window.fd, &part, 1, position, RWF_NOWAIT);
-        if (got < 0 && errno == EOPNOTSUPP) got = preadv(job->window.fd, &part, 1, position); /* tmpfs: always in memory */
+        if (got < 0 && errno == EOPNOTSUPP)
+            got = preadv(job->window.fd, &part, 1, position); /* tmpfs: always in memory */
         if (got <= 0) break;
         job->have += (size_t)got;
         part.iov_base = (uint8_t *)part.iov_base + got;

@@ -64,9 +64,9 @@ uint64_t record_checksum(const uint8_t *data, size_t size);
  * `minimum_timestamp`, lengths, checksums. Fills `entries` (may be NULL; room for `entries_max`; scanning stops with
  * RECORD_OK when it is full) with index entries relative to `segment_start_offset`, end positions starting at
  * `base_position`. Returns the fault. */
-record_fault record_scan_buffer(const uint8_t *data, size_t length, uint64_t expected_offset, uint64_t minimum_timestamp,
-                                uint64_t segment_start_offset, uint64_t base_position, index_entry *entries,
-                                size_t entries_max, record_scan *out);
+record_fault record_scan_buffer(const uint8_t *data, size_t length, uint64_t expected_offset,
+                                uint64_t minimum_timestamp, uint64_t segment_start_offset, uint64_t base_position,
+                                index_entry *entries, size_t entries_max, record_scan *out);
 /* Fast check for the read path: exactly `count` records fill `length` bytes, offsets dense from `first_offset`,
  * checksums right. Returns how many records from the start are good (== count when all are), and their bytes. */
 uint32_t record_verify(const uint8_t *data, size_t length, uint64_t first_offset, uint32_t count, uint64_t *good_bytes);
@@ -76,8 +76,8 @@ uint32_t record_verify(const uint8_t *data, size_t length, uint64_t first_offset
  * 16 * (expected_offset - segment_start_offset) onwards. 0, or -1 with errno on an I/O error. */
 int record_scan_file(int log_fd, uint64_t from_position, uint64_t segment_start_offset, uint64_t expected_offset,
                      uint64_t minimum_timestamp, int index_fd, record_scan *out);
-/* True when a valid record (right checksum, offset >= at_least_offset, timestamp >= minimum_timestamp, plausible lengths)
- * starts at any byte in [from_position, end of file): tells damage inside the history from a torn tail. */
+/* True when a valid record (right checksum, offset >= at_least_offset, timestamp >= minimum_timestamp, plausible
+ * lengths) starts at any byte in [from_position, end of file): tells damage inside the history from a torn tail. */
 int record_find_later(int log_fd, uint64_t from_position, uint64_t at_least_offset, uint64_t minimum_timestamp,
                       bool *found);
 #endif

@@ -2,12 +2,11 @@
 #include "request.h"
 
 #include "hash.h"
+#include "identifier.h"
 
 #include <string.h>
 
 #define CONSUMER_PLAIN 1
-#define IDENTIFIER_NUMERIC 1
-#define IDENTIFIER_STRING 2
 
 typedef struct reader {
     const uint8_t *at, *end;
@@ -27,12 +26,9 @@ static uint64_t u64_at(const uint8_t *p) {
 
 /* Length of a well-formed identifier at the reader (which moves behind it), 0 otherwise. */
 static uint32_t take_identifier(reader *r) {
-    if (r->end - r->at < 2) return 0;
-    uint8_t kind = r->at[0], length = r->at[1];
-    bool fits = (kind == IDENTIFIER_NUMERIC && length == 4) || (kind == IDENTIFIER_STRING && length > 0);
-    if (!fits || r->end - r->at < 2 + length) return 0;
-    r->at += 2 + length;
-    return 2u + length;
+    uint32_t length = identifier_length(r->at, (size_t)(r->end - r->at));
+    r->at += length;
+    return length;
 }
 
 /* Consumer, stream, topic, partition: the common head of both requests. */

@@ -7,7 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CODE_PING = 1, CODE_LOGIN_USER = 38, CODE_POLL_MESSAGES = 100, CODE_SEND_MESSAGES = 101, CODE_STORE_CONSUMER_OFFSET = 121 };
+enum {
+    CODE_PING = 1,
+    CODE_LOGIN_USER = 38,
+    CODE_POLL_MESSAGES = 100,
+    CODE_SEND_MESSAGES = 101,
+    CODE_STORE_CONSUMER_OFFSET = 121
+};
 
 typedef struct consumer_request {
     const uint8_t *address;     /* stream identifier, then topic identifier */

@@ -29,8 +29,9 @@ static int provide_buffers(ring *r) {
 }
 
 static int init_uring(struct io_uring *uring) {
-    struct io_uring_params parameters = {
-        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CQSIZE, .cq_entries = RING_ENTRIES * 8};
+    struct io_uring_params parameters = {.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+                                                  IORING_SETUP_CQSIZE,
+                                         .cq_entries = RING_ENTRIES * 8};
     int result = io_uring_queue_init_params(RING_ENTRIES, uring, &parameters);
     if (result == -EINVAL) { /* before Linux 6.1: without deferred task work */
         memset(&parameters, 0, sizeof parameters);

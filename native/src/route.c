@@ -42,10 +42,12 @@ static uint64_t hash_key(uint32_t user_id, const uint8_t *key, uint32_t key_leng
     return XXH3_64bits_withSeed(key, key_length, user_id);
 }
 
-static uint32_t place_of(const route_table *t, uint64_t hash, uint32_t user_id, const uint8_t *key, uint32_t key_length) {
+static uint32_t place_of(const route_table *t, uint64_t hash, uint32_t user_id, const uint8_t *key,
+                         uint32_t key_length) {
     uint32_t mask = t->capacity - 1, at = (uint32_t)hash & mask;
     for (const route *r; (r = t->slots[at]) != NULL; at = (at + 1) & mask)
-        if (r->hash == hash && r->user_id == user_id && r->key_length == key_length && memcmp(r->key, key, key_length) == 0)
+        if (r->hash == hash && r->user_id == user_id && r->key_length == key_length &&
+            memcmp(r->key, key, key_length) == 0)
             break;
     return at;
 }

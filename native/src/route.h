@@ -1,7 +1,8 @@
 /* The route table: what Python decided once, C repeats.
  *
- * Key: user id + the raw bytes of the stream and topic identifiers as they came on the wire. Value: what this user may do with this
- * topic, and where each partition lives. Any change of metadata or permissions empties the table (routes_clear).
+ * Key: user id + the raw bytes of the stream and topic identifiers as they came on the wire. Value: what this user may
+ * do with this topic, and where each partition lives. Any change of metadata or permissions empties the table
+ * (routes_clear).
  */
 #ifndef SHARDD_ROUTE_H
 #define SHARDD_ROUTE_H

@@ -1,5 +1,5 @@
-/* Background sync: dirty partitions reach the device every sync interval without delaying any answer; the durable end follows.
- * A failed sync poisons the partition and is never tried again. */
+/* Background sync: dirty partitions reach the device every sync interval without delaying any answer; the durable end
+ * follows. A failed sync poisons the partition and is never tried again. */
 #include "engine.h"
 
 #include <stdlib.h>

@@ -70,7 +70,8 @@ static void test_a_cancelled_request_is_never_taken_and_a_taken_one_never_cancel
     CHECK(!links_cancel(&p.a, 1, first));
     CHECK(links_take(&p.b, 0, &out) && out.sequence == 2);
     CHECK(!links_cancel(&p.a, 1, second));
-    for (int i = 0; i < (int)LINK_SLOTS; i++) CHECK(links_post(&p.a, 1, &d, NULL)); /* the same slots serve new requests */
+    for (int i = 0; i < (int)LINK_SLOTS; i++)
+        CHECK(links_post(&p.a, 1, &d, NULL)); /* the same slots serve new requests */
     CHECK(!links_cancel(&p.a, 1, second));
     close_pair(&p);
 }
@@ -165,16 +166,22 @@ static void test_routes_are_found_replaced_and_cleared(void)
 
 static void test_only_perfect_polls_are_hot(void)
 {
-    uint8_t poll[] = {1, 1, 4, 9, 0, 0, 0, 2, 2, 's', 't', 1, 4, 3, 0, 0, 0, 1, 5, 0, 0, 0, 1, 42, 0, 0, 0, 0, 0, 0, 0, 100, 0, 0, 0, 1};
+    uint8_t poll[] = {1, 1, 4, 9, 0, 0,  0, 2, 2, 's', 't', 1, 4, 3,   0, 0, 0, 1,
+                      5, 0, 0, 0, 1, 42, 0, 0, 0, 0,   0,   0, 0, 100, 0, 0, 0, 1};
     consumer_request q;
     CHECK(request_parse_poll(poll, sizeof poll, &q));
-    CHECK(q.consumer_id == 9 && q.partition_id == 5 && q.strategy == 1 && q.value == 42 && q.count == 100 && q.auto_commit);
+    CHECK(q.consumer_id == 9 && q.partition_id == 5 && q.strategy == 1 && q.value == 42 && q.count == 100 &&
+          q.auto_commit);
     CHECK(q.stream_length == 4 && q.topic_length == 6 && q.address == poll + 7);
     for (size_t cut = 0; cut < sizeof poll; cut++) {
         uint8_t exact[sizeof poll]; /* a copy of its own size: ASan sees an over-read */
         memcpy(exact, poll, cut);
         CHECK(!request_parse_poll(exact, cut, &q));
     }
+    uint8_t named[] = {1, 2, 1, 0xff, 1, 4, 0, 0, 0, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 42, 0, 0, 0, 0, 0, 0, 0};
+    CHECK(!request_parse_store(named, sizeof named, &q)); /* the consumer's name is no UTF-8 */
+    named[3] = 'c';
+    CHECK(request_parse_store(named, sizeof named, &q) && q.value == 42 && q.partition_id == 0);
     poll[0] = 2;
     CHECK(!request_parse_poll(poll, sizeof poll, &q)); /* a group */
     poll[0] = 1;

@@ -1,0 +1,50 @@
+/* Engine.counters(): the engine's own numbers as a dict. */
+#include "binding.h"
+
+#include <stddef.h>
+
+#include "engine_api.h"
+
+#define COUNTER(name) {#name, offsetof(engine_counters, name)}
+static const struct {
+    const char *name;
+    size_t offset;
+} counter_fields[] = {
+    COUNTER(accepted),         COUNTER(closed),         COUNTER(refused_connections),
+    COUNTER(frames),           COUNTER(sends),          COUNTER(polls),
+    COUNTER(stores),           COUNTER(messages_in),    COUNTER(messages_out),
+    COUNTER(bytes_in),         COUNTER(bytes_out),      COUNTER(forwarded),
+    COUNTER(served_for_peers), COUNTER(moved_out),      COUNTER(moved_in),
+    COUNTER(commits),          COUNTER(append_calls),   COUNTER(syncs),
+    COUNTER(sync_errors),      COUNTER(turns),          COUNTER(python_events),
+    COUNTER(memory_waits),     COUNTER(buffer_starved), COUNTER(timeouts),
+    COUNTER(damaged),          COUNTER(reads_cached),   COUNTER(reads_ring),
+};
+
+static bool put_counter(PyObject *result, const char *name, uint64_t value)
+{
+    PyObject *number = PyLong_FromUnsignedLongLong(value);
+    bool good = number != NULL && PyDict_SetItemString(result, name, number) == 0;
+    Py_XDECREF(number);
+    return good;
+}
+
+PyObject *shardd_call_counters(PyObject *self, PyObject *unused)
+{
+    engine *e = shardd_engine_of(self);
+    (void)unused;
+    PyObject *result = e != NULL ? PyDict_New() : NULL;
+    bool good = result != NULL;
+    for (size_t i = 0; good && i < sizeof counter_fields / sizeof counter_fields[0]; i++)
+        good = put_counter(result, counter_fields[i].name,
+                           *(const uint64_t *)(const void *)((const char *)&e->counters + counter_fields[i].offset));
+    good = good && put_counter(result, "connections", e->conns_count) &&
+           put_counter(result, "pool_used_bytes", pool_used(e->pool)) &&
+           put_counter(result, "pool_capacity_bytes", pool_capacity(e->pool)) &&
+           put_counter(result, "pool_resident_bytes", pool_resident(e->pool)) &&
+           put_counter(result, "ring_enters", e->ring.enters) && put_counter(result, "routes", e->routes.count) &&
+           put_counter(result, "partitions", e->partitions_used);
+    if (!good)
+        Py_CLEAR(result);
+    return result;
+}

@@ -1,0 +1,271 @@
+/* Input of connections: receive and frame (iggy-protocol 1.1 to 1.3).
+ *
+ * A receive takes one of the provided buffers only while it has data. A frame that does not fit gets a private block
+ * and the rest of it is received straight into that block, within the budget that all partial frames share. */
+#include "engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define BLOCK_STEP 65536u /* first block of a large frame when the pool is more than half full */
+
+static void return_buffer(conn *c) {
+    if (c->in_block != NULL) {
+        pool_free(c->e->pool, c->in_block);
+        c->in_block = NULL;
+    }
+    if (c->in_buffer < 0) return;
+    ring_buffer_return(&c->e->ring, (uint16_t)c->in_buffer);
+    c->in_buffer = -1;
+}
+
+static void free_block(conn *c) {
+    if (c->block == NULL) return;
+    pool_free(c->e->pool, c->block);
+    c->block = NULL;
+    c->block_have = c->block_size = 0;
+    c->e->partial_bytes -= c->partial_bytes;
+    c->partial_bytes = 0;
+    if (c->e->privileged == c) c->e->privileged = NULL;
+}
+
+static void count_partial(conn *c, uint32_t received) {
+    c->block_have += received;
+    c->partial_bytes += received;
+    c->e->partial_bytes += received;
+}
+
+static bool may_receive_more(conn *c) {
+    engine *e = c->e;
+    if (e->partial_bytes < e->partial_budget) return true;
+    if (e->privileged == NULL) e->privileged = c;
+    return e->privileged == c;
+}
+
+static void throttle(conn *c) {
+    engine *e = c->e;
+    e->counters.throttled++;
+    c->throttled = true;
+    c->next_throttled = NULL;
+    if (e->throttled == NULL) e->throttled = c;
+    else e->throttled_last->next_throttled = c;
+    e->throttled_last = c;
+}
+
+void conn_run_throttled(engine *e) {
+    while (e->throttled != NULL) {
+        conn *c = e->throttled;
+        if (!c->closing && !may_receive_more(c)) return;
+        e->throttled = c->next_throttled;
+        c->throttled = false;
+        if (c->closing) conn_ready(c);
+        else conn_arm_receive(c);
+    }
+}
+
+void conn_frame_release(conn *c) {
+    if (c->forwarded) return; /* the owner may still read it; forward.c releases */
+    free_block(c);
+    c->payload = NULL;
+    if (c->in_length == 0) return_buffer(c);
+}
+
+void conn_free_input(conn *c) {
+    free_block(c);
+    return_buffer(c);
+}
+
+void conn_arm_receive(conn *c) {
+    if (c->receive_armed || c->starved || c->throttled || c->closing || c->end_of_input) return;
+    engine *e = c->e;
+    struct io_uring_sqe *slot;
+    if (c->block != NULL && c->state == CONN_RECEIVING && c->block_have < c->keep_length) {
+        if (!may_receive_more(c)) {
+            throttle(c);
+            return;
+        }
+        uint32_t room = (c->block_size < c->keep_length ? c->block_size : c->keep_length) - c->block_have;
+        slot = ring_slot(&e->ring, &c->receive_operation);
+        io_uring_prep_recv(slot, c->fd, c->block + c->block_have,
+                           room < PARTIAL_RECEIVE_BYTES ? room : PARTIAL_RECEIVE_BYTES, 0);
+    } else {
+        slot = ring_slot(&e->ring, &c->receive_operation);
+        io_uring_prep_recv(slot, c->fd, NULL, RECEIVE_BUFFER_SIZE, 0);
+        slot->flags |= IOSQE_BUFFER_SELECT;
+        slot->buf_group = RECEIVE_GROUP;
+    }
+    c->receive_armed = true;
+}
+
+static void no_buffer_left(conn *c) {
+    c->e->counters.buffer_starved++;
+    c->starved = true;
+    c->next_starved = c->e->starved;
+    c->e->starved = c;
+}
+
+/* The ring brought the first bytes; the rest that is already there comes by plain calls into the block. */
+static void fill_block(conn *c) {
+    for (;;) {
+        uint32_t room = (c->block_size < c->keep_length ? c->block_size : c->keep_length) - c->block_have;
+        if (room == 0 || !may_receive_more(c)) return;
+        if (room > PARTIAL_FILL_BYTES) room = PARTIAL_FILL_BYTES;
+        ssize_t got = recv(c->fd, c->block + c->block_have, room, MSG_DONTWAIT);
+        if (got > 0) count_partial(c, (uint32_t)got);
+        else if (got == 0) c->end_of_input = true;
+        if (got <= 0) return;
+    }
+}
+
+void conn_on_receive(conn *c, int result, uint32_t flags) {
+    engine *e = c->e;
+    c->receive_armed = false;
+    bool provided = (flags & IORING_CQE_F_BUFFER) != 0;
+    uint16_t buffer = (uint16_t)(flags >> IORING_CQE_BUFFER_SHIFT);
+    if (provided) e->ring.free_buffers--;
+    if (c->closing || result <= 0) {
+        if (provided) ring_buffer_return(&e->ring, buffer);
+        if (c->closing) conn_ready(c);
+        else if (result == -ENOBUFS) no_buffer_left(c);
+        else if (result == -EINTR || result == -EAGAIN) conn_arm_receive(c);
+        else if (result == 0) {
+            c->end_of_input = true;
+            conn_ready(c);
+        } else conn_close(c);
+        return;
+    }
+    c->progress_us = e->now_us;
+    e->counters.bytes_in += (uint64_t)result;
+    if (provided) {
+        assert(c->in_buffer < 0 && c->in_length == 0);
+        c->in = ring_buffer(&e->ring, buffer);
+        c->in_buffer = buffer;
+        c->in_length = (uint32_t)result;
+    } else {
+        count_partial(c, (uint32_t)result);
+        fill_block(c);
+    }
+    conn_ready(c);
+}
+
+/* Decides what to do with a frame whose header is complete. False: it was answered or the connection closes. */
+static bool begin_frame(conn *c) {
+    uint32_t length;
+    memcpy(&length, c->head, 4);
+    memcpy(&c->code, c->head + 4, 4);
+    c->attempts = 0;
+    c->e->counters.frames++;
+    if (length < 4) {
+        c->head_have = 0;
+        conn_reply_status(c, STATUS_INVALID_COMMAND);
+        return false;
+    }
+    c->payload_length = length - 4;
+    if (c->payload_length > (c->code == CODE_SEND_MESSAGES ? FRAME_SEND_MAX : FRAME_CONTROL_MAX)) {
+        c->close_after_reply = true;
+        conn_reply_status(c, STATUS_INVALID_COMMAND);
+        return false;
+    }
+    c->keep_length = c->payload_length;
+    if (c->code == CODE_PING || (c->code == CODE_SEND_MESSAGES && !c->authenticated)) c->keep_length = 0;
+    else if (!c->authenticated && c->keep_length > FRAME_ANONYMOUS_MAX) c->keep_length = FRAME_ANONYMOUS_MAX;
+    return true;
+}
+
+static uint32_t wanted_block(const conn *c) {
+    if (c->keep_length <= BLOCK_STEP || pool_used(c->e->pool) < pool_capacity(c->e->pool) / 2) return c->keep_length;
+    uint32_t doubled = c->block_have * 2 > BLOCK_STEP ? c->block_have * 2 : BLOCK_STEP;
+    return doubled < c->keep_length ? doubled : c->keep_length;
+}
+
+static bool retry_block(waiter *w);
+
+/* Makes room for more of the frame; false when the pool has none now (the connection then waits). */
+static bool ensure_block(conn *c) {
+    if (c->block != NULL && c->block_have < c->block_size) return true;
+    uint8_t *larger = engine_allocate(c->e, wanted_block(c), true);
+    if (larger == NULL) {
+        c->state = CONN_WAITING;
+        engine_wait(c->e, &c->wait, retry_block);
+        return false;
+    }
+    uint32_t size = (uint32_t)pool_block_size(c->e->pool, larger);
+    if (c->block != NULL) {
+        memcpy(larger, c->block, c->block_have);
+        pool_free(c->e->pool, c->block);
+    }
+    c->block = larger;
+    c->block_size = size;
+    return true;
+}
+
+static bool retry_block(waiter *w) {
+    conn *c = (conn *)w;
+    c->state = CONN_RECEIVING;
+    if (!ensure_block(c)) return false; /* still queued */
+    conn_ready(c);
+    return true;
+}
+
+/* Takes what is kept and drains what is not. True when the frame is complete. */
+static bool take_payload(conn *c) {
+    if (c->block == NULL && c->keep_length == c->payload_length && c->in_length >= c->payload_length) {
+        c->payload = c->in; /* the usual case: whole frame inside the provided buffer */
+        c->in += c->payload_length;
+        c->in_length -= c->payload_length;
+        return true;
+    }
+    while (c->block_have < c->keep_length) {
+        if (!ensure_block(c)) return false;
+        if (c->in_length == 0) {
+            fill_block(c); /* most often the rest is there already */
+            if (c->block_have < c->block_size || c->block_have == c->keep_length) break;
+            continue;
+        }
+        uint32_t room = (c->block_size < c->keep_length ? c->block_size : c->keep_length) - c->block_have;
+        uint32_t part = c->in_length < room ? c->in_length : room;
+        memcpy(c->block + c->block_have, c->in, part);
+        count_partial(c, part);
+        c->in += part;
+        c->in_length -= part;
+    }
+    if (c->block_have < c->keep_length) return false;
+    uint32_t left = c->payload_length - c->keep_length; /* reused as: still to drain */
+    uint32_t part = c->in_length < left ? c->in_length : left;
+    c->in += part;
+    c->in_length -= part;
+    c->payload_length -= part;
+    c->payload = c->block;
+    return c->payload_length == c->keep_length;
+}
+
+void conn_advance(conn *c) {
+    while (!c->closing && c->state == CONN_RECEIVING) {
+        if (engine_events_full(c->e)) { /* Python first; the frame waits one turn */
+            conn_ready(c);
+            return;
+        }
+        if (c->head_have < FRAME_HEADER_SIZE) {
+            uint32_t missing = FRAME_HEADER_SIZE - c->head_have;
+            uint32_t part = c->in_length < missing ? c->in_length : missing;
+            if (part > 0) memcpy(c->head + c->head_have, c->in, part);
+            c->head_have = (uint8_t)(c->head_have + part);
+            c->in += part;
+            c->in_length -= part;
+            if (c->head_have < FRAME_HEADER_SIZE) break;
+            if (!begin_frame(c)) return;
+        }
+        if (!take_payload(c)) {
+            if (c->state != CONN_RECEIVING) return;
+            break;
+        }
+        c->head_have = 0;
+        execute_frame(c);
+    }
+    if (c->closing || c->state != CONN_RECEIVING) return;
+    if (c->in_length == 0) return_buffer(c);
+    if (c->end_of_input) conn_close(c);
+    else conn_arm_receive(c);
+}

@@ -1,0 +1,278 @@
+/* For test_engine.c: two engines of one server in two threads, and a small client of the classic wire. */
+#ifndef SHARDD_TEST_ENGINE_SUPPORT_H
+#define SHARDD_TEST_ENGINE_SUPPORT_H
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "engine_api.h"
+#include "hash.h"
+
+#define SHARDS 2u
+#define POOL_BYTES (64u << 20)
+#define STREAMS 16u
+
+typedef struct server {
+    char directory[64];
+    int region, pools[SHARDS], bells[SHARDS], receive[SHARDS], send[SHARDS], listeners[SHARDS];
+    uint16_t port;
+    pthread_t threads[SHARDS];
+    engine *engines[SHARDS];
+    _Atomic bool stop;
+    _Atomic unsigned moved_in, closed;
+} server;
+
+typedef struct shard_start {
+    server *s;
+    uint32_t shard;
+} shard_start;
+
+static void answer(server *s, engine *e, const event *v)
+{
+    uint8_t user[4] = {0};
+    if (v->kind == EVENT_REQUEST && v->code == CODE_LOGIN_USER) {
+        conn *c = conn_find(e, v->connection);
+        if (c != NULL) c->authenticated = true;
+        engine_reply(e, v->connection, 0, user, sizeof user, false);
+    } else if (v->kind == EVENT_REQUEST) {
+        engine_reply(e, v->connection, v->authenticated ? 3 : 40, NULL, 0, false);
+    } else if (v->kind == EVENT_ROUTE_MISS) {
+        uint32_t stream;
+        memcpy(&stream, v->data + 2, 4);
+        route *r = routes_put(&e->routes, v->user_id, v->data, (uint32_t)v->data_length, 1, drop_route_partition);
+        uint64_t ns = hash_namespace(stream, 0, 0);
+        r->can_send = r->can_poll = true;
+        r->partitions[0] = (route_partition){.ns = ns, .incarnation = stream + 1, .owner = hash_owner(ns, SHARDS)};
+        if (stream < STREAMS) engine_resume(e, v->connection);
+        else engine_reply(e, v->connection, 1009, NULL, 0, false);
+    } else if (v->kind == EVENT_MOVE) {
+        if (!engine_move(e, v->connection, (uint32_t)v->number, user, sizeof user)) engine_resume(e, v->connection);
+    } else if (v->kind == EVENT_MOVED_IN) {
+        s->moved_in++;
+    } else if (v->kind == EVENT_CLOSED) {
+        s->closed++;
+    }
+}
+
+static void open_partitions(server *s, engine *e, uint32_t shard)
+{
+    for (uint32_t stream = 0; stream < STREAMS; stream++) {
+        uint64_t ns = hash_namespace(stream, 0, 0);
+        if (hash_owner(ns, SHARDS) != shard) continue;
+        char path[128];
+        snprintf(path, sizeof path, "%s/%u", s->directory, stream);
+        partition_options o = {.ns = ns, .incarnation = stream + 1, .directory = path, .segment_size_bytes = 1 << 20,
+                               .stats = &e->links.stats[stream], .disk = &disk_system, .ids = &e->ids};
+        partition *p = partition_open(&o, NULL, 0);
+        if (p == NULL || engine_partition_add(e, p) != 0) abort();
+    }
+}
+
+static void *run_shard(void *argument)
+{
+    shard_start start = *(shard_start *)argument;
+    server *s = start.s;
+    engine_options o = {.shard = start.shard,
+                        .shards = SHARDS,
+                        .shared_fd = s->region,
+                        .handover_receive_fd = s->receive[start.shard],
+                        .pool_fds = s->pools,
+                        .doorbell_fds = s->bells,
+                        .handover_send_fds = s->send,
+                        .pool_bytes = POOL_BYTES,
+                        .connections_max = 300,
+                        .partial_frame_timeout_us = 1000000,
+                        .slow_reader_timeout_us = 2000000,
+                        .sync_interval_us = 50000,
+                        .socket_migration = true};
+    engine *e;
+    if (engine_open(&e, &o) != 0) abort();
+    open_partitions(s, e, start.shard);
+    engine_listen(e, s->listeners[start.shard]);
+    while (!s->stop) {
+        engine_turn(e, -1, 20000);
+        for (uint32_t i = 0; i < e->events_count; i++) {
+            event v = e->events[i]; /* answers may add events: the array may move */
+            answer(s, e, &v);
+        }
+        engine_events_clear(e);
+    }
+    engine_close_all(e, STATUS_DISCONNECTED);
+    engine_turn(e, -1, 1000);
+    engine_close(e);
+    return NULL;
+}
+
+static void start_server(server *s)
+{
+    memset(s, 0, sizeof *s);
+    strcpy(s->directory, "/tmp/shardd-test-engine-XXXXXX");
+    if (mkdtemp(s->directory) == NULL) abort();
+    s->region = memfd_create("region", 0);
+    if (links_region_format(s->region, SHARDS) != 0) abort();
+    static shard_start starts[SHARDS];
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        int two[2], on = 1;
+        s->pools[i] = memfd_create("pool", 0);
+        s->bells[i] = eventfd(0, EFD_NONBLOCK);
+        if (socketpair(AF_UNIX, SOCK_DGRAM, 0, two) != 0) abort();
+        s->receive[i] = two[0];
+        s->send[i] = two[1];
+        s->listeners[i] = socket(AF_INET, SOCK_STREAM, 0);
+        setsockopt(s->listeners[i], SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+        setsockopt(s->listeners[i], IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        struct sockaddr_in at = {
+            .sin_family = AF_INET, .sin_port = htons(s->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t length = sizeof at;
+        if (bind(s->listeners[i], (struct sockaddr *)&at, sizeof at) != 0 || listen(s->listeners[i], 1024) != 0)
+            abort();
+        getsockname(s->listeners[i], (struct sockaddr *)&at, &length);
+        s->port = ntohs(at.sin_port);
+    }
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        starts[i] = (shard_start){s, i};
+        if (pthread_create(&s->threads[i], NULL, run_shard, &starts[i]) != 0) abort();
+    }
+}
+
+static void stop_server(server *s)
+{
+    s->stop = true;
+    for (uint32_t i = 0; i < SHARDS; i++) pthread_join(s->threads[i], NULL);
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        close(s->pools[i]);
+        close(s->bells[i]);
+        close(s->receive[i]);
+        close(s->send[i]);
+        close(s->listeners[i]);
+    }
+    close(s->region);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", s->directory);
+    CHECK(system(command) == 0);
+}
+
+/* ---- a small client ---- */
+
+static int dial(const server *s)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons(s->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct timeval limit = {.tv_sec = 5};
+    if (connect(fd, (struct sockaddr *)&at, sizeof at) != 0) abort();
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    return fd;
+}
+
+static bool read_all(int fd, void *data, size_t length)
+{
+    for (size_t have = 0; have < length;) {
+        ssize_t got = recv(fd, (uint8_t *)data + have, length - have, 0);
+        if (got < 0 && errno == EINTR) continue; /* the ring's kernel threads interrupt system calls of this process */
+        if (got <= 0) return false;
+        have += (size_t)got;
+    }
+    return true;
+}
+
+/* Status of the next answer (-1: closed or too late); its length into `length`, payload dropped but for the first 16
+ * bytes. */
+static int64_t next_status(int fd, uint32_t *length, uint8_t head[16])
+{
+    uint32_t words[2];
+    uint8_t drop[4096];
+    if (!read_all(fd, words, sizeof words)) return -1;
+    *length = words[1];
+    for (uint32_t left = words[1], first = 1; left > 0; first = 0) {
+        uint32_t part = left < sizeof drop ? left : (uint32_t)sizeof drop;
+        if (!read_all(fd, drop, part)) return -1;
+        if (first && head != NULL) memcpy(head, drop, part < 16 ? part : 16);
+        left -= part;
+    }
+    return words[0];
+}
+
+static int64_t call(int fd, uint32_t code, const void *payload, uint32_t payload_length, uint32_t *length,
+                    uint8_t head[16]) {
+    uint32_t words[2] = {payload_length + 4, code};
+    uint32_t ignored;
+    if (send(fd, words, sizeof words, MSG_NOSIGNAL | (payload_length ? MSG_MORE : 0)) < 0) return -1;
+    for (uint32_t sent = 0; sent < payload_length;) {
+        ssize_t n = send(fd, (const uint8_t *)payload + sent, payload_length - sent, MSG_NOSIGNAL);
+        if (n <= 0) return -1;
+        sent += (uint32_t)n;
+    }
+    return next_status(fd, length != NULL ? length : &ignored, head);
+}
+
+static size_t put_address(uint8_t *at, uint32_t stream)
+{
+    memcpy(at, "\1\4\0\0\0\0\1\4\0\0\0\0", 12);
+    memcpy(at + 2, &stream, 4);
+    return 12;
+}
+
+/* A SEND payload of `count` messages of `size` bytes; malloc'ed. */
+static uint8_t *send_payload(uint32_t stream, uint32_t count, uint32_t size, uint32_t *total)
+{
+    uint32_t metadata = 12 + 6 + 4, record = 64 + size;
+    *total = 4 + metadata + count * (16 + record);
+    uint8_t *payload = calloc(1, *total), *at = payload + 4;
+    memcpy(payload, &metadata, 4);
+    at += put_address(at, stream);
+    memcpy(at, "\2\4\0\0\0\0", 6);
+    memcpy(at + 6, &count, 4);
+    at += 10;
+    for (uint32_t i = 1; i <= count; i++, at += 16) {
+        uint32_t end = i * record;
+        memcpy(at + 4, &end, 4);
+    }
+    for (uint32_t i = 0; i < count; i++, at += record) {
+        memcpy(at + 52, &size, 4);
+        memset(at + 64, 'a' + (int)(i % 26), size);
+    }
+    return payload;
+}
+
+static int64_t send_messages(int fd, uint32_t stream, uint32_t count, uint32_t size)
+{
+    uint32_t total;
+    uint8_t *payload = send_payload(stream, count, size, &total);
+    int64_t status = call(fd, CODE_SEND_MESSAGES, payload, total, NULL, NULL);
+    free(payload);
+    return status;
+}
+
+/* Number of messages of a poll from `offset`, or -status - 1. */
+static int64_t poll_messages(int fd, uint32_t stream, uint64_t offset, uint32_t count, uint32_t *length)
+{
+    uint8_t payload[64] = {1, 1, 4, 7, 0, 0, 0}, head[16] = {0};
+    put_address(payload + 7, stream);
+    memcpy(payload + 19, "\1\0\0\0\0\1", 6);
+    memcpy(payload + 25, &offset, 8);
+    memcpy(payload + 33, &count, 4);
+    int64_t status = call(fd, CODE_POLL_MESSAGES, payload, 38, length, head);
+    uint32_t messages;
+    memcpy(&messages, head + 12, 4);
+    return status == 0 ? (int64_t)messages : -status - 1;
+}
+
+static int login(const server *s)
+{
+    int fd = dial(s);
+    CHECK_EQUAL(call(fd, CODE_LOGIN_USER, "x", 1, NULL, NULL), 0);
+    return fd;
+}
+#endif

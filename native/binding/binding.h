@@ -24,6 +24,7 @@ PyObject *shardd_call_offset_get(PyObject *self, PyObject *args);
 PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args);
 PyObject *shardd_call_offset_store(PyObject *self, PyObject *args);
 PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused);
+PyObject *shardd_call_flush_all_done(PyObject *self, PyObject *arg);
 PyObject *shardd_call_counters(PyObject *self, PyObject *unused);
 
 struct engine;

@@ -17,7 +17,7 @@ static const struct {
     COUNTER(served_for_peers), COUNTER(moved_out),      COUNTER(moved_in),
     COUNTER(commits),          COUNTER(append_calls),   COUNTER(syncs),
     COUNTER(sync_errors),      COUNTER(turns),          COUNTER(python_events),
-    COUNTER(memory_waits),     COUNTER(buffer_starved), COUNTER(timeouts),
+    COUNTER(memory_waits),     COUNTER(buffer_starved), COUNTER(throttled), COUNTER(timeouts),
     COUNTER(damaged),          COUNTER(reads_cached),   COUNTER(reads_ring),
 };
 
@@ -43,7 +43,8 @@ PyObject *shardd_call_counters(PyObject *self, PyObject *unused)
            put_counter(result, "pool_capacity_bytes", pool_capacity(e->pool)) &&
            put_counter(result, "pool_resident_bytes", pool_resident(e->pool)) &&
            put_counter(result, "ring_enters", e->ring.enters) && put_counter(result, "routes", e->routes.count) &&
-           put_counter(result, "partitions", e->partitions_used);
+           put_counter(result, "partitions", e->partitions_used) &&
+           put_counter(result, "syncs_running", e->syncs_running + (e->sync_pending != NULL));
     if (!good)
         Py_CLEAR(result);
     return result;

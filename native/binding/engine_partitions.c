@@ -181,12 +181,29 @@ PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused)
     for (uint32_t i = 0; list != NULL && i < e->partitions_capacity; i++) {
         owned *o = e->partitions[i];
         int fds[SYNC_FDS];
-        if (o == NULL || !partition_is_dirty(o->p))
+        if (o == NULL || o->syncing || !partition_is_dirty(o->p))
             continue;
+        o->syncing = true;
         PyObject *more = fd_list(fds, partition_sync_begin(o->p, fds, SYNC_FDS));
         if (more == NULL || PyList_SetSlice(list, PyList_GET_SIZE(list), PyList_GET_SIZE(list), more) != 0)
             Py_CLEAR(list);
         Py_XDECREF(more);
     }
     return list;
+}
+
+PyObject *shardd_call_flush_all_done(PyObject *self, PyObject *arg)
+{
+    engine *e = shardd_engine_of(self);
+    int error = (int)PyLong_AsLong(arg);
+    if (e == NULL || PyErr_Occurred())
+        return NULL;
+    for (uint32_t i = 0; i < e->partitions_capacity; i++) {
+        owned *o = e->partitions[i];
+        if (o == NULL || !o->syncing)
+            continue;
+        o->syncing = false;
+        partition_sync_done(o->p, error);
+    }
+    Py_RETURN_NONE;
 }

@@ -40,7 +40,10 @@ static void count_partial(conn *c, uint32_t received) {
 static bool may_receive_more(conn *c) {
     engine *e = c->e;
     if (e->partial_bytes < e->partial_budget) return true;
-    if (e->privileged == NULL) e->privileged = c;
+    if (e->privileged == NULL) {
+        e->privileged = c;
+        e->privileged_since_us = e->now_us;
+    }
     return e->privileged == c;
 }
 
@@ -163,7 +166,7 @@ static bool begin_frame(conn *c) {
         return false;
     }
     c->payload_length = length - 4;
-    if (c->payload_length > (c->code == CODE_SEND_MESSAGES ? FRAME_SEND_MAX : FRAME_CONTROL_MAX)) {
+    if (c->payload_length > (c->code == CODE_SEND_MESSAGES ? c->e->frame_send_max : FRAME_CONTROL_MAX)) {
         c->close_after_reply = true;
         conn_reply_status(c, STATUS_INVALID_COMMAND);
         return false;

@@ -17,6 +17,8 @@
 #define HOUSEKEEPING_US 250000
 #define ACCEPT_BACKOFF_US 100000
 #define WAITERS_POLL_US 5000
+#define PRIVILEGE_SILENCE_US 1000000 /* the privileged partial frame ends when nothing of it comes for so long ... */
+#define PRIVILEGE_US 10000000        /* ... or when it is not complete by then, while others wait for its memory */
 #define IDLE_US 60000000
 #define TRIM_KEEP_BYTES (24u << 20)
 
@@ -284,9 +286,13 @@ static void work(engine *e) {
 static bool overdue(const engine *e, const conn *c) {
     int64_t still_us = e->now_us - c->progress_us;
     switch (c->state) {
-    case CONN_RECEIVING: return c->head_have > 0 && still_us > e->options.partial_frame_timeout_us;
+    case CONN_RECEIVING:
+        if (c == e->privileged && e->throttled != NULL) /* others wait for its memory */
+            return still_us > PRIVILEGE_SILENCE_US || e->now_us - e->privileged_since_us > PRIVILEGE_US;
+        return c->head_have > 0 && still_us > e->options.partial_frame_timeout_us;
     case CONN_WAITING: return still_us > e->options.partial_frame_timeout_us;
     case CONN_REPLYING: return still_us > e->options.slow_reader_timeout_us;
+    case CONN_READING: return c->job != NULL && c->job->wait.queued && still_us > e->options.slow_reader_timeout_us;
     default: return false;
     }
 }

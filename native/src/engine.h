@@ -1,10 +1,11 @@
-/* Inside of the native engine of one worker: what conn.c, execute.c, reads.c, forward.c, handover.c, sync.c and
- * engine.c share.
+/* Inside of the native engine of one worker: what conn*.c, execute.c, reads.c, forward.c, handover.c, sync.c,
+ * partition_table.c and engine.c share.
  *
  * Everything here lives on the worker's loop thread. A request goes through these rooms:
- *   conn_input.c bytes -> frame          execute.c  frame -> decision (answer, stage, read, forward, Python)
- *   engine.c   commit: one vectored append per partition and turn      reads.c   poll windows: read, verify, send
- *   forward.c  requests to and from other shards                       sync.c    background fdatasync
+ *   conn_input.c   bytes -> frame                execute.c  frame -> decision (answer, stage, read, forward, Python)
+ *   engine.c       commit: one vectored append per partition and turn      reads.c  poll windows: read, verify, send
+ *   conn_output.c  answer -> bytes               forward.c  requests to and from other shards
+ *   sync.c         background fdatasync
  */
 #ifndef SHARDD_ENGINE_H
 #define SHARDD_ENGINE_H
@@ -59,9 +60,10 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     partition *p;
     uint64_t ns, incarnation;
     uint32_t references;
-    bool dirty, syncing, poison_reported;
+    bool dirty, poison_reported;
+    bool syncing;                       /* waits for its sync, or it runs */
     uint32_t first_staged, last_staged; /* index + 1 into engine.staged; 0 none */
-    struct owned *next_touched, *next_dirty;
+    struct owned *next_touched, *next_dirty, *next_pending;
 };
 
 typedef struct requester { /* who gets the answer: a connection here, or one on another shard */
@@ -204,7 +206,7 @@ struct engine {
     uint32_t staged_count, staged_capacity;
     append_batch *scratch;
     uint32_t scratch_capacity;
-    owned *touched, *dirty;
+    owned *touched, *dirty, *sync_pending, *sync_pending_last;
     bool *peer_is_down;
     conn *replies, *ready, *starved;
     waiter *waiters, *waiters_last;
@@ -212,6 +214,8 @@ struct engine {
      * receiving, so that one frame after the other becomes complete; the others wait in their sockets. */
     uint64_t partial_bytes, partial_budget;
     conn *privileged, *throttled, *throttled_last;
+    int64_t privileged_since_us;
+    uint32_t frame_send_max;        /* FRAME_SEND_MAX, less when the pool is small */
     read_job *jobs;
     uint64_t next_handle;
     uint32_t syncs_running;
@@ -226,35 +230,41 @@ struct engine {
 int64_t clock_monotonic_us(void);
 event *engine_event(engine *e, event_kind kind, uint64_t connection); /* never NULL; valid until the next call */
 bool engine_events_full(const engine *e);
-owned *engine_owned(engine *e, uint64_t ns);
-void owned_release(owned *o);
 void engine_stage(engine *e, owned *target, const append_batch *batch, const requester *from, uint8_t *block);
 void engine_wait(engine *e, waiter *w, bool (*retry)(waiter *));
 void engine_unwait(engine *e, waiter *w);
 void *engine_allocate(engine *e, size_t bytes, bool partial_frame);
+
+/* partition_table.c */
+owned *engine_owned(engine *e, uint64_t ns);
+void owned_release(owned *o);
 void drop_route_partition(route_partition *r);
 
-/* conn.c, conn_input.c, conn_output.c */
+/* conn.c */
 conn *conn_open(engine *e, int fd);        /* NULL: refused (fd closed) */
 conn *conn_find(engine *e, uint64_t id);
 uint64_t conn_id(const conn *c);
-void conn_on_receive(conn *c, int result, uint32_t flags);
-void conn_on_send(conn *c, int result);
-void conn_advance(conn *c);                /* runs frames until the connection has to wait */
 void conn_ready(conn *c);                  /* conn_advance later in this turn */
-void conn_reply_status(conn *c, uint32_t status);
-void conn_reply_bytes(conn *c, const uint8_t *data, size_t length); /* data stays valid until conn_output_done */
-void conn_frame_release(conn *c);          /* the frame's bytes are not needed any more */
-void conn_flush_reply(conn *c, bool alone);
-void conn_frame_done(conn *c);             /* the answer is with the kernel */
 void conn_close(conn *c);
-void conn_say_goodbye(conn *c, uint32_t status); /* unsolicited error frame, then close */
 void conn_try_free(conn *c);
-void conn_free_input(conn *c);
-void conn_free_output(conn *c);
-void conn_release_sources(conn *c);
+void conn_release_sources(conn *c);        /* lets go of what the output came from */
+
+/* conn_input.c */
 void conn_arm_receive(conn *c);
+void conn_on_receive(conn *c, int result, uint32_t flags);
+void conn_advance(conn *c);                /* runs frames until the connection has to wait */
+void conn_frame_release(conn *c);          /* the frame's bytes are not needed any more */
+void conn_free_input(conn *c);
 void conn_run_throttled(engine *e);        /* goes on with partial frames as far as their budget allows */
+
+/* conn_output.c */
+void conn_reply_status(conn *c, uint32_t status);
+void conn_reply_bytes(conn *c, const uint8_t *data, size_t length); /* data stays valid until the output is done */
+void conn_flush_reply(conn *c, bool alone);
+void conn_on_send(conn *c, int result);
+void conn_frame_done(conn *c);             /* the answer is with the kernel */
+void conn_say_goodbye(conn *c, uint32_t status); /* unsolicited error frame, then close */
+void conn_free_output(conn *c);
 
 /* execute.c */
 void execute_frame(conn *c);

@@ -53,6 +53,8 @@ static int open_parts(engine *e) {
     if (result != 0) return result;
     e->pool = pool_create(o->pool_fds[o->shard], o->pool_bytes);
     if (e->pool == NULL) return -errno;
+    uint64_t quarter = pool_capacity(e->pool) / 4;
+    e->frame_send_max = quarter < FRAME_SEND_MAX ? (uint32_t)quarter : FRAME_SEND_MAX;
     uint64_t share = pool_capacity(e->pool) / 64;
     e->partial_budget = share > (16u << 20) ? share : 16u << 20;
     uint8_t *memory = pool_alloc(e->pool, RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE);

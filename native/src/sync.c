@@ -49,7 +49,6 @@ static void begin(engine *e, owned *target) {
     sync_group *group = calloc(1, sizeof *group);
     if (group == NULL) abort();
     group->target = target; /* takes over the reference of the dirty list */
-    target->syncing = true;
     e->syncs_running++;
     size_t count = partition_sync_begin(target->p, fds, SYNC_FDS_MAX);
     for (size_t i = 0; i < count; i++) {
@@ -62,20 +61,35 @@ static void begin(engine *e, owned *target) {
     if (count == 0) finish(e, group);
 }
 
+/* Starts what waits, first come first served, as far as the number of running syncs allows. */
+static void begin_pending(engine *e) {
+    while (e->sync_pending != NULL && e->syncs_running < SYNCS_RUNNING_MAX) {
+        owned *target = e->sync_pending;
+        e->sync_pending = target->next_pending;
+        if (e->sync_pending == NULL) e->sync_pending_last = NULL;
+        begin(e, target);
+    }
+}
+
 void sync_tick(engine *e) {
     owned *list = e->dirty;
     e->dirty = NULL;
     while (list != NULL) {
         owned *target = list;
         list = target->next_dirty;
-        target->dirty = false;
-        if (target->syncing || e->syncs_running >= SYNCS_RUNNING_MAX) { /* next tick */
-            sync_mark_dirty(target);
-            owned_release(target);
-        } else {
-            begin(e, target);
+        if (target->syncing) { /* its present sync may not cover the newest bytes: next tick */
+            target->next_dirty = e->dirty;
+            e->dirty = target;
+            continue;
         }
+        target->dirty = false;
+        target->syncing = true;
+        target->next_pending = NULL;
+        if (e->sync_pending == NULL) e->sync_pending = target;
+        else e->sync_pending_last->next_pending = target;
+        e->sync_pending_last = target;
     }
+    begin_pending(e);
 }
 
 void sync_on_complete(operation *op, int result) {
@@ -85,5 +99,7 @@ void sync_on_complete(operation *op, int result) {
     if (result < 0 && group->error == 0) group->error = -result;
     close(file->fd);
     free(file);
-    if (--group->running == 0) finish(e, group);
+    if (--group->running > 0) return;
+    finish(e, group);
+    begin_pending(e);
 }

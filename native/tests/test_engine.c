@@ -79,6 +79,32 @@ static void test_oversized_frames_are_refused_and_anonymous_ones_drained(void)
     CHECK_EQUAL(next_status(fd, &length, NULL), 3);
     CHECK(next_status(fd, &length, NULL) == -1);
     close(fd);
+    fd = login(&s);
+    uint32_t batch[2] = {POOL_BYTES / 4 + 5, CODE_SEND_MESSAGES}; /* more than this small pool could ever hold */
+    CHECK(send(fd, batch, 8, 0) == 8);
+    CHECK_EQUAL(next_status(fd, &length, NULL), 3);
+    CHECK(next_status(fd, &length, NULL) == -1);
+    close(fd);
+}
+
+/* Asks for 3,000 messages (3 MB) and reads nothing for longer than slow_reader_timeout. */
+static void test_readers_that_do_not_read_are_closed_after_the_timeout(void) {
+    int fd = login(&s);
+    int small = 4096;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    uint8_t payload[64] = {1, 1, 4, 7, 0, 0, 0};
+    uint32_t words[2] = {42, CODE_POLL_MESSAGES}, count = 3000, length;
+    put_address(payload + 7, 8);
+    memcpy(payload + 19, "\1\0\0\0\0\1", 6);
+    memcpy(payload + 33, &count, 4);
+    for (int i = 0; i < 8; i++) { /* more than the sockets between us can hold */
+        CHECK(send(fd, words, 8, MSG_NOSIGNAL) == 8 && send(fd, payload, 38, MSG_NOSIGNAL) == 38);
+    }
+    sleep(4);
+    int answers = 0;
+    while (next_status(fd, &length, NULL) == 0) answers++;
+    CHECK(answers < 8);
+    close(fd);
 }
 
 static void test_half_frames_are_closed_after_the_timeout(void)
@@ -135,6 +161,7 @@ int main(void)
     RUN(test_large_batches_and_answers_of_many_windows_arrive_whole);
     RUN(test_bad_batches_and_missing_topics_leave_the_connection_in_step);
     RUN(test_oversized_frames_are_refused_and_anonymous_ones_drained);
+    RUN(test_readers_that_do_not_read_are_closed_after_the_timeout);
     RUN(test_half_frames_are_closed_after_the_timeout);
     RUN(test_a_reader_that_goes_away_in_the_middle_costs_nothing);
     RUN(test_more_connections_than_allowed_are_refused_and_the_rest_works);

@@ -164,6 +164,18 @@ static void test_routes_are_found_replaced_and_cleared(void)
     routes_close(&t, count_drop);
 }
 
+static void test_a_full_route_table_is_emptied(void)
+{
+    route_table t;
+    CHECK(routes_open(&t) == 0);
+    for (uint32_t i = 0; i < ROUTES_MAX; i++) CHECK(routes_put(&t, 0, (uint8_t *)&i, sizeof i, 0, count_drop) != NULL);
+    CHECK(t.count == ROUTES_MAX);
+    uint32_t next = ROUTES_MAX;
+    CHECK(routes_put(&t, 0, (uint8_t *)&next, sizeof next, 0, count_drop) != NULL && t.count == 1);
+    CHECK(routes_find(&t, 0, (uint8_t *)&next, sizeof next) != NULL);
+    routes_close(&t, count_drop);
+}
+
 static void test_only_perfect_polls_are_hot(void)
 {
     uint8_t poll[] = {1, 1, 4, 9, 0, 0,  0, 2, 2, 's', 't', 1, 4, 3,   0, 0, 0, 1,
@@ -198,6 +210,7 @@ int main(void)
     RUN(test_doorbell_rings_only_for_sleepers);
     RUN(test_balanced_counter_is_shared_and_wraps);
     RUN(test_routes_are_found_replaced_and_cleared);
+    RUN(test_a_full_route_table_is_emptied);
     RUN(test_only_perfect_polls_are_hot);
     return check_report();
 }

@@ -46,6 +46,7 @@ _log = logging.getLogger(__name__)
 
 _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
+_SYNC_POLL_S: Final = 0.01
 _HELPER_THREADS: Final = 2  # disk and metadata
 _PASSWORD_THREADS: Final = 2  # a login takes tens of milliseconds of one of them
 
@@ -181,12 +182,28 @@ class Worker:
             task.cancel()
         if self._inheritance.shard == 0:
             self._trash.stop()
-        await self._helpers.run(sync_descriptors, self.engine.flush_all())
+        await self._flush_everything(deadline + _STOP_RESERVE_S / 2)
         await self._metadata.close()
         await self._bus.close()
         await self._password_threads.close()
         await self._helpers.close()
         self._control.close()
+
+    async def _flush_everything(self, deadline: float) -> None:
+        """Background syncs end, then what they did not cover follows, until nothing is dirty (or the time is up)."""
+        while time.monotonic() < deadline:
+            if self.engine.counters()["syncs_running"]:
+                await asyncio.sleep(_SYNC_POLL_S)
+                continue
+            descriptors = self.engine.flush_all()
+            if not descriptors:
+                return
+            errno = await self._helpers.run(sync_descriptors, descriptors)
+            self.engine.flush_all_done(errno)
+            if errno:
+                _log.error("the last messages may not be on the device: %s", os.strerror(errno))
+                return
+        _log.error("the time for the stop was too short to bring everything to the device")
 
     # ---- metadata and peers ----
 

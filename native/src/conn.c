@@ -56,7 +56,7 @@ conn *conn_open(engine *e, int fd) {
     c->receive_operation = (operation){OPERATION_RECEIVE, c};
     c->send_operation = (operation){OPERATION_SEND, c};
     c->in_buffer = -1;
-    c->progress_us = e->now_us;
+    c->progress_us = c->heartbeat_us = e->now_us;
     read_address(c);
     e->counters.accepted++;
     return c;
@@ -150,6 +150,7 @@ void conn_reply_bytes(conn *c, const uint8_t *data, size_t length) {
 }
 
 void conn_reply_status(conn *c, uint32_t status) {
+    execute_group_polled(c, 0, 0);
     put_head(c->out_small, status, 0);
     conn_reply_bytes(c, c->out_small, 8);
 }

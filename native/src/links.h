@@ -20,7 +20,8 @@ typedef enum link_operation {
     LINK_STORE,     /* value, consumer */
     LINK_NEXT,      /* the window of `handle` was sent: give the next one, or (flag) the end of the job */
     LINK_STATUS,    /* answer: status */
-    LINK_WINDOW,    /* answer: lease = bytes to send; LINK_FLAG_MORE: say LINK_NEXT when sent */
+    LINK_WINDOW,    /* answer: lease = bytes to send, count and value = messages and last offset of the whole poll;
+                     * LINK_FLAG_MORE: say LINK_NEXT when sent */
 } link_operation;
 
 enum { LINK_FLAG_MORE = 1, LINK_FLAG_AUTO_COMMIT = 2, LINK_FLAG_UNKNOWN_PARTITION = 4, LINK_FLAG_BROKEN = 8, LINK_FLAG_STOP = 16 };

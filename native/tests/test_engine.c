@@ -28,7 +28,7 @@ typedef struct server {
     pthread_t threads[SHARDS];
     engine *engines[SHARDS];
     _Atomic bool stop;
-    _Atomic unsigned moved_in, closed;
+    _Atomic unsigned moved_in, closed, group_polls, group_messages;
 } server;
 
 typedef struct shard_start {
@@ -43,6 +43,19 @@ static void answer(server *s, engine *e, const event *v)
         conn *c = conn_find(e, v->connection);
         if (c != NULL) c->authenticated = true;
         engine_reply(e, v->connection, 0, user, sizeof user, false);
+    } else if (v->kind == EVENT_REQUEST && v->code == CODE_POLL_MESSAGES && v->authenticated) {
+        consumer_request q;
+        if (!request_parse_poll(v->data, v->data_length, &q) || q.kind != CONSUMER_GROUP) abort();
+        uint32_t stream;
+        memcpy(&stream, q.address + 2, 4);
+        uint64_t ns = hash_namespace(stream, 0, 0);
+        descriptor d = {.operation = LINK_POLL, .ns = ns, .incarnation = stream + 1, .strategy = q.strategy,
+                        .value = q.value, .count = q.count, .consumer_kind = OFFSET_GROUP, .consumer_id = 7,
+                        .flags = q.auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
+        engine_execute_poll(e, v->connection, hash_owner(ns, SHARDS), &d);
+    } else if (v->kind == EVENT_GROUP_POLLED) {
+        s->group_polls++;
+        s->group_messages += v->code;
     } else if (v->kind == EVENT_REQUEST) {
         engine_reply(e, v->connection, v->authenticated ? 3 : 40, NULL, 0, false);
     } else if (v->kind == EVENT_ROUTE_MISS) {
@@ -241,18 +254,26 @@ static int64_t send_messages(int fd, uint32_t stream, uint32_t count, uint32_t s
     return status;
 }
 
-/* Number of messages of a poll from `offset`, or -status - 1. */
-static int64_t poll_messages(int fd, uint32_t stream, uint64_t offset, uint32_t count, uint32_t *length)
+static int64_t poll_as(int fd, uint8_t kind, uint8_t strategy, uint32_t stream, uint64_t offset, uint32_t count,
+                       uint32_t *length)
 {
-    uint8_t payload[64] = {1, 1, 4, 7, 0, 0, 0}, head[16] = {0};
+    uint8_t payload[64] = {kind, 1, 4, 7, 0, 0, 0}, head[16] = {0};
     put_address(payload + 7, stream);
-    memcpy(payload + 19, "\1\0\0\0\0\1", 6);
+    memcpy(payload + 19, "\1\0\0\0\0", 5);
+    payload[24] = strategy;
     memcpy(payload + 25, &offset, 8);
     memcpy(payload + 33, &count, 4);
+    payload[37] = kind == CONSUMER_GROUP; /* auto commit */
     int64_t status = call(fd, CODE_POLL_MESSAGES, payload, 38, length, head);
     uint32_t messages;
     memcpy(&messages, head + 12, 4);
     return status == 0 ? (int64_t)messages : -status - 1;
+}
+
+/* Number of messages of a poll from `offset`, or -status - 1. */
+static int64_t poll_messages(int fd, uint32_t stream, uint64_t offset, uint32_t count, uint32_t *length)
+{
+    return poll_as(fd, CONSUMER_PLAIN, 1, stream, offset, count, length);
 }
 
 static int login(const server *s)
@@ -297,6 +318,27 @@ static void test_sends_and_polls_reach_both_shards_and_sockets_move(void)
         close(fd);
     }
     CHECK(s.moved_in > before); /* of 8 connections some came in on the other shard */
+}
+
+/* Streams 12 to 15 live on both shards. The offset of group 7 moves, that of consumer 7 does not. */
+static void test_group_polls_commit_as_the_group_and_are_reported(void)
+{
+    for (uint32_t stream = 12; stream < 16; stream++) {
+        int fd = login(&s);
+        CHECK_EQUAL(send_messages(fd, stream, 5, 50), 0);
+        CHECK_EQUAL(send_messages(fd, stream, 3000, 1000), 0);
+        unsigned polls = s.group_polls, messages = s.group_messages;
+        CHECK_EQUAL(poll_as(fd, CONSUMER_GROUP, 5, stream, 0, 2, NULL), 2);
+        CHECK_EQUAL(poll_as(fd, CONSUMER_GROUP, 5, stream, 0, 2500, NULL), 2500); /* many windows */
+        CHECK_EQUAL(poll_as(fd, CONSUMER_GROUP, 5, stream, 0, 1000, NULL), 503);
+        CHECK_EQUAL(poll_as(fd, CONSUMER_GROUP, 5, stream, 0, 1000, NULL), 0);
+        CHECK_EQUAL(poll_as(fd, CONSUMER_PLAIN, 5, stream, 0, 1, NULL), 1);
+        CHECK_EQUAL(call(fd, CODE_PING, NULL, 0, NULL, NULL), 0);
+        for (int i = 0; i < 500 && s.group_polls < polls + 4; i++) usleep(10000);
+        CHECK_EQUAL(s.group_polls - polls, 4);
+        CHECK_EQUAL(s.group_messages - messages, 3005);
+        close(fd);
+    }
 }
 
 static void test_large_batches_and_answers_of_many_windows_arrive_whole(void)
@@ -393,6 +435,7 @@ int main(void)
     start_server(&s);
     RUN(test_frames_in_pieces_and_pipelines_are_answered_one_for_one);
     RUN(test_sends_and_polls_reach_both_shards_and_sockets_move);
+    RUN(test_group_polls_commit_as_the_group_and_are_reported);
     RUN(test_large_batches_and_answers_of_many_windows_arrive_whole);
     RUN(test_bad_batches_and_missing_topics_leave_the_connection_in_step);
     RUN(test_oversized_frames_are_refused_and_anonymous_ones_drained);

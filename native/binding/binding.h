@@ -13,6 +13,8 @@ extern PyTypeObject shardd_engine_type;
 extern PyMethodDef shardd_engine_methods[];
 PyObject *shardd_call_turn(PyObject *self, PyObject *args);
 PyObject *shardd_call_close(PyObject *self, PyObject *unused);
+/* binding/engine_retention.c */
+PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args);
 
 /* binding/engine_partitions.c, binding/engine_counters.c: rows of the same table. */
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args);

@@ -99,6 +99,8 @@ static PyObject *event_tuple(const event *v)
     case EVENT_MOVED_IN:
         return Py_BuildValue("iKsNIN", v->kind, connection, v->address, data_of(v, 0, v->data_length), v->user_id,
                              PyBool_FromLong(v->authenticated));
+    case EVENT_GROUP_POLLED:
+        return Py_BuildValue("iKIK", v->kind, connection, v->code, number);
     case EVENT_MOVE:
     case EVENT_DAMAGE:
     case EVENT_POISONED:

@@ -54,6 +54,22 @@ static PyObject *call_resume(PyObject *self, PyObject *arg)
     Py_RETURN_NONE;
 }
 
+static PyObject *call_execute_poll(PyObject *self, PyObject *args)
+{
+    engine *e = shardd_engine_of(self);
+    unsigned long long connection, ns, incarnation, value;
+    unsigned owner, strategy, count, group;
+    int auto_commit;
+    if (e == NULL || !PyArg_ParseTuple(args, "KIKKIKIIp", &connection, &owner, &ns, &incarnation, &strategy,
+                                       &value, &count, &group, &auto_commit))
+        return NULL;
+    descriptor d = {.operation = LINK_POLL, .ns = ns, .incarnation = incarnation, .strategy = (uint8_t)strategy,
+                    .value = value, .count = count, .consumer_kind = OFFSET_GROUP, .consumer_id = group,
+                    .flags = auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
+    engine_execute_poll(e, connection, owner, &d);
+    Py_RETURN_NONE;
+}
+
 static PyObject *call_close_connection(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"connection", "status", NULL};
@@ -81,6 +97,26 @@ static PyObject *call_connections(PyObject *self, PyObject *unused)
     engine *e = shardd_engine_of(self);
     (void)unused;
     return e != NULL ? PyLong_FromUnsignedLong(e->conns_count) : NULL;
+}
+
+static PyObject *call_stale_connections(PyObject *self, PyObject *arg)
+{
+    engine *e = shardd_engine_of(self);
+    long long age_ms = PyLong_AsLongLong(arg);
+    if (e == NULL || PyErr_Occurred())
+        return NULL;
+    int64_t latest_us = clock_monotonic_us() - age_ms * 1000;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < e->conns_capacity; i++) {
+        conn *c = e->conns[i];
+        if (c == NULL || c->closing || c->heartbeat_us >= latest_us)
+            continue;
+        PyObject *id = PyLong_FromUnsignedLongLong(conn_id(c));
+        if (id == NULL || PyList_Append(list, id) != 0)
+            Py_CLEAR(list);
+        Py_XDECREF(id);
+    }
+    return list;
 }
 
 static PyObject *call_set_session(PyObject *self, PyObject *args)
@@ -215,9 +251,11 @@ PyMethodDef shardd_engine_methods[] = {
     {"stop_listening", call_stop_listening, METH_NOARGS, "Accepts no more connections."},
     {"reply", WITH_KEYWORDS(call_reply), METH_VARARGS | METH_KEYWORDS, "Answers the request that Python holds."},
     {"resume", call_resume, METH_O, "Executes the held frame again."},
+    {"execute_poll", call_execute_poll, METH_VARARGS, "Executes the poll that Python holds as a consumer group."},
     {"close_connection", WITH_KEYWORDS(call_close_connection), METH_VARARGS | METH_KEYWORDS, "Closes one connection."},
     {"close_all", call_close_all, METH_O, "Every connection gets this status when idle, and is closed."},
     {"connections", call_connections, METH_NOARGS, "Open connections."},
+    {"stale_connections", call_stale_connections, METH_O, "Connections without a PING for so many milliseconds."},
     {"set_session", call_set_session, METH_VARARGS, "User of a connection."},
     {"move", call_move, METH_VARARGS, "Hands the socket to another shard."},
     {"routes_invalidate", call_routes_invalidate, METH_NOARGS, "Empties the route table."},
@@ -225,6 +263,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"partition_open", shardd_call_partition_open, METH_VARARGS, "Opens a partition that this shard owns."},
     {"partition_close", shardd_call_partition_close, METH_O, "Closes a partition; unknown ones are no error."},
     {"partition_flush", shardd_call_partition_flush, METH_O, "Writes waiting index entries; status."},
+    {"partition_delete_segments", shardd_call_delete_segments, METH_VARARGS, "Takes the oldest segments away."},
     {"partition_sync_fds", shardd_call_partition_sync_fds, METH_O,
      "Starts a sync: descriptors to fdatasync and close."},
     {"partition_sync_done", shardd_call_partition_sync_done, METH_VARARGS, "Ends that sync with an errno."},

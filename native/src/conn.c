@@ -51,7 +51,7 @@ conn *conn_open(engine *e, int fd) {
     c->receive_operation = (operation){OPERATION_RECEIVE, c};
     c->send_operation = (operation){OPERATION_SEND, c};
     c->in_buffer = -1;
-    c->progress_us = e->now_us;
+    c->progress_us = c->heartbeat_us = e->now_us;
     read_address(c);
     e->counters.accepted++;
     return c;

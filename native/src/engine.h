@@ -99,6 +99,7 @@ struct conn {
     operation receive_operation, send_operation;
     bool receive_armed, send_armed, starved, end_of_input, closing, close_after_reply, authenticated, move_wanted,
         moved;
+    bool group_poll;                /* Python chose the partition of this poll and wants to know what came of it */
     uint32_t user_id;
     char address[56];
     /* input */
@@ -132,6 +133,7 @@ struct conn {
     uint64_t forward_position, sequence, lease_handle;
     int64_t forward_deadline_us;    /* 0: the owner lives */
     uint32_t streak_shard, streak;
+    int64_t heartbeat_us;           /* when it was opened, or sent its last PING (iggy-server 5.6) */
     int64_t progress_us;            /* last progress of a partial frame or of an output */
 };
 
@@ -149,17 +151,18 @@ struct read_job {
     uint8_t strategy;
     uint64_t value;
     uint32_t count, consumer_id;
+    uint8_t consumer_kind;
     bool auto_commit, first_window, reading, abandoned;
     read_job *next, *previous;      /* all jobs of the engine */
 };
 
 typedef enum event_kind { EVENT_ACCEPTED = 1, EVENT_CLOSED, EVENT_REQUEST, EVENT_ROUTE_MISS, EVENT_MOVE, EVENT_MOVED_IN,
-                          EVENT_DAMAGE, EVENT_POISONED } event_kind;
+                          EVENT_DAMAGE, EVENT_POISONED, EVENT_GROUP_POLLED } event_kind;
 
 typedef struct event {
     event_kind kind;
     uint64_t connection;   /* or namespace */
-    uint32_t code, user_id;
+    uint32_t code, user_id; /* code: count of messages in EVENT_GROUP_POLLED */
     uint64_t number;       /* attempt, target shard, offset, errno */
     bool authenticated;
     char address[56];
@@ -269,10 +272,13 @@ void conn_free_output(conn *c);
 /* execute.c */
 void execute_frame(conn *c);
 void execute_unknown_partition(conn *c);   /* the owner does not know it: Python decides again */
+/* A poll whose partition and consumer Python chose; `d` says what and how. EVENT_GROUP_POLLED comes with its answer. */
+void execute_group_poll(conn *c, uint32_t owner, descriptor *d);
+void execute_group_polled(conn *c, uint64_t count, uint64_t last_offset); /* nothing happens for other requests */
 
 /* reads.c */
 void reads_start(engine *e, owned *target, const requester *to, uint8_t strategy, uint64_t value, uint32_t count,
-                 uint32_t consumer_id, bool auto_commit);
+                 uint8_t consumer_kind, uint32_t consumer_id, bool auto_commit);
 void reads_next_window(read_job *job);     /* the last window was sent */
 void reads_on_read(read_job *job, int result);
 void reads_abandon(read_job *job);         /* nobody wants the answer any more */

@@ -163,6 +163,12 @@ void engine_resume(engine *e, uint64_t connection) {
     execute_frame(c);
 }
 
+void engine_execute_poll(engine *e, uint64_t connection, uint32_t owner, descriptor *d) {
+    conn *c = conn_find(e, connection);
+    if (c == NULL || c->state != CONN_PYTHON || c->code != CODE_POLL_MESSAGES || owner >= e->links.shards) return;
+    execute_group_poll(c, owner, d);
+}
+
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status) {
     conn *c = conn_find(e, connection);
     if (c == NULL) return;

@@ -14,6 +14,8 @@ void engine_stop_listening(engine *e);
 /* Answers the request that Python holds; data is copied. */
 void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t *data, size_t length, bool close);
 void engine_resume(engine *e, uint64_t connection);
+/* Executes the poll that Python holds on the partition and as the consumer that `d` names. */
+void engine_execute_poll(engine *e, uint64_t connection, uint32_t owner, descriptor *d);
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status);
 /* From now on every connection gets `status` as soon as its request in work is answered, and is closed. */
 void engine_close_all(engine *e, uint32_t status);

@@ -13,6 +13,7 @@ static requester from_conn(conn *c) {
 
 static void ask_python(conn *c) {
     c->state = CONN_PYTHON;
+    c->group_poll = false;
     event *v = engine_event(c->e, EVENT_REQUEST, conn_id(c));
     v->code = c->code;
     v->user_id = c->user_id;
@@ -25,6 +26,7 @@ static void ask_python(conn *c) {
 
 static void route_miss(conn *c, const uint8_t *address, uint32_t stream_length, uint32_t topic_length) {
     c->state = CONN_PYTHON;
+    c->group_poll = false;
     event *v = engine_event(c->e, EVENT_ROUTE_MISS, conn_id(c));
     v->code = c->code;
     v->user_id = c->user_id;
@@ -144,7 +146,7 @@ static void poll_or_store(conn *c, const consumer_request *q, bool poll) {
     } else if (poll) {
         requester to = from_conn(c);
         c->state = CONN_READING;
-        reads_start(e, target, &to, q->strategy, q->value, q->count, q->consumer_id, q->auto_commit);
+        reads_start(e, target, &to, q->strategy, q->value, q->count, OFFSET_CONSUMER, q->consumer_id, q->auto_commit);
     } else {
         uint32_t status = partition_offset_store(target->p, OFFSET_CONSUMER, q->consumer_id, q->value);
         sync_mark_dirty(target);
@@ -163,17 +165,48 @@ void execute_unknown_partition(conn *c) {
     else conn_close(c); /* it was parsed before it was forwarded */
 }
 
+void execute_group_poll(conn *c, uint32_t owner, descriptor *d) {
+    engine *e = c->e;
+    count_streak(c, owner);
+    e->counters.polls++;
+    c->group_poll = true;
+    if (owner != e->links.shard) {
+        forward_request(c, owner, d);
+        return;
+    }
+    owned *target = engine_owned(e, d->ns);
+    if (target == NULL || target->incarnation != d->incarnation) {
+        execute_unknown_partition(c);
+        return;
+    }
+    requester to = from_conn(c);
+    c->state = CONN_READING;
+    reads_start(e, target, &to, d->strategy, d->value, d->count, d->consumer_kind, d->consumer_id,
+                (d->flags & LINK_FLAG_AUTO_COMMIT) != 0);
+}
+
+void execute_group_polled(conn *c, uint64_t count, uint64_t last_offset) {
+    if (!c->group_poll) return;
+    c->group_poll = false;
+    event *v = engine_event(c->e, EVENT_GROUP_POLLED, conn_id(c));
+    v->code = (uint32_t)count;
+    v->number = last_offset;
+}
+
 void execute_frame(conn *c) {
     consumer_request q;
     switch (c->code) {
-    case CODE_PING: conn_reply_status(c, 0); return;
+    case CODE_PING:
+        c->heartbeat_us = c->e->now_us;
+        conn_reply_status(c, 0);
+        return;
     case CODE_SEND_MESSAGES: execute_send(c); return;
     case CODE_POLL_MESSAGES:
     case CODE_STORE_CONSUMER_OFFSET: {
         bool poll = c->code == CODE_POLL_MESSAGES;
         bool hot = poll ? request_parse_poll(c->payload, c->payload_length, &q)
                         : request_parse_store(c->payload, c->payload_length, &q);
-        if (c->authenticated && hot) poll_or_store(c, &q, poll);
+        if (c->authenticated && hot && q.kind == CONSUMER_PLAIN) poll_or_store(c, &q, poll);
         else ask_python(c); /* malformed, group, not logged in: Python knows every status */
         return;
     }

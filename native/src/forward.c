@@ -106,6 +106,7 @@ static void take_answer(engine *e, uint32_t from, const descriptor *d) {
         c->lease_open = true;
         c->lease_more = (d->flags & LINK_FLAG_MORE) != 0;
         c->lease_handle = d->handle;
+        if (!c->lease_more) execute_group_polled(c, d->count, d->value);
         c->move_wanted = !c->lease_more && wants_to_move(c);
         conn_reply_bytes(c, window, d->lease_length);
     } else if (d->operation == LINK_WINDOW || d->flags & LINK_FLAG_BROKEN) {
@@ -134,7 +135,9 @@ void forward_answer_window(read_job *job, size_t bytes, bool more) {
                          .requester_generation = job->to.generation,
                          .handle = job->handle,
                          .lease_offset = pool_offset(job->e->pool, job->block),
-                         .lease_length = bytes};
+                         .lease_length = bytes,
+                         .count = (uint32_t)job->cursor.total_count,
+                         .value = job->cursor.last_offset};
     post(job->e, job->to.shard, &answer);
 }
 
@@ -204,7 +207,7 @@ static void take_read_or_store(engine *e, uint32_t from, const descriptor *d) {
     if (target == NULL || target->incarnation != d->incarnation) {
         forward_answer_status(e, &to, 0, LINK_FLAG_UNKNOWN_PARTITION);
     } else if (d->operation == LINK_POLL) {
-        reads_start(e, target, &to, d->strategy, d->value, d->count, d->consumer_id,
+        reads_start(e, target, &to, d->strategy, d->value, d->count, d->consumer_kind, d->consumer_id,
                     (d->flags & LINK_FLAG_AUTO_COMMIT) != 0);
     } else {
         uint32_t status = partition_offset_store(target->p, d->consumer_kind, d->consumer_id, d->value);

@@ -21,7 +21,8 @@ typedef enum link_operation {
     LINK_STORE,     /* value, consumer */
     LINK_NEXT,      /* the window of `handle` was sent: give the next one, or (flag) the end of the job */
     LINK_STATUS,    /* answer: status */
-    LINK_WINDOW,    /* answer: lease = bytes to send; LINK_FLAG_MORE: say LINK_NEXT when sent */
+    LINK_WINDOW,    /* answer: lease = bytes to send, count and value = messages and last offset of the whole poll;
+                     * LINK_FLAG_MORE: say LINK_NEXT when sent */
 } link_operation;
 
 enum {

@@ -86,6 +86,7 @@ typedef struct poll_cursor {
     uint64_t total_count;
     uint64_t last_offset;    /* last offset of the answer (for auto commit), valid when total_count > 0 */
     uint64_t sent_bytes;     /* given out so far by partition_cursor_next */
+    struct poll_cursor *next, *previous; /* of the same partition: a cursor keeps its place in memory until its end */
 } poll_cursor;
 typedef struct poll_window { /* whole records only */
     int fd;                  /* stays valid until the next call with this cursor */
@@ -116,6 +117,13 @@ bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_
 uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,
                                 uint64_t value); /* 0, 4100, 3007, 10006, 3023 */
 uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id);                /* 0, 3021, 3007, 3011 */
+
+/* ---- retention (partition_retention.c) ---- */
+/* Takes up to `count` of the oldest sealed segments away (iggy-server 3.11): their files are renamed to
+ * "<trash>-<start offset>.log" and ".index". A segment stays, with all behind it, while the lowest stored offset lies
+ * before its end, and (busy) while an answer on its way reads it. 0 also for fewer than `count`; 3007, 10008, or the
+ * sticky status. */
+uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy);
 
 /* ---- flush and background sync ---- */
 /* Writes waiting index entries to the .index file. 0 or 4007. */

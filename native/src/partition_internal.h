@@ -38,6 +38,7 @@ struct partition {
     uint64_t *damaged; /* ascending; NULL until the first */
     uint32_t damaged_count;
     offsets offsets;
+    poll_cursor *cursors; /* of answers on their way */
 
     uint64_t durable_offset;
     uint64_t sync_target; /* durable_offset when the running sync succeeds */

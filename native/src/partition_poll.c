@@ -133,6 +133,10 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
         out->last_offset = end - 1;
     }
     out->owner = partition_retain(p);
+    out->next = p->cursors;
+    if (out->next != NULL)
+        out->next->previous = out;
+    p->cursors = out;
     return 0;
 }
 
@@ -216,6 +220,10 @@ void partition_cursor_end(poll_cursor *cursor)
     segment *s = pinned_by(cursor);
     if (s != NULL)
         segment_unpin(&p->segments, s);
+    if (cursor->next != NULL)
+        cursor->next->previous = cursor->previous;
+    *(cursor->previous != NULL ? &cursor->previous->next : &p->cursors) = cursor->next;
+    cursor->next = cursor->previous = NULL;
     cursor->owner = NULL;
     cursor->remaining = 0;
     partition_release(p);

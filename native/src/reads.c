@@ -57,7 +57,7 @@ static void answer_status(read_job *job, uint32_t status) {
 static uint32_t commit_offset(read_job *job) {
     if (!job->auto_commit || job->cursor.total_count == 0) return 0;
     sync_mark_dirty(job->target);
-    return partition_offset_store(job->target->p, OFFSET_CONSUMER, job->consumer_id, job->cursor.last_offset);
+    return partition_offset_store(job->target->p, job->consumer_kind, job->consumer_id, job->cursor.last_offset);
 }
 
 /* A part of the answer may be out already: the only honest end is to close. */
@@ -91,6 +91,7 @@ static void send_window(read_job *job) {
     } else if (more) {
         conn_reply_bytes(c, job->block, bytes);
     } else { /* the connection keeps the last window; the job is done */
+        execute_group_polled(c, job->cursor.total_count, job->cursor.last_offset);
         c->out_block = job->block;
         job->block = NULL;
         job_free(job);
@@ -99,8 +100,8 @@ static void send_window(read_job *job) {
 }
 
 static bool start_poll(read_job *job, uint32_t *status) {
-    *status = partition_poll(job->target->p, job->strategy, job->value, job->count, OFFSET_CONSUMER, job->consumer_id,
-                             &job->cursor);
+    *status = partition_poll(job->target->p, job->strategy, job->value, job->count, job->consumer_kind,
+                             job->consumer_id, &job->cursor);
     return *status == 0;
 }
 
@@ -217,7 +218,7 @@ static void next_window(read_job *job) {
 void reads_next_window(read_job *job) { next_window(job); }
 
 void reads_start(engine *e, owned *target, const requester *to, uint8_t strategy, uint64_t value, uint32_t count,
-                 uint32_t consumer_id, bool auto_commit) {
+                 uint8_t consumer_kind, uint32_t consumer_id, bool auto_commit) {
     read_job *job = calloc(1, sizeof *job);
     if (job == NULL) abort();
     job->e = e;
@@ -228,6 +229,7 @@ void reads_start(engine *e, owned *target, const requester *to, uint8_t strategy
     job->strategy = strategy;
     job->value = value;
     job->count = count;
+    job->consumer_kind = consumer_kind;
     job->consumer_id = consumer_id;
     job->auto_commit = auto_commit;
     job->first_window = true;

@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-#define CONSUMER_PLAIN 1
 
 typedef struct reader {
     const uint8_t *at, *end;
@@ -33,7 +32,8 @@ static uint32_t take_identifier(reader *r) {
 
 /* Consumer, stream, topic, partition: the common head of both requests. */
 static bool parse_head(reader *r, consumer_request *out) {
-    if (r->end == r->at || *r->at++ != CONSUMER_PLAIN) return false;
+    if (r->end == r->at || (*r->at != CONSUMER_PLAIN && *r->at != CONSUMER_GROUP)) return false;
+    out->kind = *r->at++;
     const uint8_t *consumer = r->at;
     uint32_t consumer_length = take_identifier(r);
     if (consumer_length == 0) return false;

@@ -1,6 +1,6 @@
 /* The two hot requests besides SEND_MESSAGES: POLL_MESSAGES and STORE_CONSUMER_OFFSET (iggy-protocol 3.7, 3.8).
- * Only the perfectly formed request of a plain consumer is recognised; anything else is left to Python, which knows
- * every status. Pure functions over memory. */
+ * Only the perfectly formed request is recognised; anything else is left to Python, which knows every status, and so
+ * is the request of a consumer group, whose partition Python chooses. Pure functions over memory. */
 #ifndef SHARDD_REQUEST_H
 #define SHARDD_REQUEST_H
 #include <stdbool.h>
@@ -15,10 +15,13 @@ enum {
     CODE_STORE_CONSUMER_OFFSET = 121
 };
 
+enum { CONSUMER_PLAIN = 1, CONSUMER_GROUP = 2 };
+
 typedef struct consumer_request {
+    uint8_t kind;               /* CONSUMER_PLAIN, CONSUMER_GROUP */
     const uint8_t *address;     /* stream identifier, then topic identifier */
     uint32_t stream_length, topic_length;
-    uint32_t consumer_id;       /* number, or xxh32 of the name */
+    uint32_t consumer_id;       /* number, or xxh32 of the name; says nothing about a group */
     uint32_t partition_id;      /* 0 when absent */
     uint8_t strategy;           /* POLL only */
     uint64_t value;             /* strategy value, or the offset to store */

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct segment_files {
     segment_files *newer, *older; /* by use, over all partitions of the worker */
@@ -235,6 +236,15 @@ void segment_unpin(segment_set *set, segment *s)
 {
     if (--s->files->pins == 0 && set->closed)
         files_close(s->files);
+}
+
+void segment_remove_front(segment_set *set, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (set->items[i].files != NULL)
+            files_close(set->items[i].files);
+    set->count -= count;
+    memmove(set->items, set->items + count, set->count * sizeof(*set->items));
 }
 
 void segment_set_close(segment_set *set)

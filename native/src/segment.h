@@ -60,6 +60,8 @@ void segment_pin(segment *s);
 void segment_unpin(segment_set *set, segment *s);
 /* Closes what the limits do not allow and a sync has made clean. */
 void segment_set_trim(segment_set *set);
+/* Takes the first `count` segments out of the set; none of them may be pinned. Their files are the caller's. */
+void segment_remove_front(segment_set *set, uint32_t count);
 /* Closes every pair that is not pinned now, the others at their last unpin. */
 void segment_set_close(segment_set *set);
 /* Closes everything and frees the memory. */

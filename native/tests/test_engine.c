@@ -53,6 +53,27 @@ static void test_large_batches_and_answers_of_many_windows_arrive_whole(void)
     }
 }
 
+/* Streams 12 to 15 live on both shards. The offset of group 7 moves, that of consumer 7 does not. */
+static void test_group_polls_commit_as_the_group_and_are_reported(void)
+{
+    for (uint32_t stream = 12; stream < 16; stream++) {
+        int fd = login(&s);
+        CHECK_EQUAL(send_messages(fd, stream, 5, 50), 0);
+        CHECK_EQUAL(send_messages(fd, stream, 3000, 1000), 0);
+        unsigned polls = s.group_polls, messages = s.group_messages;
+        CHECK_EQUAL(poll_as(fd, CONSUMER_GROUP, 5, stream, 0, 2, NULL), 2);
+        CHECK_EQUAL(poll_as(fd, CONSUMER_GROUP, 5, stream, 0, 2500, NULL), 2500); /* many windows */
+        CHECK_EQUAL(poll_as(fd, CONSUMER_GROUP, 5, stream, 0, 1000, NULL), 503);
+        CHECK_EQUAL(poll_as(fd, CONSUMER_GROUP, 5, stream, 0, 1000, NULL), 0);
+        CHECK_EQUAL(poll_as(fd, CONSUMER_PLAIN, 5, stream, 0, 1, NULL), 1);
+        CHECK_EQUAL(call(fd, CODE_PING, NULL, 0, NULL, NULL), 0);
+        for (int i = 0; i < 500 && s.group_polls < polls + 4; i++) usleep(10000);
+        CHECK_EQUAL(s.group_polls - polls, 4);
+        CHECK_EQUAL(s.group_messages - messages, 3005);
+        close(fd);
+    }
+}
+
 static void test_bad_batches_and_missing_topics_leave_the_connection_in_step(void)
 {
     int fd = login(&s);
@@ -158,6 +179,7 @@ int main(void)
     RUN(test_frames_in_pieces_and_pipelines_are_answered_one_for_one);
     RUN(test_sends_and_polls_reach_both_shards_and_sockets_move);
     RUN(test_large_batches_and_answers_of_many_windows_arrive_whole);
+    RUN(test_group_polls_commit_as_the_group_and_are_reported);
     RUN(test_bad_batches_and_missing_topics_leave_the_connection_in_step);
     RUN(test_oversized_frames_are_refused_and_anonymous_ones_drained);
     RUN(test_readers_that_do_not_read_are_closed_after_the_timeout);

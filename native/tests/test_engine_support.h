@@ -29,7 +29,7 @@ typedef struct server {
     pthread_t threads[SHARDS];
     engine *engines[SHARDS];
     _Atomic bool stop;
-    _Atomic unsigned moved_in, closed;
+    _Atomic unsigned moved_in, closed, group_polls, group_messages;
 } server;
 
 typedef struct shard_start {
@@ -44,6 +44,19 @@ static void answer(server *s, engine *e, const event *v)
         conn *c = conn_find(e, v->connection);
         if (c != NULL) c->authenticated = true;
         engine_reply(e, v->connection, 0, user, sizeof user, false);
+    } else if (v->kind == EVENT_REQUEST && v->code == CODE_POLL_MESSAGES && v->authenticated) {
+        consumer_request q;
+        if (!request_parse_poll(v->data, v->data_length, &q) || q.kind != CONSUMER_GROUP) abort();
+        uint32_t stream;
+        memcpy(&stream, q.address + 2, 4);
+        uint64_t ns = hash_namespace(stream, 0, 0);
+        descriptor d = {.operation = LINK_POLL, .ns = ns, .incarnation = stream + 1, .strategy = q.strategy,
+                        .value = q.value, .count = q.count, .consumer_kind = OFFSET_GROUP, .consumer_id = 7,
+                        .flags = q.auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
+        engine_execute_poll(e, v->connection, hash_owner(ns, SHARDS), &d);
+    } else if (v->kind == EVENT_GROUP_POLLED) {
+        s->group_polls++;
+        s->group_messages += v->code;
     } else if (v->kind == EVENT_REQUEST) {
         engine_reply(e, v->connection, v->authenticated ? 3 : 40, NULL, 0, false);
     } else if (v->kind == EVENT_ROUTE_MISS) {
@@ -255,18 +268,26 @@ static int64_t send_messages(int fd, uint32_t stream, uint32_t count, uint32_t s
     return status;
 }
 
-/* Number of messages of a poll from `offset`, or -status - 1. */
-static int64_t poll_messages(int fd, uint32_t stream, uint64_t offset, uint32_t count, uint32_t *length)
+static int64_t poll_as(int fd, uint8_t kind, uint8_t strategy, uint32_t stream, uint64_t offset, uint32_t count,
+                       uint32_t *length)
 {
-    uint8_t payload[64] = {1, 1, 4, 7, 0, 0, 0}, head[16] = {0};
+    uint8_t payload[64] = {kind, 1, 4, 7, 0, 0, 0}, head[16] = {0};
     put_address(payload + 7, stream);
-    memcpy(payload + 19, "\1\0\0\0\0\1", 6);
+    memcpy(payload + 19, "\1\0\0\0\0", 5);
+    payload[24] = strategy;
     memcpy(payload + 25, &offset, 8);
     memcpy(payload + 33, &count, 4);
+    payload[37] = kind == CONSUMER_GROUP; /* auto commit */
     int64_t status = call(fd, CODE_POLL_MESSAGES, payload, 38, length, head);
     uint32_t messages;
     memcpy(&messages, head + 12, 4);
     return status == 0 ? (int64_t)messages : -status - 1;
+}
+
+/* Number of messages of a poll from `offset`, or -status - 1. */
+static int64_t poll_messages(int fd, uint32_t stream, uint64_t offset, uint32_t count, uint32_t *length)
+{
+    return poll_as(fd, CONSUMER_PLAIN, 1, stream, offset, count, length);
 }
 
 static int login(const server *s)

@@ -195,7 +195,9 @@ static void test_only_perfect_polls_are_hot(void)
     named[3] = 'c';
     CHECK(request_parse_store(named, sizeof named, &q) && q.value == 42 && q.partition_id == 0);
     poll[0] = 2;
-    CHECK(!request_parse_poll(poll, sizeof poll, &q)); /* a group */
+    CHECK(request_parse_poll(poll, sizeof poll, &q) && q.kind == CONSUMER_GROUP); /* well formed, but Python's */
+    poll[0] = 3;
+    CHECK(!request_parse_poll(poll, sizeof poll, &q));
     poll[0] = 1;
     poll[22] = 6;
     CHECK(!request_parse_poll(poll, sizeof poll, &q)); /* unknown strategy */

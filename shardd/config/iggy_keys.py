@@ -8,7 +8,6 @@ from typing import Final
 
 # section -> its keys
 _NOT_SERVED: Final = {
-    "consumer_group": "rebalancing_timeout rebalancing_check_interval",
     "data_maintenance.messages": "cleaner_enabled interval",
     "http": "enabled address max_request_size web_ui",
     "http.cors": "enabled allowed_methods allowed_origins allowed_headers exposed_headers allow_credentials "
@@ -24,9 +23,6 @@ _NOT_SERVED: Final = {
     "quic.certificate": "self_signed cert_file key_file",
     "quic.socket": "override_defaults recv_buffer_size send_buffer_size keepalive",
     "message_saver": "enabled enforce_fsync interval",
-    "personal_access_token": "max_tokens_per_user",
-    "personal_access_token.cleaner": "enabled interval",
-    "heartbeat": "enabled interval",
     "telemetry": "enabled service_name",
     "telemetry.logs": "transport endpoint",
     "telemetry.traces": "transport endpoint",

@@ -125,7 +125,28 @@ KEYS: Final[tuple[Key, ...]] = (
     _size("system.segment.size", "system.segment_size_bytes", "1 GiB", 512, SEGMENT_BYTES_MAX, 512),
     Key("system.topic.max_size", "system.topic_max_size_bytes", "unlimited", _MAX_SIZE, units.format_size),
     Key("system.topic.message_expiry", "system.topic_message_expiry_us", "none", _EXPIRY, units.format_duration_us),
+    _duration("consumer_group.rebalancing_timeout", "consumer_group.rebalancing_timeout_ms", "30 s", 10, _HOUR_MS),
+    _duration(
+        "consumer_group.rebalancing_check_interval",
+        "consumer_group.rebalancing_check_interval_ms",
+        "5 s",
+        10,
+        _HOUR_MS,
+    ),
+    _flag("heartbeat.enabled", False),
+    _duration("heartbeat.interval", "heartbeat.interval_ms", "5 s", 100, _HOUR_MS),
     _duration("system.partition.sync_interval", "system.partition_sync_interval_ms", "1 s", 10, _HOUR_MS),
+    Key(
+        "personal_access_token.max_tokens_per_user",
+        "personal_access_token.max_tokens_per_user",
+        100,
+        _bounded(_parse_count, 1, 10_000, str),
+        quoted=False,
+    ),
+    _flag("personal_access_token.cleaner.enabled", True, "personal_access_token.cleaner_enabled"),
+    _duration(
+        "personal_access_token.cleaner.interval", "personal_access_token.cleaner_interval_ms", "1 m", 100, _HOUR_MS
+    ),
 )
 KEYS_BY_PATH: Final = {key.path: key for key in KEYS}
 

@@ -79,8 +79,33 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.data_directory / self.runtime_path
 
 
+class PersonalAccessToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`personal_access_token.*`: how many a user may own, and how often expired ones are removed."""
+
+    max_tokens_per_user: int
+    cleaner_enabled: bool
+    cleaner_interval_ms: int
+
+
+class ConsumerGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`consumer_group.*`: how long a partition may wait for its old owner, and how often that is looked at."""
+
+    rebalancing_timeout_ms: int
+    rebalancing_check_interval_ms: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`heartbeat.*`: whether clients that stop sending PING lose their entry, and how often they are looked for."""
+
+    enabled: bool
+    interval_ms: int
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of one server."""
 
     tcp: Tcp
     system: System
+    consumer_group: ConsumerGroup
+    heartbeat: Heartbeat
+    personal_access_token: PersonalAccessToken

@@ -11,6 +11,7 @@ EVENT_MOVE: Final[int]  # (kind, connection, target_shard): engine asks for the 
 EVENT_MOVED_IN: Final[int]  # (kind, connection, "ip:port", session_state: bytes, user_id, authenticated)
 EVENT_DAMAGE: Final[int]  # (kind, namespace, offset): a stored record failed its check
 EVENT_POISONED: Final[int]  # (kind, namespace, errno)
+EVENT_GROUP_POLLED: Final[int]  # (kind, connection, count, last_offset): execute_poll was answered (count 0: nothing)
 
 def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
@@ -78,11 +79,29 @@ class Engine:
         """Answers the request that the connection has in Python's hands. Unknown connection: nothing happens."""
     def resume(self, connection: int) -> None:
         """Executes the held frame again (after route_put)."""
+    def execute_poll(
+        self,
+        connection: int,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        strategy: int,
+        value: int,
+        count: int,
+        group: int,
+        auto_commit: bool,
+        /,
+    ) -> None:
+        """Executes the poll that the connection has in Python's hands on a partition of shard `owner`, with the offsets
+        of a consumer group. EVENT_GROUP_POLLED follows, or EVENT_ROUTE_MISS when the owner does not know the partition,
+        or EVENT_REQUEST again."""
     def close_connection(self, connection: int, status: int = ...) -> None:
         """Closes; status != 0 is sent as an unsolicited error frame first."""
     def close_all(self, status: int) -> None:
         """From now on every connection gets `status` as soon as it is idle, and is closed."""
     def connections(self) -> int: ...
+    def stale_connections(self, age_ms: int, /) -> list[int]:
+        """Connections that were opened and sent their last PING longer ago."""
     def set_session(self, connection: int, user_id: int, authenticated: bool) -> None: ...
     def move(self, connection: int, target_shard: int, session_state: bytes) -> bool:
         """Hands the socket over (SCM_RIGHTS). False: not possible now, the connection stays."""
@@ -115,6 +134,10 @@ class Engine:
         """segments as segment_info in native/src/partition.h, offsets = (kind, id, value). OSError."""
     def partition_close(self, namespace: int) -> None: ...
     def partition_flush(self, namespace: int) -> int: ...
+    def partition_delete_segments(self, namespace: int, count: int, trash: str, /) -> tuple[int, int, bool]:
+        """Takes up to `count` of the oldest sealed segments away; files become "<trash>-<start>.log" and .index.
+
+        (status, segments deleted, whether an answer that is being sent kept a further one). KeyError."""
     def partition_sync_fds(self, namespace: int) -> list[int]:
         """Starts a sync: descriptors to fdatasync and close. BlockingIOError while another sync of it runs."""
     def partition_sync_done(self, namespace: int, errno: int) -> None: ...

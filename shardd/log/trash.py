@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shardd.log import layout
 
+LOOK_INTERVAL_S = 15.0
 STEPS_PER_S = 200  # unlinks and rmdirs; a topic of 1,000 partitions is gone after half a minute
 
 _numbers = itertools.count()
@@ -97,7 +98,7 @@ class TrashEmptier:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._wake.wait()
+            self._wake.wait(LOOK_INTERVAL_S)  # segments come without a word: any shard moves its own
             self._wake.clear()
             errors: list[OSError] = []
             for step in empty_trash(self._trash):

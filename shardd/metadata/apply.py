@@ -1,8 +1,8 @@
 """The state machine: `apply(state, record) -> state`, pure, the same on every shard.
 
-Ids of streams, topics and users: the id freed last is given out first, else the next higher one (iggy-protocol 3.4,
-5.5). Slots of the shared statistics table follow the same rule. Whether a command may be applied at all was decided by
-`validate` before the record was made.
+Ids of streams, topics, groups and users: the id freed last is given out first, else the next higher one
+(iggy-protocol 3.4, 5.5). Slots of the shared statistics table follow the same rule. Whether a command may be applied
+at all was decided by `validate` before the record was made.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, Final, TypeVar
 from immutables import Map
 
 from shardd.metadata import commands
+from shardd.metadata.apply_users import USER_CHANGES
 from shardd.metadata.records import Record
-from shardd.metadata.state import Partition, Permissions, State, Stream, Topic, User
+from shardd.metadata.state import ConsumerGroup, Partition, Permissions, State, Stream, Topic, User
 
 Value = TypeVar("Value")
 
@@ -61,6 +62,10 @@ def created_id(state: State, command: commands.Command) -> int:
         case commands.CreateTopic():
             stream = state.streams.get(command.stream.id)
             return 0 if stream is None else next_id(stream.free_topic_ids, len(stream.topics))
+        case commands.CreateConsumerGroup():
+            stream = state.streams.get(command.stream.id)
+            topic = None if stream is None else stream.topics.get(command.topic.id)
+            return 0 if topic is None else next_id(topic.free_group_ids, len(topic.groups))
         case commands.CreateUser():
             return next_id(state.free_user_ids, len(state.users))
         case _:
@@ -178,9 +183,44 @@ def _delete_partitions(state: State, record: Record, command: commands.DeletePar
     return _set_topic(_free_slots(state, topic.partitions[kept:]), stream, changed)
 
 
+def _create_group(state: State, record: Record, command: commands.CreateConsumerGroup) -> State:
+    stream = state.streams[command.stream.id]
+    topic = stream.topics[command.topic.id]
+    group_id = next_id(topic.free_group_ids, len(topic.groups))
+    group = ConsumerGroup(group_id, command.name, record.timestamp_us, record.index)
+    changed = replace(
+        topic,
+        groups=topic.groups.set(group_id, group),
+        group_ids=topic.group_ids.set(command.name, group_id),
+        free_group_ids=topic.free_group_ids[:-1],
+    )
+    return _set_topic(state, stream, changed)
+
+
+def _delete_group(state: State, record: Record, command: commands.DeleteConsumerGroup) -> State:
+    stream = state.streams[command.stream.id]
+    topic = stream.topics[command.topic.id]
+    group = topic.groups[command.group.id]
+    changed = replace(
+        topic,
+        groups=topic.groups.delete(group.id),
+        group_ids=topic.group_ids.delete(group.name),
+        free_group_ids=(*topic.free_group_ids, group.id),
+    )
+    return _set_topic(state, stream, changed)
+
+
 def _create_user(state: State, record: Record, command: commands.CreateUser) -> State:
     user_id = next_id(state.free_user_ids, len(state.users))
-    user = User(user_id, command.name, record.timestamp_us, command.active, command.password_hash, command.permissions)
+    user = User(
+        id=user_id,
+        name=command.name,
+        created_at_us=record.timestamp_us,
+        active=command.active,
+        password_hash=command.password_hash,
+        permissions=command.permissions,
+        incarnation=record.index,
+    )
     return replace(
         state,
         users=state.users.set(user_id, user),
@@ -253,5 +293,8 @@ _CHANGES: Final[dict[type[commands.Command], Callable[[State, Record, Any], Stat
     commands.PurgeTopic: _purge_topic,
     commands.CreatePartitions: _create_partitions,
     commands.DeletePartitions: _delete_partitions,
+    commands.CreateConsumerGroup: _create_group,
+    commands.DeleteConsumerGroup: _delete_group,
     commands.CreateUser: _create_user,
+    **USER_CHANGES,
 }

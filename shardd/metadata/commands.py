@@ -15,7 +15,7 @@ from shardd.metadata.state import Permissions
 
 
 class Ref(msgspec.Struct, frozen=True, array_like=True):
-    """A stream or topic: its id and the incarnation it had when it was looked up."""
+    """A stream, topic or consumer group: its id and the incarnation it had when it was looked up."""
 
     id: int
     incarnation: int
@@ -84,6 +84,18 @@ class DeletePartitions(msgspec.Struct, frozen=True, array_like=True, tag=403):
     count: int
 
 
+class CreateConsumerGroup(msgspec.Struct, frozen=True, array_like=True, tag=602):
+    stream: Ref
+    topic: Ref
+    name: str
+
+
+class DeleteConsumerGroup(msgspec.Struct, frozen=True, array_like=True, tag=603):
+    stream: Ref
+    topic: Ref
+    group: Ref
+
+
 class CreateUser(msgspec.Struct, frozen=True, array_like=True, tag=33):
     """`password_hash` is a PHC string."""
 
@@ -91,6 +103,49 @@ class CreateUser(msgspec.Struct, frozen=True, array_like=True, tag=33):
     password_hash: str
     active: bool
     permissions: Permissions | None
+
+
+class DeleteUser(msgspec.Struct, frozen=True, array_like=True, tag=34):
+    user: Ref
+
+
+class UpdateUser(msgspec.Struct, frozen=True, array_like=True, tag=35):
+    """None: stays as it is."""
+
+    user: Ref
+    name: str | None
+    active: bool | None
+
+
+class UpdatePermissions(msgspec.Struct, frozen=True, array_like=True, tag=36):
+    user: Ref
+    permissions: Permissions | None
+
+
+class ChangePassword(msgspec.Struct, frozen=True, array_like=True, tag=37):
+    """`password_hash` is a PHC string; the current password was checked before."""
+
+    user: Ref
+    password_hash: str
+
+
+class CreateToken(msgspec.Struct, frozen=True, array_like=True, tag=42):
+    """`digest` of the secret, never the secret. `expires_at_us` 0: never. `tokens_max`: setting of the server."""
+
+    user: Ref
+    name: str
+    digest: bytes
+    expires_at_us: int
+    tokens_max: int
+
+
+class DeleteToken(msgspec.Struct, frozen=True, array_like=True, tag=43):
+    user: Ref
+    name: str
+
+
+class DeleteExpiredTokens(msgspec.Struct, frozen=True, array_like=True, tag=1043):
+    """Of every user, what has expired at the time of the record. Made by the server itself: no wire code."""
 
 
 Command = (
@@ -104,7 +159,16 @@ Command = (
     | PurgeTopic
     | CreatePartitions
     | DeletePartitions
+    | CreateConsumerGroup
+    | DeleteConsumerGroup
     | CreateUser
+    | DeleteUser
+    | UpdateUser
+    | UpdatePermissions
+    | ChangePassword
+    | CreateToken
+    | DeleteToken
+    | DeleteExpiredTokens
 )
 
 

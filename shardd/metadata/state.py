@@ -1,7 +1,7 @@
 """The replicated metadata: immutable values, shared structure (HAMT maps), no clock, no I/O.
 
 Every worker holds one `State`; shard 0 alone makes the records that change it. Ids start at 0; freed ids of
-streams, topics and users are given out again, last freed first (iggy-protocol 3.4).
+streams, topics, groups and users are given out again, last freed first (iggy-protocol 3.4).
 """
 
 from __future__ import annotations
@@ -9,6 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from immutables import Map
+
+from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
+
+__all__ = [
+    "ConsumerGroup",
+    "Partition",
+    "Permissions",
+    "State",
+    "Stream",
+    "StreamPermissions",
+    "Token",
+    "Topic",
+    "TopicPermissions",
+    "User",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +34,21 @@ class Partition:
     created_at_us: int
     incarnation: int
     slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """The definition only: members and assignments are in memory of shard 0 (`shardd.groups`)."""
+
+    id: int
+    name: str
+    created_at_us: int
+    incarnation: int
+
+    @property
+    def offsets_id(self) -> int:
+        """What its stored offsets are filed under: never that of an earlier group with the same id."""
+        return self.incarnation & 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +64,9 @@ class Topic:
     max_topic_size_bytes: int
     replication_factor: int
     partitions: tuple[Partition, ...] = ()
+    groups: Map[int, ConsumerGroup] = field(default_factory=Map)
+    group_ids: Map[str, int] = field(default_factory=Map)
+    free_group_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,42 +81,17 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPermissions:
-    manage_topic: bool = False
-    read_topic: bool = False
-    poll_messages: bool = False
-    send_messages: bool = False
+class Token:
+    """A personal access token. `digest`: `shardd.security.tokens.digest` of the secret; `expires_at_us` 0: never."""
 
-
-@dataclass(frozen=True, slots=True)
-class StreamPermissions:
-    manage_stream: bool = False
-    read_stream: bool = False
-    manage_topics: bool = False
-    read_topics: bool = False
-    poll_messages: bool = False
-    send_messages: bool = False
-    topics: Map[int, TopicPermissions] = field(default_factory=Map)
-
-
-@dataclass(frozen=True, slots=True)
-class Permissions:
-    manage_servers: bool = False
-    read_servers: bool = False
-    manage_users: bool = False
-    read_users: bool = False
-    manage_streams: bool = False
-    read_streams: bool = False
-    manage_topics: bool = False
-    read_topics: bool = False
-    poll_messages: bool = False
-    send_messages: bool = False
-    streams: Map[int, StreamPermissions] = field(default_factory=Map)
+    name: str
+    digest: bytes
+    expires_at_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """`password_hash` is a PHC string (argon2id)."""
+    """`password_hash` is a PHC string (argon2id). `incarnation`: the record that made the user; ids are reused."""
 
     id: int
     name: str
@@ -91,6 +99,8 @@ class User:
     active: bool
     password_hash: str
     permissions: Permissions | None
+    incarnation: int = 0
+    tokens: Map[str, Token] = field(default_factory=Map)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,5 +115,6 @@ class State:
     users: Map[int, User] = field(default_factory=Map)
     user_ids: Map[str, int] = field(default_factory=Map)
     free_user_ids: tuple[int, ...] = ()
+    token_owners: Map[bytes, tuple[int, str]] = field(default_factory=Map)  # digest -> user id, name of the token
     free_slots: tuple[int, ...] = ()
     next_slot: int = 0

@@ -11,7 +11,8 @@ from typing import Final
 
 from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
-from shardd.metadata.state import State, Stream, Topic
+from shardd.metadata.state import ConsumerGroup, State, Stream, Topic
+from shardd.metadata.validate_users import user_effect, user_values
 from shardd.protocol import limits
 from shardd.protocol.errors import Status
 
@@ -19,7 +20,6 @@ STREAMS_MAX: Final = 1 << limits.STREAM_ID_BITS
 TOPICS_MAX: Final = 1 << limits.TOPIC_ID_BITS  # of one stream
 PARTITIONS_MAX: Final = 1 << limits.PARTITION_ID_BITS  # of one topic
 SLOTS_MAX: Final = 1 << 20  # of the server: SHARED_STATS_SLOTS of native/src/shared.h
-USERS_MAX: Final = (1 << 32) - 1  # the highest u32 says "not logged in" (iggy-protocol 3.1)
 
 
 def validate(state: State, command: Command) -> Status:
@@ -28,7 +28,7 @@ def validate(state: State, command: Command) -> Status:
 
 
 def validate_values(command: Command) -> Status:
-    """What the command says in itself: 2015, 3, 4, 43."""
+    """What the command says in itself: 2015, 3, 4, 43, 50."""
     match command:
         case commands.CreateTopic() if not 0 <= command.partitions_count <= limits.PARTITIONS_PER_REQUEST_MAX:
             return Status.TOO_MANY_PARTITIONS
@@ -36,26 +36,26 @@ def validate_values(command: Command) -> Status:
             return Status.TOO_MANY_PARTITIONS
         case commands.DeletePartitions() if command.count <= 0:
             return Status.TOO_MANY_PARTITIONS
-        case commands.CreateUser():
-            name_bytes = len(command.name.encode())
-            in_range = limits.USER_NAME_BYTES_MIN <= name_bytes <= limits.USER_NAME_BYTES_MAX
-            return Status.OK if in_range else Status.INVALID_USERNAME
     if isinstance(command, commands.CreateTopic | commands.UpdateTopic) and not _topic_values_fit(command):
         return Status.INVALID_COMMAND
     if isinstance(command, _NAMED) and not 1 <= len(command.name.encode()) <= limits.NAME_BYTES_MAX:
         return Status.INVALID_FORMAT
-    return Status.OK
+    return user_values(command)
 
 
 def validate_existence(state: State, command: Command) -> Status:
-    """1009 or 2010 unless what the command names exists in the same incarnation."""
+    """1009, 2010 or 5000 unless what the command names exists in the same incarnation."""
     if isinstance(command, _ON_STREAM):
         return Status.OK if find_stream(state, command.stream) else Status.STREAM_ID_NOT_FOUND
     if isinstance(command, _ON_TOPIC):
         stream = find_stream(state, command.stream)
         if stream is None:
             return Status.STREAM_ID_NOT_FOUND
-        return Status.OK if find_topic(stream, command.topic) else Status.TOPIC_ID_NOT_FOUND
+        topic = find_topic(stream, command.topic)
+        if topic is None:
+            return Status.TOPIC_ID_NOT_FOUND
+        if isinstance(command, commands.DeleteConsumerGroup) and find_group(topic, command.group) is None:
+            return Status.CONSUMER_GROUP_ID_NOT_FOUND
     return Status.OK
 
 
@@ -80,12 +80,11 @@ def validate_effect(state: State, command: Command) -> Status:
         case commands.DeletePartitions():
             partitions = state.streams[command.stream.id].topics[command.topic.id].partitions
             return Status.OK if command.count <= len(partitions) else Status.INVALID_PARTITIONS_COUNT
-        case commands.CreateUser():
-            if command.name in state.user_ids:
-                return Status.USER_ALREADY_EXISTS
-            return Status.OK if len(state.users) < USERS_MAX else Status.USERS_LIMIT_REACHED
+        case commands.CreateConsumerGroup():
+            topic = state.streams[command.stream.id].topics[command.topic.id]
+            return Status.CONSUMER_GROUP_NAME_ALREADY_EXISTS if command.name in topic.group_ids else Status.OK
         case _:
-            return Status.OK
+            return user_effect(state, command)
 
 
 def find_stream(state: State, ref: Ref) -> Stream | None:
@@ -98,6 +97,12 @@ def find_topic(stream: Stream, ref: Ref) -> Topic | None:
     """The topic, unless it is gone or another one has its id now."""
     topic = stream.topics.get(ref.id)
     return topic if topic is not None and topic.incarnation == ref.incarnation else None
+
+
+def find_group(topic: Topic, ref: Ref) -> ConsumerGroup | None:
+    """The consumer group, unless it is gone or another one has its id now."""
+    group = topic.groups.get(ref.id)
+    return group if group is not None and group.incarnation == ref.incarnation else None
 
 
 def _create_stream(state: State, command: commands.CreateStream) -> Status:
@@ -129,7 +134,13 @@ def _topic_values_fit(command: commands.CreateTopic | commands.UpdateTopic) -> b
     )
 
 
-_NAMED: Final = (commands.CreateStream, commands.UpdateStream, commands.CreateTopic, commands.UpdateTopic)
+_NAMED: Final = (
+    commands.CreateStream,
+    commands.UpdateStream,
+    commands.CreateTopic,
+    commands.UpdateTopic,
+    commands.CreateConsumerGroup,
+)
 _ON_STREAM: Final = (commands.UpdateStream, commands.DeleteStream, commands.PurgeStream, commands.CreateTopic)
 _ON_TOPIC: Final = (
     commands.UpdateTopic,
@@ -137,4 +148,6 @@ _ON_TOPIC: Final = (
     commands.PurgeTopic,
     commands.CreatePartitions,
     commands.DeletePartitions,
+    commands.CreateConsumerGroup,
+    commands.DeleteConsumerGroup,
 )

@@ -24,6 +24,8 @@ _NODE_TAIL: Final = struct.Struct("<HHHHBB")
 _STATS_HEAD: Final = struct.Struct("<IffQQQQQQQQIIIIQII")
 _STATS_TAIL: Final = struct.Struct("<IQQ")
 _MEMBERSHIP: Final = struct.Struct("<III")
+_GROUP: Final = struct.Struct("<III")
+_MEMBER: Final = struct.Struct("<II")
 
 TRANSPORT_TCP: Final = 1  # iggy-protocol 3.1
 ROLE_LEADER: Final = 0
@@ -103,6 +105,31 @@ class Partition:
             self.size_bytes,
             self.messages_count,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """iggy-protocol 3.9; 13 bytes + the name. `partitions_count` is that of the topic."""
+
+    id: int
+    partitions_count: int
+    members_count: int
+    name: str
+
+    def encode(self) -> bytes:
+        return _GROUP.pack(self.id, self.partitions_count, self.members_count) + wire.text8(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """iggy-protocol 3.9; follows its group in the order of the members' places."""
+
+    id: int
+    partitions: Sequence[int]
+
+    def encode(self) -> bytes:
+        head = _MEMBER.pack(self.id, len(self.partitions))
+        return head + struct.pack(f"<{len(self.partitions)}I", *self.partitions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from shardd.protocol import account_requests
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
@@ -19,7 +20,7 @@ from shardd.protocol.primitives import Consumer, Identifier, PollingKind, Reader
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """PING, GET_STATS, GET_CLUSTER_METADATA, GET_ME, GET_CLIENTS, LOGOUT_USER, GET_STREAMS."""
+    """PING, GET_STATS, GET_CLUSTER_METADATA, GET_ME, GET_CLIENTS, GET_USERS, LOGOUT_USER, GET_STREAMS, own tokens."""
 
     @classmethod
     def read(cls, reader: Reader) -> Empty:
@@ -100,7 +101,7 @@ class UpdateStream:
 
 @dataclass(frozen=True, slots=True)
 class TopicRequest:
-    """GET_TOPIC, DELETE_TOPIC, PURGE_TOPIC."""
+    """GET_TOPIC, DELETE_TOPIC, PURGE_TOPIC, GET_CONSUMER_GROUPS."""
 
     stream: Identifier
     topic: Identifier
@@ -290,6 +291,38 @@ class StoreOffset:
         return address + wire.optional_partition(self.partition) + wire.u64(self.offset)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRequest:
+    """GET_CONSUMER_GROUP, DELETE_CONSUMER_GROUP, JOIN_CONSUMER_GROUP, LEAVE_CONSUMER_GROUP."""
+
+    stream: Identifier
+    topic: Identifier
+    group: Identifier
+
+    @classmethod
+    def read(cls, reader: Reader) -> GroupRequest:
+        return cls(reader.identifier(), reader.identifier(), reader.identifier())
+
+    def encode(self) -> bytes:
+        return wire.identifier(self.stream) + wire.identifier(self.topic) + wire.identifier(self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGroup:
+    """CREATE_CONSUMER_GROUP."""
+
+    stream: Identifier
+    topic: Identifier
+    name: str
+
+    @classmethod
+    def read(cls, reader: Reader) -> CreateGroup:
+        return cls(reader.identifier(), reader.identifier(), reader.name())
+
+    def encode(self) -> bytes:
+        return wire.identifier(self.stream) + wire.identifier(self.topic) + wire.text8(self.name)
+
+
 Request = (
     Empty
     | GetClient
@@ -305,6 +338,9 @@ Request = (
     | FlushUnsavedBuffer
     | OffsetRequest
     | StoreOffset
+    | GroupRequest
+    | CreateGroup
+    | account_requests.AccountRequest
 )
 
 _READERS: Final[dict[int, Callable[[Reader], Request]]] = {
@@ -315,7 +351,9 @@ _READERS: Final[dict[int, Callable[[Reader], Request]]] = {
     Code.GET_CLIENT: GetClient.read,
     Code.GET_CLIENTS: Empty.read,
     Code.LOGIN_USER: Login.read,
+    Code.GET_USERS: Empty.read,
     Code.LOGOUT_USER: Empty.read,
+    Code.GET_PERSONAL_ACCESS_TOKENS: Empty.read,
     Code.POLL_MESSAGES: PollMessages.read,
     Code.FLUSH_UNSAVED_BUFFER: FlushUnsavedBuffer.read,
     Code.GET_CONSUMER_OFFSET: OffsetRequest.read,
@@ -335,6 +373,13 @@ _READERS: Final[dict[int, Callable[[Reader], Request]]] = {
     Code.PURGE_TOPIC: TopicRequest.read,
     Code.CREATE_PARTITIONS: PartitionsRequest.read,
     Code.DELETE_PARTITIONS: PartitionsRequest.read,
+    Code.GET_CONSUMER_GROUP: GroupRequest.read,
+    Code.GET_CONSUMER_GROUPS: TopicRequest.read,
+    Code.CREATE_CONSUMER_GROUP: CreateGroup.read,
+    Code.DELETE_CONSUMER_GROUP: GroupRequest.read,
+    Code.JOIN_CONSUMER_GROUP: GroupRequest.read,
+    Code.LEAVE_CONSUMER_GROUP: GroupRequest.read,
+    **account_requests.READERS,
 }
 
 

@@ -31,6 +31,11 @@ def verify_password(password_hash: str, password: str) -> bool:
         return False
 
 
+def verify_nothing(password: str) -> None:
+    """Takes as long as `verify_password`: the time must not tell whether a name is known. Blocks."""
+    _hasher.hash(password)
+
+
 class Passwords:
     """The same without blocking the loop. `threads` should do nothing else: logins must not delay other work."""
 
@@ -44,3 +49,7 @@ class Passwords:
     async def verify(self, password_hash: str, password: str) -> bool:
         """True when `password` is the one of the PHC string `password_hash`."""
         return await self._threads.run(verify_password, password_hash, password)
+
+    async def verify_nothing(self, password: str) -> None:
+        """The cost of `verify` where there is no hash."""
+        await self._threads.run(verify_nothing, password)

@@ -13,8 +13,9 @@ from typing import Final
 from shardd.metadata import commands
 from shardd.metadata.commands import Command
 from shardd.metadata.state import Permissions, State
+from shardd.metadata.validate_users import ROOT_USER_ID
 
-ROOT_USER_ID: Final = 0
+__all__ = ["ROOT_USER_ID", "Rule", "allowed", "command_allowed", "grants"]
 
 
 class Rule(Enum):
@@ -110,7 +111,15 @@ def command_allowed(state: State, user_id: int, command: Command) -> bool:
             return allowed(state, user_id, Rule.CHANGE_STREAM, command.stream.id)
         case commands.CreateTopic():
             return allowed(state, user_id, Rule.CREATE_TOPIC, command.stream.id)
-        case commands.CreateUser():
+        case commands.CreateConsumerGroup() | commands.DeleteConsumerGroup():
+            return allowed(state, user_id, Rule.GET_TOPIC, command.stream.id, command.topic.id)
+        case commands.CreateUser() | commands.DeleteUser() | commands.UpdateUser() | commands.UpdatePermissions():
             return allowed(state, user_id, Rule.MANAGE_USERS)
+        case commands.ChangePassword():
+            return command.user.id == user_id or allowed(state, user_id, Rule.MANAGE_USERS)
+        case commands.CreateToken() | commands.DeleteToken():
+            return command.user.id == user_id
+        case commands.DeleteExpiredTokens():
+            return user_id == ROOT_USER_ID  # the server itself
         case _:
             return allowed(state, user_id, Rule.CHANGE_TOPIC, command.stream.id, command.topic.id)

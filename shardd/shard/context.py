@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from shardd.security.backoff import FailedLogins
+from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.sessions import SessionTable
 
 if TYPE_CHECKING:
@@ -36,3 +38,5 @@ class ShardContext:
     started_at_us: int
     tcp_address: tuple[str, int]
     stopping: bool = False
+    failed_logins: FailedLogins = field(default_factory=FailedLogins)
+    recent_logs: RecentLogs = field(default_factory=lambda: RecentLogs(""))

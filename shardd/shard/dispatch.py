@@ -4,41 +4,65 @@ thread of the worker that holds the connection; the engine keeps the order of th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
+from shardd.metadata import DeleteUser, Record, State
+from shardd.protocol import limits
 from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.requests import decode
 from shardd.shard.context import ShardContext
-from shardd.shard.services import messages, offsets, partitions, session, streams, topics
+from shardd.shard.group_hub import GroupHub
+from shardd.shard.group_members import GroupMembers
+from shardd.shard.services import messages, partitions, session, streams, tokens, topics, users
 from shardd.shard.services.base import Caller
+from shardd.shard.services.groups import GroupService
+from shardd.shard.services.offsets import OffsetService
 from shardd.shard.services.partition_calls import PartitionCalls
+from shardd.shard.services.snapshot import SnapshotService
 from shardd.shard.services.system import SystemService
+from shardd.shard.sessions import Session
 
 _log = logging.getLogger(__name__)
 
-Service = Callable[[ShardContext, Caller, Any], Awaitable[bytes]]
+Service = Callable[[ShardContext, Caller, Any], Awaitable[bytes | None]]  # None: the engine answers
 
 
-def _services(system: SystemService, calls: PartitionCalls) -> dict[int, Service]:
+def _services(
+    system: SystemService, snapshots: SnapshotService, calls: PartitionCalls, groups: GroupService
+) -> dict[int, Service]:
     """The service of every command. SEND_MESSAGES is executed by the engine alone."""
+    offsets = OffsetService(calls, groups)
     return {
         Code.PING: system.ping,
         Code.GET_STATS: system.get_stats,
+        Code.GET_SNAPSHOT: snapshots.get_snapshot,
         Code.GET_CLUSTER_METADATA: system.get_cluster_metadata,
         Code.GET_ME: system.get_me,
         Code.GET_CLIENT: system.get_client,
         Code.GET_CLIENTS: system.get_clients,
         Code.LOGIN_USER: session.login,
         Code.LOGOUT_USER: session.logout,
-        Code.POLL_MESSAGES: messages.poll_messages,
+        Code.GET_USER: users.get_user,
+        Code.GET_USERS: users.get_users,
+        Code.CREATE_USER: users.create_user,
+        Code.DELETE_USER: users.delete_user,
+        Code.UPDATE_USER: users.update_user,
+        Code.UPDATE_PERMISSIONS: users.update_permissions,
+        Code.CHANGE_PASSWORD: users.change_password,
+        Code.GET_PERSONAL_ACCESS_TOKENS: tokens.get_tokens,
+        Code.CREATE_PERSONAL_ACCESS_TOKEN: tokens.create_token,
+        Code.DELETE_PERSONAL_ACCESS_TOKEN: tokens.delete_token,
+        Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: session.login_with_token,
+        Code.POLL_MESSAGES: partial(messages.poll_messages, groups=groups),
         Code.FLUSH_UNSAVED_BUFFER: partial(messages.flush_unsaved_buffer, calls=calls),
-        Code.GET_CONSUMER_OFFSET: partial(offsets.get_offset, calls=calls),
+        Code.GET_CONSUMER_OFFSET: offsets.get_offset,
         Code.STORE_CONSUMER_OFFSET: offsets.store_offset,
-        Code.DELETE_CONSUMER_OFFSET: partial(offsets.delete_offset, calls=calls),
+        Code.DELETE_CONSUMER_OFFSET: offsets.delete_offset,
         Code.GET_STREAM: streams.get_stream,
         Code.GET_STREAMS: streams.get_streams,
         Code.CREATE_STREAM: streams.create_stream,
@@ -51,8 +75,15 @@ def _services(system: SystemService, calls: PartitionCalls) -> dict[int, Service
         Code.DELETE_TOPIC: topics.delete_topic,
         Code.UPDATE_TOPIC: topics.update_topic,
         Code.PURGE_TOPIC: topics.purge_topic,
-        Code.CREATE_PARTITIONS: partitions.create_partitions,
-        Code.DELETE_PARTITIONS: partitions.delete_partitions,
+        Code.CREATE_PARTITIONS: partial(partitions.create_partitions, groups=groups),
+        Code.DELETE_PARTITIONS: partial(partitions.delete_partitions, groups=groups),
+        Code.GET_CONSUMER_GROUP: groups.get_group,
+        Code.GET_CONSUMER_GROUPS: groups.get_groups,
+        Code.CREATE_CONSUMER_GROUP: groups.create_group,
+        Code.DELETE_CONSUMER_GROUP: groups.delete_group,
+        Code.JOIN_CONSUMER_GROUP: groups.join_group,
+        Code.LEAVE_CONSUMER_GROUP: groups.leave_group,
+        Code.DELETE_SEGMENTS: partial(partitions.delete_segments, calls=calls),
     }
 
 
@@ -61,7 +92,11 @@ class Dispatcher:
 
     def __init__(self, context: ShardContext) -> None:
         self._context = context
-        self._services: Final = _services(SystemService(context), PartitionCalls(context))
+        self._hub = GroupHub(context) if context.shard == 0 else None
+        self._members = GroupMembers(context)
+        self._services: Final = _services(
+            SystemService(context), SnapshotService(context), PartitionCalls(context), GroupService(self._members)
+        )
 
     async def handle(self, connection: int, code: int, payload: bytes, user_id: int, authenticated: bool) -> None:
         """Answers one EVENT_REQUEST through `engine.reply`."""
@@ -74,9 +109,10 @@ class Dispatcher:
             _log.exception("request %d failed", code)
             self._context.engine.reply(connection, Status.ERROR)
         else:
-            self._context.engine.reply(connection, Status.OK, reply)
+            if reply is not None:
+                self._context.engine.reply(connection, Status.OK, reply)
 
-    async def _answer(self, connection: int, code: int, payload: bytes, user_id: int | None) -> bytes:
+    async def _answer(self, connection: int, code: int, payload: bytes, user_id: int | None) -> bytes | None:
         request = decode(code, payload)
         if user_id is None and code not in ALLOWED_WITHOUT_LOGIN:
             raise ShardError(Status.UNAUTHENTICATED)
@@ -94,6 +130,7 @@ class Dispatcher:
         """Answers one EVENT_ROUTE_MISS: fills the route table and resumes the connection, or refuses its request."""
         engine = self._context.engine
         caller = Caller(connection, user_id)
+        self._members.polled(connection, 0, 0)  # a group poll, if it is one, starts over
         try:
             await messages.route(self._context, caller, code, stream_identifier, topic_identifier, attempt)
         except ShardError as error:
@@ -110,5 +147,48 @@ class Dispatcher:
         return self._context.sessions.export(connection)
 
     def import_session(self, connection: int, address: str, state: bytes) -> None:
-        """EVENT_MOVED_IN: enters the connection with the session that another shard exported."""
-        self._context.sessions.admit(connection, address, state)
+        """EVENT_MOVED_IN: enters the connection with the session that another shard exported.
+
+        Its user may have been deleted while the socket was between the two.
+        """
+        session = self._context.sessions.admit(connection, address, state)
+        self._members.moved_in(session)
+        if session.user_id is None:
+            return
+        user = self._context.metadata.state.users.get(session.user_id)
+        if user is None or user.incarnation != session.user_incarnation:
+            self._remove(session)
+
+    def group_polled(self, connection: int, count: int, last_offset: int) -> None:
+        """EVENT_GROUP_POLLED."""
+        self._members.polled(connection, count, last_offset)
+
+    async def evict_stale_clients(self) -> None:
+        """Clients that have not sent PING for 1.2 intervals leave their groups and the client table for good; their
+        sockets stay open (iggy-server 5.6)."""
+        heartbeat = self._context.settings.heartbeat
+        while heartbeat.enabled:
+            await asyncio.sleep(heartbeat.interval_ms / 1000)
+            for connection in self._context.engine.stale_connections(heartbeat.interval_ms * 12 // 10):
+                session = self._context.sessions.get(connection)
+                if session is not None and not session.removed:
+                    _log.info("client %d sends no heartbeat and is evicted", session.client_id)
+                    self._context.sessions.remove(session)
+
+    def close(self) -> None:
+        """The worker stops."""
+        self._members.close()
+        if self._hub is not None:
+            self._hub.close()
+
+    def applied(self, old: State, new: State, record: Record) -> None:
+        """A record, before it is acknowledged. The connections of a deleted user may do nothing any more, whoever gets
+        its id next (iggy-protocol 3.3)."""
+        if isinstance(record.command, DeleteUser):
+            for session in self._context.sessions.of_user(record.command.user.id):
+                self._remove(session)
+
+    def _remove(self, session: Session) -> None:
+        """The connection stays open as that of a user who does not exist (iggy-protocol 1.3)."""
+        self._context.sessions.remove(session)
+        self._context.engine.set_session(session.connection, limits.NOT_LOGGED_IN, True)

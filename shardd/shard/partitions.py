@@ -18,6 +18,7 @@ from shardd.metadata.state import State, Stream
 
 _log = logging.getLogger(__name__)
 
+OFFSET_GROUP = 2  # native/src/partition.h
 _READ_ONLY = 10006  # CannotWriteToFile: a partition whose directory cannot be used refuses sends
 
 Place = tuple[int, int, int]  # stream, topic, partition
@@ -74,14 +75,18 @@ class OwnedPartitions:
             self._remove_skeleton(old.streams.get(stream_id), new.streams.get(stream_id))
             for place, identity in after.items():
                 if before.get(place) != identity and self._owns(place):
-                    self._open_one(place, identity)
+                    groups = new.streams[stream_id].topics[place[1]].groups
+                    self._open_one(place, identity, {group.offsets_id for group in groups.values()})
         return trashed
 
     def _owns(self, place: Place) -> bool:
         return owner(namespace(*place), self._shards) == self._shard
 
-    def _open_one(self, place: Place, identity: Identity) -> None:
-        """Recovers and opens; a partition that cannot be recovered opens read only, the others are not concerned."""
+    def _open_one(self, place: Place, identity: Identity, groups: set[int]) -> None:
+        """Recovers and opens, without the offsets of groups that are not among `groups`: they were deleted.
+
+        A partition that cannot be recovered opens read only, the others are not concerned.
+        """
         directory = layout.partition_directory(self._data, *place)
         incarnation, slot = identity
         arguments = (namespace(*place), incarnation, slot, str(directory), self._segment_size_bytes)
@@ -90,6 +95,9 @@ class OwnedPartitions:
             for note in recovered.notes:
                 _log.warning("%s", note)
             self._engine.partition_open(*arguments, recovered.state, recovered.segments, recovered.offsets)
+            for kind, number, _ in recovered.offsets:
+                if kind == OFFSET_GROUP and number not in groups:
+                    self._engine.offset_delete(namespace(*place), kind, number)
         except (OSError, ValueError) as error:
             _log.error("partition %s is read only and empty until the next start: %s", directory, error)
             self._refused.add(place)

@@ -18,6 +18,7 @@ from shardd.engine import (
     EVENT_ACCEPTED,
     EVENT_CLOSED,
     EVENT_DAMAGE,
+    EVENT_GROUP_POLLED,
     EVENT_MOVE,
     EVENT_MOVED_IN,
     EVENT_POISONED,
@@ -39,7 +40,9 @@ from shardd.shard.dispatch import Dispatcher
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.partitions import OwnedPartitions, partitions_of
+from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.services.partition_calls import sync_descriptors
+from shardd.shard.services.tokens import clean_expired_tokens
 from shardd.shard.sessions import SessionTable
 
 _log = logging.getLogger(__name__)
@@ -95,6 +98,7 @@ class Worker:
             self.engine, inheritance.shard, inheritance.shards, self._data, system.segment_size_bytes
         )
         self._sessions = SessionTable()
+        self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_closed = asyncio.Event()  # set whenever the last connection is gone
         self._trash = TrashEmptier(layout.trash_directory(self._data), lambda sentence: _log.warning("%s", sentence))
@@ -103,6 +107,7 @@ class Worker:
 
     async def main(self) -> None:
         inheritance = self._inheritance
+        self._recent_logs.install()
         self._helpers = HelperThreads(_HELPER_THREADS)
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password")
         self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
@@ -153,8 +158,13 @@ class Worker:
             threads=self._helpers,
             started_at_us=inheritance.started_at_us,
             tcp_address=(host.strip("[]"), int(port)),
+            recent_logs=self._recent_logs,
         )
         self._dispatcher = Dispatcher(self._context)
+        self._spawn(self._dispatcher.evict_stale_clients())
+        self._metadata.subscribe(self._dispatcher.applied)
+        if inheritance.shard == 0 and inheritance.settings.personal_access_token.cleaner_enabled:
+            self._spawn(clean_expired_tokens(self._context))
         self.engine.listen(inheritance.listener_fd)
 
     def _sweep(self) -> None:
@@ -180,6 +190,7 @@ class Worker:
         await asyncio.sleep(_QUIET_S)
         for task in self._tasks:
             task.cancel()
+        self._dispatcher.close()
         if self._inheritance.shard == 0:
             self._trash.stop()
         await self._flush_everything(deadline + _STOP_RESERVE_S / 2)
@@ -188,6 +199,7 @@ class Worker:
         await self._password_threads.close()
         await self._helpers.close()
         self._control.close()
+        self._recent_logs.remove()
 
     async def _flush_everything(self, deadline: float) -> None:
         """Background syncs end, then what they did not cover follows, until nothing is dirty (or the time is up)."""
@@ -267,12 +279,15 @@ class Worker:
 
     def _on_move(self, connection: int, target: int) -> None:
         if self.engine.move(connection, target, self._dispatcher.export_session(connection)):
-            self._sessions.close(connection)
+            self._sessions.close(connection, moved=True)
         else:
             self.engine.resume(connection)
 
     def _on_moved_in(self, connection: int, address: str, state: bytes, user_id: int, authenticated: bool) -> None:
         self._dispatcher.import_session(connection, address, state)
+
+    def _on_group_polled(self, connection: int, count: int, last_offset: int) -> None:
+        self._dispatcher.group_polled(connection, count, last_offset)
 
     def _on_damage(self, namespace: int, offset: int) -> None:
         _log.error("partition %s: the message at offset %d fails its checksum", place_text(namespace), offset)
@@ -289,6 +304,7 @@ class Worker:
         EVENT_MOVED_IN: _on_moved_in,
         EVENT_DAMAGE: _on_damage,
         EVENT_POISONED: _on_poisoned,
+        EVENT_GROUP_POLLED: _on_group_polled,
     }
 
 

@@ -14,74 +14,11 @@ DATA = Path(__file__).parent / "data"
 CLASSIC = tuple(golden.load(DATA / "classic-0.8.0.jsonl.xz"))
 SEGMENTS = tuple(golden.load(DATA / "segments-0.8.0.jsonl.xz"))
 
-TOKENS, USERS, GROUPS = frozenset({41, 42, 43, 44}), frozenset(range(31, 38)), frozenset(range(600, 606))
-SNAPSHOT, DELETE_SEGMENTS = frozenset({11}), frozenset({503})
-LATER = TOKENS | USERS | GROUPS | SNAPSHOT | DELETE_SEGMENTS
-
-# Steps of one scenario that do not lean on each other: those with a later command are left out, all others must fit.
-INDEPENDENT = {
-    "auth-required": "every command once without a login",
-    "malformed-truncated": "every command cut short",
-    "malformed-identifiers": "identifiers of users and groups too",
-    "malformed-fields": "fields of user, token and group commands too",
-    "surplus-bytes": "surplus bytes behind CREATE_USER too",
-}
-# Scenarios whose later steps need what a later command made: replayed up to the first such command.
-UNTIL_LATER = {
-    "login-session": "switches to a second user (CREATE_USER)",
-    "login-inactive": "needs an inactive user (CREATE_USER)",
-    "tokens": "personal access tokens",
-    "tokens-per-user": "personal access tokens",
-    "tokens-limit": "personal access tokens",
-    "users": "user management",
-    "users-permission-block": "user management",
-    "users-password": "user management",
-    "clients": "a second user and groups in the client list",
-    "stats": "counts consumer groups",
-    "cluster-and-snapshot": "GET_SNAPSHOT",
-    "permissions-matrix": "users with permissions",
-    "permissions-order": "users with permissions",
-    "stream-permissions-cleanup": "users with permissions",
-    "groups": "consumer groups",
-    "group-assignment-3": "consumer groups",
-    "group-assignment-6": "consumer groups",
-    "group-disconnect": "consumer groups",
-    "group-partition-changes": "consumer groups",
-    "group-offsets": "consumer groups",
-    "group-current-partition": "consumer groups",
-    "group-pending-store": "consumer groups",
-    "group-pending-auto-commit": "consumer groups",
-    "delete-segments-active": "DELETE_SEGMENTS",
-    "root-account": "changes users",
-    "numeric-user-name": "needs a second user (CREATE_USER)",
-    "manager-of-users": "user management",
-    "segments-delete": "DELETE_SEGMENTS",
-    "segments-one-big-batch": "DELETE_SEGMENTS at its end",
-}
-
-
-def first_later(scenario: golden.Scenario) -> int | None:
-    """Position of the first step with a later command."""
-    for position, step in enumerate(scenario.steps):
-        if golden.command_code(step) in LATER:
-            return position
-    return None
-
-
-def test_the_lists_name_exactly_the_scenarios_with_later_commands() -> None:
-    needed = {scenario.name for scenario in (*CLASSIC, *SEGMENTS) if first_later(scenario) is not None}
-    assert needed == INDEPENDENT.keys() | UNTIL_LATER.keys()
-    assert not INDEPENDENT.keys() & UNTIL_LATER.keys()
-
 
 def replay(server: Server, scenario: golden.Scenario) -> None:
-    steps = scenario.steps
-    if scenario.name in UNTIL_LATER:
-        steps = steps[: first_later(scenario)]
-    shortened = golden.Scenario(scenario.name, scenario.about, scenario.config, steps)
-    outcome = golden.Replay(server.address, serves=lambda code: code not in LATER).run(shortened)
-    if outcome.differences or scenario.name in UNTIL_LATER:
-        golden.delete_all_streams(server.address)
+    outcome = golden.Replay(server.address).run(scenario)
+    if outcome.differences:
+        golden.delete_all(server.address)
     assert not outcome.copied, f"defects of the reference: {outcome.copied}"
     shown = "\n".join(outcome.differences[:20])
     assert not outcome.differences, f"{len(outcome.differences)} of {outcome.steps} steps differ:\n{shown}"

@@ -14,7 +14,16 @@ from shardd.metadata import commands
 from shardd.metadata.apply import apply, created_id, replay
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.records import Record, decode_record, encode_record
-from shardd.metadata.state import Partition, Permissions, State, Stream, StreamPermissions, Topic, TopicPermissions
+from shardd.metadata.state import (
+    ConsumerGroup,
+    Partition,
+    Permissions,
+    State,
+    Stream,
+    StreamPermissions,
+    Topic,
+    TopicPermissions,
+)
 from shardd.metadata.validate import validate
 from shardd.protocol.errors import Status
 
@@ -29,6 +38,8 @@ def random_command(rng: random.Random, state: State) -> Command:
     topic = rng.choice(sorted(topics, key=lambda each: each.id))
     stream_ref = Ref(stream.id, stream.incarnation)
     topic_ref = Ref(topic.id, topic.incarnation if rng.random() < 0.95 else topic.incarnation + 1)
+    groups = list(topic.groups.values()) or [ConsumerGroup(0, "", 0, 0)]
+    group = rng.choice(sorted(groups, key=lambda each: each.id))
     name = rng.choice(NAMES)
     makers: list[Callable[[], Command]] = [
         lambda: commands.CreateStream(name),
@@ -43,7 +54,9 @@ def random_command(rng: random.Random, state: State) -> Command:
         lambda: commands.DeletePartitions(stream_ref, topic_ref, rng.randint(0, 3)),
         lambda: commands.CreateUser(f"user-{rng.randint(0, 99)}", "$argon2id$", True, random_permissions(rng)),
     ]
-    weights = [4, 1, 1, 1, 8, 1, 2, 2, 4, 3, 1]
+    makers.append(lambda: commands.CreateConsumerGroup(stream_ref, topic_ref, name))
+    makers.append(lambda: commands.DeleteConsumerGroup(stream_ref, topic_ref, Ref(group.id, group.incarnation)))
+    weights = [4, 1, 1, 1, 8, 1, 2, 2, 4, 3, 1, 6, 3]
     return rng.choices(makers, weights)[0]()
 
 
@@ -93,6 +106,8 @@ def check_invariants(state: State) -> None:
         for topic_id, topic in stream.topics.items():
             assert topic.id == topic_id
             assert [partition.id for partition in topic.partitions] == list(range(len(topic.partitions)))
+            assert {group.name: group.id for group in topic.groups.values()} == dict(topic.group_ids.items())
+            check_ids(set(topic.groups), topic.free_group_ids)
     slots = [partition.slot for _, _, partition in partitions_of(state)]
     assert sorted([*slots, *state.free_slots]) == list(range(state.next_slot))
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from immutables import Map
 
+from shardd.protocol import account_requests as accounts
 from shardd.protocol import requests
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
 
 u8 = st.integers(0, 2**8 - 1)
@@ -33,16 +36,39 @@ stream = st.builds(requests.StreamRequest, identifiers)
 topic = st.builds(requests.TopicRequest, identifiers, identifiers)
 offset = st.builds(requests.OffsetRequest, consumers, identifiers, identifiers, partitions)
 counted = st.builds(requests.PartitionsRequest, identifiers, identifiers, u32)
+group = st.builds(requests.GroupRequest, identifiers, identifiers, identifiers)
+user = st.builds(accounts.UserRequest, identifiers)
+topic_rights = st.builds(TopicPermissions, *[booleans] * 4)
+stream_rights = st.builds(
+    StreamPermissions, *[booleans] * 6, topics=st.dictionaries(u32, topic_rights, max_size=2).map(Map)
+)
+rights = st.none() | st.builds(
+    Permissions, *[booleans] * 10, streams=st.dictionaries(u32, stream_rights, max_size=2).map(Map)
+)
+some_types = st.lists(st.sampled_from([*accounts.SnapshotType][:-1]), max_size=4).map(tuple)
+snapshot_types = some_types | st.just((accounts.SnapshotType.ALL,))
 
 REQUESTS: dict[Code, st.SearchStrategy[requests.Request]] = {
     Code.PING: empty,
     Code.GET_STATS: empty,
+    Code.GET_SNAPSHOT: st.builds(accounts.GetSnapshot, st.sampled_from(accounts.SnapshotCompression), snapshot_types),
     Code.GET_CLUSTER_METADATA: empty,
     Code.GET_ME: empty,
     Code.GET_CLIENT: st.builds(requests.GetClient, u32),
     Code.GET_CLIENTS: empty,
     Code.LOGIN_USER: st.builds(requests.Login, names, texts, texts, texts),
     Code.LOGOUT_USER: empty,
+    Code.GET_USER: user,
+    Code.GET_USERS: empty,
+    Code.CREATE_USER: st.builds(accounts.CreateUser, names, texts, u8, rights),
+    Code.DELETE_USER: user,
+    Code.UPDATE_USER: st.builds(accounts.UpdateUser, identifiers, st.none() | names, st.none() | u8),
+    Code.UPDATE_PERMISSIONS: st.builds(accounts.UpdatePermissions, identifiers, rights),
+    Code.CHANGE_PASSWORD: st.builds(accounts.ChangePassword, identifiers, texts, texts),
+    Code.GET_PERSONAL_ACCESS_TOKENS: empty,
+    Code.CREATE_PERSONAL_ACCESS_TOKEN: st.builds(accounts.CreateToken, names, u64),
+    Code.DELETE_PERSONAL_ACCESS_TOKEN: st.builds(accounts.DeleteToken, names),
+    Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: st.builds(accounts.TokenLogin, names),
     Code.POLL_MESSAGES: st.builds(
         requests.PollMessages, consumers, identifiers, identifiers, partitions, kinds, u64, u32, booleans
     ),
@@ -64,6 +90,13 @@ REQUESTS: dict[Code, st.SearchStrategy[requests.Request]] = {
     Code.PURGE_TOPIC: topic,
     Code.CREATE_PARTITIONS: counted,
     Code.DELETE_PARTITIONS: counted,
+    Code.DELETE_SEGMENTS: st.builds(accounts.DeleteSegments, identifiers, identifiers, u32, u32),
+    Code.GET_CONSUMER_GROUP: group,
+    Code.GET_CONSUMER_GROUPS: topic,
+    Code.CREATE_CONSUMER_GROUP: st.builds(requests.CreateGroup, identifiers, identifiers, names),
+    Code.DELETE_CONSUMER_GROUP: group,
+    Code.JOIN_CONSUMER_GROUP: group,
+    Code.LEAVE_CONSUMER_GROUP: group,
 }
 
 

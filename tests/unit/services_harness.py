@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -80,8 +80,10 @@ class WorkerThread:
 class Workers:
     """All workers of one server; a context manager. `connect(shard)` gives a connection to one of them."""
 
-    def __init__(self, data: Path, shards: int = 1, segment_size: str = "1 GiB") -> None:
-        values = {"system.path": str(data), "system.segment.size": segment_size}
+    def __init__(
+        self, data: Path, shards: int = 1, segment_size: str = "1 GiB", settings: Mapping[str, str] | None = None
+    ) -> None:
+        values = {"system.path": str(data), "system.segment.size": segment_size, **(settings or {})}
         self._settings = load_settings(None, {}, values).settings
         self._data = data
         self._shards = shards

@@ -7,7 +7,15 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "shardd"
 # lowest first; packages of one row may know each other in one direction
-ROWS = [{"config", "engine"}, {"protocol"}, {"log"}, {"metadata", "security"}, {"shard"}, {"observability"}, {"cli"}]
+ROWS = [
+    {"config", "engine"},
+    {"protocol"},
+    {"log"},
+    {"metadata", "security", "groups"},
+    {"shard"},
+    {"observability"},
+    {"cli"},
+]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
 ENTRY = {"__init__", "__main__"}  # not part of a room: the version, and `python -m shardd`
 

@@ -69,6 +69,36 @@ def test_a_command_for_a_deleted_topic_never_hits_the_next_one(populated: State)
     assert validate(state, commands.PurgeTopic(stream_ref(state, 0), old)) == Status.TOPIC_ID_NOT_FOUND
 
 
+def test_group_ids_are_per_topic_from_0_and_the_last_freed_is_given_first(populated: State) -> None:
+    stream, topic = stream_ref(populated, 0), topic_ref(populated, 0, 1)
+    state = run(populated, *(commands.CreateConsumerGroup(stream, topic, name) for name in ("a", "b", "c")))
+    old = {group.id: group for group in state.streams[0].topics[1].groups.values()}
+    for group_id in (0, 2):
+        group = Ref(group_id, old[group_id].incarnation)
+        state = run(state, commands.DeleteConsumerGroup(stream, topic, group))
+        assert validate(state, commands.DeleteConsumerGroup(stream, topic, group)) == Status.CONSUMER_GROUP_ID_NOT_FOUND
+    state = run(state, *(commands.CreateConsumerGroup(stream, topic, name) for name in ("d", "e", "f")))
+    groups = state.streams[0].topics[1].groups
+    assert {group.name: group.id for group in groups.values()} == {"b": 1, "d": 2, "e": 0, "f": 3}
+    assert groups[0].offsets_id != old[0].offsets_id, "a later group never finds the offsets of an earlier one"
+    assert not state.streams[0].topics[0].groups
+
+
+def test_a_group_name_is_unique_in_its_topic(populated: State) -> None:
+    stream = stream_ref(populated, 0)
+    first, second = topic_ref(populated, 0, 0), topic_ref(populated, 0, 1)
+    state = run(populated, commands.CreateConsumerGroup(stream, first, "a"))
+    refused = validate(state, commands.CreateConsumerGroup(stream, first, "a"))
+    assert refused == Status.CONSUMER_GROUP_NAME_ALREADY_EXISTS
+    run(state, commands.CreateConsumerGroup(stream, second, "a"))
+
+
+def test_purging_a_topic_keeps_its_groups(populated: State) -> None:
+    stream, topic = stream_ref(populated, 0), topic_ref(populated, 0, 0)
+    state = run(populated, commands.CreateConsumerGroup(stream, topic, "a"), commands.PurgeTopic(stream, topic))
+    assert set(state.streams[0].topics[0].group_ids) == {"a"}
+
+
 def test_purging_a_topic_renews_its_partitions_and_nothing_else(populated: State) -> None:
     state = run(populated, commands.PurgeTopic(stream_ref(populated, 0), topic_ref(populated, 0, 0)))
     before, after = populated.streams[0].topics[0], state.streams[0].topics[0]

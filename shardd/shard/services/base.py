@@ -122,8 +122,11 @@ def topic_ref(topic: Topic) -> Ref:
 async def submit(context: ShardContext, caller: Caller, command: Command) -> Result:
     """Has shard 0 make the change; returns when every live shard has applied it. `ShardError` for a refusal.
 
-    When shard 0 was lost on the way nobody knows whether the change was made: 11001, and the connection closes.
+    When shard 0 was lost on the way nobody knows whether the change was made: 11001, and the connection closes. A
+    caller who was deleted while it waited may do nothing any more, though its id may be in use again: 41.
     """
+    if context.sessions.is_removed(caller.connection):
+        raise ShardError(Status.UNAUTHORIZED)
     try:
         result = await context.metadata.submit(caller.user, command)
     except BusError as error:

@@ -13,6 +13,7 @@ from shardd.security import Rule
 from shardd.shard.context import ShardContext
 from shardd.shard.services import base
 from shardd.shard.services.base import Caller
+from shardd.shard.services.groups import GroupService
 from shardd.shard.services.partition_calls import PartitionCalls
 
 BALANCED_COUNTERS = 65_536  # native/src/shared.h: SHARED_COUNTERS
@@ -31,16 +32,16 @@ async def flush_unsaved_buffer(
     return b""
 
 
-async def poll_messages(context: ShardContext, caller: Caller, request: requests.PollMessages) -> bytes:
-    """A poll as consumer group: 1009, 2010, 41, 5000. Groups do not exist, so there is never one to poll for.
+async def poll_messages(
+    context: ShardContext, caller: Caller, request: requests.PollMessages, *, groups: GroupService
+) -> bytes | None:
+    """A poll as consumer group; None when the engine answers it.
 
     Well-formed polls of plain consumers never come here: the engine executes them and asks for a route.
     """
-    stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
-    base.require(context, caller, Rule.POLL_MESSAGES, stream, topic)
     if request.consumer.kind is not ConsumerKind.GROUP:
         raise RuntimeError("the engine handed out a poll that it should execute")
-    raise ShardError(Status.CONSUMER_GROUP_ID_NOT_FOUND)
+    return await groups.poll(context, caller, request)
 
 
 async def route(

@@ -6,7 +6,8 @@ STORE_CONSUMER_OFFSET of a plain consumer is native; here is what the engine lea
 from __future__ import annotations
 
 from shardd.engine import xxh32
-from shardd.metadata.state import Partition, Stream, Topic
+from shardd.groups import Membership
+from shardd.metadata.state import ConsumerGroup, Partition, Stream, Topic
 from shardd.protocol import limits, replies, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Consumer, ConsumerKind
@@ -14,7 +15,9 @@ from shardd.security import Rule
 from shardd.shard.context import ShardContext
 from shardd.shard.services import base
 from shardd.shard.services.base import Caller
+from shardd.shard.services.groups import GroupService, group_of
 from shardd.shard.services.partition_calls import PartitionCalls
+from shardd.shard.sessions import Session
 
 
 def consumer_id(consumer: Consumer) -> int:
@@ -24,50 +27,79 @@ def consumer_id(consumer: Consumer) -> int:
     return consumer.identifier
 
 
-def _partition_id(request: requests.OffsetRequest | requests.StoreOffset) -> int:
-    return limits.PARTITION_ID_ABSENT if request.partition is None else request.partition
+def _partition(topic: Topic, partition: int | None) -> Partition:
+    """The partition, 0 when none is given, or `ShardError` 3007."""
+    return base.partition_of(topic, limits.PARTITION_ID_ABSENT if partition is None else partition)
 
 
 def _resolve(
     context: ShardContext, caller: Caller, request: requests.OffsetRequest | requests.StoreOffset
-) -> tuple[Stream, Topic, Partition]:
-    """1009, 2010, 41, 5000, 3007 in this order; then what was addressed."""
+) -> tuple[Stream, Topic, ConsumerGroup | None]:
+    """1009, 2010, 41, 5000 in this order; the group is None for a plain consumer."""
     stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
     base.require(context, caller, Rule.POLL_MESSAGES, stream, topic)
-    if request.consumer.kind is ConsumerKind.GROUP:  # no group exists
-        raise ShardError(Status.CONSUMER_GROUP_ID_NOT_FOUND)
-    return stream, topic, base.partition_of(topic, _partition_id(request))
+    if request.consumer.kind is ConsumerKind.GROUP:
+        return stream, topic, group_of(topic, request.consumer.identifier)
+    return stream, topic, None
 
 
-async def get_offset(
-    context: ShardContext, caller: Caller, request: requests.OffsetRequest, *, calls: PartitionCalls
-) -> bytes:
-    """Empty when nothing is stored or the stream, topic, group or partition is missing; 41 wins over the last two."""
-    try:
-        stream, topic, partition = _resolve(context, caller, request)
-    except ShardError as error:
-        if error.status is Status.UNAUTHORIZED:
-            raise
+class OffsetService:
+    """Offsets of plain consumers and of groups. Lives on the loop thread."""
+
+    def __init__(self, calls: PartitionCalls, groups: GroupService) -> None:
+        self._calls = calls
+        self._groups = groups
+
+    async def get_offset(self, context: ShardContext, caller: Caller, request: requests.OffsetRequest) -> bytes:
+        """Empty when nothing is stored or the stream, topic, group or partition is missing; 41 wins over the last two.
+
+        Reading the offset of a group needs no membership.
+        """
+        try:
+            stream, topic, group = _resolve(context, caller, request)
+            partition = _partition(topic, request.partition)
+        except ShardError as error:
+            if error.status is Status.UNAUTHORIZED:
+                raise
+            return b""
+        number = consumer_id(request.consumer) if group is None else group.offsets_id
+        stored = await self._calls.get_offset(self._calls.home(stream, topic, partition), request.consumer.kind, number)
+        if stored is None:
+            return b""
+        current_offset = base.partition_stats(context, partition).current_offset
+        return replies.Offset(partition.id, current_offset, stored).encode()
+
+    async def store_offset(self, context: ShardContext, caller: Caller, request: requests.StoreOffset) -> bytes:
+        """A store as consumer group: 1009, 2010, 41, 5000, 5006, 3022, 4100. The engine executes those of consumers."""
+        stream, topic, group = _resolve(context, caller, request)
+        if group is None:
+            raise RuntimeError("the engine handed out a store that it should execute")
+        session, membership, chosen = self._groups.working_on(context, caller, group, request.partition)
+        home = self._calls.home(stream, topic, base.partition_of(topic, chosen))
+        membership.begin_commit(chosen)
+        stored: int | None = None
+        try:
+            await self._calls.store_offset(home, ConsumerKind.GROUP, group.offsets_id, request.offset)
+            stored = request.offset
+        finally:
+            await self._end(session, membership, stored)
         return b""
-    home = calls.home(stream, topic, partition)
-    stored = await calls.get_offset(home, ConsumerKind.CONSUMER, consumer_id(request.consumer))
-    if stored is None:
+
+    async def delete_offset(self, context: ShardContext, caller: Caller, request: requests.OffsetRequest) -> bytes:
+        """3021 when nothing is stored; as consumer group 5006 and 3022 before that."""
+        stream, topic, group = _resolve(context, caller, request)
+        if group is None:
+            home = self._calls.home(stream, topic, _partition(topic, request.partition))
+            await self._calls.delete_offset(home, ConsumerKind.CONSUMER, consumer_id(request.consumer))
+            return b""
+        session, membership, chosen = self._groups.working_on(context, caller, group, request.partition)
+        home = self._calls.home(stream, topic, base.partition_of(topic, chosen))
+        membership.begin_commit(chosen)
+        try:
+            await self._calls.delete_offset(home, ConsumerKind.GROUP, group.offsets_id)
+        finally:
+            await self._end(session, membership, None)
         return b""
-    current_offset = base.partition_stats(context, partition).current_offset
-    return replies.Offset(partition.id, current_offset, stored).encode()
 
-
-async def store_offset(context: ShardContext, caller: Caller, request: requests.StoreOffset) -> bytes:
-    """A store as consumer group: 1009, 2010, 41, 5000. The engine executes those of plain consumers."""
-    _resolve(context, caller, request)
-    raise RuntimeError("the engine handed out a store that it should execute")
-
-
-async def delete_offset(
-    context: ShardContext, caller: Caller, request: requests.OffsetRequest, *, calls: PartitionCalls
-) -> bytes:
-    """3021 when nothing is stored."""
-    stream, topic, partition = _resolve(context, caller, request)
-    home = calls.home(stream, topic, partition)
-    await calls.delete_offset(home, ConsumerKind.CONSUMER, consumer_id(request.consumer))
-    return b""
+    async def _end(self, session: Session, membership: Membership, offset: int | None) -> None:
+        await self._groups.committed(session, membership, offset)

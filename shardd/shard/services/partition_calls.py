@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterable
 from enum import IntEnum
 
 import msgspec
 
 from shardd.engine import owner
+from shardd.log.layout import trash_directory
 from shardd.metadata.channel import BusError
 from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
@@ -23,6 +25,9 @@ METHOD = "partition"
 REQUEST_TIMEOUT_S = 5.0  # a flush waits for the device
 SYNC_RETRY_S = 0.005
 SYNC_ATTEMPTS_MAX = 800  # 4 s, below the time a peer waits
+DELETE_STEP = 64  # segments in one go: two renames each
+DELETE_RETRY_S = 0.01
+DELETE_ATTEMPTS_MAX = 100  # 1 s
 METADATA_RETRY_S = 0.005
 METADATA_ATTEMPTS_MAX = 400
 
@@ -33,6 +38,8 @@ class Operation(IntEnum):
     GET_OFFSET = 1
     DELETE_OFFSET = 2
     FLUSH = 3
+    DELETE_SEGMENTS = 4
+    STORE_OFFSET = 5
 
 
 class Home(msgspec.Struct, array_like=True, frozen=True):
@@ -54,6 +61,8 @@ class _Call(msgspec.Struct, array_like=True, frozen=True):
     kind: int = 0
     consumer: int = 0
     fsync: bool = False
+    count: int = 0
+    offset: int = 0
 
 
 class _Answer(msgspec.Struct, array_like=True, frozen=True):
@@ -96,6 +105,10 @@ class PartitionCalls:
         """The stored offset of a consumer, None when nothing is stored."""
         return (await self._call(_Call(Operation.GET_OFFSET, home, kind, consumer))).value
 
+    async def store_offset(self, home: Home, kind: int, consumer: int, offset: int) -> None:
+        """`ShardError` 4100, 3007, 10006 or 3023."""
+        self._raise(await self._call(_Call(Operation.STORE_OFFSET, home, kind, consumer, offset=offset)))
+
     async def delete_offset(self, home: Home, kind: int, consumer: int) -> None:
         """`ShardError` 3021, 3007 or 3011."""
         self._raise(await self._call(_Call(Operation.DELETE_OFFSET, home, kind, consumer)))
@@ -106,6 +119,13 @@ class PartitionCalls:
         `ShardError` 3007, 4007, or 10009 when the sync failed (the partition is poisoned then).
         """
         self._raise(await self._call(_Call(Operation.FLUSH, home, fsync=fsync)))
+
+    async def delete_segments(self, home: Home, count: int) -> None:
+        """Up to `count` of the oldest sealed segments go, as far as no stored offset and no reader needs them.
+
+        `ShardError` 3007, 10008, or the status of a partition that takes no writes.
+        """
+        self._raise(await self._call(_Call(Operation.DELETE_SEGMENTS, home, count=count)))
 
     @staticmethod
     def _raise(answer: _Answer) -> None:
@@ -136,6 +156,10 @@ class PartitionCalls:
             return _Answer(Status.OK, engine.offset_get(namespace, call.kind, call.consumer))
         if call.operation is Operation.DELETE_OFFSET:
             return _Answer(engine.offset_delete(namespace, call.kind, call.consumer))
+        if call.operation is Operation.DELETE_SEGMENTS:
+            return _Answer(await self._delete_segments(namespace, call.count))
+        if call.operation is Operation.STORE_OFFSET:
+            return _Answer(engine.offset_store(namespace, call.kind, call.consumer, call.offset))
         status = engine.partition_flush(namespace)
         if status == Status.OK and call.fsync:
             status = await self._sync(namespace)
@@ -149,6 +173,28 @@ class PartitionCalls:
             await asyncio.sleep(METADATA_RETRY_S)
         incarnation, *_ = self._context.engine.stats(home.slot)
         return incarnation == home.incarnation
+
+    async def _delete_segments(self, namespace: int, count: int) -> int:
+        """Answers that are being sent are let finish, for a while; what they still need stays after that."""
+        attempts = 0
+        while count > 0 and attempts < DELETE_ATTEMPTS_MAX:
+            step = min(count, DELETE_STEP)
+            try:
+                status, deleted, busy = self._context.engine.partition_delete_segments(namespace, step, self._trash())
+            except KeyError:  # deleted meanwhile
+                return Status.PARTITION_NOT_FOUND
+            count -= deleted
+            if status != Status.OK or (deleted < step and not busy):
+                return status
+            attempts += busy
+            await asyncio.sleep(DELETE_RETRY_S if busy else 0)
+        return Status.OK
+
+    def _trash(self) -> str:
+        """Beginning of the names that the files of deleted segments get; shard 0 unlinks them later."""
+        trash = trash_directory(self._context.settings.system.data_directory)
+        trash.mkdir(exist_ok=True)
+        return str(trash / f"{time.time_ns()}-{os.getpid()}-segment")
 
     async def _sync(self, namespace: int) -> int:
         """A group of fdatasyncs in a helper thread; the engine moves the durable end or poisons the partition."""

@@ -1,15 +1,20 @@
-"""Login and logout: codes 38 and 39 (iggy-protocol 3.2)."""
+"""Login by password or token, and logout: codes 38, 44, 39 (iggy-protocol 3.2)."""
 
 from __future__ import annotations
 
+import time
+
 from shardd.metadata.state import User
-from shardd.protocol import limits, primitives, requests
+from shardd.metadata.validate_users import password_fits, user_name_fits
+from shardd.protocol import account_requests, limits, primitives, requests
 from shardd.protocol.errors import ShardError, Status
+from shardd.security.tokens import find_token, is_expired
 from shardd.shard.context import ShardContext
 from shardd.shard.services.base import Caller
+from shardd.shard.sessions import Session
 
 
-def _account(context: ShardContext, name: str) -> User | None:
+def find_account(context: ShardContext, name: str) -> User | None:
     """The account with a name. A name that looks like a number is a name (iggy-protocol 3.2)."""
     state = context.metadata.state
     user_id = state.user_ids.get(name)
@@ -17,30 +22,76 @@ def _account(context: ShardContext, name: str) -> User | None:
 
 
 async def login(context: ShardContext, caller: Caller, request: requests.Login) -> bytes:
-    """Checks in the order of iggy-protocol 3.2: 8, 43, 44, 42 unknown, 47 inactive, 42 wrong password.
+    """Checks in the order of iggy-protocol 3.2: 8, 43, 44, 100, 42 unknown, 47 inactive, 42 wrong password.
 
-    A failed login leaves the session as it was.
+    A failed login leaves the session as it was, and makes the next ones from its address slower.
     """
     if context.stopping:
         raise ShardError(Status.DISCONNECTED)
-    if not limits.USER_NAME_BYTES_MIN <= len(request.username.encode()) <= limits.USER_NAME_BYTES_MAX:
+    if not user_name_fits(request.username):
         raise ShardError(Status.INVALID_USERNAME)
-    if not limits.PASSWORD_BYTES_MIN <= len(request.password.encode()) <= limits.PASSWORD_BYTES_MAX:
+    if not password_fits(request.password):
         raise ShardError(Status.INVALID_PASSWORD)
-    user = _account(context, request.username)
+    address = _entry(context, caller).address
+    async with context.failed_logins.turn(address):
+        try:
+            user = await _verified(context, request)
+        except ShardError:
+            context.failed_logins.failed(address)
+            raise
+        context.failed_logins.succeeded(address)
+    return _log_in(context, caller, user)
+
+
+async def _verified(context: ShardContext, request: requests.Login) -> User:
+    """The account that name and password belong to."""
+    user = find_account(context, request.username)
     if user is None:
+        await context.passwords.verify_nothing(request.password)  # as slow as a known name
         raise ShardError(Status.INVALID_CREDENTIALS)
     if not user.active:
         raise ShardError(Status.USER_INACTIVE)
     if not await context.passwords.verify(user.password_hash, request.password):
         raise ShardError(Status.INVALID_CREDENTIALS)
     # Verifying takes milliseconds in a helper thread: the account may have changed meanwhile.
-    current = _account(context, request.username)
-    if current is None or current.id != user.id or current.password_hash != user.password_hash:
+    current = find_account(context, request.username)
+    if current is None or current.incarnation != user.incarnation or current.password_hash != user.password_hash:
         raise ShardError(Status.INVALID_CREDENTIALS)
     if not current.active:
         raise ShardError(Status.USER_INACTIVE)
-    context.sessions.set_user(caller.connection, user.id)
+    return current
+
+
+async def login_with_token(context: ShardContext, caller: Caller, request: account_requests.TokenLogin) -> bytes:
+    """8, 100, 20 unknown, 54 expired, 47 inactive."""
+    if context.stopping:
+        raise ShardError(Status.DISCONNECTED)
+    address = _entry(context, caller).address
+    async with context.failed_logins.turn(address):
+        found = find_token(context.metadata.state, request.token)
+        if found is None:
+            context.failed_logins.failed(address)
+            raise ShardError(Status.RESOURCE_NOT_FOUND)
+        user, token = found
+        if is_expired(token, time.time_ns() // 1000):
+            raise ShardError(Status.PERSONAL_ACCESS_TOKEN_EXPIRED)
+        if not user.active:
+            raise ShardError(Status.USER_INACTIVE)
+        context.failed_logins.succeeded(address)
+    return _log_in(context, caller, user)
+
+
+def _entry(context: ShardContext, caller: Caller) -> Session:
+    """100 and close when the connection has lost its entry, for instance with its user (iggy-protocol 3.2)."""
+    session = context.sessions.get(caller.connection)
+    if session is None or session.removed:
+        raise ShardError(Status.CLIENT_NOT_FOUND, close=True)
+    return session
+
+
+def _log_in(context: ShardContext, caller: Caller, user: User) -> bytes:
+    _entry(context, caller)  # it may have gone while the password was verified
+    context.sessions.set_user(caller.connection, user.id, user.incarnation)
     context.engine.set_session(caller.connection, user.id, True)
     return primitives.u32(user.id)
 

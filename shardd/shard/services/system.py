@@ -34,6 +34,7 @@ class ClientEntry(msgspec.Struct, array_like=True, frozen=True):
     client_id: int
     user_id: int | None
     address: str
+    memberships: list[tuple[int, int, int]]  # stream, topic, group; in the order of joining
 
 
 class ProcessFigures(msgspec.Struct, array_like=True, frozen=True):
@@ -54,11 +55,14 @@ _figures_decoder = msgspec.msgpack.Decoder(ProcessFigures)
 
 def _client_reply(entry: ClientEntry) -> replies.Client:
     user_id = limits.NOT_LOGGED_IN if entry.user_id is None else entry.user_id
-    return replies.Client(entry.client_id, user_id, entry.address)
+    return replies.Client(entry.client_id, user_id, entry.address, tuple(entry.memberships))
 
 
 def _entry(session: Session) -> ClientEntry:
-    return ClientEntry(session.client_id, session.user_id, session.address)
+    memberships = [
+        (each.stream_id, each.topic_id, each.group_id) for each in session.memberships.values() if each.confirmed
+    ]
+    return ClientEntry(session.client_id, session.user_id, session.address, memberships)
 
 
 def _whole_seconds_us(microseconds: int) -> int:
@@ -101,7 +105,7 @@ class SystemService:
     async def get_me(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
         """100 and close when the connection has no entry (iggy-protocol 1.3)."""
         session = context.sessions.get(caller.connection)
-        if session is None:
+        if session is None or session.removed:
             raise ShardError(Status.CLIENT_NOT_FOUND, close=True)
         return _client_reply(_entry(session)).encode_details()
 
@@ -169,7 +173,7 @@ class SystemService:
             segments_count=sum(each.segments_count for each in stats),
             messages_count=sum(each.messages_count for each in stats),
             clients_count=sum(each.clients_count for each in figures),
-            consumer_groups_count=0,
+            consumer_groups_count=sum(len(topic.groups) for topic in topics),
             hostname=socket.gethostname(),
             os_name=os_name,
             os_version=os_version,

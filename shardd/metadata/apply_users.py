@@ -1,0 +1,91 @@
+"""Changes of users and their tokens: part of the state machine of `apply.py`, as pure (iggy-protocol 3.2, 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from shardd.metadata import commands
+from shardd.metadata.records import Record
+from shardd.metadata.state import State, Token, User
+
+
+def _set_user(state: State, user: User) -> State:
+    return replace(state, users=state.users.set(user.id, user))
+
+
+def _delete_user(state: State, record: Record, command: commands.DeleteUser) -> State:
+    """The tokens go with the user; the id is given out again, last freed first."""
+    user = state.users[command.user.id]
+    state = _without_tokens(state, user, user.tokens.values())
+    return replace(
+        state,
+        users=state.users.delete(user.id),
+        user_ids=state.user_ids.delete(user.name),
+        free_user_ids=(*state.free_user_ids, user.id),
+    )
+
+
+def _update_user(state: State, record: Record, command: commands.UpdateUser) -> State:
+    user = state.users[command.user.id]
+    name = user.name if command.name is None else command.name
+    active = user.active if command.active is None else command.active
+    user_ids = state.user_ids.delete(user.name).set(name, user.id)
+    return _set_user(replace(state, user_ids=user_ids), replace(user, name=name, active=active))
+
+
+def _update_permissions(state: State, record: Record, command: commands.UpdatePermissions) -> State:
+    return _set_user(state, replace(state.users[command.user.id], permissions=command.permissions))
+
+
+def _change_password(state: State, record: Record, command: commands.ChangePassword) -> State:
+    return _set_user(state, replace(state.users[command.user.id], password_hash=command.password_hash))
+
+
+def _create_token(state: State, record: Record, command: commands.CreateToken) -> State:
+    user = state.users[command.user.id]
+    token = Token(command.name, command.digest, command.expires_at_us)
+    state = replace(state, token_owners=state.token_owners.set(token.digest, (user.id, token.name)))
+    return _set_user(state, replace(user, tokens=user.tokens.set(token.name, token)))
+
+
+def _delete_token(state: State, record: Record, command: commands.DeleteToken) -> State:
+    user = state.users[command.user.id]
+    return _without_tokens(state, user, [user.tokens[command.name]])
+
+
+def _delete_expired_tokens(state: State, record: Record, command: commands.DeleteExpiredTokens) -> State:
+    for user, tokens in expired_tokens(state, record.timestamp_us):
+        state = _without_tokens(state, user, tokens)
+    return state
+
+
+def expired_tokens(state: State, now_us: int) -> list[tuple[User, list[Token]]]:
+    """Every user that has tokens which have expired, with these, by user id."""
+    found = []
+    for user_id in sorted({user_id for user_id, _name in state.token_owners.values()}):
+        user = state.users[user_id]
+        tokens = [token for token in user.tokens.values() if 0 < token.expires_at_us <= now_us]
+        if tokens:
+            found.append((user, tokens))
+    return found
+
+
+def _without_tokens(state: State, user: User, tokens: Iterable[Token]) -> State:
+    owners, kept = state.token_owners, user.tokens
+    for token in tokens:
+        owners = owners.delete(token.digest)
+        kept = kept.delete(token.name)
+    return _set_user(replace(state, token_owners=owners), replace(user, tokens=kept))
+
+
+USER_CHANGES: Final[dict[type[commands.Command], Callable[[State, Record, Any], State]]] = {
+    commands.DeleteUser: _delete_user,
+    commands.UpdateUser: _update_user,
+    commands.UpdatePermissions: _update_permissions,
+    commands.ChangePassword: _change_password,
+    commands.CreateToken: _create_token,
+    commands.DeleteToken: _delete_token,
+    commands.DeleteExpiredTokens: _delete_expired_tokens,
+}

@@ -1,0 +1,237 @@
+"""Requests about users, their tokens and the server's own state: codes 11, 31-37, 41-44, 503 (iggy-protocol 3.1-3.3,
+3.6). Sans-IO, both directions; `shardd.protocol.requests` decodes by code. The value of a user's status is only judged
+after the login check, so it is kept as sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from shardd.protocol import primitives as wire
+from shardd.protocol.codes import Code
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.permissions import Permissions, encode_permissions, read_permissions
+from shardd.protocol.primitives import Identifier, Reader
+
+
+class SnapshotCompression(IntEnum):
+    """iggy-protocol 3.1."""
+
+    STORED = 1
+    DEFLATED = 2
+    BZIP2 = 3
+    ZSTD = 4
+    LZMA = 5
+    XZ = 6
+
+
+class SnapshotType(IntEnum):
+    """What a snapshot may hold; ALL stands alone (iggy-protocol 3.1)."""
+
+    FILESYSTEM_OVERVIEW = 1
+    PROCESS_LIST = 2
+    RESOURCE_USAGE = 3
+    TEST = 4
+    SERVER_LOGS = 5
+    SERVER_CONFIG = 6
+    ALL = 100
+
+
+@dataclass(frozen=True, slots=True)
+class GetSnapshot:
+    """A type may be given twice; no type at all is an archive without members."""
+
+    compression: SnapshotCompression
+    types: tuple[SnapshotType, ...]
+
+    @classmethod
+    def read(cls, reader: Reader) -> GetSnapshot:
+        compression = reader.u8()
+        types = tuple(reader.take(reader.u8()))
+        try:
+            request = cls(SnapshotCompression(compression), tuple(map(SnapshotType, types)))
+        except ValueError as error:
+            raise ShardError(Status.INVALID_COMMAND, "unknown option of a snapshot") from error
+        if SnapshotType.ALL in request.types and len(request.types) > 1:
+            raise ShardError(Status.INVALID_COMMAND, "all stands alone")
+        return request
+
+    def encode(self) -> bytes:
+        return wire.u8(self.compression) + wire.u8(len(self.types)) + bytes(self.types)
+
+
+@dataclass(frozen=True, slots=True)
+class UserRequest:
+    """GET_USER, DELETE_USER."""
+
+    user: Identifier
+
+    @classmethod
+    def read(cls, reader: Reader) -> UserRequest:
+        return cls(reader.identifier())
+
+    def encode(self) -> bytes:
+        return wire.identifier(self.user)
+
+
+def _read_optional_permissions(reader: Reader) -> Permissions | None:
+    return read_permissions(reader) if reader.u8() == 1 else None
+
+
+def _encode_optional_permissions(permissions: Permissions | None) -> bytes:
+    return wire.u8(0) if permissions is None else wire.u8(1) + encode_permissions(permissions)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateUser:
+    """`status` as sent: 1 active, 2 inactive. Bytes behind a missing permission block are ignored (Node SDK)."""
+
+    username: str
+    password: str
+    status: int
+    permissions: Permissions | None = None
+
+    @classmethod
+    def read(cls, reader: Reader) -> CreateUser:
+        return cls(reader.name(), reader.text8(), reader.u8(), _read_optional_permissions(reader))
+
+    def encode(self) -> bytes:
+        head = wire.text8(self.username) + wire.text8(self.password) + wire.u8(self.status)
+        return head + _encode_optional_permissions(self.permissions)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateUser:
+    """None: stays as it is. `status` as sent."""
+
+    user: Identifier
+    username: str | None = None
+    status: int | None = None
+
+    @classmethod
+    def read(cls, reader: Reader) -> UpdateUser:
+        user = reader.identifier()
+        username = reader.name() if reader.u8() == 1 else None
+        return cls(user, username, reader.u8() if reader.u8() == 1 else None)
+
+    def encode(self) -> bytes:
+        username = wire.u8(0) if self.username is None else wire.u8(1) + wire.text8(self.username)
+        status = wire.u8(0) if self.status is None else wire.u8(1) + wire.u8(self.status)
+        return wire.identifier(self.user) + username + status
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePermissions:
+    """None takes all rights away."""
+
+    user: Identifier
+    permissions: Permissions | None
+
+    @classmethod
+    def read(cls, reader: Reader) -> UpdatePermissions:
+        return cls(reader.identifier(), _read_optional_permissions(reader))
+
+    def encode(self) -> bytes:
+        return wire.identifier(self.user) + _encode_optional_permissions(self.permissions)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePassword:
+    user: Identifier
+    current_password: str
+    new_password: str
+
+    @classmethod
+    def read(cls, reader: Reader) -> ChangePassword:
+        return cls(reader.identifier(), reader.text8(), reader.text8())
+
+    def encode(self) -> bytes:
+        return wire.identifier(self.user) + wire.text8(self.current_password) + wire.text8(self.new_password)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateToken:
+    """`expiry_us`: a duration; 0 and 2^64-1 mean never (iggy-protocol 2.6)."""
+
+    name: str
+    expiry_us: int
+
+    @classmethod
+    def read(cls, reader: Reader) -> CreateToken:
+        return cls(reader.name(), reader.u64())
+
+    def encode(self) -> bytes:
+        return wire.text8(self.name) + wire.u64(self.expiry_us)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteToken:
+    name: str
+
+    @classmethod
+    def read(cls, reader: Reader) -> DeleteToken:
+        return cls(reader.name())
+
+    def encode(self) -> bytes:
+        return wire.text8(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogin:
+    """LOGIN_WITH_PERSONAL_ACCESS_TOKEN."""
+
+    token: str
+
+    @classmethod
+    def read(cls, reader: Reader) -> TokenLogin:
+        return cls(reader.name())
+
+    def encode(self) -> bytes:
+        return wire.text8(self.token)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSegments:
+    stream: Identifier
+    topic: Identifier
+    partition: int
+    count: int
+
+    @classmethod
+    def read(cls, reader: Reader) -> DeleteSegments:
+        return cls(reader.identifier(), reader.identifier(), reader.u32(), reader.u32())
+
+    def encode(self) -> bytes:
+        address = wire.identifier(self.stream) + wire.identifier(self.topic)
+        return address + wire.u32(self.partition) + wire.u32(self.count)
+
+
+AccountRequest = (
+    GetSnapshot
+    | UserRequest
+    | CreateUser
+    | UpdateUser
+    | UpdatePermissions
+    | ChangePassword
+    | CreateToken
+    | DeleteToken
+    | TokenLogin
+    | DeleteSegments
+)
+
+READERS: Final[dict[int, Callable[[Reader], AccountRequest]]] = {
+    Code.GET_SNAPSHOT: GetSnapshot.read,
+    Code.GET_USER: UserRequest.read,
+    Code.CREATE_USER: CreateUser.read,
+    Code.DELETE_USER: UserRequest.read,
+    Code.UPDATE_USER: UpdateUser.read,
+    Code.UPDATE_PERMISSIONS: UpdatePermissions.read,
+    Code.CHANGE_PASSWORD: ChangePassword.read,
+    Code.CREATE_PERSONAL_ACCESS_TOKEN: CreateToken.read,
+    Code.DELETE_PERSONAL_ACCESS_TOKEN: DeleteToken.read,
+    Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: TokenLogin.read,
+    Code.DELETE_SEGMENTS: DeleteSegments.read,
+}

@@ -1,0 +1,326 @@
+"""Shard 0 decides who has which partition in every consumer group (iggy-protocol 5.4; rules: `shardd.groups.machine`).
+
+Members and assignments are in memory only. When shard 0 starts, the workers announce the members of their connections;
+nothing is decided until all have done so or `GRACE_S` is over, so a restart of shard 0 moves nothing.
+
+Before a command is answered, the workers of all members that it concerns know their new assignment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shardd.groups import GroupMachine, Member
+from shardd.metadata import Record, State, Topic
+from shardd.metadata.channel import BusError
+from shardd.protocol.errors import Status
+from shardd.shard import group_messages as messages
+from shardd.shard.context import ShardContext
+from shardd.shard.group_messages import Answer, Assignment, GroupRef, MemberEntry
+
+GRACE_S: Final = 2.0
+PUSH_TIMEOUT_S: Final = 1.0
+SUSPECT_S: Final = 2.0  # a member whose worker does not know it: it moves, or is gone
+
+_log = logging.getLogger(__name__)
+_OK: Final = Answer(Status.OK)
+_NO_GROUP: Final = Answer(Status.CONSUMER_GROUP_ID_NOT_FOUND)
+
+
+@dataclass(slots=True)
+class _Group:
+    """`homes`: the shard of each member; `told`: the version that its worker has; `lock`: one teller at a time."""
+
+    ref: GroupRef
+    machine: GroupMachine
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    homes: dict[str, int] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
+    suspects: dict[str, int] = field(default_factory=dict)
+
+    def news(self) -> list[Member]:
+        """Members whose worker does not know their assignment."""
+        return [member for member in self.machine.members() if member.version > self.told.get(member.key, -1)]
+
+    def forget(self, key: str) -> None:
+        for known in (self.homes, self.told, self.suspects):
+            known.pop(key, None)
+
+
+def topic_of_group(state: State, ref: GroupRef) -> Topic | None:
+    """The topic of a group; None when the group does not exist any more."""
+    stream = state.streams.get(ref.stream_id)
+    topic = None if stream is None else stream.topics.get(ref.topic_id)
+    group = None if topic is None else topic.groups.get(ref.group_id)
+    return topic if group is not None and group.incarnation == ref.incarnation else None
+
+
+def _now_us() -> int:
+    return time.monotonic_ns() // 1000
+
+
+class GroupHub:
+    """All groups of the server. Lives on the loop thread of shard 0; made inside the running loop."""
+
+    def __init__(self, context: ShardContext) -> None:
+        self._context = context
+        settings = context.settings.consumer_group
+        self._timeout_us = settings.rebalancing_timeout_ms * 1000
+        self._check_interval_s = settings.rebalancing_check_interval_ms / 1000
+        self._groups: dict[int, _Group] = {}
+        self._announced: dict[int, list[messages.Announced]] = {}
+        self._ready = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        context.bus.serve(messages.METHOD_HUB, self._serve)
+        context.bus.watch(self._peer_changed)
+        context.metadata.subscribe(self._applied)
+        self._grace = asyncio.get_running_loop().call_later(GRACE_S, self._begin)
+        self._spawn(self._check_forever())
+
+    def close(self) -> None:
+        self._grace.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---- questions ----
+
+    async def _serve(self, payload: bytes) -> bytes:
+        return messages.encode(await self._answer(messages.decode_question(payload)))
+
+    async def _answer(self, question: messages.Question) -> Answer:
+        if isinstance(question, messages.Announce):
+            return await self._announce(question)
+        await self._ready.wait()
+        match question:
+            case messages.Join():
+                return await self._join(question)
+            case messages.Leave():
+                for ref in question.groups:
+                    await self._leave(self._groups.get(ref.incarnation), question.key)
+                return _OK
+            case messages.Moved():
+                return await self._moved(question)
+            case messages.Released():
+                return await self._released(question)
+            case messages.Members():
+                return await self._members(question)
+
+    async def _join(self, question: messages.Join) -> Answer:
+        group = self._group(question.group)
+        if group is None:
+            return _NO_GROUP
+        async with group.lock:
+            if not self._exists(group):
+                return _NO_GROUP
+            group.homes[question.key] = question.shard
+            group.machine.join(question.key, _now_us())
+            await self._tell(group)
+        return _OK
+
+    async def _leave(self, group: _Group | None, key: str) -> None:
+        """In the order of arrival: after a join of the same connection that is still at work."""
+        if group is None:
+            return
+        async with group.lock:
+            group.forget(key)
+            if group.machine.leave(key, _now_us()):
+                await self._tell(group)
+
+    async def _moved(self, question: messages.Moved) -> Answer:
+        for ref in question.groups:
+            group = self._groups.get(ref.incarnation)
+            if group is None or question.key not in group.machine:
+                continue
+            group.homes[question.key] = question.shard
+            group.suspects.pop(question.key, None)
+            async with group.lock:
+                group.told.pop(question.key, None)
+                await self._tell(group)
+        return _OK
+
+    async def _released(self, question: messages.Released) -> Answer:
+        group = self._groups.get(question.group.incarnation)
+        if group is None:
+            return _NO_GROUP
+        async with group.lock:
+            self._complete(group, question.key, question.partitions)
+            await self._tell(group)
+        return _OK
+
+    async def _members(self, question: messages.Members) -> Answer:
+        answer: list[list[MemberEntry]] = []
+        for ref in question.groups:
+            group = self._groups.get(ref.incarnation)
+            if group is not None and question.settled:
+                async with group.lock:
+                    await self._tell(group)
+            members: Iterable[Member] = () if group is None else group.machine.members()
+            answer.append([MemberEntry(member.id, list(member.partitions)) for member in members])
+        return Answer(Status.OK, answer)
+
+    # ---- start ----
+
+    async def _announce(self, question: messages.Announce) -> Answer:
+        self._announced[question.shard] = question.members
+        if self._ready.is_set():
+            for group in self._restore(self._announced.pop(question.shard), question.shard):
+                async with group.lock:
+                    group.machine.rebalance(_now_us())
+                    await self._tell(group)
+        elif len(self._announced) == self._context.shards:
+            self._begin()
+        return _OK
+
+    def _begin(self) -> None:
+        """Everybody has announced, or had the time to."""
+        if self._ready.is_set():
+            return
+        self._grace.cancel()
+        announced = [(member, shard) for shard, members in self._announced.items() for member in members]
+        self._announced.clear()
+        for member, shard in sorted(announced, key=lambda each: -each[0].generation):  # the latest word counts
+            self._restore([member], shard)
+        for group in self._groups.values():
+            group.machine.rebalance(_now_us())
+            self._spawn(self._settle(group))
+        self._ready.set()
+
+    def _restore(self, members: Sequence[messages.Announced], shard: int) -> list[_Group]:
+        restored: dict[int, _Group] = {}
+        for member in members:
+            group = self._group(member.group)
+            if group is not None:
+                group.homes[member.key] = shard
+                group.told.pop(member.key, None)
+                group.machine.restore(member.key, member.member_id, member.place, member.partitions, member.generation)
+                restored[member.group.incarnation] = group
+        return list(restored.values())
+
+    # ---- what happens around ----
+
+    def _applied(self, old: State, new: State, record: Record) -> None:
+        """Groups of deleted topics end; more or fewer partitions are shared anew."""
+        if old.streams is new.streams:
+            return
+        for incarnation, group in list(self._groups.items()):
+            topic = topic_of_group(new, group.ref)
+            if topic is None:
+                del self._groups[incarnation]
+            elif len(topic.partitions) != group.machine.partitions_count:
+                group.machine.resize(len(topic.partitions), _now_us())
+                self._spawn(self._settle(group))
+
+    def _peer_changed(self, shard: int, up: bool) -> None:
+        """The connections of a worker die with it."""
+        if up:
+            return
+        self._announced.pop(shard, None)
+        for group in self._groups.values():
+            for key in [key for key, home in group.homes.items() if home == shard]:
+                self._spawn(self._leave_if(group, key, shard))
+
+    async def _leave_if(self, group: _Group, key: str, shard: int) -> None:
+        if group.homes.get(key) == shard:
+            await self._leave(group, key)
+
+    async def _check_forever(self) -> None:
+        """Ends hand-overs that take too long, and tells what could not be told."""
+        while True:
+            await asyncio.sleep(self._check_interval_s)
+            for group in list(self._groups.values()):
+                group.machine.expire(_now_us(), self._timeout_us)
+                if group.news():
+                    await self._settle(group)
+
+    # ---- telling ----
+
+    def _group(self, ref: GroupRef) -> _Group | None:
+        known = self._groups.get(ref.incarnation)
+        if known is not None:
+            return known
+        topic = topic_of_group(self._context.metadata.state, ref)
+        if topic is None:
+            return None
+        group = self._groups[ref.incarnation] = _Group(ref, GroupMachine(len(topic.partitions)))
+        return group
+
+    def _exists(self, group: _Group) -> bool:
+        return self._groups.get(group.ref.incarnation) is group
+
+    async def _settle(self, group: _Group) -> None:
+        async with group.lock:
+            await self._tell(group)
+
+    def _complete(self, group: _Group, key: str, partitions: Iterable[int]) -> None:
+        """A release of what is not pending any more was answered too late: the worker is told again that it has it."""
+        for partition in partitions:
+            if not group.machine.complete(key, partition):
+                group.told.pop(key, None)
+
+    async def _tell(self, group: _Group) -> None:
+        """Until the workers of all members know; what they let go of moves at once. Under the group's lock."""
+        failed: set[int] = set()
+        while self._exists(group):
+            by_shard: dict[int, list[Assignment]] = {}
+            for member in group.news():
+                home = group.homes[member.key]
+                if home not in failed:
+                    by_shard.setdefault(home, []).append(_assignment(group, member))
+            if not by_shard:
+                return
+            answers = await asyncio.gather(*(self._push(shard, sent) for shard, sent in by_shard.items()))
+            for (shard, sent), releases in zip(by_shard.items(), answers, strict=True):
+                if releases is None:
+                    failed.add(shard)
+                    continue
+                for assignment, released in zip(sent, releases, strict=True):
+                    self._told(group, assignment, released)
+
+    async def _push(self, shard: int, assignments: list[Assignment]) -> messages.Releases | None:
+        """What the worker lets go of; None when it does not answer (told again later)."""
+        payload = messages.encode(assignments)
+        try:
+            answer = await self._context.bus.request(shard, messages.METHOD_ASSIGN, payload, PUSH_TIMEOUT_S)
+        except BusError as error:
+            _log.warning("shard %d does not hear of its consumer groups: %s", shard, error)
+            return None
+        return messages.decode_releases(answer)
+
+    def _told(self, group: _Group, assignment: Assignment, released: list[int] | None) -> None:
+        if assignment.key not in group.machine:
+            return
+        group.told[assignment.key] = assignment.generation
+        if released is None:
+            group.suspects[assignment.key] = assignment.generation
+            self._spawn(self._remove_suspect(group, assignment.key))
+        else:
+            group.suspects.pop(assignment.key, None)
+            self._complete(group, assignment.key, released)
+
+    async def _remove_suspect(self, group: _Group, key: str) -> None:
+        await asyncio.sleep(SUSPECT_S)
+        if key in group.suspects:
+            _log.warning("a member of a consumer group is on no shard and is removed")
+            await self._leave(group, key)
+
+
+def _assignment(group: _Group, member: Member) -> Assignment:
+    return Assignment(
+        group=group.ref.incarnation,
+        key=member.key,
+        generation=member.version,
+        member_id=member.id,
+        place=member.place,
+        partitions=list(member.partitions),
+        pending=sorted(member.pending),
+    )

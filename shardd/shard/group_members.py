@@ -1,0 +1,246 @@
+"""The memberships of this worker's connections (iggy-protocol 5.4): asks the hub on shard 0, takes its assignments and
+reports what is released. Lives on the loop thread. The memberships are part of the sessions and move with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from shardd.engine import namespace, owner
+from shardd.groups import Membership
+from shardd.metadata import Record, State
+from shardd.metadata.channel import BusError, PeerLost, RemoteError
+from shardd.metadata.commands import DeleteConsumerGroup
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.primitives import ConsumerKind
+from shardd.shard import group_messages as messages
+from shardd.shard.context import ShardContext
+from shardd.shard.group_hub import topic_of_group
+from shardd.shard.group_messages import GroupRef
+from shardd.shard.sessions import Session
+
+HUB_TIMEOUT_S: Final = 5.0
+HUB_ATTEMPTS_MAX: Final = 3  # a shard 0 that dies with a question in its hands is asked again: all can be repeated
+ANNOUNCE_RETRY_S: Final = 0.02
+
+_log = logging.getLogger(__name__)
+
+
+def ref_of(membership: Membership) -> GroupRef:
+    return GroupRef(membership.stream_id, membership.topic_id, membership.group_id, membership.group)
+
+
+class GroupMembers:
+    """Made inside the running loop; announces what it has to shard 0 at once."""
+
+    def __init__(self, context: ShardContext) -> None:
+        self._context = context
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._announcing: asyncio.Task[None] | None = None
+        context.bus.serve(messages.METHOD_ASSIGN, self._on_assign)
+        context.bus.watch(self._peer_changed)
+        context.metadata.subscribe(self._applied)
+        context.sessions.on_leave(self._left)
+        self._start_announcing()
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # ---- commands ----
+
+    async def join(self, session: Session, ref: GroupRef) -> None:
+        """Does nothing for a member. `ShardError` 5000, 11001."""
+        known = session.memberships.get(ref.incarnation)
+        if known is not None and known.confirmed:
+            return
+        membership = Membership(ref.incarnation, ref.stream_id, ref.topic_id, ref.group_id)
+        session.memberships[ref.incarnation] = membership  # before the hub sends its assignment
+        try:
+            await self._ask(messages.Join(ref, session.key, self._context.shard))
+        except ShardError:
+            session.memberships.pop(ref.incarnation, None)
+            raise
+        membership.confirmed = True
+
+    async def leave(self, session: Session, ref: GroupRef) -> None:
+        """`ShardError` 5006 for who is no member, 11001."""
+        if ref.incarnation not in session.memberships:
+            raise ShardError(Status.CONSUMER_GROUP_MEMBER_NOT_FOUND)
+        await self._ask(messages.Leave([ref], session.key))
+        session.memberships.pop(ref.incarnation, None)
+
+    async def members(self, refs: Sequence[GroupRef], *, settled: bool = False) -> list[list[messages.MemberEntry]]:
+        """The members of each group. `settled`: all workers know their assignments then."""
+        if not refs:
+            return []
+        return (await self._ask(messages.Members(list(refs), settled))).members
+
+    @staticmethod
+    def membership(session: Session, incarnation: int) -> Membership:
+        """`ShardError` 5006 for who is no member."""
+        membership = session.memberships.get(incarnation)
+        if membership is None:
+            raise ShardError(Status.CONSUMER_GROUP_MEMBER_NOT_FOUND)
+        return membership
+
+    # ---- work on partitions ----
+
+    def polled(self, connection: int, count: int, last_offset: int) -> None:
+        """The engine has answered a group poll, or (count 0) did not get to it."""
+        session = self._context.sessions.get(connection)
+        for membership in () if session is None else session.memberships.values():
+            if session is not None and membership.busy is not None:
+                membership.end_poll(count, last_offset)
+                self._release_later(session, membership)
+
+    async def committed(self, session: Session, membership: Membership, offset: int | None) -> None:
+        """The commit that the membership began has stored `offset`, or failed; a pending partition may move now."""
+        membership.end_commit(offset)
+        released = membership.release_idle()
+        if released:
+            await self._release(session, membership, released)
+
+    def _release_later(self, session: Session, membership: Membership) -> None:
+        released = membership.release_idle()
+        if released:
+            self._spawn(self._release(session, membership, released))
+
+    async def _release(self, session: Session, membership: Membership, released: list[int]) -> None:
+        """When shard 0 cannot be told, the timeout of the hand-over moves the partitions."""
+        with contextlib.suppress(ShardError):
+            await self._ask(messages.Released(ref_of(membership), session.key, released))
+
+    # ---- life of a connection ----
+
+    def _left(self, session: Session) -> None:
+        """The connection is gone, or no client any more, and leaves its groups; joins that are still at work too."""
+        if session.memberships:
+            self._spawn(self._tell(messages.Leave(self._refs(session), session.key)))
+
+    def moved_in(self, session: Session) -> None:
+        """The connection came from another shard with its memberships."""
+        if session.memberships:
+            self._forget_gone(session, self._context.metadata.state)
+            self._spawn(self._tell(messages.Moved(self._refs(session), session.key, self._context.shard)))
+
+    @staticmethod
+    def _refs(session: Session) -> list[GroupRef]:
+        return [ref_of(membership) for membership in session.memberships.values()]
+
+    async def _tell(self, question: messages.Question) -> None:
+        with contextlib.suppress(ShardError):
+            await self._ask(question)
+
+    # ---- the hub ----
+
+    async def _ask(self, question: messages.Question) -> messages.Answer:
+        """`ShardError` with the status of a refusal, 11001 when shard 0 does not answer."""
+        payload = messages.encode(question)
+        reason = ""
+        for _ in range(HUB_ATTEMPTS_MAX):
+            try:
+                reply = await self._context.bus.request(0, messages.METHOD_HUB, payload, HUB_TIMEOUT_S)
+            except (PeerLost, RemoteError) as error:
+                reason = str(error)
+                await asyncio.sleep(ANNOUNCE_RETRY_S)
+            except BusError as error:
+                raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
+            else:
+                answer = messages.decode_answer(reply)
+                if answer.status != Status.OK:
+                    raise ShardError(Status(answer.status))
+                return answer
+        raise ShardError(Status.SHARD_COMMUNICATION_ERROR, reason)
+
+    async def _on_assign(self, payload: bytes) -> bytes:
+        releases: messages.Releases = []
+        for each in messages.decode_assignments(payload):
+            session = self._context.sessions.by_key(each.key)
+            membership = None if session is None else session.memberships.get(each.group)
+            if membership is None:
+                releases.append(None)
+                continue
+            membership.assign(each.generation, each.member_id, each.place, each.partitions, each.pending)
+            releases.append(membership.release_idle())
+        return messages.encode(releases)
+
+    def _peer_changed(self, shard: int, up: bool) -> None:
+        if shard == 0 and up:
+            self._start_announcing()
+
+    def _start_announcing(self) -> None:
+        if self._announcing is not None:
+            self._announcing.cancel()
+        self._announcing = self._spawn(self._announce())
+
+    async def _announce(self) -> None:
+        """Until shard 0 has heard of every membership here; it may not serve yet."""
+        while True:
+            announced = [
+                messages.Announced(
+                    ref_of(each), session.key, each.member_id, each.place, list(each.partitions), each.generation
+                )
+                for session in self._context.sessions
+                for each in session.memberships.values()
+                if each.confirmed
+            ]
+            question = messages.Announce(self._context.shard, announced)
+            try:
+                await self._context.bus.request(0, messages.METHOD_HUB, messages.encode(question), HUB_TIMEOUT_S)
+            except BusError as error:
+                _log.debug("shard 0 does not take the memberships yet: %s", error)
+                await asyncio.sleep(ANNOUNCE_RETRY_S)
+            else:
+                return
+
+    # ---- metadata ----
+
+    def _applied(self, old: State, new: State, record: Record) -> None:
+        """Memberships of deleted groups end, and so do the offsets of these; a purge ends what was polled."""
+        if isinstance(record.command, DeleteConsumerGroup):
+            self._delete_offsets(old, record.command)
+        if old.streams is new.streams:
+            return
+        for session in self._context.sessions:
+            if session.memberships:
+                self._forget_gone(session, new)
+                self._forget_purged(session, old, new)
+
+    def _delete_offsets(self, old: State, command: DeleteConsumerGroup) -> None:
+        topic = old.streams[command.stream.id].topics[command.topic.id]
+        offsets_id = topic.groups[command.group.id].offsets_id
+        for partition in topic.partitions:
+            packed = namespace(command.stream.id, topic.id, partition.id)
+            if owner(packed, self._context.shards) == self._context.shard:
+                with contextlib.suppress(KeyError):
+                    self._context.engine.offset_delete(packed, ConsumerKind.GROUP, offsets_id)
+
+    @staticmethod
+    def _forget_gone(session: Session, state: State) -> None:
+        for incarnation, membership in list(session.memberships.items()):
+            if topic_of_group(state, ref_of(membership)) is None:
+                del session.memberships[incarnation]
+
+    def _forget_purged(self, session: Session, old: State, new: State) -> None:
+        for membership in session.memberships.values():
+            before = topic_of_group(old, ref_of(membership))
+            after = topic_of_group(new, ref_of(membership))
+            if before is after or before is None or after is None:
+                continue
+            for was, now in zip(before.partitions, after.partitions, strict=False):
+                if was.incarnation != now.incarnation:
+                    membership.forget(now.id)
+            for partition in range(len(after.partitions), len(before.partitions)):
+                membership.forget(partition)
+            self._release_later(session, membership)

@@ -1,0 +1,111 @@
+"""GET_SNAPSHOT: code 11 (iggy-protocol 3.1, iggy-server 7.5): a ZIP archive in memory, one `<type>.txt` for each."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import zipfile
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from shardd.metadata.channel import BusError
+from shardd.protocol.account_requests import GetSnapshot, SnapshotCompression, SnapshotType
+from shardd.protocol.errors import ShardError, Status
+from shardd.security import Rule
+from shardd.shard.context import ShardContext
+from shardd.shard.helper_threads import HelperThreads
+from shardd.shard.services import base, snapshot_members
+from shardd.shard.services.base import Caller
+
+METHOD_LOGS: Final = "recent logs"
+TEST_TEXT: Final = "test"
+RUNTIME_CONFIG: Final = "current_config.toml"
+_METHODS: Final = {
+    SnapshotCompression.STORED: zipfile.ZIP_STORED,
+    SnapshotCompression.DEFLATED: zipfile.ZIP_DEFLATED,
+    SnapshotCompression.BZIP2: zipfile.ZIP_BZIP2,
+    SnapshotCompression.LZMA: zipfile.ZIP_LZMA,
+}
+_ALL: Final = (
+    SnapshotType.FILESYSTEM_OVERVIEW,
+    SnapshotType.PROCESS_LIST,
+    SnapshotType.RESOURCE_USAGE,
+    SnapshotType.SERVER_LOGS,
+    SnapshotType.SERVER_CONFIG,
+)
+_lines_decoder = msgspec.msgpack.Decoder(list[str])
+_encoder = msgspec.msgpack.Encoder()
+_log = logging.getLogger(__name__)
+
+Collector = Callable[[], str]
+
+
+class SnapshotService:
+    """Collects in a thread of its own, one snapshot at a time. Lives on the loop thread."""
+
+    def __init__(self, context: ShardContext) -> None:
+        self._context = context
+        self._turn = asyncio.Lock()
+        context.bus.serve(METHOD_LOGS, self._serve_logs)
+
+    async def _serve_logs(self, payload: bytes) -> bytes:
+        return _encoder.encode(self._context.recent_logs.lines())
+
+    async def get_snapshot(self, context: ShardContext, caller: Caller, request: GetSnapshot) -> bytes:
+        """41 without the right to read the server; 3 for a compression that is not offered (zstd, xz).
+
+        A member that cannot be collected is left out.
+        """
+        base.require(context, caller, Rule.READ_SERVER)
+        method = _METHODS.get(request.compression)
+        if method is None:
+            raise ShardError(Status.INVALID_COMMAND, f"snapshots are not offered in {request.compression.name.lower()}")
+        types = _ALL if SnapshotType.ALL in request.types else request.types
+        logs = await self._server_logs() if SnapshotType.SERVER_LOGS in types else ""
+        async with self._turn:
+            threads = HelperThreads(1, "snapshot")
+            try:
+                return await threads.run(make_archive, self._collectors(types, logs), method)
+            finally:
+                await threads.close()
+
+    async def _server_logs(self) -> str:
+        """The newest lines of all live shards in the order of their times."""
+        try:
+            answers = await self._context.bus.gather(METHOD_LOGS, b"")
+        except BusError as error:
+            _log.warning("a snapshot has the logs of one shard only: %s", error)
+            answers = [await self._serve_logs(b"")]
+        lines = sorted(line for answer in answers for line in _lines_decoder.decode(answer))
+        return "".join(f"{line}\n" for line in lines)
+
+    def _collectors(self, types: tuple[SnapshotType, ...], logs: str) -> list[tuple[str, Collector]]:
+        system = self._context.settings.system
+        collectors: dict[SnapshotType, Collector] = {
+            SnapshotType.FILESYSTEM_OVERVIEW: lambda: snapshot_members.filesystem_overview(system.data_directory),
+            SnapshotType.PROCESS_LIST: snapshot_members.process_list,
+            SnapshotType.RESOURCE_USAGE: snapshot_members.resource_usage,
+            SnapshotType.TEST: lambda: TEST_TEXT,
+            SnapshotType.SERVER_LOGS: lambda: logs,
+            SnapshotType.SERVER_CONFIG: lambda: snapshot_members.server_config(
+                system.runtime_directory / RUNTIME_CONFIG
+            ),
+        }
+        return [(f"{kind.name.lower()}.txt", collectors[kind]) for kind in types]
+
+
+def make_archive(members: list[tuple[str, Collector]], method: int) -> bytes:
+    """The archive; the same name may appear twice. Blocks."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, collect in members:
+            try:
+                text = collect()
+            except Exception:
+                _log.exception("a snapshot comes without %s", name)
+                continue
+            archive.writestr(zipfile.ZipInfo(name), text.encode(), method)
+    return buffer.getvalue()

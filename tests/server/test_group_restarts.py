@@ -1,0 +1,153 @@
+"""Consumer groups of a real server while its workers die: who lives keeps what it has, who died is gone, and forgotten
+hand-overs end by the settings of Apache Iggy's test harness."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shardd.protocol.codes import Code
+from tests.support import wire
+from tests.support.server import Server
+from tests.support.wire import Wire
+
+PARTITIONS = 12
+MEMBERS = 8
+PLACE = wire.identifier("s") + wire.identifier("t")
+GROUP = PLACE + wire.identifier("cg")
+SETTINGS = {
+    "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2",
+    "IGGY_CONSUMER_GROUP_REBALANCING_TIMEOUT": "1 s",
+    "IGGY_CONSUMER_GROUP_REBALANCING_CHECK_INTERVAL": "100 ms",
+}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two CPUs")
+    with Server(tmp_path / "data", env=SETTINGS) as running:
+        with Wire(running.address) as root:
+            root.login()
+            root.create_stream("s")
+            root.create_topic("s", "t", PARTITIONS)
+            root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
+        yield running
+
+
+@pytest.fixture
+def strict_server(tmp_path: Path) -> Iterator[Server]:
+    settings = {"IGGY_HEARTBEAT_ENABLED": "true", "IGGY_HEARTBEAT_INTERVAL": "500 ms"}
+    with Server(tmp_path / "data", env=settings) as running:
+        with Wire(running.address) as root:
+            root.login()
+            root.create_stream("s")
+            root.create_topic("s", "t", PARTITIONS)
+            root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
+        yield running
+
+
+def member(server: Server) -> Wire:
+    connection = wire.connect(server.address)
+    connection.login()
+    connection.request(Code.JOIN_CONSUMER_GROUP, GROUP)
+    return connection
+
+
+def details(server: Server) -> dict[int, list[int]]:
+    """Partitions by member id, asked for on a fresh connection."""
+    with wire.connect(server.address) as connection:
+        connection.login()
+        reply = connection.request(Code.GET_CONSUMER_GROUP, GROUP)
+    members, position = {}, 13 + reply[12]
+    while position < len(reply):
+        member_id, count = struct.unpack_from("<II", reply, position)
+        members[member_id] = list(struct.unpack_from(f"<{count}I", reply, position + 8))
+        position += 8 + 4 * count
+    return members
+
+
+def poll(connection: Wire, *, commit: bool = True) -> wire.Polled:
+    how = wire.optional_partition(None) + struct.pack("<BQIB", 5, 0, 10, commit)
+    return wire.parse_polled(connection.request(Code.POLL_MESSAGES, b"\x02" + wire.identifier("cg") + PLACE + how))
+
+
+def is_alive(connection: Wire) -> bool:
+    try:
+        connection.ping()
+    except OSError:
+        return False
+    return True
+
+
+def within(seconds: float, fits: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + seconds
+    while not fits():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def is_fair(members: dict[int, list[int]], count: int) -> bool:
+    """All partitions once, shares that differ by one at most, among `count` members."""
+    owned = sorted(partition for partitions in members.values() for partition in partitions)
+    sizes = [len(partitions) for partitions in members.values()]
+    return len(members) == count and owned == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_survivors_of_a_dead_worker_keep_what_they_have(server: Server, shard: int) -> None:
+    connections = [member(server) for _ in range(MEMBERS)]
+    before = details(server)
+    assert is_fair(before, MEMBERS)
+    os.kill(server.running_workers()[shard], signal.SIGKILL)
+    within(10, lambda: shard in server.running_workers())
+    alive = [connection for connection in connections if is_alive(connection)]
+    if not alive:
+        pytest.skip("every connection was on that shard")
+    within(10, lambda: is_fair(details(server), len(alive)))
+    after = details(server)
+    assert all(set(before[each]) <= set(partitions) for each, partitions in after.items()), "who lives keeps its share"
+    polled = [poll(connection).partition for connection in alive for _ in range(PARTITIONS)]
+    assert set(polled) == set(range(PARTITIONS))
+    newcomers = [member(server) for _ in range(3)]
+    within(3, lambda: is_fair(details(server), len(alive) + 3))
+    assert all(is_alive(connection) for connection in newcomers)
+
+
+def test_a_hand_over_that_nobody_ends_is_ended_by_the_timeout(server: Server) -> None:
+    old = member(server)
+    for partition in range(PARTITIONS):
+        old.send("s", "t", wire.to_partition(partition), [wire.message(b"m")])
+    assert sorted(poll(old, commit=False).partition for _ in range(PARTITIONS)) == list(range(PARTITIONS))
+    started = time.monotonic()
+    new = member(server)
+    assert details(server) == {0: list(range(PARTITIONS)), 1: []}
+    assert poll(new).messages == ()
+    within(3, lambda: is_fair(details(server), 2))
+    assert time.monotonic() - started >= 1
+    assert len(poll(new).messages) == 1  # at least once: it was never committed
+    who = b"\x02" + wire.identifier("cg") + PLACE + wire.optional_partition(PARTITIONS - 1)
+    assert old.status(Code.STORE_CONSUMER_OFFSET, who + bytes(8)) == 3022
+
+
+def test_a_client_without_heartbeat_is_evicted_from_its_groups(strict_server: Server) -> None:
+    silent, beating = member(strict_server), member(strict_server)
+    for _ in range(15):
+        beating.ping()
+        time.sleep(0.1)
+    assert details(strict_server) == {1: list(range(PARTITIONS))}
+    assert silent.streams() == {"s": 0}, "other commands still work"
+    assert silent.status(Code.JOIN_CONSUMER_GROUP, GROUP) == 30
+    with pytest.raises(OSError):
+        silent.ping()
+    assert poll(beating).messages == ()
+    beating.ping()
+    again = member(strict_server)
+    assert is_fair(details(strict_server), 2)
+    assert is_alive(again)

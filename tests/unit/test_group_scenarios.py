@@ -1,0 +1,347 @@
+"""Upstream's scenarios of group assignment (iggy-server 9, numbers 57-83), each by name, on the two state machines."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from shardd.groups import GroupMachine, Membership
+
+TIMEOUT_US = 3_000_000
+
+
+class Group:
+    """Shard 0 and the workers of all members, with every message delivered at once."""
+
+    def __init__(self, partitions: int) -> None:
+        self.machine = GroupMachine(partitions)
+        self.workers: dict[str, Membership] = {}
+        self.now_us = 0
+
+    def join(self, *keys: str) -> None:
+        for key in keys:
+            self.workers.setdefault(key, Membership(1, 0, 0, 0))
+            self.machine.join(key, self.now_us)
+            self.deliver()
+
+    def leave(self, key: str) -> bool:
+        self.workers.pop(key, None)
+        left = self.machine.leave(key, self.now_us)
+        self.deliver()
+        return left
+
+    def resize(self, partitions: int) -> None:
+        self.machine.resize(partitions, self.now_us)
+        self.deliver()
+
+    def poll(
+        self, key: str, partition: int | None = None, *, messages: int = 1, auto_commit: bool = False
+    ) -> int | None:
+        """The polled partition; None when the answer is (0, 0, 0)."""
+        worker = self.workers[key]
+        chosen = worker.next_partition(self.machine.partitions_count) if partition is None else partition
+        if chosen is None or not worker.owns(chosen):
+            return None
+        worker.begin_poll(chosen, auto_commit=auto_commit)
+        worker.end_poll(messages, messages - 1)
+        self.deliver()
+        return chosen
+
+    def commit(self, key: str, partition: int, offset: int) -> bool:
+        """False: 3022."""
+        worker = self.workers[key]
+        if not worker.owns(partition):
+            return False
+        worker.begin_commit(partition)
+        worker.end_commit(offset)
+        self.deliver()
+        return True
+
+    def wait(self, seconds: float) -> None:
+        self.now_us += int(seconds * 1_000_000)
+        self.machine.expire(self.now_us, TIMEOUT_US)
+        self.deliver()
+
+    def deliver(self) -> None:
+        while True:
+            for member in self.machine.members():
+                worker = self.workers[member.key]
+                parts, pending = list(member.partitions), sorted(member.pending)
+                worker.assign(member.version, member.id, member.place, parts, pending)
+            released = [(key, each) for key, worker in self.workers.items() for each in worker.release_idle()]
+            for key, partition in released:
+                assert self.machine.complete(key, partition)
+            if not released:
+                return
+
+    def lists(self) -> list[list[int]]:
+        return [member.partitions for member in self.machine.members()]
+
+    def sizes(self) -> list[int]:
+        return [len(partitions) for partitions in self.lists()]
+
+    def pending(self, key: str) -> list[int]:
+        member = self.machine.get(key)
+        assert member is not None
+        return sorted(member.pending)
+
+    def check(self) -> None:
+        """No partition twice, none missing."""
+        owned = sorted(partition for partitions in self.lists() for partition in partitions)
+        assert owned == list(range(self.machine.partitions_count))
+
+
+def group_of(partitions: int, *keys: str) -> Group:
+    group = Group(partitions)
+    group.join(*keys)
+    return group
+
+
+def busy_group(partitions: int = 3) -> Group:
+    """Member a has polled one message of every partition and committed none; b joined after that."""
+    group = group_of(partitions, "a")
+    for _ in range(partitions):
+        assert group.poll("a") is not None
+    group.join("b")
+    return group
+
+
+def test_57_no_duplicate_assignment_after_stale_clients_are_gone() -> None:
+    group = group_of(3, "a", "b", "c")
+    for key in "abc":
+        group.leave(key)
+    assert len(group.machine) == 0
+    group.join("d", "e", "f")
+    assert group.sizes() == [1, 1, 1]
+    group.check()
+
+
+def test_58_no_reshuffle_when_a_member_joins() -> None:
+    group = group_of(6, "a", "b")
+    before = [list(partitions) for partitions in group.lists()]
+    group.join("c")
+    assert all(set(after) < set(old) for old, after in zip(before, group.lists(), strict=False))
+    assert group.sizes() == [2, 2, 2]
+
+
+def test_59_revoked_partitions_are_skipped_in_the_rotation() -> None:
+    group = busy_group()
+    assert group.pending("a") == [2]
+    assert [group.poll("a") for _ in range(4)] == [0, 1, 0, 1]
+    assert group.poll("a", 2) == 2  # by name it still works
+    assert group.poll("b") is None
+
+
+def test_61_partition_add_disconnect_new_join() -> None:
+    group = group_of(3, "a", "b", "c")
+    group.resize(6)
+    group.leave("b")
+    group.join("d")
+    assert group.sizes() == [2, 2, 2]
+    group.check()
+
+
+@pytest.mark.parametrize(("partitions", "members"), [(6, 3), (6, 6), (3, 3), (24, 8), (24, 7), (3, 5)])
+def test_63_even_distribution_after_several_joins(partitions: int, members: int) -> None:
+    group = group_of(partitions, *(f"m{number}" for number in range(members)))
+    assert max(group.sizes()) - min(group.sizes()) <= 1
+    assert min(group.sizes()) == partitions // members
+    group.check()
+
+
+def test_64_split_after_partitions_are_added() -> None:
+    group = group_of(2, "a", "b")
+    group.resize(6)
+    assert group.sizes() == [3, 3]
+    group.check()
+
+
+def test_66_deleted_partitions_with_uncommitted_work_are_gone() -> None:
+    group = busy_group(4)
+    group.resize(2)
+    group.wait(3)
+    assert group.sizes() == [1, 1]
+    group.check()
+
+
+def test_67_rapid_partition_changes() -> None:
+    group = group_of(3, "a", "b", "c")
+    for partitions in (6, 3, 9, 1, 4, 0, 6):
+        group.resize(partitions)
+        group.check()
+    assert group.sizes() == [2, 2, 2]
+
+
+def test_68_69_rebalance_after_adding_and_deleting_partitions() -> None:
+    group = group_of(3, "a", "b", "c")
+    group.resize(6)
+    assert group.sizes() == [2, 2, 2]
+    group.resize(3)
+    assert group.sizes() == [1, 1, 1]
+    group.resize(0)
+    assert group.sizes() == [0, 0, 0]
+    assert group.poll("a") is None
+
+
+def test_70_partitions_added_while_a_revocation_is_pending() -> None:
+    group = busy_group()
+    group.resize(6)
+    assert group.sizes() == [3, 3]
+    assert group.pending("a") == [], "b has its share without it"
+    group.check()
+
+
+def test_71_revocation_timeout() -> None:
+    group = busy_group()
+    group.wait(2.9)
+    assert group.pending("a") == [2]
+    group.wait(0.2)
+    assert group.lists() == [[0, 1], [2]]
+    assert not group.commit("a", 2, 0), "the commit comes too late"
+    assert group.poll("a", 2) is None
+
+
+def test_72_73_no_duplicates_after_a_client_has_come_again() -> None:
+    group = group_of(3, "a", "b", "c")
+    for turn in range(10):
+        group.join(f"b{turn}")
+        group.leave("b" if turn == 0 else f"b{turn - 1}")
+        assert group.sizes() == [1, 1, 1]
+        group.check()
+
+
+def test_74_a_partition_is_polled_by_one_member_at_a_time_during_a_rebalance() -> None:
+    group = busy_group(6)
+    for _ in range(12):
+        polled = {key: group.poll(key, messages=0) for key in "ab"}
+        assert polled["a"] != polled["b"] or polled["a"] is None
+
+
+def test_75_revocation_completes_on_auto_commit() -> None:
+    group = busy_group()
+    group.poll("a", 2, auto_commit=True)
+    assert group.lists() == [[0, 1], [2]]
+
+
+def test_76_never_polled_partitions_move_at_once() -> None:
+    group = group_of(6, "a")
+    assert [group.poll("a") for _ in range(2)] == [0, 1]
+    group.join("b")
+    assert group.lists() == [[0, 1, 2], [3, 4, 5]]
+    assert group.machine.pending_count == 0
+
+
+def test_77_a_member_with_a_pending_revocation_leaves() -> None:
+    group = busy_group()
+    group.leave("a")
+    assert group.lists() == [[0, 1, 2]]
+    assert group.machine.pending_count == 0
+
+
+def test_78_sequential_joins_produce_no_duplicates() -> None:
+    group = Group(6)
+    for number in range(10):
+        group.join(f"m{number}")
+        group.check()
+
+
+def test_79_a_manual_commit_of_everything_polled_is_required() -> None:
+    group = group_of(3, "a")
+    for _ in range(3):
+        group.poll("a", messages=5)  # offsets 0 to 4
+    group.join("b")
+    assert group.commit("a", 2, 3)
+    assert group.pending("a") == [2]
+    assert group.commit("a", 2, 4)
+    assert group.lists() == [[0, 1], [2]]
+
+
+def test_80_the_target_of_a_revocation_leaves() -> None:
+    group = busy_group()
+    group.leave("b")
+    assert group.lists() == [[0, 1, 2]]
+    assert group.pending("a") == []
+    group.join("c")
+    assert group.pending("a") == [2]
+    group.commit("a", 2, 0)
+    assert group.lists() == [[0, 1], [2]]
+
+
+def test_81_concurrent_joins_give_one_each() -> None:
+    group = Group(3)
+    for key in "abc":  # no message between the joins
+        group.workers[key] = Membership(1, 0, 0, 0)
+        group.machine.join(key, 0)
+    group.deliver()
+    assert group.sizes() == [1, 1, 1]
+
+
+def test_82_a_place_that_is_used_again_means_another_member() -> None:
+    group = busy_group()
+    group.leave("b")
+    group.join("c")  # takes the place of b, the target of a hand-over
+    member = group.machine.get("c")
+    assert member is not None
+    assert (member.place, member.id) == (1, 1)
+    group.commit("a", 2, 0)
+    assert group.workers["c"].partitions == [2]
+
+
+def test_83_a_leave_does_not_complete_hand_overs_of_others() -> None:
+    group = busy_group(6)
+    pending = group.pending("a")
+    assert pending == [3, 4, 5]
+    group.join("c")
+    group.leave("c")
+    assert group.pending("a") == pending
+    assert group.sizes() == [6, 0]
+
+
+def test_a_joining_member_gets_its_whole_share() -> None:
+    """Iggy 0.8.0: 17, 1, 1, 1, 1, 1, 1, 1."""
+    group = group_of(24, *"abcdefgh")
+    assert group.sizes() == [3] * 8
+    group.leave("a")
+    group.leave("e")
+    assert group.sizes() == [4] * 6
+
+
+def test_a_late_assignment_is_ignored() -> None:
+    worker = Membership(1, 0, 0, 0)
+    assert worker.assign(5, 0, 0, [1, 2], [])
+    assert not worker.assign(4, 0, 0, [1], [])
+    assert worker.partitions == [1, 2]
+
+
+def test_a_commit_without_a_partition_goes_to_the_one_polled_last() -> None:
+    group = group_of(3, "a")
+    assert group.workers["a"].current_partition() == 0
+    polled = [group.poll("a") for _ in range(4)]
+    assert polled == [0, 1, 2, 0]
+    assert group.workers["a"].current_partition() == 0
+
+
+def test_a_partition_is_not_released_while_a_request_on_it_is_under_way() -> None:
+    worker = Membership(1, 0, 0, 0)
+    worker.assign(1, 0, 0, [0, 1], [])
+    worker.begin_poll(1, auto_commit=True)
+    worker.assign(2, 0, 0, [0, 1], [1])
+    assert worker.release_idle() == []
+    worker.end_poll(0, 0)
+    assert worker.release_idle() == [1]
+
+
+def test_1000_partitions_over_100_members_take_less_than_100_ms_of_shard_0() -> None:
+    group = GroupMachine(1000)
+    for number in range(99):
+        group.join(f"m{number}", 0)
+        for member in group.members():
+            for partition in list(member.pending):
+                group.complete(member.key, partition)
+    durations = []
+    for change in (lambda: group.join("last", 0), lambda: group.leave("m0", 0), lambda: group.resize(2000, 0)):
+        started = time.perf_counter()
+        change()
+        durations.append(time.perf_counter() - started)
+    assert max(durations) < 0.1

@@ -29,6 +29,8 @@ typedef struct server {
     pthread_t threads[SHARDS];
     engine *engines[SHARDS];
     _Atomic bool stop;
+    bool alone;               /* shard 1 never starts: its requests are those of a dead owner */
+    uint32_t connections_max; /* of a shard; 0: 300 */
     _Atomic unsigned moved_in, closed, group_polls, group_messages;
 } server;
 
@@ -103,7 +105,7 @@ static void *run_shard(void *argument)
                         .doorbell_fds = s->bells,
                         .handover_send_fds = s->send,
                         .pool_bytes = POOL_BYTES,
-                        .connections_max = 300,
+                        .connections_max = s->connections_max != 0 ? s->connections_max : 300,
                         .partial_frame_timeout_us = 1000000,
                         .slow_reader_timeout_us = 2000000,
                         .sync_interval_us = 50000,
@@ -111,6 +113,7 @@ static void *run_shard(void *argument)
     engine *e;
     if (engine_open(&e, &o) != 0) abort();
     open_partitions(s, e, start.shard);
+    if (s->alone) forward_peer_down(e, 1 - start.shard);
     engine_listen(e, s->listeners[start.shard]);
     while (!s->stop) {
         engine_turn(e, -1, 20000);
@@ -126,9 +129,15 @@ static void *run_shard(void *argument)
     return NULL;
 }
 
+static uint32_t started(const server *s) { return s->alone ? 1 : SHARDS; }
+
 static void start_server(server *s)
 {
+    bool alone = s->alone;
+    uint32_t connections_max = s->connections_max;
     memset(s, 0, sizeof *s);
+    s->alone = alone;
+    s->connections_max = connections_max;
     strcpy(s->directory, "/tmp/shardd-test-engine-XXXXXX");
     if (mkdtemp(s->directory) == NULL) abort();
     s->region = memfd_create("region", 0);
@@ -147,12 +156,13 @@ static void start_server(server *s)
         struct sockaddr_in at = {
             .sin_family = AF_INET, .sin_port = htons(s->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         socklen_t length = sizeof at;
-        if (bind(s->listeners[i], (struct sockaddr *)&at, sizeof at) != 0 || listen(s->listeners[i], 1024) != 0)
+        if (bind(s->listeners[i], (struct sockaddr *)&at, sizeof at) != 0 ||
+            (i < started(s) && listen(s->listeners[i], 4096) != 0))
             abort();
         getsockname(s->listeners[i], (struct sockaddr *)&at, &length);
         s->port = ntohs(at.sin_port);
     }
-    for (uint32_t i = 0; i < SHARDS; i++) {
+    for (uint32_t i = 0; i < started(s); i++) {
         starts[i] = (shard_start){s, i};
         if (pthread_create(&s->threads[i], NULL, run_shard, &starts[i]) != 0) abort();
     }
@@ -161,7 +171,7 @@ static void start_server(server *s)
 static void stop_server(server *s)
 {
     s->stop = true;
-    for (uint32_t i = 0; i < SHARDS; i++) pthread_join(s->threads[i], NULL);
+    for (uint32_t i = 0; i < started(s); i++) pthread_join(s->threads[i], NULL);
     for (uint32_t i = 0; i < SHARDS; i++) {
         close(s->pools[i]);
         close(s->bells[i]);
@@ -217,7 +227,7 @@ static int64_t next_status(int fd, uint32_t *length, uint8_t head[16])
     return words[0];
 }
 
-static int64_t call(int fd, uint32_t code, const void *payload, uint32_t payload_length, uint32_t *length,
+static inline int64_t call(int fd, uint32_t code, const void *payload, uint32_t payload_length, uint32_t *length,
                     uint8_t head[16]) {
     uint32_t words[2] = {payload_length + 4, code};
     uint32_t ignored;
@@ -259,7 +269,7 @@ static uint8_t *send_payload(uint32_t stream, uint32_t count, uint32_t size, uin
     return payload;
 }
 
-static int64_t send_messages(int fd, uint32_t stream, uint32_t count, uint32_t size)
+static inline int64_t send_messages(int fd, uint32_t stream, uint32_t count, uint32_t size)
 {
     uint32_t total;
     uint8_t *payload = send_payload(stream, count, size, &total);
@@ -268,7 +278,7 @@ static int64_t send_messages(int fd, uint32_t stream, uint32_t count, uint32_t s
     return status;
 }
 
-static int64_t poll_as(int fd, uint8_t kind, uint8_t strategy, uint32_t stream, uint64_t offset, uint32_t count,
+static inline int64_t poll_as(int fd, uint8_t kind, uint8_t strategy, uint32_t stream, uint64_t offset, uint32_t count,
                        uint32_t *length)
 {
     uint8_t payload[64] = {kind, 1, 4, 7, 0, 0, 0}, head[16] = {0};
@@ -285,12 +295,12 @@ static int64_t poll_as(int fd, uint8_t kind, uint8_t strategy, uint32_t stream, 
 }
 
 /* Number of messages of a poll from `offset`, or -status - 1. */
-static int64_t poll_messages(int fd, uint32_t stream, uint64_t offset, uint32_t count, uint32_t *length)
+static inline int64_t poll_messages(int fd, uint32_t stream, uint64_t offset, uint32_t count, uint32_t *length)
 {
     return poll_as(fd, CONSUMER_PLAIN, 1, stream, offset, count, length);
 }
 
-static int login(const server *s)
+static inline int login(const server *s)
 {
     int fd = dial(s);
     CHECK_EQUAL(call(fd, CODE_LOGIN_USER, "x", 1, NULL, NULL), 0);

@@ -2,6 +2,7 @@
  * a request that breaks several rules gets the status of the first one in that order. */
 #include "batch.h"
 
+#include "bytes.h"
 #include "identifier.h"
 
 #include <string.h>
@@ -26,20 +27,6 @@ enum {
     STATUS_INVALID_RESERVED_FIELD = 4101,
     STATUS_CANNOT_READ_INDEX_POSITION = 10011,
 };
-
-static uint64_t load_u64(const uint8_t *data)
-{
-    uint64_t value;
-    memcpy(&value, data, sizeof value);
-    return value;
-}
-
-static uint32_t load_u32(const uint8_t *data)
-{
-    uint32_t value;
-    memcpy(&value, data, sizeof value);
-    return value;
-}
 
 static void store_u64(uint8_t *data, uint64_t value)
 {

@@ -208,7 +208,6 @@ struct engine {
     staged *staged;
     uint32_t staged_count, staged_capacity;
     append_batch *scratch;
-    uint32_t scratch_capacity;
     owned *touched, *dirty, *sync_pending, *sync_pending_last;
     bool *peer_is_down;
     conn *replies, *ready, *starved;

@@ -16,8 +16,7 @@ static int allocate_tables(engine *e) {
     e->partitions = calloc(e->partitions_capacity, sizeof *e->partitions);
     e->staged_capacity = 256;
     e->staged = calloc(e->staged_capacity, sizeof *e->staged);
-    e->scratch_capacity = e->staged_capacity;
-    e->scratch = calloc(e->scratch_capacity, sizeof *e->scratch);
+    e->scratch = calloc(e->staged_capacity, sizeof *e->scratch);
     e->events_capacity = EVENTS_MAX * 2;
     e->events = calloc(e->events_capacity, sizeof *e->events);
     e->move_space = malloc(HANDOVER_SPACE);

@@ -2,6 +2,8 @@
  * buffers at any alignment; integers are read with memcpy (the host is little-endian: x86-64, AArch64). */
 #include "record.h"
 
+#include "bytes.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,20 +15,6 @@
 
 #define WINDOW_SIZE ((size_t)1 << 20)
 #define RECORD_SIZE_MAX ((size_t)RECORD_HEADER_SIZE + PAYLOAD_SIZE_MAX + USER_HEADERS_SIZE_MAX)
-
-static uint64_t load_u64(const uint8_t *data)
-{
-    uint64_t value;
-    memcpy(&value, data, sizeof value);
-    return value;
-}
-
-static uint32_t load_u32(const uint8_t *data)
-{
-    uint32_t value;
-    memcpy(&value, data, sizeof value);
-    return value;
-}
 
 uint64_t record_size(const uint8_t *data)
 {

@@ -1,6 +1,7 @@
 /* See request.h. */
 #include "request.h"
 
+#include "bytes.h"
 #include "hash.h"
 #include "identifier.h"
 
@@ -10,18 +11,6 @@
 typedef struct reader {
     const uint8_t *at, *end;
 } reader;
-
-static uint32_t u32_at(const uint8_t *p) {
-    uint32_t value;
-    memcpy(&value, p, sizeof value);
-    return value;
-}
-
-static uint64_t u64_at(const uint8_t *p) {
-    uint64_t value;
-    memcpy(&value, p, sizeof value);
-    return value;
-}
 
 /* Length of a well-formed identifier at the reader (which moves behind it), 0 otherwise. */
 static uint32_t take_identifier(reader *r) {
@@ -37,12 +26,13 @@ static bool parse_head(reader *r, consumer_request *out) {
     const uint8_t *consumer = r->at;
     uint32_t consumer_length = take_identifier(r);
     if (consumer_length == 0) return false;
-    out->consumer_id = consumer[0] == IDENTIFIER_NUMERIC ? u32_at(consumer + 2) : hash_xxh32(consumer + 2, consumer[1]);
+    bool numeric = consumer[0] == IDENTIFIER_NUMERIC;
+    out->consumer_id = numeric ? load_u32(consumer + 2) : hash_xxh32(consumer + 2, consumer[1]);
     out->address = r->at;
     out->stream_length = take_identifier(r);
     out->topic_length = out->stream_length != 0 ? take_identifier(r) : 0;
     if (out->topic_length == 0 || r->end - r->at < 5) return false;
-    out->partition_id = r->at[0] == 1 ? u32_at(r->at + 1) : 0;
+    out->partition_id = r->at[0] == 1 ? load_u32(r->at + 1) : 0;
     r->at += 5;
     return true;
 }
@@ -52,8 +42,8 @@ bool request_parse_poll(const uint8_t *payload, size_t length, consumer_request 
     memset(out, 0, sizeof *out);
     if (!parse_head(&r, out) || r.end - r.at < 14) return false;
     out->strategy = r.at[0];
-    out->value = u64_at(r.at + 1);
-    out->count = u32_at(r.at + 9);
+    out->value = load_u64(r.at + 1);
+    out->count = load_u32(r.at + 9);
     out->auto_commit = r.at[13] != 0;
     return out->strategy >= 1 && out->strategy <= 5;
 }
@@ -62,6 +52,6 @@ bool request_parse_store(const uint8_t *payload, size_t length, consumer_request
     reader r = {payload, payload + length};
     memset(out, 0, sizeof *out);
     if (!parse_head(&r, out) || r.end - r.at < 8) return false;
-    out->value = u64_at(r.at);
+    out->value = load_u64(r.at);
     return true;
 }

@@ -39,7 +39,7 @@ from shardd.shard.control_link import ControlLink
 from shardd.shard.dispatch import Dispatcher
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
-from shardd.shard.partitions import OwnedPartitions, partitions_of
+from shardd.shard.partitions import OwnedPartitions, changed_streams, partitions_of
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.services.partition_calls import sync_descriptors
 from shardd.shard.services.tokens import clean_expired_tokens
@@ -230,11 +230,9 @@ class Worker:
 
     def _reset_counters(self, old: State, new: State) -> None:
         """A new topic starts balancing at partition 0."""
-        for stream_id, stream in new.streams.items():
-            before = old.streams.get(stream_id)
-            if before is stream:
-                continue
-            for topic_id, topic in stream.topics.items():
+        for stream_id in changed_streams(old, new):
+            before, stream = old.streams.get(stream_id), new.streams.get(stream_id)
+            for topic_id, topic in stream.topics.items() if stream is not None else ():
                 known = before.topics.get(topic_id) if before is not None else None
                 if known is None or known.incarnation != topic.incarnation:
                     self.engine.counter_reset(topic.incarnation)

@@ -14,7 +14,7 @@ import pytest
 from immutables import Map
 
 from shardd.engine import namespace, owner
-from shardd.metadata.commands import CreateToken, Ref
+from shardd.metadata.commands import CreateToken
 from shardd.protocol import account_requests
 from shardd.protocol.account_requests import SnapshotCompression, SnapshotType
 from shardd.protocol.codes import Code
@@ -120,8 +120,8 @@ def test_expired_tokens_are_refused_and_cleaned(tmp_path: Path) -> None:
         root = workers.connect(0)
         context = workers.context()
         expires_at_us = time.time_ns() // 1000 + 150_000
-        owner = Ref(0, context.metadata.state.users[0].incarnation)
-        workers.call(context.metadata.submit(0, CreateToken(owner, "short", digest("short"), expires_at_us, 100)))
+        owner = workers.root_ref()
+        workers.call(context.metadata.submit(owner, CreateToken(owner, "short", digest("short"), expires_at_us, 100)))
         login = wire.str8("short")
         assert workers.anonymous(0).status(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, login) == 0
         assert b"short" in root.request(Code.GET_PERSONAL_ACCESS_TOKENS)
@@ -132,6 +132,22 @@ def test_expired_tokens_are_refused_and_cleaned(tmp_path: Path) -> None:
             time.sleep(0.05)
         assert root.request(Code.GET_PERSONAL_ACCESS_TOKENS) == b""
         assert workers.anonymous(0).status(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, login) == 20
+
+
+def test_expired_tokens_do_not_count_against_the_limit(tmp_path: Path) -> None:
+    settings = {"personal_access_token.max_tokens_per_user": "2", "personal_access_token.cleaner.enabled": "false"}
+    with Workers(tmp_path / "data", settings=settings) as workers:
+        root = workers.connect(0)
+
+        def token(name: str, expiry_us: int) -> int:
+            request = account_requests.CreateToken(name, expiry_us).encode()
+            return root.status(Code.CREATE_PERSONAL_ACCESS_TOKEN, request)
+
+        assert [token("short", 1000), token("long", 0)] == [0, 0]
+        time.sleep(0.002)
+        assert [token("third", 0), token("fourth", 0), token("long", 0)] == [0, 52, 52]
+        listed = root.request(Code.GET_PERSONAL_ACCESS_TOKENS)
+        assert b"long" in listed and b"third" in listed and b"short" not in listed
 
 
 def test_snapshots_hold_what_was_asked_for(workers: Workers) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from shardd.metadata.state import User
+from shardd.metadata.state import User, has_expired
 from shardd.metadata.validate_users import password_fits, user_name_fits
 from shardd.protocol import account_requests, limits, primitives, requests
 from shardd.protocol.errors import ShardError, Status
-from shardd.security.tokens import find_token, is_expired
+from shardd.security.tokens import find_token
 from shardd.shard.context import ShardContext
 from shardd.shard.services.base import Caller
 from shardd.shard.sessions import Session
@@ -73,7 +73,7 @@ async def login_with_token(context: ShardContext, caller: Caller, request: accou
             context.failed_logins.failed(address)
             raise ShardError(Status.RESOURCE_NOT_FOUND)
         user, token = found
-        if is_expired(token, time.time_ns() // 1000):
+        if has_expired(token, time.time_ns() // 1000):
             raise ShardError(Status.PERSONAL_ACCESS_TOKEN_EXPIRED)
         if not user.active:
             raise ShardError(Status.USER_INACTIVE)

@@ -39,6 +39,7 @@ from shardd.shard.control_link import ControlLink
 from shardd.shard.dispatch import Dispatcher
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
+from shardd.shard.login_turns import LoginTurns
 from shardd.shard.partitions import OwnedPartitions, changed_streams, partitions_of
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.services.partition_calls import sync_descriptors
@@ -155,6 +156,7 @@ class Worker:
             settings=inheritance.settings,
             sessions=self._sessions,
             passwords=passwords,
+            login_turns=LoginTurns(self._bus),
             threads=self._helpers,
             started_at_us=inheritance.started_at_us,
             tcp_address=(host.strip("[]"), int(port)),

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from shardd.security.tokens import digest
 from shardd.shard.services.snapshot_members import mask_secrets
 from shardd.shard.sessions import SessionTable
 from tests.support import wire
+from tests.support.archives import archive_members
 from tests.support.wire import Wire
 from tests.unit.services_harness import Workers
 
@@ -48,9 +47,7 @@ def delete(root: Wire, name: str) -> None:
 
 def snapshot(root: Wire, *types: SnapshotType, compression: SnapshotCompression) -> dict[str, str]:
     reply = root.request(Code.GET_SNAPSHOT, account_requests.GetSnapshot(compression, types).encode())
-    with zipfile.ZipFile(io.BytesIO(reply)) as archive:
-        assert archive.testzip() is None
-        return {name: archive.read(name).decode() for name in archive.namelist()}
+    return {name: content.decode() for name, content in archive_members(reply)}
 
 
 @pytest.mark.parametrize("shard", [0, 1])
@@ -187,8 +184,8 @@ def test_snapshots_hold_what_was_asked_for(workers: Workers) -> None:
     data = workers.context().settings.system.data_directory
     (data / "runtime").mkdir(exist_ok=True)
     (data / "runtime" / "current_config.toml").write_text('[tcp]\naddress = "127.0.0.1:1"\npassword = "hunter2"\n')
-    for compression in (1, 2, 3, 5):
-        members = snapshot(root, SnapshotType.TEST, compression=SnapshotCompression(compression))
+    for compression in SnapshotCompression:
+        members = snapshot(root, SnapshotType.TEST, compression=compression)
         assert members == {"test.txt": "test"}
     members = snapshot(root, SnapshotType.ALL, compression=SnapshotCompression.DEFLATED)
     assert sorted(members) == [
@@ -201,8 +198,6 @@ def test_snapshots_hold_what_was_asked_for(workers: Workers) -> None:
     assert "state.messages" in members["filesystem_overview.txt"]
     assert "hunter2" not in members["server_config.txt"] and "127.0.0.1:1" in members["server_config.txt"]
     assert snapshot(root, compression=SnapshotCompression.STORED) == {}
-    for compression in (4, 6):  # zstd, xz
-        assert root.status(Code.GET_SNAPSHOT, bytes([compression, 1, 4])) == 3
     create(root, "nosy")
     assert workers.connect(0, "nosy", "secret").status(Code.GET_SNAPSHOT, bytes([1, 1, 4])) == 41
     delete(root, "nosy")

@@ -117,8 +117,7 @@ def test_other_iggy_variables() -> None:
         ("[[cluster.node.others]]\nname = 'a'\nip = 'b'\nrole = 1", "is no node"),
         ("[cluster.node]\nothers = [{ name = 'a', ip = 'b' }, { name = 'a', ip = 'c' }]", "the same name"),
         (
-            "[[cluster.node.others]]\nname = 'a'\nip = 'b'\nports.tcp = 1\n"
-            + "[[cluster.node.others]]\nname = 'c'\nip = 'b'\nports.tcp = 1",
+            "[cluster.node]\nothers = [{ name='a', ip='b', ports={ tcp=1 } }, { name='c', ip='b', ports={ tcp=1 } }]",
             "the same address for tcp",
         ),
         ("[cluster]\nenabled = true\n[cluster.node.current]\nname = 'iggy-node-2'", "the name of this one"),

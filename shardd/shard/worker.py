@@ -52,7 +52,10 @@ _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
 _SYNC_POLL_S: Final = 0.01
 _HELPER_THREADS: Final = 2  # disk and metadata
-_PASSWORD_THREADS: Final = 2  # a login takes tens of milliseconds of one of them
+# A hash computes for some 10 ms on the CPU of the loop: one at a time, and the loop goes first (docs/benchmarks.md). Not
+# SCHED_IDLE: between two hashes the thread holds the interpreter's lock, and a busy machine might not let it go on.
+_PASSWORD_THREADS: Final = 1
+_PASSWORD_NICE: Final = 10
 
 
 def run(inheritance: WorkerInheritance) -> int:
@@ -110,7 +113,7 @@ class Worker:
         inheritance = self._inheritance
         self._recent_logs.install()
         self._helpers = HelperThreads(_HELPER_THREADS)
-        self._password_threads = HelperThreads(_PASSWORD_THREADS, "password")
+        self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
         self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
         self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up)
         await self._bus.start()

@@ -52,8 +52,8 @@ _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
 _SYNC_POLL_S: Final = 0.01
 _HELPER_THREADS: Final = 2  # disk and metadata
-# A hash computes for some 10 ms on the CPU of the loop: one at a time, and the loop goes first (docs/benchmarks.md). Not
-# SCHED_IDLE: between two hashes the thread holds the interpreter's lock, and a busy machine might not let it go on.
+# A hash computes for 10 ms and more on the CPU of the loop: one at a time, and the loop goes first (docs/benchmarks.md).
+# Not SCHED_IDLE: between two hashes the thread holds the lock of the interpreter, and must come to run again.
 _PASSWORD_THREADS: Final = 1
 _PASSWORD_NICE: Final = 10
 

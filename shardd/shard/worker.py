@@ -52,7 +52,7 @@ _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
 _SYNC_POLL_S: Final = 0.01
 _HELPER_THREADS: Final = 2  # disk and metadata
-# A hash computes for 10 ms and more on the CPU of the loop: one at a time, and the loop goes first (docs/benchmarks.md).
+# A hash computes for 10 ms and more on the CPU of the loop: one at a time, and the loop goes first (benchmarks.md).
 # Not SCHED_IDLE: between two hashes the thread holds the lock of the interpreter, and must come to run again.
 _PASSWORD_THREADS: Final = 1
 _PASSWORD_NICE: Final = 10

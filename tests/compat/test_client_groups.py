@@ -93,7 +93,7 @@ def test_groups_and_options_are_what_the_server_has(session: tuple[Server, Any])
     assert struct.unpack_from("<QBQB", topic, 16) == (3_600_000_000, 2, 2 << 30, 2)
 
 
-@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+@pytest.mark.parametrize("version", [CLIENT_VERSIONS[0], pytest.param(CLIENT_VERSIONS[1], marks=pytest.mark.slow)])
 def test_a_client_goes_from_a_follower_to_the_leader(version: str, tmp_path: Path) -> None:
     with Server(tmp_path / "leader") as leader:
         with wire.connect(leader.address) as connection:

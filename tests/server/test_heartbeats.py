@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from shardd.config import load_settings
+from shardd.config.schema import Heartbeat
 from shardd.protocol import account_requests
 from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions
@@ -112,21 +114,25 @@ def is_closed(connection: Wire) -> bool:
     return False
 
 
-def evicted(server: Server, root: Beating, name: str = "iggy", password: str = "iggy") -> Wire:
-    """A connection that has just lost its entry."""
-    connection = Wire(server.address)
-    connection.login(name, password)
-    own = client_id(connection)
-    within(EVICTED_S, lambda: own not in root.clients())
-    return connection
+@pytest.fixture(scope="module")
+def stale_connections(server: Server) -> list[Wire]:
+    """Connections of root that lose their entries together; each is for one test."""
+    found = [wire.connect(server.address) for _ in range(6)]
+    own = {client_id(connection) for connection in found}
+    watcher = Beating(server.address)
+    within(EVICTED_S, lambda: not own & watcher.clients().keys())
+    watcher.close()
+    return found
 
 
-def test_heartbeats_are_not_looked_at_by_default(tmp_path: Path) -> None:
-    with Server(tmp_path / "data") as running, wire.connect(running.address) as silent:
-        assert '[heartbeat]\nenabled = false\ninterval = "5 s"' in running.runtime_config.read_text()
-        own = client_id(silent)
-        time.sleep(0.5)
-        assert client_id(silent) == own
+@pytest.fixture
+def stale(stale_connections: list[Wire]) -> Iterator[Wire]:
+    with stale_connections.pop() as connection:
+        yield connection
+
+
+def test_heartbeats_are_not_looked_at_by_default() -> None:
+    assert load_settings(None, {}).settings.heartbeat == Heartbeat(enabled=False, interval_ms=5000)
 
 
 def test_who_connects_has_one_interval_and_a_fifth(server: Server, root: Beating) -> None:
@@ -166,41 +172,36 @@ def test_a_stale_client_leaves_its_groups_and_members_count_is_0(server: Server,
         within(EVICTED_S, lambda: root.members() == 0)
 
 
-def test_the_socket_of_a_stale_client_stays_and_works_without_groups(server: Server, root: Beating) -> None:
-    with evicted(server, root) as stale:
-        assert stale.streams() == {"s": 0}
-        assert [message.payload for message in stale.poll("s", "t", 0).messages][:1] == [b"0"]
-        stale.send("s", "t", wire.to_partition(2), [wire.message(b"m")])
-        stream = stale.create_stream("by a stale client")
-        stale.delete_stream(stream)
-        stale.store_offset("s", "t", 0, 1)
+def test_the_socket_of_a_stale_client_stays_and_works_without_groups(stale: Wire) -> None:
+    assert stale.streams() == {"s": 0}
+    assert [message.payload for message in stale.poll("s", "t", 0).messages][:1] == [b"0"]
+    stale.send("s", "t", wire.to_partition(2), [wire.message(b"m")])
+    stream = stale.create_stream("by a stale client")
+    stale.delete_stream(stream)
+    stale.store_offset("s", "t", 0, 1)
 
 
-def test_a_ping_of_a_stale_client_is_answered_and_brings_nothing_back(server: Server, root: Beating) -> None:
-    with evicted(server, root) as stale:
-        stale.ping()
-        assert stale.status(Code.GET_ME) == 100
-        assert is_closed(stale)
+def test_a_ping_of_a_stale_client_is_answered_and_brings_nothing_back(stale: Wire) -> None:
+    stale.ping()
+    assert stale.status(Code.GET_ME) == 100
+    assert is_closed(stale)
 
 
 @pytest.mark.parametrize("code", [Code.JOIN_CONSUMER_GROUP, Code.LEAVE_CONSUMER_GROUP])
-def test_a_group_command_of_a_stale_client_is_30_and_closes(server: Server, root: Beating, code: Code) -> None:
-    with evicted(server, root) as stale:
-        assert stale.status(code, GROUP) == 30
-        assert is_closed(stale)
+def test_a_group_command_of_a_stale_client_is_30_and_closes(stale: Wire, code: Code) -> None:
+    assert stale.status(code, GROUP) == 30
+    assert is_closed(stale)
 
 
-def test_a_group_poll_of_a_stale_client_is_30_and_closes(server: Server, root: Beating) -> None:
-    with evicted(server, root) as stale:
-        how = wire.optional_partition(None) + struct.pack("<BQIB", 5, 0, 10, 0)
-        assert stale.status(Code.POLL_MESSAGES, b"\x02" + wire.identifier("cg") + PLACE + how) == 30
-        assert is_closed(stale)
+def test_a_group_poll_of_a_stale_client_is_30_and_closes(stale: Wire) -> None:
+    how = wire.optional_partition(None) + struct.pack("<BQIB", 5, 0, 10, 0)
+    assert stale.status(Code.POLL_MESSAGES, b"\x02" + wire.identifier("cg") + PLACE + how) == 30
+    assert is_closed(stale)
 
 
-def test_a_login_of_a_stale_client_is_100_and_closes(server: Server, root: Beating) -> None:
-    with evicted(server, root) as stale:
-        assert stale.status(Code.LOGIN_USER, wire.str8("iggy") * 2 + bytes(8)) == 100
-        assert is_closed(stale)
+def test_a_login_of_a_stale_client_is_100_and_closes(stale: Wire) -> None:
+    assert stale.status(Code.LOGIN_USER, wire.str8("iggy") * 2 + bytes(8)) == 100
+    assert is_closed(stale)
 
 
 def test_a_stale_consumer_joins_again_and_goes_on_behind_its_stored_offset(server: Server, root: Beating) -> None:
@@ -223,7 +224,10 @@ def test_a_stale_client_of_a_deleted_user_has_not_the_rights_of_the_next_one(ser
     manager = Permissions(manage_streams=True, manage_users=True)
     create = account_requests.CreateUser("leaver", "secret", 1, manager).encode()
     user_id = struct.unpack_from("<I", root.request(Code.CREATE_USER, create))[0]
-    with evicted(server, root, "leaver", "secret") as stale:
+    with Wire(server.address) as stale:
+        stale.login("leaver", "secret")
+        own = client_id(stale)
+        within(EVICTED_S, lambda: own not in root.clients())
         assert stale.streams() == {"s": 0}
         root.request(Code.DELETE_USER, account_requests.UserRequest("leaver").encode())
         create = account_requests.CreateUser("comer", "secret", 1, manager).encode()

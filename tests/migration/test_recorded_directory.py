@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from shardd.security.passwords import hash_password
+from tests.migration import iggy_state as iggy
 from tests.support import clients, data_fixture, wire
 from tests.support.data_fixture import FixtureCheck
 from tests.support.server import Server
 from tests.support.venvs import CLIENT_VERSIONS
 from tests.support.wire import Wire, identifier, str8
+from tests.unit.log_files import batch
 
 CHECKS = 115  # what the reference itself passes
 CREATE_USER = 33
@@ -106,3 +109,28 @@ def test_two_shards_serve_it_and_go_on_behind_it(tmp_path: Path) -> None:
         server.stop()
     assert "imported" in server.log()
     assert server.log().count("imported the data directory") == 1
+
+
+def test_messages_of_a_clock_that_went_back_are_served(tmp_path: Path) -> None:
+    """Polls by time find what an index in the order of arrival can find; none fails, sends go on."""
+    data = iggy.directory(
+        tmp_path / "data",
+        [iggy.user(0, "iggy", password_hash=hash_password("iggy")), iggy.stream(0, "s"), iggy.topic(0, 0, "t")],
+        [(0, 0, 0)],
+    )
+    log, index = b"", b""
+    for offset, timestamp in enumerate((50, 90, 40, 60, 20)):
+        records, entries = batch(offset, [b"old"], timestamp, 0, len(log))
+        log, index = log + records, index + entries
+    partition = data / "streams/0/topics/0/partitions/0"
+    (partition / f"{0:020d}.log").write_bytes(log)
+    (partition / f"{0:020d}.index").write_bytes(index)
+    server = started(data, 1)
+    for start in range(2):
+        with server, Wire(server.address) as client:
+            client.login()
+            client.send("s", "t", wire.to_partition(0), [wire.message(b"new")])
+            assert [each.offset for each in client.read_all("s", "t", 0)] == list(range(6 + start))
+            for moment in (0, 20, 45, 90, 91):
+                found = client.poll("s", "t", 0, strategy=wire.POLL_TIMESTAMP, value=moment).messages
+                assert found[-1].offset == 5 + start

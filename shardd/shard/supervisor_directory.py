@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.log.layout import STREAMS
+from shardd.log.layout import STREAMS, parse_id
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_directory import LOG_KEPT, STATE_DIRECTORY, iggy_log, import_directory
 from shardd.shard.supervisor_errors import StartupError
@@ -90,13 +90,13 @@ def _take_over(directory: Path) -> None:
             "imported the data directory of Apache Iggy %s: %d streams, %d users; its state log is kept as %s/%s",
             directory, len(state.streams), len(state.users), STATE_DIRECTORY, LOG_KEPT,
         )  # fmt: skip
-    elif not (directory / STATE_NAME).exists() and _has_entries(directory / STREAMS):
+    elif not (directory / STATE_NAME).exists() and _holds_streams(directory / STREAMS):
         raise StartupError(f"{directory} holds streams, but neither {STATE_NAME} nor {STATE_DIRECTORY}/log knows them")
 
 
-def _has_entries(directory: Path) -> bool:
+def _holds_streams(directory: Path) -> bool:
     try:
-        return next(directory.iterdir(), None) is not None
+        return any(parse_id(entry.name) is not None for entry in directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return False
 

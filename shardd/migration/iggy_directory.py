@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -121,7 +121,7 @@ def _check_partitions(data: Path, state: State) -> Iterator[_Partition]:
         yield _Partition(directory, incarnation, _read_offsets(directory / layout.OFFSETS, groups))
 
 
-def _check_kind(path: Path, is_kind: object, kind: str) -> None:
+def _check_kind(path: Path, is_kind: Callable[[int], bool], kind: str) -> None:
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -130,7 +130,7 @@ def _check_kind(path: Path, is_kind: object, kind: str) -> None:
         ) from None
     if stat.S_ISLNK(mode):
         raise MigrationError(f"{path} is a symbolic link; only a directory that lies in one place can be taken over")
-    if not (is_kind(mode) if callable(is_kind) else False):
+    if not is_kind(mode):
         raise MigrationError(f"{path} is no {kind}")
 
 

@@ -9,8 +9,10 @@ import asyncio
 import json
 import os
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from apache_iggy import (  # type: ignore[import-not-found]
     AutoCommit,
@@ -21,6 +23,26 @@ from apache_iggy import (  # type: ignore[import-not-found]
 
 BATCH = 100
 STOP_CHECK_S = 0.05
+GRACE_S = 1.0  # without a message; with a producer at work one comes earlier
+
+
+def is_over(stop: Path) -> bool:
+    return stop.exists()
+
+
+async def following(messages: Any, stop: Path) -> Any:
+    """The next message, None when there is none and the end is near.
+
+    The client commits a message when it hands it out, so one that was asked for must not be left behind.
+    """
+    waiting, grace_ends = asyncio.ensure_future(messages.__anext__()), float("inf")
+    while not waiting.done():
+        await asyncio.wait({waiting}, timeout=STOP_CHECK_S)
+        if is_over(stop):
+            grace_ends = min(grace_ends, time.monotonic() + GRACE_S)
+        if time.monotonic() > grace_ends and not waiting.done():
+            return None
+    return waiting.result()
 
 
 async def consume(url: str, directory: Path, name: str) -> int:
@@ -39,14 +61,11 @@ async def consume(url: str, directory: Path, name: str) -> int:
     count, stop = 0, directory / f"{name}.stop"
     messages = consumer.iter_messages().__aiter__()
     with (directory / f"{name}.out").open("wb", buffering=0) as out:
-        waiting = asyncio.ensure_future(messages.__anext__())
-        while not stop.exists():
-            done, _ = await asyncio.wait({waiting}, timeout=STOP_CHECK_S)
-            if done:
-                message = waiting.result()
+        while not is_over(stop):
+            message = await following(messages, stop)
+            if message is not None:
                 out.write(message.payload() + b"\n")
                 count += 1
-                waiting = asyncio.ensure_future(messages.__anext__())
     return count
 
 

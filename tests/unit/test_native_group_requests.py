@@ -4,6 +4,7 @@ what ends it, and what an owner refuses to a member that lost the partition."""
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +15,7 @@ from shardd.protocol.primitives import ConsumerKind
 from tests.support import wire
 from tests.support.wire import Wire
 from tests.unit.services_harness import Workers
-from tests.unit.test_services_groups import PARTITIONS, details, group, member, place, poll, store, stored
+from tests.unit.test_services_groups import PARTITIONS, details, group, member, place, poll, store, stored, within
 
 NEVER = 1 << 62  # a generation that no assignment reaches
 REQUESTS = 3 * PARTITIONS
@@ -92,6 +93,35 @@ def test_native_polls_and_commits_count_in_a_rebalance(workers: Workers, topic: 
     else:
         assert details(new, topic) == {0: [0, 1, 2, 3, 5], 1: [4]}
         assert [poll(old, topic, commit=False).partition for _ in range(4)] == [0, 1, 2, 0]
+
+
+def test_partitions_added_under_concurrent_polls_lose_and_repeat_nothing(workers: Workers, topic: str) -> None:
+    """S 9, 60 and 65: four members on both shards poll all the time while the topic grows twice and fills."""
+    members, over = [member(workers, number % 2, topic) for number in range(4)], threading.Event()
+    found: list[list[tuple[int, int]]] = [[] for _ in members]
+
+    def read(number: int) -> None:
+        while not over.is_set():
+            polled = poll(members[number], topic)
+            found[number] += [(polled.partition, message.offset) for message in polled.messages]
+
+    threads = [threading.Thread(target=read, args=(number,), daemon=True) for number in range(len(members))]
+    for thread in threads:
+        thread.start()
+    root, partitions = workers.connect(), PARTITIONS
+    for _ in range(2):
+        root.request(Code.CREATE_PARTITIONS, place(topic) + struct.pack("<I", 3))
+        for partition in range(partitions, partitions + 3):
+            root.send(topic, topic, wire.to_partition(partition), [wire.message(b"%d" % n) for n in range(10)])
+        partitions += 3
+    try:
+        within(10, lambda: sum(map(len, found)) >= partitions * 10)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(10)
+    everything = sorted(each for reader in found for each in reader)
+    assert everything == [(partition, offset) for partition in range(partitions) for offset in range(10)]
 
 
 def test_the_rotation_goes_on_after_a_rebalance(workers: Workers, topic: str) -> None:

@@ -22,6 +22,15 @@ def xxh32(data: bytes) -> int: ...
 def probe() -> str:
     """'' when io_uring with the needed features can be used here, else the reason as one sentence."""
 
+def memory_bind_thread(node: int, /) -> None:
+    """New memory of this thread and of those it starts later comes from the NUMA node alone (MPOL_BIND). OSError."""
+
+def memory_bind_memfd(fd: int, size_bytes: int, node: int, /) -> None:
+    """The same for the pages of a memfd, whichever process touches them first. OSError."""
+
+def memory_policy(fd: int = ..., /) -> tuple[int, list[int]]:
+    """(mode, nodes) of this thread, or of the first page of a memfd: 0 default, 2 bind. OSError."""
+
 def scan_file(
     log_fd: int,
     from_position: int,

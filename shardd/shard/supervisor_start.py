@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from shardd.config.cpus import CpuAllocationError, allocate_cpus
+from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
 from shardd.shard.supervisor import Supervisor
@@ -28,7 +28,9 @@ def root_exists(directory: Path) -> bool:
 def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> int:
     """Runs until a signal; exit status. Raises StartupError when the server cannot start."""
     try:
-        cpus = allocate_cpus(settings.system.sharding.cpu_allocation)
+        allocation = settings.system.sharding.cpu_allocation
+        cpus = allocate_cpus(allocation)
+        nodes = memory_nodes(allocation, cpus)
     except CpuAllocationError as error:
         raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
     pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
@@ -53,7 +55,7 @@ def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: 
         listeners=listeners,
     )
     try:
-        return Supervisor(settings, cpus, resources, root, version, first_start=first_start).run()
+        return Supervisor(settings, cpus, resources, root, version, first_start=first_start, memory_nodes=nodes).run()
     finally:
         resources.close()
 

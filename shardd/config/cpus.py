@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from shardd.config.cgroups import cpu_quota
 from shardd.config.numa import PREFIX, NumaError, numa_cpus, parse_numa
 from shardd.config.numa import node_numbers as numa_node_numbers
 from shardd.config.topology import SYSTEM, TopologyError, format_list, read_nodes
@@ -100,52 +100,3 @@ def memory_nodes(allocation: str, cpus: list[int], system: Path = SYSTEM) -> lis
         return numa_node_numbers(cpus, read_nodes(system))
     except (TopologyError, KeyError) as error:
         raise CpuAllocationError(f"the topology changed while the server started: {error}") from error
-
-
-def cpu_quota(proc: Path = Path("/proc/self"), root: Path = Path("/sys/fs/cgroup")) -> float:
-    """CPUs that the control groups of this process pay for; infinite without a quota."""
-    quota = float("inf")
-    try:
-        lines = (proc / "cgroup").read_text().splitlines()
-    except OSError:
-        return quota
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            groups, read = [root, root / "unified"], _quota_v2
-        elif "cpu" in controllers.split(","):
-            groups, read = [root / "cpu", root / controllers], _quota_v1
-        else:
-            continue
-        for base in groups:
-            quota = min(quota, _quota_upwards(base, path, read))
-    return quota
-
-
-def _quota_upwards(base: Path, path: str, read: Callable[[Path], float]) -> float:
-    """The smallest quota of the group and its parents. Inside a container the path may name a group of the host that is
-    not visible: then only the mounted root counts."""
-    group = base / path.lstrip("/")
-    quota = float("inf")
-    for directory in (group, *group.parents):
-        if not directory.is_relative_to(base):
-            break
-        quota = min(quota, read(directory))
-    return quota
-
-
-def _quota_v2(directory: Path) -> float:
-    try:
-        limit, period = (directory / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return float("inf")
-    return float("inf") if limit == "max" else int(limit) / int(period)
-
-
-def _quota_v1(directory: Path) -> float:
-    try:
-        limit = int((directory / "cpu.cfs_quota_us").read_text())
-        period = int((directory / "cpu.cfs_period_us").read_text())
-    except (OSError, ValueError):
-        return float("inf")
-    return float("inf") if limit <= 0 or period <= 0 else limit / period

@@ -11,7 +11,13 @@ from shardd.config.schema import Settings
 from shardd.shard.supervisor import Supervisor
 from shardd.shard.supervisor_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
 from shardd.shard.supervisor_errors import StartupError
-from shardd.shard.supervisor_resources import make_resources, pool_share_bytes, raise_descriptor_limit
+from shardd.shard.supervisor_resources import (
+    FILES_RESERVE,
+    descriptors_wanted,
+    make_resources,
+    pool_share_bytes,
+    raise_descriptor_limit,
+)
 from shardd.shard.supervisor_sockets import lock_address, open_listeners, server_answers
 
 _log = logging.getLogger(__name__)
@@ -72,9 +78,11 @@ def _check_engine() -> None:
 
 def _check_descriptor_limit(settings: Settings) -> None:
     limit = raise_descriptor_limit()
-    if limit < settings.tcp.connections_max + 1024:
+    wanted = descriptors_wanted(settings.tcp.connections_max)
+    if limit < wanted:
         _log.warning(
-            "the limit of %d open files is below tcp.connections_max (%d) and 1024 for files",
+            "the limit of %d open files is below tcp.connections_max (%d) and %d for files",
             limit,
             settings.tcp.connections_max,
+            FILES_RESERVE,
         )

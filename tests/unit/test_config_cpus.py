@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shardd.config.cpus import SHARDS_MAX, CpuAllocationError, allocate_cpus, check_cpu_allocation, cpu_quota
+from shardd.config.cgroups import cpu_quota
+from shardd.config.cpus import SHARDS_MAX, CpuAllocationError, allocate_cpus, check_cpu_allocation
 
 NO_QUOTA = float("inf")
 

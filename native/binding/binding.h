@@ -29,6 +29,8 @@ PyObject *shardd_call_offset_store(PyObject *self, PyObject *args);
 PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused);
 PyObject *shardd_call_flush_all_done(PyObject *self, PyObject *arg);
 PyObject *shardd_call_counters(PyObject *self, PyObject *unused);
+PyObject *shardd_call_gauges(PyObject *self, PyObject *unused);
+PyObject *shardd_call_latency(PyObject *self, PyObject *unused);
 
 struct engine;
 typedef struct engine_object {

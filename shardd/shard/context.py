@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardd.security.backoff import FailedLogins
+from shardd.shard.metrics import Metrics
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.sessions import SessionTable
 
@@ -39,4 +40,5 @@ class ShardContext:
     tcp_address: tuple[str, int]
     stopping: bool = False
     failed_logins: FailedLogins = field(default_factory=FailedLogins)
+    metrics: Metrics = field(default_factory=Metrics)
     recent_logs: RecentLogs = field(default_factory=lambda: RecentLogs(""))

@@ -13,7 +13,7 @@ ROWS = [
     {"log"},
     {"metadata", "security", "groups"},
     {"shard"},
-    {"observability"},
+    {"observability", "client"},
     {"cli"},
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import pty
+import select
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import termios
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -136,3 +142,30 @@ def test_nobody_there() -> None:
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert "Connection refused" in done.stderr
     assert "write host:port" in top("nonsense").stderr
+
+
+def test_live_on_a_terminal_until_interrupted(server: Server) -> None:
+    terminal, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+    command = [sys.executable, "-m", "shardd", "top", "--interval", "0.1", "--address", server.address]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm"})
+    os.close(theirs)
+    seen, deadline = b"", time.monotonic() + 30
+    try:
+        while seen.count(b"req/s") < 3:  # drawn again and again
+            assert time.monotonic() < deadline, seen
+            if select.select([terminal], [], [], 1.0)[0]:
+                seen += os.read(terminal, 65536)
+        process.send_signal(signal.SIGINT)
+        while process.poll() is None:
+            assert time.monotonic() < deadline
+            with contextlib.suppress(OSError):  # the other end is closed
+                if select.select([terminal], [], [], 0.05)[0]:
+                    seen += os.read(terminal, 65536)
+        assert process.returncode == 0
+        assert b"Traceback" not in seen
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
+        os.close(terminal)

@@ -11,7 +11,7 @@ uint32_t latency_bucket(int64_t us)
 
 void engine_read_gauges(const engine *e, engine_gauges *gauges)
 {
-    *gauges = (engine_gauges){.receive_buffers_free = e->ring.free_buffers, .partial_bytes = e->partial_bytes};
+    *gauges = (engine_gauges){.receive_buffers_free = e->io.free_buffers, .partial_bytes = e->partial_bytes};
     for (const owned *o = e->dirty; o != NULL; o = o->next_dirty)
         gauges->partitions_dirty++;
     for (const owned *o = e->sync_pending; o != NULL; o = o->next_pending)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shardd.metadata import FILE_NAME, MetadataReplica, commands
 from shardd.metadata.commands import Ref
-from shardd.metadata.wal import read_log
+from shardd.metadata.log_file import read_log
 from shardd.protocol.errors import Status
 from shardd.shard.bus import Bus, PeerLost
 from shardd.shard.helper_threads import HelperThreads

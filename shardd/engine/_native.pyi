@@ -12,6 +12,7 @@ EVENT_MOVED_IN: Final[int]  # (kind, connection, "ip:port", session_state: bytes
 EVENT_DAMAGE: Final[int]  # (kind, namespace, offset): a stored record failed its check
 EVENT_POISONED: Final[int]  # (kind, namespace, errno)
 EVENT_GROUP_POLLED: Final[int]  # (kind, connection, count, last_offset): execute_poll was answered (count 0: nothing)
+EVENT_ROOM: Final[int]  # (kind, refused, free_bytes): sends are refused for want of room (1), or no more (0)
 
 def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
@@ -66,6 +67,8 @@ class Engine:
         slow_reader_timeout_ms: int,
         sync_interval_ms: int,
         socket_migration: bool,
+        data_directory: str | None,
+        disk_reserve_bytes: int,
     ) -> None: ...
     @property
     def generation(self) -> int: ...

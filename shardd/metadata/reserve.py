@@ -1,5 +1,5 @@
-"""Room for the metadata on a full disk: `<data>/state.reserve`, a file of random bytes that is given up when a record
-finds no room, and made again when there is room. Random, so that no file system can compress it away.
+"""Room for the metadata on a full disk: `<data>/state.reserve`, a file of random bytes that is given up when a record,
+a recovery or the start finds no room, and made again when there is room. Random: no file system can compress it away.
 """
 
 from __future__ import annotations
@@ -52,5 +52,5 @@ class Reserve:
                 self._disk.unlink(self._path)
             except OSError:
                 return False
-            _log.warning("the disk is full: %s gives its %d bytes to the metadata", self._path, RESERVE_BYTES)
+            _log.warning("the disk is full: %s gives up its %d bytes", self._path, RESERVE_BYTES)
             return True

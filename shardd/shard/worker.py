@@ -23,6 +23,7 @@ from shardd.engine import (
     EVENT_MOVED_IN,
     EVENT_POISONED,
     EVENT_REQUEST,
+    EVENT_ROOM,
     EVENT_ROUTE_MISS,
     Engine,
 )
@@ -39,7 +40,7 @@ from shardd.shard.control_link import ControlLink
 from shardd.shard.dispatch import Dispatcher
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
-from shardd.shard.partitions import OwnedPartitions, changed_streams, partitions_of
+from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions, changed_streams, partitions_of
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.services.partition_calls import sync_descriptors
 from shardd.shard.services.tokens import clean_expired_tokens
@@ -83,6 +84,8 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         slow_reader_timeout_ms=tcp.slow_reader_timeout_ms,
         sync_interval_ms=system.partition_sync_interval_ms,
         socket_migration=tcp.socket_migration,
+        data_directory=str(system.data_directory),
+        disk_reserve_bytes=system.disk_reserve_bytes,
     )
 
 
@@ -95,11 +98,17 @@ class Worker:
         system = inheritance.settings.system
         self._data = system.data_directory
         self._partitions = OwnedPartitions(
-            self.engine, inheritance.shard, inheritance.shards, self._data, system.segment_size_bytes
+            self.engine,
+            inheritance.shard,
+            inheritance.shards,
+            self._data,
+            system.segment_size_bytes,
+            lambda: self._control.pulse(),
         )
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._serving = False
         self._all_closed = asyncio.Event()  # set whenever the last connection is gone
         self._trash = TrashEmptier(layout.trash_directory(self._data), lambda sentence: _log.warning("%s", sentence))
 
@@ -115,12 +124,12 @@ class Worker:
         await self._bus.start()
         passwords = Passwords(self._password_threads)
         root_created = await self._start_metadata(passwords)
-        self._partitions.follow(State(), self._metadata.state)
-        self._metadata.subscribe(self._applied)
+        await self._open_partitions()
         if inheritance.shard == 0:
-            self._sweep()
+            await self._sweep()
             self._trash.start()
         self._serve(passwords)
+        self._serving = True
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
 
@@ -136,6 +145,15 @@ class Worker:
         self._metadata = writer
         await writer.start()
         return await ensure_root(writer, passwords, inheritance.root_name, inheritance.root_password)
+
+    async def _open_partitions(self) -> None:
+        """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""
+        scanners = HelperThreads(RECOVERY_LANES, "recovery")
+        state = self._metadata.state
+        await self._partitions.recover(state, scanners)
+        await scanners.close()
+        self._partitions.follow(state, self._metadata.state)
+        self._metadata.subscribe(self._applied)
 
     def _diverged(self, sentence: str) -> None:
         """This replica cannot follow: a fresh start reads the log again."""
@@ -167,7 +185,7 @@ class Worker:
             self._spawn(clean_expired_tokens(self._context))
         self.engine.listen(inheritance.listener_fd)
 
-    def _sweep(self) -> None:
+    async def _sweep(self) -> None:
         """What a deletion before a crash left behind goes to the trash; foreign directories are reported."""
         state = self._metadata.state
         known = {
@@ -175,7 +193,7 @@ class Worker:
             for stream in state.streams.values()
             for place, (incarnation, _slot) in partitions_of(stream).items()
         }
-        for sentence in sweep_streams(self._data, known, state.index):
+        for sentence in await self._helpers.run(sweep_streams, self._data, known, state.index):
             _log.warning("%s", sentence)
 
     async def _stop(self, seconds: float) -> None:
@@ -293,6 +311,16 @@ class Worker:
     def _on_poisoned(self, namespace: int, errno: int) -> None:
         _log.error("partition %s is read only: %s", place_text(namespace), os.strerror(errno))
 
+    def _on_room(self, refused: int, free_bytes: int) -> None:
+        if refused:
+            _log.warning("sends are refused: only %d bytes are free on the disk of %s", free_bytes, self._data)
+            return
+        _log.warning("sends are taken again: %d bytes are free on the disk of %s", free_bytes, self._data)
+        if self._serving:
+            self._spawn(self._partitions.room_returned(lambda: self._metadata.state, self._helpers))
+            if isinstance(self._metadata, MetadataWriter):
+                self._spawn(self._metadata.room_returned())
+
     _handlers: ClassVar[dict[int, Callable[..., None]]] = {
         EVENT_ACCEPTED: _on_accepted,
         EVENT_CLOSED: _on_closed,
@@ -303,6 +331,7 @@ class Worker:
         EVENT_DAMAGE: _on_damage,
         EVENT_POISONED: _on_poisoned,
         EVENT_GROUP_POLLED: _on_group_polled,
+        EVENT_ROOM: _on_room,
     }
 
 

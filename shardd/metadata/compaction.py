@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,22 +22,31 @@ from shardd.metadata.wal import MetadataLog
 
 RECORDS_MAX: Final = 2_000  # behind the snapshot
 BYTES_MAX: Final = 4 << 20  # behind it, and at least as many as the snapshot has
+RECORDS_KEPT: Final = 64  # before its end: a shard 0 that died may have stored one that replicas do not have yet
 RETRY_RECORDS: Final = 200  # after one that failed
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to write a snapshot, and how many of the records that it covers stay in the log."""
+
+    records_max: int = RECORDS_MAX
+    records_kept: int = RECORDS_KEPT
 
 
 class Compaction:
     """Loop thread of shard 0. `appending` is held by whoever appends to the log."""
 
     def __init__(
-        self, path: Path, threads: Threads, disk: Disk | None, appending: asyncio.Lock, records_max: int = RECORDS_MAX
+        self, path: Path, threads: Threads, disk: Disk | None, appending: asyncio.Lock, limits: Limits
     ) -> None:
         self._path = snapshot_path(path)
         self._threads = threads
         self._disk = disk
         self._appending = appending
-        self._records_max = records_max
+        self.limits = limits
         self._covered = 0
         self._size_bytes = 0
         self._not_before = 0
@@ -50,7 +60,7 @@ class Compaction:
         if log.index < self._not_before or behind <= 0:
             return False
         start = max(self._covered, log.base)
-        return behind >= self._records_max or log.bytes_after(start) >= max(BYTES_MAX, self._size_bytes)
+        return behind >= self.limits.records_max or log.bytes_after(start) >= max(BYTES_MAX, self._size_bytes)
 
     async def run(self, log: MetadataLog, state: State, submissions: list[Submission]) -> None:
         """Snapshot of `state`, then the cut. What fails is logged."""
@@ -59,9 +69,13 @@ class Compaction:
             self._size_bytes = await self._threads.run(write_snapshot, self._path, state, submissions, self._disk)
             self._covered = state.index
             async with self._appending:
-                log.adopt(await self._threads.run(log.prepare_cut, state.index))
+                await self._cut(log, state.index - self.limits.records_kept)
         except (OSError, LogError) as error:
             _log.warning("the metadata log is not shortened, tried again later: %s", error)
             return
         self._not_before = 0
-        _log.info("metadata snapshot up to record %d, %d bytes; the log is cut", state.index, self._size_bytes)
+        _log.info("metadata snapshot up to record %d, %d bytes", state.index, self._size_bytes)
+
+    async def _cut(self, log: MetadataLog, index: int) -> None:
+        if index > log.base:
+            log.adopt(await self._threads.run(log.prepare_cut, index))

@@ -128,7 +128,7 @@ class MetadataReplica(Metadata):
                     raise
                 self._diverged(f"a record of shard 0 cannot be followed here: {error}")
                 return
-            if answer.behind and self._started:  # cannot be: the cut waited until this replica had everything
+            if answer.behind and self._started:  # more than RECORDS_KEPT records: it was not following at all
                 self._diverged(f"shard 0 has cut away what follows record {state.index} of the metadata")
                 return
             if answer.behind:

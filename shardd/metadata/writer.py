@@ -20,7 +20,7 @@ from shardd.metadata import messages
 from shardd.metadata.apply import apply, created_id
 from shardd.metadata.channel import Channel, Clock, SystemClock, Threads
 from shardd.metadata.commands import Command, decode_command
-from shardd.metadata.compaction import RECORDS_MAX, Compaction
+from shardd.metadata.compaction import Compaction, Limits
 from shardd.metadata.disk import Disk, OsDisk, remove_quietly
 from shardd.metadata.followers import Followers
 from shardd.metadata.load import records_behind
@@ -66,7 +66,7 @@ class MetadataWriter(Metadata):
         *,
         clock: Clock | None = None,
         disk: Disk | None = None,
-        records_max: int = RECORDS_MAX,
+        limits: Limits | None = None,
     ) -> None:
         super().__init__()
         self._path = path
@@ -82,7 +82,7 @@ class MetadataWriter(Metadata):
         self._task: asyncio.Task[None] | None = None
         self._reserve = Reserve(path.parent, disk)
         self._appending = asyncio.Lock()
-        self._compaction = Compaction(path, threads, disk, self._appending, records_max)
+        self._compaction = Compaction(path, threads, disk, self._appending, limits or Limits())
         self._compacting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

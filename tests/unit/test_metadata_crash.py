@@ -23,6 +23,7 @@ SHARD_0 = """
 import asyncio, sys
 from pathlib import Path
 from shardd.metadata import MetadataWriter
+from shardd.metadata.compaction import Limits
 from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.shard.bus import Bus
 from shardd.shard.helper_threads import HelperThreads
@@ -31,7 +32,7 @@ async def main():
     bus = Bus(sys.argv[1], 0, 2)
     await bus.start()
     threads = HelperThreads(2)
-    writer = MetadataWriter(Path(sys.argv[2]), bus, threads, command_allowed, records_max=7)
+    writer = MetadataWriter(Path(sys.argv[2]), bus, threads, command_allowed, limits=Limits(7, 4))
     await writer.start()
     await ensure_root(writer, Passwords(threads), "iggy", "iggy")
     print("ready", flush=True)
@@ -126,7 +127,7 @@ def test_acknowledged_changes_survive_kill9_of_shard_0_and_are_done_once(tmp_pat
         assert len(load.acknowledged) > 50
         stored = read_stored(path)
         assert stored.content.digest == state.digest
-        assert stored.snapshot.index > 0, "the kills met no snapshot"
+        assert stored.content.base > 0, "the kills met no snapshot"
         assert load_state(path) == state
         assert not diverged
         await replica.close()

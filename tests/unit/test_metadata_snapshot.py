@@ -16,6 +16,7 @@ import pytest
 from shardd.metadata import State, commands
 from shardd.metadata.apply import replay
 from shardd.metadata.commands import Ref
+from shardd.metadata.compaction import Limits
 from shardd.metadata.disk import OsDisk
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state, read_stored
@@ -293,7 +294,7 @@ def test_a_reserve_that_finds_no_room_leaves_none_taken(tmp_path: Path) -> None:
 def test_the_writer_compacts_replicas_start_from_it_and_repeated_submissions_are_known(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:
-            shards.writer._compaction._records_max = 20
+            shards.writer._compaction.limits = Limits(20, 3)
             for number in range(70):
                 result = await shards.nodes[number % 2].submit(0, commands.CreateStream(f"stream {number}"))
                 assert result.status == Status.OK
@@ -301,7 +302,7 @@ def test_the_writer_compacts_replicas_start_from_it_and_repeated_submissions_are
             assert compacting is not None
             await compacting
             stored = read_stored(shards.path)
-            assert stored.content.base == stored.snapshot.index >= 60
+            assert stored.content.base == stored.snapshot.index - 3 >= 57
             assert len(stored.snapshot.submissions) == stored.snapshot.index
             await shards.stop(1)
             await shards.start(1)
@@ -329,7 +330,7 @@ def test_a_compaction_that_fails_is_tried_again_and_stops_no_change(tmp_path: Pa
         disk = Disk()
         async with cluster(tmp_path, 2, disk=disk) as shards:
             compaction = shards.writer._compaction
-            compaction._records_max = 5
+            compaction.limits = Limits(5, 3)
             for number in range(30):
                 assert (await shards.writer.submit(0, commands.CreateStream(f"{number}"))).status == Status.OK
             assert read_snapshot(snapshot_path(shards.path)).index == 0
@@ -350,7 +351,7 @@ def test_a_replica_that_starts_while_the_log_is_cut_gets_everything(tmp_path: Pa
 
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:
-            shards.writer._compaction._records_max = 1
+            shards.writer._compaction.limits = Limits(1, 0)
             stopping = False
 
             async def change() -> None:

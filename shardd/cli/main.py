@@ -9,12 +9,14 @@ import typer
 
 from shardd import __version__
 from shardd.cli.config_command import config_app
+from shardd.cli.doctor import doctor_app
 from shardd.cli.serve import ServeOptions, serve_until_stopped
 
 app = typer.Typer(
     name="shardd", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 app.add_typer(config_app, name="config")
+app.add_typer(doctor_app, name="doctor")
 
 
 def _print_version(wanted: bool) -> None:

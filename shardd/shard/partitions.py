@@ -34,13 +34,15 @@ Identity = tuple[int, int]  # incarnation, slot
 Outcome = Recovered | OSError | ValueError
 
 
-def partitions_of(stream: Stream | None) -> dict[Place, Identity]:
-    """Every partition of a stream; none for None."""
+def partitions_of(stream: Stream | None, other: Stream | None = None) -> dict[Place, Identity]:
+    """Every partition of a stream, but of topics that are the very same in `other`; none for None."""
     if stream is None:
         return {}
+    same = {} if other is None else other.topics
     return {
         (stream.id, topic.id, partition.id): (partition.incarnation, partition.slot)
         for topic in stream.topics.values()
+        if same.get(topic.id) is not topic
         for partition in topic.partitions
     }
 
@@ -170,14 +172,14 @@ class OwnedPartitions:
         trashed = False
         directories = _Directories(self._data)
         for stream_id in list(changed_streams(old, new)):
-            before = partitions_of(old.streams.get(stream_id))
-            after = partitions_of(new.streams.get(stream_id))
+            old_stream, new_stream = old.streams.get(stream_id), new.streams.get(stream_id)
+            before, after = partitions_of(old_stream, new_stream), partitions_of(new_stream, old_stream)
             for number, (place, identity) in enumerate(before.items()):
                 if number % SLICE == 0:
                     self._progress()
                 if after.get(place) != identity and self._owns(place):
                     trashed = self._close(place, directories) or trashed
-            self._remove_skeleton(old.streams.get(stream_id), new.streams.get(stream_id))
+            self._remove_skeleton(old_stream, new_stream)
             directories = _Directories(self._data)
             for number, (place, identity) in enumerate(after.items()):
                 if number % SLICE == 0:

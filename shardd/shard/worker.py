@@ -51,6 +51,7 @@ _log = logging.getLogger(__name__)
 _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
 _SYNC_POLL_S: Final = 0.01
+_ROOM_INTERVAL_S: Final = 30.0
 _HELPER_THREADS: Final = 2  # disk and metadata
 _PASSWORD_THREADS: Final = 2  # a login takes tens of milliseconds of one of them
 
@@ -108,7 +109,7 @@ class Worker:
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
         self._tasks: set[asyncio.Task[None]] = set()
-        self._serving = False
+        self._room_returned = asyncio.Event()
         self._all_closed = asyncio.Event()  # set whenever the last connection is gone
         self._trash = TrashEmptier(layout.trash_directory(self._data), lambda sentence: _log.warning("%s", sentence))
 
@@ -129,7 +130,7 @@ class Worker:
             await self._sweep()
             self._trash.start()
         self._serve(passwords)
-        self._serving = True
+        self._spawn(self._use_room())
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
 
@@ -316,10 +317,17 @@ class Worker:
             _log.warning("sends are refused: only %d bytes are free on the disk of %s", free_bytes, self._data)
             return
         _log.warning("sends are taken again: %d bytes are free on the disk of %s", free_bytes, self._data)
-        if self._serving:
-            self._spawn(self._partitions.room_returned(lambda: self._metadata.state, self._helpers))
+        self._room_returned.set()
+
+    async def _use_room(self) -> None:
+        """When the engine finds room again, and now and then (it does not look when the setting is 0)."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._room_returned.wait(), _ROOM_INTERVAL_S)
+            self._room_returned.clear()
+            await self._partitions.room_returned(lambda: self._metadata.state, self._helpers)
             if isinstance(self._metadata, MetadataWriter):
-                self._spawn(self._metadata.room_returned())
+                await self._metadata.room_returned()
 
     _handlers: ClassVar[dict[int, Callable[..., None]]] = {
         EVENT_ACCEPTED: _on_accepted,

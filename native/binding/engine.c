@@ -33,15 +33,16 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"shard", "shards", "shared_fd", "pool_fds", "doorbell_fds", "handover_receive_fd",
                             "handover_send_fds", "pool_bytes", "connections_max", "partial_frame_timeout_ms",
-                            "slow_reader_timeout_ms", "sync_interval_ms", "socket_migration", NULL};
+                            "slow_reader_timeout_ms", "sync_interval_ms", "socket_migration", "data_directory",
+                            "disk_reserve_bytes", NULL};
     engine_options o = {0};
     PyObject *pools, *doorbells, *handovers;
-    unsigned long long pool_bytes;
+    unsigned long long pool_bytes, reserve_bytes;
     long long partial_ms, slow_ms, sync_ms;
     int migration;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLp", names, &o.shard, &o.shards, &o.shared_fd, &pools,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLpzK", names, &o.shard, &o.shards, &o.shared_fd, &pools,
                                      &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.connections_max,
-                                     &partial_ms, &slow_ms, &sync_ms, &migration))
+                                     &partial_ms, &slow_ms, &sync_ms, &migration, &o.data_directory, &reserve_bytes))
         return -1;
     if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {
         PyErr_SetString(PyExc_ValueError, "shard must be below shards, shards at most 256");
@@ -56,6 +57,7 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
     o.doorbell_fds = doorbell_fds;
     o.handover_send_fds = handover_fds;
     o.pool_bytes = pool_bytes;
+    o.disk_reserve_bytes = reserve_bytes;
     o.partial_frame_timeout_us = partial_ms * 1000;
     o.slow_reader_timeout_us = slow_ms * 1000;
     o.sync_interval_us = sync_ms * 1000;
@@ -104,6 +106,7 @@ static PyObject *event_tuple(const event *v)
     case EVENT_MOVE:
     case EVENT_DAMAGE:
     case EVENT_POISONED:
+    case EVENT_ROOM:
         return Py_BuildValue("iKK", v->kind, connection, number);
     }
     Py_UNREACHABLE();

@@ -132,11 +132,30 @@ static void answer_staged(engine *e, staged *s, uint32_t status) {
     }
 }
 
+/* One event for each change: sends are refused for want of room, or no more. */
+static void report_room(engine *e) {
+    if (e->room.refused == e->room_refusal_reported) return;
+    e->room_refusal_reported = e->room.refused;
+    engine_event(e, EVENT_ROOM, e->room.refused)->number = e->room.free_bytes;
+}
+
+static void append_or_refuse(engine *e, partition *p, size_t count, uint64_t wall_us) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++) bytes += e->scratch[i].length;
+    if (room_take(&e->room, bytes)) {
+        partition_append(p, e->scratch, count, wall_us);
+        return;
+    }
+    uint32_t status = partition_state(p) != 0 ? partition_state(p) : STATUS_CANNOT_WRITE;
+    for (size_t i = 0; i < count; i++) e->scratch[i].status = status;
+    report_room(e);
+}
+
 static void commit_partition(engine *e, owned *target, uint64_t wall_us) {
     size_t count = 0;
     for (uint32_t n = target->first_staged; n != 0; n = e->staged[n - 1].next)
         e->scratch[count++] = e->staged[n - 1].batch;
-    partition_append(target->p, e->scratch, count, wall_us);
+    append_or_refuse(e, target->p, count, wall_us);
     e->counters.append_calls++;
     count = 0;
     for (uint32_t n = target->first_staged, next; n != 0; n = next) {
@@ -300,6 +319,8 @@ static void housekeeping(engine *e) {
         }
     }
     pool_trim(e->pool, TRIM_KEEP_BYTES);
+    room_look(&e->room);
+    report_room(e);
 }
 
 static void run_timers(engine *e) {

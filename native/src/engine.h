@@ -15,6 +15,7 @@
 #include "partition.h"
 #include "pool.h"
 #include "request.h"
+#include "room.h"
 #include "route.h"
 #include "seat.h"
 
@@ -43,6 +44,7 @@ enum {
     STATUS_NOT_RESOLVED_CONSUMER = 3022,
     STATUS_BAD_CHECKSUM = 4027,
     STATUS_CANNOT_READ = 10002,
+    STATUS_CANNOT_WRITE = 10006,
     STATUS_CANNOT_SYNC = 10009,
     STATUS_SHARD_UNREACHABLE = 11001
 };
@@ -165,13 +167,13 @@ struct read_job {
 };
 
 typedef enum event_kind { EVENT_ACCEPTED = 1, EVENT_CLOSED, EVENT_REQUEST, EVENT_ROUTE_MISS, EVENT_MOVE, EVENT_MOVED_IN,
-                          EVENT_DAMAGE, EVENT_POISONED, EVENT_GROUP_POLLED } event_kind;
+                          EVENT_DAMAGE, EVENT_POISONED, EVENT_GROUP_POLLED, EVENT_ROOM } event_kind;
 
 typedef struct event {
     event_kind kind;
-    uint64_t connection;   /* or namespace */
+    uint64_t connection;   /* or namespace; 1: sends are refused, 0: no more (EVENT_ROOM) */
     uint32_t code, user_id; /* code: count of messages in EVENT_GROUP_POLLED */
-    uint64_t number;       /* attempt, target shard, offset, errno */
+    uint64_t number;       /* attempt, target shard, offset, errno, free bytes */
     bool authenticated;    /* EVENT_GROUP_POLLED: an offset was stored, `number` */
     char address[56];
     uint8_t *data;         /* malloc'ed by the engine, freed after delivery */
@@ -186,6 +188,8 @@ typedef struct engine_options {
     uint32_t connections_max;
     int64_t partial_frame_timeout_us, slow_reader_timeout_us, sync_interval_us;
     bool socket_migration;
+    const char *data_directory; /* whose file system is watched for room; NULL: none */
+    uint64_t disk_reserve_bytes;
 } engine_options;
 
 typedef struct engine_counters {
@@ -235,6 +239,8 @@ struct engine {
     uint32_t syncs_running;
     event *events;
     uint32_t events_count, events_capacity;
+    room room;
+    bool room_refusal_reported;
     int64_t now_us, next_sync_us, next_housekeeping_us;
     uint8_t *move_space;            /* where a moved connection's session and unread bytes arrive */
     engine_counters counters;

@@ -59,6 +59,8 @@ static int open_parts(engine *e) {
     uint8_t *memory = pool_alloc(e->pool, RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE);
     if (memory == NULL) return -ENOMEM;
     if (id_source_seed(&e->ids) != 0) return -errno;
+    result = room_open(&e->room, o->data_directory, o->disk_reserve_bytes, o->shards);
+    if (result != 0) return result;
     return io_ring_open(&e->io, memory);
 }
 
@@ -67,7 +69,7 @@ int engine_open(engine **out, const engine_options *options) {
     engine *e = calloc(1, sizeof *e);
     if (e == NULL) return -ENOMEM;
     e->options = *options;
-    e->listen_fd = e->epoll_fd = -1;
+    e->listen_fd = e->epoll_fd = e->room.fd = -1;
     e->now_us = clock_monotonic_us();
     e->next_sync_us = e->now_us + options->sync_interval_us;
     e->accept_operation = (operation){OPERATION_ACCEPT, e};
@@ -79,6 +81,7 @@ int engine_open(engine **out, const engine_options *options) {
     if (result != 0) {
         if (e->pool != NULL) pool_destroy(e->pool);
         if (e->links.region != NULL) links_close(&e->links);
+        room_close(&e->room);
         free_tables(e);
         free(e);
         return result;
@@ -111,6 +114,7 @@ void engine_close(engine *e) {
             owned_release(e->partitions[i]);
         }
     links_close(&e->links);
+    room_close(&e->room);
     pool_destroy(e->pool);
     free_tables(e);
     free(e);

@@ -142,6 +142,7 @@ typedef struct scan_window {
     uint8_t *data;
     size_t size;
     index_entry *entries; /* as many as records fit into WINDOW_SIZE; a scan stops when they are full */
+    bool index_changed;
     size_t entries_max;
 } scan_window;
 
@@ -169,6 +170,25 @@ static int window_grow(scan_window *window)
     return 0;
 }
 
+/* Writes only what differs: most indexes are right, and a start with thousands of them would wait for every sync. */
+static int put_entries(scan_window *window, int index_fd, size_t length, uint64_t position)
+{
+    uint8_t present[16384];
+    const uint8_t *entries = (const uint8_t *)window->entries;
+    for (size_t at = 0; at < length;) {
+        size_t part = length - at < sizeof(present) ? length - at : sizeof(present);
+        ssize_t n = read_fully(index_fd, present, part, position + at);
+        if (n < 0)
+            return -1;
+        if ((size_t)n != part || memcmp(present, entries + at, part) != 0) {
+            window->index_changed = true;
+            return write_fully(index_fd, entries + at, length - at, position + at);
+        }
+        at += part;
+    }
+    return 0;
+}
+
 static int scan_windows(scan_window *window, int log_fd, uint64_t from_position, uint64_t segment_start_offset,
                         uint64_t minimum_timestamp, int index_fd, record_scan *out)
 {
@@ -183,7 +203,7 @@ static int scan_windows(scan_window *window, int log_fd, uint64_t from_position,
                            window->entries, window->entries_max, &part);
         uint64_t index_position = INDEX_ENTRY_SIZE * (out->next_offset - segment_start_offset);
         if (index_fd >= 0 && part.count > 0 &&
-            write_fully(index_fd, window->entries, part.count * INDEX_ENTRY_SIZE, index_position) != 0)
+            put_entries(window, index_fd, part.count * INDEX_ENTRY_SIZE, index_position) != 0)
             return -1;
         scan_join(out, &part);
         bool whole_window = (size_t)n == window->size;
@@ -204,6 +224,8 @@ int record_scan_file(int log_fd, uint64_t from_position, uint64_t segment_start_
     int result = window_init(&window);
     if (result == 0)
         result = scan_windows(&window, log_fd, from_position, segment_start_offset, minimum_timestamp, index_fd, out);
+    if (result == 0 && window.index_changed)
+        result = fdatasync(index_fd);
     free(window.data);
     free(window.entries);
     return result;

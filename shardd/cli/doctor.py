@@ -11,6 +11,7 @@ import typer
 
 from shardd.cli.doctor_host import host_findings
 from shardd.cli.doctor_report import Finding, Level, Roots
+from shardd.cli.doctor_state import state
 from shardd.cli.doctor_storage import storage_findings
 from shardd.config import ConfigError, Settings, load_settings
 
@@ -63,3 +64,6 @@ def as_lines(findings: list[Finding]) -> str:
     warnings = sum(finding.level is Level.WARNING for finding in findings)
     verdict = "the server could not start here" if problems else "the server can start here"
     return "\n".join([*lines, f"{verdict}; problems: {problems}, warnings: {warnings}"])
+
+
+doctor_app.command()(state)

@@ -55,7 +55,7 @@ def main() -> None:
 
 def serve(inheritance: WorkerInheritance) -> int:
     """Exit status. A metadata log that is refused is told to the supervisor: starting again would not help."""
-    from shardd.metadata.wal import LogError
+    from shardd.metadata.errors import LogError
     from shardd.shard.worker import run
 
     try:

@@ -123,6 +123,7 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("system.sharding.cpu_allocation", "system.sharding.cpu_allocation", "all", check_cpu_allocation),
     _size("system.memory_pool.size", "system.memory_pool_size_bytes", "4 GiB", POOL_BYTES_PER_SHARD_MIN, 1 << 44),
     _size("system.segment.size", "system.segment_size_bytes", "1 GiB", 512, SEGMENT_BYTES_MAX, 512),
+    _size("system.disk.reserve", "system.disk_reserve_bytes", "64 MiB", 0, 1 << 44),
     Key("system.topic.max_size", "system.topic_max_size_bytes", "unlimited", _MAX_SIZE, units.format_size),
     Key("system.topic.message_expiry", "system.topic_message_expiry_us", "none", _EXPIRY, units.format_duration_us),
     _duration("consumer_group.rebalancing_timeout", "consumer_group.rebalancing_timeout_ms", "30 s", 10, _HOUR_MS),

@@ -57,7 +57,8 @@ class Sharding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`system.*`. `topic_*` are the server defaults that CREATE_TOPIC resolves (`NEVER`: never, unlimited)."""
+    """`system.*`. `topic_*` are the server defaults that CREATE_TOPIC resolves (`NEVER`: never, unlimited).
+    `disk_reserve_bytes`: with less free, sends are refused; 0: until the disk is full."""
 
     path: str
     runtime_path: str
@@ -68,6 +69,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topic_message_expiry_us: int
     partition_sync_interval_ms: int
     memory_pool_size_bytes: int
+    disk_reserve_bytes: int
 
     @property
     def data_directory(self) -> Path:

@@ -13,6 +13,7 @@ EVENT_DAMAGE: Final[int]  # (kind, namespace, offset): a stored record failed it
 EVENT_POISONED: Final[int]  # (kind, namespace, errno)
 EVENT_GROUP_POLLED: Final[int]  # (kind, connection, count, offset, stored: bool): the end of execute_poll, or of the
 # request under way at seat_take. count 0: no messages; stored: a commit of `offset`, else the last offset polled
+EVENT_ROOM: Final[int]  # (kind, refused, free_bytes): sends are refused for want of room (1), or no more (0)
 
 def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
@@ -76,6 +77,8 @@ class Engine:
         slow_reader_timeout_ms: int,
         sync_interval_ms: int,
         socket_migration: bool,
+        data_directory: str | None,
+        disk_reserve_bytes: int,
     ) -> None: ...
     @property
     def generation(self) -> int: ...

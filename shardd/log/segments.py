@@ -102,7 +102,7 @@ def _read_entry(index: int, number: int) -> tuple[int, int, int]:
 
 def scan_segment(directory: Path, start_offset: int, minimum_timestamp: int, imported_end: int = 0) -> Segment:
     """Verifies every record from the start of the log to the first that is none, and makes the index exactly that of
-    the valid ones. Timestamps of records below `imported_end` may fall. OSError."""
+    the valid ones, durably. Timestamps of records below `imported_end` may fall. OSError."""
     index_path = layout.segment_index(directory, start_offset)
     with (
         opened(layout.segment_log(directory, start_offset), os.O_RDONLY) as log,
@@ -121,7 +121,7 @@ def scan_segment(directory: Path, start_offset: int, minimum_timestamp: int, imp
         exact_bytes = count * layout.INDEX_ENTRY_SIZE
         if index_bytes > exact_bytes:
             os.ftruncate(index, exact_bytes)
-        os.fdatasync(index)
+            os.fdatasync(index)
         file_bytes = os.fstat(log).st_size
     return Segment(
         start_offset=start_offset,

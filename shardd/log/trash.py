@@ -5,6 +5,7 @@ Files are unlinked, never truncated: a poll that is being answered may still rea
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
@@ -82,7 +83,10 @@ class TrashEmptier:
         self._thread = threading.Thread(target=self._run, name="trash", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread; what an earlier process has left goes first."""
+        """Starts the thread; what an earlier process has left goes first. The directory is made now: on a full disk it
+        could not be made when it is needed."""
+        with contextlib.suppress(OSError):
+            self._trash.mkdir(parents=True, exist_ok=True)
         self._wake.set()
         self._thread.start()
 

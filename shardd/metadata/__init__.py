@@ -25,6 +25,8 @@ from shardd.metadata.commands import (
     UpdateTopic,
     UpdateUser,
 )
+from shardd.metadata.errors import LogError
+from shardd.metadata.log_file import FILE_NAME
 from shardd.metadata.records import Record
 from shardd.metadata.replica import MetadataReplica
 from shardd.metadata.service import Metadata, Result
@@ -41,7 +43,6 @@ from shardd.metadata.state import (
     User,
 )
 from shardd.metadata.validate import validate
-from shardd.metadata.wal import FILE_NAME, LogError
 from shardd.metadata.writer import MetadataWriter
 
 __all__ = [

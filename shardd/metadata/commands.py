@@ -176,21 +176,22 @@ Command = (
 )
 
 
-def _from_map(value: object) -> object:
+def plain_map(value: object) -> object:
+    """`enc_hook` of msgspec: an immutable map as a dict."""
     if isinstance(value, Map):
         return dict(value.items())
     raise NotImplementedError(f"{type(value).__name__} has no place in a command")
 
 
-def _to_map(kind: Any, value: Any) -> object:
-    """`kind` is `Map[key, value]`, `value` the plain dict that was decoded."""
+def typed_map(kind: Any, value: Any) -> object:
+    """`dec_hook` of msgspec: `kind` is `Map[key, value]`, `value` the plain dict that was decoded."""
     key_type, value_type = kind.__args__
-    plain: dict[Any, Any] = msgspec.convert(value, dict[key_type, value_type], dec_hook=_to_map)  # type: ignore[valid-type]
+    plain: dict[Any, Any] = msgspec.convert(value, dict[key_type, value_type], dec_hook=typed_map)  # type: ignore[valid-type]
     return Map(plain)
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_from_map)
-_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command, dec_hook=_to_map)
+_encoder = msgspec.msgpack.Encoder(enc_hook=plain_map)
+_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command, dec_hook=typed_map)
 
 
 def encode_command(command: Command) -> bytes:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_log = logging.getLogger(__name__)
 
 
 class Disk(Protocol):
@@ -19,6 +23,7 @@ class Disk(Protocol):
     def ftruncate(self, descriptor: int, size: int) -> None: ...
     def fdatasync(self, descriptor: int) -> None: ...
     def rename(self, source: Path, target: Path) -> None: ...
+    def unlink(self, path: Path) -> None: ...
     def sync_directory(self, path: Path) -> None: ...
 
 
@@ -49,6 +54,9 @@ class OsDisk:
     def rename(self, source: Path, target: Path) -> None:
         source.rename(target)
 
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
     def sync_directory(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -77,3 +85,13 @@ def read_all(disk: Disk, descriptor: int, length: int, position: int = 0) -> byt
         parts.append(part)
         length, position = length - len(part), position + len(part)
     return b"".join(parts)
+
+
+def remove_quietly(disk: Disk, path: Path) -> None:
+    """A temporary file that stays is written over by the next attempt."""
+    try:
+        disk.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _log.warning("%s cannot be removed: %s", path, error.strerror)

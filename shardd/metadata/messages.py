@@ -41,11 +41,13 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
 
 class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):
     """The next encoded records. `complete`: these are all there are, the later ones come with METHOD_APPLY.
-    `diverged`: the replica has records that shard 0 does not have."""
+    `diverged`: the replica has records that shard 0 does not have. `behind`: shard 0 has cut away what it is missing,
+    which stands in the snapshot on the disk."""
 
     records: list[bytes]
     complete: bool
     diverged: bool = False
+    behind: bool = False
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -1,8 +1,8 @@
 """The metadata on every shard but 0: a copy that follows the log.
 
-A replica loads the log from the disk, then says HELLO to shard 0 with the index and digest it has got to, gets what is
-missing, and applies every record that follows. It never guesses: a gap or a digest that does not match makes it ask
-again, and records that shard 0 does not know make it give up.
+A replica loads snapshot and log from the disk, then says HELLO to shard 0 with the index and digest it has got to, gets
+what is missing, and applies every record that follows. It never guesses: a gap or a digest that does not match makes it
+ask again, and records that shard 0 does not know make it give up.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from shardd.metadata import messages
-from shardd.metadata.apply import ApplyError, apply, replay
+from shardd.metadata.apply import ApplyError, apply
 from shardd.metadata.channel import BusError, Channel, PeerLost, Threads
 from shardd.metadata.commands import Command, Ref, encode_command
 from shardd.metadata.disk import Disk
+from shardd.metadata.load import load_state
 from shardd.metadata.records import HEADER, RecordError, UnknownCommandError, decode_record
 from shardd.metadata.service import Metadata, Result
 from shardd.metadata.state import State
-from shardd.metadata.wal import read_log
 from shardd.protocol.errors import Status
 
 HELLO_TIMEOUT_S: Final = 5.0
@@ -60,8 +60,7 @@ class MetadataReplica(Metadata):
 
     async def start(self) -> None:
         """Returns when this replica has everything that shard 0 has. Raises LogError, ApplyError."""
-        content = await self._threads.run(read_log, self._path, self._disk)
-        self.state = await self._threads.run(replay, content.records)
+        self.state = await self._threads.run(load_state, self._path, self._disk)
         self._channel.serve(messages.METHOD_APPLY, self._on_apply)
         self._channel.serve(messages.METHOD_RESYNC, self._on_resync)
         self._channel.watch(self._peer_changed)
@@ -115,7 +114,7 @@ class MetadataReplica(Metadata):
             try:
                 payload = await self._channel.request(0, messages.METHOD_HELLO, messages.encode(hello), HELLO_TIMEOUT_S)
                 answer = messages.decode_hello_answer(payload)
-                if not answer.diverged:
+                if not answer.diverged and not answer.behind:
                     for data in answer.records:
                         self._apply(data)
                     if answer.complete:
@@ -129,6 +128,14 @@ class MetadataReplica(Metadata):
                     raise
                 self._diverged(f"a record of shard 0 cannot be followed here: {error}")
                 return
+            if answer.behind and self._started:  # more than RECORDS_KEPT records: it was not following at all
+                self._diverged(f"shard 0 has cut away what follows record {state.index} of the metadata")
+                return
+            if answer.behind:
+                self._recent.clear()
+                self.state = await self._threads.run(load_state, self._path, self._disk)
+                await asyncio.sleep(HELLO_RETRY_INTERVAL_MS / 1000)
+                continue
             if answer.diverged and self._started:
                 self._diverged(f"shard 0 does not have record {state.index} of the metadata as it is here")
                 return

@@ -1,60 +1,36 @@
-"""The metadata log `<data>/state.messages`: written by shard 0 alone, read by every shard when it starts.
-
-    offset size field
-    0      8    magic "SHRDMETA"
-    8      4    version, u32 little-endian: 1
-    12     4    reserved, 0
-    16     ...  records back to back (records.py)
-
-The file is born with its header (written as state.messages.tmp, synced, renamed), and every record is synced before
-the next one is written. So a power failure can spoil the last record and nothing else, and that decides what bytes
-behind the last valid record are:
-
-- A *torn tail* when no valid record starts anywhere behind them and they are not longer than one record can be. It was
-  never acknowledged (or is the last record, damaged later: the two look alike), so it is cut off; the bytes are kept as
-  state.messages.torn[.n].
-- *Damage* otherwise. A later record proves that the bad one was complete once. The file is refused, untouched.
-
-A later record is valid when its digest matches the 32 bytes in front of it, or the digest that the bad record itself
-should have carried: so a flipped bit in a stored digest does not hide the record behind it.
-"""
+"""The metadata log as shard 0 writes it: appended, cut, given to replicas. The format: log_file.py."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
-import struct
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TypeVar, TypeVarTuple
 
-from shardd.metadata.disk import Disk, OsDisk, read_all, write_all
-from shardd.metadata.records import (
-    DIGEST_BYTES,
-    FIRST_DIGEST,
-    HEADER,
-    RECORD_BYTES_MAX,
-    RECORD_BYTES_MIN,
-    Record,
-    RecordError,
-    UnknownCommandError,
-    body_digest,
-    decode_record,
-    record_end,
+from shardd.metadata.disk import NO_ROOM, Disk, OsDisk, read_all, remove_quietly, write_all
+from shardd.metadata.errors import LogError
+from shardd.metadata.log_file import (
+    CUT_HEADER,
+    CUT_HEADER_BYTES,
+    FILE_HEADER,
+    MAGIC,
+    VERSION,
+    VERSION_CUT,
+    LogContent,
+    check_tail,
+    read_log,
 )
+from shardd.metadata.records import DIGEST_BYTES
+from shardd.metadata.reserve import Reserve
 from shardd.protocol.errors import Status
 
-FILE_NAME: Final = "state.messages"
-MAGIC: Final = b"SHRDMETA"
-VERSION: Final = 1
-FILE_HEADER: Final = struct.Struct("<8sII")
-
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _log = logging.getLogger(__name__)
-
-
-class LogError(Exception):
-    """The log cannot be used; the text is a sentence for the operator."""
 
 
 class AppendError(Exception):
@@ -66,84 +42,47 @@ class AppendError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class LogContent:
-    """`ends[i]` is the position behind the i-th record (`ends[0]`: behind the file header). `tail`: bytes behind."""
+class Cut:
+    """A log that has taken the place of the one before it. `failure`: why nothing may be written to it."""
 
-    records: list[Record]
+    descriptor: int
     ends: array[int]
-    tail: bytes
-
-
-def read_log(path: Path, disk: Disk | None = None) -> LogContent:
-    """The valid records from the start of the log; a missing file is an empty log. Never changes the file, which
-    shard 0 may be writing: what follows the last valid record is in `tail`, and is no error.
-
-    Raises LogError when it is no log of a known version, holds changes of a newer one, or cannot be read.
-    """
-    disk = disk or OsDisk()
-    try:
-        descriptor = disk.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return LogContent([], array("Q", [FILE_HEADER.size]), b"")
-    except OSError as error:
-        raise LogError(f"{path} cannot be opened: {error.strerror}") from error
-    try:
-        data = read_all(disk, descriptor, disk.size(descriptor))
-    except OSError as error:
-        raise LogError(f"{path} cannot be read: {error.strerror}") from error
-    finally:
-        disk.close(descriptor)
-    _check_file_header(path, data)
-    try:
-        return _parse(memoryview(data))
-    except UnknownCommandError as error:
-        raise LogError(f"{path} was written by a newer version and is left untouched: {error}") from error
-
-
-def check_tail(path: Path, content: LogContent) -> None:
-    """Raises LogError unless the tail can be what a crash left of the last write (see the head of this file)."""
-    expected = len(content.records) + 1
-    position = content.ends[-1]
-    if len(content.tail) > RECORD_BYTES_MAX:
-        raise LogError(
-            f"{path} is damaged: record {expected} at byte {position} is not valid and {len(content.tail)} bytes "
-            f"follow, more than one interrupted write can leave"
-        )
-    previous = content.records[-1].digest if content.records else FIRST_DIGEST
-    later = _later_record(memoryview(content.tail), previous, expected)
-    if later is not None:
-        raise LogError(
-            f"{path} is damaged: record {expected} at byte {position} is not valid, but a valid record follows "
-            f"at byte {position + later}"
-        )
+    base: int
+    base_digest: bytes
+    failure: str
 
 
 class MetadataLog:
     """The log as shard 0 writes it. One caller at a time; every method but the properties blocks on the disk."""
 
-    def __init__(self, path: Path, disk: Disk, descriptor: int, content: LogContent) -> None:
+    def __init__(self, path: Path, disk: Disk, descriptor: int, content: LogContent, reserve: Reserve | None) -> None:
         self._path = path
         self._disk = disk
         self._descriptor = descriptor  # -1: the file is born with its first record
         self._ends = content.ends
+        self._base = content.base
+        self._base_digest = content.base_digest
+        self._reserve = reserve
         self._failure = ""
 
     @classmethod
-    def open(cls, path: Path, disk: Disk | None = None) -> tuple[MetadataLog, list[Record]]:
-        """The log and its records; cuts off a torn tail. Raises LogError.
+    def open(
+        cls, path: Path, disk: Disk | None = None, reserve: Reserve | None = None
+    ) -> tuple[MetadataLog, LogContent]:
+        """The log and what it holds; cuts off a torn tail. Raises LogError. A full disk gets room out of `reserve`.
 
         What is read was perhaps never synced (its writer was killed): it is synced before anybody relies on it.
         """
         disk = disk or OsDisk()
         content = read_log(path, disk)
         check_tail(path, content)
-        log = cls(path, disk, -1, content)
+        log = cls(path, disk, -1, content, reserve)
         try:
             if content.tail:
-                kept = _keep_tail(path, disk, content.tail)
+                kept = log._with_room(_keep_tail, path, disk, content.tail)
                 _log.warning(
                     "%s: cut off %d bytes of an unfinished record %d, kept as %s",
-                    path, len(content.tail), len(content.records) + 1, kept.name,
+                    path, len(content.tail), content.index + 1, kept.name,
                 )  # fmt: skip
             if path.exists():
                 log._descriptor = disk.open(path, os.O_RDWR)
@@ -154,12 +93,21 @@ class MetadataLog:
         except OSError as error:
             log.close()
             raise LogError(f"{path} cannot be made ready for writing: {error.strerror}") from error
-        return log, content.records
+        return log, content
 
     @property
     def index(self) -> int:
         """Index of the last record; 0 when there is none."""
-        return len(self._ends) - 1
+        return self._base + len(self._ends) - 1
+
+    @property
+    def base(self) -> int:
+        """Index of the last record that was cut away; 0 for none."""
+        return self._base
+
+    def bytes_after(self, index: int) -> int:
+        """Bytes of the records behind `index`, which is at least the base."""
+        return self._ends[-1] - self._ends[index - self._base]
 
     def append(self, data: bytes) -> None:
         """Stores one encoded record durably. Raises AppendError, with the log as it was before.
@@ -172,8 +120,8 @@ class MetadataLog:
         end = self._ends[-1]
         try:
             if self._descriptor < 0:
-                self._descriptor = self._create()
-            write_all(self._disk, self._descriptor, data, end)
+                self._descriptor = self._with_room(self._create)
+            self._with_room(write_all, self._disk, self._descriptor, data, end)
         except OSError as error:
             self._cut(end)
             raise AppendError(Status.CANNOT_WRITE_TO_FILE, f"{self._path}: {error.strerror}") from error
@@ -186,21 +134,69 @@ class MetadataLog:
         self._ends.append(end + len(data))
 
     def read_after(self, index: int, bytes_max: int) -> list[bytes]:
-        """Encoded records from `index + 1` on, at most `bytes_max` in all but at least one if there is one. OSError."""
-        if index >= self.index:
+        """Encoded records from `index + 1` on, at most `bytes_max` in all but at least one if there is one. `index` is
+        at least the base. OSError."""
+        first, count = index - self._base, len(self._ends) - 1
+        if first >= count:
             return []
-        last = index + 1
-        while last < self.index and self._ends[last + 1] - self._ends[index] <= bytes_max:
+        last = first + 1
+        while last < count and self._ends[last + 1] - self._ends[first] <= bytes_max:
             last += 1
-        start = self._ends[index]
+        start = self._ends[first]
         data = read_all(self._disk, self._descriptor, self._ends[last] - start, start)
-        return [data[self._ends[i] - start : self._ends[i + 1] - start] for i in range(index, last)]
+        return [data[self._ends[i] - start : self._ends[i + 1] - start] for i in range(first, last)]
 
     def digest_at(self, index: int) -> bytes:
-        """The digest of the record `index` (0: of the empty log). OSError."""
-        if index == 0:
-            return FIRST_DIGEST
-        return read_all(self._disk, self._descriptor, DIGEST_BYTES, self._ends[index] - DIGEST_BYTES)
+        """The digest of the record `index`, which is at least the base (0: of the empty log). OSError."""
+        if index == self._base:
+            return self._base_digest
+        return read_all(self._disk, self._descriptor, DIGEST_BYTES, self._ends[index - self._base] - DIGEST_BYTES)
+
+    def prepare_cut(self, index: int) -> Cut:
+        """Makes a log without the records up to `index` and puts it in the place of this one; blocks. The caller gives
+        the result to `adopt`, and appends nothing in between. OSError: this log stays as it was."""
+        digest = self.digest_at(index)
+        start = self._ends[index - self._base]
+        kept = read_all(self._disk, self._descriptor, self._ends[-1] - start, start)
+        shift = start - CUT_HEADER_BYTES
+        ends = array("Q", (end - shift for end in self._ends[index - self._base :]))
+        temporary = self._path.with_name(self._path.name + ".tmp")
+        descriptor = -1
+        try:
+            descriptor = self._disk.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            header = CUT_HEADER.pack(MAGIC, VERSION_CUT, 0, index, digest)
+            write_all(self._disk, descriptor, header + hashlib.sha256(header).digest() + kept, 0)
+            self._disk.fdatasync(descriptor)
+            self._disk.rename(temporary, self._path)
+        except OSError:
+            if descriptor >= 0:
+                self._disk.close(descriptor)
+            remove_quietly(self._disk, temporary)
+            raise
+        try:
+            self._disk.sync_directory(self._path.parent)
+        except OSError as error:
+            # A power failure may bring the old log back: what would be written now could be lost with the new one.
+            failure = f"{self._path} takes no more changes: its directory cannot be synced ({error.strerror})"
+            return Cut(descriptor, ends, index, digest, failure)
+        return Cut(descriptor, ends, index, digest, "")
+
+    def adopt(self, cut: Cut) -> None:
+        """Goes on with the log that `prepare_cut` made. Does not block."""
+        old, self._descriptor = self._descriptor, cut.descriptor
+        self._ends, self._base, self._base_digest = cut.ends, cut.base, cut.base_digest
+        self._failure = self._failure or cut.failure
+        if old >= 0:
+            self._disk.close(old)
+
+    def _with_room(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """The call; when the disk has no room for it, once more with the room of the reserve. OSError."""
+        try:
+            return function(*arguments)
+        except OSError as error:
+            if error.errno not in NO_ROOM or self._reserve is None or not self._reserve.release():
+                raise
+        return function(*arguments)
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -218,6 +214,7 @@ class MetadataLog:
             self._disk.sync_directory(self._path.parent)
         except OSError:
             self._disk.close(descriptor)
+            remove_quietly(self._disk, temporary)
             raise
         return descriptor
 
@@ -230,55 +227,6 @@ class MetadataLog:
         except OSError as error:
             self._failure = f"{self._path} takes no more changes: cutting it back failed ({error.strerror})"
             _log.error("%s", self._failure)
-
-
-def _check_file_header(path: Path, data: bytes) -> None:
-    if len(data) < FILE_HEADER.size:
-        raise LogError(f"{path} is not a metadata log: it ends inside its header")
-    magic, version, reserved = FILE_HEADER.unpack_from(data)
-    if magic != MAGIC:
-        raise LogError(f"{path} is not a metadata log: it does not start with {MAGIC.decode()}")
-    if version != VERSION or reserved != 0:
-        raise LogError(
-            f"{path} has format version {version}.{reserved}, which this program does not know; it knows {VERSION}.0 "
-            f"and leaves the file untouched"
-        )
-
-
-def _parse(data: memoryview) -> LogContent:
-    records: list[Record] = []
-    ends = array("Q", [FILE_HEADER.size])
-    position, digest = FILE_HEADER.size, FIRST_DIGEST
-    while position < len(data):
-        try:
-            record, position = decode_record(data, position, digest, len(records) + 1)
-        except RecordError:
-            break
-        digest = record.digest
-        records.append(record)
-        ends.append(position)
-    return LogContent(records, ends, bytes(data[position:]))
-
-
-def _later_record(tail: memoryview, previous_digest: bytes, expected_index: int) -> int | None:
-    """Where in `tail`, which starts with a bad record `expected_index`, a valid later record starts."""
-    end = record_end(tail, 0)
-    if end is not None and _is_later(tail, end, body_digest(tail, 0, end, previous_digest), expected_index):
-        return end
-    for position in range(DIGEST_BYTES, len(tail) - RECORD_BYTES_MIN + 1):
-        if _is_later(tail, position, tail[position - DIGEST_BYTES : position], expected_index):
-            return position
-    return None
-
-
-def _is_later(tail: memoryview, position: int, previous_digest: bytes | memoryview, expected_index: int) -> bool:
-    end = record_end(tail, position)
-    if end is None:
-        return False
-    index: int = HEADER.unpack_from(tail, position)[1]
-    if not expected_index < index <= expected_index + len(tail) // RECORD_BYTES_MIN:
-        return False
-    return body_digest(tail, position, end, previous_digest) == tail[end - DIGEST_BYTES : end]
 
 
 def _keep_tail(path: Path, disk: Disk, tail: bytes) -> Path:
@@ -294,6 +242,9 @@ def _keep_tail(path: Path, disk: Disk, tail: bytes) -> Path:
     try:
         write_all(disk, descriptor, tail, 0)
         disk.fdatasync(descriptor)
+    except OSError:
+        remove_quietly(disk, kept)
+        raise
     finally:
         disk.close(descriptor)
     disk.sync_directory(path.parent)

@@ -20,10 +20,14 @@ from shardd.metadata import messages
 from shardd.metadata.apply import apply, created_id
 from shardd.metadata.channel import Channel, Clock, SystemClock, Threads
 from shardd.metadata.commands import Command, Ref, decode_command
-from shardd.metadata.disk import Disk
+from shardd.metadata.compaction import Compaction, Limits
+from shardd.metadata.disk import Disk, OsDisk, remove_quietly
 from shardd.metadata.followers import Followers
+from shardd.metadata.load import records_behind
 from shardd.metadata.records import RecordError, encode_record
+from shardd.metadata.reserve import Reserve
 from shardd.metadata.service import Metadata, Result
+from shardd.metadata.snapshot import read_snapshot, snapshot_path
 from shardd.metadata.state import State
 from shardd.metadata.validate import validate_effect, validate_existence, validate_values
 from shardd.metadata.wal import AppendError, MetadataLog
@@ -62,6 +66,7 @@ class MetadataWriter(Metadata):
         *,
         clock: Clock | None = None,
         disk: Disk | None = None,
+        limits: Limits | None = None,
     ) -> None:
         super().__init__()
         self._path = path
@@ -75,6 +80,10 @@ class MetadataWriter(Metadata):
         self._done: OrderedDict[int, tuple[int, int]] = OrderedDict()  # number -> (index, created id)
         self._log: MetadataLog | None = None
         self._task: asyncio.Task[None] | None = None
+        self._reserve = Reserve(path.parent, disk)
+        self._appending = asyncio.Lock()
+        self._compaction = Compaction(path, threads, disk, self._appending, limits or Limits())
+        self._compacting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Loads the log and serves the other shards. Raises LogError, ApplyError when the log cannot be used."""
@@ -83,6 +92,7 @@ class MetadataWriter(Metadata):
         self._channel.serve(messages.METHOD_HELLO, self._on_hello)
         self._channel.serve(messages.METHOD_SUBMIT, self._on_submit)
         self._channel.watch(self._followers.peer_changed)
+        self._compact_if_due()
 
     async def submit(self, user: Ref, command: Command) -> Result:
         return (await self._submit(secrets.randbits(64), user, command)).answer.result()
@@ -100,19 +110,41 @@ class MetadataWriter(Metadata):
         await asyncio.gather(task, return_exceptions=True)
         while not self._queue.empty():
             self._refuse(self._queue.get_nowait(), Status.DISCONNECTED)
+        if self._compacting is not None:
+            await asyncio.wait((self._compacting,), timeout=CLOSE_TIMEOUT_S)
         await self._threads.run(self._log.close)
 
+    async def room_returned(self) -> None:
+        """The disk is no longer full: the room that is kept for changes on a full disk is taken again."""
+        await self._threads.run(self._reserve.make)
+
     def _load(self) -> tuple[MetadataLog, State]:
-        log, records = MetadataLog.open(self._path, self._disk)
-        state = State()
+        disk = self._disk or OsDisk()
+        for name in (self._path.name, snapshot_path(self._path).name):  # what a crash left; they may hold needed room
+            remove_quietly(disk, self._path.with_name(name + ".tmp"))
+        snapshot = read_snapshot(snapshot_path(self._path), disk)
+        log, content = MetadataLog.open(self._path, disk, self._reserve)
         try:
-            for record in records:
+            state = snapshot.state
+            for number, index, new_id in snapshot.submissions:
+                self._remember(number, index, new_id)
+            self._compaction.started(snapshot)
+            for record in records_behind(self._path, snapshot, content):
                 self._remember(record.submission, record.index, created_id(state, record.command))
                 state = apply(state, record)
         except Exception:
             log.close()
             raise
+        self._reserve.make()
         return log, state
+
+    def _compact_if_due(self) -> None:
+        log = self._log
+        if log is None or not self._compaction.due(log) or (self._compacting and not self._compacting.done()):
+            return
+        submissions = [(number, *rest) for number, rest in self._done.items()]
+        work = self._compaction.run(log, self.state, submissions)
+        self._compacting = asyncio.create_task(work, name="metadata compaction")
 
     async def _submit(self, number: int, user: Ref, command: Command, *, trusted: bool = False) -> _Waiting:
         """The submission with its answer."""
@@ -162,7 +194,8 @@ class MetadataWriter(Metadata):
                 state.digest, state.index + 1, self._clock.now_us(), waiting.number, waiting.user.id, command
             )
             new_state, new_id = apply(state, record), created_id(state, command)  # before it is stored: it may fail
-            await self._threads.run(self._log.append, data)
+            async with self._appending:
+                await self._threads.run(self._log.append, data)
         except RecordError as error:
             _log.warning("%s", error)
             self._refuse(waiting, Status.CANNOT_SERIALIZE_RESOURCE)
@@ -176,11 +209,13 @@ class MetadataWriter(Metadata):
         await self._followers.replicate(data, wait=not waiting.trusted)
         waiting.index = record.index
         waiting.answer.set_result(Result(Status.OK, new_id, new_state))
+        self._compact_if_due()
 
     async def _answer_again(self, log: MetadataLog, waiting: _Waiting) -> None:
         """The submission was done before its sender saw an answer: by the shard 0 that died, perhaps not everywhere."""
         waiting.index, new_id = self._done[waiting.number]
-        for data in log.read_after(waiting.index - 1, 0):
+        # a record that was cut away had reached every replica before
+        for data in log.read_after(waiting.index - 1, 0) if waiting.index > log.base else []:
             await self._followers.replicate(data, wait=True)
         waiting.answer.set_result(Result(Status.OK, new_id, self.state))
 
@@ -209,6 +244,8 @@ class MetadataWriter(Metadata):
         assert self._log is not None
         hello = messages.decode_hello(payload)
         last = self.state.index
+        if hello.index < self._log.base:
+            return messages.encode(messages.HelloAnswer([], complete=False, behind=True))
         if hello.index > last or self._log.digest_at(hello.index) != hello.digest:
             return messages.encode(messages.HelloAnswer([], complete=False, diverged=True))
         records = self._log.read_after(hello.index, CATCH_UP_BYTES)[: last - hello.index]

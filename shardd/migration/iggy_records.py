@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 from shardd.metadata import State, apply, commands, validate
 from shardd.metadata.commands import Command, Ref
+from shardd.metadata.log_file import FILE_HEADER, MAGIC, VERSION
 from shardd.metadata.records import RecordError, encode_record
-from shardd.metadata.wal import FILE_HEADER, MAGIC, VERSION
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_model import ROOT_USER_ID, IggyGroup, IggyModel, IggyStream, IggyTopic, IggyUser
 from shardd.protocol import limits

@@ -20,6 +20,7 @@ from typing import Final
 from shardd.config.keys import settings_toml
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
+from shardd.metadata.disk import NO_ROOM
 from shardd.shard.control import Ready, SupervisorMessage
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.supervisor_directory import remove_runtime_config, write_runtime_config
@@ -201,12 +202,15 @@ class Supervisor:
         )
         # after the line: who waited for the file finds it in the log
         try:
-            write_runtime_config(self._settings.system.runtime_directory, settings_toml(self._settings, address))
-        except OSError as error:  # who waits for that file would wait for ever
+            system = self._settings.system
+            text = settings_toml(self._settings, address)
+            write_runtime_config(system.runtime_directory, system.data_directory, text)
+        except OSError as error:
             _log.error("cannot write the runtime configuration: %s", error)
-            self._exit_status = 1
-            self._stop()
-            return
+            if error.errno not in NO_ROOM:  # who waits for that file would wait for ever
+                self._exit_status = 1
+                self._stop()
+                return
         notify_service_manager("READY=1")
 
     def _on_death(self, worker: Worker) -> None:

@@ -17,6 +17,8 @@ from typing import Final
 import msgspec
 
 from shardd.log.layout import STREAMS, parse_id
+from shardd.metadata.disk import NO_ROOM
+from shardd.metadata.reserve import Reserve
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_directory import LOG_KEPT, STATE_DIRECTORY, iggy_log, import_directory
 from shardd.shard.supervisor_errors import StartupError
@@ -59,8 +61,7 @@ def lock_directory(directory: Path) -> int:
                     f"data directory {directory} is in use by another server (process {holder or 'unknown'})"
                 ) from None
             time.sleep(0.02)
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    _write_holder(fd)
     return fd
 
 
@@ -150,10 +151,25 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(parent)
 
 
-def write_runtime_config(runtime_directory: Path, text: str) -> None:
-    """Clients' harnesses take this file for the sign that the server is ready."""
+def _write_holder(fd: int) -> None:
+    """In place, over what is there: a full disk has no new room for it, and it only serves a sentence."""
+    text = f"{os.getpid()}\n".encode()
+    try:
+        os.pwrite(fd, text, 0)
+        os.ftruncate(fd, len(text))
+    except OSError as error:
+        _log.warning("the process id cannot be written to %s: %s", LOCK_NAME, error.strerror)
+
+
+def write_runtime_config(runtime_directory: Path, data_directory: Path, text: str) -> None:
+    """Clients' harnesses take this file as the sign of a ready server. A full disk takes it from the reserve."""
     runtime_directory.mkdir(parents=True, exist_ok=True)
-    write_atomically(runtime_directory / RUNTIME_CONFIG_NAME, text.encode())
+    try:
+        write_atomically(runtime_directory / RUNTIME_CONFIG_NAME, text.encode())
+    except OSError as error:
+        if error.errno not in NO_ROOM or not Reserve(data_directory).release():
+            raise
+        write_atomically(runtime_directory / RUNTIME_CONFIG_NAME, text.encode())
 
 
 def remove_runtime_config(runtime_directory: Path) -> None:

@@ -23,6 +23,7 @@ from shardd.engine import (
     EVENT_MOVED_IN,
     EVENT_POISONED,
     EVENT_REQUEST,
+    EVENT_ROOM,
     EVENT_ROUTE_MISS,
     Engine,
 )
@@ -41,7 +42,7 @@ from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.login_turns import LoginTurns
 from shardd.shard.metrics import Metrics, process_counters, process_gauges
-from shardd.shard.partitions import OwnedPartitions, changed_streams, partitions_of
+from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions, changed_streams, partitions_of
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.services.partition_calls import sync_descriptors
 from shardd.shard.services.tokens import clean_expired_tokens
@@ -52,6 +53,7 @@ _log = logging.getLogger(__name__)
 _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
 _SYNC_POLL_S: Final = 0.01
+_ROOM_INTERVAL_S: Final = 30.0
 _HELPER_THREADS: Final = 2  # disk and metadata
 # A hash computes for 10 ms and more on the CPU of the loop: one at a time, and the loop goes first (benchmarks.md).
 # Not SCHED_IDLE: between two hashes the thread holds the lock of the interpreter, and must come to run again.
@@ -88,6 +90,8 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         slow_reader_timeout_ms=tcp.slow_reader_timeout_ms,
         sync_interval_ms=system.partition_sync_interval_ms,
         socket_migration=tcp.socket_migration,
+        data_directory=str(system.data_directory),
+        disk_reserve_bytes=system.disk_reserve_bytes,
     )
 
 
@@ -100,11 +104,17 @@ class Worker:
         system = inheritance.settings.system
         self._data = system.data_directory
         self._partitions = OwnedPartitions(
-            self.engine, inheritance.shard, inheritance.shards, self._data, system.segment_size_bytes
+            self.engine,
+            inheritance.shard,
+            inheritance.shards,
+            self._data,
+            system.segment_size_bytes,
+            lambda: self._control.pulse(),
         )
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._room_returned = asyncio.Event()
         self._all_closed = asyncio.Event()  # set whenever the last connection is gone
         self._trash = TrashEmptier(layout.trash_directory(self._data), lambda sentence: _log.warning("%s", sentence))
 
@@ -120,12 +130,12 @@ class Worker:
         await self._bus.start()
         passwords = Passwords(self._password_threads)
         root_created = await self._start_metadata(passwords)
-        self._partitions.follow(State(), self._metadata.state)
-        self._metadata.subscribe(self._applied)
+        await self._open_partitions()
         if inheritance.shard == 0:
-            self._sweep()
+            await self._sweep()
             self._trash.start()
         self._serve(passwords)
+        self._spawn(self._use_room())
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
 
@@ -141,6 +151,15 @@ class Worker:
         self._metadata = writer
         await writer.start()
         return await ensure_root(writer, passwords, inheritance.root_name, inheritance.root_password)
+
+    async def _open_partitions(self) -> None:
+        """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""
+        scanners = HelperThreads(RECOVERY_LANES, "recovery")
+        state = self._metadata.state
+        await self._partitions.recover(state, scanners)
+        await scanners.close()
+        self._partitions.follow(state, self._metadata.state)
+        self._metadata.subscribe(self._applied)
 
     def _diverged(self, sentence: str) -> None:
         """This replica cannot follow: a fresh start reads the log again."""
@@ -190,7 +209,7 @@ class Worker:
         state = self._metadata.state
         return {"index": state.index, "streams": len(state.streams), "users": len(state.users)}
 
-    def _sweep(self) -> None:
+    async def _sweep(self) -> None:
         """What a deletion before a crash left behind goes to the trash; foreign directories are reported."""
         state = self._metadata.state
         known = {
@@ -198,7 +217,7 @@ class Worker:
             for stream in state.streams.values()
             for place, (incarnation, _slot) in partitions_of(stream).items()
         }
-        for sentence in sweep_streams(self._data, known, state.index):
+        for sentence in await self._helpers.run(sweep_streams, self._data, known, state.index):
             _log.warning("%s", sentence)
 
     async def _stop(self, seconds: float) -> None:
@@ -316,6 +335,23 @@ class Worker:
     def _on_poisoned(self, namespace: int, errno: int) -> None:
         _log.error("partition %s is read only: %s", place_text(namespace), os.strerror(errno))
 
+    def _on_room(self, refused: int, free_bytes: int) -> None:
+        if refused:
+            _log.warning("sends are refused: only %d bytes are free on the disk of %s", free_bytes, self._data)
+            return
+        _log.warning("sends are taken again: %d bytes are free on the disk of %s", free_bytes, self._data)
+        self._room_returned.set()
+
+    async def _use_room(self) -> None:
+        """When the engine finds room again, and now and then (it does not look when the setting is 0)."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._room_returned.wait(), _ROOM_INTERVAL_S)
+            self._room_returned.clear()
+            await self._partitions.room_returned(lambda: self._metadata.state, self._helpers)
+            if isinstance(self._metadata, MetadataWriter):
+                await self._metadata.room_returned()
+
     _handlers: ClassVar[dict[int, Callable[..., None]]] = {
         EVENT_ACCEPTED: _on_accepted,
         EVENT_CLOSED: _on_closed,
@@ -326,6 +362,7 @@ class Worker:
         EVENT_DAMAGE: _on_damage,
         EVENT_POISONED: _on_poisoned,
         EVENT_GROUP_POLLED: _on_group_polled,
+        EVENT_ROOM: _on_room,
     }
 
 

@@ -1,9 +1,14 @@
-"""A full disk: a typed status, reads go on, sends resume when there is room, nothing acknowledged is lost."""
+"""A full disk: a typed status, reads and metadata go on, sends resume by themselves when there is room, every start
+works, nothing acknowledged is lost."""
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +24,7 @@ BALLAST_BYTES = 6 * 2**20
 PAYLOAD_BYTES = 10_000
 BATCH = 10
 PARTITIONS = 3
+PRODUCERS = 3
 DISK_STATUS = 10006  # cannot write to file (iggy-protocol 4)
 REQUESTS_MAX = 1000
 
@@ -40,14 +46,15 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 class Sender:
     """One connection that writes numbered batches to all partitions in turn and keeps the history."""
 
-    def __init__(self, connection: wire.Wire, history: History) -> None:
+    def __init__(self, connection: wire.Wire, history: History, first_partition: int = 0) -> None:
         self.connection = connection
         self.history = history
+        self.first_partition = first_partition
         self.sequence = 0
 
     def send(self) -> int:
         """The status of one more batch."""
-        partition = self.sequence // BATCH % PARTITIONS
+        partition = self.first_partition + self.sequence // BATCH % PARTITIONS
         identities = [(partition, self.sequence + n) for n in range(BATCH)]
         payloads = [make_payload(*identity, size=PAYLOAD_BYTES) for identity in identities]
         for identity, payload in zip(identities, payloads, strict=True):
@@ -79,40 +86,132 @@ def judge(server: Server, history: History) -> None:
     assert report.unacknowledged == 0, "a refused batch is in the log"
 
 
+def free_bytes(disk: Path) -> int:
+    usage = os.statvfs(disk)
+    return usage.f_bavail * usage.f_frsize
+
+
+def fill_to_the_last_byte(disk: Path) -> Path:
+    """As another program on the same disk may do it. Bounded by the disk's size."""
+    path = disk / "other program"
+    with path.open("ab", buffering=0) as file:
+        for size in (65536, 4096):
+            try:
+                while file.write(bytes(size)) == size:
+                    pass
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+    assert free_bytes(disk) == 0
+    return path
+
+
+def wait_until_sends_are_taken(sender: Sender, timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while sender.send() != 0:
+        assert time.monotonic() < deadline, "sends are refused although there is room"
+        time.sleep(0.05)
+
+
 @pytest.mark.timeout(180)
-def test_full_disk_refuses_sends_serves_reads_and_loses_nothing(small_disk: Path) -> None:
+def test_sends_are_refused_before_the_disk_is_full_and_resume_by_themselves(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(BALLAST_BYTES))
+    history = History()
+    with Server(small_disk) as server, wire.connect(server.address) as connection:
+        connection.create_topic(connection.create_stream("full"), "t", PARTITIONS)
+        sender = Sender(connection, history)
+        assert sender.send() == 0
+        workers = list(server.worker_pids())
+        assert set(sender.fill()) == {DISK_STATUS}
+        assert free_bytes(small_disk) > 2**20, "the room for everything else is kept"
+        assert "sends are refused: only" in server.log()
+        judge(server, history)
+        connection.ping()
+        assert connection.status(wire.CREATE_STREAM, wire.str8("more")) == 0
+        assert connection.status(wire.DELETE_STREAM, wire.identifier("more")) == 0
+        ballast.unlink()
+        wait_until_sends_are_taken(sender)
+        for _ in range(2 * PARTITIONS):
+            assert sender.send() == 0
+        assert "sends are taken again" in server.log()
+        assert list(server.worker_pids()) == workers
+        judge(server, history)
+
+
+@pytest.mark.timeout(180)
+def test_producers_to_the_end_of_the_disk_lose_nothing(small_disk: Path) -> None:
+    """Several producers at once, without a threshold: the disk itself refuses."""
+    server = Server(small_disk, {"SHARDD_SYSTEM_DISK_RESERVE": "0 B"})
+    with server:
+        with wire.connect(server.address) as connection:
+            connection.create_topic(connection.create_stream("full"), "t", PARTITIONS * PRODUCERS)
+        histories = [History() for _ in range(PRODUCERS)]
+        failures: list[BaseException] = []
+
+        def produce(number: int) -> None:
+            try:
+                with wire.connect(server.address) as connection:
+                    refusals = Sender(connection, histories[number], number * PARTITIONS).fill()
+                assert set(refusals) == {DISK_STATUS}
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=produce, args=(number,)) for number in range(PRODUCERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not failures, failures
+        for round_number in range(2):  # as it is, then after a kill and a start on the full disk
+            target = load.Target(server.address, 0, 0)
+            found = load.read_partitions(target, range(PARTITIONS * PRODUCERS))
+            for number, history in enumerate(histories):
+                own = range(number * PARTITIONS, (number + 1) * PARTITIONS)
+                report = history.judge({partition: found[partition] for partition in own})
+                report.require_clean()
+                assert report.unacknowledged == 0
+            if round_number == 0:
+                server.kill_supervisor()
+                server.start()
+                faults.wait_until_served(server.address, 0, 0, range(PARTITIONS * PRODUCERS))
+
+
+@pytest.mark.timeout(180)
+def test_metadata_kills_and_starts_on_a_disk_without_a_free_byte(small_disk: Path) -> None:
     history = History()
     server = Server(small_disk)
     server.start()
     try:
         with wire.connect(server.address) as connection:
             connection.create_topic(connection.create_stream("full"), "t", PARTITIONS)
+            connection.create_topic(connection.create_stream("victim"), "t", PARTITIONS)
             sender = Sender(connection, history)
-            assert sender.send() == 0
-            workers = list(server.worker_pids())
-            assert set(sender.fill()) == {DISK_STATUS}
-            judge(server, history)
-            connection.ping()
-            refused_stream = connection.status(wire.CREATE_STREAM, wire.str8("no room"))
-            ballast.unlink()
-            for _ in range(2 * PARTITIONS):
+            for _ in range(4 * PARTITIONS):
                 assert sender.send() == 0
-            assert connection.status(wire.CREATE_STREAM, wire.str8("room")) == 0
-            assert ("no room" in connection.streams()) == (refused_stream == 0)
-            assert list(server.worker_pids()) == workers
+            other = fill_to_the_last_byte(small_disk)
+            assert connection.status(wire.CREATE_STREAM, wire.str8("on a full disk")) == 0
+            assert connection.status(wire.DELETE_STREAM, wire.identifier("victim")) == 0
+            fill_to_the_last_byte(small_disk)  # what is left of the reserve
+            faults.wait_until(lambda: sender.send() == DISK_STATUS, "sends are taken without room")
+            judge(server, history)
+        for shard in range(len(server.worker_pids())):
+            os.kill(server.worker_pids()[shard], signal.SIGKILL)
+            faults.wait_until_served(server.address, 0, 0, range(PARTITIONS))
         judge(server, history)
         server.kill_supervisor()
-        server.stop()
-        server = Server(small_disk)
         server.start()
         faults.wait_until_served(server.address, 0, 0, range(PARTITIONS))
         judge(server, history)
         with wire.connect(server.address) as connection:
-            assert ("no room" in connection.streams()) == (refused_stream == 0)
+            assert {"full", "on a full disk"} <= set(connection.streams())
+            assert "victim" not in connection.streams()
             sender.connection = connection
-            assert sender.send() == 0
+            assert sender.send() == DISK_STATUS
+            other.unlink()
+            wait_until_sends_are_taken(sender)
+            for _ in range(2 * PARTITIONS):
+                assert sender.send() == 0
+        faults.wait_until((small_disk / "state.reserve").exists, "the reserve is not made again")
         judge(server, history)
     finally:
         server.stop()

@@ -14,8 +14,8 @@ import pytest
 from shardd.metadata import MetadataReplica, MetadataWriter, Record, State, commands
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.disk import Disk
+from shardd.metadata.log_file import FILE_NAME, read_log
 from shardd.metadata.state import Permissions
-from shardd.metadata.wal import FILE_NAME, read_log
 from shardd.protocol.errors import Status
 from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.shard.bus import Bus

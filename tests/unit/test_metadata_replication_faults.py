@@ -12,7 +12,7 @@ import pytest
 from shardd.metadata import State, commands, messages
 from shardd.metadata.commands import Ref, encode_command
 from shardd.metadata.disk import OsDisk
-from shardd.metadata.wal import read_log
+from shardd.metadata.log_file import read_log
 from shardd.protocol.errors import Status
 from shardd.shard.bus import PeerLost
 from tests.unit.test_metadata_replication import ROOT, cluster, run

@@ -13,9 +13,11 @@ import pytest
 from shardd.metadata import commands
 from shardd.metadata.apply import replay
 from shardd.metadata.disk import OsDisk
+from shardd.metadata.errors import LogError
+from shardd.metadata.log_file import FILE_HEADER, FILE_NAME, MAGIC, read_log
 from shardd.metadata.records import RECORD_BYTES_MAX, Record, encode_record
 from shardd.metadata.state import State
-from shardd.metadata.wal import FILE_HEADER, FILE_NAME, MAGIC, AppendError, LogError, MetadataLog, read_log
+from shardd.metadata.wal import AppendError, MetadataLog
 from shardd.protocol.errors import Status
 
 
@@ -87,7 +89,8 @@ def path(tmp_path: Path) -> Path:
 
 def test_what_is_appended_is_read_again(path: Path) -> None:
     write_log(path, 5)
-    log, records = MetadataLog.open(path)
+    log, content = MetadataLog.open(path)
+    records = content.records
     log.close()
     assert records == [record for _, record in encoded(5)]
     assert read_log(path).records == records
@@ -95,7 +98,8 @@ def test_what_is_appended_is_read_again(path: Path) -> None:
 
 
 def test_no_file_is_an_empty_log_and_none_is_made_before_the_first_record(path: Path) -> None:
-    log, records = MetadataLog.open(path)
+    log, content = MetadataLog.open(path)
+    records = content.records
     log.close()
     assert (records, log.index, path.exists()) == ([], 0, False)
 
@@ -107,7 +111,8 @@ def test_a_log_cut_at_every_byte_of_its_last_record_loses_that_record_only(path:
         path.write_bytes(whole[:size])
         assert len(read_log(path).records) == 3
         assert path.stat().st_size == size, "a reader never cuts"
-        log, records = MetadataLog.open(path)
+        log, content = MetadataLog.open(path)
+        records = content.records
         assert len(records) == 3
         log.append(chain[3])
         log.close()
@@ -122,7 +127,8 @@ def test_a_last_record_with_spoilt_bytes_is_a_torn_tail(path: Path) -> None:
     chain = write_log(path, 3)
     whole = path.read_bytes()
     path.write_bytes(whole[: -len(chain[2])] + bytes(len(chain[2])))
-    log, records = MetadataLog.open(path)
+    log, content = MetadataLog.open(path)
+    records = content.records
     log.close()
     assert len(records) == 2
     assert path.read_bytes() == whole[: -len(chain[2])]
@@ -162,7 +168,7 @@ def test_a_tail_longer_than_a_record_is_refused(path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (FILE_HEADER.pack(MAGIC, 2, 0), "format version 2"),
+        (FILE_HEADER.pack(MAGIC, 3, 0), "format version 3"),
         (FILE_HEADER.pack(b"NOTALOG!", 1, 0), "does not start with"),
         (b"SHRD", "ends inside its header"),
         (b"", "ends inside its header"),
@@ -239,7 +245,8 @@ def test_a_write_that_cannot_be_taken_back_ends_writing(path: Path) -> None:
         log.append(third)
     assert refused.value.status == Status.CANNOT_SYNC_FILE
     log.close()
-    log, records = MetadataLog.open(path)
+    log, content = MetadataLog.open(path)
+    records = content.records
     log.close()
     assert len(records) == 2
 
@@ -262,7 +269,8 @@ def test_a_log_that_cannot_be_made_ready_is_refused(path: Path, operation: str) 
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(LogError, match="cannot be made ready"):
         MetadataLog.open(path, FaultyDisk(operation))
-    log, records = MetadataLog.open(path)
+    log, content = MetadataLog.open(path)
+    records = content.records
     log.close()
     assert len(records) == 1
 

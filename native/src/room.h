@@ -1,0 +1,24 @@
+/* Room on the disk of the log: sends are refused before it is full, so that what must go on (offsets, index entries,
+ * metadata, deletions, the next start) has room. Loop thread only. */
+#ifndef SHARDD_ROOM_H
+#define SHARDD_ROOM_H
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ROOM_PART 16u /* of the file system at most is kept free, however large `reserve_bytes` is */
+
+typedef struct room {
+    int fd;                 /* a directory of the file system; -1: not looked at, there is always room */
+    uint32_t shards;        /* that share it */
+    uint64_t reserve_bytes; /* the setting */
+    uint64_t budget;        /* bytes that may be written before the next look */
+    uint64_t free_bytes;    /* at the last look */
+    uint64_t low_bytes;     /* below it sends are refused */
+    bool refused;           /* sends are refused until half as much again as the reserve is free */
+} room;
+
+int room_open(room *r, const char *directory, uint64_t reserve_bytes, uint32_t shards); /* 0 or -errno; NULL: off */
+void room_close(room *r);
+bool room_look(room *r);                 /* one fstatvfs; true when `refused` has changed */
+bool room_take(room *r, uint64_t bytes); /* false: a send of so many bytes is refused */
+#endif

@@ -1,0 +1,56 @@
+"""Room for the metadata on a full disk: `<data>/state.reserve`, a file of random bytes that is given up when a record,
+a recovery or the start finds no room, and made again when there is room. Random: no file system can compress it away.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+from shardd.metadata.disk import Disk, OsDisk, remove_quietly, write_all
+
+RESERVE_NAME: Final = "state.reserve"
+RESERVE_BYTES: Final = 1 << 20  # some thousand changes
+_log = logging.getLogger(__name__)
+
+
+class Reserve:
+    """The calls block and may come from any thread."""
+
+    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
+        self._path = directory / RESERVE_NAME
+        self._disk = disk or OsDisk()
+        self._lock = threading.Lock()
+
+    def make(self) -> bool:
+        """Makes the file when it is missing or too short. False when there is no room for it: then none of it stays."""
+        with self._lock:
+            temporary = self._path.with_name(RESERVE_NAME + ".tmp")
+            try:
+                if self._path.exists() and self._path.stat().st_size == RESERVE_BYTES:
+                    return True
+                descriptor = self._disk.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+                try:
+                    write_all(self._disk, descriptor, os.urandom(RESERVE_BYTES), 0)
+                    self._disk.fdatasync(descriptor)
+                finally:
+                    self._disk.close(descriptor)
+                self._disk.rename(temporary, self._path)
+            except OSError as error:
+                remove_quietly(self._disk, temporary)
+                _log.debug("%s cannot be made: %s", self._path, error.strerror)
+                return False
+            return True
+
+    def release(self) -> bool:
+        """Gives its room to the file system; False when there was none."""
+        with self._lock:
+            try:
+                self._disk.unlink(self._path)
+            except OSError:
+                return False
+            _log.warning("the disk is full: %s gives up its %d bytes", self._path, RESERVE_BYTES)
+            return True

@@ -1,0 +1,231 @@
+"""The state as a snapshot holds it: MessagePack arrays. Lists are ascending by id; what a map can tell again (names,
+owners of tokens) is left out. Partitions that follow each other in one record and in their slots are one `Run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from immutables import Map
+
+from shardd.metadata.commands import plain_map, typed_map
+from shardd.metadata.state import ConsumerGroup, Partition, Permissions, State, Stream, Token, Topic, User
+
+Submission = tuple[int, int, int]
+
+
+class Run(msgspec.Struct, array_like=True, frozen=True):
+    """`count` partitions with consecutive ids and slots."""
+
+    count: int
+    created_at_us: int
+    incarnation: int
+    slot: int
+
+
+class GroupImage(msgspec.Struct, array_like=True, frozen=True):
+    id: int
+    name: str
+    created_at_us: int
+    incarnation: int
+
+
+class TopicImage(msgspec.Struct, array_like=True, frozen=True):
+    id: int
+    name: str
+    created_at_us: int
+    incarnation: int
+    compression: int
+    message_expiry_us: int
+    max_topic_size_bytes: int
+    replication_factor: int
+    partitions: list[Run]
+    groups: list[GroupImage]
+    free_group_ids: tuple[int, ...]
+
+
+class StreamImage(msgspec.Struct, array_like=True, frozen=True):
+    id: int
+    name: str
+    created_at_us: int
+    incarnation: int
+    topics: list[TopicImage]
+    free_topic_ids: tuple[int, ...]
+
+
+class TokenImage(msgspec.Struct, array_like=True, frozen=True):
+    name: str
+    digest: bytes
+    expires_at_us: int
+
+
+class UserImage(msgspec.Struct, array_like=True, frozen=True):
+    id: int
+    name: str
+    created_at_us: int
+    active: bool
+    password_hash: str
+    permissions: Permissions | None
+    incarnation: int
+    tokens: list[TokenImage]
+
+
+class Image(msgspec.Struct, array_like=True, frozen=True):
+    streams: list[StreamImage]
+    free_stream_ids: tuple[int, ...]
+    users: list[UserImage]
+    free_user_ids: tuple[int, ...]
+    free_slots: tuple[int, ...]
+    next_slot: int
+    submissions: list[Submission]
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=plain_map)
+_decoder = msgspec.msgpack.Decoder(Image, dec_hook=typed_map)
+
+
+def encode_image(state: State, submissions: Iterable[Submission]) -> bytes:
+    image = Image(
+        streams=[_stream_image(state.streams[number]) for number in sorted(state.streams)],
+        free_stream_ids=state.free_stream_ids,
+        users=[_user_image(state.users[number]) for number in sorted(state.users)],
+        free_user_ids=state.free_user_ids,
+        free_slots=state.free_slots,
+        next_slot=state.next_slot,
+        submissions=list(submissions),
+    )
+    return _encoder.encode(image)
+
+
+def decode_image(data: bytes | memoryview, index: int, digest: bytes) -> tuple[State, list[Submission]]:
+    """Raises msgspec.MsgspecError for what is no image."""
+    image = _decoder.decode(data)
+    users = {each.id: _user(each) for each in image.users}
+    owners = {token.digest: (user.id, token.name) for user in users.values() for token in user.tokens.values()}
+    streams = {each.id: _stream(each) for each in image.streams}
+    state = State(
+        index=index,
+        digest=digest,
+        streams=Map(streams),
+        stream_ids=Map({stream.name: stream.id for stream in streams.values()}),
+        free_stream_ids=image.free_stream_ids,
+        users=Map(users),
+        user_ids=Map({user.name: user.id for user in users.values()}),
+        free_user_ids=image.free_user_ids,
+        token_owners=Map(owners),
+        free_slots=image.free_slots,
+        next_slot=image.next_slot,
+    )
+    return state, image.submissions
+
+
+def _runs(partitions: Sequence[Partition]) -> list[Run]:
+    runs: list[Run] = []
+    first, count = None, 0
+    for partition in partitions:
+        if (
+            first is not None
+            and partition.slot == first.slot + count
+            and partition.incarnation == first.incarnation
+            and partition.created_at_us == first.created_at_us
+        ):
+            count += 1
+            continue
+        if first is not None:
+            runs.append(Run(count, first.created_at_us, first.incarnation, first.slot))
+        first, count = partition, 1
+    if first is not None:
+        runs.append(Run(count, first.created_at_us, first.incarnation, first.slot))
+    return runs
+
+
+def _partitions(runs: list[Run]) -> tuple[Partition, ...]:
+    partitions: list[Partition] = []
+    for run in runs:
+        first = len(partitions)
+        partitions += [
+            Partition(first + number, run.created_at_us, run.incarnation, run.slot + number)
+            for number in range(run.count)
+        ]
+    return tuple(partitions)
+
+
+def _stream_image(stream: Stream) -> StreamImage:
+    topics = [_topic_image(stream.topics[number]) for number in sorted(stream.topics)]
+    return StreamImage(stream.id, stream.name, stream.created_at_us, stream.incarnation, topics, stream.free_topic_ids)
+
+
+def _topic_image(topic: Topic) -> TopicImage:
+    groups = [topic.groups[number] for number in sorted(topic.groups)]
+    return TopicImage(
+        id=topic.id,
+        name=topic.name,
+        created_at_us=topic.created_at_us,
+        incarnation=topic.incarnation,
+        compression=topic.compression,
+        message_expiry_us=topic.message_expiry_us,
+        max_topic_size_bytes=topic.max_topic_size_bytes,
+        replication_factor=topic.replication_factor,
+        partitions=_runs(topic.partitions),
+        groups=[GroupImage(group.id, group.name, group.created_at_us, group.incarnation) for group in groups],
+        free_group_ids=topic.free_group_ids,
+    )
+
+
+def _user_image(user: User) -> UserImage:
+    tokens = [user.tokens[name] for name in sorted(user.tokens)]
+    return UserImage(
+        id=user.id,
+        name=user.name,
+        created_at_us=user.created_at_us,
+        active=user.active,
+        password_hash=user.password_hash,
+        permissions=user.permissions,
+        incarnation=user.incarnation,
+        tokens=[TokenImage(token.name, token.digest, token.expires_at_us) for token in tokens],
+    )
+
+
+def _stream(image: StreamImage) -> Stream:
+    topics = {each.id: _topic(each) for each in image.topics}
+    return Stream(
+        id=image.id,
+        name=image.name,
+        created_at_us=image.created_at_us,
+        incarnation=image.incarnation,
+        topics=Map(topics),
+        topic_ids=Map({topic.name: topic.id for topic in topics.values()}),
+        free_topic_ids=image.free_topic_ids,
+    )
+
+
+def _topic(image: TopicImage) -> Topic:
+    groups = {each.id: ConsumerGroup(each.id, each.name, each.created_at_us, each.incarnation) for each in image.groups}
+    return Topic(
+        id=image.id,
+        name=image.name,
+        created_at_us=image.created_at_us,
+        incarnation=image.incarnation,
+        compression=image.compression,
+        message_expiry_us=image.message_expiry_us,
+        max_topic_size_bytes=image.max_topic_size_bytes,
+        replication_factor=image.replication_factor,
+        partitions=_partitions(image.partitions),
+        groups=Map(groups),
+        group_ids=Map({group.name: group.id for group in groups.values()}),
+        free_group_ids=image.free_group_ids,
+    )
+
+
+def _user(image: UserImage) -> User:
+    return User(
+        id=image.id,
+        name=image.name,
+        created_at_us=image.created_at_us,
+        active=image.active,
+        password_hash=image.password_hash,
+        permissions=image.permissions,
+        incarnation=image.incarnation,
+        tokens=Map({each.name: Token(each.name, each.digest, each.expires_at_us) for each in image.tokens}),
+    )

@@ -104,6 +104,7 @@ static PyObject *event_tuple(const event *v)
     case EVENT_MOVE:
     case EVENT_DAMAGE:
     case EVENT_POISONED:
+    case EVENT_SYNCED:
         return Py_BuildValue("iKK", v->kind, connection, number);
     }
     Py_UNREACHABLE();

@@ -120,11 +120,10 @@ void engine_stage(engine *e, owned *target, const append_batch *batch, const req
     target->last_staged = number;
 }
 
-static void answer_staged(engine *e, staged *s, uint32_t status) {
-    conn *c = s->from.c;
-    if (s->block != NULL) pool_free(e->pool, s->block);
+void engine_answer(engine *e, const requester *to, uint32_t status) {
+    conn *c = to->c;
     if (c == NULL) {
-        forward_answer_status(e, &s->from, status, 0);
+        forward_answer_status(e, to, status, 0);
     } else if (c->closing) {
         c->state = CONN_RECEIVING;
         conn_ready(c);
@@ -142,7 +141,9 @@ static void commit_partition(engine *e, owned *target, uint64_t wall_us) {
     count = 0;
     for (uint32_t n = target->first_staged, next; n != 0; n = next) {
         next = e->staged[n - 1].next;
-        answer_staged(e, &e->staged[n - 1], e->scratch[count++].status);
+        staged *s = &e->staged[n - 1];
+        if (s->block != NULL) pool_free(e->pool, s->block);
+        sync_answer(target, &s->from, e->scratch[count++].status);
     }
     target->first_staged = target->last_staged = 0;
     sync_mark_dirty(target);

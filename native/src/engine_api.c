@@ -104,9 +104,11 @@ void engine_close(engine *e) {
             free(e->conns[i]);
         }
     routes_close(&e->routes, drop_route_partition);
+    sync_close(e);
     for (uint32_t i = 0; i < e->partitions_capacity; i++)
         if (e->partitions[i] != NULL) {
             partition_close(e->partitions[i]->p);
+            sync_free_held(e->partitions[i]);
             owned_release(e->partitions[i]);
         }
     links_close(&e->links);

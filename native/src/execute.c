@@ -148,9 +148,10 @@ static void poll_or_store(conn *c, const consumer_request *q, bool poll) {
         c->state = CONN_READING;
         reads_start(e, target, &to, q->strategy, q->value, q->count, OFFSET_CONSUMER, q->consumer_id, q->auto_commit);
     } else {
+        requester to = from_conn(c);
         uint32_t status = partition_offset_store(target->p, OFFSET_CONSUMER, q->consumer_id, q->value);
         sync_mark_dirty(target);
-        conn_reply_status(c, status);
+        sync_answer(target, &to, status);
     }
 }
 

@@ -212,7 +212,7 @@ static void take_read_or_store(engine *e, uint32_t from, const descriptor *d) {
     } else {
         uint32_t status = partition_offset_store(target->p, d->consumer_kind, d->consumer_id, d->value);
         sync_mark_dirty(target);
-        forward_answer_status(e, &to, status, 0);
+        sync_answer(target, &to, status);
     }
 }
 

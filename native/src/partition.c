@@ -61,7 +61,8 @@ partition *partition_open(const partition_options *options, const segment_info *
         return NULL;
     *p = (partition){.ns = options->ns, .incarnation = options->incarnation, .disk = options->disk,
                      .stats = options->stats, .ids = options->ids, .segment_size_bytes = options->segment_size_bytes,
-                     .state = options->state, .references = 1, .directory = strdup(options->directory)};
+                     .state = options->state, .level = options->level, .references = 1,
+                     .directory = strdup(options->directory)};
     p->segments.disk = p->offsets.disk = p->disk;
     p->segments.directory = p->offsets.directory = p->directory;
     p->segments.read_only = p->state != 0;
@@ -73,6 +74,10 @@ partition *partition_open(const partition_options *options, const segment_info *
         errno = error;
         return NULL;
     }
+    if (p->level == LEVEL_DURABLE)
+        partition_sync_now(p);
+    if (p->sync_failed)
+        p->found_end = p->next_offset;
     partition_publish(p);
     STATS_STORE(p, incarnation, p->incarnation);
     return p;
@@ -158,6 +163,11 @@ uint32_t partition_state(const partition *p)
     return p->state;
 }
 
+partition_level partition_level_of(const partition *p)
+{
+    return p->level;
+}
+
 void partition_poison(partition *p, uint32_t status)
 {
     if (p->state != 0) /* the first reason stays */
@@ -214,7 +224,7 @@ uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_
 {
     if (p->closed)
         return PARTITION_NOT_FOUND;
-    if (value >= p->next_offset)
+    if (value >= partition_visible_end(p))
         return PARTITION_INVALID_OFFSET;
     return offsets_store(&p->offsets, kind, id, value);
 }

@@ -24,6 +24,7 @@ struct partition {
     partition_stats *stats;
     id_source *ids;
     uint64_t segment_size_bytes;
+    partition_level level;
 
     uint64_t next_offset;
     uint64_t size_bytes;     /* of all segments */
@@ -45,14 +46,25 @@ struct partition {
     uint32_t dirty_from;  /* no segment before this place is dirty */
     uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
     bool sync_running, sync_failed;
+    uint64_t found_end; /* `durable`: readable although the sync at opening failed; 0: it did not */
+    bool sync_covers; /* the running sync has all names, logs and offsets */
 
     bool closed;
     uint32_t state;
     uint32_t references;
 };
 
+/* Where polls and stored offsets end: what is acknowledged, as far as this file knows. */
+static inline uint64_t partition_visible_end(const partition *p)
+{
+    if (p->level != LEVEL_DURABLE)
+        return p->next_offset;
+    return p->durable_offset > p->found_end ? p->durable_offset : p->found_end;
+}
 /* All fields of the statistics slot but the incarnation. */
 void partition_publish(const partition *p);
+/* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */
+void partition_sync_now(partition *p);
 /* Writes waiting index entries. 0, or 4007 (an EIO poisons). */
 uint32_t partition_index_flush(partition *p);
 /* Byte position in the .log where record `k` of the segment starts (k == count: where the log ends). False when the

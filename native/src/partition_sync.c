@@ -90,7 +90,8 @@ static bool collect_segments(partition *p, collection *c, segment_file which)
     return true;
 }
 
-static void collect_offsets(partition *p, collection *c)
+/* True when no offset is dirty any more. */
+static bool collect_offsets(partition *p, collection *c)
 {
     static const struct {
         uint32_t bit;
@@ -104,7 +105,7 @@ static void collect_offsets(partition *p, collection *c)
             continue;
         offsets_directory_path(o, directories[i].kind, path, sizeof(path));
         if (!collect_directory(p, c, path))
-            return;
+            return false;
         o->dirty_directories &= ~directories[i].bit;
     }
     for (uint32_t i = 0; i < o->capacity && o->dirty > 0; i++) {
@@ -112,17 +113,24 @@ static void collect_offsets(partition *p, collection *c)
         if (entry->kind == 0 || !entry->dirty)
             continue;
         if (c->count == c->max || !collect(c, offsets_duplicate(o, entry)))
-            return;
+            return false;
         entry->dirty = false;
         o->dirty--;
     }
+    return true;
 }
 
-size_t partition_sync_begin(partition *p, int *fds, size_t max)
+bool partition_sync_failed(const partition *p)
+{
+    return p->sync_failed;
+}
+
+size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max)
 {
     if (p->closed || p->sync_running || p->sync_failed)
         return 0;
-    partition_index_flush(p);
+    if (scope == SYNC_EVERYTHING)
+        partition_index_flush(p);
     if ((p->offsets.dirty_directories & OFFSETS_DIRTY_PARTITION) != 0) {
         p->offsets.dirty_directories &= ~(uint32_t)OFFSETS_DIRTY_PARTITION;
         p->dirty_directories |= 1;
@@ -130,8 +138,9 @@ size_t partition_sync_begin(partition *p, int *fds, size_t max)
     collection c = {.fds = fds, .max = max};
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
     bool complete = collect_directories(p, &c) && collect_segments(p, &c, SEGMENT_LOG);
-    if (complete && collect_segments(p, &c, SEGMENT_INDEX))
-        collect_offsets(p, &c);
+    p->sync_covers = complete && collect_offsets(p, &c);
+    if (p->sync_covers && scope == SYNC_EVERYTHING)
+        collect_segments(p, &c, SEGMENT_INDEX);
     while (p->dirty_from < p->segments.count && !p->segments.items[p->dirty_from].log_dirty &&
            !p->segments.items[p->dirty_from].index_dirty)
         p->dirty_from++;
@@ -141,20 +150,42 @@ size_t partition_sync_begin(partition *p, int *fds, size_t max)
     return c.count;
 }
 
-void partition_sync_done(partition *p, int error)
+bool partition_sync_done(partition *p, int error)
 {
     if (!p->sync_running)
-        return;
+        return false;
     p->sync_running = false;
     if (p->closed)
-        return;
+        return false;
     if (error != 0) {
         p->sync_failed = true;
         partition_poison(p, PARTITION_CANNOT_SYNC_FILE);
-        return;
+        return false;
     }
     if (p->sync_target > p->durable_offset) {
         p->durable_offset = p->sync_target;
         STATS_STORE(p, durable_offset, p->durable_offset);
+    }
+    return p->sync_covers;
+}
+
+void partition_sync_now(partition *p)
+{
+    int fds[64];
+    bool covered = false, progress = true;
+    while (!covered && progress && !p->sync_failed) {
+        size_t count = partition_sync_begin(p, SYNC_ACKNOWLEDGEMENTS, fds, sizeof(fds) / sizeof(fds[0]));
+        int error = 0;
+        progress = count > 0;
+        for (size_t i = 0; i < count; i++) {
+            int result;
+            do
+                result = p->disk->fdatasync(p->disk->context, fds[i]);
+            while (result != 0 && errno == EINTR);
+            if (result != 0 && error == 0)
+                error = errno;
+            p->disk->close(p->disk->context, fds[i]);
+        }
+        covered = partition_sync_done(p, error);
     }
 }

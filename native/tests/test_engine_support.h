@@ -31,6 +31,9 @@ typedef struct server {
     _Atomic bool stop;
     bool alone;               /* shard 1 never starts: its requests are those of a dead owner */
     uint32_t connections_max; /* of a shard; 0: 300 */
+    partition_level level;
+    void (*sync_start)(engine *e, operation *op, int fd);   /* as in engine_options */
+    void (*each_turn)(struct server *s, engine *e);         /* after every turn, in the thread of the engine */
     _Atomic unsigned moved_in, closed, group_polls, group_messages;
 } server;
 
@@ -81,13 +84,15 @@ static void answer(server *s, engine *e, const event *v)
 
 static void open_partitions(server *s, engine *e, uint32_t shard)
 {
+    s->engines[shard] = e;
     for (uint32_t stream = 0; stream < STREAMS; stream++) {
         uint64_t ns = hash_namespace(stream, 0, 0);
         if (hash_owner(ns, SHARDS) != shard) continue;
         char path[128];
         snprintf(path, sizeof path, "%s/%u", s->directory, stream);
         partition_options o = {.ns = ns, .incarnation = stream + 1, .directory = path, .segment_size_bytes = 1 << 20,
-                               .stats = &e->links.stats[stream], .disk = &disk_system, .ids = &e->ids};
+                               .stats = &e->links.stats[stream], .disk = &disk_system, .ids = &e->ids,
+                               .level = s->level};
         partition *p = partition_open(&o, NULL, 0);
         if (p == NULL || engine_partition_add(e, p) != 0) abort();
     }
@@ -109,7 +114,8 @@ static void *run_shard(void *argument)
                         .partial_frame_timeout_us = 1000000,
                         .slow_reader_timeout_us = 2000000,
                         .sync_interval_us = 50000,
-                        .socket_migration = true};
+                        .socket_migration = true,
+                        .sync_start = s->sync_start};
     engine *e;
     if (engine_open(&e, &o) != 0) abort();
     open_partitions(s, e, start.shard);
@@ -122,6 +128,7 @@ static void *run_shard(void *argument)
             answer(s, e, &v);
         }
         engine_events_clear(e);
+        if (s->each_turn != NULL) s->each_turn(s, e);
     }
     engine_close_all(e, STATUS_DISCONNECTED);
     engine_turn(e, -1, 1000);
@@ -133,11 +140,14 @@ static uint32_t started(const server *s) { return s->alone ? 1 : SHARDS; }
 
 static void start_server(server *s)
 {
-    bool alone = s->alone;
-    uint32_t connections_max = s->connections_max;
+    server wanted = {.alone = s->alone, .connections_max = s->connections_max, .level = s->level,
+                     .sync_start = s->sync_start, .each_turn = s->each_turn};
     memset(s, 0, sizeof *s);
-    s->alone = alone;
-    s->connections_max = connections_max;
+    s->alone = wanted.alone;
+    s->connections_max = wanted.connections_max;
+    s->level = wanted.level;
+    s->sync_start = wanted.sync_start;
+    s->each_turn = wanted.each_turn;
     strcpy(s->directory, "/tmp/shardd-test-engine-XXXXXX");
     if (mkdtemp(s->directory) == NULL) abort();
     s->region = memfd_create("region", 0);

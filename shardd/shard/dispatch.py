@@ -94,8 +94,9 @@ class Dispatcher:
         self._context = context
         self._hub = GroupHub(context) if context.shard == 0 else None
         self._members = GroupMembers(context)
+        self._calls = PartitionCalls(context)
         self._services: Final = _services(
-            SystemService(context), SnapshotService(context), PartitionCalls(context), GroupService(self._members)
+            SystemService(context), SnapshotService(context), self._calls, GroupService(self._members)
         )
 
     async def handle(self, connection: int, code: int, payload: bytes, user_id: int, authenticated: bool) -> None:
@@ -162,6 +163,10 @@ class Dispatcher:
     def group_polled(self, connection: int, count: int, last_offset: int) -> None:
         """EVENT_GROUP_POLLED."""
         self._members.polled(connection, count, last_offset)
+
+    def synced(self, token: int, status: int) -> None:
+        """EVENT_SYNCED."""
+        self._calls.synced(token, status)
 
     async def evict_stale_clients(self) -> None:
         """Clients that have not sent PING for 1.2 intervals leave their groups and the client table for good; their

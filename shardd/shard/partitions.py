@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from shardd.config.schema import System
 from shardd.engine import Engine, namespace, owner
 from shardd.log import layout
 from shardd.log.recovery import open_partition
@@ -19,6 +20,7 @@ from shardd.metadata.state import State, Stream
 _log = logging.getLogger(__name__)
 
 OFFSET_GROUP = 2  # native/src/partition.h
+LEVELS = {"written": 0, "memory": 1, "durable": 2}  # partition_level in native/src/partition.h
 _READ_ONLY = 10006  # CannotWriteToFile: a partition whose directory cannot be used refuses sends
 
 Place = tuple[int, int, int]  # stream, topic, partition
@@ -51,12 +53,13 @@ def changed_streams(old: State, new: State) -> Iterator[int]:
 class OwnedPartitions:
     """The partitions of one shard. `follow` is called for every applied record."""
 
-    def __init__(self, engine: Engine, shard: int, shards: int, data: Path, segment_size_bytes: int) -> None:
+    def __init__(self, engine: Engine, shard: int, shards: int, data: Path, system: System) -> None:
         self._engine = engine
         self._shard = shard
         self._shards = shards
         self._data = data
-        self._segment_size_bytes = segment_size_bytes
+        self._segment_size_bytes = system.segment_size_bytes
+        self._level = LEVELS[system.partition.ack]
         self._open: set[Place] = set()
         self._refused: set[Place] = set()  # directories that are not ours to move
 
@@ -94,14 +97,14 @@ class OwnedPartitions:
             recovered = open_partition(directory, incarnation)
             for note in recovered.notes:
                 _log.warning("%s", note)
-            self._engine.partition_open(*arguments, recovered.state, recovered.segments, recovered.offsets)
+            self._engine.partition_open(*arguments, recovered.state, recovered.segments, recovered.offsets, self._level)
             for kind, number, _ in recovered.offsets:
                 if kind == OFFSET_GROUP and number not in groups:
                     self._engine.offset_delete(namespace(*place), kind, number)
         except (OSError, ValueError) as error:
             _log.error("partition %s is read only and empty until the next start: %s", directory, error)
             self._refused.add(place)
-            self._engine.partition_open(*arguments, _READ_ONLY, [], [])
+            self._engine.partition_open(*arguments, _READ_ONLY, [], [], self._level)
         self._open.add(place)
 
     def _close(self, place: Place) -> bool:

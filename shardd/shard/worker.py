@@ -24,6 +24,7 @@ from shardd.engine import (
     EVENT_POISONED,
     EVENT_REQUEST,
     EVENT_ROUTE_MISS,
+    EVENT_SYNCED,
     Engine,
 )
 from shardd.engine.loop import Event, new_event_loop
@@ -81,7 +82,7 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         connections_max=max(1, tcp.connections_max // inheritance.shards),
         partial_frame_timeout_ms=tcp.partial_frame_timeout_ms,
         slow_reader_timeout_ms=tcp.slow_reader_timeout_ms,
-        sync_interval_ms=system.partition_sync_interval_ms,
+        sync_interval_ms=system.partition.sync_interval_ms,
         socket_migration=tcp.socket_migration,
     )
 
@@ -94,9 +95,7 @@ class Worker:
         self.engine: Final = make_engine(inheritance)
         system = inheritance.settings.system
         self._data = system.data_directory
-        self._partitions = OwnedPartitions(
-            self.engine, inheritance.shard, inheritance.shards, self._data, system.segment_size_bytes
-        )
+        self._partitions = OwnedPartitions(self.engine, inheritance.shard, inheritance.shards, self._data, system)
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -287,6 +286,9 @@ class Worker:
     def _on_group_polled(self, connection: int, count: int, last_offset: int) -> None:
         self._dispatcher.group_polled(connection, count, last_offset)
 
+    def _on_synced(self, token: int, status: int) -> None:
+        self._dispatcher.synced(token, status)
+
     def _on_damage(self, namespace: int, offset: int) -> None:
         _log.error("partition %s: the message at offset %d fails its checksum", place_text(namespace), offset)
 
@@ -303,6 +305,7 @@ class Worker:
         EVENT_DAMAGE: _on_damage,
         EVENT_POISONED: _on_poisoned,
         EVENT_GROUP_POLLED: _on_group_polled,
+        EVENT_SYNCED: _on_synced,
     }
 
 

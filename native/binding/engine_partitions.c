@@ -74,6 +74,9 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args)
                            .segment_size_bytes = segment_size,
                            .state = state,
                            .level = (partition_level)level,
+                           .journal_messages_max = e->options.journal_messages_max,
+                           .journal_bytes_max = e->options.journal_bytes_max,
+                           .journals = &e->journals,
                            .stats = &e->links.stats[slot],
                            .disk = &disk_system,
                            .ids = &e->ids};

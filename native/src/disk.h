@@ -9,6 +9,7 @@
 typedef struct disk {
     int (*open)(void *context, const char *path, int flags, mode_t mode);
     int (*close)(void *context, int fd);
+    int (*duplicate)(void *context, int fd);
     ssize_t (*pwritev)(void *context, int fd, const struct iovec *parts, int count, off_t position);
     ssize_t (*pread)(void *context, int fd, void *data, size_t length, off_t position);
     int (*ftruncate)(void *context, int fd, off_t length);

@@ -147,10 +147,7 @@ static void commit_partition(engine *e, owned *target, uint64_t wall_us) {
     }
     target->first_staged = target->last_staged = 0;
     sync_mark_dirty(target);
-    if (partition_state(target->p) != 0 && !target->poison_reported) {
-        target->poison_reported = true;
-        engine_event(e, EVENT_POISONED, target->ns)->number = EIO;
-    }
+    if (partition_state(target->p) != 0) sync_report_poison(target, EIO);
     owned_release(target);
 }
 
@@ -317,6 +314,10 @@ static void run_timers(engine *e) {
         e->next_sync_us = e->now_us + e->options.sync_interval_us;
         sync_tick(e);
     }
+    if (e->options.save_interval_us > 0 && e->now_us >= e->next_save_us) {
+        e->next_save_us = e->now_us + e->options.save_interval_us;
+        sync_save_tick(e);
+    }
     if (e->now_us >= e->next_housekeeping_us) {
         e->next_housekeeping_us = e->now_us + HOUSEKEEPING_US;
         housekeeping(e);
@@ -326,6 +327,7 @@ static void run_timers(engine *e) {
 static int64_t wait_limit(const engine *e, int64_t deadline_us) {
     int64_t until = deadline_us < e->next_housekeeping_us ? deadline_us : e->next_housekeeping_us;
     if (e->dirty != NULL && e->next_sync_us < until) until = e->next_sync_us;
+    if (e->dirty != NULL && e->options.save_interval_us > 0 && e->next_save_us < until) until = e->next_save_us;
     if (e->waiters != NULL && e->now_us + WAITERS_POLL_US < until) until = e->now_us + WAITERS_POLL_US;
     return until > e->now_us ? until - e->now_us : 0;
 }

@@ -28,6 +28,7 @@
 #define HELD_REQUEST_US 2000000          /* a request that a dead owner had not taken waits so long */
 #define HANDOVER_SESSION_MAX 65536u       /* Python's part of a moving session */
 #define HANDOVER_SPACE (HANDOVER_SESSION_MAX + RECEIVE_BUFFER_SIZE)
+#define JOURNALS_POOL_SHARE 4u           /* all journals of `memory` together: at most a quarter of the pool */
 #define EVENTS_MAX 1024u                 /* per turn; no further frame is looked at until Python took them */
 
 enum {
@@ -183,6 +184,9 @@ typedef struct engine_options {
     size_t pool_bytes;
     uint32_t connections_max;
     int64_t partial_frame_timeout_us, slow_reader_timeout_us, sync_interval_us;
+    int64_t save_interval_us; /* of the journals of `memory`; 0: no saver */
+    bool save_syncs;          /* what the saver writes is synced, too */
+    uint64_t journal_messages_max, journal_bytes_max; /* of a partition that is opened */
     bool socket_migration;
     /* NULL but in tests: starts the fdatasync instead of the ring; sync_on_complete(op, result) follows later. */
     void (*sync_start)(engine *e, operation *op, int fd);
@@ -231,7 +235,8 @@ struct engine {
     uint32_t syncs_running;
     event *events;
     uint32_t events_count, events_capacity;
-    int64_t now_us, next_sync_us, next_housekeeping_us;
+    journal_memory journals;
+    int64_t now_us, next_sync_us, next_save_us, next_housekeeping_us;
     uint8_t *move_space;            /* where a moved connection's session and unread bytes arrive */
     engine_counters counters;
 };
@@ -309,6 +314,8 @@ void handover_receive(engine *e);
 /* sync.c */
 void sync_mark_dirty(owned *o);
 void sync_tick(engine *e);
+void sync_save_tick(engine *e); /* the message saver: the journals of `memory` */
+void sync_report_poison(owned *o, int error);
 /* Answers a request whose write has returned with `status`: at once, or at `durable` when the device has it. */
 void sync_answer(owned *o, const requester *from, uint32_t status);
 /* At `durable`: reads_offset_stored comes when what is stored now is on the device. False: nothing to wait for. */

@@ -64,6 +64,9 @@ partition *partition_open(const partition_options *options, const segment_info *
                      .state = options->state, .level = options->level, .references = 1,
                      .directory = strdup(options->directory)};
     p->segments.disk = p->offsets.disk = p->disk;
+    p->journal.messages_max = options->journal_messages_max;
+    p->journal.bytes_max = options->journal_bytes_max;
+    p->journal.memory = options->journals;
     p->segments.directory = p->offsets.directory = p->directory;
     p->segments.read_only = p->state != 0;
     if (p->directory == NULL || take_segments(p, segments, count) != 0) {
@@ -94,6 +97,7 @@ void partition_release(partition *p)
     if (--p->references > 0)
         return;
     segment_set_free(&p->segments);
+    partition_journal_clear(p);
     index_cache_free(&p->index);
     offsets_free(&p->offsets);
     free(p->damaged);
@@ -105,8 +109,10 @@ void partition_close(partition *p)
 {
     if (p->closed)
         return;
-    partition_index_flush(p);
+    if (partition_save(p) == 0)
+        partition_index_flush(p);
     p->closed = true;
+    partition_journal_clear(p);
     STATS_STORE(p, incarnation, 0);
     STATS_STORE(p, next_offset, 0);
     STATS_STORE(p, size_bytes, 0);
@@ -224,7 +230,7 @@ uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_
 {
     if (p->closed)
         return PARTITION_NOT_FOUND;
-    if (value >= partition_visible_end(p))
+    if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset))
         return PARTITION_INVALID_OFFSET;
     return offsets_store(&p->offsets, kind, id, value);
 }

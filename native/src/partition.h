@@ -1,7 +1,7 @@
 /* One partition of the log on its owner shard: segments, append, index, poll lookups, consumer offsets.
  *
  * Knows files (through the disk seam), no sockets, no ring and no Python. Single-threaded. The level says when a batch
- * counts as acknowledged: `written` when partition_append has returned 0 (the kernel has the bytes), `durable` when a
+ * counts as acknowledged: `memory` when it is in the partition's journal, `written` when partition_append has returned 0 (the kernel has the bytes), `durable` when a
  * sync that began afterwards is done (the caller holds the answer until then; polls end at the durable end). Files:
  *   <dir>/<start offset, 20 digits>.log and .index      (record.h)
  *   <dir>/incarnation                            16 bytes: "SHRDINC1", u64 incarnation (made with the first file)
@@ -36,6 +36,14 @@ typedef struct segment_info { /* what recovery found; ascending by start offset,
 
 typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;
 
+/* Where journals live: one account of a worker with a cap over all partitions. */
+typedef struct journal_memory {
+    uint64_t used_bytes, bytes_max;
+    void *(*take)(void *context, size_t bytes); /* NULL: none now */
+    void (*give)(void *context, void *block);
+    void *context;
+} journal_memory;
+
 typedef struct partition_options {
     uint64_t ns;
     uint64_t incarnation;
@@ -43,6 +51,10 @@ typedef struct partition_options {
     uint64_t segment_size_bytes;
     uint32_t state;              /* 0, or the status that sends get from the start (damaged: read only) */
     partition_level level;
+    /* `memory` only: the journal holds less than these; a batch that would fill it is written with it, and so is one
+     * for which there is no memory. */
+    uint64_t journal_messages_max, journal_bytes_max;
+    journal_memory *journals; /* outlives the partition */
     partition_stats *stats;      /* slot in the shared region; may be NULL in tests */
     const disk *disk;
     id_source *ids;
@@ -132,8 +144,9 @@ uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id);      
 uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy);
 
 /* ---- flush and background sync ---- */
-/* Writes waiting index entries to the .index file. 0 or 4007. */
+/* Writes the journal to the log and waiting index entries to the .index file. 0, 10006, 4007 or the sticky status. */
 uint32_t partition_flush(partition *p);
+uint64_t partition_unsaved_bytes(const partition *p); /* in the journal */
 /* True when bytes, files or offsets are not known to be on the device. */
 bool partition_is_dirty(const partition *p);
 /* What a sync covers: all of it, or what an acknowledgement at `durable` needs (an index is made anew from its log). */

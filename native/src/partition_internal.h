@@ -38,6 +38,13 @@ struct partition {
 
     uint64_t *damaged; /* ascending; NULL until the first */
     uint32_t damaged_count;
+    struct {
+        uint8_t *bytes;      /* the last records of the active segment; the file ends before them */
+        size_t capacity;
+        uint64_t length, count; /* bytes, records */
+        uint64_t messages_max, bytes_max;
+        journal_memory *memory;
+    } journal;
     offsets offsets;
     poll_cursor *cursors; /* of answers on their way */
 
@@ -54,15 +61,25 @@ struct partition {
     uint32_t references;
 };
 
-/* Where polls and stored offsets end: what is acknowledged, as far as this file knows. */
+/* Where polls end: what is acknowledged and in the file. */
 static inline uint64_t partition_visible_end(const partition *p)
 {
     if (p->level != LEVEL_DURABLE)
-        return p->next_offset;
+        return p->next_offset - p->journal.count;
     return p->durable_offset > p->found_end ? p->durable_offset : p->found_end;
 }
 /* All fields of the statistics slot but the incarnation. */
 void partition_publish(const partition *p);
+/* Bytes of the active log that the kernel has. */
+static inline uint64_t partition_file_end(const partition *p, const segment *active)
+{
+    return active->log_bytes - p->journal.length;
+}
+/* Copies a group into the journal. False when it would fill it or there is no memory. */
+bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records);
+void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
+/* Writes the journal. 0, 10006 (it stays and is tried again) or the sticky status. */
+uint32_t partition_save(partition *p);
 /* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */
 void partition_sync_now(partition *p);
 /* Writes waiting index entries. 0, or 4007 (an EIO poisons). */

@@ -13,7 +13,8 @@ bool partition_is_dirty(const partition *p)
     if (p->closed || p->sync_failed)
         return false;
     return p->sync_running || p->dirty_directories != 0 || p->offsets.dirty > 0 || p->offsets.dirty_directories != 0 ||
-           (index_cache_waiting(&p->index) > 0 && p->state == 0) || p->dirty_from < p->segments.count;
+           ((index_cache_waiting(&p->index) > 0 || p->journal.length > 0) && p->state == 0) ||
+           p->dirty_from < p->segments.count;
 }
 
 typedef struct collection {
@@ -67,7 +68,7 @@ static bool collect_file(partition *p, collection *c, segment *s, segment_file w
         return false;
     int fd = segment_fd_if_open(s, which);
     if (fd >= 0) {
-        fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        fd = file_duplicate(p->disk, fd);
     } else { /* dirty since before the start */
         char path[FILE_PATH_MAX];
         segment_path(&p->segments, s->start_offset, which, path, sizeof(path));
@@ -129,6 +130,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
 {
     if (p->closed || p->sync_running || p->sync_failed)
         return 0;
+    bool saved = partition_save(p) == 0 || p->state != 0;
     if (scope == SYNC_EVERYTHING)
         partition_index_flush(p);
     if ((p->offsets.dirty_directories & OFFSETS_DIRTY_PARTITION) != 0) {
@@ -138,14 +140,14 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     collection c = {.fds = fds, .max = max};
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
     bool complete = collect_directories(p, &c) && collect_segments(p, &c, SEGMENT_LOG);
-    p->sync_covers = complete && collect_offsets(p, &c);
+    p->sync_covers = complete && collect_offsets(p, &c) && saved;
     if (p->sync_covers && scope == SYNC_EVERYTHING)
         collect_segments(p, &c, SEGMENT_INDEX);
     while (p->dirty_from < p->segments.count && !p->segments.items[p->dirty_from].log_dirty &&
            !p->segments.items[p->dirty_from].index_dirty)
         p->dirty_from++;
     segment_set_trim(&p->segments);
-    p->sync_target = complete ? p->next_offset : p->durable_offset;
+    p->sync_target = complete ? p->next_offset - p->journal.count : p->durable_offset;
     p->sync_running = true;
     return c.count;
 }

@@ -85,14 +85,17 @@ static void enqueue(engine *e, owned *target) { /* takes over a reference */
     e->sync_pending_last = target;
 }
 
+void sync_report_poison(owned *o, int error) {
+    if (o->poison_reported) return;
+    o->poison_reported = true;
+    engine_event(o->e, EVENT_POISONED, o->ns)->number = (uint64_t)error;
+}
+
 /* After a sync: who may be answered now, and whether another one has to begin. `none`: it could not open a file. */
 static void settle(engine *e, owned *target, int error, bool none) {
     bool covered = partition_sync_done(target->p, error);
     target->syncing = false;
-    if (error != 0 && !target->poison_reported) {
-        target->poison_reported = true;
-        engine_event(e, EVENT_POISONED, target->ns)->number = (uint64_t)error;
-    }
+    if (error != 0) sync_report_poison(target, error);
     if (covered) answer_held(target, target->syncs_begun, 0);
     else if (partition_sync_failed(target->p)) sync_drop_held(target, partition_state(target->p));
     if (partition_is_dirty(target->p) || target->held_first != NULL) sync_mark_dirty(target);
@@ -184,23 +187,39 @@ void sync_close(engine *e) {
 
 /* ---- who asks for one ---- */
 
-void sync_tick(engine *e) {
+/* True when the partition may leave the dirty list: everything is written and no sync is asked for. */
+static bool saved(owned *target) {
+    bool clean = partition_flush(target->p) == 0 || partition_unsaved_bytes(target->p) == 0;
+    if (partition_state(target->p) != 0) sync_report_poison(target, EIO);
+    return clean || partition_state(target->p) != 0;
+}
+
+/* Deals with the dirty partitions of level `memory`, or with all others. */
+static void tick(engine *e, bool memory) {
     owned *list = e->dirty;
     e->dirty = NULL;
     while (list != NULL) {
         owned *target = list;
         list = target->next_dirty;
-        target->sync_everything = true;
-        if (target->syncing) { /* its present sync may not cover the newest bytes: next tick */
+        bool concerned = (partition_level_of(target->p) == LEVEL_MEMORY) == memory;
+        if (concerned) target->sync_everything = true;
+        bool only_saved = concerned && memory && !e->options.save_syncs;
+        /* A present sync may not cover the newest bytes: next tick. */
+        if (!concerned || target->syncing || (only_saved && !saved(target))) {
             target->next_dirty = e->dirty;
             e->dirty = target;
             continue;
         }
         target->dirty = false;
-        enqueue(e, target); /* with the reference of the dirty list */
+        if (only_saved) owned_release(target);
+        else enqueue(e, target); /* with the reference of the dirty list */
     }
     begin_pending(e);
 }
+
+void sync_tick(engine *e) { tick(e, false); }
+
+void sync_save_tick(engine *e) { tick(e, true); }
 
 static void hold(owned *o, const held *what) {
     if (partition_sync_failed(o->p)) {

@@ -11,6 +11,7 @@
 typedef enum fault_operation {
     FAULT_OPEN,
     FAULT_CLOSE,
+    FAULT_DUPLICATE,
     FAULT_WRITE,
     FAULT_READ,
     FAULT_TRUNCATE,
@@ -68,6 +69,12 @@ static int fault_close(void *context, int fd)
 {
     fault_judge(context, FAULT_CLOSE, NULL);
     return disk_system.close(NULL, fd);
+}
+
+static int fault_duplicate(void *context, int fd)
+{
+    FAULT_OR_RETURN(FAULT_DUPLICATE);
+    return disk_system.duplicate(NULL, fd);
 }
 
 static ssize_t fault_pwritev(void *context, int fd, const struct iovec *parts, int count, off_t position)
@@ -137,7 +144,8 @@ static int fault_mkdir(void *context, const char *path, mode_t mode)
 /* Fresh counters, no plan. `f` must stay where it is. */
 static inline void fault_disk_init(fault_disk *f)
 {
-    *f = (fault_disk){.disk = {.open = fault_open, .close = fault_close, .pwritev = fault_pwritev, .pread = fault_pread,
+    *f = (fault_disk){.disk = {.open = fault_open, .close = fault_close,
+                               .duplicate = fault_duplicate, .pwritev = fault_pwritev, .pread = fault_pread,
                                .ftruncate = fault_ftruncate, .fdatasync = fault_fdatasync, .rename = fault_rename,
                                .unlink = fault_unlink, .mkdir = fault_mkdir, .context = f}};
 }

@@ -66,6 +66,10 @@ class Engine:
         partial_frame_timeout_ms: int,
         slow_reader_timeout_ms: int,
         sync_interval_ms: int,
+        save_interval_ms: int,  # 0: no message saver
+        save_syncs: bool,
+        journal_messages_max: int,
+        journal_bytes_max: int,
         socket_migration: bool,
     ) -> None: ...
     @property

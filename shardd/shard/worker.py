@@ -69,7 +69,10 @@ def run(inheritance: WorkerInheritance) -> int:
 
 
 def make_engine(inheritance: WorkerInheritance) -> Engine:
-    tcp, system = inheritance.settings.tcp, inheritance.settings.system
+    tcp, system, saver = inheritance.settings.tcp, inheritance.settings.system, inheritance.settings.message_saver
+    sync_interval_ms = system.partition.sync_interval_ms
+    if saver.enabled and saver.enforce_fsync:
+        sync_interval_ms = min(sync_interval_ms, saver.interval_ms)
     return Engine(
         shard=inheritance.shard,
         shards=inheritance.shards,
@@ -82,7 +85,11 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         connections_max=max(1, tcp.connections_max // inheritance.shards),
         partial_frame_timeout_ms=tcp.partial_frame_timeout_ms,
         slow_reader_timeout_ms=tcp.slow_reader_timeout_ms,
-        sync_interval_ms=system.partition.sync_interval_ms,
+        sync_interval_ms=sync_interval_ms,
+        save_interval_ms=saver.interval_ms if saver.enabled else 0,
+        save_syncs=saver.enforce_fsync,
+        journal_messages_max=system.partition.messages_required_to_save,
+        journal_bytes_max=system.partition.size_of_messages_required_to_save_bytes,
         socket_migration=tcp.socket_migration,
     )
 

@@ -52,34 +52,53 @@ def _effort(options: argparse.Namespace) -> Effort:
 def _measure(
     options: argparse.Namespace, lines: list[Line], effort: Effort
 ) -> tuple[dict[str, dict[str, Cell]], dict[str, str]]:
-    settings = dict(pair.split("=", 1) for pair in options.set)
     cpus = sorted(os.sched_getaffinity(0))[: options.shards]
     if options.shards < 1 or len(cpus) < options.shards:
         raise ValueError(f"--shards must be in 1..{len(os.sched_getaffinity(0))}")
     build("load")
-    with (
-        tempfile.TemporaryDirectory(prefix="shardd-bench-", dir=options.directory.resolve()) as base,
-        contextlib.ExitStack() as end,
-    ):
-        targets: list[Target] = [Floor(Path(base) / "floor", cpus)]
-        end.callback(targets[0].stop)
+    cells: dict[str, dict[str, Cell]] = {}
+    with tempfile.TemporaryDirectory(prefix="shardd-bench-", dir=options.directory.resolve()) as base:
         header = report.machine(Path(base))
+        for durable in (False, True):
+            chosen = [line for line in lines if line.durable is durable]
+            if chosen:
+                cells |= _measure_level(options, chosen, effort, Path(base) / str(durable), cpus, header)
+    header["floor"] = f"epoll, {len(cpus)} threads on CPUs {','.join(map(str, cpus))}"
+    header["page state"] = f"recycled: {effort.touch_bytes >> 20} MiB touched and freed before each send line"
+    header["method"] = (
+        f"{effort.rounds} rounds, servers alternating, {effort.duration_ms} ms a line after warm-up"
+        f" (sends at most {effort.send_bytes_max >> 20} MiB), closed loop, load client: 1 thread, same CPUs"
+        " (lines with 1 connection: pinned to another CPU than the one that serves it)"
+    )
+    return cells, header
+
+
+def _measure_level(
+    options: argparse.Namespace,
+    lines: list[Line],
+    effort: Effort,
+    base: Path,
+    cpus: list[int],
+    header: dict[str, str],
+) -> dict[str, dict[str, Cell]]:
+    """Lines of one level with servers of their own; adds to the header what is known of them."""
+    durable = lines[0].durable
+    settings = dict(pair.split("=", 1) for pair in options.set)
+    settings |= {"SHARDD_SYSTEM_PARTITION_ACK": "durable"} if durable else {}
+    with contextlib.ExitStack() as end:
+        targets: list[Target] = [Floor(base / "floor", cpus, sync=durable)]
+        end.callback(targets[0].stop)
         if not options.floor_only:
-            shardd = Shardd(Path(base) / "shardd", cpus, options.shardd, settings)
+            shardd = Shardd(base / "shardd", cpus, options.shardd, settings)
             end.callback(shardd.stop)
             targets.append(shardd)
             header["shardd"] = shardd.start_line()
             header["configuration"] = " ".join(f"{key}={value}" for key, value in shardd.configuration.items())
-            header["durability"] = "written (background fdatasync); the floor never syncs"
-        header["floor"] = f"epoll, {len(cpus)} threads on CPUs {','.join(map(str, cpus))}"
-        header["page state"] = f"recycled: {effort.touch_bytes >> 20} MiB touched and freed before each send line"
-        header["method"] = (
-            f"{effort.rounds} rounds, servers alternating, {effort.duration_ms} ms a line after warm-up"
-            f" (sends at most {effort.send_bytes_max >> 20} MiB), closed loop, load client: 1 thread, same CPUs"
-            " (lines with 1 connection: pinned to another CPU than the one that serves it)"
-        )
-        cells = run_rounds(targets, lines, effort, lambda text: print(text, file=sys.stderr, flush=True))
-    return cells, header
+            header["durability"] = (
+                "written (background fdatasync), the floor never syncs;"
+                " durable lines: level durable, the floor with an fdatasync for each request"
+            )
+        return run_rounds(targets, lines, effort, lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def _write_raw(directory: Path, header: dict[str, str], cells: dict[str, dict[str, Cell]]) -> Path:

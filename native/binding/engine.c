@@ -40,8 +40,9 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
     unsigned long long pool_bytes, journal_messages, journal_bytes;
     long long partial_ms, slow_ms, sync_ms, save_ms;
     int migration, save_syncs;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLLpKKp", names, &o.shard, &o.shards, &o.shared_fd, &pools,
-                                     &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.connections_max,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLLpKKp", names, &o.shard, &o.shards, &o.shared_fd,
+                                     &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes,
+                                     &o.connections_max,
                                      &partial_ms, &slow_ms, &sync_ms, &save_ms, &save_syncs, &journal_messages,
                                      &journal_bytes, &migration))
         return -1;

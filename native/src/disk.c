@@ -42,6 +42,12 @@ static int system_ftruncate(void *context, int fd, off_t length)
     return ftruncate(fd, length);
 }
 
+static int system_allocate(void *context, int fd, off_t from, off_t length)
+{
+    (void)context;
+    return fallocate(fd, 0, from, length);
+}
+
 static int system_fdatasync(void *context, int fd)
 {
     (void)context;
@@ -73,6 +79,7 @@ const disk disk_system = {
     .pwritev = system_pwritev,
     .pread = system_pread,
     .ftruncate = system_ftruncate,
+    .allocate = system_allocate,
     .fdatasync = system_fdatasync,
     .rename = system_rename,
     .unlink = system_unlink,

@@ -46,6 +46,7 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
     if (count > 0) {
         index_cache_reset(&p->index, segments[count - 1].count);
         p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
+        p->allocate_ahead = p->level == LEVEL_DURABLE;
     }
     return 0;
 }
@@ -111,6 +112,8 @@ void partition_close(partition *p)
         return;
     if (partition_save(p) == 0)
         partition_index_flush(p);
+    if (p->state == 0)
+        partition_cut_ahead(p); /* what stays is cut by the next recovery */
     p->closed = true;
     partition_journal_clear(p);
     STATS_STORE(p, incarnation, 0);

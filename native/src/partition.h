@@ -1,8 +1,10 @@
 /* One partition of the log on its owner shard: segments, append, index, poll lookups, consumer offsets.
  *
  * Knows files (through the disk seam), no sockets, no ring and no Python. Single-threaded. The level says when a batch
- * counts as acknowledged: `memory` when it is in the partition's journal, `written` when partition_append has returned 0 (the kernel has the bytes), `durable` when a
- * sync that began afterwards is done (the caller holds the answer until then; polls end at the durable end). Files:
+ * counts as acknowledged: `memory` when it is in the partition's journal, `written` when the kernel has the bytes
+ * (both: when partition_append has returned 0), `durable` when a sync that began afterwards is done (the caller holds
+ * the answer until then; polls end at the durable end; the active .log has up to 1 MiB of zeros behind its records).
+ * Files:
  *   <dir>/<start offset, 20 digits>.log and .index      (record.h)
  *   <dir>/incarnation                            16 bytes: "SHRDINC1", u64 incarnation (made with the first file)
  *   <dir>/offsets/consumers/<id>, groups/<id>    8 bytes u64 LE, last processed offset, written in place

@@ -90,6 +90,20 @@ static int make_directory(partition *p)
     return 0;
 }
 
+int partition_cut_ahead(partition *p)
+{
+    if (p->stale_end == 0 || p->segments.count == 0)
+        return 0;
+    segment *s = segment_active(&p->segments);
+    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0)
+        return -1;
+    p->stale_end = 0;
+    s->log_dirty = true; /* its new length */
+    dirty_active(p);
+    return 0;
+}
+
 /* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
 static uint32_t roll(partition *p)
 {
@@ -98,19 +112,15 @@ static uint32_t roll(partition *p)
         return status;
     if (partition_index_flush(p) != 0)
         return refused(p, 0);
-    if (p->stale_end > 0) {
-        segment *sealed = segment_active(&p->segments);
-        int fd = segment_fd(&p->segments, sealed, SEGMENT_LOG);
-        if (fd < 0 || file_truncate(p->disk, fd, sealed->log_bytes) != 0)
-            return refused(p, errno);
-        p->stale_end = 0;
-    }
+    if (partition_cut_ahead(p) != 0)
+        return refused(p, errno);
     if (p->segments.count == 0 && make_directory(p) != 0)
         return refused(p, errno);
     if (segment_create(&p->segments, p->next_offset) != 0)
         return refused(p, errno);
     segment *s = segment_active(&p->segments);
     s->first_timestamp = s->last_timestamp = p->last_timestamp;
+    p->allocate_ahead = p->level == LEVEL_DURABLE;
     index_cache_reset(&p->index, 0);
     p->roll_pending = false;
     p->dirty_directories |= 1;
@@ -138,6 +148,12 @@ static int cut_back(partition *p, segment *s, int fd)
     return 0;
 }
 
+/* True when bytes behind the records could be taken for some. */
+static bool must_cut(const partition *p, const segment *s)
+{
+    return p->stale_end > partition_file_end(p, s) && !(p->stale_zeroed && p->level == LEVEL_DURABLE);
+}
+
 /* Everything that must hold before a group is written. `fd`: the active log. 0 or a status. */
 static uint32_t make_ready(partition *p, int *fd)
 {
@@ -154,9 +170,28 @@ static uint32_t make_ready(partition *p, int *fd)
     *fd = segment_fd(&p->segments, s, SEGMENT_LOG);
     if (*fd < 0)
         return refused(p, errno);
-    if (p->stale_end > partition_file_end(p, s) && cut_back(p, s, *fd) != 0)
+    if (must_cut(p, s) && cut_back(p, s, *fd) != 0)
         return refused(p, errno);
     return 0;
+}
+
+/* At `durable`: a log that grows with every batch makes the file system commit its new size with every sync
+ * (docs/adr/0007-levels.md). Space ahead of the records that reads as zeros avoids that; a failure costs only speed. */
+static void allocate_ahead(partition *p, const segment *s, int fd, uint64_t bytes)
+{
+    uint64_t end = s->log_bytes + bytes, ahead = end + ALLOCATE_AHEAD_BYTES;
+    if (ahead > p->segment_size_bytes)
+        ahead = p->segment_size_bytes;
+    if (!p->allocate_ahead || end <= p->stale_end || end >= ahead)
+        return;
+    uint64_t from = p->stale_end > s->log_bytes ? p->stale_end : s->log_bytes;
+    int result;
+    do
+        result = p->disk->allocate(p->disk->context, fd, (off_t)from, (off_t)(ahead - from));
+    while (result != 0 && errno == EINTR);
+    p->allocate_ahead = result == 0;
+    p->stale_end = ahead; /* a failed call may have made a part of it */
+    p->stale_zeroed = true;
 }
 
 /* Writes the journal and `count` further parts, at parts[1], behind the end of the file; parts[0] is for the journal.
@@ -191,7 +226,7 @@ uint32_t partition_save(partition *p)
         return p->state;
     segment *s = segment_active(&p->segments);
     int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0 || (p->stale_end > partition_file_end(p, s) && cut_back(p, s, fd) != 0))
+    if (fd < 0 || (must_cut(p, s) && cut_back(p, s, fd) != 0))
         return refused(p, errno);
     struct iovec parts[1];
     uint32_t status = write_behind(p, s, fd, parts, 0);
@@ -282,6 +317,7 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
             return 0;
         if (g.batches == 0)
             continue;
+        allocate_ahead(p, s, fd, g.bytes);
         bool journal = p->level == LEVEL_MEMORY && !g.seals &&
                        partition_journal_take(p, parts + 1, g.batches, g.bytes, g.records);
         *status = journal ? 0 : write_behind(p, s, fd, parts, g.batches);

@@ -9,6 +9,7 @@
 
 #define INDEX_FLUSH_ENTRIES 256u       /* entries that wait before they are written */
 #define DAMAGED_MAX 1024u              /* offsets known to be damaged */
+#define ALLOCATE_AHEAD_BYTES (1u << 20) /* at `durable`: the log grows in such steps */
 #define DIRECTORY_LEVELS 7u            /* the partition's directory and the ancestors that a sync covers */
 #define STATS_STORE(p, field, value)                                                          \
     do {                                                                                      \
@@ -32,8 +33,9 @@ struct partition {
     uint64_t last_timestamp; /* of the last record; never falls */
     segment_set segments;
     index_cache index;       /* of the active segment */
-    uint64_t stale_end;      /* the active .log has bytes of a failed write up to here; 0: none */
-    bool stale_zeroed;       /* and they are zero, hence no records */
+    uint64_t stale_end;      /* the active .log has bytes behind its records up to here; 0: none */
+    bool stale_zeroed;       /* they are zero, hence no records: allocated ahead, or what a failed write left */
+    bool allocate_ahead;     /* at `durable`, until the file system refuses; again with the next segment */
     bool roll_pending;       /* the active segment is sealed, the next one could not be made yet */
 
     uint64_t *damaged; /* ascending; NULL until the first */
@@ -77,6 +79,8 @@ static inline uint64_t partition_file_end(const partition *p, const segment *act
 }
 /* Copies a group into the journal. False when it would fill it or there is no memory. */
 bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records);
+/* Cuts what the active log holds behind its records. 0 or -1. */
+int partition_cut_ahead(partition *p);
 void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
 /* Writes the journal. 0, 10006 (it stays and is tried again) or the sticky status. */
 uint32_t partition_save(partition *p);

@@ -15,6 +15,7 @@ typedef enum fault_operation {
     FAULT_WRITE,
     FAULT_READ,
     FAULT_TRUNCATE,
+    FAULT_ALLOCATE,
     FAULT_SYNC,
     FAULT_RENAME,
     FAULT_UNLINK,
@@ -117,6 +118,12 @@ static int fault_ftruncate(void *context, int fd, off_t length)
     return disk_system.ftruncate(NULL, fd, length);
 }
 
+static int fault_allocate(void *context, int fd, off_t from, off_t length)
+{
+    FAULT_OR_RETURN(FAULT_ALLOCATE);
+    return disk_system.allocate(NULL, fd, from, length);
+}
+
 static int fault_fdatasync(void *context, int fd)
 {
     FAULT_OR_RETURN(FAULT_SYNC);
@@ -146,7 +153,8 @@ static inline void fault_disk_init(fault_disk *f)
 {
     *f = (fault_disk){.disk = {.open = fault_open, .close = fault_close,
                                .duplicate = fault_duplicate, .pwritev = fault_pwritev, .pread = fault_pread,
-                               .ftruncate = fault_ftruncate, .fdatasync = fault_fdatasync, .rename = fault_rename,
+                               .ftruncate = fault_ftruncate, .allocate = fault_allocate,
+                               .fdatasync = fault_fdatasync, .rename = fault_rename,
                                .unlink = fault_unlink, .mkdir = fault_mkdir, .context = f}};
 }
 

@@ -42,9 +42,8 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
     int migration, save_syncs;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLLpKKp", names, &o.shard, &o.shards, &o.shared_fd,
                                      &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes,
-                                     &o.connections_max,
-                                     &partial_ms, &slow_ms, &sync_ms, &save_ms, &save_syncs, &journal_messages,
-                                     &journal_bytes, &migration))
+                                     &o.connections_max, &partial_ms, &slow_ms, &sync_ms, &save_ms, &save_syncs,
+                                     &journal_messages, &journal_bytes, &migration))
         return -1;
     if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {
         PyErr_SetString(PyExc_ValueError, "shard must be below shards, shards at most 256");

@@ -9,11 +9,11 @@
  */
 #ifndef SHARDD_ENGINE_H
 #define SHARDD_ENGINE_H
+#include "io.h"
 #include "links.h"
 #include "partition.h"
 #include "pool.h"
 #include "request.h"
-#include "ring.h"
 #include "route.h"
 
 #define FRAME_HEADER_SIZE 8u
@@ -188,8 +188,6 @@ typedef struct engine_options {
     bool save_syncs;          /* what the saver writes is synced, too */
     uint64_t journal_messages_max, journal_bytes_max; /* of a partition that is opened */
     bool socket_migration;
-    /* NULL but in tests: starts the fdatasync instead of the ring; sync_on_complete(op, result) follows later. */
-    void (*sync_start)(engine *e, operation *op, int fd);
 } engine_options;
 
 typedef struct engine_counters {
@@ -200,7 +198,7 @@ typedef struct engine_counters {
 
 struct engine {
     engine_options options;
-    ring ring;
+    io io;
     pool *pool;
     links links;
     route_table routes;
@@ -267,7 +265,7 @@ void conn_release_sources(conn *c);        /* lets go of what the output came fr
 
 /* conn_input.c */
 void conn_arm_receive(conn *c);
-void conn_on_receive(conn *c, int result, uint32_t flags);
+void conn_on_receive(conn *c, int result, int32_t buffer);
 void conn_advance(conn *c);                /* runs frames until the connection has to wait */
 void conn_frame_release(conn *c);          /* the frame's bytes are not needed any more */
 void conn_free_input(conn *c);

@@ -125,11 +125,6 @@ static size_t collect(owned *target, int *fds, size_t max) {
     return partition_sync_begin(target->p, scope, fds, max);
 }
 
-static void submit(engine *e, sync_file *file) {
-    if (e->options.sync_start != NULL) e->options.sync_start(e, &file->operation, file->fd);
-    else io_uring_prep_fsync(ring_slot(&e->ring, &file->operation), file->fd, IORING_FSYNC_DATASYNC);
-}
-
 static void begin(engine *e, owned *target) {
     int fds[SYNC_FDS_MAX];
     sync_group *group = calloc(1, sizeof *group);
@@ -142,7 +137,7 @@ static void begin(engine *e, owned *target) {
         sync_file *file = calloc(1, sizeof *file);
         if (file == NULL) abort();
         *file = (sync_file){.operation = {OPERATION_SYNC, file}, .group = group, .fd = fds[i]};
-        submit(e, file);
+        io_fdatasync(&e->io, &file->operation, file->fd);
     }
     if (count == 0) finish(e, group, true);
 }
@@ -162,7 +157,7 @@ void sync_on_complete(operation *op, int result) {
     sync_group *group = file->group;
     engine *e = group->target->e;
     if (result == -EINTR) { /* says nothing about the device */
-        submit(e, file);
+        io_fdatasync(&e->io, op, file->fd);
         return;
     }
     if (result < 0 && group->error == 0) group->error = -result;

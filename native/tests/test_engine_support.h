@@ -32,8 +32,8 @@ typedef struct server {
     bool alone;               /* shard 1 never starts: its requests are those of a dead owner */
     uint32_t connections_max; /* of a shard; 0: 300 */
     partition_level level;
-    void (*sync_start)(engine *e, operation *op, int fd);   /* as in engine_options */
-    void (*each_turn)(struct server *s, engine *e);         /* after every turn, in the thread of the engine */
+    void (*opened)(struct server *s, engine *e);    /* in the thread of the engine: when it is open ... */
+    void (*each_turn)(struct server *s, engine *e); /* ... and after every turn */
     _Atomic unsigned moved_in, closed, group_polls, group_messages;
 } server;
 
@@ -114,10 +114,10 @@ static void *run_shard(void *argument)
                         .partial_frame_timeout_us = 1000000,
                         .slow_reader_timeout_us = 2000000,
                         .sync_interval_us = 50000,
-                        .socket_migration = true,
-                        .sync_start = s->sync_start};
+                        .socket_migration = true};
     engine *e;
     if (engine_open(&e, &o) != 0) abort();
+    if (s->opened != NULL) s->opened(s, e);
     open_partitions(s, e, start.shard);
     if (s->alone) forward_peer_down(e, 1 - start.shard);
     engine_listen(e, s->listeners[start.shard]);
@@ -141,12 +141,12 @@ static uint32_t started(const server *s) { return s->alone ? 1 : SHARDS; }
 static void start_server(server *s)
 {
     server wanted = {.alone = s->alone, .connections_max = s->connections_max, .level = s->level,
-                     .sync_start = s->sync_start, .each_turn = s->each_turn};
+                     .opened = s->opened, .each_turn = s->each_turn};
     memset(s, 0, sizeof *s);
     s->alone = wanted.alone;
     s->connections_max = wanted.connections_max;
     s->level = wanted.level;
-    s->sync_start = wanted.sync_start;
+    s->opened = wanted.opened;
     s->each_turn = wanted.each_turn;
     strcpy(s->directory, "/tmp/shardd-test-engine-XXXXXX");
     if (mkdtemp(s->directory) == NULL) abort();

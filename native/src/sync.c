@@ -217,17 +217,14 @@ void sync_tick(engine *e) { tick(e, false); }
 void sync_save_tick(engine *e) { tick(e, true); }
 
 static void hold(owned *o, const held *what) {
-    if (partition_sync_failed(o->p)) {
-        held *now = malloc(sizeof *now);
-        if (now == NULL) abort();
-        *now = *what;
-        answer(o->e, now, partition_state(o->p));
-        return;
-    }
     held *h = malloc(sizeof *h);
     if (h == NULL) abort();
     *h = *what;
     h->next = NULL;
+    if (partition_sync_failed(o->p)) {
+        answer(o->e, h, partition_state(o->p));
+        return;
+    }
     h->sync = o->syncs_begun + 1;
     if (o->held_first == NULL) o->held_first = h;
     else o->held_last->next = h;

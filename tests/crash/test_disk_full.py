@@ -80,11 +80,12 @@ def judge(server: Server, history: History) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_full_disk_refuses_sends_serves_reads_and_loses_nothing(small_disk: Path) -> None:
+@pytest.mark.parametrize("level", ["written", "durable"])
+def test_full_disk_refuses_sends_serves_reads_and_loses_nothing(small_disk: Path, level: str) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(BALLAST_BYTES))
     history = History()
-    server = Server(small_disk)
+    server = Server(small_disk, {"SHARDD_SYSTEM_PARTITION_ACK": level})
     server.start()
     try:
         with wire.connect(server.address) as connection:
@@ -105,7 +106,7 @@ def test_full_disk_refuses_sends_serves_reads_and_loses_nothing(small_disk: Path
         judge(server, history)
         server.kill_supervisor()
         server.stop()
-        server = Server(small_disk)
+        server = Server(small_disk, {"SHARDD_SYSTEM_PARTITION_ACK": level})
         server.start()
         faults.wait_until_served(server.address, 0, 0, range(PARTITIONS))
         judge(server, history)

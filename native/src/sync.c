@@ -189,14 +189,15 @@ static bool saved(owned *target) {
     return clean || partition_state(target->p) != 0;
 }
 
-/* Deals with the dirty partitions of level `memory`, or with all others. */
+/* Deals with the dirty partitions of level `memory`, or with all others and those that answers wait for. */
 static void tick(engine *e, bool memory) {
     owned *list = e->dirty;
     e->dirty = NULL;
     while (list != NULL) {
         owned *target = list;
         list = target->next_dirty;
-        bool concerned = (partition_level_of(target->p) == LEVEL_MEMORY) == memory;
+        bool of_memory = partition_level_of(target->p) == LEVEL_MEMORY;
+        bool concerned = of_memory == memory || (!memory && target->held_first != NULL); /* somebody waits */
         if (concerned) target->sync_everything = true;
         bool only_saved = concerned && memory && !e->options.save_syncs;
         /* A present sync may not cover the newest bytes: next tick. */

@@ -333,9 +333,10 @@ bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
         io_reap(&e->io, complete, e);
         run_timers(e);
         work(e);
+        bool settled = sync_begin_pending(e); /* all batches of the turn are written */
         arm_standing(e); /* after the completions that used it up */
         if (e->events_count > 0 || e->epoll_ready || e->now_us >= deadline_us) break;
-        int64_t limit = e->ready == NULL && links_sleep(&e->links) ? wait_limit(e, deadline_us) : 0;
+        int64_t limit = !settled && e->ready == NULL && links_sleep(&e->links) ? wait_limit(e, deadline_us) : 0;
         io_enter(&e->io, limit);
         links_wake(&e->links);
         e->now_us = clock_monotonic_us();

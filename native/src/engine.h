@@ -312,6 +312,9 @@ void handover_receive(engine *e);
 /* sync.c */
 void sync_mark_dirty(owned *o);
 void sync_tick(engine *e);
+/* At the end of a turn: starts what waits, first come first served, as far as the number of running syncs allows. True
+ * when one had nothing to do and answers may have to go out. */
+bool sync_begin_pending(engine *e);
 void sync_save_tick(engine *e); /* the message saver: the journals of `memory` */
 void sync_report_poison(owned *o, int error);
 /* Answers a request whose write has returned with `status`: at once, or at `durable` when the device has it. */

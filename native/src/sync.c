@@ -1,7 +1,8 @@
 /* Syncs of partitions: in the background every sync interval, without delaying any answer, and at level `durable` as
- * group commit. There an answer is held until a sync that began after its write is done; while one sync of a partition
- * runs, later answers collect and the next one covers them all. Partitions sync concurrently. A failed sync poisons the
- * partition, answers all that it holds with its status and is never tried again. */
+ * group commit. There an answer is held until a sync that began after its write is done; syncs begin at the end of a
+ * turn, and while one of a partition runs, later answers collect and the next one covers them all. Partitions sync
+ * concurrently. A failed sync poisons the partition, answers all that it holds with its status and is never tried
+ * again. */
 #include "engine.h"
 
 #include <errno.h>
@@ -125,7 +126,8 @@ static size_t collect(owned *target, int *fds, size_t max) {
     return partition_sync_begin(target->p, scope, fds, max);
 }
 
-static void begin(engine *e, owned *target) {
+/* False: there was nothing to sync, it is over. */
+static bool begin(engine *e, owned *target) {
     int fds[SYNC_FDS_MAX];
     sync_group *group = calloc(1, sizeof *group);
     if (group == NULL) abort();
@@ -140,16 +142,18 @@ static void begin(engine *e, owned *target) {
         io_fdatasync(&e->io, &file->operation, file->fd);
     }
     if (count == 0) finish(e, group, true);
+    return count > 0;
 }
 
-/* Starts what waits, first come first served, as far as the number of running syncs allows. */
-static void begin_pending(engine *e) {
+bool sync_begin_pending(engine *e) {
+    bool settled = false;
     while (e->sync_pending != NULL && e->syncs_running < SYNCS_RUNNING_MAX) {
         owned *target = e->sync_pending;
         e->sync_pending = target->next_pending;
         if (e->sync_pending == NULL) e->sync_pending_last = NULL;
-        begin(e, target);
+        settled |= !begin(e, target);
     }
+    return settled;
 }
 
 void sync_on_complete(operation *op, int result) {
@@ -165,7 +169,6 @@ void sync_on_complete(operation *op, int result) {
     free(file);
     if (--group->running > 0) return;
     finish(e, group, false);
-    begin_pending(e);
 }
 
 void sync_close(engine *e) {
@@ -210,7 +213,6 @@ static void tick(engine *e, bool memory) {
         if (only_saved) owned_release(target);
         else enqueue(e, target); /* with the reference of the dirty list */
     }
-    begin_pending(e);
 }
 
 void sync_tick(engine *e) { tick(e, false); }
@@ -233,7 +235,6 @@ static void hold(owned *o, const held *what) {
     if (o->syncing) return;
     o->references++;
     enqueue(o->e, o);
-    begin_pending(o->e);
 }
 
 void sync_answer(owned *o, const requester *from, uint32_t status) {
@@ -264,5 +265,4 @@ size_t sync_begin_by_caller(owned *o, int *fds, size_t max) {
 void sync_end_by_caller(owned *o, int error) {
     o->syncing_by_caller = false;
     settle(o->e, o, error, false);
-    begin_pending(o->e);
 }

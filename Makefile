@@ -8,10 +8,10 @@ PYTEST_ARGS ?=
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint fmt native bench demo clean
+.PHONY: help setup run test lint fmt native bench demo demo-groups clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: packages of the system, then .venv (second runs do nothing)
 	@.ci/setup.sh
@@ -46,6 +46,9 @@ bench: native ## compare with the bare-C floor server
 
 demo: native ## flights through the released client with a kill in the middle
 	@$(BIN)/python -m tests.demo.flights
+
+demo-groups: native ## members of a consumer group come and go while a producer runs
+	@$(BIN)/python -m tests.demo.groups
 
 clean: ## remove everything that was built
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -10,10 +10,11 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from bench import report
-from bench.lines import LINES, Line, select
+from bench import rebalance, report
+from bench.lines import LINES, REBALANCE, Line, select, with_rebalance
 from bench.measure import FULL, QUICK, Cell, Effort, run_rounds
 from bench.native_build import build
 from bench.targets import Floor, Shardd, Target
@@ -51,18 +52,25 @@ def _effort(options: argparse.Namespace) -> Effort:
 
 def _measure(
     options: argparse.Namespace, lines: list[Line], effort: Effort
-) -> tuple[dict[str, dict[str, Cell]], dict[str, str]]:
+) -> tuple[dict[str, dict[str, Cell]], dict[str, str], rebalance.Result | None]:
     cpus = sorted(os.sched_getaffinity(0))[: options.shards]
     if options.shards < 1 or len(cpus) < options.shards:
         raise ValueError(f"--shards must be in 1..{len(os.sched_getaffinity(0))}")
     build("load")
     cells: dict[str, dict[str, Cell]] = {}
+    moved = None
     with tempfile.TemporaryDirectory(prefix="shardd-bench-", dir=options.directory.resolve()) as base:
         header = report.machine(Path(base))
         for durable in (False, True):
             chosen = [line for line in lines if line.durable is durable]
-            if chosen:
-                cells |= _measure_level(options, chosen, effort, Path(base) / str(durable), cpus, header)
+            wants_rebalance = not durable and with_rebalance(options.lines) and not options.floor_only
+            if not chosen and not wants_rebalance:
+                continue
+            with _servers(options, durable, Path(base) / str(durable), cpus, header) as targets:
+                cells |= run_rounds(targets, chosen, effort, lambda text: print(text, file=sys.stderr, flush=True))
+                shardd = targets[-1]
+                if wants_rebalance and isinstance(shardd, Shardd):
+                    moved = rebalance.measure(shardd, effort.rounds)
     header["floor"] = f"epoll, {len(cpus)} threads on CPUs {','.join(map(str, cpus))}"
     header["page state"] = f"recycled: {effort.touch_bytes >> 20} MiB touched and freed before each send line"
     header["method"] = (
@@ -70,19 +78,14 @@ def _measure(
         f" (sends at most {effort.send_bytes_max >> 20} MiB), closed loop, load client: 1 thread, same CPUs"
         " (lines with 1 connection: pinned to another CPU than the one that serves it)"
     )
-    return cells, header
+    return cells, header, moved
 
 
-def _measure_level(
-    options: argparse.Namespace,
-    lines: list[Line],
-    effort: Effort,
-    base: Path,
-    cpus: list[int],
-    header: dict[str, str],
-) -> dict[str, dict[str, Cell]]:
-    """Lines of one level with servers of their own; adds to the header what is known of them."""
-    durable = lines[0].durable
+@contextlib.contextmanager
+def _servers(
+    options: argparse.Namespace, durable: bool, base: Path, cpus: list[int], header: dict[str, str]
+) -> Iterator[list[Target]]:
+    """Both servers of one level; adds to the header what is known of them."""
     settings = dict(pair.split("=", 1) for pair in options.set)
     settings |= {"SHARDD_SYSTEM_PARTITION_ACK": "durable"} if durable else {}
     with contextlib.ExitStack() as end:
@@ -98,7 +101,7 @@ def _measure_level(
                 "written (background fdatasync), the floor never syncs;"
                 " durable lines: level durable, the floor with an fdatasync for each request"
             )
-        return run_rounds(targets, lines, effort, lambda text: print(text, file=sys.stderr, flush=True))
+        yield targets
 
 
 def _write_raw(directory: Path, header: dict[str, str], cells: dict[str, dict[str, Cell]]) -> Path:
@@ -113,17 +116,19 @@ def main(words: list[str] | None = None) -> int:
     """0 when every line was measured, whether its target is met or not; 1 when a server failed one; 2 for bad usage."""
     options = _arguments(words)
     if options.list:
-        print("\n".join(line.name for line in LINES))
+        print("\n".join([*(line.name for line in LINES), REBALANCE]))
         return 0
     try:
         lines, effort = select(options.lines), _effort(options)
-        cells, header = _measure(options, lines, effort)
+        cells, header, moved = _measure(options, lines, effort)
     except (ValueError, RuntimeError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
     body = report.rows(lines, cells)
     print("\n".join(f"{key + ':':15} {value}" for key, value in header.items()) + "\n")
     print(report.text_table(report.COLUMNS, body))
+    if moved is not None:
+        print(f"\n{moved}")
     print(f"\nraw figures: {_write_raw(options.results, header, cells)}")
     if options.markdown:
         head = "\n".join(f"- {key}: {value}" for key, value in header.items())

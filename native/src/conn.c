@@ -65,6 +65,7 @@ void conn_try_free(conn *c) {
         return; /* their lists let go of it first */
     conn_free_input(c);
     conn_free_output(c);
+    seats_free(&c->seats);
     close(c->fd);
     e->conns[c->index] = NULL;
     e->free_indexes[e->free_count++] = c->index;

@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench import rebalance, report
@@ -52,37 +53,55 @@ def _effort(options: argparse.Namespace) -> Effort:
 def _measure(
     options: argparse.Namespace, lines: list[Line], effort: Effort
 ) -> tuple[dict[str, dict[str, Cell]], dict[str, str], rebalance.Result | None]:
-    settings = dict(pair.split("=", 1) for pair in options.set)
     cpus = sorted(os.sched_getaffinity(0))[: options.shards]
     if options.shards < 1 or len(cpus) < options.shards:
         raise ValueError(f"--shards must be in 1..{len(os.sched_getaffinity(0))}")
     build("load")
-    with (
-        tempfile.TemporaryDirectory(prefix="shardd-bench-", dir=options.directory.resolve()) as base,
-        contextlib.ExitStack() as end,
-    ):
-        targets: list[Target] = [Floor(Path(base) / "floor", cpus)]
-        end.callback(targets[0].stop)
+    cells: dict[str, dict[str, Cell]] = {}
+    moved = None
+    with tempfile.TemporaryDirectory(prefix="shardd-bench-", dir=options.directory.resolve()) as base:
         header = report.machine(Path(base))
+        for durable in (False, True):
+            chosen = [line for line in lines if line.durable is durable]
+            wants_rebalance = not durable and with_rebalance(options.lines) and not options.floor_only
+            if not chosen and not wants_rebalance:
+                continue
+            with _servers(options, durable, Path(base) / str(durable), cpus, header) as targets:
+                cells |= run_rounds(targets, chosen, effort, lambda text: print(text, file=sys.stderr, flush=True))
+                shardd = targets[-1]
+                if wants_rebalance and isinstance(shardd, Shardd):
+                    moved = rebalance.measure(shardd, effort.rounds)
+    header["floor"] = f"epoll, {len(cpus)} threads on CPUs {','.join(map(str, cpus))}"
+    header["page state"] = f"recycled: {effort.touch_bytes >> 20} MiB touched and freed before each send line"
+    header["method"] = (
+        f"{effort.rounds} rounds, servers alternating, {effort.duration_ms} ms a line after warm-up"
+        f" (sends at most {effort.send_bytes_max >> 20} MiB), closed loop, load client: 1 thread, same CPUs"
+        " (lines with 1 connection: pinned to another CPU than the one that serves it)"
+    )
+    return cells, header, moved
+
+
+@contextlib.contextmanager
+def _servers(
+    options: argparse.Namespace, durable: bool, base: Path, cpus: list[int], header: dict[str, str]
+) -> Iterator[list[Target]]:
+    """Both servers of one level; adds to the header what is known of them."""
+    settings = dict(pair.split("=", 1) for pair in options.set)
+    settings |= {"SHARDD_SYSTEM_PARTITION_ACK": "durable"} if durable else {}
+    with contextlib.ExitStack() as end:
+        targets: list[Target] = [Floor(base / "floor", cpus, sync=durable)]
+        end.callback(targets[0].stop)
         if not options.floor_only:
-            shardd = Shardd(Path(base) / "shardd", cpus, options.shardd, settings)
+            shardd = Shardd(base / "shardd", cpus, options.shardd, settings)
             end.callback(shardd.stop)
             targets.append(shardd)
             header["shardd"] = shardd.start_line()
             header["configuration"] = " ".join(f"{key}={value}" for key, value in shardd.configuration.items())
-            header["durability"] = "written (background fdatasync); the floor never syncs"
-        header["floor"] = f"epoll, {len(cpus)} threads on CPUs {','.join(map(str, cpus))}"
-        header["page state"] = f"recycled: {effort.touch_bytes >> 20} MiB touched and freed before each send line"
-        header["method"] = (
-            f"{effort.rounds} rounds, servers alternating, {effort.duration_ms} ms a line after warm-up"
-            f" (sends at most {effort.send_bytes_max >> 20} MiB), closed loop, load client: 1 thread, same CPUs"
-            " (lines with 1 connection: pinned to another CPU than the one that serves it)"
-        )
-        cells = run_rounds(targets, lines, effort, lambda text: print(text, file=sys.stderr, flush=True))
-        moved = None
-        if with_rebalance(options.lines) and not options.floor_only:
-            moved = rebalance.measure(shardd, effort.rounds)
-    return cells, header, moved
+            header["durability"] = (
+                "written (background fdatasync), the floor never syncs;"
+                " durable lines: level durable, the floor with an fdatasync for each request"
+            )
+        yield targets
 
 
 def _write_raw(directory: Path, header: dict[str, str], cells: dict[str, dict[str, Cell]]) -> Path:

@@ -21,6 +21,7 @@ class Placement(Enum):
 
     HASH = "hash"  # streams as they are created, one for each connection: the hash decides
     EVEN = "even"  # streams chosen so that every shard owns the same number
+    ONE = "one"  # one partition for all connections
     GROUP = "group"  # one topic of 24 partitions; the connections are the members of a group, with auto-commit
     KEYED = "keyed"  # one topic of 12 partitions, a random key in each request: mostly forwarded
 
@@ -38,12 +39,14 @@ class Line:
     placement: Placement
     ratio_min: float
     p50_ratio_max: float | None = None
+    durable: bool = False  # shardd at level durable, the floor with an fdatasync for each request
     against: str | None = None
 
     @property
     def name(self) -> str:
         tail = "" if self.placement is Placement.HASH else f"-{self.placement.value}"
-        return f"{self.mode}-{self.batch}x{self.payload_bytes}-c{self.connections}{tail}"
+        head = "durable-" if self.durable else ""
+        return f"{head}{self.mode}-{self.batch}x{self.payload_bytes}-c{self.connections}{tail}"
 
     @property
     def request_bytes(self) -> int:
@@ -63,10 +66,19 @@ def _single_partition() -> list[Line]:
     return lines
 
 
+def _durable() -> list[Line]:
+    lines = []
+    for placement in (Placement.ONE, Placement.HASH):
+        lines.append(Line("send", 1, 100, 32, placement, 3.0, durable=True))
+        lines.append(Line("send", 100, 1000, 8, placement, 1.0, durable=True))
+    return lines
+
+
 LINES = (
     *_single_partition(),
     Line("send", 10, 100, 8, Placement.KEYED, 0.3),
     Line("poll", 10, 100, 8, Placement.GROUP, 0.3, against="poll-10x100-c8"),
+    *_durable(),
 )
 REBALANCE = "rebalance-1000x100"  # bench/rebalance.py
 

@@ -9,7 +9,7 @@ NATIVE = Path(__file__).parent / "native"
 
 
 def build(program: str) -> Path:
-    """Path of an up-to-date `program` (load, floor, write_path, forward_path). RuntimeError: the compiler's words."""
+    """Path of an up-to-date `program` (a name of PROGRAMS in its Makefile). RuntimeError: the compiler's words."""
     done = subprocess.run(
         ["make", "--silent", "-C", str(NATIVE), f"build/{program}"], capture_output=True, text=True, check=False
     )

@@ -57,7 +57,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _streams_needed(line: Line) -> int:
-    return 1 if line.placement in PARTITIONS else line.connections
+    return 1 if line.placement in PARTITIONS or line.placement is Placement.ONE else line.connections
+
+
+def _for_connections(line: Line, streams: list[int]) -> list[int]:
+    return streams * line.connections if line.placement is Placement.ONE else streams
 
 
 class Floor:
@@ -65,11 +69,12 @@ class Floor:
 
     name = "floor"
 
-    def __init__(self, directory: Path, cpus: list[int]) -> None:
+    def __init__(self, directory: Path, cpus: list[int], *, sync: bool = False) -> None:
         self.directory = directory
         directory.mkdir(parents=True)
         self._cpus = cpus
         command = [str(build("floor")), "--directory", str(directory), "--threads", str(len(cpus))]
+        command += ["--sync"] if sync else []
         self._process = subprocess.Popen([*command, "--cpus", ",".join(map(str, cpus))], stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], READY_TIMEOUT_S)
@@ -83,11 +88,11 @@ class Floor:
         """Nothing has to be made: the floor opens a file at the first append."""
         threads = len(self._cpus)
         per_thread = [len(range(thread, line.connections, threads)) for thread in range(threads)]
-        return list(range(_streams_needed(line))), ":".join(map(str, per_thread))
+        return _for_connections(line, list(range(_streams_needed(line)))), ":".join(map(str, per_thread))
 
     def drop_streams(self, streams: list[int]) -> None:
         with Wire(self.port) as wire:
-            for stream in streams:
+            for stream in dict.fromkeys(streams):
                 wire.delete_stream(stream)
 
     def serving_cpu(self, stream: int) -> int:
@@ -161,7 +166,7 @@ class Shardd:
                     raise RuntimeError("the first topic of a stream must have id 0")
                 if line.placement is Placement.GROUP and wire.create_group(stream, "bench") != 0:
                     raise RuntimeError("the first group of a topic must have id 0")
-        return streams, lines.share(streams, self.shards, partitions)
+        return _for_connections(line, streams), lines.share(streams, self.shards, partitions)
 
     def _even(self, wire: Wire, count: int) -> list[int]:
         wanted = {shard: count // self.shards + (shard < count % self.shards) for shard in range(self.shards)}
@@ -182,7 +187,7 @@ class Shardd:
 
     def drop_streams(self, streams: list[int]) -> None:
         with Wire(self.port) as wire:
-            for stream in streams:
+            for stream in dict.fromkeys(streams):
                 wire.delete_stream(stream)
 
     def serving_cpu(self, stream: int) -> int:

@@ -1,10 +1,13 @@
 /* floor: the least that a server of these frames can do, as the reference that shardd is measured against.
  *
  * epoll, recv, pwrite, 8-byte acknowledgement; polls are pread and send. No checks beyond memory safety, no
- * assignment of offsets, no checksums, no index, no background sync. Connections are dealt evenly to the threads (two
- * by default). A poll finds its records by arithmetic: all records of one file have the size of the first one.
+ * assignment of offsets, no checksums, no index, no sync (--sync: one fdatasync for each append). Connections are dealt
+ * evenly to the threads (two by default). A poll finds its records by arithmetic: all records of one file have the size
+ * of the first one.
  *
- *   floor --directory DIR [--threads N] [--cpus A,B,...]     prints "port N"; ends with its parent or on SIGTERM
+ *   floor --directory DIR [--threads N] [--cpus A,B,...] [--sync]
+ *
+ * prints "port N"; ends with its parent or on SIGTERM.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -252,10 +255,12 @@ int main(int argc, char **argv) {
     static const struct option names[] = {{"directory", required_argument, NULL, 'd'},
                                           {"threads", required_argument, NULL, 't'},
                                           {"cpus", required_argument, NULL, 'c'},
+                                          {"sync", no_argument, NULL, 's'},
                                           {NULL, 0, NULL, 0}};
     const char *directory = NULL;
     char *cpus = NULL;
     long threads_count = 2;
+    bool sync = false;
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         if (option == 'd')
             directory = optarg;
@@ -263,15 +268,17 @@ int main(int argc, char **argv) {
             threads_count = strtol(optarg, NULL, 10);
         else if (option == 'c')
             cpus = optarg;
+        else if (option == 's')
+            sync = true;
         else
             return 2;
     }
     if (directory == NULL || threads_count < 1 || threads_count > THREADS_MAX) {
-        fprintf(stderr, "usage: floor --directory DIR [--threads 1..%d] [--cpus A,B,...]\n", THREADS_MAX);
+        fprintf(stderr, "usage: floor --directory DIR [--threads 1..%d] [--cpus A,B,...] [--sync]\n", THREADS_MAX);
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    floor_files_open(directory);
+    floor_files_open(directory, sync);
     static floor_thread threads[THREADS_MAX];
     char *cpu = cpus == NULL ? NULL : strtok(cpus, ",");
     for (long i = 0; i < threads_count; i++, cpu = cpu == NULL ? NULL : strtok(NULL, ",")) {

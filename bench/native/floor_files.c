@@ -16,9 +16,13 @@ struct floor_file {
 
 static floor_file files[FLOOR_STREAMS_MAX][FLOOR_PARTITIONS_MAX];
 static const char *root;
+static bool sync_appends;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
-void floor_files_open(const char *directory) { root = directory; }
+void floor_files_open(const char *directory, bool sync) {
+    root = directory;
+    sync_appends = sync;
+}
 
 static void path_of(char *path, size_t room, uint32_t stream, uint32_t partition) {
     snprintf(path, room, "%s/%u-%u.log", root, stream, partition);
@@ -51,8 +55,8 @@ bool floor_file_append(floor_file *file, const uint8_t *records, size_t length) 
         atomic_store_explicit(&file->record_bytes, size, memory_order_relaxed);
     }
     uint64_t at = atomic_fetch_add_explicit(&file->end, length, memory_order_relaxed);
-    return pwrite(atomic_load_explicit(&file->fd_plus_one, memory_order_relaxed) - 1, records, length, (off_t)at) ==
-           (ssize_t)length;
+    int fd = atomic_load_explicit(&file->fd_plus_one, memory_order_relaxed) - 1;
+    return pwrite(fd, records, length, (off_t)at) == (ssize_t)length && (!sync_appends || fdatasync(fd) == 0);
 }
 
 uint64_t floor_file_record_bytes(const floor_file *file) {

@@ -10,7 +10,8 @@ enum { FLOOR_STREAMS_MAX = 4096, FLOOR_PARTITIONS_MAX = 16, FLOOR_PARTITIONS_KEY
 
 typedef struct floor_file floor_file;
 
-void floor_files_open(const char *directory);
+/* `sync`: every append ends with an fdatasync of its file. */
+void floor_files_open(const char *directory, bool sync);
 /* NULL when the ids are beyond the table or the file cannot be made. */
 floor_file *floor_file_get(uint32_t stream, uint32_t partition);
 /* Appends whole records; the first one of a file tells the size of all. False on an error or a short write. */

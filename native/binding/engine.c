@@ -33,16 +33,18 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"shard", "shards", "shared_fd", "pool_fds", "doorbell_fds", "handover_receive_fd",
                             "handover_send_fds", "pool_bytes", "connections_max", "partial_frame_timeout_ms",
-                            "slow_reader_timeout_ms", "sync_interval_ms", "socket_migration", "data_directory",
-                            "disk_reserve_bytes", NULL};
+                             "slow_reader_timeout_ms", "sync_interval_ms", "save_interval_ms", "save_syncs",
+                             "journal_messages_max", "journal_bytes_max", "socket_migration", "data_directory",
+                             "disk_reserve_bytes", NULL};
     engine_options o = {0};
     PyObject *pools, *doorbells, *handovers;
-    unsigned long long pool_bytes, reserve_bytes;
-    long long partial_ms, slow_ms, sync_ms;
-    int migration;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLpzK", names, &o.shard, &o.shards, &o.shared_fd, &pools,
-                                     &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.connections_max,
-                                     &partial_ms, &slow_ms, &sync_ms, &migration, &o.data_directory, &reserve_bytes))
+    unsigned long long pool_bytes, journal_messages, journal_bytes, reserve_bytes;
+    long long partial_ms, slow_ms, sync_ms, save_ms;
+    int migration, save_syncs;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLLpKKpzK", names, &o.shard, &o.shards, &o.shared_fd,
+                                     &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes,
+                                     &o.connections_max, &partial_ms, &slow_ms, &sync_ms, &save_ms, &save_syncs,
+                                     &journal_messages, &journal_bytes, &migration, &o.data_directory, &reserve_bytes))
         return -1;
     if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {
         PyErr_SetString(PyExc_ValueError, "shard must be below shards, shards at most 256");
@@ -61,6 +63,10 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
     o.partial_frame_timeout_us = partial_ms * 1000;
     o.slow_reader_timeout_us = slow_ms * 1000;
     o.sync_interval_us = sync_ms * 1000;
+    o.save_interval_us = save_ms * 1000;
+    o.save_syncs = save_syncs != 0;
+    o.journal_messages_max = journal_messages;
+    o.journal_bytes_max = journal_bytes;
     o.socket_migration = migration != 0;
     int result = engine_open(&((engine_object *)self)->engine, &o);
     if (result != 0) {
@@ -107,6 +113,7 @@ static PyObject *event_tuple(const event *v)
     case EVENT_DAMAGE:
     case EVENT_POISONED:
     case EVENT_ROOM:
+    case EVENT_SYNCED:
         return Py_BuildValue("iKK", v->kind, connection, number);
     }
     Py_UNREACHABLE();

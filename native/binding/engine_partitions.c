@@ -54,13 +54,15 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args)
 {
     engine *e = shardd_engine_of(self);
     unsigned long long ns, incarnation, segment_size;
-    unsigned slot, state;
+    unsigned slot, state, level;
     const char *directory;
     PyObject *segment_list, *offset_list;
     size_t count;
-    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!O!", &ns, &incarnation, &slot, &directory, &segment_size, &state,
-                                       &PyList_Type, &segment_list, &PyList_Type, &offset_list))
+    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!O!I", &ns, &incarnation, &slot, &directory, &segment_size, &state,
+                                       &PyList_Type, &segment_list, &PyList_Type, &offset_list, &level))
         return NULL;
+    if (level > LEVEL_DURABLE)
+        return PyErr_Format(PyExc_ValueError, "%u is no level", level);
     if (slot >= SHARED_STATS_SLOTS)
         return PyErr_Format(PyExc_ValueError, "slot %u is above the table", slot);
     segment_info *segments = read_segments(segment_list, &count);
@@ -71,6 +73,10 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args)
                            .directory = directory,
                            .segment_size_bytes = segment_size,
                            .state = state,
+                           .level = (partition_level)level,
+                           .journal_messages_max = e->options.journal_messages_max,
+                           .journal_bytes_max = e->options.journal_bytes_max,
+                           .journals = &e->journals,
                            .stats = &e->links.stats[slot],
                            .disk = &disk_system,
                            .ids = &e->ids};
@@ -115,29 +121,21 @@ static PyObject *fd_list(const int *fds, size_t count)
     return list;
 }
 
-PyObject *shardd_call_partition_sync_fds(PyObject *self, PyObject *arg)
+PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args)
+{
+    unsigned long long ns, token;
+    owned *o = PyArg_ParseTuple(args, "KK", &ns, &token) ? find_partition(self, ns) : NULL;
+    if (o == NULL)
+        return NULL;
+    sync_report(o, token);
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_partition_is_durable(PyObject *self, PyObject *arg)
 {
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
     owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
-    int fds[SYNC_FDS];
-    if (o == NULL)
-        return NULL;
-    if (o->syncing)
-        return PyErr_Format(PyExc_BlockingIOError, "a sync of partition %llu is running", ns);
-    o->syncing = true;
-    return fd_list(fds, partition_sync_begin(o->p, fds, SYNC_FDS));
-}
-
-PyObject *shardd_call_partition_sync_done(PyObject *self, PyObject *args)
-{
-    unsigned long long ns;
-    int error;
-    owned *o = PyArg_ParseTuple(args, "Ki", &ns, &error) ? find_partition(self, ns) : NULL;
-    if (o == NULL)
-        return NULL;
-    o->syncing = false;
-    partition_sync_done(o->p, error);
-    Py_RETURN_NONE;
+    return o != NULL ? PyBool_FromLong(partition_level_of(o->p) == LEVEL_DURABLE) : NULL;
 }
 
 PyObject *shardd_call_offset_get(PyObject *self, PyObject *args)
@@ -186,8 +184,7 @@ PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused)
         int fds[SYNC_FDS];
         if (o == NULL || o->syncing || !partition_is_dirty(o->p))
             continue;
-        o->syncing = true;
-        PyObject *more = fd_list(fds, partition_sync_begin(o->p, fds, SYNC_FDS));
+        PyObject *more = fd_list(fds, sync_begin_by_caller(o, fds, SYNC_FDS));
         if (more == NULL || PyList_SetSlice(list, PyList_GET_SIZE(list), PyList_GET_SIZE(list), more) != 0)
             Py_CLEAR(list);
         Py_XDECREF(more);
@@ -203,10 +200,8 @@ PyObject *shardd_call_flush_all_done(PyObject *self, PyObject *arg)
         return NULL;
     for (uint32_t i = 0; i < e->partitions_capacity; i++) {
         owned *o = e->partitions[i];
-        if (o == NULL || !o->syncing)
-            continue;
-        o->syncing = false;
-        partition_sync_done(o->p, error);
+        if (o != NULL && o->syncing_by_caller)
+            sync_end_by_caller(o, error);
     }
     Py_RETURN_NONE;
 }

@@ -18,6 +18,12 @@ static int system_close(void *context, int fd)
     return close(fd);
 }
 
+static int system_duplicate(void *context, int fd)
+{
+    (void)context;
+    return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
 static ssize_t system_pwritev(void *context, int fd, const struct iovec *parts, int count, off_t position)
 {
     (void)context;
@@ -34,6 +40,12 @@ static int system_ftruncate(void *context, int fd, off_t length)
 {
     (void)context;
     return ftruncate(fd, length);
+}
+
+static int system_allocate(void *context, int fd, off_t from, off_t length)
+{
+    (void)context;
+    return fallocate(fd, 0, from, length);
 }
 
 static int system_fdatasync(void *context, int fd)
@@ -63,9 +75,11 @@ static int system_mkdir(void *context, const char *path, mode_t mode)
 const disk disk_system = {
     .open = system_open,
     .close = system_close,
+    .duplicate = system_duplicate,
     .pwritev = system_pwritev,
     .pread = system_pread,
     .ftruncate = system_ftruncate,
+    .allocate = system_allocate,
     .fdatasync = system_fdatasync,
     .rename = system_rename,
     .unlink = system_unlink,

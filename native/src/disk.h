@@ -9,9 +9,11 @@
 typedef struct disk {
     int (*open)(void *context, const char *path, int flags, mode_t mode);
     int (*close)(void *context, int fd);
+    int (*duplicate)(void *context, int fd);
     ssize_t (*pwritev)(void *context, int fd, const struct iovec *parts, int count, off_t position);
     ssize_t (*pread)(void *context, int fd, void *data, size_t length, off_t position);
     int (*ftruncate)(void *context, int fd, off_t length);
+    int (*allocate)(void *context, int fd, off_t from, off_t length); /* space that reads as zeros; the file grows */
     int (*fdatasync)(void *context, int fd);
     int (*rename)(void *context, const char *from, const char *to);
     int (*unlink)(void *context, const char *path);

@@ -119,11 +119,10 @@ void engine_stage(engine *e, owned *target, const append_batch *batch, const req
     target->last_staged = number;
 }
 
-static void answer_staged(engine *e, staged *s, uint32_t status) {
-    conn *c = s->from.c;
-    if (s->block != NULL) pool_free(e->pool, s->block);
+void engine_answer(engine *e, const requester *to, uint32_t status) {
+    conn *c = to->c;
     if (c == NULL) {
-        forward_answer_status(e, &s->from, status, 0);
+        forward_answer_status(e, to, status, 0);
     } else if (c->closing) {
         c->state = CONN_RECEIVING;
         conn_ready(c);
@@ -160,14 +159,13 @@ static void commit_partition(engine *e, owned *target, uint64_t wall_us) {
     count = 0;
     for (uint32_t n = target->first_staged, next; n != 0; n = next) {
         next = e->staged[n - 1].next;
-        answer_staged(e, &e->staged[n - 1], e->scratch[count++].status);
+        staged *s = &e->staged[n - 1];
+        if (s->block != NULL) pool_free(e->pool, s->block);
+        sync_answer(target, &s->from, e->scratch[count++].status);
     }
     target->first_staged = target->last_staged = 0;
     sync_mark_dirty(target);
-    if (partition_state(target->p) != 0 && !target->poison_reported) {
-        target->poison_reported = true;
-        engine_event(e, EVENT_POISONED, target->ns)->number = EIO;
-    }
+    if (partition_state(target->p) != 0) sync_report_poison(target, EIO);
     owned_release(target);
 }
 
@@ -328,6 +326,10 @@ static void run_timers(engine *e) {
         e->next_sync_us = e->now_us + e->options.sync_interval_us;
         sync_tick(e);
     }
+    if (e->options.save_interval_us > 0 && e->now_us >= e->next_save_us) {
+        e->next_save_us = e->now_us + e->options.save_interval_us;
+        sync_save_tick(e);
+    }
     if (e->now_us >= e->next_housekeeping_us) {
         e->next_housekeeping_us = e->now_us + HOUSEKEEPING_US;
         housekeeping(e);
@@ -337,6 +339,7 @@ static void run_timers(engine *e) {
 static int64_t wait_limit(const engine *e, int64_t deadline_us) {
     int64_t until = deadline_us < e->next_housekeeping_us ? deadline_us : e->next_housekeeping_us;
     if (e->dirty != NULL && e->next_sync_us < until) until = e->next_sync_us;
+    if (e->dirty != NULL && e->options.save_interval_us > 0 && e->next_save_us < until) until = e->next_save_us;
     if (e->waiters != NULL && e->now_us + WAITERS_POLL_US < until) until = e->now_us + WAITERS_POLL_US;
     return until > e->now_us ? until - e->now_us : 0;
 }
@@ -351,9 +354,10 @@ bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
         io_reap(&e->io, complete, e);
         run_timers(e);
         work(e);
+        bool settled = sync_begin_pending(e); /* all batches of the turn are written */
         arm_standing(e); /* after the completions that used it up */
         if (e->events_count > 0 || e->epoll_ready || e->now_us >= deadline_us) break;
-        int64_t limit = e->ready == NULL && links_sleep(&e->links) ? wait_limit(e, deadline_us) : 0;
+        int64_t limit = !settled && e->ready == NULL && links_sleep(&e->links) ? wait_limit(e, deadline_us) : 0;
         io_enter(&e->io, limit);
         links_wake(&e->links);
         e->now_us = clock_monotonic_us();

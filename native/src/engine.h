@@ -5,7 +5,7 @@
  *   conn_input.c   bytes -> frame                execute.c  frame -> decision (answer, stage, read, forward, Python)
  *   engine.c       commit: one vectored append per partition and turn      reads.c  poll windows: read, verify, send
  *   conn_output.c  answer -> bytes               forward.c  requests to and from other shards
- *   sync.c         background fdatasync
+ *   sync.c         background fdatasync, group commit of `durable`
  */
 #ifndef SHARDD_ENGINE_H
 #define SHARDD_ENGINE_H
@@ -31,6 +31,7 @@
 #define HELD_REQUEST_US 2000000          /* a request that a dead owner had not taken waits so long */
 #define HANDOVER_SESSION_MAX 65536u       /* Python's part of a moving session */
 #define HANDOVER_SPACE (HANDOVER_SESSION_MAX + RECEIVE_BUFFER_SIZE)
+#define JOURNALS_POOL_SHARE 4u           /* all journals of `memory` together: at most a quarter of the pool */
 #define EVENTS_MAX 1024u                 /* per turn; no further frame is looked at until Python took them */
 
 enum {
@@ -52,6 +53,7 @@ enum {
 typedef struct engine engine;
 typedef struct conn conn;
 typedef struct read_job read_job;
+typedef struct held held;
 
 /* Something that could not go on for want of memory or of a free descriptor; tried again in order of arrival. */
 typedef struct waiter {
@@ -68,6 +70,10 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     fences fences;                      /* of the consumer groups */
     bool dirty, poison_reported;
     bool syncing;                       /* waits for its sync, or it runs */
+    bool syncing_by_caller;
+    bool sync_everything;               /* the next sync takes the indexes along */
+    uint64_t syncs_begun;               /* number of its last sync */
+    held *held_first, *held_last;       /* answers that wait for one, ascending by its number */
     uint32_t first_staged, last_staged; /* index + 1 into engine.staged; 0 none */
     struct owned *next_touched, *next_dirty, *next_pending;
 };
@@ -87,7 +93,7 @@ typedef struct staged {
 
 typedef enum conn_state {
     CONN_RECEIVING, /* between frames or inside one */
-    CONN_STAGED,    /* batch waits for the commit of this turn */
+    CONN_STAGED,    /* batch waits for the commit of this turn, or its answer for the device */
     CONN_PYTHON,    /* Python decides */
     CONN_READING,   /* poll job at work */
     CONN_FORWARDED, /* at another shard */
@@ -162,18 +168,18 @@ struct read_job {
     uint32_t count, consumer_id;
     uint64_t assignment;            /* as in the descriptor */
     uint8_t consumer_kind;
-    bool auto_commit, first_window, reading, abandoned;
+    bool auto_commit, first_window, reading, held, abandoned;
     read_job *next, *previous;      /* all jobs of the engine */
 };
 
 typedef enum event_kind { EVENT_ACCEPTED = 1, EVENT_CLOSED, EVENT_REQUEST, EVENT_ROUTE_MISS, EVENT_MOVE, EVENT_MOVED_IN,
-                          EVENT_DAMAGE, EVENT_POISONED, EVENT_GROUP_POLLED, EVENT_ROOM } event_kind;
+                          EVENT_DAMAGE, EVENT_POISONED, EVENT_GROUP_POLLED, EVENT_ROOM, EVENT_SYNCED } event_kind;
 
 typedef struct event {
     event_kind kind;
-    uint64_t connection;   /* or namespace; 1: sends are refused, 0: no more (EVENT_ROOM) */
+    uint64_t connection;   /* or namespace, or token; 1: sends are refused, 0: no more (EVENT_ROOM) */
     uint32_t code, user_id; /* code: count of messages in EVENT_GROUP_POLLED */
-    uint64_t number;       /* attempt, target shard, offset, errno, free bytes */
+    uint64_t number;       /* attempt, target shard, offset, errno, status, free bytes */
     bool authenticated;    /* EVENT_GROUP_POLLED: an offset was stored, `number` */
     char address[56];
     uint8_t *data;         /* malloc'ed by the engine, freed after delivery */
@@ -187,6 +193,9 @@ typedef struct engine_options {
     size_t pool_bytes;
     uint32_t connections_max;
     int64_t partial_frame_timeout_us, slow_reader_timeout_us, sync_interval_us;
+    int64_t save_interval_us; /* of the journals of `memory`; 0: no saver */
+    bool save_syncs;          /* what the saver writes is synced, too */
+    uint64_t journal_messages_max, journal_bytes_max; /* of a partition that is opened */
     bool socket_migration;
     const char *data_directory; /* whose file system is watched for room; NULL: none */
     uint64_t disk_reserve_bytes;
@@ -241,7 +250,8 @@ struct engine {
     uint32_t events_count, events_capacity;
     room room;
     bool room_refusal_reported;
-    int64_t now_us, next_sync_us, next_housekeeping_us;
+    journal_memory journals;
+    int64_t now_us, next_sync_us, next_save_us, next_housekeeping_us;
     uint8_t *move_space;            /* where a moved connection's session and unread bytes arrive */
     engine_counters counters;
     uint64_t latency[LATENCY_BUCKETS]; /* requests, from the complete frame to the whole answer with the kernel */
@@ -262,6 +272,7 @@ int64_t clock_monotonic_us(void);
 event *engine_event(engine *e, event_kind kind, uint64_t connection); /* never NULL; valid until the next call */
 bool engine_events_full(const engine *e);
 void engine_stage(engine *e, owned *target, const append_batch *batch, const requester *from, uint8_t *block);
+void engine_answer(engine *e, const requester *to, uint32_t status);
 void engine_wait(engine *e, waiter *w, bool (*retry)(waiter *));
 void engine_unwait(engine *e, waiter *w);
 void *engine_allocate(engine *e, size_t bytes, bool partial_frame);
@@ -314,6 +325,7 @@ void reads_start(engine *e, owned *target, const requester *to, const descriptor
 void reads_next_window(read_job *job);     /* the last window was sent */
 void reads_on_read(read_job *job, int result);
 void reads_abandon(read_job *job);         /* nobody wants the answer any more */
+void reads_offset_stored(read_job *job, uint32_t status); /* sync_hold_poll is over */
 
 /* forward.c */
 void forward_request(conn *c, uint32_t shard, descriptor *d);
@@ -332,5 +344,21 @@ void handover_receive(engine *e);
 /* sync.c */
 void sync_mark_dirty(owned *o);
 void sync_tick(engine *e);
+/* At the end of a turn: starts what waits, first come first served, as far as the number of running syncs allows. True
+ * when one had nothing to do and answers may have to go out. */
+bool sync_begin_pending(engine *e);
+void sync_save_tick(engine *e); /* the message saver: the journals of `memory` */
+void sync_report_poison(owned *o, int error);
+/* Answers a request whose write has returned with `status`: at once, or at `durable` when the device has it. */
+void sync_answer(owned *o, const requester *from, uint32_t status);
+/* At `durable`: reads_offset_stored comes when what is stored now is on the device. False: nothing to wait for. */
+bool sync_hold_poll(owned *o, read_job *job);
+void sync_report(owned *o, uint64_t token); /* EVENT_SYNCED when all there is now is on the device; any level */
+void sync_drop_held(owned *o, uint32_t status); /* the partition goes: whoever waits gets `status` */
+void sync_free_held(owned *o);                  /* the process ends: nobody gets anything */
+void sync_close(engine *e);                     /* lets go of the partitions that wait for a sync */
+/* A sync that the caller does itself while `syncing` is false: descriptors as partition_sync_begin. */
+size_t sync_begin_by_caller(owned *o, int *fds, size_t max);
+void sync_end_by_caller(owned *o, int error);
 void sync_on_complete(operation *op, int result);
 #endif

@@ -1,6 +1,8 @@
 /* What the binding calls: life of the engine and answers from Python. The loop itself is in engine.c. */
 #include "engine_api.h"
 
+#include "descriptors.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +47,10 @@ static void free_tables(engine *e) {
     free(e->handover_send_fds);
 }
 
+static void *take_journal(void *context, size_t bytes) { return engine_allocate(context, bytes, true); }
+
+static void give_journal(void *context, void *block) { pool_free(((engine *)context)->pool, block); }
+
 /* The order matters: the generation is bumped (links) before the pool, which peers may still read, is written. */
 static int open_parts(engine *e) {
     const engine_options *o = &e->options;
@@ -52,6 +58,8 @@ static int open_parts(engine *e) {
     if (result != 0) return result;
     e->pool = pool_create(o->pool_fds[o->shard], o->pool_bytes);
     if (e->pool == NULL) return -errno;
+    e->journals = (journal_memory){.bytes_max = pool_capacity(e->pool) / JOURNALS_POOL_SHARE, .take = take_journal,
+                                   .give = give_journal, .context = e};
     uint64_t quarter = pool_capacity(e->pool) / 4;
     e->frame_send_max = quarter < FRAME_SEND_MAX ? (uint32_t)quarter : FRAME_SEND_MAX;
     uint64_t share = pool_capacity(e->pool) / 64;
@@ -66,12 +74,14 @@ static int open_parts(engine *e) {
 
 int engine_open(engine **out, const engine_options *options) {
     if (options->connections_max == 0) return -EINVAL;
+    descriptors_limit(options->connections_max);
     engine *e = calloc(1, sizeof *e);
     if (e == NULL) return -ENOMEM;
     e->options = *options;
     e->listen_fd = e->epoll_fd = e->room.fd = -1;
     e->now_us = clock_monotonic_us();
     e->next_sync_us = e->now_us + options->sync_interval_us;
+    e->next_save_us = e->now_us + options->save_interval_us;
     e->accept_operation = (operation){OPERATION_ACCEPT, e};
     e->epoll_operation = (operation){OPERATION_EPOLL, e};
     e->doorbell_operation = (operation){OPERATION_DOORBELL, e};
@@ -108,9 +118,11 @@ void engine_close(engine *e) {
             free(e->conns[i]);
         }
     routes_close(&e->routes, drop_route_partition);
+    sync_close(e);
     for (uint32_t i = 0; i < e->partitions_capacity; i++)
         if (e->partitions[i] != NULL) {
             partition_close(e->partitions[i]->p);
+            sync_free_held(e->partitions[i]);
             owned_release(e->partitions[i]);
         }
     links_close(&e->links);

@@ -157,7 +157,8 @@ static void poll_or_store(conn *c, const consumer_request *q, bool poll) {
         c->state = CONN_READING;
         reads_start(e, target, &to, &d);
     } else {
-        execute_answer(c, execute_store(target, &d));
+        requester to = from_conn(c);
+        sync_answer(target, &to, execute_store(target, &d));
     }
 }
 

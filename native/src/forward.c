@@ -209,7 +209,7 @@ static void take_read_or_store(engine *e, uint32_t from, const descriptor *d) {
     } else if (d->operation == LINK_POLL) {
         reads_start(e, target, &to, d);
     } else {
-        forward_answer_status(e, &to, execute_store(target, d), 0);
+        sync_answer(target, &to, execute_store(target, d));
     }
 }
 

@@ -2,7 +2,7 @@
  *
  *   <dir>/offsets/consumers/<id>, <dir>/offsets/groups/<id>    u64 LE, last processed offset
  *
- * A file is born whole (tmp + rename) and then written in place. Descriptors of the OFFSET_FILES_MAX most recently
+ * A file is born whole (tmp + rename) and then written in place. Descriptors of the `offset_files_max` most recently
  * stored consumers of the worker stay open. Knows nothing of the log: the caller checks values. Single-threaded.
  */
 #ifndef SHARDD_OFFSETS_H
@@ -50,4 +50,6 @@ void offsets_directory_path(const offsets *o, uint8_t kind, char *out, size_t si
 /* Closes descriptors and frees the table. */
 void offsets_free(offsets *o);
 uint32_t offset_files_open(void); /* descriptors of this worker */
+bool offset_files_release_one(void); /* the least recently stored one; false: none is open */
+extern uint32_t offset_files_max;    /* of this worker, at most OFFSET_FILES_MAX */
 #endif

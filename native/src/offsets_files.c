@@ -21,6 +21,7 @@ typedef struct cached_file {
 static cached_file files[OFFSET_FILES_MAX + 1];
 static uint16_t newest, oldest, free_places;
 static uint32_t places_used, files_open;
+uint32_t offset_files_max = OFFSET_FILES_MAX;
 
 uint32_t offset_files_open(void)
 {
@@ -56,7 +57,7 @@ void offset_file_close(offset_entry *entry)
     files_open--;
 }
 
-static bool close_oldest(void)
+bool offset_files_release_one(void)
 {
     if (oldest == 0)
         return false;
@@ -67,8 +68,8 @@ static bool close_oldest(void)
 /* Takes over the descriptor of a file whose entry is in the table or about to be placed there. */
 static void cache(offsets *o, offset_entry *entry, int fd)
 {
-    if (files_open == OFFSET_FILES_MAX)
-        close_oldest();
+    while (files_open >= offset_files_max && offset_files_release_one()) {
+    }
     uint16_t place = free_places;
     if (place != 0)
         free_places = files[place].older;
@@ -98,22 +99,11 @@ static void name_changed(offsets *o, uint8_t kind)
     o->dirty_directories |= kind == OFFSET_GROUP ? OFFSETS_DIRTY_GROUPS : OFFSETS_DIRTY_CONSUMERS;
 }
 
-static int open_existing(const offsets *o, const char *path)
-{
-    int fd;
-    do
-        fd = file_open(o->disk, path, O_RDWR);
-    while (fd < 0 && (errno == EMFILE || errno == ENFILE) && close_oldest());
-    return fd;
-}
-
 /* tmp + rename, the directories when they are missing. */
 static uint32_t give_birth(offsets *o, offset_entry *entry, const char *path, uint64_t value)
 {
     uint64_t stored = htole64(value);
     int fd = file_make_whole(o->disk, path, &stored, sizeof(stored));
-    while (fd < 0 && (errno == EMFILE || errno == ENFILE) && close_oldest())
-        fd = file_make_whole(o->disk, path, &stored, sizeof(stored));
     if (fd < 0 && errno == ENOENT) {
         char directory[FILE_PATH_MAX];
         unsigned made;
@@ -141,7 +131,7 @@ uint32_t offset_file_write(offsets *o, offset_entry *entry, uint64_t value)
     if (entry->file == 0) {
         path_of(o, entry->kind, entry->id, path, sizeof(path));
         bool known = offsets_find(o, entry->kind, entry->id) == entry;
-        int fd = known ? open_existing(o, path) : -1;
+        int fd = known ? file_open(o->disk, path, O_RDWR) : -1;
         if (fd < 0 && known && errno != ENOENT)
             return PARTITION_CANNOT_OPEN_OFFSET_FILE;
         if (fd < 0)
@@ -179,8 +169,11 @@ int offset_file_remove(offsets *o, uint8_t kind, uint32_t id)
 
 int offsets_duplicate(const offsets *o, const offset_entry *entry)
 {
-    if (entry->file != 0)
-        return fcntl(files[entry->file].fd, F_DUPFD_CLOEXEC, 0);
+    if (entry->file != 0) {
+        int fd = file_duplicate(o->disk, files[entry->file].fd);
+        if (fd >= 0 || entry->file != 0) /* it may itself have been given up for want of descriptors */
+            return fd;
+    }
     char path[FILE_PATH_MAX];
     path_of(o, entry->kind, entry->id, path, sizeof(path));
     return file_open(o->disk, path, O_RDONLY);

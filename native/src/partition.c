@@ -46,6 +46,7 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
     if (count > 0) {
         index_cache_reset(&p->index, segments[count - 1].count);
         p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
+        p->allocate_ahead = p->level == LEVEL_DURABLE;
     }
     return 0;
 }
@@ -61,8 +62,12 @@ partition *partition_open(const partition_options *options, const segment_info *
         return NULL;
     *p = (partition){.ns = options->ns, .incarnation = options->incarnation, .disk = options->disk,
                      .stats = options->stats, .ids = options->ids, .segment_size_bytes = options->segment_size_bytes,
-                     .state = options->state, .references = 1, .directory = strdup(options->directory)};
+                     .state = options->state, .level = options->level, .references = 1,
+                     .directory = strdup(options->directory)};
     p->segments.disk = p->offsets.disk = p->disk;
+    p->journal.messages_max = options->journal_messages_max;
+    p->journal.bytes_max = options->journal_bytes_max;
+    p->journal.memory = options->journals;
     p->segments.directory = p->offsets.directory = p->directory;
     p->segments.read_only = p->state != 0;
     if (p->directory == NULL || take_segments(p, segments, count) != 0) {
@@ -73,6 +78,10 @@ partition *partition_open(const partition_options *options, const segment_info *
         errno = error;
         return NULL;
     }
+    if (p->level == LEVEL_DURABLE)
+        partition_sync_now(p);
+    if (p->sync_failed)
+        p->found_end = p->next_offset;
     partition_publish(p);
     STATS_STORE(p, incarnation, p->incarnation);
     return p;
@@ -89,6 +98,7 @@ void partition_release(partition *p)
     if (--p->references > 0)
         return;
     segment_set_free(&p->segments);
+    partition_journal_clear(p);
     index_cache_free(&p->index);
     offsets_free(&p->offsets);
     free(p->damaged);
@@ -100,8 +110,12 @@ void partition_close(partition *p)
 {
     if (p->closed)
         return;
-    partition_index_flush(p);
+    if (partition_save(p) == 0)
+        partition_index_flush(p);
+    if (p->state == 0)
+        partition_cut_ahead(p); /* what stays is cut by the next recovery */
     p->closed = true;
+    partition_journal_clear(p);
     STATS_STORE(p, incarnation, 0);
     STATS_STORE(p, next_offset, 0);
     STATS_STORE(p, size_bytes, 0);
@@ -156,6 +170,11 @@ uint64_t partition_messages(const partition *p)
 uint32_t partition_state(const partition *p)
 {
     return p->state;
+}
+
+partition_level partition_level_of(const partition *p)
+{
+    return p->level;
 }
 
 void partition_poison(partition *p, uint32_t status)
@@ -214,7 +233,7 @@ uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_
 {
     if (p->closed)
         return PARTITION_NOT_FOUND;
-    if (value >= p->next_offset)
+    if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset))
         return PARTITION_INVALID_OFFSET;
     return offsets_store(&p->offsets, kind, id, value);
 }

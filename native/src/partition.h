@@ -1,7 +1,10 @@
 /* One partition of the log on its owner shard: segments, append, index, poll lookups, consumer offsets.
  *
- * Knows files (through the disk seam), no sockets, no ring and no Python. Single-threaded. Acknowledgement level
- * `written`: partition_append returns after the kernel has the bytes. Files:
+ * Knows files (through the disk seam), no sockets, no ring and no Python. Single-threaded. The level says when a batch
+ * counts as acknowledged: `memory` when it is in the partition's journal, `written` when the kernel has the bytes
+ * (both: when partition_append has returned 0), `durable` when a sync that began afterwards is done (the caller holds
+ * the answer until then; polls end at the durable end; the active .log has up to 1 MiB of zeros behind its records).
+ * Files:
  *   <dir>/<start offset, 20 digits>.log and .index      (record.h)
  *   <dir>/incarnation                            16 bytes: "SHRDINC1", u64 incarnation (made with the first file)
  *   <dir>/offsets/consumers/<id>, groups/<id>    8 bytes u64 LE, last processed offset, written in place
@@ -33,18 +36,34 @@ typedef struct segment_info { /* what recovery found; ascending by start offset,
     uint64_t last_timestamp;
 } segment_info;
 
+typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;
+
+/* Where journals live: one account of a worker with a cap over all partitions. */
+typedef struct journal_memory {
+    uint64_t used_bytes, bytes_max;
+    void *(*take)(void *context, size_t bytes); /* NULL: none now */
+    void (*give)(void *context, void *block);
+    void *context;
+} journal_memory;
+
 typedef struct partition_options {
     uint64_t ns;
     uint64_t incarnation;
     const char *directory;       /* copied */
     uint64_t segment_size_bytes;
     uint32_t state;              /* 0, or the status that sends get from the start (damaged: read only) */
+    partition_level level;
+    /* `memory` only: the journal holds less than these; a batch that would fill it is written with it, and so is one
+     * for which there is no memory. */
+    uint64_t journal_messages_max, journal_bytes_max;
+    journal_memory *journals; /* outlives the partition */
     partition_stats *stats;      /* slot in the shared region; may be NULL in tests */
     const disk *disk;
     id_source *ids;
 } partition_options;
 
-/* Opens with what recovery found (count 0: never written). NULL and errno on failure. Reference count 1. */
+/* Opens with what recovery found (count 0: never written). NULL and errno on failure. Reference count 1. At `durable`
+ * it waits until the device has what was found: a killed process may have left it in the page cache only. */
 partition *partition_open(const partition_options *options, const segment_info *segments, size_t count);
 partition *partition_retain(partition *p);
 void partition_release(partition *p); /* the last reference frees it and closes its files */
@@ -59,6 +78,7 @@ uint32_t partition_segments(const partition *p);    /* 1 when never written */
 uint64_t partition_size_bytes(const partition *p);
 uint64_t partition_messages(const partition *p);
 uint32_t partition_state(const partition *p);       /* 0, or the sticky status after EIO */
+partition_level partition_level_of(const partition *p);
 void partition_poison(partition *p, uint32_t status);
 
 /* ---- append ---- */
@@ -126,15 +146,19 @@ uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id);      
 uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy);
 
 /* ---- flush and background sync ---- */
-/* Writes waiting index entries to the .index file. 0 or 4007. */
+/* Writes the journal to the log and waiting index entries to the .index file. 0, 10006, 4007 or the sticky status. */
 uint32_t partition_flush(partition *p);
+uint64_t partition_unsaved_bytes(const partition *p); /* in the journal */
 /* True when bytes, files or offsets are not known to be on the device. */
 bool partition_is_dirty(const partition *p);
-/* Flushes the index and returns up to `max` file descriptors (duplicates; the caller closes them) to fdatasync:
- * dirty logs, indexes, offset files, directories with new names. Moves `durable` to the value taken here only in
- * sync_done. */
-size_t partition_sync_begin(partition *p, int *fds, size_t max);
+/* What a sync covers: all of it, or what an acknowledgement at `durable` needs (an index is made anew from its log). */
+typedef enum sync_scope { SYNC_EVERYTHING, SYNC_ACKNOWLEDGEMENTS } sync_scope;
+/* Returns up to `max` file descriptors (duplicates; the caller closes them) to fdatasync: directories with new names,
+ * dirty logs, offset files, and with SYNC_EVERYTHING the indexes, flushed first. Moves `durable` to the value taken
+ * here only in sync_done. */
+size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max);
 /* Result of the sync that begin started: 0 moves the durable end; an errno poisons with 10009 and nothing is retried.
- */
-void partition_sync_done(partition *p, int error);
+ * True when names, records and offsets that were there at the beginning are on the device now, all of them. */
+bool partition_sync_done(partition *p, int error);
+bool partition_sync_failed(const partition *p); /* no sync will ever begin again */
 #endif

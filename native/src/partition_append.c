@@ -58,7 +58,10 @@ uint32_t partition_index_flush(partition *p)
 
 uint32_t partition_flush(partition *p)
 {
-    return p->closed ? (uint32_t)PARTITION_NOT_FOUND : partition_index_flush(p);
+    if (p->closed)
+        return PARTITION_NOT_FOUND;
+    uint32_t status = partition_save(p);
+    return status != 0 ? status : partition_index_flush(p);
 }
 
 /* ---- files ---- */
@@ -68,7 +71,9 @@ static int make_directory(partition *p)
 {
     unsigned made;
     int result = file_make_directories(p->disk, p->directory, &made);
-    if (made > 0) /* names appeared in `made` ancestors, and more follow in the directory itself */
+    if (p->level == LEVEL_DURABLE) /* whoever made an ancestor just now may not have synced it yet */
+        p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
+    else if (made > 0) /* names appeared in `made` ancestors, and more follow in the directory itself */
         p->dirty_directories |= made >= DIRECTORY_LEVELS ? 0x7f : (uint8_t)((2u << made) - 1);
     if (result != 0)
         return -1;
@@ -85,24 +90,37 @@ static int make_directory(partition *p)
     return 0;
 }
 
+int partition_cut_ahead(partition *p)
+{
+    if (p->stale_end == 0 || p->segments.count == 0)
+        return 0;
+    segment *s = segment_active(&p->segments);
+    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0)
+        return -1;
+    p->stale_end = 0;
+    s->log_dirty = true; /* its new length */
+    dirty_active(p);
+    return 0;
+}
+
 /* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
 static uint32_t roll(partition *p)
 {
+    uint32_t status = partition_save(p);
+    if (status != 0)
+        return status;
     if (partition_index_flush(p) != 0)
         return refused(p, 0);
-    if (p->stale_end > 0) {
-        segment *sealed = segment_active(&p->segments);
-        int fd = segment_fd(&p->segments, sealed, SEGMENT_LOG);
-        if (fd < 0 || file_truncate(p->disk, fd, sealed->log_bytes) != 0)
-            return refused(p, errno);
-        p->stale_end = 0;
-    }
+    if (partition_cut_ahead(p) != 0)
+        return refused(p, errno);
     if (p->segments.count == 0 && make_directory(p) != 0)
         return refused(p, errno);
     if (segment_create(&p->segments, p->next_offset) != 0)
         return refused(p, errno);
     segment *s = segment_active(&p->segments);
     s->first_timestamp = s->last_timestamp = p->last_timestamp;
+    p->allocate_ahead = p->level == LEVEL_DURABLE;
     index_cache_reset(&p->index, 0);
     p->roll_pending = false;
     p->dirty_directories |= 1;
@@ -114,11 +132,11 @@ static uint32_t roll(partition *p)
  * zeros, because a recovery would take whole records among them for the next offsets. 0 or -1. */
 static int cut_back(partition *p, segment *s, int fd)
 {
-    if (file_truncate(p->disk, fd, s->log_bytes) == 0) {
+    uint64_t at = partition_file_end(p, s);
+    if (file_truncate(p->disk, fd, at) == 0) {
         p->stale_end = 0;
         return 0;
     }
-    uint64_t at = s->log_bytes;
     while (!p->stale_zeroed && at < p->stale_end) {
         size_t length = p->stale_end - at < sizeof(zeros) ? (size_t)(p->stale_end - at) : sizeof(zeros);
         struct iovec part = {.iov_base = zeros, .iov_len = length};
@@ -128,6 +146,12 @@ static int cut_back(partition *p, segment *s, int fd)
     }
     p->stale_zeroed = true;
     return 0;
+}
+
+/* True when bytes behind the records could be taken for some. */
+static bool must_cut(const partition *p, const segment *s)
+{
+    return p->stale_end > partition_file_end(p, s) && !(p->stale_zeroed && p->level == LEVEL_DURABLE);
 }
 
 /* Everything that must hold before a group is written. `fd`: the active log. 0 or a status. */
@@ -146,9 +170,69 @@ static uint32_t make_ready(partition *p, int *fd)
     *fd = segment_fd(&p->segments, s, SEGMENT_LOG);
     if (*fd < 0)
         return refused(p, errno);
-    if (p->stale_end > s->log_bytes && cut_back(p, s, *fd) != 0)
+    if (must_cut(p, s) && cut_back(p, s, *fd) != 0)
         return refused(p, errno);
     return 0;
+}
+
+/* At `durable`: a log that grows with every batch makes the file system commit its new size with every sync
+ * (docs/adr/0007-levels.md). Space ahead of the records that reads as zeros avoids that; a failure costs only speed. */
+static void allocate_ahead(partition *p, const segment *s, int fd, uint64_t bytes)
+{
+    uint64_t end = s->log_bytes + bytes, ahead = end + ALLOCATE_AHEAD_BYTES;
+    if (ahead > p->segment_size_bytes)
+        ahead = p->segment_size_bytes;
+    if (!p->allocate_ahead || end <= p->stale_end || end >= ahead)
+        return;
+    uint64_t from = p->stale_end > s->log_bytes ? p->stale_end : s->log_bytes;
+    int result;
+    do
+        result = p->disk->allocate(p->disk->context, fd, (off_t)from, (off_t)(ahead - from));
+    while (result != 0 && errno == EINTR);
+    p->allocate_ahead = result == 0;
+    p->stale_end = ahead; /* a failed call may have made a part of it */
+    p->stale_zeroed = true;
+}
+
+/* Writes the journal and `count` further parts, at parts[1], behind the end of the file; parts[0] is for the journal.
+ * Nothing of it stays when it fails. 0 or a status. */
+static uint32_t write_behind(partition *p, segment *s, int fd, struct iovec *parts, size_t count)
+{
+    uint64_t end = partition_file_end(p, s), written;
+    bool journal = p->journal.length > 0;
+    parts[0] = (struct iovec){.iov_base = p->journal.bytes, .iov_len = p->journal.length};
+    s->log_dirty = true; /* also when it fails: the sync has to see this error too */
+    dirty_active(p);
+    if (file_write(p->disk, fd, journal ? parts : parts + 1, count + journal, end, &written) == 0) {
+        p->journal.length = p->journal.count = 0;
+        return 0;
+    }
+    uint32_t status = refused(p, errno);
+    if (end + written > p->stale_end)
+        p->stale_end = end + written;
+    p->stale_zeroed = false;
+    if (cut_back(p, s, fd) != 0 && file_error_poisons(errno))
+        partition_poison(p, PARTITION_CANNOT_WRITE_TO_FILE);
+    return status;
+}
+
+uint32_t partition_save(partition *p)
+{
+    if (p->journal.length == 0) {
+        partition_journal_clear(p); /* its memory, too */
+        return 0;
+    }
+    if (p->state != 0)
+        return p->state;
+    segment *s = segment_active(&p->segments);
+    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    if (fd < 0 || (must_cut(p, s) && cut_back(p, s, fd) != 0))
+        return refused(p, errno);
+    struct iovec parts[1];
+    uint32_t status = write_behind(p, s, fd, parts, 0);
+    if (status == 0)
+        partition_journal_clear(p);
+    return status;
 }
 
 /* ---- groups ---- */
@@ -194,7 +278,7 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
     return g->batches > 0 ? 0 : (uint32_t)PARTITION_CANNOT_WRITE_TO_FILE;
 }
 
-/* The group is in the kernel: from here on it is acknowledged. */
+/* The group is in the kernel or in the journal: the level `written` or `memory` is reached. */
 static void commit(partition *p, segment *s, const group *g)
 {
     if (s->count == 0)
@@ -202,12 +286,10 @@ static void commit(partition *p, segment *s, const group *g)
     s->last_timestamp = p->last_timestamp = g->last_timestamp;
     s->count += g->records;
     s->log_bytes += g->bytes;
-    s->log_dirty = true;
-    dirty_active(p);
     p->size_bytes += g->bytes;
     p->messages += g->records;
     p->next_offset += g->records;
-    if (p->stale_end <= s->log_bytes)
+    if (p->stale_end <= partition_file_end(p, s))
         p->stale_end = 0;
     STATS_STORE(p, size_bytes, p->size_bytes);
     STATS_STORE(p, messages_count, p->messages);
@@ -223,33 +305,27 @@ static void commit(partition *p, segment *s, const group *g)
 /* Writes one group from the front of the batches. Returns how many were acknowledged, or 0 and the status. */
 static size_t append_group(partition *p, append_batch *batches, size_t count, uint64_t now_us, uint32_t *status)
 {
-    struct iovec parts[IOV_MAX];
+    struct iovec parts[1 + IOV_MAX]; /* the first one for the journal */
     group g;
     int fd;
     do { /* twice when the segment has no positions left for the batch */
         *status = make_ready(p, &fd);
         segment *s = segment_active(&p->segments);
         if (*status == 0)
-            *status = gather(p, s, batches, count, now_us, parts, &g);
+            *status = gather(p, s, batches, count, now_us, parts + 1, &g);
         if (*status != 0)
             return 0;
         if (g.batches == 0)
             continue;
-        uint64_t written;
-        if (file_write(p->disk, fd, parts, g.batches, s->log_bytes, &written) == 0) {
+        allocate_ahead(p, s, fd, g.bytes);
+        bool journal = p->level == LEVEL_MEMORY && !g.seals &&
+                       partition_journal_take(p, parts + 1, g.batches, g.bytes, g.records);
+        *status = journal ? 0 : write_behind(p, s, fd, parts, g.batches);
+        if (*status == 0) {
             commit(p, s, &g);
             return g.batches;
         }
-        int error = errno;
         p->index.count -= (uint32_t)g.records;
-        if (s->log_bytes + written > p->stale_end)
-            p->stale_end = s->log_bytes + written;
-        p->stale_zeroed = false;
-        *status = refused(p, error);
-        s->log_dirty = true; /* the sync has to see this error too */
-        dirty_active(p);
-        if (cut_back(p, s, fd) != 0 && file_error_poisons(errno))
-            partition_poison(p, PARTITION_CANNOT_WRITE_TO_FILE);
         return 0;
     } while (p->roll_pending);
     *status = PARTITION_CANNOT_WRITE_TO_FILE;

@@ -1,19 +1,35 @@
 /* Small file helpers of the partition. */
 #include "partition_files.h"
 
+#include "descriptors.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
+static bool no_descriptors(int error)
+{
+    return error == EMFILE || error == ENFILE;
+}
+
 int file_open(const disk *d, const char *path, int flags)
 {
     int fd;
     do
         fd = d->open(d->context, path, flags | O_CLOEXEC, 0644);
-    while (fd < 0 && errno == EINTR);
+    while (fd < 0 && (errno == EINTR || (no_descriptors(errno) && descriptors_release_one())));
     return fd;
+}
+
+int file_duplicate(const disk *d, int fd)
+{
+    int copy;
+    do
+        copy = d->duplicate(d->context, fd);
+    while (copy < 0 && (errno == EINTR || (no_descriptors(errno) && descriptors_release_one())));
+    return copy;
 }
 
 int file_write(const disk *d, int fd, struct iovec *parts, size_t count, uint64_t position, uint64_t *written)

@@ -10,7 +10,10 @@
 
 #define FILE_PATH_MAX 4096u
 
+/* Without a free descriptor: closes cold files of the log (descriptors.h) and tries again, so `fd` and whatever the
+ * caller still needs must be pinned, dirty or not of the log. The same for file_duplicate. */
 int file_open(const disk *d, const char *path, int flags);
+int file_duplicate(const disk *d, int fd);
 /* Writes all parts from `position` on, at most IOV_MAX per system call; `parts` is used up. `written` (may be NULL) is
  * what the kernel took, also on failure. 0 or -1. */
 int file_write(const disk *d, int fd, struct iovec *parts, size_t count, uint64_t position, uint64_t *written);

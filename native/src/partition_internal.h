@@ -9,6 +9,7 @@
 
 #define INDEX_FLUSH_ENTRIES 256u       /* entries that wait before they are written */
 #define DAMAGED_MAX 1024u              /* offsets known to be damaged */
+#define ALLOCATE_AHEAD_BYTES (1u << 20) /* at `durable`: the log grows in such steps */
 #define DIRECTORY_LEVELS 7u            /* the partition's directory and the ancestors that a sync covers */
 #define STATS_STORE(p, field, value)                                                          \
     do {                                                                                      \
@@ -24,6 +25,7 @@ struct partition {
     partition_stats *stats;
     id_source *ids;
     uint64_t segment_size_bytes;
+    partition_level level;
 
     uint64_t next_offset;
     uint64_t size_bytes;     /* of all segments */
@@ -31,12 +33,20 @@ struct partition {
     uint64_t last_timestamp; /* of the last record; never falls */
     segment_set segments;
     index_cache index;       /* of the active segment */
-    uint64_t stale_end;      /* the active .log has bytes of a failed write up to here; 0: none */
-    bool stale_zeroed;       /* and they are zero, hence no records */
+    uint64_t stale_end;      /* the active .log has bytes behind its records up to here; 0: none */
+    bool stale_zeroed;       /* they are zero, hence no records: allocated ahead, or what a failed write left */
+    bool allocate_ahead;     /* at `durable`, until the file system refuses; again with the next segment */
     bool roll_pending;       /* the active segment is sealed, the next one could not be made yet */
 
     uint64_t *damaged; /* ascending; NULL until the first */
     uint32_t damaged_count;
+    struct {
+        uint8_t *bytes;      /* the last records of the active segment; the file ends before them */
+        size_t capacity;
+        uint64_t length, count; /* bytes, records */
+        uint64_t messages_max, bytes_max;
+        journal_memory *memory;
+    } journal;
     offsets offsets;
     poll_cursor *cursors; /* of answers on their way */
 
@@ -45,14 +55,37 @@ struct partition {
     uint32_t dirty_from;  /* no segment before this place is dirty */
     uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
     bool sync_running, sync_failed;
+    uint64_t found_end; /* `durable`: readable although the sync at opening failed; 0: it did not */
+    bool sync_covers; /* the running sync has all names, logs and offsets */
 
     bool closed;
     uint32_t state;
     uint32_t references;
 };
 
+/* Where polls end: what is acknowledged and in the file. */
+static inline uint64_t partition_visible_end(const partition *p)
+{
+    if (p->level != LEVEL_DURABLE)
+        return p->next_offset - p->journal.count;
+    return p->durable_offset > p->found_end ? p->durable_offset : p->found_end;
+}
 /* All fields of the statistics slot but the incarnation. */
 void partition_publish(const partition *p);
+/* Bytes of the active log that the kernel has. */
+static inline uint64_t partition_file_end(const partition *p, const segment *active)
+{
+    return active->log_bytes - p->journal.length;
+}
+/* Copies a group into the journal. False when it would fill it or there is no memory. */
+bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records);
+/* Cuts what the active log holds behind its records. 0 or -1. */
+int partition_cut_ahead(partition *p);
+void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
+/* Writes the journal. 0, 10006 (it stays and is tried again) or the sticky status. */
+uint32_t partition_save(partition *p);
+/* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */
+void partition_sync_now(partition *p);
 /* Writes waiting index entries. 0, or 4007 (an EIO poisons). */
 uint32_t partition_index_flush(partition *p);
 /* Byte position in the .log where record `k` of the segment starts (k == count: where the log ends). False when the

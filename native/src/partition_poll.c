@@ -55,7 +55,8 @@ static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint3
         *start = 0;
         break;
     case POLL_LAST:
-        *start = p->next_offset - (count < p->next_offset ? count : p->next_offset);
+        *start = partition_visible_end(p);
+        *start -= count < *start ? count : *start;
         break;
     case POLL_NEXT:
         *start = offsets_get(&p->offsets, kind, id, &stored) ? stored + 1 : 0;
@@ -111,15 +112,19 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
     memset(out, 0, sizeof(*out));
     if (p->closed)
         return PARTITION_NOT_FOUND;
-    uint64_t start;
+    bool below = strategy == POLL_OFFSET && value < partition_visible_end(p) &&
+                 count <= partition_visible_end(p) - value;
+    if (!below)
+        partition_save(p); /* as far as it fails, the answer ends before the journal */
+    uint64_t start, visible = partition_visible_end(p);
     uint32_t status = find_start(p, strategy, value, count, consumer_kind, consumer_id, &start);
     if (status != 0)
         return status;
-    out->current_offset = p->next_offset > 0 ? p->next_offset - 1 : 0;
-    if (count > 0 && start >= p->next_offset && p->state == PARTITION_INVALID_CHECKSUM)
+    out->current_offset = visible > 0 ? visible - 1 : 0;
+    if (count > 0 && start >= visible && p->state == PARTITION_INVALID_CHECKSUM)
         return p->state; /* history goes on behind the damage: an empty answer would let a consumer wait for ever */
-    if (count > 0 && start < p->next_offset) {
-        uint64_t end = p->next_offset - start > count ? start + count : p->next_offset;
+    if (count > 0 && start < visible) {
+        uint64_t end = visible - start > count ? start + count : visible;
         uint64_t damaged = first_damaged(p, start);
         if (damaged == start || holder(p, start) == NULL)
             return PARTITION_INVALID_CHECKSUM;

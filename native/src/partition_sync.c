@@ -13,7 +13,8 @@ bool partition_is_dirty(const partition *p)
     if (p->closed || p->sync_failed)
         return false;
     return p->sync_running || p->dirty_directories != 0 || p->offsets.dirty > 0 || p->offsets.dirty_directories != 0 ||
-           (index_cache_waiting(&p->index) > 0 && p->state == 0) || p->dirty_from < p->segments.count;
+           ((index_cache_waiting(&p->index) > 0 || p->journal.length > 0) && p->state == 0) ||
+           p->dirty_from < p->segments.count;
 }
 
 typedef struct collection {
@@ -67,7 +68,7 @@ static bool collect_file(partition *p, collection *c, segment *s, segment_file w
         return false;
     int fd = segment_fd_if_open(s, which);
     if (fd >= 0) {
-        fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        fd = file_duplicate(p->disk, fd);
     } else { /* dirty since before the start */
         char path[FILE_PATH_MAX];
         segment_path(&p->segments, s->start_offset, which, path, sizeof(path));
@@ -90,7 +91,8 @@ static bool collect_segments(partition *p, collection *c, segment_file which)
     return true;
 }
 
-static void collect_offsets(partition *p, collection *c)
+/* True when no offset is dirty any more. */
+static bool collect_offsets(partition *p, collection *c)
 {
     static const struct {
         uint32_t bit;
@@ -104,7 +106,7 @@ static void collect_offsets(partition *p, collection *c)
             continue;
         offsets_directory_path(o, directories[i].kind, path, sizeof(path));
         if (!collect_directory(p, c, path))
-            return;
+            return false;
         o->dirty_directories &= ~directories[i].bit;
     }
     for (uint32_t i = 0; i < o->capacity && o->dirty > 0; i++) {
@@ -112,17 +114,25 @@ static void collect_offsets(partition *p, collection *c)
         if (entry->kind == 0 || !entry->dirty)
             continue;
         if (c->count == c->max || !collect(c, offsets_duplicate(o, entry)))
-            return;
+            return false;
         entry->dirty = false;
         o->dirty--;
     }
+    return true;
 }
 
-size_t partition_sync_begin(partition *p, int *fds, size_t max)
+bool partition_sync_failed(const partition *p)
+{
+    return p->sync_failed;
+}
+
+size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max)
 {
     if (p->closed || p->sync_running || p->sync_failed)
         return 0;
-    partition_index_flush(p);
+    bool saved = partition_save(p) == 0 || p->state != 0;
+    if (scope == SYNC_EVERYTHING)
+        partition_index_flush(p);
     if ((p->offsets.dirty_directories & OFFSETS_DIRTY_PARTITION) != 0) {
         p->offsets.dirty_directories &= ~(uint32_t)OFFSETS_DIRTY_PARTITION;
         p->dirty_directories |= 1;
@@ -130,31 +140,54 @@ size_t partition_sync_begin(partition *p, int *fds, size_t max)
     collection c = {.fds = fds, .max = max};
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
     bool complete = collect_directories(p, &c) && collect_segments(p, &c, SEGMENT_LOG);
-    if (complete && collect_segments(p, &c, SEGMENT_INDEX))
-        collect_offsets(p, &c);
+    p->sync_covers = complete && collect_offsets(p, &c) && saved;
+    if (p->sync_covers && scope == SYNC_EVERYTHING)
+        collect_segments(p, &c, SEGMENT_INDEX);
     while (p->dirty_from < p->segments.count && !p->segments.items[p->dirty_from].log_dirty &&
            !p->segments.items[p->dirty_from].index_dirty)
         p->dirty_from++;
     segment_set_trim(&p->segments);
-    p->sync_target = complete ? p->next_offset : p->durable_offset;
+    p->sync_target = complete ? p->next_offset - p->journal.count : p->durable_offset;
     p->sync_running = true;
     return c.count;
 }
 
-void partition_sync_done(partition *p, int error)
+bool partition_sync_done(partition *p, int error)
 {
     if (!p->sync_running)
-        return;
+        return false;
     p->sync_running = false;
     if (p->closed)
-        return;
+        return false;
     if (error != 0) {
         p->sync_failed = true;
         partition_poison(p, PARTITION_CANNOT_SYNC_FILE);
-        return;
+        return false;
     }
     if (p->sync_target > p->durable_offset) {
         p->durable_offset = p->sync_target;
         STATS_STORE(p, durable_offset, p->durable_offset);
+    }
+    return p->sync_covers;
+}
+
+void partition_sync_now(partition *p)
+{
+    int fds[64];
+    bool covered = false, progress = true;
+    while (!covered && progress && !p->sync_failed) {
+        size_t count = partition_sync_begin(p, SYNC_ACKNOWLEDGEMENTS, fds, sizeof(fds) / sizeof(fds[0]));
+        int error = 0;
+        progress = count > 0;
+        for (size_t i = 0; i < count; i++) {
+            int result;
+            do
+                result = p->disk->fdatasync(p->disk->context, fds[i]);
+            while (result != 0 && errno == EINTR);
+            if (result != 0 && error == 0)
+                error = errno;
+            p->disk->close(p->disk->context, fds[i]);
+        }
+        covered = partition_sync_done(p, error);
     }
 }

@@ -49,6 +49,8 @@ int engine_partition_add(engine *e, partition *p) {
                  .poison_reported = partition_state(p) != 0}; /* opened read only: recovery has told why */
     e->partitions[at] = o;
     e->partitions_used++;
+    if (partition_level_of(p) == LEVEL_DURABLE && partition_is_dirty(p)) /* what could not be synced at its opening */
+        sync_mark_dirty(o);
     return 0;
 }
 
@@ -57,6 +59,7 @@ void engine_partition_remove(engine *e, uint64_t ns) {
     owned *o = e->partitions[at];
     if (o == NULL) return;
     partition_close(o->p);
+    sync_drop_held(o, STATUS_PARTITION_NOT_FOUND);
     e->partitions[at] = NULL;
     e->partitions_used--;
     for (uint32_t next = (at + 1) & mask; e->partitions[next] != NULL; next = (next + 1) & mask) { /* close the gap */

@@ -55,7 +55,6 @@ static void answer_status(read_job *job, uint32_t status) {
 
 /* The stored offset moves before the last bytes of the answer leave (iggy-protocol 5.2). */
 static uint32_t commit_offset(read_job *job) {
-    if (!job->auto_commit || job->cursor.total_count == 0) return 0;
     sync_mark_dirty(job->target);
     return partition_offset_store(job->target->p, job->consumer_kind, job->consumer_id, job->cursor.last_offset);
 }
@@ -80,19 +79,10 @@ static bool is_lost(const read_job *job) {
     return job->auto_commit && !fences_pass(&job->target->fences, job->consumer_id, job->assignment);
 }
 
-static void send_window(read_job *job) {
+/* The window leaves; with the last one everything that the answer promises has been done. */
+static void release_window(read_job *job) {
     size_t bytes = job->head_bytes + job->have;
-    bool more = job->cursor.remaining > 0, lost = !more && is_lost(job);
-    if (lost && job->first_window) {
-        answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);
-        return;
-    }
-    job->e->counters.messages_out += job->window.count;
-    uint32_t status = more || lost ? 0 : commit_offset(job);
-    if (status != 0) {
-        fail(job, status);
-        return;
-    }
+    bool more = job->cursor.remaining > 0;
     job->first_window = false;
     conn *c = job->to.c;
     if (c == NULL) {
@@ -106,6 +96,32 @@ static void send_window(read_job *job) {
         job_free(job);
         conn_reply_bytes(c, c->out_block, bytes);
     }
+}
+
+static void send_window(read_job *job) {
+    bool last = job->cursor.remaining == 0, lost = last && is_lost(job);
+    if (lost && job->first_window) {
+        answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);
+        return;
+    }
+    job->e->counters.messages_out += job->window.count;
+    bool commits = last && !lost && job->auto_commit && job->cursor.total_count > 0;
+    uint32_t status = commits ? commit_offset(job) : 0;
+    if (status != 0) {
+        fail(job, status);
+        return;
+    }
+    job->held = commits; /* before: the answer may come at once */
+    if (commits && sync_hold_poll(job->target, job)) return;
+    job->held = false;
+    release_window(job);
+}
+
+void reads_offset_stored(read_job *job, uint32_t status) {
+    job->held = false;
+    if (job->abandoned) job_free(job);
+    else if (status != 0) fail(job, status);
+    else release_window(job);
 }
 
 static bool start_poll(read_job *job, uint32_t *status) {
@@ -254,5 +270,5 @@ void reads_start(engine *e, owned *target, const requester *to, const descriptor
 
 void reads_abandon(read_job *job) {
     job->abandoned = true;
-    if (!job->reading) job_free(job);
+    if (!job->reading && !job->held) job_free(job);
 }

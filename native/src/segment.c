@@ -105,11 +105,11 @@ static bool files_evictable(const segment_files *f)
     return f->pins == 0 && !s->log_dirty && !s->index_dirty;
 }
 
-/* Closes the least recently used pair that may go, of `owner` or (NULL) of anybody, but never `keep`. */
-static bool files_evict(const segment_set *owner, const segment_files *keep)
+/* Closes the least recently used pair that may go, of `owner` or (NULL) of anybody. */
+static bool files_evict(const segment_set *owner)
 {
     for (segment_files *f = recent.oldest; f != NULL; f = f->newer)
-        if (f != keep && (owner == NULL || f->owner == owner) && files_evictable(f)) {
+        if ((owner == NULL || f->owner == owner) && files_evictable(f)) {
             files_close(f);
             return true;
         }
@@ -119,9 +119,9 @@ static bool files_evict(const segment_set *owner, const segment_files *keep)
 /* Brings the pairs down to the limits less `wanted`, as far as pairs may go. */
 static void files_limit(const segment_set *set, uint32_t wanted)
 {
-    while (set->open + wanted > SEGMENT_FILES_PER_PARTITION && files_evict(set, NULL)) {
+    while (set->open + wanted > SEGMENT_FILES_PER_PARTITION && files_evict(set)) {
     }
-    while (recent.count + wanted > segment_files_max && files_evict(NULL, NULL)) {
+    while (recent.count + wanted > segment_files_max && files_evict(NULL)) {
     }
 }
 
@@ -154,15 +154,19 @@ static segment_files *files_of(segment_set *set, segment *s)
     return f;
 }
 
-/* Opens into the pair; gives another pair's descriptors up when the process has none left. */
+bool segment_files_release_one(void)
+{
+    return files_evict(NULL);
+}
+
+/* Opens into the pair, which stays when others go for want of descriptors. */
 static int files_open(segment_set *set, segment_files *f, segment_file which, int flags)
 {
     char path[FILE_PATH_MAX];
     segment_path(set, f->start_offset, which, path, sizeof(path));
-    int fd;
-    do
-        fd = file_open(set->disk, path, flags);
-    while (fd < 0 && (errno == EMFILE || errno == ENFILE) && files_evict(NULL, f));
+    f->pins++;
+    int fd = file_open(set->disk, path, flags);
+    f->pins--;
     if (fd >= 0)
         f->fds[which] = fd;
     return fd;

@@ -67,4 +67,5 @@ void segment_set_close(segment_set *set);
 /* Closes everything and frees the memory. */
 void segment_set_free(segment_set *set);
 uint32_t segment_files_open(void); /* pairs of this worker */
+bool segment_files_release_one(void); /* the least recently used pair that may go; false: none */
 #endif

@@ -11,9 +11,11 @@
 typedef enum fault_operation {
     FAULT_OPEN,
     FAULT_CLOSE,
+    FAULT_DUPLICATE,
     FAULT_WRITE,
     FAULT_READ,
     FAULT_TRUNCATE,
+    FAULT_ALLOCATE,
     FAULT_SYNC,
     FAULT_RENAME,
     FAULT_UNLINK,
@@ -70,6 +72,12 @@ static int fault_close(void *context, int fd)
     return disk_system.close(NULL, fd);
 }
 
+static int fault_duplicate(void *context, int fd)
+{
+    FAULT_OR_RETURN(FAULT_DUPLICATE);
+    return disk_system.duplicate(NULL, fd);
+}
+
 static ssize_t fault_pwritev(void *context, int fd, const struct iovec *parts, int count, off_t position)
 {
     size_t limit = SIZE_MAX;
@@ -110,6 +118,12 @@ static int fault_ftruncate(void *context, int fd, off_t length)
     return disk_system.ftruncate(NULL, fd, length);
 }
 
+static int fault_allocate(void *context, int fd, off_t from, off_t length)
+{
+    FAULT_OR_RETURN(FAULT_ALLOCATE);
+    return disk_system.allocate(NULL, fd, from, length);
+}
+
 static int fault_fdatasync(void *context, int fd)
 {
     FAULT_OR_RETURN(FAULT_SYNC);
@@ -137,8 +151,10 @@ static int fault_mkdir(void *context, const char *path, mode_t mode)
 /* Fresh counters, no plan. `f` must stay where it is. */
 static inline void fault_disk_init(fault_disk *f)
 {
-    *f = (fault_disk){.disk = {.open = fault_open, .close = fault_close, .pwritev = fault_pwritev, .pread = fault_pread,
-                               .ftruncate = fault_ftruncate, .fdatasync = fault_fdatasync, .rename = fault_rename,
+    *f = (fault_disk){.disk = {.open = fault_open, .close = fault_close,
+                               .duplicate = fault_duplicate, .pwritev = fault_pwritev, .pread = fault_pread,
+                               .ftruncate = fault_ftruncate, .allocate = fault_allocate,
+                               .fdatasync = fault_fdatasync, .rename = fault_rename,
                                .unlink = fault_unlink, .mkdir = fault_mkdir, .context = f}};
 }
 

@@ -31,6 +31,9 @@ typedef struct server {
     _Atomic bool stop;
     bool alone;               /* shard 1 never starts: its requests are those of a dead owner */
     uint32_t connections_max; /* of a shard; 0: 300 */
+    partition_level level;
+    void (*opened)(struct server *s, engine *e);    /* in the thread of the engine: when it is open ... */
+    void (*each_turn)(struct server *s, engine *e); /* ... and after every turn */
     _Atomic unsigned moved_in, closed, group_polls, group_messages, lent;
     _Atomic uint64_t assignment; /* not 0: members get a seat of that generation */
 } server;
@@ -93,13 +96,15 @@ static void answer(server *s, engine *e, const event *v)
 
 static void open_partitions(server *s, engine *e, uint32_t shard)
 {
+    s->engines[shard] = e;
     for (uint32_t stream = 0; stream < STREAMS; stream++) {
         uint64_t ns = hash_namespace(stream, 0, 0);
         if (hash_owner(ns, SHARDS) != shard) continue;
         char path[128];
         snprintf(path, sizeof path, "%s/%u", s->directory, stream);
         partition_options o = {.ns = ns, .incarnation = stream + 1, .directory = path, .segment_size_bytes = 1 << 20,
-                               .stats = &e->links.stats[stream], .disk = &disk_system, .ids = &e->ids};
+                               .stats = &e->links.stats[stream], .disk = &disk_system, .ids = &e->ids,
+                               .level = s->level};
         partition *p = partition_open(&o, NULL, 0);
         if (p == NULL || engine_partition_add(e, p) != 0) abort();
     }
@@ -124,6 +129,7 @@ static void *run_shard(void *argument)
                         .socket_migration = true};
     engine *e;
     if (engine_open(&e, &o) != 0) abort();
+    if (s->opened != NULL) s->opened(s, e);
     open_partitions(s, e, start.shard);
     if (s->alone) forward_peer_down(e, 1 - start.shard);
     engine_listen(e, s->listeners[start.shard]);
@@ -134,6 +140,7 @@ static void *run_shard(void *argument)
             answer(s, e, &v);
         }
         engine_events_clear(e);
+        if (s->each_turn != NULL) s->each_turn(s, e);
     }
     engine_close_all(e, STATUS_DISCONNECTED);
     engine_turn(e, -1, 1000);
@@ -145,11 +152,14 @@ static uint32_t started(const server *s) { return s->alone ? 1 : SHARDS; }
 
 static void start_server(server *s)
 {
-    bool alone = s->alone;
-    uint32_t connections_max = s->connections_max;
+    server wanted = {.alone = s->alone, .connections_max = s->connections_max, .level = s->level,
+                     .opened = s->opened, .each_turn = s->each_turn};
     memset(s, 0, sizeof *s);
-    s->alone = alone;
-    s->connections_max = connections_max;
+    s->alone = wanted.alone;
+    s->connections_max = wanted.connections_max;
+    s->level = wanted.level;
+    s->opened = wanted.opened;
+    s->each_turn = wanted.each_turn;
     strcpy(s->directory, "/tmp/shardd-test-engine-XXXXXX");
     if (mkdtemp(s->directory) == NULL) abort();
     s->region = memfd_create("region", 0);

@@ -244,7 +244,7 @@ static void play_offset(player *g)
 static void play_sync(player *g)
 {
     int fds[8];
-    size_t count = partition_sync_begin(g->p, fds, 8);
+    size_t count = partition_sync_begin(g->p, SYNC_EVERYTHING, fds, 8);
     for (size_t i = 0; i < count; i++) {
         CHECK_EQUAL(fdatasync(fds[i]), 0);
         close(fds[i]);

@@ -1,5 +1,8 @@
 /* Limits of the partition: memory, system calls, index cache, open files, answer size, consumers. */
+#include "descriptors.h"
 #include "test_partition_support.h"
+
+#include <sys/resource.h>
 
 static void test_idle_partition_is_small(void)
 {
@@ -165,6 +168,57 @@ static void test_no_descriptors_left(void)
     end(p, &m);
 }
 
+/* The process itself has none left: cold files are given up for the sync's descriptors and for new segments. */
+static void test_the_limit_of_the_process_is_reached(void)
+{
+    partition_options options = options_of(512);
+    static model m;
+    model_init(&m, 512);
+    partition *p = partition_open(&options, NULL, 0);
+    for (int i = 0; i < 40; i++)
+        append(p, &m, 1, 200, 1000);
+    sync_all(p);
+    check_whole(&m, p);
+    struct rlimit usual, low;
+    getrlimit(RLIMIT_NOFILE, &usual);
+    int next = dup(0);
+    low = usual;
+    low.rlim_cur = (rlim_t)next; /* whatever is open stays open, nothing more can be opened */
+    close(next);
+    for (int fd = 0; fd < next; fd++) /* and no gap below the limit is free */
+        if (fcntl(fd, F_GETFD) < 0)
+            CHECK_EQUAL(dup2(0, fd), fd);
+    CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &low), 0);
+    uint32_t before = segment_files_open();
+    for (int i = 0; i < 4; i++)
+        append(p, &m, 1, 200, 1001);
+    int fds[64];
+    size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
+    CHECK(count > 0);
+    for (size_t i = 0; i < count; i++)
+        close(fds[i]);
+    CHECK(partition_sync_done(p, 0));
+    CHECK(segment_files_open() < before);
+    CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    check_whole(&m, p);
+    end(p, &m);
+}
+
+static void test_descriptors_are_planned_below_the_limit(void)
+{
+    static const uint64_t limits[] = {0, 1024, 4096, 20000, 1 << 20}, connections[] = {1, 500, 5000, 100000};
+    for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++)
+        for (size_t c = 0; c < sizeof(connections) / sizeof(connections[0]); c++) {
+            descriptor_budget b = descriptors_plan(limits[l], connections[c]);
+            uint64_t wanted = connections[c] + DESCRIPTORS_RESERVED + 2 * b.segment_pairs + b.offset_files;
+            CHECK(b.segment_pairs >= 16 && b.segment_pairs <= 8192);
+            CHECK(b.offset_files >= 16 && b.offset_files <= OFFSET_FILES_MAX);
+            CHECK(wanted <= limits[l] || (b.segment_pairs == 16 || b.offset_files == 16));
+        }
+    CHECK_EQUAL(descriptors_plan(1 << 20, 5000).segment_pairs, 8192);
+    CHECK_EQUAL(descriptors_plan(1 << 20, 5000).offset_files, OFFSET_FILES_MAX);
+}
+
 /* Segments of 1 GiB with 1024 records each, known from their indexes alone: an answer stops below 4 GiB. */
 static void test_answer_size_limit(void)
 {
@@ -240,6 +294,8 @@ int main(void)
     RUN(test_index_cache_refuses_when_the_file_is_far_behind);
     RUN(test_open_files_are_bounded);
     RUN(test_no_descriptors_left);
+    RUN(test_the_limit_of_the_process_is_reached);
+    RUN(test_descriptors_are_planned_below_the_limit);
     RUN(test_answer_size_limit);
     RUN(test_many_consumers);
     test_root_remove();

@@ -126,18 +126,18 @@ static void test_sync_moves_the_durable_end(void)
     append(p, &m, 10, 100, 1000);
     CHECK(partition_is_dirty(p));
     CHECK_EQUAL(atomic_load(&stats.durable_offset), 0);
-    size_t count = partition_sync_begin(p, fds, 64);
+    size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
     CHECK(count >= 4); /* directories, log, index */
     for (size_t i = 0; i < count; i++)
         CHECK_EQUAL(fdatasync(fds[i]) | close(fds[i]), 0);
     append(p, &m, 5, 100, 1001); /* after the sync has begun */
-    CHECK_EQUAL(partition_sync_begin(p, few, 2), 0);
+    CHECK_EQUAL(partition_sync_begin(p, SYNC_EVERYTHING, few, 2), 0);
     partition_sync_done(p, 0);
     CHECK_EQUAL(atomic_load(&stats.durable_offset), 10);
     CHECK(partition_is_dirty(p));
     for (int i = 0; i < 5; i++)
         append(p, &m, 4, 400, 1002);
-    CHECK_EQUAL(partition_sync_begin(p, few, 2), 2); /* not all of it: the durable end stays */
+    CHECK_EQUAL(partition_sync_begin(p, SYNC_EVERYTHING, few, 2), 2); /* not all of it: the durable end stays */
     close(few[0]), close(few[1]);
     partition_sync_done(p, 0);
     CHECK_EQUAL(atomic_load(&stats.durable_offset), 10);
@@ -147,7 +147,7 @@ static void test_sync_moves_the_durable_end(void)
     CHECK(partition_is_dirty(p));
     sync_all(p);
     append(p, &m, 1, 100, 1003);
-    count = partition_sync_begin(p, fds, 64);
+    count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
     for (size_t i = 0; i < count; i++)
         close(fds[i]);
     partition_sync_done(p, EIO);
@@ -155,7 +155,7 @@ static void test_sync_moves_the_durable_end(void)
     CHECK_EQUAL(atomic_load(&stats.state), 10009);
     CHECK_EQUAL(atomic_load(&stats.durable_offset), m.count - 1);
     CHECK(!partition_is_dirty(p));
-    CHECK_EQUAL(partition_sync_begin(p, fds, 64), 0); /* never tried again */
+    CHECK_EQUAL(partition_sync_begin(p, SYNC_EVERYTHING, fds, 64), 0); /* never tried again */
     append_batch b = {.messages = buffer, .count = 1, .length = make_records(buffer, 1, 5, 5)};
     partition_append(p, &b, 1, 2000);
     CHECK_EQUAL(b.status, 10009);

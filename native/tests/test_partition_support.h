@@ -42,7 +42,7 @@ static inline void sync_all(partition *p)
 {
     for (int round = 0; round < 100 && partition_is_dirty(p); round++) {
         int fds[64];
-        size_t count = partition_sync_begin(p, fds, 64);
+        size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
         for (size_t i = 0; i < count; i++)
             close(fds[i]);
         partition_sync_done(p, 0);

@@ -22,7 +22,6 @@ _NOT_SERVED: Final = {
     "receive_window keep_alive_interval max_idle_timeout",
     "quic.certificate": "self_signed cert_file key_file",
     "quic.socket": "override_defaults recv_buffer_size send_buffer_size keepalive",
-    "message_saver": "enabled enforce_fsync interval",
     "telemetry": "enabled service_name",
     "telemetry.logs": "transport endpoint",
     "telemetry.traces": "transport endpoint",
@@ -35,8 +34,7 @@ _NOT_SERVED: Final = {
     "system.compression": "allow_override default_algorithm",
     "system.stream": "path",
     "system.topic": "path",
-    "system.partition": "path enforce_fsync validate_checksum messages_required_to_save "
-    "size_of_messages_required_to_save",
+    "system.partition": "path validate_checksum",
     "system.segment": "archive_expired cache_indexes",
     "system.message_deduplication": "enabled max_entries expiry",
     "system.recovery": "recreate_missing_state",

@@ -17,6 +17,9 @@ POOL_BYTES_PER_SHARD_MIN: Final = 32 << 20
 SEGMENT_BYTES_MAX: Final = 1 << 30
 LOG_LEVELS: Final = ("trace", "debug", "info", "warn", "error", "off")
 LOG_FORMATS: Final = ("text", "json")
+ACK_LEVELS: Final = ("memory", "written", "durable")
+ACK_PATH: Final = "system.partition.ack"
+ENFORCE_FSYNC_PATH: Final = "system.partition.enforce_fsync"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,26 @@ KEYS: Final[tuple[Key, ...]] = (
     ),
     _flag("heartbeat.enabled", False),
     _duration("heartbeat.interval", "heartbeat.interval_ms", "5 s", 100, _HOUR_MS),
-    _duration("system.partition.sync_interval", "system.partition_sync_interval_ms", "1 s", 10, _HOUR_MS),
+    Key(ACK_PATH, ACK_PATH, "written", _parse_choice(ACK_LEVELS)),
+    _flag(ENFORCE_FSYNC_PATH, False),
+    _duration("system.partition.sync_interval", "system.partition.sync_interval_ms", "1 s", 10, _HOUR_MS),
+    Key(
+        "system.partition.messages_required_to_save",
+        "system.partition.messages_required_to_save",
+        1024,
+        _bounded(_parse_count, 1, 1 << 24, str),
+        quoted=False,
+    ),
+    _size(
+        "system.partition.size_of_messages_required_to_save",
+        "system.partition.size_of_messages_required_to_save_bytes",
+        "1 MiB",
+        512,
+        1 << 30,
+    ),
+    _flag("message_saver.enabled", True),
+    _flag("message_saver.enforce_fsync", True),
+    _duration("message_saver.interval", "message_saver.interval_ms", "30 s", 10, _HOUR_MS),
     Key(
         "personal_access_token.max_tokens_per_user",
         "personal_access_token.max_tokens_per_user",

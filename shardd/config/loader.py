@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from shardd.config.cluster import OTHERS_PATH, read_variable
 from shardd.config.iggy_keys import NOT_SERVED_PATHS, is_known_to_iggy, is_no_setting
-from shardd.config.keys import KEYS, KEYS_BY_PATH, build_settings, check_together
+from shardd.config.keys import ACK_PATH, ENFORCE_FSYNC_PATH, KEYS, KEYS_BY_PATH, build_settings, check_together
 from shardd.config.schema import Settings
 
 _OWN: Final = "SHARDD_"
@@ -74,11 +74,32 @@ def load_settings(
             problems.append(f"{path}{place}: {error}")
     settings = None
     if not problems:
+        problems += _reconcile_level(values, {path: origin for path, (_, origin) in raw.items()})
+    if not problems:
         settings = build_settings(values)
         problems += check_together(settings)
     if problems or settings is None:
         raise ConfigError(problems)
     return Loaded(settings, {path: origin for path, (_, origin) in raw.items()}, not_served, unknown)
+
+
+def _strength(origin: str) -> int:
+    """How late an origin comes in the order of precedence."""
+    if origin in ("default", "command line"):
+        return 0 if origin == "default" else 4
+    return 3 if origin.startswith(_OWN) else 2 if origin.startswith(_IGGY) else 1
+
+
+def _reconcile_level(values: dict[str, Any], origins: Mapping[str, str]) -> list[str]:
+    """Iggy's `enforce_fsync = true` means the level durable. Another level is overruled when it comes from a weaker
+    origin and is a contradiction otherwise; returns its sentence."""
+    ack, origin, own = values[ACK_PATH], origins[ENFORCE_FSYNC_PATH], origins[ACK_PATH]
+    if not values[ENFORCE_FSYNC_PATH] or ack == "durable":
+        return []
+    if _strength(own) >= _strength(origin):
+        return [f'{ENFORCE_FSYNC_PATH} ({origin}) asks for the level durable, {ACK_PATH} ({own}) for "{ack}"']
+    values[ACK_PATH] = "durable"
+    return []
 
 
 def _read_file(file: Path, raw: dict[str, tuple[object, str]], problems: list[str]) -> None:

@@ -56,6 +56,27 @@ class Sharding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_allocation: str
 
 
+class PartitionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`system.partition.*`. `ack`: memory, written or durable; `enforce_fsync` true always comes with durable.
+
+    The two bounds are those of a partition's journal at `memory`.
+    """
+
+    ack: str
+    enforce_fsync: bool
+    sync_interval_ms: int
+    messages_required_to_save: int
+    size_of_messages_required_to_save_bytes: int
+
+
+class MessageSaver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`message_saver.*`: how often journals are written, and whether what is written is synced as well."""
+
+    enabled: bool
+    enforce_fsync: bool
+    interval_ms: int
+
+
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.*`. `topic_*` are the server defaults that CREATE_TOPIC resolves (`NEVER`: never, unlimited).
     `disk_reserve_bytes`: with less free, sends are refused; 0: until the disk is full."""
@@ -67,7 +88,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     segment_size_bytes: int
     topic_max_size_bytes: int
     topic_message_expiry_us: int
-    partition_sync_interval_ms: int
+    partition: PartitionSettings
     memory_pool_size_bytes: int
     disk_reserve_bytes: int
 
@@ -133,4 +154,5 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consumer_group: ConsumerGroup
     heartbeat: Heartbeat
     personal_access_token: PersonalAccessToken
+    message_saver: MessageSaver
     cluster: Cluster

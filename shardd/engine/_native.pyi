@@ -11,6 +11,7 @@ EVENT_MOVE: Final[int]  # (kind, connection, target_shard): engine asks for the 
 EVENT_MOVED_IN: Final[int]  # (kind, connection, "ip:port", session_state: bytes, user_id, authenticated)
 EVENT_DAMAGE: Final[int]  # (kind, namespace, offset): a stored record failed its check
 EVENT_POISONED: Final[int]  # (kind, namespace, errno)
+EVENT_SYNCED: Final[int]  # (kind, token, status): partition_sync has ended
 EVENT_GROUP_POLLED: Final[int]  # (kind, connection, count, offset, stored: bool): the end of execute_poll, or of the
 # request under way at seat_take. count 0: no messages; stored: a commit of `offset`, else the last offset polled
 EVENT_ROOM: Final[int]  # (kind, refused, free_bytes): sends are refused for want of room (1), or no more (0)
@@ -76,6 +77,10 @@ class Engine:
         partial_frame_timeout_ms: int,
         slow_reader_timeout_ms: int,
         sync_interval_ms: int,
+        save_interval_ms: int,  # 0: no message saver
+        save_syncs: bool,
+        journal_messages_max: int,
+        journal_bytes_max: int,
         socket_migration: bool,
         data_directory: str | None,
         disk_reserve_bytes: int,
@@ -169,17 +174,21 @@ class Engine:
         state: int,
         segments: list[tuple[int, int, int, int, int]],
         offsets: list[tuple[int, int, int]],
+        level: int,
+        /,
     ) -> None:
-        """segments as segment_info in native/src/partition.h, offsets = (kind, id, value). OSError."""
+        """segments as segment_info and level as partition_level in native/src/partition.h, offsets = (kind, id, value).
+        At level durable it returns when the device has what was found. OSError."""
     def partition_close(self, namespace: int) -> None: ...
     def partition_flush(self, namespace: int) -> int: ...
     def partition_delete_segments(self, namespace: int, count: int, trash: str, /) -> tuple[int, int, bool]:
         """Takes up to `count` of the oldest sealed segments away; files become "<trash>-<start>.log" and .index.
 
         (status, segments deleted, whether an answer that is being sent kept a further one). KeyError."""
-    def partition_sync_fds(self, namespace: int) -> list[int]:
-        """Starts a sync: descriptors to fdatasync and close. BlockingIOError while another sync of it runs."""
-    def partition_sync_done(self, namespace: int, errno: int) -> None: ...
+    def partition_sync(self, namespace: int, token: int, /) -> None:
+        """Brings all there is now to the device. EVENT_SYNCED with the token follows: 0, 10009, or 3007 when the
+        partition was closed meanwhile. KeyError."""
+    def partition_is_durable(self, namespace: int, /) -> bool: ...
     def offset_get(self, namespace: int, kind: int, consumer: int) -> int | None: ...
     # `assignment` > 0: as a member of a group in that generation; 3022 when a newer one was seen
     def offset_delete(self, namespace: int, kind: int, consumer: int, assignment: int = 0, /) -> int: ...

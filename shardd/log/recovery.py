@@ -3,6 +3,7 @@
 The rules (docs/ARCHITECTURE.md, DESIGN 4):
 - only valid records count: checksum, dense offsets, timestamps that never fall; zero bytes and stale records are none;
   timestamps may fall in what Apache Iggy wrote (imported.py);
+- zeros behind the last record of the active segment are cut off (level durable allocates space ahead);
 - a torn tail is copied to `<start>.torn` and cut off; but when a valid record lies behind the damage, or a segment is
   missing in between, history is damaged: nothing is changed and the partition opens read only (status 4027) with what
   is readable before the damage, so that no acknowledged offset is ever used again;
@@ -20,7 +21,7 @@ from pathlib import Path
 from shardd.log import layout
 from shardd.log.imported import OPEN_END, read_imported, write_imported
 from shardd.log.incarnation import NewerIncarnationError, read_incarnation, write_incarnation
-from shardd.log.segments import Segment, check_sealed, cut_tail, has_later_record, scan_segment
+from shardd.log.segments import Segment, check_sealed, cut_tail, cut_zeros, has_later_record, scan_segment, tail_is_zero
 from shardd.log.stored_offsets import read_offsets
 from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
@@ -157,6 +158,9 @@ def _recover_active(
 ) -> Segment:
     segment = scan_segment(directory, start, minimum_timestamp, imported_end)
     if segment.file_bytes == segment.log_bytes:
+        return segment
+    if not recovered.state and tail_is_zero(directory, segment):
+        cut_zeros(directory, segment)
         return segment
     path = layout.segment_log(directory, start)
     damage = f"{path}: {segment.fault.name} at byte {segment.log_bytes}"

@@ -145,6 +145,24 @@ def has_later_record(directory: Path, segment: Segment, minimum_timestamp: int, 
         return _native.find_later(log, segment.log_bytes, segment.next_offset, minimum)
 
 
+def tail_is_zero(directory: Path, segment: Segment) -> bool:
+    """Whether only zero bytes lie behind the last valid record: space that level durable allocated ahead, or what a
+    file system leaves after a power loss. Reads up to the first other byte. OSError."""
+    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDONLY) as log:
+        for position in range(segment.log_bytes, segment.file_bytes, _COPY_BYTES):
+            chunk = os.pread(log, min(_COPY_BYTES, segment.file_bytes - position), position)
+            if chunk.count(0) != len(chunk):
+                return False
+    return True
+
+
+def cut_zeros(directory: Path, segment: Segment) -> None:
+    """Cuts a tail of zero bytes off, durably. OSError."""
+    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDWR) as log:
+        os.ftruncate(log, segment.log_bytes)
+        os.fsync(log)
+
+
 def cut_tail(directory: Path, segment: Segment) -> Path:
     """Copies the bytes behind the last valid record to a `.torn` file and cuts them off the log, each step durable
     before the next. Returns the path of the copy. OSError (also for want of room: then nothing has been cut)."""

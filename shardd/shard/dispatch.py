@@ -102,10 +102,11 @@ class Dispatcher:
         self._context = context
         self._hub = GroupHub(context) if context.shard == 0 else None
         self._members = GroupMembers(context)
+        self._calls = PartitionCalls(context)
         self._services: Final = _services(
             SystemService(context),
             SnapshotService(context),
-            PartitionCalls(context),
+            self._calls,
             GroupService(self._members),
             ExtensionService(context),
         )
@@ -177,6 +178,10 @@ class Dispatcher:
     def group_polled(self, connection: int, count: int, offset: int, stored: bool) -> None:
         """EVENT_GROUP_POLLED."""
         self._members.polled(connection, count, offset, stored)
+
+    def synced(self, token: int, status: int) -> None:
+        """EVENT_SYNCED."""
+        self._calls.synced(token, status)
 
     async def evict_stale_clients(self) -> None:
         """Clients that have not sent PING for 1.2 intervals leave their groups and the client table for good; their

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from shardd.config.schema import System
 from shardd.engine import Engine, namespace, owner
 from shardd.log import layout
 from shardd.log.recovery import Recovered, open_partition
@@ -26,6 +27,7 @@ from shardd.metadata.state import State, Stream
 _log = logging.getLogger(__name__)
 
 OFFSET_GROUP = 2  # native/src/partition.h
+LEVELS = {"written": 0, "memory": 1, "durable": 2}  # partition_level in native/src/partition.h
 _READ_ONLY = 10006  # CannotWriteToFile: a partition whose directory cannot be used refuses sends
 SLICE: Final = 256  # partitions between two looks at the rest of the loop
 RECOVERY_LANES: Final = 2  # directories that are scanned at once
@@ -111,14 +113,15 @@ class OwnedPartitions:
         shard: int,
         shards: int,
         data: Path,
-        segment_size_bytes: int,
+        system: System,
         progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._shard = shard
         self._shards = shards
         self._data = data
-        self._segment_size_bytes = segment_size_bytes
+        self._segment_size_bytes = system.segment_size_bytes
+        self._level = LEVELS[system.partition.ack]
         self._progress = progress
         self._open: set[Place] = set()
         self._refused: set[Place] = set()  # directories that are not ours to move
@@ -228,7 +231,7 @@ class OwnedPartitions:
             self._count(outcome)
             for note in outcome.notes:
                 _log.warning("%s", note)
-            self._engine.partition_open(*arguments, outcome.state, outcome.segments, outcome.offsets)
+            self._engine.partition_open(*arguments, outcome.state, outcome.segments, outcome.offsets, self._level)
             groups = state.streams[place[0]].topics[place[1]].groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
             for kind, number, _ in outcome.offsets:
@@ -241,7 +244,7 @@ class OwnedPartitions:
                 _log.error("partition %s is read only and empty until the next start: %s", directory, error)
                 self._refused.add(place)
             self._recovered["refused"] += 1
-            self._engine.partition_open(*arguments, _READ_ONLY, [], [])
+            self._engine.partition_open(*arguments, _READ_ONLY, [], [], self._level)
         self._open.add(place)
 
     def _count(self, recovered: Recovered) -> None:

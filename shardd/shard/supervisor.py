@@ -191,12 +191,13 @@ class Supervisor:
             worker.send(SupervisorMessage(all_ready=True))
         address = self._resources.address
         _log.info(
-            "shardd %s, %d %s on CPU %s, engine %s, data %s, tcp %s, ready",
+            "shardd %s, %d %s on CPU %s, engine %s, ack %s, data %s, tcp %s, ready",
             self._version,
             len(self._cpus),
             "shard" if len(self._cpus) == 1 else "shards",
             ",".join(map(str, self._cpus)),
             self._engine,
+            self._settings.system.partition.ack,
             self._settings.system.data_directory,
             address,
         )

@@ -25,6 +25,7 @@ from shardd.engine import (
     EVENT_REQUEST,
     EVENT_ROOM,
     EVENT_ROUTE_MISS,
+    EVENT_SYNCED,
     Engine,
 )
 from shardd.engine.loop import Event, new_event_loop
@@ -75,7 +76,10 @@ def run(inheritance: WorkerInheritance) -> int:
 
 
 def make_engine(inheritance: WorkerInheritance) -> Engine:
-    tcp, system = inheritance.settings.tcp, inheritance.settings.system
+    tcp, system, saver = inheritance.settings.tcp, inheritance.settings.system, inheritance.settings.message_saver
+    sync_interval_ms = system.partition.sync_interval_ms
+    if saver.enabled and saver.enforce_fsync:
+        sync_interval_ms = min(sync_interval_ms, saver.interval_ms)
     return Engine(
         shard=inheritance.shard,
         shards=inheritance.shards,
@@ -88,7 +92,11 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         connections_max=max(1, tcp.connections_max // inheritance.shards),
         partial_frame_timeout_ms=tcp.partial_frame_timeout_ms,
         slow_reader_timeout_ms=tcp.slow_reader_timeout_ms,
-        sync_interval_ms=system.partition_sync_interval_ms,
+        sync_interval_ms=sync_interval_ms,
+        save_interval_ms=saver.interval_ms if saver.enabled else 0,
+        save_syncs=saver.enforce_fsync,
+        journal_messages_max=system.partition.messages_required_to_save,
+        journal_bytes_max=system.partition.size_of_messages_required_to_save_bytes,
         socket_migration=tcp.socket_migration,
         data_directory=str(system.data_directory),
         disk_reserve_bytes=system.disk_reserve_bytes,
@@ -108,7 +116,7 @@ class Worker:
             inheritance.shard,
             inheritance.shards,
             self._data,
-            system.segment_size_bytes,
+            system,
             lambda: self._control.pulse(),
         )
         self._sessions = SessionTable()
@@ -329,6 +337,9 @@ class Worker:
     def _on_group_polled(self, connection: int, count: int, offset: int, stored: bool) -> None:
         self._dispatcher.group_polled(connection, count, offset, stored)
 
+    def _on_synced(self, token: int, status: int) -> None:
+        self._dispatcher.synced(token, status)
+
     def _on_damage(self, namespace: int, offset: int) -> None:
         _log.error("partition %s: the message at offset %d fails its checksum", place_text(namespace), offset)
 
@@ -363,6 +374,7 @@ class Worker:
         EVENT_POISONED: _on_poisoned,
         EVENT_GROUP_POLLED: _on_group_polled,
         EVENT_ROOM: _on_room,
+        EVENT_SYNCED: _on_synced,
     }
 
 

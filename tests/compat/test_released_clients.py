@@ -20,14 +20,19 @@ HEADERS = bytes.fromhex("02010000006b020100000076")  # one user header: string k
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module", params=CLIENT_VERSIONS)
+@pytest.fixture(
+    scope="module",
+    params=[*((version, "written") for version in CLIENT_VERSIONS), (CLIENT_VERSIONS[-1], "durable")],
+    ids=lambda param: "-".join(param),
+)
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Any]]:
     """The server and what the client saw."""
-    server = Server(tmp_path_factory.mktemp("compat"))
+    version, level = request.param
+    server = Server(tmp_path_factory.mktemp("compat"), {"SHARDD_SYSTEM_PARTITION_ACK": level})
     server.start()
     try:
         arguments = [server.address, clients.connection_string(server.address)]
-        (seen,) = clients.run(request.param, SCRIPT, arguments)
+        (seen,) = clients.run(version, SCRIPT, arguments)
         yield server, seen
     finally:
         server.stop()

@@ -139,9 +139,10 @@ def test_sends_are_refused_before_the_disk_is_full_and_resume_by_themselves(smal
 
 
 @pytest.mark.timeout(180)
-def test_producers_to_the_end_of_the_disk_lose_nothing(small_disk: Path) -> None:
+@pytest.mark.parametrize("level", ["written", "durable"])
+def test_producers_to_the_end_of_the_disk_lose_nothing(small_disk: Path, level: str) -> None:
     """Several producers at once, without a threshold: the disk itself refuses."""
-    server = Server(small_disk, {"SHARDD_SYSTEM_DISK_RESERVE": "0 B"})
+    server = Server(small_disk, {"SHARDD_SYSTEM_DISK_RESERVE": "0 B", "SHARDD_SYSTEM_PARTITION_ACK": level})
     with server:
         with wire.connect(server.address) as connection:
             connection.create_topic(connection.create_stream("full"), "t", PARTITIONS * PRODUCERS)

@@ -27,10 +27,10 @@ PAUSE_S = 0.001  # leaves the machine some room, and the judge less to read
 class Cluster:
     """A server, the load on it, and the ways to hurt it."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, level: str) -> None:
         self.data = data
-        self.server = Server(data)
-        self.server.start()
+        self.level = level
+        self._start()
         with wire.connect(self.server.address) as connection:
             connection.create_topic(connection.create_stream("load"), "load", PARTITIONS)
         self.target = load.Target(self.server.address, "load", "load", batch_count=3)
@@ -55,9 +55,12 @@ class Cluster:
                 faults.kill9(pid)
         self._restart()
 
-    def _restart(self) -> None:
-        self.server = Server(self.data)
+    def _start(self) -> None:
+        self.server = Server(self.data, {"SHARDD_SYSTEM_PARTITION_ACK": self.level})
         self.server.start()
+
+    def _restart(self) -> None:
+        self._start()
         self.target.address = self.server.address
 
     def wait_for_progress(self) -> float:
@@ -79,8 +82,8 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(data: Path) -> Iterator[Cluster]:
-    cluster = Cluster(data)
+def running_cluster(data: Path, level: str) -> Iterator[Cluster]:
+    cluster = Cluster(data, level)
     try:
         for thread in [*cluster.producers, *cluster.readers]:
             thread.start()
@@ -113,14 +116,14 @@ def kill_randomly(cluster: Cluster, generator: random.Random, kills: int) -> Non
     cluster.wait_for_progress()
 
 
-def battery(data: Path, kills: int) -> None:
+def battery(data: Path, kills: int, level: str = "written") -> None:
     seed = int(os.environ.get("CRASH_SEED", secrets.randbelow(2**32)))
     print(f"CRASH_SEED={seed}")
-    with running_cluster(data) as cluster:
+    with running_cluster(data, level) as cluster:
         kill_randomly(cluster, random.Random(seed), kills)
         report = cluster.judge()
         report.require_clean()
-        assert report.acknowledged > 100 * kills
+        assert report.acknowledged > (100 if level == "written" else 20) * kills
         assert sum(producer.errors for producer in cluster.producers) >= kills, "the kills did not hit the load"
         print(f"{kills} kills: {report.acknowledged} acknowledged, {report.stored} stored, {report.repeats} repeats")
 
@@ -128,6 +131,11 @@ def battery(data: Path, kills: int) -> None:
 @pytest.mark.timeout(240)
 def test_acked_messages_survive_20_kills_of_random_processes(tmp_path: Path) -> None:
     battery(tmp_path, 20)
+
+
+@pytest.mark.timeout(240)
+def test_acked_messages_survive_kills_of_random_processes_at_durable(tmp_path: Path) -> None:
+    battery(tmp_path, 4, "durable")
 
 
 @pytest.mark.slow

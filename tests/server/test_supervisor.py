@@ -194,10 +194,10 @@ def test_all_problems_of_a_configuration_end_with_status_2(tmp_path: Path) -> No
 
 
 def test_variables_of_an_iggy_deployment_give_one_warning(make_server: MakeServer) -> None:
-    server = make_server(env={"IGGY_HTTP_ENABLED": "true", "IGGY_SYSTEM_PARTITION_ENFORCE_FSYNC": "true"})
+    server = make_server(env={"IGGY_HTTP_ENABLED": "true", "IGGY_SYSTEM_STATE_ENFORCE_FSYNC": "true"})
     warnings = [line for line in server.log().splitlines() if " WARN supervisor " in line]
     assert len(warnings) == 1
-    assert "IGGY_HTTP_ENABLED, IGGY_SYSTEM_PARTITION_ENFORCE_FSYNC" in warnings[0]
+    assert "IGGY_HTTP_ENABLED, IGGY_SYSTEM_STATE_ENFORCE_FSYNC" in warnings[0]
 
 
 def test_config_show_masks_secrets() -> None:

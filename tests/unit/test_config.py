@@ -219,3 +219,35 @@ class TestRootUser:
 
 
 PARTS = ("USERNAME", "PASSWORD")
+
+
+@pytest.mark.parametrize(
+    ("file", "environment", "level"),
+    [
+        ("", {}, "written"),
+        ('[system.partition]\nack = "memory"', {}, "memory"),
+        ("[system.partition]\nenforce_fsync = true", {}, "durable"),
+        ('[system.partition]\nack = "durable"\nenforce_fsync = false', {}, "durable"),
+        ('[system.partition]\nack = "written"', {"IGGY_SYSTEM_PARTITION_ENFORCE_FSYNC": "true"}, "durable"),
+        ("", {"IGGY_SYSTEM_PARTITION_ENFORCE_FSYNC": "true", "SHARDD_SYSTEM_PARTITION_ACK": "durable"}, "durable"),
+    ],
+)
+def test_enforce_fsync_means_durable(tmp_path: Path, file: str, environment: dict[str, str], level: str) -> None:
+    settings = load_settings(write(tmp_path, file), environment).settings
+    assert settings.system.partition.ack == level
+    written = write(tmp_path, settings_toml(settings))  # what a running server writes can be read again
+    assert load_settings(written, {}).settings == settings
+
+
+@pytest.mark.parametrize(
+    ("file", "environment"),
+    [
+        ('[system.partition]\nack = "written"\nenforce_fsync = true', {}),
+        ("[system.partition]\nenforce_fsync = true", {"IGGY_SYSTEM_PARTITION_ACK": "memory"}),
+        ("", {"IGGY_SYSTEM_PARTITION_ENFORCE_FSYNC": "true", "SHARDD_SYSTEM_PARTITION_ACK": "written"}),
+    ],
+)
+def test_enforce_fsync_contradicts_a_weaker_level(tmp_path: Path, file: str, environment: dict[str, str]) -> None:
+    [problem] = problems_of(write(tmp_path, file), environment)
+    assert "system.partition.enforce_fsync" in problem
+    assert "asks for the level durable" in problem

@@ -107,6 +107,19 @@ def test_zeros_at_the_end_are_no_records(directory: Path, zeros: int) -> None:
         assert recovered.state == 0
         assert_prefix(directory, stored, recovered, stored.count)
         assert log_of(directory, stored).read_bytes() == stored.log
+        assert recovered.notes == []  # the usual end of a killed server at level durable
+        assert not layout.segment_torn(directory, 0, 0).exists()
+
+
+def test_a_cut_record_in_space_that_was_allocated_ahead(directory: Path) -> None:
+    stored, cut = segment(0, [2]), segment(2, [1], timestamp=9000)
+    for length in range(1, len(cut.log)):
+        write(directory, stored)
+        log_of(directory, stored).write_bytes(stored.log + cut.log[:length] + bytes(1 << 16))
+        recovered = open_partition(directory, INCARNATION)
+        assert recovered.state == 0
+        assert_prefix(directory, stored, recovered, 2)
+        assert log_of(directory, stored).read_bytes() == stored.log
 
 
 def test_stale_record_with_the_very_next_offset_is_cut(directory: Path) -> None:

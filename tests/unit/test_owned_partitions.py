@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from shardd.config import load_settings
 from shardd.engine import Engine
 from shardd.log import layout
 from shardd.log.incarnation import write_incarnation
@@ -53,7 +54,8 @@ def state_with(count: int, topics: int = 1) -> State:
 
 def owned(calls: Calls, data: Path, progress: list[int] | None = None) -> OwnedPartitions:
     beats = [] if progress is None else progress
-    return OwnedPartitions(cast(Engine, calls), 0, 1, data, 1 << 20, lambda: beats.append(1))
+    system = load_settings(None, {}).settings.system
+    return OwnedPartitions(cast(Engine, calls), 0, 1, data, system, lambda: beats.append(1))
 
 
 def make_directories(data: Path, count: int) -> None:

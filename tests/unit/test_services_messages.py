@@ -20,9 +20,10 @@ GROUP = b"\x02" + wire.identifier("cg")
 ME = wire.consumer(1)
 
 
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    with Workers(tmp_path_factory.mktemp("data"), shards=2) as running:
+@pytest.fixture(scope="module", params=["written", "durable"])
+def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    settings = {"system.partition.ack": request.param}
+    with Workers(tmp_path_factory.mktemp("data"), shards=2, settings=settings) as running:
         root = running.connect()
         root.create_stream("st")
         root.create_topic("st", "tp", 8)
@@ -67,6 +68,22 @@ def test_offsets_of_every_partition(root: Wire, partition: int) -> None:
     assert root.status(Code.DELETE_CONSUMER_OFFSET, own) == 0
     assert root.status(Code.DELETE_CONSUMER_OFFSET, named) == 0
     assert root.exchange(Code.GET_CONSUMER_OFFSET, own) == (0, b"")
+
+
+@pytest.mark.parametrize("partition", range(4))
+def test_offsets_of_a_group(root: Wire, partition: int) -> None:
+    topic = wire.identifier("st") + wire.identifier("tp")
+    root.send("st", "tp", wire.to_partition(partition), [wire.message(b"m")])
+    root.request(Code.CREATE_CONSUMER_GROUP, topic + wire.str8("cg"))
+    try:
+        root.request(Code.JOIN_CONSUMER_GROUP, topic + wire.identifier("cg"))
+        own = address(partition=partition, consumer=b"\x02" + wire.identifier("cg"))
+        assert root.status(Code.STORE_CONSUMER_OFFSET, own + offset(0)) == 0
+        assert struct.unpack_from("<Q", root.request(Code.GET_CONSUMER_OFFSET, own), 12) == (0,)
+        assert root.status(Code.DELETE_CONSUMER_OFFSET, own) == 0
+        assert root.exchange(Code.GET_CONSUMER_OFFSET, own) == (0, b"")
+    finally:
+        root.request(Code.DELETE_CONSUMER_GROUP, topic + wire.identifier("cg"))
 
 
 def test_an_absent_partition_means_0(root: Wire) -> None:

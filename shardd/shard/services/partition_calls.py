@@ -6,6 +6,7 @@ Each call goes to the owner: to the engine here, or over the bus to the shard th
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
 from collections.abc import Iterable
@@ -23,8 +24,6 @@ from shardd.shard.services.base import partition_namespace
 
 METHOD = "partition"
 REQUEST_TIMEOUT_S = 5.0  # a flush waits for the device
-SYNC_RETRY_S = 0.005
-SYNC_ATTEMPTS_MAX = 800  # 4 s, below the time a peer waits
 DELETE_STEP = 64  # segments in one go: two renames each
 DELETE_RETRY_S = 0.01
 DELETE_ATTEMPTS_MAX = 100  # 1 s
@@ -94,6 +93,8 @@ class PartitionCalls:
 
     def __init__(self, context: ShardContext) -> None:
         self._context = context
+        self._tokens = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[int]] = {}  # syncs by token
         context.bus.serve(METHOD, self._serve)
 
     def home(self, stream: Stream, topic: Topic, partition: Partition) -> Home:
@@ -157,11 +158,13 @@ class PartitionCalls:
         if call.operation is Operation.GET_OFFSET:
             return _Answer(Status.OK, engine.offset_get(namespace, call.kind, call.consumer))
         if call.operation is Operation.DELETE_OFFSET:
-            return _Answer(engine.offset_delete(namespace, call.kind, call.consumer, call.assignment))
+            status = engine.offset_delete(namespace, call.kind, call.consumer, call.assignment)
+            return _Answer(await self._durably(namespace, status))
         if call.operation is Operation.DELETE_SEGMENTS:
             return _Answer(await self._delete_segments(namespace, call.count))
         if call.operation is Operation.STORE_OFFSET:
-            return _Answer(engine.offset_store(namespace, call.kind, call.consumer, call.offset, call.assignment))
+            status = engine.offset_store(namespace, call.kind, call.consumer, call.offset, call.assignment)
+            return _Answer(await self._durably(namespace, status))
         status = engine.partition_flush(namespace)
         if status == Status.OK and call.fsync:
             status = await self._sync(namespace)
@@ -199,22 +202,26 @@ class PartitionCalls:
         return str(trash / f"{time.time_ns()}-{os.getpid()}-segment")
 
     async def _sync(self, namespace: int) -> int:
-        """A group of fdatasyncs in a helper thread; the engine moves the durable end or poisons the partition."""
-        descriptors = await self._begin_sync(namespace)
-        errno = await self._context.threads.run(sync_descriptors, descriptors)
+        """Waits until the device has all there is now; 0, 10009 (the partition is poisoned) or 3007."""
+        token = next(self._tokens)
+        waiting: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = waiting
         try:
-            self._context.engine.partition_sync_done(namespace, errno)
+            self._context.engine.partition_sync(namespace, token)
+            return await waiting
         except KeyError:  # deleted meanwhile
             return Status.PARTITION_NOT_FOUND
-        return Status.OK if errno == 0 else Status.CANNOT_SYNC_FILE
+        finally:
+            del self._waiting[token]
 
-    async def _begin_sync(self, namespace: int) -> list[int]:
-        """Descriptors to sync. Waits while another sync of the partition runs; `ShardError` 12001 in the end."""
-        for _ in range(SYNC_ATTEMPTS_MAX):
-            try:
-                return self._context.engine.partition_sync_fds(namespace)
-            except BlockingIOError:
-                await asyncio.sleep(SYNC_RETRY_S)
-            except KeyError:
-                raise ShardError(Status.PARTITION_NOT_FOUND) from None
-        raise ShardError(Status.TASK_TIMEOUT, "another sync of the partition does not end")
+    def synced(self, token: int, status: int) -> None:
+        """EVENT_SYNCED."""
+        waiting = self._waiting.get(token)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(status)
+
+    async def _durably(self, namespace: int, status: int) -> int:
+        """The status of a change of offsets, at level durable when the device has it."""
+        if status == Status.OK and self._context.engine.partition_is_durable(namespace):
+            return await self._sync(namespace)
+        return status

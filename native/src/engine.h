@@ -178,6 +178,7 @@ typedef struct engine_options {
     uint32_t connections_max;
     int64_t partial_frame_timeout_us, slow_reader_timeout_us, sync_interval_us;
     bool socket_migration;
+    io_engine io_engine;
 } engine_options;
 
 typedef struct engine_counters {

@@ -59,7 +59,7 @@ static int open_parts(engine *e) {
     uint8_t *memory = pool_alloc(e->pool, RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE);
     if (memory == NULL) return -ENOMEM;
     if (id_source_seed(&e->ids) != 0) return -errno;
-    return io_ring_open(&e->io, memory);
+    return io_open(&e->io, o->io_engine, memory);
 }
 
 int engine_open(engine **out, const engine_options *options) {
@@ -70,10 +70,10 @@ int engine_open(engine **out, const engine_options *options) {
     e->listen_fd = e->epoll_fd = -1;
     e->now_us = clock_monotonic_us();
     e->next_sync_us = e->now_us + options->sync_interval_us;
-    e->accept_operation = (operation){OPERATION_ACCEPT, e};
-    e->epoll_operation = (operation){OPERATION_EPOLL, e};
-    e->doorbell_operation = (operation){OPERATION_DOORBELL, e};
-    e->handover_operation = (operation){OPERATION_HANDOVER, e};
+    e->accept_operation = operation_of(OPERATION_ACCEPT, e);
+    e->epoll_operation = operation_of(OPERATION_EPOLL, e);
+    e->doorbell_operation = operation_of(OPERATION_DOORBELL, e);
+    e->handover_operation = operation_of(OPERATION_HANDOVER, e);
     int result = allocate_tables(e);
     if (result == 0) result = open_parts(e);
     if (result != 0) {

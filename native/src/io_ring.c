@@ -112,6 +112,11 @@ static void ring_fdatasync(io *i, operation *op, int fd) {
 
 static void ring_poll(io *i, operation *op, int fd) { io_uring_prep_poll_add(slot_for(i, op), fd, POLLIN); }
 
+static void ring_forget(io *i, int fd) {
+    (void)i;
+    (void)fd;
+}
+
 static void ring_submit(io *i) {
     i->enters++;
     io_uring_submit_and_get_events(&ring_of(i)->uring);
@@ -177,6 +182,7 @@ static const io_calls ring_calls = {
     .read = ring_read,
     .fdatasync = ring_fdatasync,
     .poll = ring_poll,
+    .forget = ring_forget,
     .submit = ring_submit,
     .enter = ring_enter,
     .reap = ring_reap,
@@ -199,6 +205,10 @@ int io_ring_open(io *i, uint8_t *memory) {
     }
     io_uring_register_ring_fd(&r->uring); /* saves a descriptor look-up per enter; harmless when refused */
     return 0;
+}
+
+int io_open(io *i, io_engine which, uint8_t *memory) {
+    return which == IO_ENGINE_EPOLL ? io_epoll_open(i, memory) : io_ring_open(i, memory);
 }
 
 const char *io_ring_probe(void) {

@@ -54,7 +54,7 @@ static void begin(engine *e, owned *target) {
     for (size_t i = 0; i < count; i++) {
         sync_file *file = calloc(1, sizeof *file);
         if (file == NULL) abort();
-        *file = (sync_file){.operation = {OPERATION_SYNC, file}, .group = group, .fd = fds[i]};
+        *file = (sync_file){.operation = operation_of(OPERATION_SYNC, file), .group = group, .fd = fds[i]};
         group->running++;
         io_fdatasync(&e->io, &file->operation, file->fd);
     }

@@ -31,6 +31,7 @@ typedef struct server {
     _Atomic bool stop;
     bool alone;               /* shard 1 never starts: its requests are those of a dead owner */
     uint32_t connections_max; /* of a shard; 0: 300 */
+    io_engine io_engine;
     _Atomic unsigned moved_in, closed, group_polls, group_messages;
 } server;
 
@@ -109,7 +110,8 @@ static void *run_shard(void *argument)
                         .partial_frame_timeout_us = 1000000,
                         .slow_reader_timeout_us = 2000000,
                         .sync_interval_us = 50000,
-                        .socket_migration = true};
+                        .socket_migration = true,
+                        .io_engine = s->io_engine};
     engine *e;
     if (engine_open(&e, &o) != 0) abort();
     open_partitions(s, e, start.shard);
@@ -135,9 +137,11 @@ static void start_server(server *s)
 {
     bool alone = s->alone;
     uint32_t connections_max = s->connections_max;
+    io_engine io_engine = s->io_engine;
     memset(s, 0, sizeof *s);
     s->alone = alone;
     s->connections_max = connections_max;
+    s->io_engine = io_engine;
     strcpy(s->directory, "/tmp/shardd-test-engine-XXXXXX");
     if (mkdtemp(s->directory) == NULL) abort();
     s->region = memfd_create("region", 0);
@@ -183,6 +187,17 @@ static void stop_server(server *s)
     char command[128];
     snprintf(command, sizeof command, "rm -rf '%s'", s->directory);
     CHECK(system(command) == 0);
+}
+
+/* On io_uring, which has to work where the tests run, and on epoll. */
+static void for_each_engine(void (*run_on)(io_engine which))
+{
+    const char *reason = io_ring_probe();
+    if (reason != NULL) fprintf(stderr, "io_uring: %s\n", reason);
+    CHECK(reason == NULL);
+    if (reason == NULL) run_on(IO_ENGINE_URING);
+    fprintf(stderr, "-- the same on epoll\n");
+    run_on(IO_ENGINE_EPOLL);
 }
 
 /* ---- a small client ---- */

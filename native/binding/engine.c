@@ -33,16 +33,21 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"shard", "shards", "shared_fd", "pool_fds", "doorbell_fds", "handover_receive_fd",
                             "handover_send_fds", "pool_bytes", "connections_max", "partial_frame_timeout_ms",
-                            "slow_reader_timeout_ms", "sync_interval_ms", "socket_migration", NULL};
+                            "slow_reader_timeout_ms", "sync_interval_ms", "socket_migration", "io_engine", NULL};
     engine_options o = {0};
     PyObject *pools, *doorbells, *handovers;
     unsigned long long pool_bytes;
     long long partial_ms, slow_ms, sync_ms;
     int migration;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLp", names, &o.shard, &o.shards, &o.shared_fd, &pools,
+    const char *io_engine;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLps", names, &o.shard, &o.shards, &o.shared_fd, &pools,
                                      &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.connections_max,
-                                     &partial_ms, &slow_ms, &sync_ms, &migration))
+                                     &partial_ms, &slow_ms, &sync_ms, &migration, &io_engine))
         return -1;
+    if (strcmp(io_engine, "io_uring") != 0 && strcmp(io_engine, "epoll") != 0) {
+        PyErr_SetString(PyExc_ValueError, "io_engine must be io_uring or epoll");
+        return -1;
+    }
     if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {
         PyErr_SetString(PyExc_ValueError, "shard must be below shards, shards at most 256");
         return -1;
@@ -60,6 +65,7 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
     o.slow_reader_timeout_us = slow_ms * 1000;
     o.sync_interval_us = sync_ms * 1000;
     o.socket_migration = migration != 0;
+    o.io_engine = strcmp(io_engine, "epoll") == 0 ? IO_ENGINE_EPOLL : IO_ENGINE_URING;
     int result = engine_open(&((engine_object *)self)->engine, &o);
     if (result != 0) {
         errno = -result;

@@ -17,6 +17,7 @@ POOL_BYTES_PER_SHARD_MIN: Final = 32 << 20
 SEGMENT_BYTES_MAX: Final = 1 << 30
 LOG_LEVELS: Final = ("trace", "debug", "info", "warn", "error", "off")
 LOG_FORMATS: Final = ("text", "json")
+IO_ENGINES: Final = ("auto", "io_uring", "epoll")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("tcp.socket.linger", "tcp.socket.linger_ms", "0 s", 0, _HOUR_MS),
     Key("system.path", "system.path", "local_data", _parse_text),
     Key("system.runtime.path", "system.runtime_path", "runtime", _parse_text),
+    Key("system.io_engine", "system.io_engine", "auto", _parse_choice(IO_ENGINES)),
     Key("system.logging.level", "system.logging.level", "info", _parse_level),
     Key("system.logging.format", "system.logging.format", "text", _parse_choice(LOG_FORMATS)),
     Key("system.sharding.cpu_allocation", "system.sharding.cpu_allocation", "all", check_cpu_allocation),

@@ -57,10 +57,12 @@ class Sharding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`system.*`. `topic_*` are the server defaults that CREATE_TOPIC resolves (`NEVER`: never, unlimited)."""
+    """`system.*`. `io_engine`: auto, io_uring or epoll. `topic_*` are the server defaults that CREATE_TOPIC resolves
+    (`NEVER`: never, unlimited)."""
 
     path: str
     runtime_path: str
+    io_engine: str
     logging: Logging
     sharding: Sharding
     segment_size_bytes: int

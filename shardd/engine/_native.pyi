@@ -66,6 +66,7 @@ class Engine:
         slow_reader_timeout_ms: int,
         sync_interval_ms: int,
         socket_migration: bool,
+        io_engine: str,
     ) -> None: ...
     @property
     def generation(self) -> int: ...

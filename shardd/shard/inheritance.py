@@ -18,7 +18,8 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Lists have one entry per shard; the descriptors stay open for the life of the worker.
 
     `cpus`: CPU of each shard. `address`: the actual TCP address. `handover_send_fds[j]` sends a connection to shard j,
-    `handover_receive_fd` receives those for this shard (AF_UNIX datagrams, non-blocking). `pool_bytes`: of one shard.
+    `handover_receive_fd` receives those for this shard (AF_UNIX datagrams, non-blocking).
+    `pool_bytes`: of one shard. `io_engine`: what the supervisor chose, "io_uring" or "epoll".
     `root_name`, `root_password`: the first user, which shard 0 creates when there is none.
     `respawns`: how many workers of this shard there were before.
     """
@@ -34,6 +35,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     shared_fd: int
     pool_fds: list[int]
     pool_bytes: int
+    io_engine: str
     doorbell_fds: list[int]
     handover_receive_fd: int
     handover_send_fds: list[int]

@@ -83,6 +83,7 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         slow_reader_timeout_ms=tcp.slow_reader_timeout_ms,
         sync_interval_ms=system.partition_sync_interval_ms,
         socket_migration=tcp.socket_migration,
+        io_engine=inheritance.io_engine,
     )
 
 

@@ -71,7 +71,7 @@ def test_a_ready_server(server: Server) -> None:
         assert " ".join(process.cmdline()).startswith(f"shardd: shard {shard}")
         assert process.cpu_affinity() == [cpus[shard]]
     line = next(line for line in server.log().splitlines() if line.endswith(", ready"))
-    for part in ("INFO supervisor shardd ", "io_uring", str(server.data_dir), f"tcp {server.address}"):
+    for part in ("INFO supervisor shardd ", ", engine ", str(server.data_dir), f"tcp {server.address}"):
         assert part in line
     assert answers_ping(server)
     info = json.loads((server.data_dir / "info.json").read_text())

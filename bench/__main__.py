@@ -1,4 +1,5 @@
-"""`python -m bench`: shardd against the bare-C floor server, interleaved, with ratios and targets."""
+"""`python -m bench`: shardd against the bare-C floor server, interleaved, with ratios and targets; some lines also on
+the engine that runs where io_uring is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from bench import report
 from bench.lines import LINES, Line, select
 from bench.measure import FULL, QUICK, Cell, Effort, run_rounds
 from bench.native_build import build
-from bench.targets import Floor, Shardd, Target
+from bench.targets import EPOLL, Floor, Shardd, Target
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -70,6 +71,12 @@ def _measure(
             targets.append(shardd)
             header["shardd"] = shardd.start_line()
             header["configuration"] = " ".join(f"{key}={value}" for key, value in shardd.configuration.items())
+            if any(line.epoll_ratio_min is not None for line in lines):
+                forced = settings | {"SHARDD_SYSTEM_IO_ENGINE": "epoll"}
+                epoll = Shardd(Path(base) / EPOLL, cpus, options.shardd, forced, EPOLL)
+                end.callback(epoll.stop)
+                targets.append(epoll)
+                header[EPOLL] = epoll.start_line()
             header["durability"] = "written (background fdatasync); the floor never syncs"
         header["floor"] = f"epoll, {len(cpus)} threads on CPUs {','.join(map(str, cpus))}"
         header["page state"] = f"recycled: {effort.touch_bytes >> 20} MiB touched and freed before each send line"
@@ -105,10 +112,15 @@ def main(words: list[str] | None = None) -> int:
     body = report.rows(lines, cells)
     print("\n".join(f"{key + ':':15} {value}" for key, value in header.items()) + "\n")
     print(report.text_table(report.COLUMNS, body))
+    on_epoll = report.epoll_rows(lines, cells)
+    if on_epoll:
+        print("\n" + report.text_table(report.EPOLL_COLUMNS, on_epoll))
     print(f"\nraw figures: {_write_raw(options.results, header, cells)}")
     if options.markdown:
         head = "\n".join(f"- {key}: {value}" for key, value in header.items())
-        options.markdown.write_text(f"{head}\n\n{report.markdown_table(report.COLUMNS, body)}\n")
+        tables = [report.markdown_table(report.COLUMNS, body)]
+        tables += [report.markdown_table(report.EPOLL_COLUMNS, on_epoll)] if on_epoll else []
+        options.markdown.write_text("\n\n".join([head, *tables]) + "\n")
     return 1 if any(cell.error for row in cells.values() for cell in row.values()) else 0
 
 

@@ -7,8 +7,8 @@
 
 #include <pthread.h>
 
-#define IO_THREADS 4u
-#define IO_THREADS_SYNCING_MAX 3u /* a read never waits behind syncs alone */
+#define IO_THREADS 8u             /* syncs of one file system share its journal: more at once are not slower */
+#define IO_THREADS_SYNCING_MAX 6u /* a read never waits behind syncs alone */
 
 typedef struct io_queue {
     operation *first, *last;

@@ -45,6 +45,7 @@ def kill_in_a_write(server: Server, producer: load.Producer, log: Path) -> None:
     producer.finish()
 
 
+@pytest.mark.io_engine
 def test_acked_messages_survive_a_kill_in_the_middle_of_a_write(tmp_path: Path) -> None:
     server, history = Server(tmp_path), History()
     server.start()

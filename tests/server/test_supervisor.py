@@ -62,6 +62,7 @@ def read_only_command(*arguments: str, env: dict[str, str] | None = None) -> sub
     )
 
 
+@pytest.mark.io_engine
 def test_a_ready_server(server: Server) -> None:
     workers = server.worker_pids()
     assert psutil.Process(server.pid).cmdline()[0].startswith("shardd: supervisor")
@@ -106,6 +107,7 @@ def test_workers_ignore_signals_for_the_whole_group(server: Server) -> None:
     assert answers_ping(server)
 
 
+@pytest.mark.io_engine
 @pytest.mark.parametrize("shard", [0, -1])
 def test_a_killed_worker_is_back_within_two_seconds(server: Server, shard: int) -> None:
     before = server.worker_pids()

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.crash import faults
 from tests.support import load, wire
 from tests.support.checker import History, make_payload

@@ -107,7 +107,6 @@ def test_workers_ignore_signals_for_the_whole_group(server: Server) -> None:
     assert answers_ping(server)
 
 
-@pytest.mark.io_engine
 @pytest.mark.parametrize("shard", [0, -1])
 def test_a_killed_worker_is_back_within_two_seconds(server: Server, shard: int) -> None:
     before = server.worker_pids()
@@ -120,6 +119,7 @@ def test_a_killed_worker_is_back_within_two_seconds(server: Server, shard: int) 
     assert all(answers_ping(server) for _ in range(16))
 
 
+@pytest.mark.io_engine
 def test_connections_wait_for_the_new_worker(make_server: MakeServer) -> None:
     """With one shard every connection is its own: what arrives while it is away is served when it is back."""
     server = make_server(env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"})

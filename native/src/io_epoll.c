@@ -74,14 +74,6 @@ static int join(poller *p, int fd, descriptor_state *d, uint32_t events) {
 
 /* ---- starting ---- */
 
-static void start(io *i, operation *op, int fd, uint8_t verb, void *data, size_t length) {
-    op->fd = fd;
-    op->verb = verb;
-    op->data = data;
-    op->length = length;
-    io_queue_push(&poller_of(i)->tries, op);
-}
-
 static void wait_for(io *i, operation *op) {
     poller *p = poller_of(i);
     descriptor_state *d = state_of(p, op->fd);
@@ -98,22 +90,20 @@ static void wait_for(io *i, operation *op) {
     io_queue_push(&p->tries, op);
 }
 
-static void start_input(io *i, operation *op, int fd, uint8_t verb, void *data, size_t length) {
-    if (state_of(poller_of(i), fd)->no_input) {
-        op->fd = fd;
-        op->verb = verb;
-        op->data = data;
-        op->length = length;
-        wait_for(i, op);
-    } else {
-        start(i, op, fd, verb, data, length);
-    }
+static void start(io *i, operation *op, int fd, uint8_t verb, void *data, size_t length) {
+    poller *p = poller_of(i);
+    op->fd = fd;
+    op->verb = verb;
+    op->data = data;
+    op->length = length;
+    if (verb != VERB_SEND && state_of(p, fd)->no_input) wait_for(i, op);
+    else io_queue_push(&p->tries, op);
 }
 
 static void epoll_accept(io *i, operation *op, int fd) {
     int flags = fcntl(fd, F_GETFL);
     if (flags >= 0 && (flags & O_NONBLOCK) == 0) fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-    start_input(i, op, fd, VERB_ACCEPT, NULL, 0);
+    start(i, op, fd, VERB_ACCEPT, NULL, 0);
 }
 
 static void epoll_forget(io *i, int fd) {
@@ -133,11 +123,11 @@ static void epoll_cancel_accept(io *i, operation *op, int fd) {
 }
 
 static void epoll_receive_provided(io *i, operation *op, int fd) {
-    start_input(i, op, fd, VERB_RECEIVE_PROVIDED, NULL, RECEIVE_BUFFER_SIZE);
+    start(i, op, fd, VERB_RECEIVE_PROVIDED, NULL, RECEIVE_BUFFER_SIZE);
 }
 
 static void epoll_receive(io *i, operation *op, int fd, void *data, uint32_t length) {
-    start_input(i, op, fd, VERB_RECEIVE, data, length);
+    start(i, op, fd, VERB_RECEIVE, data, length);
 }
 
 static void epoll_send(io *i, operation *op, int fd, const void *data, size_t length) {

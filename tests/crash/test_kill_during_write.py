@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.crash import faults
 from tests.support import load, wire
 from tests.support.checker import History, make_payload
@@ -47,7 +45,6 @@ def kill_in_a_write(server: Server, producer: load.Producer, log: Path) -> None:
     producer.finish()
 
 
-@pytest.mark.io_engine
 def test_acked_messages_survive_a_kill_in_the_middle_of_a_write(tmp_path: Path) -> None:
     server, history = Server(tmp_path), History()
     server.start()

@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint fmt native bench demo demo-groups clean
+.PHONY: help setup run test test-epoll lint fmt native bench demo demo-groups clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,13 @@ lint: setup ## style and types
 test: native lint ## lint, types, native tests under sanitizers, Python tests
 	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python test
 	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+	@echo "== what touches the I/O engine, again on epoll"
+	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q -m 'io_engine and not slow' $(PYTEST_ARGS)
+
+# Everything that runs a worker, on the engine that serves where io_uring is refused.
+EPOLL_TESTS := tests/golden tests/server tests/crash tests/hostile tests/compat tests/fuzz tests/demo tests/unit
+test-epoll: native ## the Python tests that run a worker, on epoll instead of io_uring
+	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q $(EPOLL_TESTS) $(PYTEST_ARGS)
 
 fmt: setup ## format the Python sources
 	@$(BIN)/ruff check --fix --quiet $(PY_DIRS)

@@ -1,4 +1,5 @@
-"""`python -m bench`: shardd against the bare-C floor server, interleaved, with ratios and targets."""
+"""`python -m bench`: shardd against the bare-C floor server, interleaved, with ratios and targets; some lines also on
+the engine that runs where io_uring is refused."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench import rebalance, report
 from bench.lines import LINES, REBALANCE, Line, select, with_rebalance
 from bench.measure import FULL, QUICK, Cell, Effort, run_rounds
 from bench.native_build import build
-from bench.targets import Floor, Shardd, Target
+from bench.targets import EPOLL, Floor, Shardd, Target
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -66,10 +67,10 @@ def _measure(
             wants_rebalance = not durable and with_rebalance(options.lines) and not options.floor_only
             if not chosen and not wants_rebalance:
                 continue
-            with _servers(options, durable, Path(base) / str(durable), cpus, header) as targets:
+            with _servers(options, durable, chosen, Path(base) / str(durable), cpus, header) as targets:
                 cells |= run_rounds(targets, chosen, effort, lambda text: print(text, file=sys.stderr, flush=True))
-                shardd = targets[-1]
-                if wants_rebalance and isinstance(shardd, Shardd):
+                if wants_rebalance:
+                    shardd = next(each for each in targets if isinstance(each, Shardd))
                     moved = rebalance.measure(shardd, effort.rounds)
     header["floor"] = f"epoll, {len(cpus)} threads on CPUs {','.join(map(str, cpus))}"
     header["page state"] = f"recycled: {effort.touch_bytes >> 20} MiB touched and freed before each send line"
@@ -83,7 +84,12 @@ def _measure(
 
 @contextlib.contextmanager
 def _servers(
-    options: argparse.Namespace, durable: bool, base: Path, cpus: list[int], header: dict[str, str]
+    options: argparse.Namespace,
+    durable: bool,
+    lines: Sequence[Line],
+    base: Path,
+    cpus: list[int],
+    header: dict[str, str],
 ) -> Iterator[list[Target]]:
     """Both servers of one level; adds to the header what is known of them."""
     settings = dict(pair.split("=", 1) for pair in options.set)
@@ -97,6 +103,12 @@ def _servers(
             targets.append(shardd)
             header["shardd"] = shardd.start_line()
             header["configuration"] = " ".join(f"{key}={value}" for key, value in shardd.configuration.items())
+            if not durable and any(line.epoll_ratio_min is not None for line in lines):
+                forced = settings | {"SHARDD_SYSTEM_IO_ENGINE": "epoll"}
+                epoll = Shardd(base / EPOLL, cpus, options.shardd, forced, EPOLL)
+                end.callback(epoll.stop)
+                targets.append(epoll)
+                header[EPOLL] = epoll.start_line()
             header["durability"] = (
                 "written (background fdatasync), the floor never syncs;"
                 " durable lines: level durable, the floor with an fdatasync for each request"
@@ -129,10 +141,15 @@ def main(words: list[str] | None = None) -> int:
     print(report.text_table(report.COLUMNS, body))
     if moved is not None:
         print(f"\n{moved}")
+    on_epoll = report.epoll_rows(lines, cells)
+    if on_epoll:
+        print("\n" + report.text_table(report.EPOLL_COLUMNS, on_epoll))
     print(f"\nraw figures: {_write_raw(options.results, header, cells)}")
     if options.markdown:
         head = "\n".join(f"- {key}: {value}" for key, value in header.items())
-        options.markdown.write_text(f"{head}\n\n{report.markdown_table(report.COLUMNS, body)}\n")
+        tables = [report.markdown_table(report.COLUMNS, body)]
+        tables += [report.markdown_table(report.EPOLL_COLUMNS, on_epoll)] if on_epoll else []
+        options.markdown.write_text("\n\n".join([head, *tables]) + "\n")
     return 1 if any(cell.error for row in cells.values() for cell in row.values()) else 0
 
 

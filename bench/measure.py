@@ -16,7 +16,7 @@ import psutil
 
 from bench.lines import RECORD_HEADER_BYTES, Line, Placement
 from bench.native_build import build
-from bench.targets import PARTITIONS, Floor, Shardd, Target, wait_for_free_disk
+from bench.targets import EPOLL, PARTITIONS, Floor, Shardd, Target, wait_for_free_disk
 
 LOAD_TIMEOUT_S = 120.0
 PREFILL_BATCH = 1000
@@ -131,15 +131,22 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
 def run_rounds(
     targets: Sequence[Target], lines: Sequence[Line], effort: Effort, progress: Callable[[str], None]
 ) -> dict[str, dict[str, Cell]]:
-    """Cells by line and server. Each round measures every line on every server, the servers in alternating order. A
-    server that failed a line is not asked for it again."""
-    cells = {line.name: {target.name: Cell() for target in targets} for line in lines}
+    """Cells by line and server. Each round measures every line on every server, the servers in alternating order; the
+    one on epoll only takes part in lines that ask for it. A server that failed a line is not asked for it again."""
+    cells = {
+        line.name: {
+            target.name: Cell() for target in targets if target.name != EPOLL or line.epoll_ratio_min is not None
+        }
+        for line in lines
+    }
     for number in range(effort.rounds):
         order = list(targets) if number % 2 == 0 else list(reversed(targets))
         for line in lines:
             for target in order:
-                cell = cells[line.name][target.name]
-                if cell.error is not None or (line.against is not None and isinstance(target, Floor)):
+                cell = cells[line.name].get(target.name)
+                if cell is None or cell.error is not None:
+                    continue
+                if line.against is not None and isinstance(target, Floor):
                     continue
                 try:
                     answer, cell.placement = run_line(target, line, effort)
@@ -149,7 +156,7 @@ def run_rounds(
                     continue
                 cell.rounds.append(answer)
                 progress(
-                    f"round {number + 1}/{effort.rounds} {line.name:24} {target.name:7}"
+                    f"round {number + 1}/{effort.rounds} {line.name:24} {target.name:10}"
                     f" {answer['requests_per_s']:>10.0f} req/s  p50 {answer['p50_us']:>9.1f} us"
                 )
     return cells

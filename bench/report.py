@@ -14,6 +14,7 @@ import psutil
 
 from bench.lines import Line
 from bench.measure import Cell
+from bench.targets import EPOLL
 
 COLUMNS = (
     "line",
@@ -28,10 +29,20 @@ COLUMNS = (
     "target",
 )
 
+EPOLL_COLUMNS = (
+    "line",
+    "io_uring req/s",
+    "epoll req/s",
+    "epoll/io_uring [min..max]",
+    "io_uring p50/p99/p99.9 us",
+    "epoll p50/p99/p99.9 us",
+    "target",
+)
+
 
 @dataclass(frozen=True)
 class Summary:
-    """Median and range over the rounds of shardd's value divided by the floor's of the same round."""
+    """Median and range over the rounds of one server's value divided by another's of the same round."""
 
     median: float
     least: float
@@ -41,9 +52,9 @@ class Summary:
         return f"{self.median:.2f} [{self.least:.2f}..{self.most:.2f}]"
 
 
-def ratio(shardd: Cell, floor: Cell, key: str) -> Summary | None:
+def ratio(ours_cell: Cell, reference_cell: Cell, key: str) -> Summary | None:
     """None when a server has no result. Rounds are paired: both servers met the same conditions in a round."""
-    pairs = list(zip(shardd.rounds, floor.rounds, strict=False))
+    pairs = list(zip(ours_cell.rounds, reference_cell.rounds, strict=False))
     values = [ours[key] / reference[key] for ours, reference in pairs if reference[key] > 0]
     return Summary(statistics.median(values), min(values), max(values)) if values else None
 
@@ -94,6 +105,32 @@ def rows(lines: Sequence[Line], cells: Mapping[str, Mapping[str, Cell]]) -> list
                 _latencies(shardd),
                 "-" if p50 is None else f"{p50.median:.2f}",
                 verdict(line, rate, p50) if error is None else error.splitlines()[0],
+            ]
+        )
+    return out
+
+
+def epoll_rows(lines: Sequence[Line], cells: Mapping[str, Mapping[str, Cell]]) -> list[list[str]]:
+    """One row of EPOLL_COLUMNS for each line that was measured on both engines."""
+    out = []
+    for line in lines:
+        ring, epoll = cells[line.name].get("shardd"), cells[line.name].get(EPOLL)
+        if ring is None or epoll is None or line.epoll_ratio_min is None:
+            continue
+        rate = ratio(epoll, ring, "requests_per_s")
+        error = epoll.error or ring.error
+        held = rate is not None and rate.median >= line.epoll_ratio_min
+        out.append(
+            [
+                line.name,
+                _number(median(ring, "requests_per_s")),
+                _number(median(epoll, "requests_per_s")),
+                "-" if rate is None else str(rate),
+                _latencies(ring),
+                _latencies(epoll),
+                f">= {line.epoll_ratio_min}: {'met' if held else 'NOT met'}"
+                if error is None
+                else error.splitlines()[0],
             ]
         )
     return out

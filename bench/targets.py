@@ -1,4 +1,4 @@
-"""The two servers under measurement: processes that are started, given streams, and stopped."""
+"""The servers under measurement: processes that are started, given streams, and stopped."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ STOP_TIMEOUT_S = 15.0
 STREAMS_TRIED_MAX = 256
 DISK_LEFT_BYTES_MAX = 64 << 20
 PARTITIONS = {Placement.KEYED: KEYED_PARTITIONS, Placement.GROUP: GROUP_PARTITIONS}  # of the one stream; else 1
+EPOLL = "ours-epoll"  # name of the target that is shardd forced onto epoll
 
 
 class Target(Protocol):
@@ -106,9 +107,10 @@ class Floor:
 class Shardd:
     """`shardd serve` with its own data directory, configured through the environment only."""
 
-    name = "shardd"
-
-    def __init__(self, directory: Path, cpus: list[int], command: str | None, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, cpus: list[int], command: str | None, settings: Mapping[str, str], name: str = "shardd"
+    ) -> None:
+        self.name = name
         directory.mkdir(parents=True)
         self.directory = directory / "data"
         self.shards = len(cpus)

@@ -11,6 +11,7 @@ from bench import __main__ as command
 from bench import forward_path, report, write_path
 from bench.lines import LINES, Line, Placement, owner, select, share
 from bench.measure import Cell
+from bench.targets import EPOLL
 
 
 def cell(*rates: float, p50_us: float = 10.0) -> Cell:
@@ -38,6 +39,19 @@ def test_failed_line_shows_its_error() -> None:
     line = LINES[0]
     body = report.rows([line], {line.name: {"floor": cell(100), "shardd": Cell(error="RuntimeError: status 41\nmore")}})
     assert body[0][-1] == "RuntimeError: status 41"
+
+
+@pytest.mark.parametrize(("rate", "words"), [(80, "met"), (79, "NOT met")])
+def test_the_engine_on_epoll_is_held_against_the_one_on_io_uring(rate: float, words: str) -> None:
+    both, other = (Line("send", 1, 100, connections, Placement.HASH, 0.7, None, epoll_ratio_min=at_least)
+                   for connections, at_least in ((32, 0.8), (8, None)))  # fmt: skip
+    cells = {
+        both.name: {"floor": cell(200), "shardd": cell(100), EPOLL: cell(rate)},
+        other.name: {"floor": cell(200), "shardd": cell(100)},
+    }
+    (row,) = report.epoll_rows([both, other], cells)
+    assert (row[0], row[3]) == (both.name, f"{rate / 100:.2f} [{rate / 100:.2f}..{rate / 100:.2f}]")
+    assert row[-1].endswith(f": {words}")
 
 
 def test_lines_of_the_issue_are_there() -> None:

@@ -35,17 +35,23 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
                             "handover_send_fds", "pool_bytes", "connections_max", "partial_frame_timeout_ms",
                              "slow_reader_timeout_ms", "sync_interval_ms", "save_interval_ms", "save_syncs",
                              "journal_messages_max", "journal_bytes_max", "socket_migration", "data_directory",
-                             "disk_reserve_bytes", NULL};
+                             "disk_reserve_bytes", "io_engine", NULL};
     engine_options o = {0};
     PyObject *pools, *doorbells, *handovers;
     unsigned long long pool_bytes, journal_messages, journal_bytes, reserve_bytes;
     long long partial_ms, slow_ms, sync_ms, save_ms;
     int migration, save_syncs;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLLpKKpzK", names, &o.shard, &o.shards, &o.shared_fd,
+    const char *io_engine;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLLpKKpzKs", names, &o.shard, &o.shards, &o.shared_fd,
                                      &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes,
                                      &o.connections_max, &partial_ms, &slow_ms, &sync_ms, &save_ms, &save_syncs,
-                                     &journal_messages, &journal_bytes, &migration, &o.data_directory, &reserve_bytes))
+                                     &journal_messages, &journal_bytes, &migration, &o.data_directory, &reserve_bytes,
+                                     &io_engine))
         return -1;
+    if (strcmp(io_engine, "io_uring") != 0 && strcmp(io_engine, "epoll") != 0) {
+        PyErr_SetString(PyExc_ValueError, "io_engine must be io_uring or epoll");
+        return -1;
+    }
     if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {
         PyErr_SetString(PyExc_ValueError, "shard must be below shards, shards at most 256");
         return -1;
@@ -68,6 +74,7 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
     o.journal_messages_max = journal_messages;
     o.journal_bytes_max = journal_bytes;
     o.socket_migration = migration != 0;
+    o.io_engine = strcmp(io_engine, "epoll") == 0 ? IO_ENGINE_EPOLL : IO_ENGINE_URING;
     int result = engine_open(&((engine_object *)self)->engine, &o);
     if (result != 0) {
         errno = -result;

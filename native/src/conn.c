@@ -48,8 +48,8 @@ conn *conn_open(engine *e, int fd) {
     c->generation = ++e->conn_generations[c->index];
     e->conns[c->index] = c;
     e->conns_count++;
-    c->receive_operation = (operation){OPERATION_RECEIVE, c};
-    c->send_operation = (operation){OPERATION_SEND, c};
+    c->receive_operation = operation_of(OPERATION_RECEIVE, c);
+    c->send_operation = operation_of(OPERATION_SEND, c);
     c->in_buffer = -1;
     c->progress_us = c->heartbeat_us = e->now_us;
     read_address(c);
@@ -66,6 +66,7 @@ void conn_try_free(conn *c) {
     conn_free_input(c);
     conn_free_output(c);
     seats_free(&c->seats);
+    io_forget(&e->io, c->fd); /* a moved socket lives on: its events would come here for ever */
     close(c->fd);
     e->conns[c->index] = NULL;
     e->free_indexes[e->free_count++] = c->index;

@@ -77,7 +77,7 @@ void conn_frame_done(conn *c) {
     c->move_wanted = false;
 }
 
-/* `alone`: nothing else is sent in this turn, so a plain send saves the completion; otherwise the ring batches the
+/* `alone`: nothing else is sent in this turn, so a plain send saves the completion; otherwise io_uring batches the
  * calls. */
 void conn_flush_reply(conn *c, bool alone) {
     c->in_replies = false;
@@ -86,7 +86,7 @@ void conn_flush_reply(conn *c, bool alone) {
         return;
     }
     size_t left = c->out_length - c->out_sent;
-    if (alone || left > 16384) { /* large outputs: inline copy now; the ring only waits for room */
+    if (alone || c->e->io.sends_at_once || left > 16384) { /* large: copied now, the operation only waits for room */
         ssize_t sent = send(c->fd, c->out + c->out_sent, left, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno != EAGAIN && errno != EINTR) {
             conn_close(c);

@@ -25,7 +25,7 @@
 #define FRAME_ANONYMOUS_MAX 65536u       /* kept of a frame before login; the rest is drained */
 #define POLL_WINDOW_BYTES (256u << 10)   /* read, verified and sent at a time */
 #define POLL_HEAD_BYTES 24u              /* response frame header + Polled head */
-#define PARTIAL_RECEIVE_BYTES 32768u     /* one receive of the ring into a private block */
+#define PARTIAL_RECEIVE_BYTES 32768u     /* one receive operation into a private block */
 #define PARTIAL_FILL_BYTES 262144u       /* one plain receive into it */
 #define MOVE_AFTER_REQUESTS 16u          /* consecutive requests to one other shard move the socket */
 #define HELD_REQUEST_US 2000000          /* a request that a dead owner had not taken waits so long */
@@ -199,6 +199,7 @@ typedef struct engine_options {
     bool socket_migration;
     const char *data_directory; /* whose file system is watched for room; NULL: none */
     uint64_t disk_reserve_bytes;
+    io_engine io_engine;
 } engine_options;
 
 typedef struct engine_counters {

@@ -69,7 +69,7 @@ static int open_parts(engine *e) {
     if (id_source_seed(&e->ids) != 0) return -errno;
     result = room_open(&e->room, o->data_directory, o->disk_reserve_bytes, o->shards);
     if (result != 0) return result;
-    return io_ring_open(&e->io, memory);
+    return io_open(&e->io, o->io_engine, memory);
 }
 
 int engine_open(engine **out, const engine_options *options) {
@@ -82,10 +82,10 @@ int engine_open(engine **out, const engine_options *options) {
     e->now_us = clock_monotonic_us();
     e->next_sync_us = e->now_us + options->sync_interval_us;
     e->next_save_us = e->now_us + options->save_interval_us;
-    e->accept_operation = (operation){OPERATION_ACCEPT, e};
-    e->epoll_operation = (operation){OPERATION_EPOLL, e};
-    e->doorbell_operation = (operation){OPERATION_DOORBELL, e};
-    e->handover_operation = (operation){OPERATION_HANDOVER, e};
+    e->accept_operation = operation_of(OPERATION_ACCEPT, e);
+    e->epoll_operation = operation_of(OPERATION_EPOLL, e);
+    e->doorbell_operation = operation_of(OPERATION_DOORBELL, e);
+    e->handover_operation = operation_of(OPERATION_HANDOVER, e);
     int result = allocate_tables(e);
     if (result == 0) result = open_parts(e);
     if (result != 0) {

@@ -1,5 +1,6 @@
 /* The seam to the kernel: every asynchronous operation of the engine, as functions, with more than one implementation
- * behind it (io_ring.c). Nothing outside of an implementation knows how it asks the kernel.
+ * behind it: io_uring (io_ring.c), and epoll with plain calls and a few threads (io_epoll.c). Nothing outside of an
+ * implementation knows how it asks the kernel.
  *
  * Every asynchronous operation is an `operation` embedded in the object it belongs to. From the call that starts it
  * until its completion is given to the callback of io_reap() it belongs to the implementation: the object is not freed,
@@ -15,6 +16,8 @@
 #define RECEIVE_BUFFERS 256u          /* provided buffers shared by all connections */
 #define RECEIVE_BUFFER_SIZE 16384u
 
+typedef enum io_engine { IO_ENGINE_URING, IO_ENGINE_EPOLL } io_engine;
+
 typedef enum operation_kind {
     OPERATION_ACCEPT,
     OPERATION_RECEIVE,
@@ -29,7 +32,18 @@ typedef enum operation_kind {
 typedef struct operation {
     operation_kind kind; /* the engine's own mark; implementations do not look at it */
     void *owner;
+    /* of an implementation that keeps operations itself (io_epoll.c) */
+    struct operation *next;
+    void *data;
+    size_t length;
+    uint64_t position;
+    int fd, result;
+    uint8_t verb;
 } operation;
+
+static inline operation operation_of(operation_kind kind, void *owner) {
+    return (operation){.kind = kind, .owner = owner};
+}
 
 typedef struct completion {
     operation *op;
@@ -52,6 +66,7 @@ typedef struct io_calls {
     void (*read)(io *i, operation *op, int fd, void *data, uint32_t length, uint64_t position);
     void (*fdatasync)(io *i, operation *op, int fd);
     void (*poll)(io *i, operation *op, int fd);
+    void (*forget)(io *i, int fd);
     void (*submit)(io *i);
     void (*enter)(io *i, int64_t timeout_us);
     void (*reap)(io *i, io_callback *callback, void *context);
@@ -64,10 +79,13 @@ struct io {
     uint8_t *memory;       /* RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE, inside the pool */
     uint32_t free_buffers; /* provided and not taken by a completion */
     uint64_t enters;       /* system calls that wait for or collect completions */
+    bool sends_at_once;    /* a plain send is the cheapest: io_send() is only for what did not fit into the socket */
 };
 
 /* `memory`: room for all receive buffers (pool memory, so that a peer can read a frame in place). 0 or -errno. */
+int io_open(io *i, io_engine which, uint8_t *memory);
 int io_ring_open(io *i, uint8_t *memory);
+int io_epoll_open(io *i, uint8_t *memory);
 /* NULL when io_uring with what we need works here, else a sentence (static storage). */
 const char *io_ring_probe(void);
 
@@ -92,7 +110,9 @@ static inline void io_read(io *i, operation *op, int fd, void *data, uint32_t le
 static inline void io_fdatasync(io *i, operation *op, int fd) { i->calls->fdatasync(i, op, fd); }
 /* Completes once when the descriptor is readable, or is so already. */
 static inline void io_poll(io *i, operation *op, int fd) { i->calls->poll(i, op, fd); }
-/* What was started is under way when this returns. */
+/* Before a descriptor is closed that had operations; all of them have completed. */
+static inline void io_forget(io *i, int fd) { i->calls->forget(i, fd); }
+/* What was started is under way when this returns, and what completed meanwhile is there for io_reap(). */
 static inline void io_submit(io *i) { i->calls->submit(i); }
 /* Submits and waits for one completion at most `timeout_us` (0: does not wait). */
 static inline void io_enter(io *i, int64_t timeout_us) { i->calls->enter(i, timeout_us); }

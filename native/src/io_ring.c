@@ -112,6 +112,11 @@ static void ring_fdatasync(io *i, operation *op, int fd) {
 
 static void ring_poll(io *i, operation *op, int fd) { io_uring_prep_poll_add(slot_for(i, op), fd, POLLIN); }
 
+static void ring_forget(io *i, int fd) {
+    (void)i;
+    (void)fd;
+}
+
 static void ring_submit(io *i) {
     i->enters++;
     io_uring_submit_and_get_events(&ring_of(i)->uring);
@@ -177,6 +182,7 @@ static const io_calls ring_calls = {
     .read = ring_read,
     .fdatasync = ring_fdatasync,
     .poll = ring_poll,
+    .forget = ring_forget,
     .submit = ring_submit,
     .enter = ring_enter,
     .reap = ring_reap,
@@ -201,13 +207,31 @@ int io_ring_open(io *i, uint8_t *memory) {
     return 0;
 }
 
+int io_open(io *i, io_engine which, uint8_t *memory) {
+    return which == IO_ENGINE_EPOLL ? io_epoll_open(i, memory) : io_ring_open(i, memory);
+}
+
+/* Set-up alone may be allowed: one request has to come back, too. 0 or -errno. */
+static int round_trip(io *i) {
+    struct io_uring *uring = &ring_of(i)->uring;
+    struct io_uring_cqe *completion = NULL;
+    struct __kernel_timespec limit = {.tv_sec = 1};
+    io_uring_prep_nop(io_uring_get_sqe(uring));
+    int result = io_uring_submit_and_wait_timeout(uring, &completion, 1, &limit, NULL);
+    if (result < 0) return result;
+    return completion != NULL ? completion->res : -EIO;
+}
+
 const char *io_ring_probe(void) {
     uint8_t *memory = mmap(NULL, RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE, PROT_READ | PROT_WRITE,
                            MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return "no memory for the receive buffers";
     io i;
     int result = io_ring_open(&i, memory);
-    if (result == 0) io_close(&i);
+    if (result == 0) {
+        result = round_trip(&i);
+        io_close(&i);
+    }
     munmap(memory, RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE);
     switch (-result) {
     case 0: return NULL;

@@ -1,7 +1,7 @@
 /* Poll jobs: the windows of one answer are read, verified and sent one after the other.
  *
  * A window is at most POLL_WINDOW_BYTES (or one larger record), so a slow reader holds a window and not a reply. Cached
- * pages are read at once (RWF_NOWAIT); only what must come from the device goes through the ring. Every record is
+ * pages are read at once (RWF_NOWAIT); only what must come from the device is an operation. Every record is
  * verified before it is sent: the index led here, but it is no evidence. Damage in the first window shortens the answer
  * (or gives 4027); damage behind it closes the connection, and the next poll ends before the damaged record. */
 #include "engine.h"
@@ -246,7 +246,7 @@ void reads_start(engine *e, owned *target, const requester *to, const descriptor
     read_job *job = calloc(1, sizeof *job);
     if (job == NULL) abort();
     job->e = e;
-    job->operation = (operation){OPERATION_READ, job};
+    job->operation = operation_of(OPERATION_READ, job);
     job->target = target;
     target->references++;
     job->to = *to;

@@ -138,7 +138,7 @@ static bool begin(engine *e, owned *target) {
     for (size_t i = 0; i < count; i++) {
         sync_file *file = calloc(1, sizeof *file);
         if (file == NULL) abort();
-        *file = (sync_file){.operation = {OPERATION_SYNC, file}, .group = group, .fd = fds[i]};
+        *file = (sync_file){.operation = operation_of(OPERATION_SYNC, file), .group = group, .fd = fds[i]};
         io_fdatasync(&e->io, &file->operation, file->fd);
     }
     if (count == 0) finish(e, group, true);

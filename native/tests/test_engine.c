@@ -193,13 +193,9 @@ static void test_more_connections_than_allowed_are_refused_and_the_rest_works(vo
     close(fd);
 }
 
-int main(void)
+static void run_on(io_engine which)
 {
-    const char *reason = io_ring_probe();
-    if (reason != NULL) { /* the fallback engine is tested elsewhere */
-        fprintf(stderr, "%s\n", reason);
-        return 1;
-    }
+    s.io_engine = which;
     start_server(&s);
     RUN(test_frames_in_pieces_and_pipelines_are_answered_one_for_one);
     RUN(test_sends_and_polls_reach_both_shards_and_sockets_move);
@@ -213,5 +209,10 @@ int main(void)
     RUN(test_a_reader_that_goes_away_in_the_middle_costs_nothing);
     RUN(test_more_connections_than_allowed_are_refused_and_the_rest_works);
     stop_server(&s);
+}
+
+int main(void)
+{
+    for_each_engine(run_on);
     return check_report();
 }

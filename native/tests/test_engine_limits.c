@@ -50,21 +50,21 @@ static void test_requests_for_a_dead_owner_are_refused_or_closed_in_time(void) {
     for (int i = 0; i < CROWD; i++) close(fds[i]);
 }
 
-int main(void) {
-    const char *reason = io_ring_probe();
-    if (reason != NULL) {
-        fprintf(stderr, "%s\n", reason);
-        return 1;
-    }
-    struct rlimit files;
-    getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
+static void run_on(io_engine which) {
+    s.io_engine = which;
     s.alone = true;
     s.connections_max = CROWD + 100;
     start_server(&s);
     RUN(test_a_crowd_that_logs_in_at_once_is_answered);
     RUN(test_requests_for_a_dead_owner_are_refused_or_closed_in_time);
     stop_server(&s);
+}
+
+int main(void) {
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    for_each_engine(run_on);
     return check_report();
 }

@@ -31,6 +31,7 @@ typedef struct server {
     _Atomic bool stop;
     bool alone;               /* shard 1 never starts: its requests are those of a dead owner */
     uint32_t connections_max; /* of a shard; 0: 300 */
+    io_engine io_engine;
     partition_level level;
     void (*opened)(struct server *s, engine *e);    /* in the thread of the engine: when it is open ... */
     void (*each_turn)(struct server *s, engine *e); /* ... and after every turn */
@@ -126,7 +127,8 @@ static void *run_shard(void *argument)
                         .partial_frame_timeout_us = 1000000,
                         .slow_reader_timeout_us = 2000000,
                         .sync_interval_us = 50000,
-                        .socket_migration = true};
+                        .socket_migration = true,
+                        .io_engine = s->io_engine};
     engine *e;
     if (engine_open(&e, &o) != 0) abort();
     if (s->opened != NULL) s->opened(s, e);
@@ -152,12 +154,13 @@ static uint32_t started(const server *s) { return s->alone ? 1 : SHARDS; }
 
 static void start_server(server *s)
 {
-    server wanted = {.alone = s->alone, .connections_max = s->connections_max, .level = s->level,
+    server wanted = {.alone = s->alone, .connections_max = s->connections_max, .level = s->level, .io_engine = s->io_engine,
                      .opened = s->opened, .each_turn = s->each_turn};
     memset(s, 0, sizeof *s);
     s->alone = wanted.alone;
     s->connections_max = wanted.connections_max;
     s->level = wanted.level;
+    s->io_engine = wanted.io_engine;
     s->opened = wanted.opened;
     s->each_turn = wanted.each_turn;
     strcpy(s->directory, "/tmp/shardd-test-engine-XXXXXX");
@@ -205,6 +208,17 @@ static void stop_server(server *s)
     char command[128];
     snprintf(command, sizeof command, "rm -rf '%s'", s->directory);
     CHECK(system(command) == 0);
+}
+
+/* On io_uring, which has to work where the tests run, and on epoll. */
+static void for_each_engine(void (*run_on)(io_engine which))
+{
+    const char *reason = io_ring_probe();
+    if (reason != NULL) fprintf(stderr, "io_uring: %s\n", reason);
+    CHECK(reason == NULL);
+    if (reason == NULL) run_on(IO_ENGINE_URING);
+    fprintf(stderr, "-- the same on epoll\n");
+    run_on(IO_ENGINE_EPOLL);
 }
 
 /* ---- a small client ---- */

@@ -30,7 +30,7 @@ _TIME_ERROR: Final = 5
 def host_findings(settings: Settings, roots: Roots) -> list[Finding]:
     return [
         _kernel(),
-        _engine(roots),
+        _engine(settings, roots),
         _seccomp(roots),
         _open_files(settings),
         _locked_memory(),
@@ -45,7 +45,7 @@ def _kernel() -> Finding:
     name = f"{platform.system()} {platform.release()} on {platform.machine()}"
     version = kernel_version(platform.release())
     if version < (5, 19):
-        return warning("kernel", name, "older than 5.19: the ring engine cannot run here")
+        return warning("kernel", name, "older than 5.19: engine epoll is used")
     if version < (6, 1):
         return ok("kernel", name, "the ring works; from 6.1 on it interrupts the loop thread less")
     return ok("kernel", name, "has all features of the ring that the engine uses")
@@ -58,7 +58,7 @@ def kernel_version(release: str) -> tuple[int, int]:
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
 
 
-def _engine(roots: Roots) -> Finding:
+def _engine(settings: Settings, roots: Roots) -> Finding:
     disabled = roots.read(roots.proc / "sys/kernel/io_uring_disabled")
     state = f"kernel.io_uring_disabled = {disabled}" if disabled is not None else "kernel without io_uring_disabled"
     try:
@@ -66,12 +66,16 @@ def _engine(roots: Roots) -> Finding:
     except ImportError as error:
         return problem("io_uring", f"the native engine is not built ({error})", "run `make native`")
     reason = _native.probe()
+    setting = settings.system.io_engine
     if not reason:
-        return ok("io_uring", f"a ring with its buffers was set up ({state})", "engine io_uring is used")
+        meaning = "system.io_engine forces epoll" if setting == "epoll" else "engine io_uring is used"
+        return ok("io_uring", f"a ring with its buffers was set up ({state})", meaning)
     ways = "allow io_uring_setup, io_uring_enter and io_uring_register (config/seccomp-shardd.json)"
     if disabled not in (None, "0"):
         ways = "set sysctl kernel.io_uring_disabled=0"
-    return problem("io_uring", f"{reason} ({state})", ways)
+    if setting == "io_uring":
+        return problem("io_uring", f"{reason} ({state})", f"system.io_engine demands it: {ways}, or set it to auto")
+    return warning("io_uring", f"{reason} ({state})", f"engine epoll is used; for io_uring {ways}")
 
 
 def _status_field(roots: Roots, name: str) -> str | None:

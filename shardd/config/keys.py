@@ -20,6 +20,7 @@ LOG_FORMATS: Final = ("text", "json")
 ACK_LEVELS: Final = ("memory", "written", "durable")
 ACK_PATH: Final = "system.partition.ack"
 ENFORCE_FSYNC_PATH: Final = "system.partition.enforce_fsync"
+IO_ENGINES: Final = ("auto", "io_uring", "epoll")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("tcp.socket.linger", "tcp.socket.linger_ms", "0 s", 0, _HOUR_MS),
     Key("system.path", "system.path", "local_data", _parse_text),
     Key("system.runtime.path", "system.runtime_path", "runtime", _parse_text),
+    Key("system.io_engine", "system.io_engine", "auto", _parse_choice(IO_ENGINES)),
     Key("system.logging.level", "system.logging.level", "info", _parse_level),
     Key("system.logging.format", "system.logging.format", "text", _parse_choice(LOG_FORMATS)),
     Key("system.sharding.cpu_allocation", "system.sharding.cpu_allocation", "all", check_cpu_allocation),

@@ -78,11 +78,12 @@ class MessageSaver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`system.*`. `topic_*` are the server defaults that CREATE_TOPIC resolves (`NEVER`: never, unlimited).
-    `disk_reserve_bytes`: with less free, sends are refused; 0: until the disk is full."""
+    """`system.*`. `io_engine`: auto, io_uring or epoll. `topic_*` are the server defaults that CREATE_TOPIC resolves
+    (`NEVER`: never, unlimited). `disk_reserve_bytes`: with less free, sends are refused; 0: until the disk is full."""
 
     path: str
     runtime_path: str
+    io_engine: str
     logging: Logging
     sharding: Sharding
     segment_size_bytes: int

@@ -84,6 +84,7 @@ class Engine:
         socket_migration: bool,
         data_directory: str | None,
         disk_reserve_bytes: int,
+        io_engine: str,
     ) -> None: ...
     @property
     def generation(self) -> int: ...

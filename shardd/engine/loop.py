@@ -1,8 +1,8 @@
 """The worker's event loop: asyncio whose selector waits inside the native engine (docs/adr/0001-event-loop.md).
 
-asyncio's own descriptors stay in an epoll set; the engine watches that set through its ring and comes back when
-something in it is ready, when an event for Python has happened, or when asyncio's next timer is due. Any asyncio
-library works.
+asyncio's own descriptors stay in an epoll set; the engine watches that set with an operation of its own and comes
+back when something in it is ready, when an event for Python has happened, or when asyncio's next timer is due. Any
+asyncio library works.
 """
 
 from __future__ import annotations

@@ -28,9 +28,8 @@ class ControlError(Exception):
 
 
 class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`engine` as the start-up line names it; `root_created`: the first user was made by this very worker."""
+    """`root_created`: the first user was made by this very worker."""
 
-    engine: str = "io_uring"
     root_created: bool = False
 
 

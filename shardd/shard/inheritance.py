@@ -19,7 +19,8 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     `cpus`: CPU of each shard; `memory_nodes`: NUMA node of each shard's memory, empty: not bound. `address`: the actual
     TCP address. `handover_send_fds[j]` sends a connection to shard j, `handover_receive_fd` receives those for this
-    shard (AF_UNIX datagrams, non-blocking). `pool_bytes`: of one shard.
+    shard (AF_UNIX datagrams, non-blocking). `pool_bytes`: of one shard. `io_engine`: what the
+    supervisor chose, "io_uring" or "epoll".
     `root_name`, `root_password`: the first user, which shard 0 creates when there is none.
     `respawns`: how many workers of this shard there were before.
     """
@@ -35,6 +36,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     shared_fd: int
     pool_fds: list[int]
     pool_bytes: int
+    io_engine: str
     doorbell_fds: list[int]
     handover_receive_fd: int
     handover_send_fds: list[int]

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shardd.config.keys import settings_toml
 from shardd.config.root_user import RootUser
@@ -27,6 +27,9 @@ from shardd.shard.supervisor_directory import remove_runtime_config, write_runti
 from shardd.shard.supervisor_notify import notify_service_manager
 from shardd.shard.supervisor_resources import SharedResources
 from shardd.shard.supervisor_workers import Worker, WorkerState
+
+if TYPE_CHECKING:
+    from shardd.engine.io_choice import IoEngine  # needs the built engine; its absence is told in a sentence
 
 STOP_WORKERS_S: Final = 8.0  # what workers are told
 STOP_KILL_S: Final = 9.0  # then they are killed
@@ -47,6 +50,7 @@ class Supervisor:
         resources: SharedResources,
         root: RootUser,
         version: str,
+        engine: IoEngine,
         *,
         first_start: bool,
         memory_nodes: list[int],
@@ -61,7 +65,7 @@ class Supervisor:
         self._workers = [Worker(shard) for shard in range(len(cpus))]
         self._selector = selectors.DefaultSelector()
         self._started_at_us = time.time_ns() // 1000
-        self._engine = ""
+        self._engine = engine
         self._all_ready = False
         self._stop_at: float | None = None  # when stragglers get killed
         self._exit_status = 0
@@ -145,6 +149,7 @@ class Supervisor:
             shared_fd=shared.shared_fd,
             pool_fds=shared.pool_fds,
             pool_bytes=shared.pool_bytes,
+            io_engine=self._engine.name,
             doorbell_fds=shared.doorbell_fds,
             handover_receive_fd=shared.handover_receive[shard].fileno(),
             handover_send_fds=[end.fileno() for end in shared.handover_send],
@@ -170,7 +175,6 @@ class Supervisor:
 
     def _on_ready(self, worker: Worker, ready: Ready) -> None:
         worker.mark_ready()
-        self._engine = ready.engine
         if (worker.shard == 0 and self._show_password) or (ready.root_created and self._root.generated):
             self._show_password = False
             # for whoever starts the server, and known nowhere else: not a log line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.root_user import RootUser
@@ -19,6 +20,9 @@ from shardd.shard.supervisor_resources import (
     raise_descriptor_limit,
 )
 from shardd.shard.supervisor_sockets import lock_address, open_listeners, server_answers
+
+if TYPE_CHECKING:
+    from shardd.engine.io_choice import IoEngine
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +44,7 @@ def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: 
     except CpuAllocationError as error:
         raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
     pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
-    _check_engine()
+    engine = _choose_engine(settings)
     _check_descriptor_limit(settings)
 
     directory = settings.system.data_directory
@@ -61,19 +65,22 @@ def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: 
         listeners=listeners,
     )
     try:
-        return Supervisor(settings, cpus, resources, root, version, first_start=first_start, memory_nodes=nodes).run()
+        return Supervisor(
+            settings, cpus, resources, root, version, engine, first_start=first_start, memory_nodes=nodes
+        ).run()
     finally:
         resources.close()
 
 
-def _check_engine() -> None:
+def _choose_engine(settings: Settings) -> IoEngine:
     try:
-        from shardd.engine import _native
+        from shardd.engine.io_choice import IoEngineError, choose_io_engine
     except ImportError as error:
         raise StartupError(f"the native engine is not built ({error}); run `make native`") from error
-    reason = _native.probe()
-    if reason:
-        raise StartupError(f"io_uring cannot be used: {reason}")
+    try:
+        return choose_io_engine(settings.system.io_engine)
+    except IoEngineError as error:
+        raise StartupError(str(error)) from error
 
 
 def _check_descriptor_limit(settings: Settings) -> None:

@@ -100,6 +100,7 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         socket_migration=tcp.socket_migration,
         data_directory=str(system.data_directory),
         disk_reserve_bytes=system.disk_reserve_bytes,
+        io_engine=inheritance.io_engine,
     )
 
 

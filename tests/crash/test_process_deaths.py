@@ -100,6 +100,7 @@ def test_stopped_worker_is_replaced(server: Server, shard: int) -> None:
             assert connection.poll(0, 0, partition, count=1).messages[0].payload == b"before"
 
 
+@pytest.mark.io_engine
 def test_writes_are_read_on_the_other_shard_right_after_the_answer(server: Server) -> None:
     with faults.connection_on(server, 0) as first, faults.connection_on(server, 1) as second:
         for number in range(20):
@@ -131,6 +132,7 @@ def test_supervisor_killed_leaves_no_worker(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.io_engine
 def test_sigterm_tells_open_connections_and_ends_in_time(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.start()

@@ -40,11 +40,13 @@ def segments_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
     server.stop()
 
 
+@pytest.mark.io_engine
 @pytest.mark.parametrize("scenario", CLASSIC, ids=lambda scenario: scenario.name)
 def test_classic_answers_like_the_record(classic_server: Server, scenario: golden.Scenario) -> None:
     replay(classic_server, scenario)
 
 
+@pytest.mark.io_engine
 @pytest.mark.parametrize("scenario", SEGMENTS, ids=lambda scenario: scenario.name)
 def test_small_segments_answer_like_the_record(segments_server: Server, scenario: golden.Scenario) -> None:
     replay(segments_server, scenario)

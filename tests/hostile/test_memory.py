@@ -50,6 +50,7 @@ def report(what: str, cost_bytes: int) -> None:
     print(f"{what}: {cost_bytes / MIB:+.1f} MiB")
 
 
+@pytest.mark.io_engine
 @pytest.mark.timeout(180)
 def test_half_sent_frames_cost_bounded_memory(server: Server) -> None:
     body = wire.batch(0, 0, wire.to_partition(0), [wire.message(bytes(10 * MIB))])

@@ -61,6 +61,7 @@ def assert_quick(times_ms: list[float]) -> None:
     assert worst < OUTLIER_MAX_MS
 
 
+@pytest.mark.io_engine
 def test_two_thousand_connections_leave_pings_quick(server: Server) -> None:
     with crowd.crowd(server.address, IDLE, login=False) as idle:
         with crowd.crowd(server.address, 8, login=True) as watched:
@@ -91,6 +92,7 @@ def test_dripping_and_half_open_connections_leave_pings_quick(server: Server) ->
             assert crowd.has_ended(connection, 10.0), "a connection that the client half-closed stays open"
 
 
+@pytest.mark.io_engine
 def test_frame_that_makes_no_progress_is_given_up(tmp_path_factory: pytest.TempPathFactory) -> None:
     environment = {"SHARDD_TCP_PARTIAL_FRAME_TIMEOUT": "1 s"}
     server = Server(tmp_path_factory.mktemp("progress"), env=environment)

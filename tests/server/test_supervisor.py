@@ -62,6 +62,7 @@ def read_only_command(*arguments: str, env: dict[str, str] | None = None) -> sub
     )
 
 
+@pytest.mark.io_engine
 def test_a_ready_server(server: Server) -> None:
     workers = server.worker_pids()
     assert psutil.Process(server.pid).cmdline()[0].startswith("shardd: supervisor")
@@ -71,7 +72,7 @@ def test_a_ready_server(server: Server) -> None:
         assert " ".join(process.cmdline()).startswith(f"shardd: shard {shard}")
         assert process.cpu_affinity() == [cpus[shard]]
     line = next(line for line in server.log().splitlines() if line.endswith(", ready"))
-    for part in ("INFO supervisor shardd ", "io_uring", str(server.data_dir), f"tcp {server.address}"):
+    for part in ("INFO supervisor shardd ", ", engine ", str(server.data_dir), f"tcp {server.address}"):
         assert part in line
     assert answers_ping(server)
     info = json.loads((server.data_dir / "info.json").read_text())
@@ -118,6 +119,7 @@ def test_a_killed_worker_is_back_within_two_seconds(server: Server, shard: int) 
     assert all(answers_ping(server) for _ in range(16))
 
 
+@pytest.mark.io_engine
 def test_connections_wait_for_the_new_worker(make_server: MakeServer) -> None:
     """With one shard every connection is its own: what arrives while it is away is served when it is back."""
     server = make_server(env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"})

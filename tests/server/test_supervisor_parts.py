@@ -204,7 +204,7 @@ def test_backoff() -> None:
 def test_control_messages_survive_any_cut() -> None:
     messages = [
         WorkerMessage(heartbeat=7),
-        WorkerMessage(ready=Ready(engine="io_uring", root_created=True)),
+        WorkerMessage(ready=Ready(root_created=True)),
         WorkerMessage(fatal="a sentence\nof two lines"),
     ]
     data = b"".join(map(encode_message, messages))
@@ -225,7 +225,7 @@ def test_inheritance_travels_sealed() -> None:
     settings = load_settings(None, {}).settings
     sent = WorkerInheritance(
         shard=1, shards=2, cpus=[4, 6], settings=settings, address="127.0.0.1:1", control_fd=3, listener_fd=4,
-        directory_lock_fd=5, shared_fd=6, pool_fds=[7, 8], pool_bytes=1 << 30, doorbell_fds=[9, 10],
+        directory_lock_fd=5, shared_fd=6, pool_fds=[7, 8], pool_bytes=1 << 30, io_engine="epoll", doorbell_fds=[9, 10],
         handover_receive_fd=11, handover_send_fds=[12, 13], bus_prefix="ipc://@x", root_name="iggy",
         root_password="secret", started_at_us=1, supervisor_pid=2, version="0", respawns=3,
     )  # fmt: skip

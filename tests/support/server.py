@@ -19,13 +19,21 @@ import psutil
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 20.0
 _TITLE: Final = re.compile(r"shardd: shard (\d+)")
+IO_ENGINE_VARIABLE: Final = "SHARDD_SYSTEM_IO_ENGINE"
 _READY: Final = re.compile(r" (\d+) shards? on CPU ")
+
+
+def io_engine_environment() -> dict[str, str]:
+    """The engine that this test run asks for, as every server of it gets it; empty: the default."""
+    wanted = os.environ.get(IO_ENGINE_VARIABLE)
+    return {IO_ENGINE_VARIABLE: wanted} if wanted else {}
 
 
 class Server:
     """One `shardd serve`; can be started again after it ended. Also a context manager.
 
-    `env`: settings as SHARDD_ (or IGGY_) variables; those of the test's own environment do not reach the server.
+    `env`: settings as SHARDD_ (or IGGY_) variables; those of the test's own environment do not reach the server,
+    but for SHARDD_SYSTEM_IO_ENGINE: with it every test runs on the other engine.
     `launcher`: a command that ends in executing the server.
     The output of all its processes is in `log_path`, beside the data directory.
     """
@@ -37,13 +45,13 @@ class Server:
         arguments: Sequence[str] = ("--with-default-root-credentials",),
         launcher: Sequence[str] = (),
     ) -> None:
-        self._launcher = [*launcher]
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(f"{data_dir.name}.log")
         self.address = ""
         self._env = dict(env or {})
         # --dev has a temporary directory of its own: `start` cannot wait for it, `spawn` can be used
         self._arguments = [*arguments] if "--dev" in arguments else [*arguments, "--data", str(data_dir)]
+        self._launcher = [*launcher]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -63,7 +71,7 @@ class Server:
         self.runtime_config.unlink(missing_ok=True)  # a killed server leaves its own behind
         self.address = ""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "IGGY_"))}
-        environment |= {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"} | self._env
+        environment |= {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"} | io_engine_environment() | self._env
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._launcher, sys.executable, "-m", "shardd", "serve", *self._arguments],

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from shardd.config import load_settings
+from shardd.engine.io_choice import choose_io_engine
 from shardd.engine.loop import new_event_loop
 from shardd.metadata.commands import CreateUser, Ref
 from shardd.metadata.state import Permissions
@@ -22,6 +23,7 @@ from shardd.shard.control import MessageDecoder, SupervisorMessage, WorkerMessag
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.supervisor_resources import SharedResources, make_resources
 from shardd.shard.worker import Worker
+from tests.support.server import IO_ENGINE_VARIABLE
 from tests.support.wire import Wire
 
 READY_TIMEOUT_S = 30
@@ -134,6 +136,7 @@ class Workers:
             shared_fd=resources.shared_fd,
             pool_fds=resources.pool_fds,
             pool_bytes=POOL_BYTES,
+            io_engine=choose_io_engine(os.environ.get(IO_ENGINE_VARIABLE, "auto")).name,
             doorbell_fds=resources.doorbell_fds,
             handover_receive_fd=resources.handover_receive[shard].fileno(),
             handover_send_fds=[end.fileno() for end in resources.handover_send],

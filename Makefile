@@ -4,14 +4,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONFIG ?= config/server.toml
 PYTEST_ARGS ?=
+FUZZ_ARGS ?=
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint fmt native bench demo clean
+.PHONY: help setup run test lint fmt native native-asan fuzz test-net bench demo clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: packages of the system, then .venv (second runs do nothing)
 	@.ci/setup.sh
@@ -25,6 +26,9 @@ $(STAMP): pyproject.toml
 native: setup ## build the native engine
 	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python module
 
+native-asan: setup ## build it under ASan and UBSan, beside the normal one
+	@$(MAKE) --no-print-directory --silent -C native -j$(shell nproc) PYTHON=$(BIN)/python module-asan
+
 run: native ## start the server in the foreground (CONFIG=config/server.toml)
 	@exec $(BIN)/shardd serve --config $(CONFIG)
 
@@ -36,6 +40,13 @@ lint: setup ## style and types
 test: native lint ## lint, types, native tests under sanitizers, Python tests
 	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python test
 	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+
+fuzz: native native-asan ## ten million mutated frames against sanitized servers, and the parsers in process
+	@$(MAKE) --no-print-directory -C native fuzz
+	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
+
+test-net: native ## what hostile connections cost the others; 10,000 idle ones
+	@$(BIN)/python -m tests.hostile.net
 
 fmt: setup ## format the Python sources
 	@$(BIN)/ruff check --fix --quiet $(PY_DIRS)

@@ -32,16 +32,19 @@ static bool read_fds(PyObject *list, const char *name, uint32_t count, int *fds)
 static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"shard", "shards", "shared_fd", "pool_fds", "doorbell_fds", "handover_receive_fd",
-                            "handover_send_fds", "pool_bytes", "connections_max", "partial_frame_timeout_ms",
+                            "handover_send_fds", "pool_bytes", "connections_max", "connections_per_address_max",
+                            "connections_before_login_max", "login_timeout_ms", "idle_timeout_ms",
+                            "request_timeout_ms", "partial_frame_timeout_ms",
                             "slow_reader_timeout_ms", "sync_interval_ms", "socket_migration", NULL};
     engine_options o = {0};
     PyObject *pools, *doorbells, *handovers;
     unsigned long long pool_bytes;
-    long long partial_ms, slow_ms, sync_ms;
+    long long login_ms, idle_ms, request_ms, partial_ms, slow_ms, sync_ms;
     int migration;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLp", names, &o.shard, &o.shards, &o.shared_fd, &pools,
-                                     &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.connections_max,
-                                     &partial_ms, &slow_ms, &sync_ms, &migration))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKIIILLLLLLp", names, &o.shard, &o.shards, &o.shared_fd,
+                                     &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes,
+                                     &o.limits.connections, &o.limits.per_address, &o.limits.before_login, &login_ms,
+                                     &idle_ms, &request_ms, &partial_ms, &slow_ms, &sync_ms, &migration))
         return -1;
     if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {
         PyErr_SetString(PyExc_ValueError, "shard must be below shards, shards at most 256");
@@ -56,6 +59,9 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
     o.doorbell_fds = doorbell_fds;
     o.handover_send_fds = handover_fds;
     o.pool_bytes = pool_bytes;
+    o.login_timeout_us = login_ms * 1000;
+    o.idle_timeout_us = idle_ms * 1000;
+    o.request_timeout_us = request_ms * 1000;
     o.partial_frame_timeout_us = partial_ms * 1000;
     o.slow_reader_timeout_us = slow_ms * 1000;
     o.sync_interval_us = sync_ms * 1000;

@@ -61,7 +61,7 @@ int main(void) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     s.alone = true;
-    s.connections_max = CROWD + 100;
+    s.bounds.limits.connections = CROWD + 100;
     start_server(&s);
     RUN(test_a_crowd_that_logs_in_at_once_is_answered);
     RUN(test_requests_for_a_dead_owner_are_refused_or_closed_in_time);

@@ -21,6 +21,12 @@
 #define SHARDS 2u
 #define POOL_BYTES (64u << 20)
 #define STREAMS 16u
+#define CODE_NEVER_ANSWERED 998u /* Python works on it for ever */
+
+typedef struct server_bounds { /* 0: 600 connections, the others as many; a minute for a login and a request */
+    admission_limits limits;
+    int64_t login_timeout_us, idle_timeout_us, request_timeout_us;
+} server_bounds;
 
 typedef struct server {
     char directory[64];
@@ -30,7 +36,7 @@ typedef struct server {
     engine *engines[SHARDS];
     _Atomic bool stop;
     bool alone;               /* shard 1 never starts: its requests are those of a dead owner */
-    uint32_t connections_max; /* of a shard; 0: 300 */
+    server_bounds bounds;
     _Atomic unsigned moved_in, closed, group_polls, group_messages;
 } server;
 
@@ -44,7 +50,7 @@ static void answer(server *s, engine *e, const event *v)
     uint8_t user[4] = {0};
     if (v->kind == EVENT_REQUEST && v->code == CODE_LOGIN_USER) {
         conn *c = conn_find(e, v->connection);
-        if (c != NULL) c->authenticated = true;
+        if (c != NULL) conn_set_session(c, 0, true);
         engine_reply(e, v->connection, 0, user, sizeof user, false);
     } else if (v->kind == EVENT_REQUEST && v->code == CODE_POLL_MESSAGES && v->authenticated) {
         consumer_request q;
@@ -59,6 +65,8 @@ static void answer(server *s, engine *e, const event *v)
     } else if (v->kind == EVENT_GROUP_POLLED) {
         s->group_polls++;
         s->group_messages += v->code;
+    } else if (v->kind == EVENT_REQUEST && v->code == CODE_NEVER_ANSWERED) {
+        return;
     } else if (v->kind == EVENT_REQUEST) {
         engine_reply(e, v->connection, v->authenticated ? 3 : 40, NULL, 0, false);
     } else if (v->kind == EVENT_ROUTE_MISS) {
@@ -97,6 +105,11 @@ static void *run_shard(void *argument)
 {
     shard_start start = *(shard_start *)argument;
     server *s = start.s;
+    const server_bounds *b = &s->bounds;
+    admission_limits limits = b->limits;
+    if (limits.connections == 0) limits.connections = 600;
+    if (limits.per_address == 0) limits.per_address = limits.connections;
+    if (limits.before_login == 0) limits.before_login = limits.connections;
     engine_options o = {.shard = start.shard,
                         .shards = SHARDS,
                         .shared_fd = s->region,
@@ -105,7 +118,10 @@ static void *run_shard(void *argument)
                         .doorbell_fds = s->bells,
                         .handover_send_fds = s->send,
                         .pool_bytes = POOL_BYTES,
-                        .connections_max = s->connections_max != 0 ? s->connections_max : 300,
+                        .limits = limits,
+                        .login_timeout_us = b->login_timeout_us != 0 ? b->login_timeout_us : 60000000,
+                        .request_timeout_us = b->request_timeout_us != 0 ? b->request_timeout_us : 60000000,
+                        .idle_timeout_us = b->idle_timeout_us,
                         .partial_frame_timeout_us = 1000000,
                         .slow_reader_timeout_us = 2000000,
                         .sync_interval_us = 50000,
@@ -134,10 +150,10 @@ static uint32_t started(const server *s) { return s->alone ? 1 : SHARDS; }
 static void start_server(server *s)
 {
     bool alone = s->alone;
-    uint32_t connections_max = s->connections_max;
+    server_bounds bounds = s->bounds;
     memset(s, 0, sizeof *s);
     s->alone = alone;
-    s->connections_max = connections_max;
+    s->bounds = bounds;
     strcpy(s->directory, "/tmp/shardd-test-engine-XXXXXX");
     if (mkdtemp(s->directory) == NULL) abort();
     s->region = memfd_create("region", 0);

@@ -29,6 +29,16 @@ from shardd.shard.sessions import Session
 
 _log = logging.getLogger(__name__)
 
+_LOGINS: Final = frozenset({Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN})
+_FAILED_LOGINS: Final = frozenset(
+    {
+        Status.INVALID_CREDENTIALS,
+        Status.USER_INACTIVE,
+        Status.RESOURCE_NOT_FOUND,
+        Status.PERSONAL_ACCESS_TOKEN_EXPIRED,
+    }
+)
+
 Service = Callable[[ShardContext, Caller, Any], Awaitable[bytes | None]]  # None: the engine answers
 
 
@@ -104,7 +114,8 @@ class Dispatcher:
             reply = await self._answer(connection, code, payload, user_id if authenticated else None)
         except ShardError as error:
             _log.debug("request %d refused with %d: %s", code, error.status, error)
-            self._context.engine.reply(connection, error.status, b"", error.close)
+            close = error.close or self._is_last_login(connection, code, error.status)
+            self._context.engine.reply(connection, error.status, b"", close)
         except Exception:
             _log.exception("request %d failed", code)
             self._context.engine.reply(connection, Status.ERROR)
@@ -117,6 +128,14 @@ class Dispatcher:
         if user_id is None and code not in ALLOWED_WITHOUT_LOGIN:
             raise ShardError(Status.UNAUTHENTICATED)
         return await self._services[code](self._context, Caller(connection, user_id), request)
+
+    def _is_last_login(self, connection: int, code: int, status: Status) -> bool:
+        """Counts a login that has failed; True when the connection gets no further one (docs/limits.md)."""
+        session = self._context.sessions.get(connection)
+        if session is None or code not in _LOGINS or status not in _FAILED_LOGINS:
+            return False
+        session.failed_logins += 1
+        return session.failed_logins >= self._context.settings.tcp.login_attempts_max
 
     async def route_miss(
         self,

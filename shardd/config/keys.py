@@ -114,7 +114,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _count("tcp.connections_max", 10_000, 1, 1_000_000),
     _count("tcp.connections_per_address_max", 0, 0, 1_000_000),
     _count("tcp.connections_before_login_max", 0, 0, 1_000_000),
-    _duration("tcp.login_timeout", "tcp.login_timeout_ms", "2 m", 100, _HOUR_MS),
+    _duration("tcp.login_timeout", "tcp.login_timeout_ms", "5 m", 100, _HOUR_MS),
     _count("tcp.login_attempts_max", 100, 1, 1_000_000),
     _duration("tcp.idle_timeout", "tcp.idle_timeout_ms", "0 s", 0, 24 * _HOUR_MS),
     _duration("tcp.request_timeout", "tcp.request_timeout_ms", "1 m", 100, _HOUR_MS),

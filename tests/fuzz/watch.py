@@ -24,7 +24,7 @@ class Watch:
     def __init__(self, server: Server, resident_max_bytes: int, reports: Path | None = None) -> None:
         self._server, self._reports = server, reports
         self._workers = server.worker_pids()
-        self._control = wire.Wire(server.address, timeout_s=PING_TIMEOUT_S)
+        self._control = wire.connect(server.address, timeout_s=PING_TIMEOUT_S)
         self._log_at = len(server.log_path.read_bytes())
         self._resident_max_bytes = resident_max_bytes
         self.resident_first = self.resident_peak = self.resident = self._resident()

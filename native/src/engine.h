@@ -10,11 +10,11 @@
 #ifndef SHARDD_ENGINE_H
 #define SHARDD_ENGINE_H
 #include "admission.h"
+#include "io.h"
 #include "links.h"
 #include "partition.h"
 #include "pool.h"
 #include "request.h"
-#include "ring.h"
 #include "route.h"
 
 #define FRAME_HEADER_SIZE 8u
@@ -201,7 +201,7 @@ typedef struct engine_counters {
 
 struct engine {
     engine_options options;
-    ring ring;
+    io io;
     pool *pool;
     links links;
     route_table routes;
@@ -272,7 +272,7 @@ void conn_check_times(conn *c);            /* closes it when it takes too long *
 
 /* conn_input.c */
 void conn_arm_receive(conn *c);
-void conn_on_receive(conn *c, int result, uint32_t flags);
+void conn_on_receive(conn *c, int result, int32_t buffer);
 void conn_advance(conn *c);                /* runs frames until the connection has to wait */
 void conn_frame_release(conn *c);          /* the frame's bytes are not needed any more */
 void conn_free_input(conn *c);

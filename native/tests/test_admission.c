@@ -208,7 +208,7 @@ static void test_answers_before_a_close_reach_a_client_that_still_sends(void) {
 }
 
 int main(void) {
-    const char *reason = ring_probe();
+    const char *reason = io_ring_probe();
     if (reason != NULL) {
         fprintf(stderr, "%s\n", reason);
         return 1;

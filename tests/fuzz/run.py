@@ -20,7 +20,7 @@ from shardd.protocol.codes import Code
 from tests.fuzz.fuzzer import Fuzzer, Report
 from tests.fuzz.lanes import FindingError, Totals
 from tests.fuzz.mutator import CORPUS
-from tests.fuzz.sanitized import sanitized_environment
+from tests.fuzz.sanitized import runs_sanitized, sanitized_environment
 from tests.fuzz.watch import Watch
 from tests.support.server import Server
 
@@ -77,6 +77,8 @@ def main() -> int:
         environment |= {"SHARDD_SYSTEM_MEMORY_POOL_SIZE": "256 MiB", "SHARDD_SYSTEM_SEGMENT_SIZE": "1 MiB"}
         server = Server(Path(scratch) / "data", env=environment)
         server.start(120.0)
+        if not given.plain and not all(map(runs_sanitized, server.worker_pids())):
+            raise RuntimeError("the workers do not run the sanitized module")
         if given.cpu is not None:
             put_on_cpu(server, given.cpu)
         watch = Watch(server, GROWTH_MAX_BYTES, None if given.plain else reports)

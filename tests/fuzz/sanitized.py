@@ -29,3 +29,9 @@ def sanitized_environment(reports: Path) -> dict[str, str]:
         "ASAN_OPTIONS": f"detect_leaks=0:quarantine_size_mb=32:malloc_context_size=8:log_path={reports}",
         "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={reports}",
     }
+
+
+def runs_sanitized(process: int) -> bool:
+    """Whether a process has loaded the sanitized module and the runtime of ASan."""
+    maps = Path(f"/proc/{process}/maps").read_text()
+    return str(SANITIZED_MODULE) in maps and "libasan" in maps

@@ -147,6 +147,19 @@ def test_pipelined_requests_without_reading_cost_little_and_end(make_server: Mak
         control.ping()
 
 
+def test_a_large_frame_gets_its_turn_beside_half_sent_ones(make_server: MakeServer) -> None:
+    """They hold all that unfinished frames may take; one that waits for its turn is not given up for it."""
+    settings = {"SYSTEM_SHARDING_CPU_ALLOCATION": "1", "SYSTEM_MEMORY_POOL_SIZE": "128 MiB"}
+    server = make_server({f"SHARDD_{n}": v for n, v in settings.items()} | {"SHARDD_TCP_PARTIAL_FRAME_TIMEOUT": "2 s"})
+    large = wire.frame(wire.SEND_MESSAGES, wire.batch(0, 0, wire.to_partition(0), [wire.message(bytes(8 << 20))]))
+    with wire.connect(server.address, timeout_s=30.0) as honest:
+        honest.create_topic(honest.create_stream("s"), "t", 1)
+        with crowd.crowd(server.address, 16, login=True) as half_sent:
+            crowd.push(half_sent, large[: len(large) // 2], stall_s=0.2, timeout_s=3.0)
+            honest.send_bytes(large)
+            assert honest.reply() == (0, b"")
+
+
 def test_connections_that_are_cut_or_come_and_go_leave_nothing_behind(make_server: MakeServer) -> None:
     server = make_server()
     frame = wire.frame(wire.SEND_MESSAGES, wire.batch(0, 0, wire.to_partition(0), [wire.message(bytes(50_000))]))

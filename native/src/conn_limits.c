@@ -40,6 +40,10 @@ static bool overdue(const engine *e, const conn *c, uint32_t *status) {
     case CONN_READING: return c->job != NULL && c->job->wait.queued && still_us > e->options.slow_reader_timeout_us;
     case CONN_PYTHON:
     case CONN_FORWARDED:
+        if (!c->authenticated) { /* a login waits for those before it */
+            *status = STATUS_UNAUTHENTICATED;
+            return e->now_us - c->request_us > e->options.login_timeout_us;
+        }
         if (!c->answer_begun) *status = STATUS_TASK_TIMEOUT;
         return request_overdue(e, c);
     case CONN_LINGERING: return e->now_us - c->request_us > LINGER_US;

@@ -175,6 +175,10 @@ static void test_a_request_without_an_answer_gets_a_status_in_time(void) {
     CHECK_EQUAL(call(fd, CODE_NEVER_ANSWERED, NULL, 0, NULL, NULL), STATUS_TASK_TIMEOUT);
     CHECK(next_status(fd, &length, NULL) == -1);
     close(fd);
+    fd = dial(&s); /* a login has the time of a login */
+    CHECK_EQUAL(call(fd, CODE_NEVER_ANSWERED, NULL, 0, NULL, NULL), STATUS_UNAUTHENTICATED);
+    CHECK(next_status(fd, &length, NULL) == -1);
+    close(fd);
 }
 
 /* One byte every 100 ms is progress, but the frame has to be whole within partial_frame_timeout all the same. */

@@ -96,21 +96,23 @@ def test_a_worker_that_dies_during_the_run_is_found(server: Server) -> None:
     finally:
         killer.join()
         watch.close()
+        server.kill_supervisor()  # an orderly stop would wait for the successor
     assert "in work on all lanes:" in str(found.value)  # the frames that may have done it
 
 
-@pytest.mark.parametrize("line", ["==7==ERROR: AddressSanitizer: heap-use-after-free", "Traceback (most recent call)"])
-def test_a_report_in_the_log_is_found(server: Server, line: str) -> None:
-    watch = Watch(server, GROWTH_MAX_BYTES)
+def test_reports_in_the_log_and_growth_are_found(server: Server, tmp_path: Path) -> None:
+    reports = tmp_path / "sanitizer"
+    watch = Watch(server, GROWTH_MAX_BYTES, reports)
     watch.look()
-    with server.log_path.open("a") as log:
-        log.write(f"{line}\n")
-    with pytest.raises(FindingError, match="the log says"):
+    for line in ("==7==ERROR: AddressSanitizer: heap-use-after-free", "Traceback (most recent call last):"):
+        with server.log_path.open("a") as log:
+            log.write(f"{line}\n")
+        with pytest.raises(FindingError, match="the log says"):
+            watch.look()
+    reports.with_name("sanitizer.7").write_text("runtime error: shift exponent 64 is too large")
+    with pytest.raises(FindingError, match="a sanitizer reports"):
         watch.look()
     watch.close()
-
-
-def test_growth_of_the_workers_is_found(server: Server) -> None:
     watch = Watch(server, -1)
     with pytest.raises(FindingError, match="have grown"):
         watch.look()

@@ -51,7 +51,8 @@ class Line:
 
     @property
     def ratio(self) -> float:
-        return statistics.median(self.beside_ms) / statistics.median(self.alone_ms)
+        """Of the pairs that were taken one after the other: a machine that is busy for a while is so for both."""
+        return statistics.median(beside / alone for beside, alone in zip(self.beside_ms, self.alone_ms, strict=True))
 
     def __str__(self) -> str:
         alone, beside = statistics.median(self.alone_ms), statistics.median(self.beside_ms)

@@ -154,8 +154,8 @@ def test_a_large_frame_gets_its_turn_beside_half_sent_ones(make_server: MakeServ
     large = wire.frame(wire.SEND_MESSAGES, wire.batch(0, 0, wire.to_partition(0), [wire.message(bytes(8 << 20))]))
     with wire.connect(server.address, timeout_s=30.0) as honest:
         honest.create_topic(honest.create_stream("s"), "t", 1)
-        with crowd.crowd(server.address, 16, login=True) as half_sent:
-            crowd.push(half_sent, large[: len(large) // 2], stall_s=0.2, timeout_s=3.0)
+        with crowd.crowd(server.address, 8, login=True) as half_sent:
+            crowd.push(half_sent, large[: len(large) // 2], stall_s=0.2, timeout_s=1.0)
             honest.send_bytes(large)
             assert honest.reply() == (0, b"")
 

@@ -9,7 +9,7 @@ FUZZ_ARGS ?=
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint fmt native native-asan fuzz test-net bench demo clean
+.PHONY: help setup run test lint fmt native native-asan fuzz test-net bench demo demo-groups clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench: native ## compare with the bare-C floor server
 
 demo: native ## flights through the released client with a kill in the middle
 	@$(BIN)/python -m tests.demo.flights
+
+demo-groups: native ## members of a consumer group come and go while a producer runs
+	@$(BIN)/python -m tests.demo.groups
 
 clean: ## remove everything that was built
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import report
-from bench.lines import LINES, Line, select
+from bench import rebalance, report
+from bench.lines import LINES, REBALANCE, Line, select, with_rebalance
 from bench.measure import FULL, QUICK, Cell, Effort, run_rounds
 from bench.native_build import build
 from bench.targets import Floor, Shardd, Target
@@ -51,7 +51,7 @@ def _effort(options: argparse.Namespace) -> Effort:
 
 def _measure(
     options: argparse.Namespace, lines: list[Line], effort: Effort
-) -> tuple[dict[str, dict[str, Cell]], dict[str, str]]:
+) -> tuple[dict[str, dict[str, Cell]], dict[str, str], rebalance.Result | None]:
     settings = dict(pair.split("=", 1) for pair in options.set)
     cpus = sorted(os.sched_getaffinity(0))[: options.shards]
     if options.shards < 1 or len(cpus) < options.shards:
@@ -79,7 +79,10 @@ def _measure(
             " (lines with 1 connection: pinned to another CPU than the one that serves it)"
         )
         cells = run_rounds(targets, lines, effort, lambda text: print(text, file=sys.stderr, flush=True))
-    return cells, header
+        moved = None
+        if with_rebalance(options.lines) and not options.floor_only:
+            moved = rebalance.measure(shardd, effort.rounds)
+    return cells, header, moved
 
 
 def _write_raw(directory: Path, header: dict[str, str], cells: dict[str, dict[str, Cell]]) -> Path:
@@ -94,17 +97,19 @@ def main(words: list[str] | None = None) -> int:
     """0 when every line was measured, whether its target is met or not; 1 when a server failed one; 2 for bad usage."""
     options = _arguments(words)
     if options.list:
-        print("\n".join(line.name for line in LINES))
+        print("\n".join([*(line.name for line in LINES), REBALANCE]))
         return 0
     try:
         lines, effort = select(options.lines), _effort(options)
-        cells, header = _measure(options, lines, effort)
+        cells, header, moved = _measure(options, lines, effort)
     except (ValueError, RuntimeError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
     body = report.rows(lines, cells)
     print("\n".join(f"{key + ':':15} {value}" for key, value in header.items()) + "\n")
     print(report.text_table(report.COLUMNS, body))
+    if moved is not None:
+        print(f"\n{moved}")
     print(f"\nraw figures: {_write_raw(options.results, header, cells)}")
     if options.markdown:
         head = "\n".join(f"- {key}: {value}" for key, value in header.items())

@@ -13,6 +13,7 @@ import mmh3
 RECORD_HEADER_BYTES = 64
 INDEX_ENTRY_BYTES = 16
 KEYED_PARTITIONS = 12
+GROUP_PARTITIONS = 24
 
 
 class Placement(Enum):
@@ -20,12 +21,15 @@ class Placement(Enum):
 
     HASH = "hash"  # streams as they are created, one for each connection: the hash decides
     EVEN = "even"  # streams chosen so that every shard owns the same number
+    GROUP = "group"  # one topic of 24 partitions; the connections are the members of a group, with auto-commit
     KEYED = "keyed"  # one topic of 12 partitions, a random key in each request: mostly forwarded
 
 
 @dataclass(frozen=True)
 class Line:
-    """`ratio_min`: shardd's requests/s over the floor's; `p50_ratio_max`: shardd's median latency over the floor's."""
+    """`ratio_min`: shardd's requests/s over the floor's; `p50_ratio_max`: shardd's median latency over the floor's.
+
+    `against`: the name of a line of shardd that stands in the floor's place, for what the floor cannot do."""
 
     mode: str  # send or poll
     batch: int  # messages of a request
@@ -34,6 +38,7 @@ class Line:
     placement: Placement
     ratio_min: float
     p50_ratio_max: float | None = None
+    against: str | None = None
 
     @property
     def name(self) -> str:
@@ -58,15 +63,29 @@ def _single_partition() -> list[Line]:
     return lines
 
 
-LINES = (*_single_partition(), Line("send", 10, 100, 8, Placement.KEYED, 0.3))
+LINES = (
+    *_single_partition(),
+    Line("send", 10, 100, 8, Placement.KEYED, 0.3),
+    Line("poll", 10, 100, 8, Placement.GROUP, 0.3, against="poll-10x100-c8"),
+)
+REBALANCE = "rebalance-1000x100"  # bench/rebalance.py
 
 
 def select(patterns: Sequence[str]) -> list[Line]:
-    """Lines whose name matches one of the shell patterns; ValueError when a pattern matches nothing."""
+    """Lines whose name matches one of the shell patterns, and what they are held against; ValueError when a pattern
+    matches nothing."""
+    names = [*(line.name for line in LINES), REBALANCE]
     for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(line.name, pattern) for line in LINES):
-            raise ValueError(f"no line is called {pattern!r}; there are: {', '.join(line.name for line in LINES)}")
-    return [line for line in LINES if any(fnmatch.fnmatchcase(line.name, pattern) for pattern in patterns)]
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            raise ValueError(f"no line is called {pattern!r}; there are: {', '.join(names)}")
+    chosen = {name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
+    chosen |= {line.against for line in LINES if line.name in chosen and line.against is not None}
+    return [line for line in LINES if line.name in chosen]
+
+
+def with_rebalance(patterns: Sequence[str]) -> bool:
+    """Whether the rebalance is among what the patterns choose."""
+    return any(fnmatch.fnmatchcase(REBALANCE, pattern) for pattern in patterns)
 
 
 def owner(stream: int, shards: int, partition: int = 0) -> int:

@@ -16,7 +16,7 @@ import psutil
 
 from bench.lines import RECORD_HEADER_BYTES, Line, Placement
 from bench.native_build import build
-from bench.targets import Shardd, Target, wait_for_free_disk
+from bench.targets import PARTITIONS, Floor, Shardd, Target, wait_for_free_disk
 
 LOAD_TIMEOUT_S = 120.0
 PREFILL_BATCH = 1000
@@ -94,8 +94,12 @@ def _beside(cpu: int) -> list[str]:
 def _prefill(target: Target, line: Line, streams: Sequence[int], effort: Effort) -> int:
     """Fills each partition for polls; returns the messages in each."""
     record_bytes = RECORD_HEADER_BYTES + line.payload_bytes
-    requests = math.ceil(effort.prefill_bytes / (len(streams) * PREFILL_BATCH * record_bytes))
-    _load(target, line, streams, ["--mode", "send", "--requests-each", str(requests)], PREFILL_BATCH)
+    partitions = PARTITIONS.get(line.placement, 1)
+    requests = math.ceil(effort.prefill_bytes / (len(streams) * partitions * PREFILL_BATCH * record_bytes))
+    each = requests if partitions == 1 else math.ceil(requests / line.connections)  # they share the stream
+    for partition in range(partitions):
+        arguments = ["--mode", "send", "--requests-each", str(each), "--partition", str(partition)]
+        _load(target, line, streams, arguments, PREFILL_BATCH)
     return requests * PREFILL_BATCH
 
 
@@ -113,6 +117,7 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
         if line.mode == "poll":
             arguments += ["--poll-messages", str(_prefill(target, line, streams, effort))]
             arguments += ["--verify-offsets"] if isinstance(target, Shardd) else []
+            arguments += ["--group", "0"] if line.placement is Placement.GROUP else []
         else:
             touch_memory(effort.touch_bytes)
             arguments += ["--requests", str(max(1, effort.send_bytes_max // line.request_bytes))]
@@ -134,7 +139,7 @@ def run_rounds(
         for line in lines:
             for target in order:
                 cell = cells[line.name][target.name]
-                if cell.error is not None:
+                if cell.error is not None or (line.against is not None and isinstance(target, Floor)):
                     continue
                 try:
                     answer, cell.placement = run_line(target, line, effort)

@@ -55,7 +55,7 @@ def median(cell: Cell, key: str) -> float | None:
 
 def verdict(line: Line, rate: Summary | None, p50: Summary | None) -> str:
     """What was demanded, and whether the medians hold it."""
-    wanted = f">= {line.ratio_min}"
+    wanted = f">= {line.ratio_min}" + ("" if line.against is None else f" of {line.against}")
     held = rate is not None and rate.median >= line.ratio_min
     if line.p50_ratio_max is not None:
         wanted += f", p50 <= {line.p50_ratio_max}x"
@@ -77,6 +77,10 @@ def rows(lines: Sequence[Line], cells: Mapping[str, Mapping[str, Cell]]) -> list
     for line in lines:
         floor, shardd = cells[line.name]["floor"], cells[line.name].get("shardd", Cell(error="not measured"))
         rate, p50 = ratio(shardd, floor, "requests_per_s"), ratio(shardd, floor, "p50_us")
+        if line.against is not None:  # the floor cannot do it
+            other = cells.get(line.against, {}).get("shardd", Cell(error=f"{line.against} was not measured"))
+            floor = Cell(error=other.error)
+            rate, p50 = ratio(shardd, other, "requests_per_s"), None
         error = shardd.error or floor.error
         out.append(
             [

@@ -14,8 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+import psutil
+
 from bench import lines
-from bench.lines import KEYED_PARTITIONS, Line, Placement
+from bench.lines import GROUP_PARTITIONS, KEYED_PARTITIONS, Line, Placement
 from bench.native_build import build
 from bench.wire import Wire
 
@@ -23,6 +25,7 @@ READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 STREAMS_TRIED_MAX = 256
 DISK_LEFT_BYTES_MAX = 64 << 20
+PARTITIONS = {Placement.KEYED: KEYED_PARTITIONS, Placement.GROUP: GROUP_PARTITIONS}  # of the one stream; else 1
 
 
 class Target(Protocol):
@@ -54,7 +57,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _streams_needed(line: Line) -> int:
-    return 1 if line.placement is Placement.KEYED else line.connections
+    return 1 if line.placement in PARTITIONS else line.connections
 
 
 class Floor:
@@ -147,7 +150,7 @@ class Shardd:
         return found[0].strip() if found else "(no start-up line)"
 
     def make_streams(self, line: Line) -> tuple[list[int], str]:
-        partitions = KEYED_PARTITIONS if line.placement is Placement.KEYED else 1
+        partitions = PARTITIONS.get(line.placement, 1)
         with Wire(self.port) as wire:
             if line.placement is Placement.EVEN:
                 streams = self._even(wire, line.connections)
@@ -156,6 +159,8 @@ class Shardd:
             for stream in streams:
                 if wire.create_topic(stream, "bench", partitions) != 0:
                     raise RuntimeError("the first topic of a stream must have id 0")
+                if line.placement is Placement.GROUP and wire.create_group(stream, "bench") != 0:
+                    raise RuntimeError("the first group of a topic must have id 0")
         return streams, lines.share(streams, self.shards, partitions)
 
     def _even(self, wire: Wire, count: int) -> list[int]:
@@ -183,6 +188,13 @@ class Shardd:
     def serving_cpu(self, stream: int) -> int:
         """The owner's: a connection moves there after its first requests."""
         return self._cpus[lines.owner(stream, self.shards)]
+
+    def worker_pid(self, shard: int) -> int:
+        """Process id of a worker. RuntimeError when it does not run."""
+        for child in psutil.Process(self._process.pid).children():
+            if " ".join(child.cmdline()).startswith(f"shardd: shard {shard}"):
+                return child.pid
+        raise RuntimeError(f"shard {shard} does not run")
 
     def stop(self) -> None:
         _stop(self._process)

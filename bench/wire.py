@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 LOGIN_USER, CREATE_STREAM, DELETE_STREAM, CREATE_TOPIC = 38, 202, 203, 302
+CREATE_GROUP, JOIN_GROUP, LEAVE_GROUP = 602, 604, 605
 REPLY_TIMEOUT_S = 20.0
 COMPRESSION_NONE = 1
 
@@ -62,6 +63,18 @@ class Wire:
         """Id of the new topic: no compression, server defaults for expiry and size."""
         head = identifier(stream) + struct.pack("<IBQQB", partitions_count, COMPRESSION_NONE, 0, 0, 0)
         return int.from_bytes(self.request(CREATE_TOPIC, head + name(text))[:4], "little")
+
+    def create_group(self, stream: int, text: str) -> int:
+        """Id of the new group of topic 0."""
+        head = identifier(stream) + identifier(0)
+        return int.from_bytes(self.request(CREATE_GROUP, head + name(text))[:4], "little")
+
+    def join_group(self, stream: int) -> None:
+        """Group 0 of topic 0."""
+        self.request(JOIN_GROUP, identifier(stream) + identifier(0) + identifier(0))
+
+    def leave_group(self, stream: int) -> None:
+        self.request(LEAVE_GROUP, identifier(stream) + identifier(0) + identifier(0))
 
     def delete_stream(self, stream: int) -> None:
         self.request(DELETE_STREAM, identifier(stream))

@@ -180,16 +180,15 @@ static void *run(void *argument) {
     return NULL;
 }
 
-static void log_in(connection *c) {
-    uint8_t frame[64], reply[REPLY_HEAD];
-    uint32_t length = login_build(frame);
+static void prepare(connection *c, uint8_t frame[64], uint32_t length, const char *refused) {
+    uint8_t reply[REPLY_HEAD];
     if (send(c->fd, frame, length, MSG_NOSIGNAL) != (ssize_t)length)
-        fail_errno("send of the login");
+        fail_errno("send of the login or join");
     if (recv(c->fd, reply, sizeof reply, MSG_WAITALL) != (ssize_t)sizeof reply)
-        fail_errno("recv of the login");
+        fail_errno("recv of the login or join");
     uint32_t rest = get_u32(reply + 4);
-    if (get_u32(reply) != 0 || rest > sizeof frame || recv(c->fd, frame, rest, MSG_WAITALL) != (ssize_t)rest)
-        fail("the login was refused");
+    if (get_u32(reply) != 0 || rest > 64 || (rest > 0 && recv(c->fd, frame, rest, MSG_WAITALL) != (ssize_t)rest))
+        fail(refused);
 }
 
 static void connection_open(connection *c, uint32_t number, bool blocking) {
@@ -205,8 +204,12 @@ static void connection_open(connection *c, uint32_t number, bool blocking) {
         setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
         setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0)
         fail_errno("setsockopt");
+    uint8_t frame[64];
     if (options.login)
-        log_in(c);
+        prepare(c, frame, login_build(frame), "the login was refused");
+    if (options.group >= 0)
+        prepare(c, frame, join_build(frame, &options, options.streams[number % options.streams_count]),
+                "the join was refused");
     if (!blocking && fcntl(c->fd, F_SETFL, O_NONBLOCK) != 0)
         fail_errno("fcntl");
     request_build(&c->request, &options, options.streams[number % options.streams_count], number + 1);

@@ -21,6 +21,7 @@ typedef struct load_options {
     uint32_t streams_count;
     uint32_t topic;
     uint32_t partition;
+    int group;                 /* polls as a member of this consumer group, with auto-commit; -1 = as a consumer */
     int cpu;                   /* the whole client is pinned to it, -1 = not */
     bool keyed;                /* send with a random key instead of the partition id */
     bool login;
@@ -50,7 +51,9 @@ void request_build(request *r, const load_options *options, uint32_t stream, uin
 /* Makes the next request of the same kind: new key, next offset. */
 void request_next(request *r, const load_options *options);
 void request_free(request *r);
-uint32_t login_build(uint8_t *frame); /* LOGIN iggy/iggy; returns the length, at most 64 */
+/* LOGIN iggy/iggy, and JOIN_CONSUMER_GROUP of the options; they return the length, at most 64. */
+uint32_t login_build(uint8_t *frame);
+uint32_t join_build(uint8_t *frame, const load_options *options, uint32_t stream);
 
 enum { REPLY_KEPT = 8 + 16 + 64 }; /* reply head, polled head, header of the first record */
 /* NULL when the reply is what the request must get, else what is wrong. `head` = first bytes of the reply. */

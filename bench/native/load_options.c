@@ -18,6 +18,7 @@ static const char usage[] =
     "  --topic N             numeric topic id (0)\n"
     "  --partition N         partition id (0)\n"
     "  --keyed               send with a random key instead of the partition id\n"
+    "  --group N             poll as a member of that consumer group, over all its partitions, with auto-commit\n"
     "  --cpu N               run on this CPU only\n"
     "  --login               log in as iggy/iggy first\n"
     "  --poll-messages N     messages in each partition (polls go round over them)\n"
@@ -65,7 +66,8 @@ static const struct option names[] = {
     {"poll-messages", required_argument, NULL, 'M'}, {"verify-offsets", no_argument, NULL, 'v'},
     {"duration-ms", required_argument, NULL, 'd'},   {"requests", required_argument, NULL, 'r'},
     {"requests-each", required_argument, NULL, 'e'}, {"warmup-ms", required_argument, NULL, 'w'},
-    {"cpu", required_argument, NULL, 'C'},           {NULL, 0, NULL, 0},
+    {"cpu", required_argument, NULL, 'C'},           {"group", required_argument, NULL, 'g'},
+    {NULL, 0, NULL, 0},
 };
 
 static void apply(int option, load_options *o, int *mode) {
@@ -87,6 +89,7 @@ static void apply(int option, load_options *o, int *mode) {
     case 'd': o->duration_ms = number(optarg, 1, 86400000); break;
     case 'r': o->requests = number(optarg, 1, UINT64_MAX); break;
     case 'e': o->requests_each = number(optarg, 1, UINT64_MAX); break;
+    case 'g': o->group = (int)number(optarg, 0, INT32_MAX); break;
     case 'C': o->cpu = (int)number(optarg, 0, 1023); break;
     case 'w': o->warmup_ms = number(optarg, 0, 86400000); break;
     default: refuse("unknown option");
@@ -95,7 +98,7 @@ static void apply(int option, load_options *o, int *mode) {
 
 void load_options_parse(int argc, char **argv, load_options *options) {
     *options = (load_options){.host = "127.0.0.1", .connections = 1, .threads = 1, .batch = 1, .payload_bytes = 100,
-                              .streams_count = 1, .cpu = -1};
+                              .streams_count = 1, .group = -1, .cpu = -1};
     int mode = -1;
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;)
         apply(option, options, &mode);
@@ -112,6 +115,8 @@ void load_options_parse(int argc, char **argv, load_options *options) {
         refuse("more threads than connections");
     if (options->mode == MODE_POLL && options->poll_messages < options->batch)
         refuse("--poll-messages must be at least --batch");
+    if (options->group >= 0 && (options->mode != MODE_POLL || !options->login))
+        refuse("--group goes with --mode poll --login");
     if ((uint64_t)options->batch * (RECORD_HEAD + INDEX_ENTRY + (uint64_t)options->payload_bytes) > 1u << 30)
         refuse("one request would be larger than 1 GiB");
 }

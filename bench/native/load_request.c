@@ -69,17 +69,18 @@ static void build_poll(request *r, const load_options *o, uint32_t stream) {
     r->bytes = allocate(r->length);
     uint8_t *at = put_u32(r->bytes, r->length - 4);
     at = put_u32(at, CODE_POLL);
-    at = put_u8(at, 1); /* a plain consumer */
-    at = put_identifier(at, 1);
+    bool member = o->group >= 0;
+    at = put_u8(at, member ? 2 : 1);
+    at = put_identifier(at, member ? (uint32_t)o->group : 1);
     at = put_identifier(at, stream);
     at = put_identifier(at, o->topic);
-    at = put_u8(at, 1); /* partition id follows */
+    at = put_u8(at, !member); /* whether the partition id counts; a member gets one after the other */
     at = put_u32(at, o->partition);
     at = put_u8(at, 1); /* strategy: offset */
     r->offset_at = (uint32_t)(at - r->bytes);
     at = put_u64(at, 0);
     at = put_u32(at, o->batch);
-    put_u8(at, 0); /* no auto commit */
+    put_u8(at, member); /* auto-commit */
 }
 
 void request_build(request *r, const load_options *options, uint32_t stream, uint64_t seed) {
@@ -114,6 +115,15 @@ uint32_t login_build(uint8_t *frame) {
     memset(frame + REQUEST_HEAD, 0, payload);
     memcpy(frame + REQUEST_HEAD, credentials, sizeof credentials - 1);
     return REQUEST_HEAD + payload;
+}
+
+uint32_t join_build(uint8_t *frame, const load_options *options, uint32_t stream) {
+    uint8_t *at = put_u32(frame, 4 + 3 * NUMERIC_IDENTIFIER);
+    at = put_u32(at, CODE_JOIN_GROUP);
+    at = put_identifier(at, stream);
+    at = put_identifier(at, options->topic);
+    at = put_identifier(at, (uint32_t)options->group);
+    return (uint32_t)(at - frame);
 }
 
 const char *reply_fault(const request *r, const load_options *options, const uint8_t *head, uint64_t length) {

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { CODE_PING = 1, CODE_LOGIN = 38, CODE_POLL = 100, CODE_SEND = 101, CODE_DELETE_STREAM = 203 };
+enum { CODE_PING = 1, CODE_LOGIN = 38, CODE_POLL = 100, CODE_SEND = 101, CODE_DELETE_STREAM = 203,
+       CODE_JOIN_GROUP = 604 };
 enum {
     REQUEST_HEAD = 8,  /* u32 length (code and payload), u32 code */
     REPLY_HEAD = 8,    /* u32 status, u32 length (payload) */

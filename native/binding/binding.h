@@ -16,6 +16,11 @@ PyObject *shardd_call_close(PyObject *self, PyObject *unused);
 /* binding/engine_retention.c */
 PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args);
 
+/* binding/engine_groups.c */
+PyObject *shardd_call_seat_put(PyObject *self, PyObject *args);
+PyObject *shardd_call_seat_take(PyObject *self, PyObject *args);
+PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args);
+
 /* binding/engine_partitions.c, binding/engine_counters.c: rows of the same table. */
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg);

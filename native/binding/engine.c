@@ -106,7 +106,7 @@ static PyObject *event_tuple(const event *v)
         return Py_BuildValue("iKsNIN", v->kind, connection, v->address, data_of(v, 0, v->data_length), v->user_id,
                              PyBool_FromLong(v->authenticated));
     case EVENT_GROUP_POLLED:
-        return Py_BuildValue("iKIK", v->kind, connection, v->code, number);
+        return Py_BuildValue("iKIKN", v->kind, connection, v->code, number, PyBool_FromLong(v->authenticated));
     case EVENT_MOVE:
     case EVENT_DAMAGE:
     case EVENT_POISONED:

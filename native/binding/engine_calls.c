@@ -57,15 +57,15 @@ static PyObject *call_resume(PyObject *self, PyObject *arg)
 static PyObject *call_execute_poll(PyObject *self, PyObject *args)
 {
     engine *e = shardd_engine_of(self);
-    unsigned long long connection, ns, incarnation, value;
+    unsigned long long connection, ns, incarnation, value, assignment;
     unsigned owner, strategy, count, group;
     int auto_commit;
-    if (e == NULL || !PyArg_ParseTuple(args, "KIKKIKIIp", &connection, &owner, &ns, &incarnation, &strategy,
-                                       &value, &count, &group, &auto_commit))
+    if (e == NULL || !PyArg_ParseTuple(args, "KIKKIKIIKp", &connection, &owner, &ns, &incarnation,
+                                       &strategy, &value, &count, &group, &assignment, &auto_commit))
         return NULL;
     descriptor d = {.operation = LINK_POLL, .ns = ns, .incarnation = incarnation, .strategy = (uint8_t)strategy,
                     .value = value, .count = count, .consumer_kind = OFFSET_GROUP, .consumer_id = group,
-                    .flags = auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
+                    .assignment = assignment, .flags = auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
     engine_execute_poll(e, connection, owner, &d);
     Py_RETURN_NONE;
 }
@@ -152,7 +152,7 @@ static PyObject *call_routes_invalidate(PyObject *self, PyObject *unused)
     (void)unused;
     if (e == NULL)
         return NULL;
-    routes_clear(&e->routes, drop_route_partition);
+    engine_routes_invalidate(e);
     Py_RETURN_NONE;
 }
 
@@ -258,6 +258,9 @@ PyMethodDef shardd_engine_methods[] = {
     {"move", call_move, METH_VARARGS, "Hands the socket to another shard."},
     {"routes_invalidate", call_routes_invalidate, METH_NOARGS, "Empties the route table."},
     {"route_put", WITH_KEYWORDS(call_route_put), METH_VARARGS | METH_KEYWORDS, "Adds a decision to the route table."},
+    {"seat_put", shardd_call_seat_put, METH_VARARGS, "Lends a membership to the engine."},
+    {"seat_take", shardd_call_seat_take, METH_VARARGS, "Takes a membership back."},
+    {"fence_drop", shardd_call_fence_drop, METH_VARARGS, "A group is deleted."},
     {"partition_open", shardd_call_partition_open, METH_VARARGS, "Opens a partition that this shard owns."},
     {"partition_close", shardd_call_partition_close, METH_O, "Closes a partition; unknown ones are no error."},
     {"partition_flush", shardd_call_partition_flush, METH_O, "Writes waiting index entries; status."},

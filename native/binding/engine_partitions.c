@@ -155,22 +155,25 @@ PyObject *shardd_call_offset_get(PyObject *self, PyObject *args)
 
 PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args)
 {
-    unsigned long long ns;
+    unsigned long long ns, assignment = 0;
     unsigned kind, id;
-    owned *o = PyArg_ParseTuple(args, "KII", &ns, &kind, &id) ? find_partition(self, ns) : NULL;
-    return o != NULL ? PyLong_FromUnsignedLong(partition_offset_delete(o->p, (uint8_t)kind, id)) : NULL;
+    owned *o = PyArg_ParseTuple(args, "KII|K", &ns, &kind, &id, &assignment) ? find_partition(self, ns) : NULL;
+    if (o == NULL)
+        return NULL;
+    if (!fences_pass(&o->fences, id, assignment))
+        return PyLong_FromUnsignedLong(STATUS_NOT_RESOLVED_CONSUMER);
+    return PyLong_FromUnsignedLong(partition_offset_delete(o->p, (uint8_t)kind, id));
 }
 
 PyObject *shardd_call_offset_store(PyObject *self, PyObject *args)
 {
-    unsigned long long ns, value;
+    unsigned long long ns, value, assignment = 0;
     unsigned kind, id;
-    owned *o = PyArg_ParseTuple(args, "KIIK", &ns, &kind, &id, &value) ? find_partition(self, ns) : NULL;
+    owned *o = PyArg_ParseTuple(args, "KIIK|K", &ns, &kind, &id, &value, &assignment) ? find_partition(self, ns) : NULL;
     if (o == NULL)
         return NULL;
-    uint32_t status = partition_offset_store(o->p, (uint8_t)kind, id, value);
-    sync_mark_dirty(o);
-    return PyLong_FromUnsignedLong(status);
+    descriptor d = {.consumer_kind = (uint8_t)kind, .consumer_id = id, .value = value, .assignment = assignment};
+    return PyLong_FromUnsignedLong(execute_store(o, &d));
 }
 
 PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused)

@@ -120,6 +120,7 @@ void conn_try_free(conn *c) {
         return; /* their lists let go of it first */
     conn_free_input(c);
     conn_free_output(c);
+    seats_free(&c->seats);
     conn_uncount(c);
     leave(c);
 }

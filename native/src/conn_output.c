@@ -34,7 +34,7 @@ void conn_reply_bytes(conn *c, const uint8_t *data, size_t length) {
 }
 
 void conn_reply_status(conn *c, uint32_t status) {
-    execute_group_polled(c, 0, 0);
+    execute_replied(c, status);
     put_head(c->out_small, status, 0);
     conn_reply_bytes(c, c->out_small, 8);
 }

@@ -10,12 +10,14 @@
 #ifndef SHARDD_ENGINE_H
 #define SHARDD_ENGINE_H
 #include "admission.h"
+#include "fence.h"
 #include "io.h"
 #include "links.h"
 #include "partition.h"
 #include "pool.h"
 #include "request.h"
 #include "route.h"
+#include "seat.h"
 
 #define FRAME_HEADER_SIZE 8u
 #define FRAME_CONTROL_MAX 10485760u      /* payload of every command but SEND_MESSAGES (P 1.2) */
@@ -41,6 +43,7 @@ enum {
     STATUS_UNAUTHORIZED = 41,
     STATUS_TOPIC_NOT_FOUND = 2010,
     STATUS_PARTITION_NOT_FOUND = 3007,
+    STATUS_NOT_RESOLVED_CONSUMER = 3022,
     STATUS_BAD_CHECKSUM = 4027,
     STATUS_CANNOT_READ = 10002,
     STATUS_CANNOT_SYNC = 10009,
@@ -64,6 +67,7 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     partition *p;
     uint64_t ns, incarnation;
     uint32_t references;
+    fences fences;                      /* of the consumer groups */
     bool dirty, poison_reported;
     bool syncing;                       /* waits for its sync, or it runs */
     uint32_t first_staged, last_staged; /* index + 1 into engine.staged; 0 none */
@@ -106,7 +110,9 @@ struct conn {
         moved;
     bool answer_begun;              /* of the request in work: a status would be read as a part of it */
     bool uncounted;                 /* admission.h: the shard that it moves to counts it */
-    bool group_poll;                /* Python chose the partition of this poll and wants to know what came of it */
+    bool group_asked;               /* Python wants to know what comes of this request of a member */
+    seat *seats;                    /* what it may do as a member of groups */
+    seat_work seat_work;            /* the request of a seat that is under way */
     uint32_t user_id;
     uint64_t network;               /* admission.h */
     char address[56];
@@ -162,6 +168,7 @@ struct read_job {
     uint8_t strategy;
     uint64_t value;
     uint32_t count, consumer_id;
+    uint64_t assignment;            /* as in the descriptor */
     uint8_t consumer_kind;
     bool auto_commit, first_window, reading, abandoned;
     read_job *next, *previous;      /* all jobs of the engine */
@@ -175,7 +182,7 @@ typedef struct event {
     uint64_t connection;   /* or namespace */
     uint32_t code, user_id; /* code: count of messages in EVENT_GROUP_POLLED */
     uint64_t number;       /* attempt, target shard, offset, errno */
-    bool authenticated;
+    bool authenticated;    /* EVENT_GROUP_POLLED: an offset was stored, `number` */
     char address[56];
     uint8_t *data;         /* malloc'ed by the engine, freed after delivery */
     size_t data_length, split; /* split: length of the first of two identifiers */
@@ -205,6 +212,7 @@ struct engine {
     pool *pool;
     links links;
     route_table routes;
+    uint64_t routes_version;        /* grows when decisions of Python end; seats of another one do not count */
     id_source ids;
     int *handover_send_fds;
     operation accept_operation, epoll_operation, doorbell_operation, handover_operation;
@@ -293,11 +301,15 @@ void execute_frame(conn *c);
 void execute_unknown_partition(conn *c);   /* the owner does not know it: Python decides again */
 /* A poll whose partition and consumer Python chose; `d` says what and how. EVENT_GROUP_POLLED comes with its answer. */
 void execute_group_poll(conn *c, uint32_t owner, descriptor *d);
-void execute_group_polled(conn *c, uint64_t count, uint64_t last_offset); /* nothing happens for other requests */
+/* A poll was answered with messages, or any request with a status; nothing happens for those of no member. */
+void execute_polled(conn *c, uint64_t count, uint64_t last_offset);
+void execute_replied(conn *c, uint32_t status);
+/* Answers with the owner's status; to who lost the partition: a poll is empty, a commit gets 3022. */
+void execute_answer(conn *c, uint32_t status);
+uint32_t execute_store(owned *target, const descriptor *d); /* kind, consumer, value, assignment -> status */
 
 /* reads.c */
-void reads_start(engine *e, owned *target, const requester *to, uint8_t strategy, uint64_t value, uint32_t count,
-                 uint8_t consumer_kind, uint32_t consumer_id, bool auto_commit);
+void reads_start(engine *e, owned *target, const requester *to, const descriptor *d); /* d: the poll */
 void reads_next_window(read_job *job);     /* the last window was sent */
 void reads_on_read(read_job *job, int result);
 void reads_abandon(read_job *job);         /* nobody wants the answer any more */

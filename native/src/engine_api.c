@@ -101,6 +101,7 @@ void engine_close(engine *e) {
         if (e->conns[i] != NULL) {
             close(e->conns[i]->fd);
             free(e->conns[i]->out_heap);
+            seats_free(&e->conns[i]->seats);
             free(e->conns[i]);
         }
     routes_close(&e->routes, drop_route_partition);
@@ -162,6 +163,34 @@ void engine_execute_poll(engine *e, uint64_t connection, uint32_t owner, descrip
     conn *c = conn_find(e, connection);
     if (c == NULL || c->state != CONN_PYTHON || c->code != CODE_POLL_MESSAGES || owner >= e->links.shards) return;
     execute_group_poll(c, owner, d);
+}
+
+void engine_routes_invalidate(engine *e) {
+    routes_clear(&e->routes, drop_route_partition);
+    e->routes_version++;
+}
+
+seat *engine_seat_put(engine *e, uint64_t connection, uint64_t group, uint32_t count) {
+    conn *c = conn_find(e, connection);
+    consumer_request q;
+    if (c == NULL || c->state != CONN_PYTHON) return NULL;
+    bool hot = c->code == CODE_POLL_MESSAGES ? request_parse_poll(c->payload, c->payload_length, &q)
+                                             : request_parse_store(c->payload, c->payload_length, &q);
+    if (!hot || q.kind != CONSUMER_GROUP) return NULL;
+    seat *s = seats_put(&c->seats, group, c->payload + 1, request_key_length(&q, c->payload + 1), count);
+    if (s != NULL) s->version = e->routes_version;
+    return s;
+}
+
+seat *engine_seat_take(engine *e, uint64_t connection, uint64_t group, seat_work *under_way) {
+    conn *c = conn_find(e, connection);
+    seat *s = c != NULL ? seats_take(&c->seats, group) : NULL;
+    *under_way = (seat_work){0};
+    if (s == NULL || c->seat_work.seat != s) return s;
+    *under_way = c->seat_work;
+    c->seat_work.seat = NULL;
+    c->group_asked = true; /* Python hears of its end */
+    return s;
 }
 
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status) {

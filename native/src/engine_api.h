@@ -16,6 +16,13 @@ void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t
 void engine_resume(engine *e, uint64_t connection);
 /* Executes the poll that Python holds on the partition and as the consumer that `d` names. */
 void engine_execute_poll(engine *e, uint64_t connection, uint32_t owner, descriptor *d);
+/* The decisions of Python about topics end. */
+void engine_routes_invalidate(engine *e);
+/* A seat for the request of a member that Python holds; the caller fills it. NULL: not possible. */
+seat *engine_seat_put(engine *e, uint64_t connection, uint64_t group, uint32_t count);
+/* Takes a seat back (NULL: there is none); the caller frees it. Its request that is under way, if any, is in
+ * `under_way`, and its end becomes EVENT_GROUP_POLLED. */
+seat *engine_seat_take(engine *e, uint64_t connection, uint64_t group, seat_work *under_way);
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status);
 /* From now on every connection gets `status` as soon as its request in work is answered, and is closed. */
 void engine_close_all(engine *e, uint32_t status);

@@ -11,9 +11,15 @@ static requester from_conn(conn *c) {
     return (requester){.c = c, .shard = c->e->links.shard, .connection = conn_id(c)};
 }
 
+/* The request in work is not carried out, or begins again. */
+static void start_over(conn *c) {
+    c->group_asked = false;
+    seat_undo(&c->seat_work);
+}
+
 static void ask_python(conn *c) {
     c->state = CONN_PYTHON;
-    c->group_poll = false;
+    start_over(c);
     event *v = engine_event(c->e, EVENT_REQUEST, conn_id(c));
     v->code = c->code;
     v->user_id = c->user_id;
@@ -26,7 +32,7 @@ static void ask_python(conn *c) {
 
 static void route_miss(conn *c, const uint8_t *address, uint32_t stream_length, uint32_t topic_length) {
     c->state = CONN_PYTHON;
-    c->group_poll = false;
+    start_over(c);
     event *v = engine_event(c->e, EVENT_ROUTE_MISS, conn_id(c));
     v->code = c->code;
     v->user_id = c->user_id;
@@ -118,6 +124,7 @@ static void execute_send(conn *c) {
     engine_stage(e, target, &batch, &from, NULL);
 }
 
+/* On the partition that `q` names, here or at its owner. */
 static void poll_or_store(conn *c, const consumer_request *q, bool poll) {
     engine *e = c->e;
     route *r = routes_find(&e->routes, c->user_id, q->address, q->stream_length + q->topic_length);
@@ -126,17 +133,19 @@ static void poll_or_store(conn *c, const consumer_request *q, bool poll) {
         return;
     }
     if (!r->can_poll || q->partition_id >= r->partitions_count) {
+        start_over(c);
         conn_reply_status(c, r->can_poll ? STATUS_PARTITION_NOT_FOUND : STATUS_UNAUTHORIZED);
         return;
     }
     route_partition *p = &r->partitions[q->partition_id];
+    descriptor d = {.operation = poll ? LINK_POLL : LINK_STORE, .ns = p->ns, .incarnation = p->incarnation,
+                    .strategy = q->strategy, .value = q->value, .count = q->count, .consumer_id = q->consumer_id,
+                    .consumer_kind = q->kind == CONSUMER_GROUP ? OFFSET_GROUP : OFFSET_CONSUMER,
+                    .assignment = q->assignment, .flags = q->auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
     count_streak(c, p->owner);
     if (poll) e->counters.polls++;
     else e->counters.stores++;
     if (p->owner != e->links.shard) {
-        descriptor d = {.operation = poll ? LINK_POLL : LINK_STORE, .ns = p->ns, .incarnation = p->incarnation,
-                        .strategy = q->strategy, .value = q->value, .count = q->count, .consumer_id = q->consumer_id,
-                        .consumer_kind = OFFSET_CONSUMER, .flags = q->auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
         forward_request(c, p->owner, &d);
         return;
     }
@@ -146,12 +155,36 @@ static void poll_or_store(conn *c, const consumer_request *q, bool poll) {
     } else if (poll) {
         requester to = from_conn(c);
         c->state = CONN_READING;
-        reads_start(e, target, &to, q->strategy, q->value, q->count, OFFSET_CONSUMER, q->consumer_id, q->auto_commit);
+        reads_start(e, target, &to, &d);
     } else {
-        uint32_t status = partition_offset_store(target->p, OFFSET_CONSUMER, q->consumer_id, q->value);
-        sync_mark_dirty(target);
-        conn_reply_status(c, status);
+        execute_answer(c, execute_store(target, &d));
     }
+}
+
+/* A poll or commit of a group's member on the partition that its seat says. False: Python decides. */
+static bool as_member(conn *c, consumer_request *q, bool poll) {
+    const uint8_t *key = c->payload + 1;
+    seat *s = seats_find(&c->seats, key, request_key_length(q, key), c->e->routes_version);
+    if (s == NULL) return false;
+    if (s->count == 0 && poll && !q->partition_given) { /* it has no partition */
+        execute_answer(c, STATUS_NOT_RESOLVED_CONSUMER);
+        return true;
+    }
+    if (!seat_begin(s, poll, q->partition_given ? (int64_t)q->partition_id : SEAT_NONE, q->auto_commit, &c->seat_work))
+        return false;
+    c->seat_work.offset = q->value;
+    q->partition_id = s->partitions[c->seat_work.at].partition;
+    q->consumer_id = s->offsets_id;
+    q->assignment = s->generation;
+    poll_or_store(c, q, poll);
+    return true;
+}
+
+uint32_t execute_store(owned *target, const descriptor *d) {
+    if (!fences_pass(&target->fences, d->consumer_id, d->assignment)) return STATUS_NOT_RESOLVED_CONSUMER;
+    uint32_t status = partition_offset_store(target->p, d->consumer_kind, d->consumer_id, d->value);
+    sync_mark_dirty(target);
+    return status;
 }
 
 void execute_unknown_partition(conn *c) {
@@ -169,7 +202,7 @@ void execute_group_poll(conn *c, uint32_t owner, descriptor *d) {
     engine *e = c->e;
     count_streak(c, owner);
     e->counters.polls++;
-    c->group_poll = true;
+    c->group_asked = true;
     if (owner != e->links.shard) {
         forward_request(c, owner, d);
         return;
@@ -181,20 +214,43 @@ void execute_group_poll(conn *c, uint32_t owner, descriptor *d) {
     }
     requester to = from_conn(c);
     c->state = CONN_READING;
-    reads_start(e, target, &to, d->strategy, d->value, d->count, d->consumer_kind, d->consumer_id,
-                (d->flags & LINK_FLAG_AUTO_COMMIT) != 0);
+    reads_start(e, target, &to, d);
 }
 
-void execute_group_polled(conn *c, uint64_t count, uint64_t last_offset) {
-    if (!c->group_poll) return;
-    c->group_poll = false;
+static void report(conn *c, uint64_t count, uint64_t offset, bool stored) {
+    if (!c->group_asked) return;
+    c->group_asked = false;
     event *v = engine_event(c->e, EVENT_GROUP_POLLED, conn_id(c));
     v->code = (uint32_t)count;
-    v->number = last_offset;
+    v->number = offset;
+    v->authenticated = stored;
+}
+
+void execute_polled(conn *c, uint64_t count, uint64_t last_offset) {
+    if (c->seat_work.seat != NULL) seat_polled(&c->seat_work, count, last_offset);
+    else report(c, count, last_offset, false);
+}
+
+void execute_replied(conn *c, uint32_t status) {
+    bool stored = status == 0 && c->code == CODE_STORE_CONSUMER_OFFSET;
+    if (c->seat_work.seat == NULL) report(c, 0, stored ? c->seat_work.offset : 0, stored);
+    else if (c->code == CODE_STORE_CONSUMER_OFFSET) seat_committed(&c->seat_work, stored);
+    else seat_polled(&c->seat_work, 0, 0);
+}
+
+void execute_answer(conn *c, uint32_t status) {
+    static const uint8_t nothing[POLL_HEAD_BYTES] = {[4] = POLL_HEAD_BYTES - FRAME_HEADER_SIZE}; /* (0, 0, 0) */
+    if (status != STATUS_NOT_RESOLVED_CONSUMER || c->code != CODE_POLL_MESSAGES) {
+        conn_reply_status(c, status);
+        return;
+    }
+    execute_polled(c, 0, 0);
+    conn_reply_bytes(c, nothing, sizeof nothing);
 }
 
 void execute_frame(conn *c) {
     consumer_request q;
+    start_over(c);
     switch (c->code) {
     case CODE_PING:
         c->heartbeat_us = c->e->now_us;
@@ -206,8 +262,9 @@ void execute_frame(conn *c) {
         bool poll = c->code == CODE_POLL_MESSAGES;
         bool hot = poll ? request_parse_poll(c->payload, c->payload_length, &q)
                         : request_parse_store(c->payload, c->payload_length, &q);
-        if (c->authenticated && hot && q.kind == CONSUMER_PLAIN) poll_or_store(c, &q, poll);
-        else ask_python(c); /* malformed, group, not logged in: Python knows every status */
+        hot = hot && c->authenticated;
+        if (hot && q.kind == CONSUMER_PLAIN) poll_or_store(c, &q, poll);
+        else if (!hot || !as_member(c, &q, poll)) ask_python(c); /* it knows every status, and who is a member */
         return;
     }
     default: ask_python(c);

@@ -106,7 +106,7 @@ static void take_answer(engine *e, uint32_t from, const descriptor *d) {
         c->lease_open = true;
         c->lease_more = (d->flags & LINK_FLAG_MORE) != 0;
         c->lease_handle = d->handle;
-        if (!c->lease_more) execute_group_polled(c, d->count, d->value);
+        if (!c->lease_more) execute_polled(c, d->count, d->value);
         c->move_wanted = !c->lease_more && wants_to_move(c);
         conn_reply_bytes(c, window, d->lease_length);
     } else if (d->operation == LINK_WINDOW || d->flags & LINK_FLAG_BROKEN) {
@@ -115,7 +115,7 @@ static void take_answer(engine *e, uint32_t from, const descriptor *d) {
         execute_unknown_partition(c);
     } else {
         c->move_wanted = wants_to_move(c);
-        conn_reply_status(c, d->status);
+        execute_answer(c, d->status);
     }
 }
 
@@ -207,12 +207,9 @@ static void take_read_or_store(engine *e, uint32_t from, const descriptor *d) {
     if (target == NULL || target->incarnation != d->incarnation) {
         forward_answer_status(e, &to, 0, LINK_FLAG_UNKNOWN_PARTITION);
     } else if (d->operation == LINK_POLL) {
-        reads_start(e, target, &to, d->strategy, d->value, d->count, d->consumer_kind, d->consumer_id,
-                    (d->flags & LINK_FLAG_AUTO_COMMIT) != 0);
+        reads_start(e, target, &to, d);
     } else {
-        uint32_t status = partition_offset_store(target->p, d->consumer_kind, d->consumer_id, d->value);
-        sync_mark_dirty(target);
-        forward_answer_status(e, &to, status, 0);
+        forward_answer_status(e, &to, execute_store(target, d), 0);
     }
 }
 

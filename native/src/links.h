@@ -53,7 +53,9 @@ typedef struct descriptor {
     uint32_t count;
     uint32_t consumer_id;
     uint32_t requester_generation; /* in answers: the generation that asked */
-    uint8_t reserved[36];
+    uint32_t unused;
+    uint64_t assignment;  /* generation of the group's assignment (fence.h); 0: not as a member */
+    uint8_t reserved[24];
 } descriptor;
 _Static_assert(sizeof(descriptor) == 128, "two cache lines");
 

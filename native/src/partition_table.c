@@ -17,6 +17,7 @@ owned *engine_owned(engine *e, uint64_t ns) { return e->partitions[partition_pla
 void owned_release(owned *o) {
     if (--o->references > 0) return;
     partition_release(o->p);
+    fences_free(&o->fences);
     free(o);
 }
 

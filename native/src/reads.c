@@ -49,7 +49,7 @@ static void answer_status(read_job *job, uint32_t status) {
         if (to.c != NULL) conn_ready(to.c);
         return;
     }
-    if (to.c != NULL) conn_reply_status(to.c, status);
+    if (to.c != NULL) execute_answer(to.c, status);
     else forward_answer_status(e, &to, status, 0);
 }
 
@@ -75,11 +75,20 @@ static void fail(read_job *job, uint32_t status) {
     else break_off(job);
 }
 
+/* Another member of the group has had the partition since the poll began. */
+static bool is_lost(const read_job *job) {
+    return job->auto_commit && !fences_pass(&job->target->fences, job->consumer_id, job->assignment);
+}
+
 static void send_window(read_job *job) {
     size_t bytes = job->head_bytes + job->have;
-    bool more = job->cursor.remaining > 0;
+    bool more = job->cursor.remaining > 0, lost = !more && is_lost(job);
+    if (lost && job->first_window) {
+        answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);
+        return;
+    }
     job->e->counters.messages_out += job->window.count;
-    uint32_t status = more ? 0 : commit_offset(job);
+    uint32_t status = more || lost ? 0 : commit_offset(job);
     if (status != 0) {
         fail(job, status);
         return;
@@ -91,7 +100,7 @@ static void send_window(read_job *job) {
     } else if (more) {
         conn_reply_bytes(c, job->block, bytes);
     } else { /* the connection keeps the last window; the job is done */
-        execute_group_polled(c, job->cursor.total_count, job->cursor.last_offset);
+        execute_polled(c, job->cursor.total_count, job->cursor.last_offset);
         c->out_block = job->block;
         job->block = NULL;
         job_free(job);
@@ -217,8 +226,7 @@ static void next_window(read_job *job) {
 
 void reads_next_window(read_job *job) { next_window(job); }
 
-void reads_start(engine *e, owned *target, const requester *to, uint8_t strategy, uint64_t value, uint32_t count,
-                 uint8_t consumer_kind, uint32_t consumer_id, bool auto_commit) {
+void reads_start(engine *e, owned *target, const requester *to, const descriptor *d) {
     read_job *job = calloc(1, sizeof *job);
     if (job == NULL) abort();
     job->e = e;
@@ -226,20 +234,21 @@ void reads_start(engine *e, owned *target, const requester *to, uint8_t strategy
     job->target = target;
     target->references++;
     job->to = *to;
-    job->strategy = strategy;
-    job->value = value;
-    job->count = count;
-    job->consumer_kind = consumer_kind;
-    job->consumer_id = consumer_id;
-    job->auto_commit = auto_commit;
+    job->strategy = d->strategy;
+    job->value = d->value;
+    job->count = d->count;
+    job->consumer_kind = d->consumer_kind;
+    job->consumer_id = d->consumer_id;
+    job->assignment = d->assignment;
+    job->auto_commit = (d->flags & LINK_FLAG_AUTO_COMMIT) != 0;
     job->first_window = true;
     job->handle = ++e->next_handle;
     job->next = e->jobs;
     if (job->next != NULL) job->next->previous = job;
     e->jobs = job;
     if (to->c != NULL) to->c->job = job;
-    uint32_t status;
-    if (start_poll(job, &status)) next_window(job);
+    uint32_t status = STATUS_NOT_RESOLVED_CONSUMER;
+    if (fences_pass(&target->fences, d->consumer_id, d->assignment) && start_poll(job, &status)) next_window(job);
     else answer_status(job, status);
 }
 

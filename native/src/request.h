@@ -1,6 +1,6 @@
 /* The two hot requests besides SEND_MESSAGES: POLL_MESSAGES and STORE_CONSUMER_OFFSET (iggy-protocol 3.7, 3.8).
- * Only the perfectly formed request is recognised; anything else is left to Python, which knows every status, and so
- * is the request of a consumer group, whose partition Python chooses. Pure functions over memory. */
+ * Only the perfectly formed request is recognised; anything else is left to Python, which knows every status. Pure
+ * functions over memory. */
 #ifndef SHARDD_REQUEST_H
 #define SHARDD_REQUEST_H
 #include <stdbool.h>
@@ -23,12 +23,16 @@ typedef struct consumer_request {
     uint32_t stream_length, topic_length;
     uint32_t consumer_id;       /* number, or xxh32 of the name; says nothing about a group */
     uint32_t partition_id;      /* 0 when absent */
+    bool partition_given;
     uint8_t strategy;           /* POLL only */
     uint64_t value;             /* strategy value, or the offset to store */
     uint32_t count;
     bool auto_commit;
+    uint64_t assignment;        /* never parsed: generation of the member's assignment, 0 for a plain consumer */
 } consumer_request;
 
+/* Bytes from the identifier of the consumer, `from`, to the end of that of the topic. */
+uint32_t request_key_length(const consumer_request *q, const uint8_t *from);
 bool request_parse_poll(const uint8_t *payload, size_t length, consumer_request *out);
 bool request_parse_store(const uint8_t *payload, size_t length, consumer_request *out);
 #endif

@@ -74,6 +74,31 @@ static void test_group_polls_commit_as_the_group_and_are_reported(void)
     }
 }
 
+/* On both shards; the later member has the newer generation. */
+static void test_lent_memberships_poll_natively_until_a_newer_one_has_polled(void)
+{
+    for (uint32_t stream = 12; stream < 16; stream++) {
+        s.assignment = 5;
+        int old = login(&s), new = login(&s);
+        CHECK_EQUAL(send_messages(old, stream, 3000, 1000), 0);
+        unsigned polls = s.group_polls, lent = s.lent;
+        CHECK_EQUAL(poll_as(old, CONSUMER_GROUP, 5, stream, 0, 10, NULL), 10);
+        CHECK_EQUAL(poll_as(old, CONSUMER_GROUP, 5, stream, 0, 2000, NULL), 2000); /* many windows */
+        CHECK_EQUAL(s.lent - lent, 1);
+        s.assignment = 6;
+        CHECK_EQUAL(poll_as(new, CONSUMER_GROUP, 5, stream, 0, 1, NULL), 1);
+        CHECK_EQUAL(poll_as(old, CONSUMER_GROUP, 5, stream, 0, 10, NULL), 0);
+        CHECK_EQUAL(poll_as(old, CONSUMER_GROUP, 1, stream, 0, 2000, NULL), 0);
+        CHECK_EQUAL(poll_as(new, CONSUMER_GROUP, 5, stream, 0, 100, NULL), 100);
+        CHECK_EQUAL(call(old, CODE_PING, NULL, 0, NULL, NULL), 0);
+        CHECK_EQUAL(s.lent - lent, 2);
+        CHECK_EQUAL(s.group_polls, polls);
+        close(old);
+        close(new);
+    }
+    s.assignment = 0;
+}
+
 static void test_bad_batches_and_missing_topics_leave_the_connection_in_step(void)
 {
     int fd = login(&s);
@@ -181,6 +206,7 @@ int main(void)
     RUN(test_sends_and_polls_reach_both_shards_and_sockets_move);
     RUN(test_large_batches_and_answers_of_many_windows_arrive_whole);
     RUN(test_group_polls_commit_as_the_group_and_are_reported);
+    RUN(test_lent_memberships_poll_natively_until_a_newer_one_has_polled);
     RUN(test_bad_batches_and_missing_topics_leave_the_connection_in_step);
     RUN(test_oversized_frames_are_refused_and_anonymous_ones_drained);
     RUN(test_readers_that_do_not_read_are_closed_after_the_timeout);

@@ -37,7 +37,8 @@ typedef struct server {
     _Atomic bool stop;
     bool alone;               /* shard 1 never starts: its requests are those of a dead owner */
     server_bounds bounds;
-    _Atomic unsigned moved_in, closed, group_polls, group_messages;
+    _Atomic unsigned moved_in, closed, group_polls, group_messages, lent;
+    _Atomic uint64_t assignment; /* not 0: members get a seat of that generation */
 } server;
 
 typedef struct shard_start {
@@ -57,6 +58,17 @@ static void answer(server *s, engine *e, const event *v)
         if (!request_parse_poll(v->data, v->data_length, &q) || q.kind != CONSUMER_GROUP) abort();
         uint32_t stream;
         memcpy(&stream, q.address + 2, 4);
+        if (s->assignment != 0) {
+            seat *lent = engine_seat_put(e, v->connection, stream, 1);
+            if (lent == NULL) abort();
+            lent->partitions[0] = (seat_partition){0, SEAT_NONE, SEAT_NONE};
+            lent->last_polled = SEAT_NONE;
+            lent->offsets_id = 7;
+            lent->generation = s->assignment;
+            s->lent++;
+            engine_resume(e, v->connection);
+            return;
+        }
         uint64_t ns = hash_namespace(stream, 0, 0);
         descriptor d = {.operation = LINK_POLL, .ns = ns, .incarnation = stream + 1, .strategy = q.strategy,
                         .value = q.value, .count = q.count, .consumer_kind = OFFSET_GROUP, .consumer_id = 7,

@@ -11,7 +11,8 @@ EVENT_MOVE: Final[int]  # (kind, connection, target_shard): engine asks for the 
 EVENT_MOVED_IN: Final[int]  # (kind, connection, "ip:port", session_state: bytes, user_id, authenticated)
 EVENT_DAMAGE: Final[int]  # (kind, namespace, offset): a stored record failed its check
 EVENT_POISONED: Final[int]  # (kind, namespace, errno)
-EVENT_GROUP_POLLED: Final[int]  # (kind, connection, count, last_offset): execute_poll was answered (count 0: nothing)
+EVENT_GROUP_POLLED: Final[int]  # (kind, connection, count, offset, stored: bool): the end of execute_poll, or of the
+# request under way at seat_take. count 0: no messages; stored: a commit of `offset`, else the last offset polled
 
 def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
@@ -94,12 +95,15 @@ class Engine:
         value: int,
         count: int,
         group: int,
+        assignment: int,
         auto_commit: bool,
         /,
     ) -> None:
         """Executes the poll that the connection has in Python's hands on a partition of shard `owner`, with the offsets
-        of a consumer group. EVENT_GROUP_POLLED follows, or EVENT_ROUTE_MISS when the owner does not know the partition,
-        or EVENT_REQUEST again."""
+        of a consumer group, in the assignment of that generation.
+
+        EVENT_GROUP_POLLED follows, or EVENT_ROUTE_MISS when the owner does not know the partition, or EVENT_REQUEST
+        again."""
     def close_connection(self, connection: int, status: int = ...) -> None:
         """Closes; status != 0 is sent as an unsolicited error frame first."""
     def close_all(self, status: int) -> None:
@@ -110,6 +114,29 @@ class Engine:
     def set_session(self, connection: int, user_id: int, authenticated: bool) -> None: ...
     def move(self, connection: int, target_shard: int, session_state: bytes) -> bool:
         """Hands the socket over (SCM_RIGHTS). False: not possible now, the connection stays."""
+    # consumer groups
+    def seat_put(
+        self,
+        connection: int,
+        group: int,
+        generation: int,
+        offsets_id: int,
+        rotation: int,
+        last_polled: int,
+        partitions: list[tuple[int, int, int]],
+        /,
+    ) -> bool:
+        """Lends a membership to the engine, for requests written like the one in Python's hands (native/src/seat.h).
+
+        `partitions`: (partition, polled, committed), -1 for nothing; until seat_take or routes_invalidate. False: not
+        possible. `resume` executes the request then."""
+    def seat_take(
+        self, connection: int, group: int, /
+    ) -> tuple[int, int, int, bool, list[tuple[int, int, int]]] | None:
+        """Takes it back: rotation, last_polled, partition of the request under way (-1: none; EVENT_GROUP_POLLED comes
+        with its end), whether that commits, partitions. None: not lent."""
+    def fence_drop(self, namespace: int, group: int, /) -> None:
+        """Forgets the newest generation of a deleted group (by the id of its offsets); unknown ones are no error."""
     # routes
     def routes_invalidate(self) -> None: ...
     def route_put(
@@ -147,8 +174,9 @@ class Engine:
         """Starts a sync: descriptors to fdatasync and close. BlockingIOError while another sync of it runs."""
     def partition_sync_done(self, namespace: int, errno: int) -> None: ...
     def offset_get(self, namespace: int, kind: int, consumer: int) -> int | None: ...
-    def offset_delete(self, namespace: int, kind: int, consumer: int) -> int: ...
-    def offset_store(self, namespace: int, kind: int, consumer: int, value: int) -> int: ...
+    # `assignment` > 0: as a member of a group in that generation; 3022 when a newer one was seen
+    def offset_delete(self, namespace: int, kind: int, consumer: int, assignment: int = 0, /) -> int: ...
+    def offset_store(self, namespace: int, kind: int, consumer: int, value: int, assignment: int = 0, /) -> int: ...
     # shared region
     def stats(self, slot: int) -> tuple[int, int, int, int, int, int, int, int]:
         """As in native/src/shared.h.

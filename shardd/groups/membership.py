@@ -37,7 +37,7 @@ class Membership(msgspec.Struct, array_like=True):
     generation: int = 0
     partitions: list[int] = []
     pending: list[int] = []
-    rotation: int = 0
+    rotation: int = 0  # this, `last_polled` and `marks` are in the engine's seat while it has one (`lend`)
     last_polled: int | None = None
     busy: int | None = None
     busy_auto_commit: bool = False
@@ -57,9 +57,33 @@ class Membership(msgspec.Struct, array_like=True):
         """Also when it is pending."""
         return partition in self.partitions
 
+    def usable(self, partitions_count: int) -> list[int]:
+        """The own partitions that are not pending: what polls without a partition rotate over."""
+        return [each for each in self.partitions if each not in self.pending and each < partitions_count]
+
+    def lend(self, partitions_count: int) -> list[tuple[int, int, int]]:
+        """(partition, polled, committed) of what the engine may work on alone, -1 for nothing."""
+        lent = []
+        for each in self.usable(partitions_count):
+            mark = self.marks.get(each) or Mark()
+            polled, committed = (-1 if at is None else at for at in (mark.polled, mark.committed))
+            lent.append((each, polled, committed))
+        return lent
+
+    def take_back(
+        self, rotation: int, last_polled: int, busy: int, auto_commit: bool, marks: list[tuple[int, int, int]]
+    ) -> None:
+        """What became of a lent membership; `busy` (-1: none) is still under way."""
+        self.rotation = rotation
+        self.last_polled = None if last_polled < 0 else last_polled
+        self.busy, self.busy_auto_commit = None if busy < 0 else busy, auto_commit
+        for partition, polled, committed in marks:
+            if polled >= 0:
+                self.marks[partition] = Mark(polled, None if committed < 0 else committed)
+
     def next_partition(self, partitions_count: int) -> int | None:
         """The next of the own partitions that are not pending; one step of the rotation. None: there is none."""
-        own = [each for each in self.partitions if each not in self.pending and each < partitions_count]
+        own = self.usable(partitions_count)
         if not own:
             return None
         place = self.rotation % len(own)

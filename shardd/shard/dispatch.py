@@ -165,6 +165,7 @@ class Dispatcher:
 
     def export_session(self, connection: int) -> bytes:
         """EVENT_MOVE: the session as bytes; the connection stays known here until it is closed here. KeyError."""
+        self._members.moving(connection)
         return self._context.sessions.export(connection)
 
     def import_session(self, connection: int, address: str, state: bytes) -> None:
@@ -180,9 +181,9 @@ class Dispatcher:
         if user is None or user.incarnation != session.user_incarnation:
             self._remove(session)
 
-    def group_polled(self, connection: int, count: int, last_offset: int) -> None:
+    def group_polled(self, connection: int, count: int, offset: int, stored: bool) -> None:
         """EVENT_GROUP_POLLED."""
-        self._members.polled(connection, count, last_offset)
+        self._members.polled(connection, count, offset, stored)
 
     async def evict_stale_clients(self) -> None:
         """Clients that have not sent PING for 1.2 intervals leave their groups and the client table for good; their

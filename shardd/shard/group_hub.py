@@ -73,6 +73,8 @@ class GroupHub:
         self._timeout_us = settings.rebalancing_timeout_ms * 1000
         self._check_interval_s = settings.rebalancing_check_interval_ms / 1000
         self._groups: dict[int, _Group] = {}
+        # Of no group ever below that of an earlier one with the same offsets, or of an earlier worker of shard 0.
+        self._generation = context.engine.generation << 32
         self._announced: dict[int, list[messages.Announced]] = {}
         self._ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -215,6 +217,7 @@ class GroupHub:
         for incarnation, group in list(self._groups.items()):
             topic = topic_of_group(new, group.ref)
             if topic is None:
+                self._generation = max(self._generation, group.machine.generation)
                 del self._groups[incarnation]
             elif len(topic.partitions) != group.machine.partitions_count:
                 group.machine.resize(len(topic.partitions), _now_us())
@@ -251,7 +254,7 @@ class GroupHub:
         topic = topic_of_group(self._context.metadata.state, ref)
         if topic is None:
             return None
-        group = self._groups[ref.incarnation] = _Group(ref, GroupMachine(len(topic.partitions)))
+        group = self._groups[ref.incarnation] = _Group(ref, GroupMachine(len(topic.partitions), self._generation))
         return group
 
     def _exists(self, group: _Group) -> bool:

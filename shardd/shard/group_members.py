@@ -78,7 +78,7 @@ class GroupMembers:
         if ref.incarnation not in session.memberships:
             raise ShardError(Status.CONSUMER_GROUP_MEMBER_NOT_FOUND)
         await self._ask(messages.Leave([ref], session.key))
-        session.memberships.pop(ref.incarnation, None)
+        self._drop(session, ref.incarnation)
 
     async def members(self, refs: Sequence[GroupRef], *, settled: bool = False) -> list[list[messages.MemberEntry]]:
         """The members of each group. `settled`: all workers know their assignments then."""
@@ -86,22 +86,58 @@ class GroupMembers:
             return []
         return (await self._ask(messages.Members(list(refs), settled))).members
 
-    @staticmethod
-    def membership(session: Session, incarnation: int) -> Membership:
-        """`ShardError` 5006 for who is no member."""
+    def membership(self, session: Session, incarnation: int) -> Membership:
+        """For a request of the connection, which has no other one under way. `ShardError` 5006 for who is no member."""
         membership = session.memberships.get(incarnation)
         if membership is None:
             raise ShardError(Status.CONSUMER_GROUP_MEMBER_NOT_FOUND)
+        self._take_back(session, membership)
+        membership.busy = None
         return membership
+
+    # ---- memberships lent to the engine (docs/adr/0010-native-group-requests.md) ----
+
+    def lend(self, session: Session, membership: Membership, offsets_id: int, partitions_count: int) -> bool:
+        """The engine may poll and commit alone, as the request in hand is written. False: it has no room."""
+        last_polled = -1 if membership.last_polled is None else membership.last_polled
+        return self._context.engine.seat_put(
+            session.connection,
+            membership.group,
+            membership.generation,
+            offsets_id,
+            membership.rotation,
+            last_polled,
+            membership.lend(partitions_count),
+        )
+
+    def _take_back(self, session: Session, membership: Membership) -> None:
+        """Before anybody looks at, changes or moves what the engine may have changed."""
+        taken = self._context.engine.seat_take(session.connection, membership.group)
+        if taken is not None:
+            membership.take_back(*taken)
+
+    def _drop(self, session: Session, incarnation: int) -> None:
+        self._context.engine.seat_take(session.connection, incarnation)
+        session.memberships.pop(incarnation, None)
+
+    def moving(self, connection: int) -> None:
+        """The connection is about to move with its memberships."""
+        session = self._context.sessions.get(connection)
+        if session is not None:
+            for membership in session.memberships.values():
+                self._take_back(session, membership)
 
     # ---- work on partitions ----
 
-    def polled(self, connection: int, count: int, last_offset: int) -> None:
-        """The engine has answered a group poll, or (count 0) did not get to it."""
+    def polled(self, connection: int, count: int, offset: int, stored: bool = False) -> None:
+        """The engine has answered a request of a member, or (count 0) did not get to it: EVENT_GROUP_POLLED."""
         session = self._context.sessions.get(connection)
         for membership in () if session is None else session.memberships.values():
             if session is not None and membership.busy is not None:
-                membership.end_poll(count, last_offset)
+                if stored:
+                    membership.end_commit(offset)
+                else:
+                    membership.end_poll(count, offset)
                 self._release_later(session, membership)
 
     async def committed(self, session: Session, membership: Membership, offset: int | None) -> None:
@@ -127,6 +163,8 @@ class GroupMembers:
         """The connection is gone, or no client any more, and leaves its groups; joins that are still at work too."""
         if session.memberships:
             self._spawn(self._tell(messages.Leave(self._refs(session), session.key)))
+        for incarnation in session.memberships:  # the connection may stay open
+            self._context.engine.seat_take(session.connection, incarnation)
 
     def moved_in(self, session: Session) -> None:
         """The connection came from another shard with its memberships."""
@@ -168,9 +206,10 @@ class GroupMembers:
         for each in messages.decode_assignments(payload):
             session = self._context.sessions.by_key(each.key)
             membership = None if session is None else session.memberships.get(each.group)
-            if membership is None:
+            if session is None or membership is None:
                 releases.append(None)
                 continue
+            self._take_back(session, membership)
             membership.assign(each.generation, each.member_id, each.place, each.partitions, each.pending)
             releases.append(membership.release_idle())
         return messages.encode(releases)
@@ -225,12 +264,12 @@ class GroupMembers:
             if owner(packed, self._context.shards) == self._context.shard:
                 with contextlib.suppress(KeyError):
                     self._context.engine.offset_delete(packed, ConsumerKind.GROUP, offsets_id)
+                self._context.engine.fence_drop(packed, offsets_id)
 
-    @staticmethod
-    def _forget_gone(session: Session, state: State) -> None:
+    def _forget_gone(self, session: Session, state: State) -> None:
         for incarnation, membership in list(session.memberships.items()):
             if topic_of_group(state, ref_of(membership)) is None:
-                del session.memberships[incarnation]
+                self._drop(session, incarnation)
 
     def _forget_purged(self, session: Session, old: State, new: State) -> None:
         for membership in session.memberships.values():
@@ -238,6 +277,7 @@ class GroupMembers:
             after = topic_of_group(new, ref_of(membership))
             if before is after or before is None or after is None:
                 continue
+            self._take_back(session, membership)
             for was, now in zip(before.partitions, after.partitions, strict=False):
                 if was.incarnation != now.incarnation:
                     membership.forget(now.id)

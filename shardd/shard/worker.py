@@ -296,8 +296,8 @@ class Worker:
     def _on_moved_in(self, connection: int, address: str, state: bytes, user_id: int, authenticated: bool) -> None:
         self._dispatcher.import_session(connection, address, state)
 
-    def _on_group_polled(self, connection: int, count: int, last_offset: int) -> None:
-        self._dispatcher.group_polled(connection, count, last_offset)
+    def _on_group_polled(self, connection: int, count: int, offset: int, stored: bool) -> None:
+        self._dispatcher.group_polled(connection, count, offset, stored)
 
     def _on_damage(self, namespace: int, offset: int) -> None:
         _log.error("partition %s: the message at offset %d fails its checksum", place_text(namespace), offset)

@@ -21,6 +21,7 @@ GET_OFFSET, STORE_OFFSET, DELETE_OFFSET = 120, 121, 122
 GET_STREAM, GET_STREAMS, CREATE_STREAM, DELETE_STREAM, UPDATE_STREAM, PURGE_STREAM = 200, 201, 202, 203, 204, 205
 GET_TOPIC, GET_TOPICS, CREATE_TOPIC, DELETE_TOPIC, UPDATE_TOPIC, PURGE_TOPIC = 300, 301, 302, 303, 304, 305
 CREATE_PARTITIONS, DELETE_PARTITIONS = 402, 403
+GET_CONSUMER_GROUP = 600
 
 POLL_OFFSET, POLL_TIMESTAMP, POLL_FIRST, POLL_LAST, POLL_NEXT = 1, 2, 3, 4, 5
 HEADER_SIZE = 64
@@ -294,6 +295,16 @@ class Wire:
         address = consumer(who) + identifier(stream) + identifier(topic) + optional_partition(partition)
         answer = self.request(GET_OFFSET, address)
         return int.from_bytes(answer[12:20], "little") if answer else None
+
+    def group_members(self, stream: int | str, topic: int | str, group: int | str) -> dict[int, list[int]]:
+        """Partitions of each member of a consumer group by its id, in the order of the server."""
+        answer = self.request(GET_CONSUMER_GROUP, identifier(stream) + identifier(topic) + identifier(group))
+        members, position = {}, 13 + answer[12]
+        while position < len(answer):
+            member_id, count = struct.unpack_from("<II", answer, position)
+            members[member_id] = list(struct.unpack_from(f"<{count}I", answer, position + 8))
+            position += 8 + 4 * count
+        return members
 
     def streams(self) -> dict[str, int]:
         """Names and ids of all streams."""

@@ -123,7 +123,10 @@ class GroupService:
         stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
         base.require(context, caller, Rule.POLL_MESSAGES, stream, topic)
         group = group_of(topic, request.consumer.identifier)
-        membership = self._members.membership(_session(context, caller), group.incarnation)
+        session = _session(context, caller)
+        membership = self._members.membership(session, group.incarnation)
+        if self._lend(context, session, membership, topic, group, request.partition):
+            return None
         chosen = request.partition
         if chosen is None:
             chosen = membership.next_partition(len(topic.partitions))
@@ -141,9 +144,38 @@ class GroupService:
             request.value,
             request.count,
             group.offsets_id,
+            membership.generation,
             request.auto_commit,
         )
         return None
+
+    def _lend(
+        self,
+        context: ShardContext,
+        session: Session,
+        membership: Membership,
+        topic: Topic,
+        group: ConsumerGroup,
+        partition: int | None,
+    ) -> bool:
+        """Whether the engine executes this request, and those like it from now on. Not on a pending partition: what
+        comes of it decides whether that may move."""
+        usable = membership.usable(len(topic.partitions))
+        if partition is not None and partition not in usable:
+            return False
+        if not self._members.lend(session, membership, group.offsets_id, len(topic.partitions)):
+            return False
+        context.engine.resume(session.connection)
+        return True
+
+    def commits_natively(
+        self, context: ShardContext, caller: Caller, topic: Topic, group: ConsumerGroup, partition: int | None
+    ) -> bool:
+        """Whether the engine executes the commit in hand. `ShardError` 30, 5006."""
+        session = _session(context, caller)
+        membership = self._members.membership(session, group.incarnation)
+        chosen = membership.current_partition() if partition is None else partition
+        return chosen is not None and self._lend(context, session, membership, topic, group, chosen)
 
     def working_on(
         self, context: ShardContext, caller: Caller, group: ConsumerGroup, partition: int | None

@@ -69,17 +69,22 @@ class OffsetService:
         current_offset = base.partition_stats(context, partition).current_offset
         return replies.Offset(partition.id, current_offset, stored).encode()
 
-    async def store_offset(self, context: ShardContext, caller: Caller, request: requests.StoreOffset) -> bytes:
-        """A store as consumer group: 1009, 2010, 41, 5000, 5006, 3022, 4100. The engine executes those of consumers."""
+    async def store_offset(self, context: ShardContext, caller: Caller, request: requests.StoreOffset) -> bytes | None:
+        """A store as consumer group: 1009, 2010, 41, 5000, 5006, 3022, 4100; None when the engine executes it. It
+        executes those of consumers, and here only pending partitions and memberships without room there are left."""
         stream, topic, group = _resolve(context, caller, request)
         if group is None:
             raise RuntimeError("the engine handed out a store that it should execute")
+        if self._groups.commits_natively(context, caller, topic, group, request.partition):
+            return None
         session, membership, chosen = self._groups.working_on(context, caller, group, request.partition)
         home = self._calls.home(stream, topic, base.partition_of(topic, chosen))
         membership.begin_commit(chosen)
         stored: int | None = None
         try:
-            await self._calls.store_offset(home, ConsumerKind.GROUP, group.offsets_id, request.offset)
+            await self._calls.store_offset(
+                home, ConsumerKind.GROUP, group.offsets_id, request.offset, membership.generation
+            )
             stored = request.offset
         finally:
             await self._end(session, membership, stored)
@@ -96,7 +101,7 @@ class OffsetService:
         home = self._calls.home(stream, topic, base.partition_of(topic, chosen))
         membership.begin_commit(chosen)
         try:
-            await self._calls.delete_offset(home, ConsumerKind.GROUP, group.offsets_id)
+            await self._calls.delete_offset(home, ConsumerKind.GROUP, group.offsets_id, membership.generation)
         finally:
             await self._end(session, membership, None)
         return b""

@@ -63,6 +63,7 @@ class _Call(msgspec.Struct, array_like=True, frozen=True):
     fsync: bool = False
     count: int = 0
     offset: int = 0
+    assignment: int = 0  # generation of a member's assignment
 
 
 class _Answer(msgspec.Struct, array_like=True, frozen=True):
@@ -105,13 +106,14 @@ class PartitionCalls:
         """The stored offset of a consumer, None when nothing is stored."""
         return (await self._call(_Call(Operation.GET_OFFSET, home, kind, consumer))).value
 
-    async def store_offset(self, home: Home, kind: int, consumer: int, offset: int) -> None:
-        """`ShardError` 4100, 3007, 10006 or 3023."""
-        self._raise(await self._call(_Call(Operation.STORE_OFFSET, home, kind, consumer, offset=offset)))
+    async def store_offset(self, home: Home, kind: int, consumer: int, offset: int, assignment: int = 0) -> None:
+        """`ShardError` 4100, 3007, 10006 or 3023; 3022 for a member whose `assignment` is an old one."""
+        call = _Call(Operation.STORE_OFFSET, home, kind, consumer, offset=offset, assignment=assignment)
+        self._raise(await self._call(call))
 
-    async def delete_offset(self, home: Home, kind: int, consumer: int) -> None:
-        """`ShardError` 3021, 3007 or 3011."""
-        self._raise(await self._call(_Call(Operation.DELETE_OFFSET, home, kind, consumer)))
+    async def delete_offset(self, home: Home, kind: int, consumer: int, assignment: int = 0) -> None:
+        """`ShardError` 3021, 3007 or 3011; 3022 as `store_offset`."""
+        self._raise(await self._call(_Call(Operation.DELETE_OFFSET, home, kind, consumer, assignment=assignment)))
 
     async def flush(self, home: Home, *, fsync: bool) -> None:
         """Writes the waiting index entries and, with `fsync`, returns when the device has everything.
@@ -155,11 +157,11 @@ class PartitionCalls:
         if call.operation is Operation.GET_OFFSET:
             return _Answer(Status.OK, engine.offset_get(namespace, call.kind, call.consumer))
         if call.operation is Operation.DELETE_OFFSET:
-            return _Answer(engine.offset_delete(namespace, call.kind, call.consumer))
+            return _Answer(engine.offset_delete(namespace, call.kind, call.consumer, call.assignment))
         if call.operation is Operation.DELETE_SEGMENTS:
             return _Answer(await self._delete_segments(namespace, call.count))
         if call.operation is Operation.STORE_OFFSET:
-            return _Answer(engine.offset_store(namespace, call.kind, call.consumer, call.offset))
+            return _Answer(engine.offset_store(namespace, call.kind, call.consumer, call.offset, call.assignment))
         status = engine.partition_flush(namespace)
         if status == Status.OK and call.fsync:
             status = await self._sync(namespace)

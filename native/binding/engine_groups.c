@@ -1,0 +1,87 @@
+/* Methods of Engine about consumer groups: seats (native/src/seat.h) and fences (native/src/fence.h). */
+#include "binding.h"
+
+#include "engine_api.h"
+
+static bool fill_seat(seat *s, PyObject *partitions)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        long long polled, committed;
+        unsigned partition;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(partitions, (Py_ssize_t)i), "ILL", &partition, &polled, &committed))
+            return false;
+        s->partitions[i] = (seat_partition){.partition = partition, .polled = polled, .committed = committed};
+    }
+    return true;
+}
+
+PyObject *shardd_call_seat_put(PyObject *self, PyObject *args)
+{
+    engine *e = shardd_engine_of(self);
+    unsigned long long connection, group, generation;
+    unsigned offsets_id, rotation;
+    long long last_polled;
+    PyObject *partitions;
+    if (e == NULL || !PyArg_ParseTuple(args, "KKKIILO!", &connection, &group, &generation, &offsets_id, &rotation,
+                                       &last_polled, &PyList_Type, &partitions))
+        return NULL;
+    seat *s = engine_seat_put(e, connection, group, (uint32_t)PyList_GET_SIZE(partitions));
+    if (s == NULL)
+        Py_RETURN_FALSE;
+    s->generation = generation;
+    s->offsets_id = offsets_id;
+    s->rotation = rotation;
+    s->last_polled = last_polled;
+    if (!fill_seat(s, partitions)) {
+        seat_work none;
+        seat_free(engine_seat_take(e, connection, group, &none));
+        return NULL;
+    }
+    Py_RETURN_TRUE;
+}
+
+static PyObject *seat_tuple(const seat *s, const seat_work *under_way)
+{
+    PyObject *marks = PyList_New(s->count);
+    for (uint32_t i = 0; marks != NULL && i < s->count; i++) {
+        const seat_partition *p = &s->partitions[i];
+        PyObject *item = Py_BuildValue("ILL", p->partition, (long long)p->polled, (long long)p->committed);
+        if (item == NULL)
+            Py_CLEAR(marks);
+        else
+            PyList_SET_ITEM(marks, i, item);
+    }
+    if (marks == NULL)
+        return NULL;
+    long long busy = under_way->seat != NULL ? (long long)s->partitions[under_way->at].partition : SEAT_NONE;
+    return Py_BuildValue("ILLNN", s->rotation, (long long)s->last_polled, busy,
+                         PyBool_FromLong(under_way->auto_commit), marks);
+}
+
+PyObject *shardd_call_seat_take(PyObject *self, PyObject *args)
+{
+    engine *e = shardd_engine_of(self);
+    unsigned long long connection, group;
+    seat_work under_way;
+    if (e == NULL || !PyArg_ParseTuple(args, "KK", &connection, &group))
+        return NULL;
+    seat *s = engine_seat_take(e, connection, group, &under_way);
+    if (s == NULL)
+        Py_RETURN_NONE;
+    PyObject *taken = seat_tuple(s, &under_way);
+    seat_free(s);
+    return taken;
+}
+
+PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args)
+{
+    engine *e = shardd_engine_of(self);
+    unsigned long long ns;
+    unsigned group;
+    if (e == NULL || !PyArg_ParseTuple(args, "KI", &ns, &group))
+        return NULL;
+    owned *o = engine_owned(e, ns);
+    if (o != NULL)
+        fences_drop(&o->fences, group);
+    Py_RETURN_NONE;
+}

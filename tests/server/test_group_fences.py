@@ -1,0 +1,123 @@
+"""A member whose worker is stopped loses its partitions by the timeout; what it asked for meanwhile arrives late and
+must not move the offsets of who has them now (generations are compared by the owner of the partition)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shardd.protocol.codes import Code
+from tests.server.test_group_restarts import GROUP, PLACE
+from tests.support import wire
+from tests.support.load import owner_of
+from tests.support.server import Server
+from tests.support.wire import Wire
+
+PARTITIONS = 8
+CONNECTIONS_MAX = 40
+STOPPED_S_MAX = 1.6  # the supervisor replaces a worker that is silent for 2 s
+SETTINGS = {
+    "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2",
+    "IGGY_CONSUMER_GROUP_REBALANCING_TIMEOUT": "200 ms",
+    "IGGY_CONSUMER_GROUP_REBALANCING_CHECK_INTERVAL": "50 ms",
+}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two CPUs")
+    with Server(tmp_path / "data", env=SETTINGS) as running:
+        with Wire(running.address) as root:
+            root.login()
+            root.create_stream("s")
+            root.create_topic("s", "t", PARTITIONS)
+            root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
+            for partition in range(PARTITIONS):
+                root.send("s", "t", wire.to_partition(partition), [wire.message(b"%d" % n) for n in range(30)])
+        yield running
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def connection_on(server: Server, shard: int) -> Wire:
+    """A connection that the worker of `shard` holds."""
+    worker = psutil.Process(server.worker_pids()[shard])
+    for _ in range(CONNECTIONS_MAX):
+        connection = wire.connect(server.address)
+        connection.login()
+        ours = connection.socket.getsockname()[1]
+        if any(each.raddr and each.raddr.port == ours for each in worker.net_connections("tcp")):
+            return connection
+        connection.close()
+    raise AssertionError(f"none of {CONNECTIONS_MAX} connections is on shard {shard}")
+
+
+def poll_frame(partition: int, count: int = 10, *, commit: bool = True) -> bytes:
+    how = wire.optional_partition(partition) + struct.pack("<BQIB", 5, 0, count, commit)
+    return wire.frame(Code.POLL_MESSAGES, b"\x02" + wire.identifier("cg") + PLACE + how)
+
+
+def store_frame(partition: int, offset: int) -> bytes:
+    where = wire.optional_partition(partition) + struct.pack("<Q", offset)
+    return wire.frame(Code.STORE_CONSUMER_OFFSET, b"\x02" + wire.identifier("cg") + PLACE + where)
+
+
+def polled(connection: Wire, frame: bytes) -> wire.Polled:
+    connection.send_bytes(frame)
+    status, answer = connection.reply()
+    assert status == 0
+    return wire.parse_polled(answer)
+
+
+def stored(connection: Wire, partition: int) -> int | None:
+    who = b"\x02" + wire.identifier("cg") + PLACE + wire.optional_partition(partition)
+    answer = connection.request(Code.GET_CONSUMER_OFFSET, who)
+    return int.from_bytes(answer[12:20], "little") if answer else None
+
+
+@pytest.mark.parametrize("late", ["poll", "commit"])
+def test_what_a_stopped_member_asked_for_does_not_move_the_offset_of_the_new_owner(server: Server, late: str) -> None:
+    """The old member polled and did not commit, so the partition waits for it; its worker (shard 1) is stopped, the
+    timeout gives the partition to a member on shard 0, its home, who polls and commits. Then the late request comes."""
+    old, new = connection_on(server, 1), connection_on(server, 0)
+    old.request(Code.JOIN_CONSUMER_GROUP, GROUP)
+    for partition in range(PARTITIONS):
+        assert polled(old, poll_frame(partition, commit=False)).messages[-1].offset == 9
+    partition = next(each for each in range(PARTITIONS // 2, PARTITIONS) if owner_of(0, 0, each, 2) == 0)
+    frames = {
+        "poll": poll_frame(partition),
+        "commit": store_frame(partition, 9),
+    }
+    pid = server.worker_pids()[1]
+    new.request(Code.JOIN_CONSUMER_GROUP, GROUP)
+    with stopped(pid):
+        began = time.monotonic()
+        old.send_bytes(frames[late])
+        while not (found := polled(new, poll_frame(partition, 20)).messages):
+            assert time.monotonic() - began < STOPPED_S_MAX, "the timeout moved nothing"
+            time.sleep(0.01)
+        assert [message.offset for message in found] == list(range(20)), "at least once: nothing was committed"
+        assert stored(new, partition) == 19
+    status, answer = old.reply()
+    if late == "commit":
+        assert status == 3022
+    else:
+        assert (status, answer) == (0, bytes(16))
+    assert stored(new, partition) == 19
+    assert [message.offset for message in polled(new, poll_frame(partition, 20)).messages] == list(range(20, 30))

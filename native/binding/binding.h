@@ -7,6 +7,7 @@
 /* binding/pure.c: functions over bytes and file descriptors (owner, xxh32, scan_file, find_later, scan_buffer,
  * send_request_parse, batch_assign). Ends with a zero entry: usable as the m_methods of a module. */
 extern PyMethodDef shardd_pure_methods[];
+extern PyMethodDef shardd_memory_methods[]; /* binding/memory_policy.c */
 
 /* binding/engine.c, binding/engine_calls.c: the type `Engine` of _native.pyi. */
 extern PyTypeObject shardd_engine_type;
@@ -33,6 +34,8 @@ PyObject *shardd_call_offset_store(PyObject *self, PyObject *args);
 PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused);
 PyObject *shardd_call_flush_all_done(PyObject *self, PyObject *arg);
 PyObject *shardd_call_counters(PyObject *self, PyObject *unused);
+PyObject *shardd_call_gauges(PyObject *self, PyObject *unused);
+PyObject *shardd_call_latency(PyObject *self, PyObject *unused);
 
 struct engine;
 typedef struct engine_object {

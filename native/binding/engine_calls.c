@@ -276,6 +276,8 @@ PyMethodDef shardd_engine_methods[] = {
     {"peer_down", call_peer_down, METH_O, "A peer died."},
     {"peer_up", call_peer_up, METH_O, "A peer serves again."},
     {"counters", shardd_call_counters, METH_NOARGS, "Engine counters."},
+    {"gauges", shardd_call_gauges, METH_NOARGS, "What is queued up now."},
+    {"latency", shardd_call_latency, METH_NOARGS, "Requests by time, in log2 buckets."},
     {"flush_all", shardd_call_flush_all, METH_NOARGS, "Starts the sync of all; descriptors to fdatasync and close."},
     {"flush_all_done", shardd_call_flush_all_done, METH_O, "Ends that sync with an errno."},
     {NULL, NULL, 0, NULL},

@@ -22,6 +22,16 @@ static const struct {
     COUNTER(damaged),          COUNTER(reads_cached),   COUNTER(reads_ring),
 };
 
+#define GAUGE(name) {#name, offsetof(engine_gauges, name)}
+static const struct {
+    const char *name;
+    size_t offset;
+} gauge_fields[] = {
+    GAUGE(partitions_dirty), GAUGE(syncs_waiting), GAUGE(links_out), GAUGE(links_out_max), GAUGE(links_in),
+    GAUGE(waiters), GAUGE(throttled_connections), GAUGE(receive_buffers_free), GAUGE(partial_bytes),
+    GAUGE(read_jobs),
+};
+
 static bool put_counter(PyObject *result, const char *name, uint64_t value)
 {
     PyObject *number = PyLong_FromUnsignedLongLong(value);
@@ -48,5 +58,38 @@ PyObject *shardd_call_counters(PyObject *self, PyObject *unused)
            put_counter(result, "syncs_running", e->syncs_running + (e->sync_pending != NULL));
     if (!good)
         Py_CLEAR(result);
+    return result;
+}
+
+PyObject *shardd_call_gauges(PyObject *self, PyObject *unused)
+{
+    engine *e = shardd_engine_of(self);
+    (void)unused;
+    PyObject *result = e != NULL ? PyDict_New() : NULL;
+    if (result == NULL)
+        return NULL;
+    engine_gauges gauges;
+    engine_read_gauges(e, &gauges);
+    bool good = true;
+    for (size_t i = 0; good && i < sizeof gauge_fields / sizeof gauge_fields[0]; i++)
+        good = put_counter(result, gauge_fields[i].name,
+                           *(const uint64_t *)(const void *)((const char *)&gauges + gauge_fields[i].offset));
+    if (!good)
+        Py_CLEAR(result);
+    return result;
+}
+
+PyObject *shardd_call_latency(PyObject *self, PyObject *unused)
+{
+    engine *e = shardd_engine_of(self);
+    (void)unused;
+    PyObject *result = e != NULL ? PyList_New(LATENCY_BUCKETS) : NULL;
+    for (uint32_t i = 0; result != NULL && i < LATENCY_BUCKETS; i++) {
+        PyObject *count = PyLong_FromUnsignedLongLong(e->latency[i]);
+        if (count == NULL)
+            Py_CLEAR(result);
+        else
+            PyList_SET_ITEM(result, i, count);
+    }
     return result;
 }

@@ -64,7 +64,8 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    bool good = PyModule_AddFunctions(module, shardd_pure_methods) == 0 && PyType_Ready(&shardd_engine_type) == 0 &&
+    bool good = PyModule_AddFunctions(module, shardd_pure_methods) == 0 &&
+                PyModule_AddFunctions(module, shardd_memory_methods) == 0 && PyType_Ready(&shardd_engine_type) == 0 &&
                 PyModule_AddObjectRef(module, "Engine", (PyObject *)&shardd_engine_type) == 0;
     for (size_t i = 0; good && i < sizeof constants / sizeof constants[0]; i++)
         good = PyModule_AddIntConstant(module, constants[i].name, constants[i].value) == 0;

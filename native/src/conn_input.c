@@ -114,9 +114,10 @@ static void fill_block(conn *c) {
         if (room == 0 || !may_receive_more(c)) return;
         if (room > PARTIAL_FILL_BYTES) room = PARTIAL_FILL_BYTES;
         ssize_t got = recv(c->fd, c->block + c->block_have, room, MSG_DONTWAIT);
-        if (got > 0) count_partial(c, (uint32_t)got);
-        else if (got == 0) c->end_of_input = true;
+        if (got == 0) c->end_of_input = true;
         if (got <= 0) return;
+        count_partial(c, (uint32_t)got);
+        c->e->counters.bytes_in += (uint64_t)got;
     }
 }
 
@@ -154,6 +155,7 @@ static bool begin_frame(conn *c) {
     memcpy(&length, c->head, 4);
     memcpy(&c->code, c->head + 4, 4);
     c->attempts = 0;
+    c->request_us = c->e->now_us; /* for the answers of this function; see conn_advance */
     c->e->counters.frames++;
     if (length < 4) {
         c->head_have = 0;

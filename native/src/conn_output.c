@@ -72,6 +72,7 @@ void conn_say_goodbye(conn *c, uint32_t status) {
 
 void conn_frame_done(conn *c) {
     c->state = CONN_RECEIVING;
+    c->e->latency[latency_bucket(c->e->now_us - c->request_us)]++;
     conn_frame_release(c);
     if (c->e->stopping_status != 0) {
         conn_say_goodbye(c, c->e->stopping_status);
@@ -102,6 +103,7 @@ void conn_flush_reply(conn *c, bool alone) {
             conn_close(c);
             return;
         }
+        c->e->now_us = clock_monotonic_us(); /* the turn's clock stood still while this request was at work */
         if (sent > 0) {
             c->out_sent += (size_t)sent;
             c->progress_us = c->e->now_us;

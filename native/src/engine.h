@@ -129,6 +129,7 @@ struct conn {
     uint8_t *block;                 /* private block of a frame that did not fit its provided buffer */
     uint32_t block_have, block_size;
     uint32_t attempts;              /* route misses of this frame */
+    int64_t request_us;             /* when the frame was complete, or when it began to linger */
     /* output */
     uint8_t out_small[64];
     const uint8_t *out;
@@ -150,7 +151,7 @@ struct conn {
     int64_t heartbeat_us;           /* when it was opened, or sent its last PING (iggy-server 5.6) */
     int64_t progress_us;            /* last progress of a partial frame or of an output */
     int64_t anonymous_us;           /* since when it is not logged in */
-    int64_t frame_us, request_us;   /* first byte of the frame; when it was whole, or when it began to linger */
+    int64_t frame_us;               /* first byte of the frame */
     int64_t throttled_us;           /* since when it waits for its turn */
 };
 
@@ -206,6 +207,9 @@ typedef struct engine_counters {
         python_events, memory_waits, buffer_starved, throttled, timeouts, damaged, reads_cached, reads_ring;
 } engine_counters;
 
+/* Bucket 0 counts requests below 1 us, bucket i those of 2^(i-1) to 2^i - 1 us, the last one everything longer. */
+#define LATENCY_BUCKETS 32u
+
 struct engine {
     engine_options options;
     io io;
@@ -247,7 +251,18 @@ struct engine {
     int64_t now_us, next_sync_us, next_housekeeping_us;
     uint8_t *move_space;            /* where a moved connection's session and unread bytes arrive */
     engine_counters counters;
+    uint64_t latency[LATENCY_BUCKETS]; /* requests, from the complete frame to the whole answer with the kernel */
 };
+
+/* What there is now of everything that can queue up. Walks lists: for whoever asks, never for a request. */
+typedef struct engine_gauges {
+    uint64_t partitions_dirty, syncs_waiting, links_out, links_out_max, links_in, waiters, throttled_connections,
+        receive_buffers_free, partial_bytes, read_jobs;
+} engine_gauges;
+
+/* engine_gauges.c */
+void engine_read_gauges(const engine *e, engine_gauges *gauges);
+uint32_t latency_bucket(int64_t us);
 
 /* engine.c */
 int64_t clock_monotonic_us(void);

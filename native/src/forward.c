@@ -219,7 +219,7 @@ static void serve(engine *e, uint32_t from, const descriptor *d) {
         return;
     }
     if (!links_lease_valid(&e->links, from, d->generation)) return; /* asked by a predecessor of today's peer */
-    e->counters.served_for_peers++;
+    e->counters.served_for_peers += d->operation != LINK_NEXT; /* that is a part of a poll */
     switch (d->operation) {
     case LINK_SEND: take_send(e, from, d); break;
     case LINK_POLL:

@@ -155,6 +155,12 @@ static bool ring_has_work(const links *l, uint32_t from) {
     return atomic_load_explicit(&r->tail, memory_order_relaxed) != atomic_load_explicit(&r->head, memory_order_acquire);
 }
 
+uint64_t links_depth(const links *l, uint32_t from, uint32_t to) {
+    link_ring *r = links_ring(l, from, to);
+    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_acquire); /* first: it never passes the head */
+    return atomic_load_explicit(&r->head, memory_order_acquire) - tail;
+}
+
 bool links_waiting(const links *l) {
     for (uint32_t from = 0; from < l->shards; from++)
         if (from != l->shard && ring_has_work(l, from)) return true;

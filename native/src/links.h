@@ -104,6 +104,7 @@ bool links_cancel(links *l, uint32_t to, uint64_t position);
 /* Takes the next descriptor from `from` into `out`. False: none. */
 bool links_take(links *l, uint32_t from, descriptor *out);
 bool links_waiting(const links *l); /* anything to take from any peer? */
+uint64_t links_depth(const links *l, uint32_t from, uint32_t to); /* descriptors posted and not yet taken */
 /* Address of a lease of shard `from`, or NULL when it is impossible (out of range or an older generation). */
 const uint8_t *links_lease(const links *l, uint32_t from, const descriptor *d);
 bool links_lease_valid(const links *l, uint32_t from, uint32_t generation);

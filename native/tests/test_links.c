@@ -50,9 +50,12 @@ static void test_ring_keeps_order_and_stops_when_full(void)
         CHECK(links_post(&p.a, 1, &d, NULL));
     }
     CHECK(!links_post(&p.a, 1, &d, NULL));
+    CHECK(links_depth(&p.a, 0, 1) == LINK_SLOTS && links_depth(&p.b, 0, 1) == LINK_SLOTS);
+    CHECK(links_depth(&p.a, 1, 0) == 0);
     CHECK(links_waiting(&p.b) && !links_waiting(&p.a));
     for (uint64_t i = 0; i < LINK_SLOTS; i++) CHECK(links_take(&p.b, 0, &out) && out.sequence == i);
     CHECK(!links_take(&p.b, 0, &out));
+    CHECK(links_depth(&p.b, 0, 1) == 0);
     CHECK(links_post(&p.a, 1, &d, NULL));
     close_pair(&p);
 }

@@ -9,12 +9,15 @@ import typer
 
 from shardd import __version__
 from shardd.cli.config_command import config_app
+from shardd.cli.doctor import doctor_app
 from shardd.cli.serve import ServeOptions, serve_until_stopped
+from shardd.cli.top import watch
 
 app = typer.Typer(
     name="shardd", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 app.add_typer(config_app, name="config")
+app.add_typer(doctor_app, name="doctor")
 
 
 def _print_version(wanted: bool) -> None:
@@ -52,6 +55,23 @@ def serve(
     """Run the server in the foreground."""
     options = ServeOptions(config, data, dev, fresh, with_default_root_credentials, follower)
     raise typer.Exit(serve_until_stopped(options))
+
+
+@app.command()
+def top(
+    address: Annotated[
+        str, typer.Option("--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens.")
+    ] = "127.0.0.1:8090",
+    username: Annotated[str, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")] = "iggy",
+    password: Annotated[
+        str, typer.Option("--password", "-p", envvar="SHARDD_PASSWORD", help="Better in the variable.")
+    ] = "iggy",
+    interval: Annotated[float, typer.Option("--interval", min=0.1, max=3600.0, help="Seconds between figures.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="One interval, then the end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each interval.")] = False,
+) -> None:
+    """Show requests, bytes, times, CPU, pool and queues of each shard of a running server."""
+    raise typer.Exit(watch(address, username, password, interval_s=interval, once=once, as_json=as_json))
 
 
 def main() -> None:

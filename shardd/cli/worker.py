@@ -15,6 +15,7 @@ import setproctitle
 from shardd.observability.logs import set_up_logs
 from shardd.shard.control import WorkerMessage, encode_message
 from shardd.shard.inheritance import WorkerInheritance, read_inheritance
+from shardd.shard.memory_binding import bind_memory
 
 _PR_SET_PDEATHSIG: Final = 1
 _log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ def main() -> None:
     set_up_logs(source, inheritance.settings.system.logging.level, inheritance.settings.system.logging.format)
     setproctitle.setproctitle(f"shardd: shard {inheritance.shard}")
     pin(inheritance)
+    bind_memory(inheritance)
     status = serve(inheritance)
     logging.shutdown()
     os._exit(status)  # whatever a helper thread waits for must not delay the successor

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from shardd.config.cgroups import cpu_quota
+from shardd.config.numa import PREFIX, NumaError, numa_cpus, parse_numa
+from shardd.config.numa import node_numbers as numa_node_numbers
+from shardd.config.topology import SYSTEM, TopologyError, format_list, read_nodes
+
 SHARDS_MAX: Final = 256  # native/src/shared.h
 _RANGE: Final = re.compile(r"(\d{1,6})\.\.(\d{1,6})")
+_FORMS: Final = "all, a count, a range like 0..4, or numa:auto"
 
 
 class CpuAllocationError(ValueError):
@@ -21,25 +26,31 @@ class CpuAllocationError(ValueError):
 
 
 def check_cpu_allocation(value: object) -> str:
-    """The form alone: "all", a count (number or text), "a..b" with b exclusive. ValueError with a sentence."""
+    """The form alone: "all", a count (number or text), "a..b" with b exclusive, "numa:...".
+
+    ValueError with a sentence.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no CPU allocation; write all, a count, or a range like 0..4")
+        raise ValueError(f"{value!r} is no CPU allocation; write {_FORMS}")
     text = value.strip().lower()
-    if text.startswith("numa:"):
-        raise ValueError(f"{value!r}: NUMA forms are not served; write all, a count, or a range like 0..4")
+    if text.startswith(PREFIX):
+        parse_numa(text)
+        return text
     span = _RANGE.fullmatch(text)
     if span is not None and int(span[1]) >= int(span[2]):
         raise ValueError(f"{value!r} is an empty range; the end is exclusive")
     if text.isdecimal() and not 1 <= int(text) <= SHARDS_MAX:
         raise ValueError(f"{value!r} is out of range; 1 to {SHARDS_MAX} shards")
     if text != "all" and span is None and not text.isdecimal():
-        raise ValueError(f"{value!r} is no CPU allocation; write all, a count, or a range like 0..4")
+        raise ValueError(f"{value!r} is no CPU allocation; write {_FORMS}")
     return text
 
 
-def allocate_cpus(allocation: str, cpuset: list[int] | None = None, quota: float | None = None) -> list[int]:
+def allocate_cpus(
+    allocation: str, cpuset: list[int] | None = None, quota: float | None = None, system: Path = SYSTEM
+) -> list[int]:
     """CPU number of each shard. `cpuset` and `quota` default to this process's own. Raises CpuAllocationError."""
     own = sorted(os.sched_getaffinity(0)) if cpuset is None else sorted(cpuset)
     paid = cpu_quota() if quota is None else quota
@@ -47,6 +58,8 @@ def allocate_cpus(allocation: str, cpuset: list[int] | None = None, quota: float
     limits = f"{len(own)} CPUs in the cpuset" + (f", quota {paid:g}" if paid < len(own) else "")
     if allocation == "all":
         return own[:usable]
+    if allocation.startswith(PREFIX):
+        return _allocate_numa(allocation, own, usable, limits, system)
     span = _RANGE.fullmatch(allocation)
     if span is None:
         count = int(allocation)
@@ -56,68 +69,34 @@ def allocate_cpus(allocation: str, cpuset: list[int] | None = None, quota: float
     wanted = list(range(int(span[1]), int(span[2])))
     foreign = sorted(set(wanted) - set(own))
     if foreign:
-        raise CpuAllocationError(f"CPU {foreign[0]} of {allocation} is not in this process's cpuset ({_short(own)})")
+        raise CpuAllocationError(
+            f"CPU {foreign[0]} of {allocation} is not in this process's cpuset ({format_list(own)})"
+        )
     if len(wanted) > usable:
         raise CpuAllocationError(f"{len(wanted)} shards wanted, {usable} possible ({limits})")
     return wanted
 
 
-def cpu_quota(proc: Path = Path("/proc/self"), root: Path = Path("/sys/fs/cgroup")) -> float:
-    """CPUs that the control groups of this process pay for; infinite without a quota."""
-    quota = float("inf")
+def _allocate_numa(allocation: str, own: list[int], usable: int, limits: str, system: Path) -> list[int]:
+    """A quota cuts "all cores" down, as it does for "all"; a number of cores that it does not pay for is refused."""
+    form = parse_numa(allocation)
     try:
-        lines = (proc / "cgroup").read_text().splitlines()
-    except OSError:
-        return quota
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            groups, read = [root, root / "unified"], _quota_v2
-        elif "cpu" in controllers.split(","):
-            groups, read = [root / "cpu", root / controllers], _quota_v1
-        else:
-            continue
-        for base in groups:
-            quota = min(quota, _quota_upwards(base, path, read))
-    return quota
+        cpus = numa_cpus(form, read_nodes(system), own)
+    except TopologyError as error:
+        raise CpuAllocationError(f"{error}; write all, a count or a range instead of {allocation}") from error
+    except NumaError as error:
+        raise CpuAllocationError(f"{allocation}: {error}") from error
+    if form.cores and len(cpus) > usable:
+        raise CpuAllocationError(f"{len(cpus)} shards wanted by {allocation}, {usable} possible ({limits})")
+    return cpus[:usable]
 
 
-def _quota_upwards(base: Path, path: str, read: Callable[[Path], float]) -> float:
-    """The smallest quota of the group and its parents. Inside a container the path may name a group of the host that is
-    not visible: then only the mounted root counts."""
-    group = base / path.lstrip("/")
-    quota = float("inf")
-    for directory in (group, *group.parents):
-        if not directory.is_relative_to(base):
-            break
-        quota = min(quota, read(directory))
-    return quota
-
-
-def _quota_v2(directory: Path) -> float:
+def memory_nodes(allocation: str, cpus: list[int], system: Path = SYSTEM) -> list[int]:
+    """The kernel's number of the NUMA node that the memory of each shard is bound to; empty unless the allocation is a
+    NUMA form. Raises CpuAllocationError."""
+    if not allocation.startswith(PREFIX):
+        return []
     try:
-        limit, period = (directory / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return float("inf")
-    return float("inf") if limit == "max" else int(limit) / int(period)
-
-
-def _quota_v1(directory: Path) -> float:
-    try:
-        limit = int((directory / "cpu.cfs_quota_us").read_text())
-        period = int((directory / "cpu.cfs_period_us").read_text())
-    except (OSError, ValueError):
-        return float("inf")
-    return float("inf") if limit <= 0 or period <= 0 else limit / period
-
-
-def _short(cpus: list[int]) -> str:
-    """[0, 1, 2, 5] -> "0-2,5"."""
-    parts: list[str] = []
-    start = previous = cpus[0]
-    for cpu in [*cpus[1:], -1]:
-        if cpu != previous + 1:
-            parts.append(str(start) if start == previous else f"{start}-{previous}")
-            start = cpu
-        previous = cpu
-    return ",".join(parts)
+        return numa_node_numbers(cpus, read_nodes(system))
+    except (TopologyError, KeyError) as error:
+        raise CpuAllocationError(f"the topology changed while the server started: {error}") from error

@@ -20,8 +20,8 @@ from shardd.config.schema import Settings
 
 _OWN: Final = "SHARDD_"
 _IGGY: Final = "IGGY_"
-# read elsewhere: by the command line, by `root_user`; SHARDD_TEST_* belongs to test programs
-_OWN_NO_SETTING: Final = frozenset({"CONFIG_PATH", "ROOT_USERNAME", "ROOT_PASSWORD"})
+# read elsewhere: by the command line, by `root_user`, by `shardd top`; SHARDD_TEST_* belongs to test programs
+_OWN_NO_SETTING: Final = frozenset({"CONFIG_PATH", "ROOT_USERNAME", "ROOT_PASSWORD", "USERNAME", "PASSWORD"})
 _KEYS_BY_SUFFIX: Final = {key.environment_suffix: key for key in KEYS}
 
 

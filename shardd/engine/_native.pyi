@@ -23,6 +23,15 @@ def xxh32(data: bytes) -> int: ...
 def probe() -> str:
     """'' when io_uring with the needed features can be used here, else the reason as one sentence."""
 
+def memory_bind_thread(node: int, /) -> None:
+    """New memory of this thread and of those it starts later comes from the NUMA node alone (MPOL_BIND). OSError."""
+
+def memory_bind_memfd(fd: int, size_bytes: int, node: int, /) -> None:
+    """The same for the pages of a memfd, whichever process touches them first. OSError."""
+
+def memory_policy(fd: int = ..., /) -> tuple[int, list[int]]:
+    """(mode, nodes) of this thread, or of the first page of a memfd: 0 default, 2 bind. OSError."""
+
 def scan_file(
     log_fd: int,
     from_position: int,
@@ -188,7 +197,13 @@ class Engine:
     def peer_down(self, shard: int) -> None: ...
     def peer_up(self, shard: int) -> None: ...
     # operation
-    def counters(self) -> dict[str, int]: ...
+    def counters(self) -> dict[str, int]:
+        """Since the start; connections, pool_*, routes, partitions and syncs_running are what there is now."""
+    def gauges(self) -> dict[str, int]:
+        """What is queued up now. Walks lists: for whoever asks, not for the path of a request."""
+    def latency(self) -> list[int]:
+        """Answered requests by the time from the complete frame to the whole answer with the kernel: bucket 0 below
+        1 us, bucket i from 2**(i - 1) to 2**i - 1 us, the last one everything longer."""
     def flush_all(self) -> list[int]:
         """Shutdown: starts the sync of every dirty partition that is not being synced; descriptors to fdatasync and
         close, then `flush_all_done`."""

@@ -122,6 +122,11 @@ class _Link:
         self._receiver = asyncio.create_task(self._receive(socket), name=f"bus replies of shard {self._shard}")
         self.up.set()
 
+    @property
+    def requests_count(self) -> int:
+        """On their way or taken, without an answer."""
+        return len(self._pending)
+
     def close(self) -> None:
         """What was not taken fails with _NotTakenError, the rest with PeerLost. Queued messages go with the socket."""
         self.up.clear()
@@ -271,6 +276,14 @@ class Bus:
             elif not isinstance(outcome, PeerLost | PeerUnavailableError):
                 raise outcome
         return answers
+
+    def figures(self) -> dict[str, int]:
+        """Requests of this shard without an answer, requests of others at work here, shards that are up."""
+        return {
+            "requests_out": sum(link.requests_count for link in self._links.values()),
+            "requests_in": len(self._running),
+            "shards_up": 1 + sum(link.up.is_set() for link in self._links.values()),
+        }
 
     async def close(self) -> None:
         """Stops serving and closes every socket; requests on the way fail."""

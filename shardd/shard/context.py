@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from shardd.shard.metrics import Metrics
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.sessions import SessionTable
 
@@ -39,4 +40,5 @@ class ShardContext:
     started_at_us: int
     tcp_address: tuple[str, int]
     stopping: bool = False
+    metrics: Metrics = field(default_factory=Metrics)
     recent_logs: RecentLogs = field(default_factory=lambda: RecentLogs(""))

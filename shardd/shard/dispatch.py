@@ -14,12 +14,14 @@ from shardd.metadata import DeleteUser, Record, State
 from shardd.protocol import limits
 from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.requests import decode
 from shardd.shard.context import ShardContext
 from shardd.shard.group_hub import GroupHub
 from shardd.shard.group_members import GroupMembers
 from shardd.shard.services import messages, partitions, session, streams, tokens, topics, users
 from shardd.shard.services.base import Caller
+from shardd.shard.services.extensions import ExtensionService
 from shardd.shard.services.groups import GroupService
 from shardd.shard.services.offsets import OffsetService
 from shardd.shard.services.partition_calls import PartitionCalls
@@ -43,7 +45,11 @@ Service = Callable[[ShardContext, Caller, Any], Awaitable[bytes | None]]  # None
 
 
 def _services(
-    system: SystemService, snapshots: SnapshotService, calls: PartitionCalls, groups: GroupService
+    system: SystemService,
+    snapshots: SnapshotService,
+    calls: PartitionCalls,
+    groups: GroupService,
+    extensions: ExtensionService,
 ) -> dict[int, Service]:
     """The service of every command. SEND_MESSAGES is executed by the engine alone."""
     offsets = OffsetService(calls, groups)
@@ -94,6 +100,8 @@ def _services(
         Code.JOIN_CONSUMER_GROUP: groups.join_group,
         Code.LEAVE_CONSUMER_GROUP: groups.leave_group,
         Code.DELETE_SEGMENTS: partial(partitions.delete_segments, calls=calls),
+        ExtensionCode.LIST_EXTENSIONS: extensions.list_extensions,
+        ExtensionCode.GET_METRICS: extensions.get_metrics,
     }
 
 
@@ -105,7 +113,11 @@ class Dispatcher:
         self._hub = GroupHub(context) if context.shard == 0 else None
         self._members = GroupMembers(context)
         self._services: Final = _services(
-            SystemService(context), SnapshotService(context), PartitionCalls(context), GroupService(self._members)
+            SystemService(context),
+            SnapshotService(context),
+            PartitionCalls(context),
+            GroupService(self._members),
+            ExtensionService(context),
         )
 
     async def handle(self, connection: int, code: int, payload: bytes, user_id: int, authenticated: bool) -> None:

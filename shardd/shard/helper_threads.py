@@ -91,6 +91,10 @@ class HelperThreads:
         value: T = job.value
         return value
 
+    def figures(self) -> dict[str, int]:
+        """Calls that wait for a thread, and those waiting or at work."""
+        return {"jobs_waiting": len(self._waiting), "jobs": len(self._jobs)}
+
     async def close(self) -> None:
         """Returns when the calls at work have ended (at most 5 s); the ones that wait fail with RuntimeError."""
         if self._closed:

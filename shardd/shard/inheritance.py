@@ -17,8 +17,9 @@ from shardd.config.schema import Settings
 class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Lists have one entry per shard; the descriptors stay open for the life of the worker.
 
-    `cpus`: CPU of each shard. `address`: the actual TCP address. `handover_send_fds[j]` sends a connection to shard j,
-    `handover_receive_fd` receives those for this shard (AF_UNIX datagrams, non-blocking). `pool_bytes`: of one shard.
+    `cpus`: CPU of each shard; `memory_nodes`: NUMA node of each shard's memory, empty: not bound. `address`: the actual
+    TCP address. `handover_send_fds[j]` sends a connection to shard j, `handover_receive_fd` receives those for this
+    shard (AF_UNIX datagrams, non-blocking). `pool_bytes`: of one shard.
     `root_name`, `root_password`: the first user, which shard 0 creates when there is none.
     `respawns`: how many workers of this shard there were before.
     """
@@ -44,6 +45,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     supervisor_pid: int
     version: str
     respawns: int
+    memory_nodes: list[int] = []
 
     @property
     def cpu(self) -> int:

@@ -7,12 +7,13 @@ yet, and whatever was deleted or purged is out of reach (renamed to `trash/`) be
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from shardd.engine import Engine, namespace, owner
 from shardd.log import layout
-from shardd.log.recovery import open_partition
+from shardd.log.recovery import Recovered, open_partition
 from shardd.log.trash import move_to_trash
 from shardd.metadata.state import State, Stream
 
@@ -59,9 +60,15 @@ class OwnedPartitions:
         self._segment_size_bytes = segment_size_bytes
         self._open: set[Place] = set()
         self._refused: set[Place] = set()  # directories that are not ours to move
+        self._recovered = {"partitions": 0, "segments": 0, "scanned_bytes": 0, "microseconds": 0, "refused": 0}
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def recovery_figures(self) -> dict[str, int]:
+        """What this process has recovered so far: partitions that held something, their segments, bytes of the active
+        ones, time; `refused` could not be opened."""
+        return dict(self._recovered)
 
     def follow(self, old: State, new: State) -> bool:
         """Applies the difference; True when something went to the trash."""
@@ -91,7 +98,9 @@ class OwnedPartitions:
         incarnation, slot = identity
         arguments = (namespace(*place), incarnation, slot, str(directory), self._segment_size_bytes)
         try:
+            began_ns = time.monotonic_ns()
             recovered = open_partition(directory, incarnation)
+            self._count(recovered, time.monotonic_ns() - began_ns)
             for note in recovered.notes:
                 _log.warning("%s", note)
             self._engine.partition_open(*arguments, recovered.state, recovered.segments, recovered.offsets)
@@ -101,8 +110,16 @@ class OwnedPartitions:
         except (OSError, ValueError) as error:
             _log.error("partition %s is read only and empty until the next start: %s", directory, error)
             self._refused.add(place)
+            self._recovered["refused"] += 1
             self._engine.partition_open(*arguments, _READ_ONLY, [], [])
         self._open.add(place)
+
+    def _count(self, recovered: Recovered, elapsed_ns: int) -> None:
+        if recovered.segments:
+            self._recovered["partitions"] += 1
+            self._recovered["segments"] += len(recovered.segments)
+            self._recovered["scanned_bytes"] += recovered.segments[-1][1]
+            self._recovered["microseconds"] += elapsed_ns // 1000
 
     def _close(self, place: Place) -> bool:
         self._open.discard(place)

@@ -48,9 +48,11 @@ class Supervisor:
         version: str,
         *,
         first_start: bool,
+        memory_nodes: list[int],
     ) -> None:
         self._settings = settings
         self._cpus = cpus
+        self._memory_nodes = memory_nodes
         self._resources = resources
         self._root = root
         self._version = version
@@ -152,6 +154,7 @@ class Supervisor:
             supervisor_pid=os.getpid(),
             version=self._version,
             respawns=0,
+            memory_nodes=self._memory_nodes,
         )
 
     def _on_control(self, worker: Worker) -> None:

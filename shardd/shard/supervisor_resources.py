@@ -15,6 +15,8 @@ from shardd.shard.supervisor_errors import StartupError
 
 _HANDOVER_BUFFER_BYTES: Final = 8 << 20
 _MIB: Final = 1 << 20
+FILES_RESERVE: Final = 1024
+"""Descriptors that a process wants for anything but connections."""
 
 
 @dataclass(slots=True)
@@ -60,6 +62,11 @@ def pool_share_bytes(pool_size_bytes: int, shards: int) -> int:
             f"{format_size(POOL_BYTES_PER_SHARD_MIN * shards)} at least"
         )
     return share
+
+
+def descriptors_wanted(connections_max: int) -> int:
+    """Open files that let every connection be accepted."""
+    return connections_max + FILES_RESERVE
 
 
 def raise_descriptor_limit() -> int:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from shardd.config.cpus import CpuAllocationError, allocate_cpus
+from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
 from shardd.shard.supervisor import Supervisor
 from shardd.shard.supervisor_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
 from shardd.shard.supervisor_errors import StartupError
-from shardd.shard.supervisor_resources import make_resources, pool_share_bytes, raise_descriptor_limit
+from shardd.shard.supervisor_resources import (
+    FILES_RESERVE,
+    descriptors_wanted,
+    make_resources,
+    pool_share_bytes,
+    raise_descriptor_limit,
+)
 from shardd.shard.supervisor_sockets import lock_address, open_listeners, server_answers
 
 _log = logging.getLogger(__name__)
@@ -28,7 +34,9 @@ def root_exists(directory: Path) -> bool:
 def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> int:
     """Runs until a signal; exit status. Raises StartupError when the server cannot start."""
     try:
-        cpus = allocate_cpus(settings.system.sharding.cpu_allocation)
+        allocation = settings.system.sharding.cpu_allocation
+        cpus = allocate_cpus(allocation)
+        nodes = memory_nodes(allocation, cpus)
     except CpuAllocationError as error:
         raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
     pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
@@ -53,7 +61,7 @@ def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: 
         listeners=listeners,
     )
     try:
-        return Supervisor(settings, cpus, resources, root, version, first_start=first_start).run()
+        return Supervisor(settings, cpus, resources, root, version, first_start=first_start, memory_nodes=nodes).run()
     finally:
         resources.close()
 
@@ -70,9 +78,11 @@ def _check_engine() -> None:
 
 def _check_descriptor_limit(settings: Settings) -> None:
     limit = raise_descriptor_limit()
-    if limit < settings.tcp.connections_max + 1024:
+    wanted = descriptors_wanted(settings.tcp.connections_max)
+    if limit < wanted:
         _log.warning(
-            "the limit of %d open files is below tcp.connections_max (%d) and 1024 for files",
+            "the limit of %d open files is below tcp.connections_max (%d) and %d for files",
             limit,
             settings.tcp.connections_max,
+            FILES_RESERVE,
         )

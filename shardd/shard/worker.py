@@ -40,6 +40,7 @@ from shardd.shard.dispatch import Dispatcher
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.login_turns import LoginTurns
+from shardd.shard.metrics import Metrics, process_counters, process_gauges
 from shardd.shard.partitions import OwnedPartitions, changed_streams, partitions_of
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.refusals import report_refusals
@@ -170,6 +171,7 @@ class Worker:
             started_at_us=inheritance.started_at_us,
             tcp_address=(host.strip("[]"), int(port)),
             recent_logs=self._recent_logs,
+            metrics=self._metrics(),
         )
         self._dispatcher = Dispatcher(self._context)
         self._spawn(self._dispatcher.evict_stale_clients())
@@ -178,6 +180,22 @@ class Worker:
         if inheritance.shard == 0 and inheritance.settings.personal_access_token.cleaner_enabled:
             self._spawn(clean_expired_tokens(self._context))
         self.engine.listen(inheritance.listener_fd)
+
+    def _metrics(self) -> Metrics:
+        """The one place that knows where a figure of this worker comes from."""
+        metrics = Metrics(self.engine.latency)
+        metrics.add_engine(self.engine)
+        metrics.add("process", process_gauges, process_counters)
+        metrics.add("bus", self._bus.figures)
+        metrics.add("helpers", self._helpers.figures)
+        metrics.add("passwords", self._password_threads.figures)
+        metrics.add("metadata", self._metadata_figures)
+        metrics.add("recovery", counters=self._partitions.recovery_figures)
+        return metrics
+
+    def _metadata_figures(self) -> dict[str, int]:
+        state = self._metadata.state
+        return {"index": state.index, "streams": len(state.streams), "users": len(state.users)}
 
     def _sweep(self) -> None:
         """What a deletion before a crash left behind goes to the trash; foreign directories are reported."""

@@ -26,6 +26,7 @@ class Server:
     """One `shardd serve`; can be started again after it ended. Also a context manager.
 
     `env`: settings as SHARDD_ (or IGGY_) variables; those of the test's own environment do not reach the server.
+    `launcher`: a command that ends in executing the server.
     The output of all its processes is in `log_path`, beside the data directory.
     """
 
@@ -34,7 +35,9 @@ class Server:
         data_dir: Path,
         env: Mapping[str, str] | None = None,
         arguments: Sequence[str] = ("--with-default-root-credentials",),
+        launcher: Sequence[str] = (),
     ) -> None:
+        self._launcher = [*launcher]
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(f"{data_dir.name}.log")
         self.address = ""
@@ -63,7 +66,7 @@ class Server:
         environment |= {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"} | self._env
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "shardd", "serve", *self._arguments],
+                [*self._launcher, sys.executable, "-m", "shardd", "serve", *self._arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

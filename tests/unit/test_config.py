@@ -108,7 +108,7 @@ def test_other_iggy_variables() -> None:
         ("[system.topic]\nmax_size = '0'", "stands for the server default"),
         ("[system.topic]\nmax_size = '1 MiB'", "smaller than system.segment.size"),
         ("[system.partition]\nsync_interval = 30", "with a unit"),
-        ("[system.sharding]\ncpu_allocation = 'numa:auto'", "NUMA forms are not served"),
+        ("[system.sharding]\ncpu_allocation = 'numa:sockets=1'", "Unknown NUMA parameter"),
         ("[system.logging]\nlevel = 'loud'", "is none of"),
         ("[system.memory_pool]\nsize = '1 MiB'", "out of range"),
         ("[[cluster.node.others]]\nname = 'a'", "is no text"),

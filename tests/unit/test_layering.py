@@ -14,7 +14,7 @@ ROWS = [
     {"metadata", "security", "groups"},
     {"migration"},
     {"shard"},
-    {"observability"},
+    {"observability", "client"},
     {"cli"},
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}

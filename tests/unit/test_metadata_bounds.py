@@ -16,6 +16,7 @@ from shardd.metadata.wal import read_log
 from shardd.protocol.errors import Status
 from tests.unit.test_metadata_replication import cluster, run
 
+ROOT = Ref(0, 1)
 WAIT_S = 10.0
 
 
@@ -39,11 +40,11 @@ def test_changes_beyond_the_queue_wait_for_a_place_and_all_are_answered(tmp_path
         disk = HeldDisk()
         async with cluster(tmp_path, 1, disk=disk) as shards:
             disk.free.clear()
-            first = asyncio.create_task(shards.writer.submit(0, commands.CreateStream("first")))
+            first = asyncio.create_task(shards.writer.submit(ROOT, commands.CreateStream("first")))
             assert await asyncio.to_thread(disk.waiting.wait, WAIT_S)
             unknown = commands.UpdateStream(Ref(7, 7), "x")
             count = writer.SUBMISSIONS_MAX + 20
-            others = [asyncio.create_task(shards.writer.submit(0, unknown)) for _ in range(count)]
+            others = [asyncio.create_task(shards.writer.submit(ROOT, unknown)) for _ in range(count)]
             await asyncio.sleep(0.1)
             assert shards.writer._queue.qsize() == writer.SUBMISSIONS_MAX
             assert not any(task.done() for task in (first, *others))
@@ -60,8 +61,8 @@ def test_a_change_larger_than_a_record_is_refused_and_the_next_one_is_made(tmp_p
         async with cluster(tmp_path, 2) as shards:
             root = Ref(0, shards.writer.state.users[0].incarnation)
             large = commands.ChangePassword(root, "x" * PAYLOAD_BYTES_MAX)
-            assert (await shards.writer.submit(0, large)).status == Status.CANNOT_SERIALIZE_RESOURCE
-            result = await shards.nodes[1].submit(0, commands.CreateStream("s"))
+            assert (await shards.writer.submit(ROOT, large)).status == Status.CANNOT_SERIALIZE_RESOURCE
+            result = await shards.nodes[1].submit(ROOT, commands.CreateStream("s"))
             assert result.status == Status.OK
             assert len(read_log(shards.path).records) == 2
             shards.check_equal()
@@ -79,7 +80,7 @@ def test_a_record_that_never_arrives_is_told(tmp_path: Path, monkeypatch: pytest
 
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:
-            result = await shards.nodes[1].submit(0, commands.CreateStream("s"))
+            result = await shards.nodes[1].submit(ROOT, commands.CreateStream("s"))
             assert result.status == Status.SHARD_COMMUNICATION_ERROR
             assert "s" in shards.writer.state.stream_ids
 
@@ -93,9 +94,9 @@ def test_a_change_at_work_holds_up_the_end_only_so_long(tmp_path: Path, monkeypa
         disk = HeldDisk()
         async with cluster(tmp_path, 1, disk=disk) as shards:
             disk.free.clear()
-            at_work = asyncio.create_task(shards.writer.submit(0, commands.CreateStream("at work")))
+            at_work = asyncio.create_task(shards.writer.submit(ROOT, commands.CreateStream("at work")))
             assert await asyncio.to_thread(disk.waiting.wait, WAIT_S)
-            waiting = asyncio.create_task(shards.writer.submit(0, commands.CreateStream("waiting")))
+            waiting = asyncio.create_task(shards.writer.submit(ROOT, commands.CreateStream("waiting")))
             closing = asyncio.create_task(shards.writer.close())
             assert (await at_work).status == Status.DISCONNECTED
             assert not disk.free.is_set(), "answered while the disk still held the write"

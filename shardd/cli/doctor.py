@@ -1,0 +1,65 @@
+"""`shardd doctor`: what this machine means for the server with these settings. Commands beside it look into data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from shardd.cli.doctor_host import host_findings
+from shardd.cli.doctor_report import Finding, Level, Roots
+from shardd.cli.doctor_storage import storage_findings
+from shardd.config import ConfigError, Settings, load_settings
+
+doctor_app = typer.Typer(
+    help="What this machine means for the server.", rich_markup_mode=None, invoke_without_command=True
+)
+_MARKS: Final = {Level.OK: "ok     ", Level.WARNING: "warning", Level.PROBLEM: "PROBLEM"}
+
+
+@doctor_app.callback()
+def doctor(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array instead of lines.")] = False,
+) -> None:
+    """Checks the machine for the server with these settings.
+
+    Exit status 0: it could start; 1: it could not; 2: the settings are wrong.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    try:
+        settings = load_settings(config, os.environ, {"system.path": str(data)} if data is not None else {}).settings
+    except ConfigError as error:
+        for sentence in error.problems:
+            typer.echo(f"shardd: {sentence}", err=True)
+        raise typer.Exit(2) from error
+    findings = examine(settings)
+    typer.echo(msgspec.json.encode(findings).decode() if as_json else as_lines(findings))
+    raise typer.Exit(1 if any(finding.level is Level.PROBLEM for finding in findings) else 0)
+
+
+def examine(settings: Settings, roots: Roots | None = None) -> list[Finding]:
+    """All checks, in the order of the report."""
+    roots = roots or Roots()
+    return [*host_findings(settings, roots), *storage_findings(settings, roots)]
+
+
+def as_lines(findings: list[Finding]) -> str:
+    """Two lines for each finding and one about all."""
+    width = max(len(finding.check) for finding in findings)
+    lines: list[str] = []
+    for finding in findings:
+        lines.append(f"{_MARKS[finding.level]}  {finding.check:<{width}}  {finding.finding}")
+        lines.append(f"{'':{len(_MARKS[Level.OK]) + width + 4}}{finding.meaning}")
+    problems = sum(finding.level is Level.PROBLEM for finding in findings)
+    warnings = sum(finding.level is Level.WARNING for finding in findings)
+    verdict = "the server could not start here" if problems else "the server can start here"
+    return "\n".join([*lines, f"{verdict}; problems: {problems}, warnings: {warnings}"])

@@ -1,0 +1,101 @@
+"""`shardd top`: the figures of a running server, shard by shard."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from shardd.cli.top_view import View, compare, table
+from shardd.client import ClientError, Connection, RefusedError
+from shardd.protocol.errors import Status
+from shardd.protocol.extensions import ExtensionCode
+
+EXIT_REFUSED: Final = 1
+_WIDTH_WITHOUT_TERMINAL: Final = 160
+
+
+class TopError(Exception):
+    """Why there is nothing to show; the text is a sentence."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """ "host:port" or "[v6]:port". TopError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise TopError(f"{address!r} is no address; write host:port")
+    return host.strip("[]"), int(port)
+
+
+def open_connection(address: str, username: str, password: str) -> Connection:
+    """Logged in at a server that has the metrics. TopError, ClientError."""
+    connection = Connection(*split_address(address))
+    try:
+        connection.login(username, password)
+        codes = {each.code for each in connection.list_extensions().extensions}
+        if ExtensionCode.GET_METRICS not in codes:
+            raise TopError(f"the shardd server at {address} has no metrics; it is older than this command")
+    except RefusedError as error:
+        connection.close()
+        if error.code == ExtensionCode.LIST_EXTENSIONS and error.status == Status.INVALID_COMMAND:
+            raise TopError(f"what answers at {address} is not a shardd server") from error
+        if error.code != ExtensionCode.LIST_EXTENSIONS:
+            raise TopError(f"{address} refuses the login of {username} (status {error.status})") from error
+        raise
+    except (ClientError, TopError):
+        connection.close()
+        raise
+    return connection
+
+
+def watch(address: str, username: str, password: str, *, interval_s: float, once: bool, as_json: bool) -> int:
+    """Shows until interrupted, or one interval; exit status."""
+    try:
+        with open_connection(address, username, password) as connection:
+            _watch(connection, address, interval_s, once, as_json)
+    except KeyboardInterrupt:
+        return 0
+    except RefusedError as error:
+        if error.status == Status.UNAUTHORIZED:
+            sentence = f"user {username} may not read the server; it needs the permission read_servers"
+        else:
+            sentence = str(error)
+        typer.echo(f"shardd: {sentence}", err=True)
+        return EXIT_REFUSED
+    except (ClientError, TopError) as error:
+        typer.echo(f"shardd: {error}", err=True)
+        return EXIT_REFUSED
+    return 0
+
+
+def _watch(connection: Connection, address: str, interval_s: float, once: bool, as_json: bool) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_WITHOUT_TERMINAL)
+    before = connection.metrics()
+    live = Live(console=console, screen=True, auto_refresh=False) if console.is_terminal and not once else None
+    if live is None or as_json:
+        while True:
+            time.sleep(interval_s)
+            after = connection.metrics()
+            _print(console, compare(before, after), address, as_json)
+            if once:
+                return
+            before = after
+    with live:
+        while True:
+            time.sleep(interval_s)
+            after = connection.metrics()
+            live.update(table(compare(before, after), address), refresh=True)
+            before = after
+
+
+def _print(console: Console, view: View, address: str, as_json: bool) -> None:
+    if as_json:
+        typer.echo(msgspec.json.encode(view))
+    else:
+        console.print(table(view, address))

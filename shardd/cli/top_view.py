@@ -1,0 +1,163 @@
+"""What `shardd top` shows, from two answers of GET_METRICS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from rich.table import Table
+
+from shardd.protocol.extensions import Metrics, ShardMetrics, percentile_us
+
+
+class ShardRow(msgspec.Struct, frozen=True):
+    """One shard over an interval; rates for each second, times in microseconds, CPU in percent of one CPU.
+
+    `restarted`: its worker was replaced in the interval, the rates count from its start. `figures`: all of them.
+    """
+
+    shard: int
+    restarted: bool
+    requests_per_s: float
+    sends_per_s: float
+    polls_per_s: float
+    messages_in_per_s: float
+    messages_out_per_s: float
+    bytes_in_per_s: float
+    bytes_out_per_s: float
+    p50_us: float
+    p99_us: float
+    cpu_percent: float
+    pool_used_bytes: int
+    pool_capacity_bytes: int
+    queue_depth: int
+    connections: int
+    partitions_dirty: int
+    figures: dict[str, int]
+
+
+class View(msgspec.Struct, frozen=True):
+    """`down`: shards that did not answer."""
+
+    interval_s: float
+    uptime_s: float
+    shards: list[ShardRow]
+    down: list[int]
+
+
+# what waits for its turn: descriptors between shards, requests without memory, calls for the helper threads
+_QUEUES = (
+    "engine.links_out", "engine.links_in", "engine.waiters", "engine.throttled_connections",
+    "helpers.jobs_waiting", "passwords.jobs_waiting",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Interval:
+    """One worker between two moments; counters of a new worker began at 0."""
+
+    seconds: float
+    figures: dict[str, int]
+    earlier: dict[str, int]
+
+    def rate(self, name: str) -> float:
+        grown = self.figures.get(name, 0) - self.earlier.get(name, 0)
+        return grown / self.seconds if self.seconds > 0 else 0.0
+
+
+def compare(before: Metrics, after: Metrics) -> View:
+    """The figures of `after` and the rates since `before`."""
+    known = {each.shard: each for each in before.shards}
+    rows = [_row(after, each, before, known.get(each.shard)) for each in after.shards]
+    answered = {each.shard for each in after.shards}
+    return View(
+        interval_s=(after.time_us - before.time_us) / 1e6,
+        uptime_s=(after.time_us - after.started_at_us) / 1e6,
+        shards=sorted(rows, key=lambda row: row.shard),
+        down=[shard for shard in range(after.shards_count) if shard not in answered],
+    )
+
+
+def _figures(metrics: Metrics, shard: ShardMetrics) -> dict[str, int]:
+    return {name: value for (_, name), value in zip(metrics.names, shard.values, strict=True)}
+
+
+def _row(after: Metrics, now: ShardMetrics, before: Metrics, then: ShardMetrics | None) -> ShardRow:
+    same = then is not None and then.generation == now.generation
+    figures = _figures(after, now)
+    if then is not None and same:
+        interval = _Interval((now.clock_us - then.clock_us) / 1e6, figures, _figures(before, then))
+        earlier = then.latency
+    else:
+        interval = _Interval((after.time_us - before.time_us) / 1e6, figures, {})
+        earlier = ()
+    latency = [count - (earlier[i] if i < len(earlier) else 0) for i, count in enumerate(now.latency)]
+    rate = interval.rate
+    return ShardRow(
+        shard=now.shard,
+        restarted=not same,
+        requests_per_s=rate("engine.frames"),
+        sends_per_s=rate("engine.sends"),
+        polls_per_s=rate("engine.polls"),
+        messages_in_per_s=rate("engine.messages_in"),
+        messages_out_per_s=rate("engine.messages_out"),
+        bytes_in_per_s=rate("engine.bytes_in"),
+        bytes_out_per_s=rate("engine.bytes_out"),
+        p50_us=percentile_us(latency, 0.5),
+        p99_us=percentile_us(latency, 0.99),
+        cpu_percent=rate("process.cpu_us") / 1e4,
+        pool_used_bytes=figures.get("engine.pool_used_bytes", 0),
+        pool_capacity_bytes=figures.get("engine.pool_capacity_bytes", 0),
+        queue_depth=sum(figures.get(name, 0) for name in _QUEUES),
+        connections=figures.get("engine.connections", 0),
+        partitions_dirty=figures.get("engine.partitions_dirty", 0),
+        figures=figures,
+    )
+
+
+def table(view: View, address: str) -> Table:
+    title = f"{address}, up {view.uptime_s:,.0f} s, the last {view.interval_s:.1f} s"
+    result = Table(title=title, title_justify="left", caption_justify="left", caption=_caption(view))
+    for name in ("shard", "req/s", "msg in/s", "msg out/s", "in/s", "out/s", "p50", "p99", "CPU", "pool", "queue",
+                 "conns", "dirty"):  # fmt: skip
+        result.add_column(name, justify="right", no_wrap=True)
+    for row in view.shards:
+        result.add_row(
+            f"{row.shard}{'*' if row.restarted else ''}",
+            f"{row.requests_per_s:,.0f}",
+            f"{row.messages_in_per_s:,.0f}",
+            f"{row.messages_out_per_s:,.0f}",
+            _size(row.bytes_in_per_s),
+            _size(row.bytes_out_per_s),
+            _time(row.p50_us),
+            _time(row.p99_us),
+            f"{row.cpu_percent:.0f} %",
+            f"{_size(row.pool_used_bytes)} of {_size(row.pool_capacity_bytes)}",
+            str(row.queue_depth),
+            str(row.connections),
+            str(row.partitions_dirty),
+        )
+    return result
+
+
+def _caption(view: View) -> str | None:
+    notes = []
+    if view.down:
+        notes.append(f"down: shard {', '.join(map(str, view.down))}")
+    if any(row.restarted for row in view.shards):
+        notes.append("* new worker, rates since its start")
+    return "; ".join(notes) or None
+
+
+def _size(size_bytes: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} TiB"
+
+
+def _time(us: float) -> str:
+    if us < 1000:
+        return f"{us:.0f} us"
+    return f"{us / 1000:.1f} ms" if us < 1_000_000 else f"{us / 1_000_000:.1f} s"

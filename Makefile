@@ -4,14 +4,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONFIG ?= config/server.toml
 PYTEST_ARGS ?=
+FUZZ_ARGS ?=
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-epoll lint fmt native bench demo demo-groups clean
+.PHONY: help setup run test test-epoll lint fmt native native-asan fuzz test-net bench demo demo-groups clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: packages of the system, then .venv (second runs do nothing)
 	@.ci/setup.sh
@@ -24,6 +25,9 @@ $(STAMP): pyproject.toml
 
 native: setup ## build the native engine
 	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python module
+
+native-asan: setup ## build it under ASan and UBSan, beside the normal one
+	@$(MAKE) --no-print-directory --silent -C native -j$(shell nproc) PYTHON=$(BIN)/python module-asan
 
 run: native ## start the server in the foreground (CONFIG=config/server.toml)
 	@exec $(BIN)/shardd serve --config $(CONFIG)
@@ -43,6 +47,13 @@ test: native lint ## lint, types, native tests under sanitizers, Python tests
 EPOLL_TESTS := tests/golden tests/server tests/crash tests/hostile tests/compat tests/fuzz tests/demo tests/unit
 test-epoll: native ## the Python tests that run a worker, on epoll instead of io_uring
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q $(EPOLL_TESTS) $(PYTEST_ARGS)
+
+fuzz: native native-asan ## ten million mutated frames against sanitized servers, and the parsers in process
+	@$(MAKE) --no-print-directory -C native fuzz
+	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
+
+test-net: native ## what hostile connections cost the others; 10,000 idle ones
+	@$(BIN)/python -m tests.hostile.net
 
 fmt: setup ## format the Python sources
 	@$(BIN)/ruff check --fix --quiet $(PY_DIRS)

@@ -32,19 +32,22 @@ static bool read_fds(PyObject *list, const char *name, uint32_t count, int *fds)
 static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"shard", "shards", "shared_fd", "pool_fds", "doorbell_fds", "handover_receive_fd",
-                            "handover_send_fds", "pool_bytes", "connections_max", "partial_frame_timeout_ms",
-                             "slow_reader_timeout_ms", "sync_interval_ms", "save_interval_ms", "save_syncs",
-                             "journal_messages_max", "journal_bytes_max", "socket_migration", "data_directory",
-                             "disk_reserve_bytes", "io_engine", NULL};
+                             "handover_send_fds", "pool_bytes", "connections_max", "connections_per_address_max",
+                             "connections_before_login_max", "login_timeout_ms", "idle_timeout_ms",
+                             "request_timeout_ms", "partial_frame_timeout_ms", "slow_reader_timeout_ms",
+                             "sync_interval_ms", "save_interval_ms", "save_syncs", "journal_messages_max",
+                             "journal_bytes_max", "socket_migration", "data_directory", "disk_reserve_bytes",
+                             "io_engine", NULL};
     engine_options o = {0};
     PyObject *pools, *doorbells, *handovers;
     unsigned long long pool_bytes, journal_messages, journal_bytes, reserve_bytes;
-    long long partial_ms, slow_ms, sync_ms, save_ms;
+    long long login_ms, idle_ms, request_ms, partial_ms, slow_ms, sync_ms, save_ms;
     int migration, save_syncs;
     const char *io_engine;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKILLLLpKKpzKs", names, &o.shard, &o.shards, &o.shared_fd,
-                                     &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes,
-                                     &o.connections_max, &partial_ms, &slow_ms, &sync_ms, &save_ms, &save_syncs,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKIIILLLLLLLpKKpzKs", names, &o.shard, &o.shards,
+                                     &o.shared_fd, &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes,
+                                     &o.limits.connections, &o.limits.per_address, &o.limits.before_login, &login_ms,
+                                     &idle_ms, &request_ms, &partial_ms, &slow_ms, &sync_ms, &save_ms, &save_syncs,
                                      &journal_messages, &journal_bytes, &migration, &o.data_directory, &reserve_bytes,
                                      &io_engine))
         return -1;
@@ -66,6 +69,9 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
     o.handover_send_fds = handover_fds;
     o.pool_bytes = pool_bytes;
     o.disk_reserve_bytes = reserve_bytes;
+    o.login_timeout_us = login_ms * 1000;
+    o.idle_timeout_us = idle_ms * 1000;
+    o.request_timeout_us = request_ms * 1000;
     o.partial_frame_timeout_us = partial_ms * 1000;
     o.slow_reader_timeout_us = slow_ms * 1000;
     o.sync_interval_us = sync_ms * 1000;

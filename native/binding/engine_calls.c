@@ -128,10 +128,8 @@ static PyObject *call_set_session(PyObject *self, PyObject *args)
     if (e == NULL || !PyArg_ParseTuple(args, "KIp", &connection, &user_id, &authenticated))
         return NULL;
     conn *c = conn_find(e, connection);
-    if (c != NULL) {
-        c->user_id = user_id;
-        c->authenticated = authenticated != 0;
-    }
+    if (c != NULL)
+        conn_set_session(c, user_id, authenticated != 0);
     Py_RETURN_NONE;
 }
 

@@ -11,6 +11,7 @@ static const struct {
     size_t offset;
 } counter_fields[] = {
     COUNTER(accepted),         COUNTER(closed),         COUNTER(refused_connections),
+    COUNTER(refused_by_address), COUNTER(refused_before_login),
     COUNTER(frames),           COUNTER(sends),          COUNTER(polls),
     COUNTER(stores),           COUNTER(messages_in),    COUNTER(messages_out),
     COUNTER(bytes_in),         COUNTER(bytes_out),      COUNTER(forwarded),

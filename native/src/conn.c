@@ -20,10 +20,12 @@ conn *conn_find(engine *e, uint64_t id) {
 }
 
 static void read_address(conn *c) {
-    struct sockaddr_storage peer;
+    struct sockaddr_storage peer = {0};
     socklen_t length = sizeof peer;
     char host[INET6_ADDRSTRLEN] = "";
-    if (getpeername(c->fd, (struct sockaddr *)&peer, &length) != 0) return;
+    bool known = getpeername(c->fd, (struct sockaddr *)&peer, &length) == 0;
+    c->network = admission_network(&c->e->links, &peer);
+    if (!known) return;
     if (peer.ss_family == AF_INET6) {
         const struct sockaddr_in6 *v6 = (const void *)&peer;
         inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
@@ -35,7 +37,8 @@ static void read_address(conn *c) {
     }
 }
 
-conn *conn_open(engine *e, int fd) {
+/* One more connection in the table, not counted yet. NULL: no place or no memory (fd closed). */
+static conn *enter(engine *e, int fd) {
     conn *c = e->free_count > 0 ? calloc(1, sizeof *c) : NULL;
     if (c == NULL) {
         e->counters.refused_connections++;
@@ -51,14 +54,67 @@ conn *conn_open(engine *e, int fd) {
     c->receive_operation = operation_of(OPERATION_RECEIVE, c);
     c->send_operation = operation_of(OPERATION_SEND, c);
     c->in_buffer = -1;
-    c->progress_us = c->heartbeat_us = e->now_us;
+    c->progress_us = c->heartbeat_us = c->anonymous_us = e->now_us;
     read_address(c);
+    return c;
+}
+
+static void leave(conn *c) {
+    engine *e = c->e;
+    io_forget(&e->io, c->fd); /* a moved socket lives on: its events would come here for ever */
+    close(c->fd);
+    e->conns[c->index] = NULL;
+    e->free_indexes[e->free_count++] = c->index;
+    e->conns_count--;
+    free(c);
+}
+
+/* The refused client finds this in its socket, whatever it asks. */
+static void refuse(conn *c, admission why) {
+    engine *e = c->e;
+    uint32_t frame[2] = {STATUS_DISCONNECTED, 0};
+    if (send(c->fd, frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof frame)
+        e->counters.bytes_out += sizeof frame;
+    if (why == REFUSED_ADDRESS) e->counters.refused_by_address++;
+    else if (why == REFUSED_BEFORE_LOGIN) e->counters.refused_before_login++;
+    else e->counters.refused_connections++;
+    leave(c);
+}
+
+conn *conn_open(engine *e, int fd) {
+    conn *c = enter(e, fd);
+    if (c == NULL) return NULL;
+    admission result = admission_enter(&e->links, e->peer_is_down, &e->options.limits, c->network);
+    if (result != ADMITTED) {
+        refuse(c, result);
+        return NULL;
+    }
     e->counters.accepted++;
     return c;
 }
 
+conn *conn_adopt(engine *e, int fd, bool authenticated) {
+    conn *c = enter(e, fd);
+    if (c == NULL) return NULL;
+    c->authenticated = authenticated;
+    admission_add(&e->links, c->network, !authenticated);
+    return c;
+}
+
+void conn_uncount(conn *c) {
+    if (c->uncounted) return;
+    c->uncounted = true;
+    admission_leave(&c->e->links, c->network, !c->authenticated);
+}
+
+void conn_set_session(conn *c, uint32_t user_id, bool authenticated) {
+    if (authenticated != c->authenticated && !c->uncounted) admission_anonymous(&c->e->links, authenticated ? -1 : 1);
+    if (!authenticated) c->anonymous_us = c->e->now_us;
+    c->user_id = user_id;
+    c->authenticated = authenticated;
+}
+
 void conn_try_free(conn *c) {
-    engine *e = c->e;
     if (!c->closing || c->receive_armed || c->send_armed || c->job != NULL || c->forwarded || c->state == CONN_STAGED)
         return;
     if (c->in_replies || c->in_ready || c->starved || c->throttled || c->wait.queued)
@@ -66,12 +122,8 @@ void conn_try_free(conn *c) {
     conn_free_input(c);
     conn_free_output(c);
     seats_free(&c->seats);
-    io_forget(&e->io, c->fd); /* a moved socket lives on: its events would come here for ever */
-    close(c->fd);
-    e->conns[c->index] = NULL;
-    e->free_indexes[e->free_count++] = c->index;
-    e->conns_count--;
-    free(c);
+    conn_uncount(c);
+    leave(c);
 }
 
 /* Lets go of what the output came from; not before the kernel has let go of it. */

@@ -51,6 +51,7 @@ static void throttle(conn *c) {
     engine *e = c->e;
     e->counters.throttled++;
     c->throttled = true;
+    c->throttled_us = e->now_us;
     c->next_throttled = NULL;
     if (e->throttled == NULL) e->throttled = c;
     else e->throttled_last->next_throttled = c;
@@ -63,6 +64,8 @@ void conn_run_throttled(engine *e) {
         if (!c->closing && !may_receive_more(c)) return;
         e->throttled = c->next_throttled;
         c->throttled = false;
+        c->progress_us += e->now_us - c->throttled_us; /* waiting was not its own doing */
+        c->frame_us += e->now_us - c->throttled_us;
         if (c->closing) conn_ready(c);
         else conn_arm_receive(c);
     }
@@ -238,7 +241,19 @@ static bool take_payload(conn *c) {
     return c->payload_length == c->keep_length;
 }
 
+/* Nobody wants what comes; until the client has seen the last answer and ends its half. */
+static void drop_input(conn *c) {
+    c->in_length = 0;
+    return_buffer(c);
+    if (c->end_of_input) conn_close(c);
+    else conn_arm_receive(c);
+}
+
 void conn_advance(conn *c) {
+    if (c->state == CONN_LINGERING && !c->closing) {
+        drop_input(c);
+        return;
+    }
     while (!c->closing && c->state == CONN_RECEIVING) {
         if (engine_events_full(c->e)) { /* Python first; the frame waits one turn */
             conn_ready(c);
@@ -248,6 +263,7 @@ void conn_advance(conn *c) {
             uint32_t missing = FRAME_HEADER_SIZE - c->head_have;
             uint32_t part = c->in_length < missing ? c->in_length : missing;
             if (part > 0) memcpy(c->head + c->head_have, c->in, part);
+            if (c->head_have == 0) c->frame_us = c->e->now_us;
             c->head_have = (uint8_t)(c->head_have + part);
             c->in += part;
             c->in_length -= part;
@@ -260,6 +276,7 @@ void conn_advance(conn *c) {
         }
         c->head_have = 0;
         c->request_us = c->e->now_us;
+        c->answer_begun = false;
         execute_frame(c);
     }
     if (c->closing || c->state != CONN_RECEIVING) return;

@@ -24,6 +24,7 @@ void conn_reply_bytes(conn *c, const uint8_t *data, size_t length) {
     c->out_length = length;
     c->out_sent = 0;
     c->state = CONN_REPLYING;
+    c->answer_begun = true;
     c->progress_us = c->e->now_us;
     c->e->counters.bytes_out += length;
     if (c->in_replies) return;
@@ -41,7 +42,7 @@ void conn_reply_status(conn *c, uint32_t status) {
 static void output_done(conn *c) {
     conn_free_output(c);
     if (c->close_after_reply) {
-        conn_close(c);
+        conn_linger(c);
     } else if (c->job != NULL) {
         reads_next_window(c->job);
     } else if (c->lease_open) {
@@ -49,6 +50,16 @@ static void output_done(conn *c) {
     } else {
         conn_frame_done(c);
     }
+}
+
+/* A close while the client still sends is a reset, which may overtake answers that are on their way. */
+void conn_linger(conn *c) {
+    shutdown(c->fd, SHUT_WR);
+    c->state = CONN_LINGERING;
+    c->request_us = c->e->now_us;
+    c->head_have = 0;
+    conn_frame_release(c);
+    conn_ready(c);
 }
 
 void conn_say_goodbye(conn *c, uint32_t status) {

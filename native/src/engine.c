@@ -16,8 +16,6 @@
 #define HOUSEKEEPING_US 250000
 #define ACCEPT_BACKOFF_US 100000
 #define WAITERS_POLL_US 5000
-#define PRIVILEGE_SILENCE_US 1000000 /* the privileged partial frame ends when nothing of it comes for so long ... */
-#define PRIVILEGE_US 10000000        /* ... or when it is not complete by then, while others wait for its memory */
 #define IDLE_US 60000000
 #define TRIM_KEEP_BYTES (24u << 20)
 
@@ -194,7 +192,9 @@ static void arm_poll(engine *e, operation *op, int fd, bool *armed) {
 static void arm_standing(engine *e) {
     arm_poll(e, &e->epoll_operation, e->epoll_fd, &e->epoll_armed);
     arm_poll(e, &e->doorbell_operation, e->links.doorbells[e->links.shard], &e->doorbell_armed);
-    arm_poll(e, &e->handover_operation, e->serving ? e->options.handover_receive_fd : -1, &e->handover_armed);
+    /* without a free place connections that move wait in that socket */
+    bool room = e->serving && e->free_count > 0;
+    arm_poll(e, &e->handover_operation, room ? e->options.handover_receive_fd : -1, &e->handover_armed);
     if (e->listen_fd >= 0 && !e->accept_armed && e->now_us >= e->accept_again_us) {
         io_accept(&e->io, &e->accept_operation, e->listen_fd);
         e->accept_armed = true;
@@ -291,31 +291,9 @@ static void work(engine *e) {
     links_ring_doorbells(&e->links);
 }
 
-static bool overdue(const engine *e, const conn *c) {
-    int64_t still_us = e->now_us - c->progress_us;
-    switch (c->state) {
-    case CONN_RECEIVING:
-        if (c == e->privileged && e->throttled != NULL) /* others wait for its memory */
-            return still_us > PRIVILEGE_SILENCE_US || e->now_us - e->privileged_since_us > PRIVILEGE_US;
-        return c->head_have > 0 && still_us > e->options.partial_frame_timeout_us;
-    case CONN_WAITING: return still_us > e->options.partial_frame_timeout_us;
-    case CONN_REPLYING: return still_us > e->options.slow_reader_timeout_us;
-    case CONN_READING: return c->job != NULL && c->job->wait.queued && still_us > e->options.slow_reader_timeout_us;
-    default: return false;
-    }
-}
-
 static void housekeeping(engine *e) {
-    for (uint32_t i = 0; i < e->conns_capacity; i++) {
-        conn *c = e->conns[i];
-        if (c == NULL || c->closing) continue;
-        if (c->forwarded && c->forward_deadline_us != 0 && e->now_us >= c->forward_deadline_us) {
-            forward_give_up(c);
-        } else if (overdue(e, c)) {
-            e->counters.timeouts++;
-            conn_close(c);
-        }
-    }
+    for (uint32_t i = 0; i < e->conns_capacity; i++)
+        if (e->conns[i] != NULL) conn_check_times(e->conns[i]);
     pool_trim(e->pool, TRIM_KEEP_BYTES);
     room_look(&e->room);
     report_room(e);

@@ -9,6 +9,7 @@
  */
 #ifndef SHARDD_ENGINE_H
 #define SHARDD_ENGINE_H
+#include "admission.h"
 #include "fence.h"
 #include "io.h"
 #include "links.h"
@@ -32,12 +33,14 @@
 #define HANDOVER_SESSION_MAX 65536u       /* Python's part of a moving session */
 #define HANDOVER_SPACE (HANDOVER_SESSION_MAX + RECEIVE_BUFFER_SIZE)
 #define JOURNALS_POOL_SHARE 4u           /* all journals of `memory` together: at most a quarter of the pool */
+#define SPARE_PLACES 64u                 /* in the table of connections: for those that close or are refused */
 #define EVENTS_MAX 1024u                 /* per turn; no further frame is looked at until Python took them */
 
 enum {
     STATUS_ERROR = 1,
     STATUS_INVALID_COMMAND = 3,
     STATUS_DISCONNECTED = 8,
+    STATUS_STALE_CLIENT = 30,
     STATUS_UNAUTHENTICATED = 40,
     STATUS_UNAUTHORIZED = 41,
     STATUS_TOPIC_NOT_FOUND = 2010,
@@ -47,7 +50,8 @@ enum {
     STATUS_CANNOT_READ = 10002,
     STATUS_CANNOT_WRITE = 10006,
     STATUS_CANNOT_SYNC = 10009,
-    STATUS_SHARD_UNREACHABLE = 11001
+    STATUS_SHARD_UNREACHABLE = 11001,
+    STATUS_TASK_TIMEOUT = 12001
 };
 
 typedef struct engine engine;
@@ -100,6 +104,7 @@ typedef enum conn_state {
     CONN_WAITING,   /* for memory or a descriptor */
     CONN_REPLYING,  /* output not yet with the kernel */
     CONN_MOVING,    /* Python packs the session */
+    CONN_LINGERING, /* the last answer is out: what still comes is dropped, so that the close does not overtake it */
 } conn_state;
 
 struct conn {
@@ -111,10 +116,13 @@ struct conn {
     operation receive_operation, send_operation;
     bool receive_armed, send_armed, starved, end_of_input, closing, close_after_reply, authenticated, move_wanted,
         moved;
+    bool answer_begun;              /* of the request in work: a status would be read as a part of it */
+    bool uncounted;                 /* admission.h: the shard that it moves to counts it */
     bool group_asked;               /* Python wants to know what comes of this request of a member */
     seat *seats;                    /* what it may do as a member of groups */
     seat_work seat_work;            /* the request of a seat that is under way */
     uint32_t user_id;
+    uint64_t network;               /* admission.h */
     char address[56];
     /* input */
     uint8_t head[FRAME_HEADER_SIZE];
@@ -129,7 +137,7 @@ struct conn {
     uint8_t *block;                 /* private block of a frame that did not fit its provided buffer */
     uint32_t block_have, block_size;
     uint32_t attempts;              /* route misses of this frame */
-    int64_t request_us;             /* when the frame was complete */
+    int64_t request_us;             /* when the frame was complete, or when it began to linger */
     /* output */
     uint8_t out_small[64];
     const uint8_t *out;
@@ -150,6 +158,9 @@ struct conn {
     uint32_t streak_shard, streak;
     int64_t heartbeat_us;           /* when it was opened, or sent its last PING (iggy-server 5.6) */
     int64_t progress_us;            /* last progress of a partial frame or of an output */
+    int64_t anonymous_us;           /* since when it is not logged in */
+    int64_t frame_us;               /* first byte of the frame */
+    int64_t throttled_us;           /* since when it waits for its turn */
 };
 
 struct read_job {
@@ -191,8 +202,9 @@ typedef struct engine_options {
     int shared_fd, handover_receive_fd;
     const int *pool_fds, *doorbell_fds, *handover_send_fds; /* [shards] each */
     size_t pool_bytes;
-    uint32_t connections_max;
-    int64_t partial_frame_timeout_us, slow_reader_timeout_us, sync_interval_us;
+    admission_limits limits;
+    int64_t partial_frame_timeout_us, slow_reader_timeout_us, sync_interval_us, login_timeout_us, request_timeout_us;
+    int64_t idle_timeout_us;  /* 0: none */
     int64_t save_interval_us; /* of the journals of `memory`; 0: no saver */
     bool save_syncs;          /* what the saver writes is synced, too */
     uint64_t journal_messages_max, journal_bytes_max; /* of a partition that is opened */
@@ -203,7 +215,8 @@ typedef struct engine_options {
 } engine_options;
 
 typedef struct engine_counters {
-    uint64_t accepted, closed, refused_connections, frames, sends, polls, stores, messages_in, messages_out, bytes_in,
+    uint64_t accepted, closed, refused_connections, refused_by_address, refused_before_login;
+    uint64_t frames, sends, polls, stores, messages_in, messages_out, bytes_in,
         bytes_out, forwarded, served_for_peers, moved_out, moved_in, commits, append_calls, syncs, sync_errors, turns,
         python_events, memory_waits, buffer_starved, throttled, timeouts, damaged, reads_cached, reads_ring;
 } engine_counters;
@@ -285,12 +298,18 @@ void drop_route_partition(route_partition *r);
 
 /* conn.c */
 conn *conn_open(engine *e, int fd);        /* NULL: refused (fd closed) */
+conn *conn_adopt(engine *e, int fd, bool authenticated); /* from another shard; NULL: no memory (fd closed) */
+void conn_set_session(conn *c, uint32_t user_id, bool authenticated);
+void conn_uncount(conn *c);                /* leaves the counts before its end */
 conn *conn_find(engine *e, uint64_t id);
 uint64_t conn_id(const conn *c);
 void conn_ready(conn *c);                  /* conn_advance later in this turn */
 void conn_close(conn *c);
 void conn_try_free(conn *c);
 void conn_release_sources(conn *c);        /* lets go of what the output came from */
+
+/* conn_limits.c */
+void conn_check_times(conn *c);            /* closes it when it takes too long */
 
 /* conn_input.c */
 void conn_arm_receive(conn *c);
@@ -306,6 +325,7 @@ void conn_reply_bytes(conn *c, const uint8_t *data, size_t length); /* data stay
 void conn_flush_reply(conn *c, bool alone);
 void conn_on_send(conn *c, int result);
 void conn_frame_done(conn *c);             /* the answer is with the kernel */
+void conn_linger(conn *c);                 /* the last answer is with the kernel */
 void conn_say_goodbye(conn *c, uint32_t status); /* unsolicited error frame, then close */
 void conn_free_output(conn *c);
 

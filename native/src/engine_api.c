@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static int allocate_tables(engine *e) {
-    uint32_t connections = e->options.connections_max;
+    uint32_t connections = e->options.limits.connections + SPARE_PLACES; /* all of them may come to one shard */
     e->conns_capacity = connections;
     e->conns = calloc(connections, sizeof *e->conns);
     e->conn_generations = calloc(connections, sizeof *e->conn_generations);
@@ -73,8 +73,8 @@ static int open_parts(engine *e) {
 }
 
 int engine_open(engine **out, const engine_options *options) {
-    if (options->connections_max == 0) return -EINVAL;
-    descriptors_limit(options->connections_max);
+    if (options->limits.connections == 0) return -EINVAL;
+    descriptors_limit(options->limits.connections);
     engine *e = calloc(1, sizeof *e);
     if (e == NULL) return -ENOMEM;
     e->options = *options;
@@ -220,7 +220,9 @@ void engine_close_all(engine *e, uint32_t status) {
     e->stopping_status = status;
     for (uint32_t i = 0; i < e->conns_capacity; i++) {
         conn *c = e->conns[i];
-        if (c != NULL && !c->closing && c->state == CONN_RECEIVING) conn_say_goodbye(c, status);
+        if (c == NULL || c->closing) continue;
+        if (c->state == CONN_RECEIVING) conn_say_goodbye(c, status);
+        else if (c->state == CONN_LINGERING) conn_close(c);
     }
 }
 

@@ -50,6 +50,7 @@ bool handover_send(conn *c, uint32_t shard, const uint8_t *session, size_t sessi
     if (sendmsg(e->handover_send_fds[shard], &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return false;
     e->counters.moved_out++;
     c->moved = true;
+    conn_uncount(c);
     conn_close(c);
     return true;
 }
@@ -63,12 +64,11 @@ static int received_descriptor(struct msghdr *message) {
 }
 
 static void adopt(engine *e, int fd, const move_header *header, const uint8_t *rest) {
-    conn *c = conn_open(e, fd);
+    conn *c = conn_adopt(e, fd, header->authenticated != 0);
     if (c == NULL) return;
     memcpy(c->address, header->address, sizeof c->address);
     c->address[sizeof c->address - 1] = 0;
     c->user_id = header->user_id;
-    c->authenticated = header->authenticated != 0;
     if (header->unread_length > 0) {
         c->in_block = engine_allocate(e, header->unread_length, false);
         if (c->in_block == NULL) {
@@ -92,7 +92,7 @@ static void adopt(engine *e, int fd, const move_header *header, const uint8_t *r
 }
 
 void handover_receive(engine *e) {
-    for (int n = 0; n < MOVES_PER_TURN; n++) {
+    for (int n = 0; n < MOVES_PER_TURN && e->free_count > 0; n++) {
         move_header header;
         struct iovec parts[2] = {{&header, sizeof header}, {e->move_space, HANDOVER_SPACE}};
         union {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define PAGE 4096u
@@ -15,11 +16,16 @@ typedef struct region_header {
     uint64_t magic;
     uint32_t shards;
     uint32_t descriptor_size;
+    uint64_t seed;
 } region_header;
 
 static size_t pages_offset(void) { return PAGE; }
 static size_t counters_offset(uint32_t shards) { return pages_offset() + (size_t)shards * PAGE; }
-static size_t stats_offset(uint32_t shards) { return counters_offset(shards) + SHARED_COUNTERS * sizeof(uint32_t); }
+static size_t addresses_offset(uint32_t shards) {
+    return counters_offset(shards) + SHARED_COUNTERS * sizeof(uint32_t);
+}
+static size_t addresses_bytes(void) { return SHARED_ADDRESS_ROWS * SHARED_ADDRESS_COLUMNS * sizeof(uint32_t); }
+static size_t stats_offset(uint32_t shards) { return addresses_offset(shards) + shards * addresses_bytes(); }
 static size_t rings_offset(uint32_t shards) {
     return stats_offset(shards) + SHARED_STATS_SLOTS * sizeof(partition_stats);
 }
@@ -31,6 +37,7 @@ int links_region_format(int fd, uint32_t shards) {
     if (shards == 0 || shards > SHARED_SHARDS_MAX) return -EINVAL;
     if (ftruncate(fd, (off_t)links_region_bytes(shards)) != 0) return -errno;
     region_header header = {.magic = REGION_MAGIC, .shards = shards, .descriptor_size = sizeof(descriptor)};
+    if (getrandom(&header.seed, sizeof header.seed, 0) != (ssize_t)sizeof header.seed) return -EIO;
     return pwrite(fd, &header, sizeof header, 0) == (ssize_t)sizeof header ? 0 : -EIO;
 }
 
@@ -53,6 +60,8 @@ static int map_region(links *l, int fd) {
     if (header->magic != REGION_MAGIC || header->shards != l->shards || header->descriptor_size != sizeof(descriptor))
         return -EPROTO;
     l->counters = (_Atomic uint32_t *)(void *)(l->region + counters_offset(l->shards));
+    l->addresses = (_Atomic uint32_t *)(void *)(l->region + addresses_offset(l->shards));
+    l->seed = header->seed;
     l->stats = (partition_stats *)(void *)(l->region + stats_offset(l->shards));
     return 0;
 }
@@ -78,6 +87,9 @@ int links_open(links *l, uint32_t shard, uint32_t shards, int region_fd, const i
     worker_page *page = links_page(l, shard);
     l->generation = atomic_fetch_add(&page->generation, 1) + 1;
     atomic_store(&page->sleeping, 0);
+    atomic_store(&page->connections, 0); /* those of the predecessor are gone */
+    atomic_store(&page->anonymous, 0);
+    memset(l->region + addresses_offset(shards) + shard * addresses_bytes(), 0, addresses_bytes());
     return 0;
 }
 

@@ -68,6 +68,7 @@ typedef struct link_ring {
 typedef struct worker_page {
     _Atomic uint32_t generation;
     _Atomic uint32_t sleeping; /* 1: waits in its ring and wants the doorbell */
+    _Atomic uint32_t connections, anonymous; /* open ones, and those of them without a login (admission.h) */
 } worker_page;
 
 typedef struct links {
@@ -77,6 +78,8 @@ typedef struct links {
     size_t region_bytes;
     partition_stats *stats;
     _Atomic uint32_t *counters;
+    _Atomic uint32_t *addresses; /* [shard][row][column] (admission.h) */
+    uint64_t seed;               /* random, the same for all workers of the server */
     const uint8_t **peer_pools;  /* read-only mappings, [shard]; NULL for ourselves */
     size_t pool_bytes;
     int *doorbells;

@@ -1,9 +1,10 @@
 /* The shared region: one sparse memfd made by the supervisor, mapped by every worker.
  *
  *   offset                      size                    content
- *   0                           4096                    header: magic, version, shards
- *   4096                        shards * 4096           worker pages (generation, sleeping flag)
+ *   0                           4096                    header: magic, shards, size of a descriptor, seed
+ *   4096                        shards * 4096           worker pages (generation, sleeping flag, connections)
  *   ...                         65536 * 4               balanced partitioning counters (u32)
+ *   ...                         shards * 2 * 16384 * 4  connections by address (admission.h), rows of each worker (u32)
  *   ...                         STATS_SLOTS * 64        partition statistics, written by the owner
  *   ...                         shards^2 * ring bytes   descriptor rings, ring [from][to]
  *
@@ -17,6 +18,8 @@
 
 #define SHARED_COUNTERS 65536u
 #define SHARED_STATS_SLOTS 1048576u
+#define SHARED_ADDRESS_ROWS 2u
+#define SHARED_ADDRESS_COLUMNS 16384u
 #define SHARED_SHARDS_MAX 256u
 
 /* Statistics of one partition. The owner stores each field with release order;

@@ -182,10 +182,11 @@ static void test_a_reader_that_goes_away_in_the_middle_costs_nothing(void)
 static void test_more_connections_than_allowed_are_refused_and_the_rest_works(void)
 {
     static int fds[700];
+    usleep(300000); /* those of the tests before are gone */
     for (int i = 0; i < 700; i++) fds[i] = dial(&s);
     int answered = 0;
     for (int i = 0; i < 700; i++) answered += call(fds[i], CODE_PING, NULL, 0, NULL, NULL) == 0;
-    CHECK(answered >= 250 && answered <= 600);
+    CHECK_EQUAL(answered, 600);
     for (int i = 0; i < 700; i++) close(fds[i]);
     usleep(300000);
     int fd = login(&s);

@@ -53,7 +53,7 @@ static void test_requests_for_a_dead_owner_are_refused_or_closed_in_time(void) {
 static void run_on(io_engine which) {
     s.io_engine = which;
     s.alone = true;
-    s.connections_max = CROWD + 100;
+    s.bounds.limits.connections = CROWD + 100;
     start_server(&s);
     RUN(test_a_crowd_that_logs_in_at_once_is_answered);
     RUN(test_requests_for_a_dead_owner_are_refused_or_closed_in_time);

@@ -21,6 +21,12 @@
 #define SHARDS 2u
 #define POOL_BYTES (64u << 20)
 #define STREAMS 16u
+#define CODE_NEVER_ANSWERED 998u /* Python works on it for ever */
+
+typedef struct server_bounds { /* 0: 600 connections, the others as many; a minute for a login and a request */
+    admission_limits limits;
+    int64_t login_timeout_us, idle_timeout_us, request_timeout_us;
+} server_bounds;
 
 typedef struct server {
     char directory[64];
@@ -30,7 +36,7 @@ typedef struct server {
     engine *engines[SHARDS];
     _Atomic bool stop;
     bool alone;               /* shard 1 never starts: its requests are those of a dead owner */
-    uint32_t connections_max; /* of a shard; 0: 300 */
+    server_bounds bounds;
     io_engine io_engine;
     partition_level level;
     void (*opened)(struct server *s, engine *e);    /* in the thread of the engine: when it is open ... */
@@ -49,7 +55,7 @@ static void answer(server *s, engine *e, const event *v)
     uint8_t user[4] = {0};
     if (v->kind == EVENT_REQUEST && v->code == CODE_LOGIN_USER) {
         conn *c = conn_find(e, v->connection);
-        if (c != NULL) c->authenticated = true;
+        if (c != NULL) conn_set_session(c, 0, true);
         engine_reply(e, v->connection, 0, user, sizeof user, false);
     } else if (v->kind == EVENT_REQUEST && v->code == CODE_POLL_MESSAGES && v->authenticated) {
         consumer_request q;
@@ -75,6 +81,8 @@ static void answer(server *s, engine *e, const event *v)
     } else if (v->kind == EVENT_GROUP_POLLED) {
         s->group_polls++;
         s->group_messages += v->code;
+    } else if (v->kind == EVENT_REQUEST && v->code == CODE_NEVER_ANSWERED) {
+        return;
     } else if (v->kind == EVENT_REQUEST) {
         engine_reply(e, v->connection, v->authenticated ? 3 : 40, NULL, 0, false);
     } else if (v->kind == EVENT_ROUTE_MISS) {
@@ -115,6 +123,11 @@ static void *run_shard(void *argument)
 {
     shard_start start = *(shard_start *)argument;
     server *s = start.s;
+    const server_bounds *b = &s->bounds;
+    admission_limits limits = b->limits;
+    if (limits.connections == 0) limits.connections = 600;
+    if (limits.per_address == 0) limits.per_address = limits.connections;
+    if (limits.before_login == 0) limits.before_login = limits.connections;
     engine_options o = {.shard = start.shard,
                         .shards = SHARDS,
                         .shared_fd = s->region,
@@ -123,7 +136,10 @@ static void *run_shard(void *argument)
                         .doorbell_fds = s->bells,
                         .handover_send_fds = s->send,
                         .pool_bytes = POOL_BYTES,
-                        .connections_max = s->connections_max != 0 ? s->connections_max : 300,
+                        .limits = limits,
+                        .login_timeout_us = b->login_timeout_us != 0 ? b->login_timeout_us : 60000000,
+                        .request_timeout_us = b->request_timeout_us != 0 ? b->request_timeout_us : 60000000,
+                        .idle_timeout_us = b->idle_timeout_us,
                         .partial_frame_timeout_us = 1000000,
                         .slow_reader_timeout_us = 2000000,
                         .sync_interval_us = 50000,
@@ -154,11 +170,11 @@ static uint32_t started(const server *s) { return s->alone ? 1 : SHARDS; }
 
 static void start_server(server *s)
 {
-    server wanted = {.alone = s->alone, .connections_max = s->connections_max, .level = s->level, .io_engine = s->io_engine,
+    server wanted = {.alone = s->alone, .bounds = s->bounds, .level = s->level, .io_engine = s->io_engine,
                      .opened = s->opened, .each_turn = s->each_turn};
     memset(s, 0, sizeof *s);
     s->alone = wanted.alone;
-    s->connections_max = wanted.connections_max;
+    s->bounds = wanted.bounds;
     s->level = wanted.level;
     s->io_engine = wanted.io_engine;
     s->opened = wanted.opened;

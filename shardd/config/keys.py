@@ -94,6 +94,10 @@ def _flag(path: str, default: bool, field: str | None = None) -> Key:
     return Key(path, field or path, default, units.parse_bool, _format_bool, quoted=False)
 
 
+def _count(path: str, default: int, low: int, high: int) -> Key:
+    return Key(path, path, default, _bounded(_parse_count, low, high, str), quoted=False)
+
+
 def _size(path: str, field: str, default: str, low: int, high: int, step: int = 1) -> Key:
     parse = _bounded(units.parse_size_bytes, low, high, units.format_size, step)
     return Key(path, field, default, parse, units.format_size)
@@ -111,7 +115,13 @@ _EXPIRY: Final = units.parse_expiry_us
 KEYS: Final[tuple[Key, ...]] = (
     Key("tcp.address", "tcp.address", "127.0.0.1:8090", units.parse_address),
     _flag("tcp.socket_migration", True),
-    Key("tcp.connections_max", "tcp.connections_max", 10_000, _bounded(_parse_count, 1, 1_000_000, str), quoted=False),
+    _count("tcp.connections_max", 10_000, 1, 1_000_000),
+    _count("tcp.connections_per_address_max", 0, 0, 1_000_000),
+    _count("tcp.connections_before_login_max", 0, 0, 1_000_000),
+    _duration("tcp.login_timeout", "tcp.login_timeout_ms", "5 m", 100, _HOUR_MS),
+    _count("tcp.login_attempts_max", 100, 1, 1_000_000),
+    _duration("tcp.idle_timeout", "tcp.idle_timeout_ms", "0 s", 0, 24 * _HOUR_MS),
+    _duration("tcp.request_timeout", "tcp.request_timeout_ms", "1 m", 100, _HOUR_MS),
     _duration("tcp.partial_frame_timeout", "tcp.partial_frame_timeout_ms", "30 s", 100, _HOUR_MS),
     _duration("tcp.slow_reader_timeout", "tcp.slow_reader_timeout_ms", "30 s", 100, _HOUR_MS),
     _flag("tcp.socket.override_defaults", False),
@@ -161,13 +171,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _flag("message_saver.enabled", True),
     _flag("message_saver.enforce_fsync", True),
     _duration("message_saver.interval", "message_saver.interval_ms", "30 s", 10, _HOUR_MS),
-    Key(
-        "personal_access_token.max_tokens_per_user",
-        "personal_access_token.max_tokens_per_user",
-        100,
-        _bounded(_parse_count, 1, 10_000, str),
-        quoted=False,
-    ),
+    _count("personal_access_token.max_tokens_per_user", 100, 1, 10_000),
     _flag("personal_access_token.cleaner.enabled", True, "personal_access_token.cleaner_enabled"),
     _duration(
         "personal_access_token.cleaner.interval", "personal_access_token.cleaner_interval_ms", "1 m", 100, _HOUR_MS

@@ -25,14 +25,28 @@ class Socket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`tcp.*`. `address` is "host:port" or "[v6]:port" with a literal IP address; port 0 lets the kernel choose."""
+    """`tcp.*`. `address` is "host:port" or "[v6]:port" with a literal IP address; port 0 lets the kernel choose.
+
+    `connections_per_address_max`, `connections_before_login_max` 0: `most_connections`. `idle_timeout_ms` 0: none.
+    """
 
     address: str
     socket_migration: bool
     connections_max: int
+    connections_per_address_max: int
+    connections_before_login_max: int
+    login_timeout_ms: int
+    login_attempts_max: int
+    idle_timeout_ms: int
+    request_timeout_ms: int
     partial_frame_timeout_ms: int
     slow_reader_timeout_ms: int
     socket: Socket
+
+    @property
+    def most_connections(self) -> int:
+        """What one address, or all that are not logged in, may take: a tenth stays for the others."""
+        return max(1, self.connections_max * 9 // 10)
 
     @property
     def host(self) -> str:

@@ -31,6 +31,16 @@ from shardd.shard.sessions import Session
 
 _log = logging.getLogger(__name__)
 
+_LOGINS: Final = frozenset({Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN})
+_FAILED_LOGINS: Final = frozenset(
+    {
+        Status.INVALID_CREDENTIALS,
+        Status.USER_INACTIVE,
+        Status.RESOURCE_NOT_FOUND,
+        Status.PERSONAL_ACCESS_TOKEN_EXPIRED,
+    }
+)
+
 Service = Callable[[ShardContext, Caller, Any], Awaitable[bytes | None]]  # None: the engine answers
 
 
@@ -117,7 +127,8 @@ class Dispatcher:
             reply = await self._answer(connection, code, payload, user_id if authenticated else None)
         except ShardError as error:
             _log.debug("request %d refused with %d: %s", code, error.status, error)
-            self._context.engine.reply(connection, error.status, b"", error.close)
+            close = error.close or self._is_last_login(connection, code, error.status)
+            self._context.engine.reply(connection, error.status, b"", close)
         except Exception:
             _log.exception("request %d failed", code)
             self._context.engine.reply(connection, Status.ERROR)
@@ -132,6 +143,14 @@ class Dispatcher:
         session = self._context.sessions.get(connection)
         caller = Caller(connection, user_id, 0 if session is None else session.user_incarnation)
         return await self._services[code](self._context, caller, request)
+
+    def _is_last_login(self, connection: int, code: int, status: Status) -> bool:
+        """Counts a login that has failed; True when the connection gets no further one (docs/limits.md)."""
+        session = self._context.sessions.get(connection)
+        if session is None or code not in _LOGINS or status not in _FAILED_LOGINS:
+            return False
+        session.failed_logins += 1
+        return session.failed_logins >= self._context.settings.tcp.login_attempts_max
 
     async def route_miss(
         self,

@@ -29,6 +29,7 @@ class Session(msgspec.Struct):
     user_id: int | None = None
     user_incarnation: int = 0
     removed: bool = False
+    failed_logins: int = 0  # on this connection since it was opened
     memberships: dict[int, Membership] = {}  # by incarnation of the group, in the order of joining
 
     @property
@@ -46,6 +47,7 @@ class _Moved(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
     user_incarnation: int = 0
     removed: bool = False
     memberships: list[Membership] = []
+    failed_logins: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -128,6 +130,7 @@ class SessionTable:
                 session.user_incarnation,
                 session.removed,
                 [*session.memberships.values()],
+                session.failed_logins,
             )
         )
 
@@ -142,6 +145,7 @@ class SessionTable:
             moved.user_id,
             moved.user_incarnation,
             moved.removed,
+            moved.failed_logins,
             {membership.group: membership for membership in moved.memberships},
         )
         self._enter(session)

@@ -45,6 +45,7 @@ from shardd.shard.login_turns import LoginTurns
 from shardd.shard.metrics import Metrics, process_counters, process_gauges
 from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions, changed_streams, partitions_of
 from shardd.shard.recent_logs import RecentLogs
+from shardd.shard.refusals import report_refusals
 from shardd.shard.services.partition_calls import sync_descriptors
 from shardd.shard.services.tokens import clean_expired_tokens
 from shardd.shard.sessions import SessionTable
@@ -89,7 +90,12 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         handover_receive_fd=inheritance.handover_receive_fd,
         handover_send_fds=inheritance.handover_send_fds,
         pool_bytes=inheritance.pool_bytes,
-        connections_max=max(1, tcp.connections_max // inheritance.shards),
+        connections_max=tcp.connections_max,
+        connections_per_address_max=tcp.connections_per_address_max or tcp.most_connections,
+        connections_before_login_max=tcp.connections_before_login_max or tcp.most_connections,
+        login_timeout_ms=tcp.login_timeout_ms,
+        idle_timeout_ms=tcp.idle_timeout_ms,
+        request_timeout_ms=tcp.request_timeout_ms,
         partial_frame_timeout_ms=tcp.partial_frame_timeout_ms,
         slow_reader_timeout_ms=tcp.slow_reader_timeout_ms,
         sync_interval_ms=sync_interval_ms,
@@ -197,6 +203,7 @@ class Worker:
         )
         self._dispatcher = Dispatcher(self._context)
         self._spawn(self._dispatcher.evict_stale_clients())
+        self._spawn(report_refusals(self.engine.counters))
         self._metadata.subscribe(self._dispatcher.applied)
         if inheritance.shard == 0 and inheritance.settings.personal_access_token.cleaner_enabled:
             self._spawn(clean_expired_tokens(self._context))

@@ -1,0 +1,65 @@
+/* How long a connection may take: looked at for every connection every HOUSEKEEPING_US (docs/limits.md). */
+#include "engine.h"
+
+#define PRIVILEGE_SILENCE_US 1000000 /* a partial frame ends when nothing of it comes for so long ... */
+#define PRIVILEGE_US 10000000        /* ... or, the privileged one, when it is not complete by then */
+#define THROTTLED_PATIENCE 4         /* so many partial_frame_timeouts a frame waits for its turn above the budget */
+#define FRAME_BYTES_PER_S_MIN 16384  /* a frame that comes more slowly than this is given up after the timeout */
+#define LINGER_US 1000000            /* what a client still sends after its last answer is taken in and dropped */
+
+static bool frame_overdue(const engine *e, const conn *c) {
+    int64_t still_us = e->now_us - c->progress_us, timeout_us = e->options.partial_frame_timeout_us;
+    if (c->throttled) return e->now_us - c->throttled_us > THROTTLED_PATIENCE * timeout_us;
+    if (c->head_have == 0) return false;
+    if (e->throttled != NULL && c->partial_bytes > 0) { /* others wait for its memory */
+        if (still_us > PRIVILEGE_SILENCE_US) return true;
+        if (c == e->privileged && e->now_us - e->privileged_since_us > PRIVILEGE_US) return true;
+    }
+    int64_t length = c->head_have == FRAME_HEADER_SIZE ? c->payload_length : 0;
+    return still_us > timeout_us || e->now_us - c->frame_us > timeout_us + length * 1000000 / FRAME_BYTES_PER_S_MIN;
+}
+
+static bool request_overdue(const engine *e, const conn *c) {
+    int64_t since_us = c->answer_begun && c->progress_us > c->request_us ? c->progress_us : c->request_us;
+    return e->now_us - since_us > e->options.request_timeout_us;
+}
+
+/* Whether the connection has to go; `status` is what it is told before, 0: nothing, as it may be inside an answer. */
+static bool overdue(const engine *e, const conn *c, uint32_t *status) {
+    int64_t still_us = e->now_us - c->progress_us;
+    *status = 0;
+    switch (c->state) {
+    case CONN_RECEIVING:
+        if (frame_overdue(e, c)) return true;
+        *status = STATUS_UNAUTHENTICATED;
+        if (!c->authenticated && e->now_us - c->anonymous_us > e->options.login_timeout_us) return true;
+        *status = STATUS_STALE_CLIENT;
+        return e->options.idle_timeout_us > 0 && c->head_have == 0 && still_us > e->options.idle_timeout_us;
+    case CONN_WAITING: return still_us > e->options.partial_frame_timeout_us;
+    case CONN_REPLYING: return still_us > e->options.slow_reader_timeout_us;
+    case CONN_READING: return c->job != NULL && c->job->wait.queued && still_us > e->options.slow_reader_timeout_us;
+    case CONN_PYTHON:
+    case CONN_FORWARDED:
+        if (!c->authenticated) { /* a login waits for those before it */
+            *status = STATUS_UNAUTHENTICATED;
+            return e->now_us - c->request_us > e->options.login_timeout_us;
+        }
+        if (!c->answer_begun) *status = STATUS_TASK_TIMEOUT;
+        return request_overdue(e, c);
+    case CONN_LINGERING: return e->now_us - c->request_us > LINGER_US;
+    default: return false;
+    }
+}
+
+void conn_check_times(conn *c) {
+    engine *e = c->e;
+    uint32_t status;
+    if (c->closing) return;
+    if (c->forwarded && c->forward_deadline_us != 0 && e->now_us >= c->forward_deadline_us) {
+        forward_give_up(c);
+    } else if (overdue(e, c, &status)) {
+        if (c->state != CONN_LINGERING) e->counters.timeouts++;
+        if (status != 0) conn_say_goodbye(c, status);
+        else conn_close(c);
+    }
+}

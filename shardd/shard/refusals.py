@@ -1,0 +1,31 @@
+"""Says in the log how many connections were refused or given up: one line for each kind, not for each connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+REPORT_INTERVAL_S: Final = 10.0
+# counter of the engine -> what the line says about it
+_KINDS: Final = {
+    "refused_connections": "connections refused: tcp.connections_max are open",
+    "refused_by_address": "connections refused: their address has tcp.connections_per_address_max open",
+    "refused_before_login": "connections refused: tcp.connections_before_login_max are not logged in",
+    "timeouts": "connections closed: they took longer than one of the timeouts of tcp allows",
+}
+
+
+async def report_refusals(counters: Callable[[], Mapping[str, int]], interval_s: float = REPORT_INTERVAL_S) -> None:
+    """Until cancelled: what has grown since the last look."""
+    seen = dict.fromkeys(_KINDS, 0)
+    while True:
+        await asyncio.sleep(interval_s)
+        now = counters()
+        for kind, sentence in _KINDS.items():
+            if now[kind] != seen[kind]:
+                _log.warning("%d %s", now[kind] - seen[kind], sentence)
+                seen[kind] = now[kind]

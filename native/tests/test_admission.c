@@ -211,14 +211,9 @@ static void test_answers_before_a_close_reach_a_client_that_still_sends(void) {
     }
 }
 
-int main(void) {
-    const char *reason = io_ring_probe();
-    if (reason != NULL) {
-        fprintf(stderr, "%s\n", reason);
-        return 1;
-    }
-    RUN(test_networks_are_hosts_of_ipv4_and_64_bits_of_ipv6);
-    RUN(test_counts_hold_over_shards_and_die_with_a_worker);
+static void run_on(io_engine which) {
+    s.io_engine = which;
+    s.bounds = (server_bounds){0};
     s.bounds.limits = (admission_limits){.connections = 28, .per_address = 20, .before_login = 25};
     start_server(&s);
     RUN(test_an_address_gets_its_share_and_the_refused_are_told);
@@ -232,5 +227,11 @@ int main(void) {
     RUN(test_a_dripped_frame_is_given_up);
     RUN(test_answers_before_a_close_reach_a_client_that_still_sends);
     stop_server(&s);
+}
+
+int main(void) {
+    RUN(test_networks_are_hosts_of_ipv4_and_64_bits_of_ipv6);
+    RUN(test_counts_hold_over_shards_and_die_with_a_worker);
+    for_each_engine(run_on);
     return check_report();
 }

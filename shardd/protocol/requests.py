@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from shardd.protocol import account_requests
+from shardd.protocol import account_requests, bounds
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
@@ -341,6 +341,7 @@ Request = (
     | GroupRequest
     | CreateGroup
     | account_requests.AccountRequest
+    | bounds.GetPartitionBounds
 )
 
 _READERS: Final[dict[int, Callable[[Reader], Request]]] = {
@@ -380,6 +381,7 @@ _READERS: Final[dict[int, Callable[[Reader], Request]]] = {
     Code.JOIN_CONSUMER_GROUP: GroupRequest.read,
     Code.LEAVE_CONSUMER_GROUP: GroupRequest.read,
     **account_requests.READERS,
+    bounds.CODE: bounds.GetPartitionBounds.read,
 }
 
 

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from shardd.metadata import DeleteUser, Record, State
 from shardd.protocol import limits
+from shardd.protocol.bounds import CODE as GET_PARTITION_BOUNDS
 from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.requests import decode
 from shardd.shard.context import ShardContext
 from shardd.shard.group_hub import GroupHub
 from shardd.shard.group_members import GroupMembers
-from shardd.shard.services import messages, partitions, session, streams, tokens, topics, users
+from shardd.shard.services import bounds, messages, partitions, session, streams, tokens, topics, users
 from shardd.shard.services.base import Caller
 from shardd.shard.services.groups import GroupService
 from shardd.shard.services.offsets import OffsetService
@@ -84,6 +85,7 @@ def _services(
         Code.JOIN_CONSUMER_GROUP: groups.join_group,
         Code.LEAVE_CONSUMER_GROUP: groups.leave_group,
         Code.DELETE_SEGMENTS: partial(partitions.delete_segments, calls=calls),
+        GET_PARTITION_BOUNDS: bounds.get_partition_bounds,
     }
 
 

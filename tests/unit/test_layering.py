@@ -12,8 +12,8 @@ ROWS = [
     {"protocol"},
     {"log"},
     {"metadata", "security", "groups"},
-    {"shard"},
-    {"observability"},
+    {"shard", "client"},
+    {"observability", "spark"},
     {"cli"},
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}

@@ -1,0 +1,5 @@
+"""Clients of the server: a blocking connection on the classic wire."""
+
+from shardd.client.connection import Connection, ConnectionFailedError, Credentials
+
+__all__ = ["Connection", "ConnectionFailedError", "Credentials"]

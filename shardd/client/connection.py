@@ -1,0 +1,131 @@
+"""One blocking TCP connection that speaks the classic protocol (iggy-protocol 1). Used by one thread."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from shardd.protocol import account_requests, bounds, requests
+from shardd.protocol.codes import Code
+from shardd.protocol.errors import ShardError, Status
+
+_HEAD: Final = struct.Struct("<II")
+ANSWER_BYTES_MAX: Final = 1 << 32
+
+
+class ConnectionFailedError(ConnectionError):
+    """No connection, or it broke; the message names the address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A user with a password, or a personal access token."""
+
+    username: str = ""
+    password: str = ""
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return f"Credentials({'token' if self.token else self.username!r})"
+
+
+class Connection:
+    """Connects and logs in at once. `timeout_s` bounds every call on the socket."""
+
+    def __init__(self, address: str, credentials: Credentials | None = None, *, timeout_s: float = 30.0) -> None:
+        """`address` is "host:port". `ConnectionFailedError`, `ShardError` for a refused login."""
+        self.address = address
+        host, _, port = address.rpartition(":")
+        try:
+            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+        except (OSError, ValueError) as error:
+            raise ConnectionFailedError(f"cannot connect to {address}: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            if credentials is not None:
+                self._login(credentials)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _login(self, credentials: Credentials) -> None:
+        if credentials.token:
+            token = account_requests.TokenLogin(credentials.token)
+            self.request(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, token.encode())
+        else:
+            login = requests.Login(credentials.username, credentials.password)
+            self.request(Code.LOGIN_USER, login.encode())
+
+    # ---- frames ----
+
+    def send(self, code: int, payload: bytes = b"") -> None:
+        """Sends one request; its answer is to be received before the one of the next."""
+        try:
+            self._socket.sendall(_HEAD.pack(len(payload) + 4, code) + payload)
+        except OSError as error:
+            raise ConnectionFailedError(f"{self.address}: {error}") from error
+
+    def receive(self, into: bytearray | None = None) -> memoryview:
+        """The payload of the next answer: a view of `into` (grown when it is too small) or of fresh memory.
+
+        `ShardError` for a status other than 0.
+        """
+        head = bytearray(_HEAD.size)
+        self._fill(memoryview(head))
+        status, length = _HEAD.unpack(head)
+        target = bytearray() if into is None else into
+        if len(target) < length:
+            target.extend(bytes(length - len(target)))
+        view = memoryview(target)[:length]
+        self._fill(view)
+        if status != Status.OK:
+            raise ShardError(_known(status), f"{self.address} answered {_name(status)}")
+        return view
+
+    def request(self, code: int, payload: bytes = b"") -> bytes:
+        """Sends and receives."""
+        self.send(code, payload)
+        return bytes(self.receive())
+
+    def _fill(self, view: memoryview) -> None:
+        done = 0
+        while done < len(view):
+            try:
+                got = self._socket.recv_into(view[done:])
+            except OSError as error:
+                raise ConnectionFailedError(f"{self.address}: {error}") from error
+            if got == 0:
+                raise ConnectionFailedError(f"{self.address} closed the connection")
+            done += got
+
+    # ---- commands ----
+
+    def partition_bounds(self, request: bounds.GetPartitionBounds) -> tuple[bounds.TopicBounds, ...]:
+        """`ShardError` 3 from a server that is not shardd."""
+        return bounds.decode_reply(self.request(bounds.CODE, request.encode()))
+
+
+def _known(status: int) -> Status:
+    try:
+        return Status(status)
+    except ValueError:
+        return Status.ERROR
+
+
+def _name(status: int) -> str:
+    known = _known(status)
+    return f"status {status} ({known.name})" if known == status else f"status {status}"

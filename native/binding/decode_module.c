@@ -11,6 +11,7 @@
 typedef enum column {
     COLUMN_CHECKSUM = 'c', COLUMN_OFFSET = 'o', COLUMN_TIMESTAMP = 't', COLUMN_ORIGIN = 'g', COLUMN_ID = 'i',
     COLUMN_VALUE = 'v', COLUMN_HEADERS_RAW = 'r', COLUMN_HEADERS = 'h', COLUMN_KEY = 'k', COLUMN_CHECKSUM_OK = 'b',
+    COLUMN_POSITION = 'p',
 } column;
 
 #define BUFFERS_MAX 6
@@ -32,6 +33,7 @@ static void *add_buffer(column_buffers *buffers, uint64_t size)
 
 typedef struct work {
     const uint8_t *data;
+    uint64_t position; /* of `data` in what the caller gave */
     uint64_t *positions;
     decode_request request;
     decode_batch batch;
@@ -107,6 +109,12 @@ static bool fill(const work *w, char letter, column_buffers *buffers)
             decode_checksum_ok(w->positions, w->batch.rows, bitmap);
         return bitmap != NULL;
     }
+    case COLUMN_POSITION: {
+        uint64_t *out = add_buffer(buffers, (uint64_t)w->batch.rows * 8);
+        for (uint32_t i = 0; out != NULL && i < w->batch.rows; i++)
+            out[i] = (w->positions[i] & ~DECODE_BAD_BIT) + w->position;
+        return out != NULL;
+    }
     default: PyErr_Format(PyExc_ValueError, "no column '%c'", letter); return false;
     }
 }
@@ -164,6 +172,7 @@ static PyObject *decode(PyObject *module, PyObject *args)
     if (!check_arguments(&data, position, rows_max, bytes_max, verify))
         goto done;
     w.data = (const uint8_t *)data.buf + position;
+    w.position = (uint64_t)position;
     w.request = (decode_request){.from_offset = from_offset, .to_offset = to_offset, .rows_max = rows_max,
                                  .bytes_max = bytes_max, .verify = (decode_verify)verify, .key_name = key.buf,
                                  .key_name_length = (uint32_t)key.len,

@@ -9,12 +9,16 @@ import typer
 
 from shardd import __version__
 from shardd.cli.config_command import config_app
+from shardd.cli.pipeline import pipeline_app
 from shardd.cli.serve import ServeOptions, serve_until_stopped
+from shardd.cli.spark_command import spark_app
 
 app = typer.Typer(
     name="shardd", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 app.add_typer(config_app, name="config")
+app.add_typer(pipeline_app, name="pipeline")
+app.add_typer(spark_app, name="spark")
 
 
 def _print_version(wanted: bool) -> None:

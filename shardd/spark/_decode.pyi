@@ -1,7 +1,9 @@
 """Contract of the native decoder (native/binding/decode_module.c)."""
 
+import mmap
+
 def decode(
-    data: bytes | bytearray | memoryview,
+    data: bytes | bytearray | memoryview | mmap.mmap,
     position: int,
     from_offset: int,
     to_offset: int,
@@ -21,7 +23,7 @@ def decode(
     checksum, 2 go on and report. Faults: native/src/decode.h. Letters of `columns` and their buffers, in Arrow's
     layout:
 
-    c checksum, o offset, t timestamp, g origin timestamp: (int64s)
+    c checksum, o offset, t timestamp, g origin timestamp, p byte position in `data`: (int64s)
     i id, v value, r raw user headers: (int32 offsets, bytes)
     k value of the user header `key_header`: (validity bitmap, int32 offsets, bytes)
     h user headers: (list offsets, key offsets, key bytes, value offsets, value bytes)

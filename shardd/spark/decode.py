@@ -83,7 +83,7 @@ class Decoder:
         """The next batch of the offsets [from_offset, to_offset) in `data`, whose byte `position` is a record
         border."""
         rows, end, next_offset, fault, fault_offset, bad, columns = _decode.decode(
-            data,  # type: ignore[arg-type]  # an mmap is a buffer too
+            data,
             position,
             from_offset,
             to_offset,

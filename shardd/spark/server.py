@@ -106,6 +106,10 @@ class Server:
             " Is it running, and is the option 'servers' right?"
         )
 
+    def ask(self, code: Code, payload: bytes) -> bytes:
+        """Any request that may be repeated. `ServerUnreachableError`, `ShardError`."""
+        return self._call(lambda c: c.request(code, payload))
+
     # ---- topics ----
 
     def matching(self, pattern: str) -> tuple[TopicName, ...]:

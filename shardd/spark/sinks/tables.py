@@ -45,6 +45,10 @@ class LakeTable(ABC):
         """Adds (or with `overwrite` exchanges) the files, once for each application and version. False: it was
         there."""
 
+    @abstractmethod
+    def version(self, application: str) -> int | None:
+        """The highest version committed for an application; None for none."""
+
 
 class DeltaLake(LakeTable):
     """A Delta table through the deltalake library."""
@@ -85,6 +89,15 @@ class DeltaLake(LakeTable):
                 _log.info("commit %d of %s: %s; looking again", version, self._path, error)
                 time.sleep(0.05 * (attempt + 1))
         raise CommitConflictError(f"{self._path}: {COMMIT_ATTEMPTS} commits of version {version} lost against others")
+
+    def version(self, application: str) -> int | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            return DeltaTable(self._path).transaction_version(application)
+        except TableNotFoundError:
+            return None
 
 
 def _delta_schema(schema: pa.Schema) -> Any:
@@ -141,7 +154,8 @@ class IcebergTable(LakeTable):
                 except NoSuchTableError:
                     catalog.create_namespace_if_not_exists(self._table_name.rpartition(".")[0])
                     table = catalog.create_table_if_not_exists(self._table_name, schema)
-                if self._has(table, application, version):
+                done = self._version_in(table, application)
+                if done is not None and done >= version:
                     return False
                 with table.transaction() as transaction:
                     if overwrite:
@@ -153,14 +167,23 @@ class IcebergTable(LakeTable):
                 time.sleep(0.05 * (attempt + 1))
         raise CommitConflictError(f"{self._table_name}: {COMMIT_ATTEMPTS} commits of {version} lost against others")
 
-    def _has(self, table: Any, application: str, version: int) -> bool:
+    def version(self, application: str) -> int | None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            return self._version_in(self._catalog().load_table(self._table_name), application)
+        except NoSuchTableError:
+            return None
+
+    def _version_in(self, table: Any, application: str) -> int | None:
+        found: int | None = None
         for snapshot in table.snapshots():
             summary = snapshot.summary
-            if summary is not None and summary.get(self.QUERY) == application:
-                recorded = summary.get(self.BATCH)
-                if recorded is not None and int(recorded) >= version:
-                    return True
-        return False
+            if summary is None or summary.get(self.QUERY) != application:
+                continue
+            recorded = int(summary.get(self.BATCH) or 0)
+            found = recorded if found is None else max(found, recorded)
+        return found
 
 
 class ParquetDirectory(LakeTable):
@@ -197,11 +220,18 @@ class ParquetDirectory(LakeTable):
         for each in files:
             name = ready / Path(each.path).name
             Path(each.path).rename(name)
-            _sync(name)
-        _sync(ready)
+            sync_path(name)
+        sync_path(ready)
         ready.rename(target)
-        _sync(self._path)
+        sync_path(self._path)
         return True
+
+    def version(self, application: str) -> int | None:
+        marker = self._path / self.APPLICATION
+        if not marker.is_file() or marker.read_text() != application:
+            return None
+        batches = [int(each.name.removeprefix("batch=")) for each in self._path.glob("batch=*")]
+        return max(batches, default=None)
 
     def _claim(self, application: str) -> None:
         marker = self._path / self.APPLICATION
@@ -220,7 +250,8 @@ class ParquetDirectory(LakeTable):
             marker.write_text(application)
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Brings a file or a directory to the device."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -42,7 +42,7 @@ PyObject *shardd_call_counters(PyObject *self, PyObject *unused)
            put_counter(result, "pool_used_bytes", pool_used(e->pool)) &&
            put_counter(result, "pool_capacity_bytes", pool_capacity(e->pool)) &&
            put_counter(result, "pool_resident_bytes", pool_resident(e->pool)) &&
-           put_counter(result, "ring_enters", e->ring.enters) && put_counter(result, "routes", e->routes.count) &&
+           put_counter(result, "ring_enters", e->io.enters) && put_counter(result, "routes", e->routes.count) &&
            put_counter(result, "partitions", e->partitions_used) &&
            put_counter(result, "syncs_running", e->syncs_running + (e->sync_pending != NULL));
     if (!good)

@@ -35,7 +35,7 @@ static PyObject *probe(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    const char *reason = ring_probe();
+    const char *reason = io_ring_probe();
     return PyUnicode_FromString(reason != NULL ? reason : "");
 }
 

@@ -17,7 +17,7 @@ static void return_buffer(conn *c) {
         c->in_block = NULL;
     }
     if (c->in_buffer < 0) return;
-    ring_buffer_return(&c->e->ring, (uint16_t)c->in_buffer);
+    io_buffer_return(&c->e->io, c->in_buffer);
     c->in_buffer = -1;
 }
 
@@ -83,21 +83,16 @@ void conn_free_input(conn *c) {
 void conn_arm_receive(conn *c) {
     if (c->receive_armed || c->starved || c->throttled || c->closing || c->end_of_input) return;
     engine *e = c->e;
-    struct io_uring_sqe *slot;
     if (c->block != NULL && c->state == CONN_RECEIVING && c->block_have < c->keep_length) {
         if (!may_receive_more(c)) {
             throttle(c);
             return;
         }
         uint32_t room = (c->block_size < c->keep_length ? c->block_size : c->keep_length) - c->block_have;
-        slot = ring_slot(&e->ring, &c->receive_operation);
-        io_uring_prep_recv(slot, c->fd, c->block + c->block_have,
-                           room < PARTIAL_RECEIVE_BYTES ? room : PARTIAL_RECEIVE_BYTES, 0);
+        io_receive(&e->io, &c->receive_operation, c->fd, c->block + c->block_have,
+                   room < PARTIAL_RECEIVE_BYTES ? room : PARTIAL_RECEIVE_BYTES);
     } else {
-        slot = ring_slot(&e->ring, &c->receive_operation);
-        io_uring_prep_recv(slot, c->fd, NULL, RECEIVE_BUFFER_SIZE, 0);
-        slot->flags |= IOSQE_BUFFER_SELECT;
-        slot->buf_group = RECEIVE_GROUP;
+        io_receive_provided(&e->io, &c->receive_operation, c->fd);
     }
     c->receive_armed = true;
 }
@@ -109,7 +104,7 @@ static void no_buffer_left(conn *c) {
     c->e->starved = c;
 }
 
-/* The ring brought the first bytes; the rest that is already there comes by plain calls into the block. */
+/* The operation brought the first bytes; the rest that is already there comes by plain calls into the block. */
 static void fill_block(conn *c) {
     for (;;) {
         uint32_t room = (c->block_size < c->keep_length ? c->block_size : c->keep_length) - c->block_have;
@@ -122,14 +117,11 @@ static void fill_block(conn *c) {
     }
 }
 
-void conn_on_receive(conn *c, int result, uint32_t flags) {
+void conn_on_receive(conn *c, int result, int32_t buffer) {
     engine *e = c->e;
     c->receive_armed = false;
-    bool provided = (flags & IORING_CQE_F_BUFFER) != 0;
-    uint16_t buffer = (uint16_t)(flags >> IORING_CQE_BUFFER_SHIFT);
-    if (provided) e->ring.free_buffers--;
     if (c->closing || result <= 0) {
-        if (provided) ring_buffer_return(&e->ring, buffer);
+        if (buffer >= 0) io_buffer_return(&e->io, buffer);
         if (c->closing) conn_ready(c);
         else if (result == -ENOBUFS) no_buffer_left(c);
         else if (result == -EINTR || result == -EAGAIN) conn_arm_receive(c);
@@ -141,9 +133,9 @@ void conn_on_receive(conn *c, int result, uint32_t flags) {
     }
     c->progress_us = e->now_us;
     e->counters.bytes_in += (uint64_t)result;
-    if (provided) {
+    if (buffer >= 0) {
         assert(c->in_buffer < 0 && c->in_length == 0);
-        c->in = ring_buffer(&e->ring, buffer);
+        c->in = io_buffer(&e->io, buffer);
         c->in_buffer = buffer;
         c->in_length = (uint32_t)result;
     } else {

@@ -101,8 +101,7 @@ void conn_flush_reply(conn *c, bool alone) {
         }
         left = c->out_length - c->out_sent;
     }
-    struct io_uring_sqe *slot = ring_slot(&c->e->ring, &c->send_operation);
-    io_uring_prep_send(slot, c->fd, c->out + c->out_sent, left, MSG_NOSIGNAL);
+    io_send(&c->e->io, &c->send_operation, c->fd, c->out + c->out_sent, left);
     c->send_armed = true;
     if (c->job == NULL && !c->lease_open && !c->close_after_reply &&
         !c->move_wanted) { /* the next request is welcome already */

@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -171,7 +170,7 @@ static void commit(engine *e) {
 
 static void arm_poll(engine *e, operation *op, int fd, bool *armed) {
     if (*armed || fd < 0) return;
-    io_uring_prep_poll_add(ring_slot(&e->ring, op), fd, POLLIN);
+    io_poll(&e->io, op, fd);
     *armed = true;
 }
 
@@ -180,14 +179,13 @@ static void arm_standing(engine *e) {
     arm_poll(e, &e->doorbell_operation, e->links.doorbells[e->links.shard], &e->doorbell_armed);
     arm_poll(e, &e->handover_operation, e->serving ? e->options.handover_receive_fd : -1, &e->handover_armed);
     if (e->listen_fd >= 0 && !e->accept_armed && e->now_us >= e->accept_again_us) {
-        io_uring_prep_multishot_accept(ring_slot(&e->ring, &e->accept_operation), e->listen_fd, NULL, NULL,
-                                       SOCK_CLOEXEC);
+        io_accept(&e->io, &e->accept_operation, e->listen_fd);
         e->accept_armed = true;
     }
 }
 
-static void on_accept(engine *e, int result, uint32_t flags) {
-    if ((flags & IORING_CQE_F_MORE) == 0) e->accept_armed = false;
+static void on_accept(engine *e, int result, bool more) {
+    if (!more) e->accept_armed = false;
     if (result < 0) {
         if (result != -EINTR && result != -ECONNABORTED && result != -ECANCELED)
             e->accept_again_us = e->now_us + ACCEPT_BACKOFF_US;
@@ -206,13 +204,16 @@ static void on_doorbell(engine *e) {
         continue;
 }
 
-static void complete(engine *e, operation *op, int result, uint32_t flags) {
+static void complete(void *context, const completion *done) {
+    engine *e = context;
+    operation *op = done->op;
+    int result = done->result;
     switch (op->kind) {
-    case OPERATION_RECEIVE: conn_on_receive(op->owner, result, flags); break;
+    case OPERATION_RECEIVE: conn_on_receive(op->owner, result, done->buffer); break;
     case OPERATION_SEND: conn_on_send(op->owner, result); break;
     case OPERATION_READ: reads_on_read(op->owner, result); break;
     case OPERATION_SYNC: sync_on_complete(op, result); break;
-    case OPERATION_ACCEPT: on_accept(e, result, flags); break;
+    case OPERATION_ACCEPT: on_accept(e, result, done->more); break;
     case OPERATION_DOORBELL: on_doorbell(e); break;
     case OPERATION_EPOLL:
         e->epoll_armed = false;
@@ -222,16 +223,6 @@ static void complete(engine *e, operation *op, int result, uint32_t flags) {
         e->handover_armed = false;
         handover_receive(e);
         break;
-    }
-}
-
-static void reap(engine *e) {
-    struct io_uring_cqe *batch[256];
-    unsigned count;
-    while ((count = io_uring_peek_batch_cqe(&e->ring.uring, batch, 256)) > 0) {
-        for (unsigned i = 0; i < count; i++)
-            if (batch[i]->user_data != 0) complete(e, io_uring_cqe_get_data(batch[i]), batch[i]->res, batch[i]->flags);
-        io_uring_cq_advance(&e->ring.uring, count);
     }
 }
 
@@ -248,7 +239,7 @@ static void run_ready(engine *e) {
 }
 
 static void run_starved(engine *e) {
-    if (e->starved == NULL || e->ring.free_buffers == 0) return;
+    if (e->starved == NULL || e->io.free_buffers == 0) return;
     conn *list = e->starved;
     e->starved = NULL;
     while (list != NULL) {
@@ -336,17 +327,17 @@ bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
     e->epoll_ready = false;
     e->counters.turns++;
     for (;;) {
-        reap(e);
+        io_reap(&e->io, complete, e);
         run_timers(e);
         work(e);
         arm_standing(e); /* after the completions that used it up */
         if (e->events_count > 0 || e->epoll_ready || e->now_us >= deadline_us) break;
         int64_t limit = e->ready == NULL && links_sleep(&e->links) ? wait_limit(e, deadline_us) : 0;
-        ring_enter(&e->ring, limit);
+        io_enter(&e->io, limit);
         links_wake(&e->links);
         e->now_us = clock_monotonic_us();
     }
-    ring_enter(&e->ring, 0);
+    io_submit(&e->io);
     e->counters.python_events += e->events_count;
     return e->epoll_ready;
 }

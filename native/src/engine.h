@@ -9,11 +9,11 @@
  */
 #ifndef SHARDD_ENGINE_H
 #define SHARDD_ENGINE_H
+#include "io.h"
 #include "links.h"
 #include "partition.h"
 #include "pool.h"
 #include "request.h"
-#include "ring.h"
 #include "route.h"
 
 #define FRAME_HEADER_SIZE 8u
@@ -188,7 +188,7 @@ typedef struct engine_counters {
 
 struct engine {
     engine_options options;
-    ring ring;
+    io io;
     pool *pool;
     links links;
     route_table routes;
@@ -253,7 +253,7 @@ void conn_release_sources(conn *c);        /* lets go of what the output came fr
 
 /* conn_input.c */
 void conn_arm_receive(conn *c);
-void conn_on_receive(conn *c, int result, uint32_t flags);
+void conn_on_receive(conn *c, int result, int32_t buffer);
 void conn_advance(conn *c);                /* runs frames until the connection has to wait */
 void conn_frame_release(conn *c);          /* the frame's bytes are not needed any more */
 void conn_free_input(conn *c);

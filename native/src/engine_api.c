@@ -59,7 +59,7 @@ static int open_parts(engine *e) {
     uint8_t *memory = pool_alloc(e->pool, RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE);
     if (memory == NULL) return -ENOMEM;
     if (id_source_seed(&e->ids) != 0) return -errno;
-    return ring_open(&e->ring, memory);
+    return io_ring_open(&e->io, memory);
 }
 
 int engine_open(engine **out, const engine_options *options) {
@@ -95,7 +95,7 @@ void engine_events_clear(engine *e) {
 /* The process is about to end: descriptors close, partitions flush their index; memory of single connections goes with
  * it. */
 void engine_close(engine *e) {
-    ring_close(&e->ring);
+    io_close(&e->io);
     engine_events_clear(e);
     for (uint32_t i = 0; i < e->conns_capacity; i++)
         if (e->conns[i] != NULL) {
@@ -121,12 +121,8 @@ void engine_listen(engine *e, int fd) {
 }
 
 void engine_stop_listening(engine *e) {
+    if (e->accept_armed) io_cancel_accept(&e->io, &e->accept_operation, e->listen_fd);
     e->listen_fd = -1;
-    if (!e->accept_armed) return;
-    struct io_uring_sqe *slot = io_uring_get_sqe(&e->ring.uring);
-    if (slot == NULL) return; /* the supervisor closes the socket soon */
-    io_uring_prep_cancel(slot, &e->accept_operation, 0);
-    io_uring_sqe_set_data(slot, NULL);
 }
 
 void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t *data, size_t length, bool close) {

@@ -153,8 +153,8 @@ static void read_more(read_job *job) {
         return;
     }
     e->counters.reads_ring++;
-    struct io_uring_sqe *slot = ring_slot(&e->ring, &job->operation);
-    io_uring_prep_read(slot, job->window.fd, part.iov_base, (unsigned)part.iov_len, job->window.position + job->have);
+    io_read(&e->io, &job->operation, job->window.fd, part.iov_base, (uint32_t)part.iov_len,
+            job->window.position + job->have);
     job->reading = true;
 }
 

@@ -56,7 +56,7 @@ static void begin(engine *e, owned *target) {
         if (file == NULL) abort();
         *file = (sync_file){.operation = {OPERATION_SYNC, file}, .group = group, .fd = fds[i]};
         group->running++;
-        io_uring_prep_fsync(ring_slot(&e->ring, &file->operation), file->fd, IORING_FSYNC_DATASYNC);
+        io_fdatasync(&e->io, &file->operation, file->fd);
     }
     if (count == 0) finish(e, group);
 }

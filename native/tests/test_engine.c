@@ -170,7 +170,7 @@ static void test_more_connections_than_allowed_are_refused_and_the_rest_works(vo
 
 int main(void)
 {
-    const char *reason = ring_probe();
+    const char *reason = io_ring_probe();
     if (reason != NULL) { /* the fallback engine is tested elsewhere */
         fprintf(stderr, "%s\n", reason);
         return 1;

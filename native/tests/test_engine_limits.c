@@ -51,7 +51,7 @@ static void test_requests_for_a_dead_owner_are_refused_or_closed_in_time(void) {
 }
 
 int main(void) {
-    const char *reason = ring_probe();
+    const char *reason = io_ring_probe();
     if (reason != NULL) {
         fprintf(stderr, "%s\n", reason);
         return 1;

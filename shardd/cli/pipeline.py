@@ -51,7 +51,9 @@ def _source(topic: str, servers: str, options: list[str] | None) -> Source:
         if not equals:
             raise PipelineError(f"--option is '{each}', but must be name=value")
         given[name] = value
-    return Source(topic, given)
+    source = Source(topic, given)
+    source.parsed()  # a wrong option is said before Java is started
+    return source
 
 
 def _session(master: str, name: str) -> SparkSession:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
+from shardd.spark import archive_files
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece
 from shardd.spark.pieces import pieces_of
@@ -27,7 +28,7 @@ from shardd.spark.positions import (
     cuts,
     stride_of,
 )
-from shardd.spark.server import Server, TopicMissingError, with_end
+from shardd.spark.server import Server, TopicMissingError
 
 _log = logging.getLogger(__name__)
 Bounds = Mapping[TopicName, TopicBounds]
@@ -51,25 +52,36 @@ class Slice:
 
 
 def discover(server: Server, options: SourceOptions, *, segments: bool = False) -> dict[TopicName, TopicBounds]:
-    """Bounds of everything the options select, up to the end they may read to. `TopicMissingError`."""
+    """Bounds of everything the options select. `TopicMissingError`."""
     if options.pattern is not None:
         selected: dict[TopicName, tuple[int, ...]] = dict.fromkeys(server.matching(options.pattern), ())
     else:
         selected = {name: options.assigned.get(name, ()) for name in options.topics}
-    found = server.bounds(selected, segments=segments)
-    return {name: _visible(topic, options) for name, topic in found.items()}
+    return server.bounds(selected, segments=segments or _only_sealed(options))
 
 
-def _visible(topic: TopicBounds, options: SourceOptions) -> TopicBounds:
-    partitions = tuple(with_end(each, durable=options.durable) for each in topic.partitions)
-    if options.read_mode is ReadMode.COLD and options.path is not None:
-        partitions = tuple(replace(each, end=min(each.end, _sealed_end(each))) for each in partitions)
-    return TopicBounds(topic.stream_id, topic.topic_id, topic.stream, topic.topic, partitions)
+def _only_sealed(options: SourceOptions) -> bool:
+    return options.read_mode is ReadMode.COLD and options.path is not None
 
 
-def _sealed_end(partition: PartitionBounds) -> int:
-    """Where the sealed segments end: the newest one grows, so its file is the server's alone."""
-    return max((each.end for each in partition.segments if each.sealed), default=partition.first)
+def earliest(options: SourceOptions, name: TopicName, partition: PartitionBounds) -> int:
+    """First offset that can be read: what the server has or, further back, the archive."""
+    if options.archive_path is None or options.read_mode is ReadMode.LIVE:
+        return partition.first
+    archived = archive_files.find(options.archive_path, name, partition.id, partition.incarnation)
+    return min((each.start for each in archived), default=partition.first)
+
+
+def readable_end(options: SourceOptions, partition: PartitionBounds) -> int:
+    """Offset behind the last one that may be planned: on the device, and for cold reads in a sealed segment.
+
+    It can be lower than before: what a restarted owner found is not known to be on the device until its next sync.
+    """
+    end = min(partition.end, partition.durable_end) if options.durable else partition.end
+    if _only_sealed(options):
+        sealed = max((each.end for each in partition.segments if each.sealed), default=partition.first)
+        end = min(end, sealed)
+    return max(end, partition.first)
 
 
 def check_explicit(option: str, positions: Positions, bounds: Bounds) -> None:
@@ -110,29 +122,30 @@ def _offset(
     explicit: int | None,
     ending: bool,
 ) -> int:
+    end = readable_end(options, partition)
     timestamp_us = explicit if positions.by_timestamp else positions.timestamp_us
     if timestamp_us is not None:
         offset = server.offset_at(name, partition.id, timestamp_us)
         if offset is not None:
-            return min(offset, partition.end)
+            return min(offset, end)
         if not ending and not options.timestamp_strategy_latest:
             raise OptionError(
                 f"partition {partition.id} of '{name}' has no message at or after the starting time;"
                 " set startingOffsetsByTimestampStrategy to 'latest' to start at its end"
             )
-        return partition.end
+        return end
     value = positions.default if explicit is None else explicit
     if value == EARLIEST:
-        return partition.first
-    return partition.end if value == LATEST else value
+        return earliest(options, name, partition)
+    return end if value == LATEST else value
 
 
 def check_range(
-    options: SourceOptions, name: TopicName, partition: PartitionBounds, start: Place, end: Place, *, archived: bool
+    options: SourceOptions, name: TopicName, partition: PartitionBounds, start: Place, end: Place
 ) -> tuple[int, int]:
-    """The part of [start, end) that can be read. `DataLossError`. `archived`: older history may be in the archive."""
+    """The part of [start, end) that can be read. `DataLossError`."""
     faults = []
-    first, last = (0 if archived else partition.first), end.offset
+    first, last = earliest(options, name, partition), end.offset
     if start.incarnation != partition.incarnation or end.incarnation != partition.incarnation:
         faults.append("was purged or made anew since the checkpoint, so its offsets mean other messages now")
     if start.offset > partition.end:
@@ -205,10 +218,10 @@ def slices(options: SourceOptions, bounds: Bounds, start: Offsets, end: Offsets)
             if topic is None or partition is None:
                 _lose(options, f"partition {n} of '{name}' does not exist any more")
                 continue
-            first = start.places.get(name, {}).get(
-                n, Place(last.incarnation, 0 if options.archive_path else partition.first)
-            )
-            low, high = check_range(options, name, partition, first, last, archived=options.archive_path is not None)
+            first = start.places.get(name, {}).get(n)
+            if first is None:
+                first = Place(last.incarnation, earliest(options, name, partition))
+            low, high = check_range(options, name, partition, first, last)
             for a, b in cuts(low, high, end.strides.get(name, 0)):
                 pieces = pieces_of(options, topic, partition, a, b)
                 found.append(Slice(name, n, partition.incarnation, a, b, pieces))

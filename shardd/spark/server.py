@@ -12,7 +12,6 @@ import re
 import struct
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final, TypeVar
 
 from shardd.client import Connection, ConnectionFailedError, Credentials
@@ -213,8 +212,3 @@ def _missing(name: TopicName, partitions: tuple[int, ...], error: ShardError) ->
             return f"the server refuses the credentials: {error}"
         case _:
             return f"'{name}' cannot be read: {error}"
-
-
-def with_end(partition: PartitionBounds, *, durable: bool) -> PartitionBounds:
-    """The bounds that a reader plans with: up to the durable end, or up to what can be seen."""
-    return replace(partition, end=min(partition.end, partition.durable_end)) if durable else partition

@@ -39,7 +39,11 @@ def prepare_environment() -> None:
 def session(
     master: str = "local[*]", *, name: str = "shardd", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process, made when there is none. `NoJavaError`."""
+    """The session of this process, made when there is none. `NoJavaError`.
+
+    Spark finds the formats by the modules below `discovery`, which are put on PYTHONPATH here (and are installed by a
+    wheel).
+    """
     prepare_environment()
     from pyspark.sql import SparkSession
 
@@ -48,19 +52,7 @@ def session(
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         if local or key in (settings or {}) or not key.startswith("spark.driver."):
             builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    register(spark)
-    return spark
-
-
-def register(spark: SparkSession) -> None:
-    """Makes the formats known to a session that was made elsewhere."""
-    from shardd.spark.sinks import DeltaSink, IcebergSink, ParquetSink
-    from shardd.spark.source import ShardDataSource
-    from shardd.spark.tasks import TaskSource
-
-    for source in (ShardDataSource, DeltaSink, IcebergSink, ParquetSink, TaskSource):
-        spark.dataSource.register(source)
+    return builder.getOrCreate()
 
 
 def read(spark: SparkSession, topic: str, *, columns: str | None = None, **options: Any) -> DataFrame:

@@ -54,7 +54,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planner.resolve(self._server, self._options, self._options.starting, bounds, ending=False).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._until = _ends(planner.discover(self._server, self._options))
+        self._until = self._ends(planner.discover(self._server, self._options), None)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self._options
@@ -74,7 +74,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("no new data for now: %s", error)
             return start
         begin = Offsets.from_json(start)
-        end = self._latest = self._bounded(_ends(bounds))
+        end = self._latest = self._bounded(self._ends(bounds, begin))
         planner.check_present(self._options, begin, bounds)
         backlog = _backlog(bounds, begin, end)
         if self._too_few(sum(backlog.values()), limit):
@@ -82,6 +82,19 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._admit(bounds, begin, end, backlog, limit)
         self._last_batch_s = time.monotonic()
         return Offsets(end.places, planner.strides(self._options, bounds, begin, end)).to_json()
+
+    def _ends(self, bounds: Bounds, begin: Offsets | None) -> Offsets:
+        """Where reading may go to now; never behind what was read already."""
+        places: dict[TopicName, dict[int, Place]] = {}
+        for name, topic in bounds.items():
+            places[name] = {}
+            for each in topic.partitions:
+                end = planner.readable_end(self._options, each)
+                read = begin.places.get(name, {}).get(each.id) if begin is not None else None
+                if read is not None and read.incarnation == each.incarnation and read.offset <= each.end:
+                    end = max(end, read.offset)
+                places[name][each.id] = Place(each.incarnation, end)
+        return Offsets(places)
 
     def _bounded(self, ends: Offsets) -> Offsets:
         """Under AvailableNow nothing beyond what there was at its beginning, and no partition that came later."""
@@ -156,15 +169,6 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         self._server.close()
-
-
-def _ends(bounds: Bounds) -> Offsets:
-    return Offsets(
-        {
-            name: {each.id: Place(each.incarnation, each.end) for each in topic.partitions}
-            for name, topic in bounds.items()
-        }
-    )
 
 
 def _earlier(place: Place, until: Place) -> Place:

@@ -174,7 +174,7 @@ def plan(source: Source, target: Target) -> tuple[list[ArchiveJob], int]:
                 _lost(options, name, partition.id, start, partition.first)
                 start = partition.first
             stride = _stride(options, average)
-            for low, high in cuts(start, partition.end, stride):
+            for low, high in cuts(start, planner.readable_end(options, partition), stride):
                 pieces = pieces_of(options, topic, partition, low, high)
                 slice_ = Slice(name, partition.id, partition.incarnation, low, high, pieces)
                 jobs.append(ArchiveJob(settings, slice_, target))

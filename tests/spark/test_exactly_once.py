@@ -23,7 +23,7 @@ KINDS = ("delta", "iceberg", "parquet")
 
 
 def run_child(topic: Topic, kind: str, directory: Path, *crash: str) -> None:
-    """One run; with `crash` it must be killed. (The wrapper of the driver may see the end of the JVM first: status 1.)"""
+    """One run; with `crash` it must be killed. (The driver may see the end of the JVM first: status 1.)"""
     arguments = [kind, topic.server.address, topic.stream, str(directory), *crash]
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.sink_child", *arguments],

@@ -49,9 +49,12 @@ def serve(
     with_default_root_credentials: Annotated[
         bool, typer.Option("--with-default-root-credentials", help="First user iggy with password iggy.")
     ] = False,
+    follower: Annotated[
+        bool, typer.Option("--follower", help="Tell clients that this node of the cluster is not the leader.")
+    ] = False,
 ) -> None:
     """Run the server in the foreground."""
-    options = ServeOptions(config, data, dev, fresh, with_default_root_credentials)
+    options = ServeOptions(config, data, dev, fresh, with_default_root_credentials, follower)
     raise typer.Exit(serve_until_stopped(options))
 
 

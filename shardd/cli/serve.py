@@ -33,6 +33,7 @@ class ServeOptions:
     dev: bool = False
     fresh: bool = False
     default_credentials: bool = False
+    follower: bool = False
 
 
 def serve_until_stopped(options: ServeOptions) -> int:
@@ -70,7 +71,9 @@ def _serve(options: ServeOptions, data: Path | None) -> int:
 
 def _configure(options: ServeOptions, data: Path | None) -> tuple[Loaded, RootUser]:
     """Raises ConfigError with the problems of the settings and of the first user together."""
-    command_line = {"system.path": str(data)} if data is not None else {}
+    command_line: dict[str, object] = {"system.path": str(data)} if data is not None else {}
+    if options.follower:
+        command_line["cluster.follower"] = True
     problems: list[str] = []
     loaded: Loaded | None = None
     try:

@@ -41,9 +41,6 @@ _NOT_SERVED: Final = {
     "system.message_deduplication": "enabled max_entries expiry",
     "system.recovery": "recreate_missing_state",
     "system.memory_pool": "enabled bucket_capacity",
-    "cluster": "enabled name",
-    "cluster.node.current": "name ip",
-    "cluster.node": "others",
     "websocket": "enabled address read_buffer_size write_buffer_size max_write_buffer_size max_message_size "
     "max_frame_size accept_unmasked_frames",
     "websocket.tls": "enabled self_signed cert_file key_file",
@@ -52,10 +49,7 @@ NOT_SERVED_PATHS: Final = frozenset(
     f"{section}.{name}" for section, names in _NOT_SERVED.items() for name in names.split()
 )
 _NOT_SERVED_SUFFIXES: Final = frozenset(path.upper().replace(".", "_") for path in NOT_SERVED_PATHS)
-_ELEMENT: Final = re.compile(
-    r"CLUSTER_NODE_OTHERS_\d_(NAME|IP|PORTS_(TCP|QUIC|HTTP|WEBSOCKET))"
-    r"|HTTP_JWT_TRUSTED_ISSUERS_\d_(ISSUER|JWKS_URL|AUDIENCE|USER_ID)"
-)
+_ELEMENT: Final = re.compile(r"HTTP_JWT_TRUSTED_ISSUERS_\d_(ISSUER|JWKS_URL|AUDIENCE|USER_ID)")
 # names of Iggy's programs, its tests and its root user (iggy-server 6.2): nothing to warn about
 _NO_SETTING: Final = re.compile(
     r"CI_BUILD|CONFIG_PATH|ENV_PATH|DISPLAY_CONFIG|ROOT_USERNAME|ROOT_PASSWORD|TEST_.*"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.config import units
+from shardd.config import cluster, units
 from shardd.config.cpus import check_cpu_allocation
 from shardd.config.schema import NEVER, Settings
 
@@ -25,7 +25,7 @@ class Key:
 
     path: str
     field: str
-    default: str | int | bool
+    default: object
     parse: Callable[[object], Any]
     format: Callable[[Any], str] = str
     quoted: bool = True
@@ -147,6 +147,19 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration(
         "personal_access_token.cleaner.interval", "personal_access_token.cleaner_interval_ms", "1 m", 100, _HOUR_MS
     ),
+    _flag("cluster.enabled", False),
+    Key("cluster.name", "cluster.name", "iggy-cluster", cluster.parse_name),
+    _flag("cluster.follower", False),
+    Key("cluster.node.current.name", "cluster.current_name", "iggy-node-1", cluster.parse_name),
+    Key("cluster.node.current.ip", "cluster.current_ip", "127.0.0.1", cluster.parse_name),
+    Key(
+        cluster.OTHERS_PATH,
+        "cluster.others",
+        cluster.DEFAULT_OTHERS,
+        cluster.parse_others,
+        cluster.format_others,
+        quoted=False,
+    ),
 )
 KEYS_BY_PATH: Final = {key.path: key for key in KEYS}
 
@@ -173,6 +186,12 @@ def value_of(settings: Settings, key: Key) -> Any:
 def check_together(settings: Settings) -> list[str]:
     """Sentences about keys that do not fit each other."""
     system = settings.system
+    nodes = settings.cluster
+    if nodes.enabled and any(node.name == nodes.current_name for node in nodes.others):
+        return ["cluster.node.others: a node has the name of this one (cluster.node.current.name)"]
+    here = (nodes.current_ip, settings.tcp.port)
+    if nodes.enabled and any((node.ip, node.tcp or settings.tcp.port) == here for node in nodes.others):
+        return ["cluster.node.others: a node has the tcp address of this one"]
     if system.topic_max_size_bytes != NEVER and system.topic_max_size_bytes < system.segment_size_bytes:
         return ["system.topic.max_size: smaller than system.segment.size"]
     return []

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from shardd.config.cluster import OTHERS_PATH, read_variable
 from shardd.config.iggy_keys import NOT_SERVED_PATHS, is_known_to_iggy, is_no_setting
 from shardd.config.keys import KEYS, KEYS_BY_PATH, build_settings, check_together
 from shardd.config.schema import Settings
@@ -116,6 +117,7 @@ def _read_environment(
     not_served: list[str] = []
     unknown: list[str] = []
     for prefix in (_IGGY, _OWN):  # ours last: it wins
+        nodes: dict[int, dict[str, Any]] = {}
         for variable in sorted(environment):
             suffix = variable.removeprefix(prefix)
             if suffix == variable or not environment[variable]:
@@ -123,6 +125,8 @@ def _read_environment(
             key = _KEYS_BY_SUFFIX.get(suffix)
             if key is not None:
                 raw[key.path] = (environment[variable], variable)
+            elif read_variable(suffix, environment[variable], nodes):
+                raw[OTHERS_PATH] = ([nodes[number] for number in sorted(nodes)], f"{prefix}CLUSTER_NODE_OTHERS_*")
             elif prefix == _OWN:
                 if suffix not in _OWN_NO_SETTING and not suffix.startswith("TEST_"):
                     problems.append(_refusal_of_variable(variable, suffix))

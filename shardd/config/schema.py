@@ -101,6 +101,28 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_ms: int
 
 
+class ClusterNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of `cluster.node.others`. A port 0 is not set: the one of this node is told."""
+
+    name: str
+    ip: str
+    tcp: int
+    quic: int
+    http: int
+    websocket: int
+
+
+class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`cluster.*`: what clients are told about nodes (iggy-server 2.10). `follower`: this node is not the leader."""
+
+    enabled: bool
+    name: str
+    follower: bool
+    current_name: str
+    current_ip: str
+    others: tuple[ClusterNode, ...]
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of one server."""
 
@@ -109,3 +131,4 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consumer_group: ConsumerGroup
     heartbeat: Heartbeat
     personal_access_token: PersonalAccessToken
+    cluster: Cluster

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shardd.metadata import commands
 from shardd.metadata.records import Record
-from shardd.metadata.state import State, Token, User
+from shardd.metadata.state import State, Token, User, has_expired
 
 
 def _set_user(state: State, user: User) -> State:
@@ -44,6 +44,9 @@ def _change_password(state: State, record: Record, command: commands.ChangePassw
 
 
 def _create_token(state: State, record: Record, command: commands.CreateToken) -> State:
+    """The expired tokens of the user give way: they count for nothing any more, their names are free."""
+    user = state.users[command.user.id]
+    state = _without_tokens(state, user, _expired(user, command.now_us))
     user = state.users[command.user.id]
     token = Token(command.name, command.digest, command.expires_at_us)
     state = replace(state, token_owners=state.token_owners.set(token.digest, (user.id, token.name)))
@@ -66,10 +69,14 @@ def expired_tokens(state: State, now_us: int) -> list[tuple[User, list[Token]]]:
     found = []
     for user_id in sorted({user_id for user_id, _name in state.token_owners.values()}):
         user = state.users[user_id]
-        tokens = [token for token in user.tokens.values() if 0 < token.expires_at_us <= now_us]
+        tokens = _expired(user, now_us)
         if tokens:
             found.append((user, tokens))
     return found
+
+
+def _expired(user: User, now_us: int) -> list[Token]:
+    return [token for token in user.tokens.values() if has_expired(token, now_us)]
 
 
 def _without_tokens(state: State, user: User, tokens: Iterable[Token]) -> State:

@@ -130,13 +130,17 @@ class ChangePassword(msgspec.Struct, frozen=True, array_like=True, tag=37):
 
 
 class CreateToken(msgspec.Struct, frozen=True, array_like=True, tag=42):
-    """`digest` of the secret, never the secret. `expires_at_us` 0: never. `tokens_max`: setting of the server."""
+    """`digest` of the secret, never the secret. `expires_at_us` 0: never. `tokens_max`: setting of the server.
+
+    `now_us`: the user's tokens that have expired by then are removed first (0, in records of before: none).
+    """
 
     user: Ref
     name: str
     digest: bytes
     expires_at_us: int
     tokens_max: int
+    now_us: int = 0
 
 
 class DeleteToken(msgspec.Struct, frozen=True, array_like=True, tag=43):

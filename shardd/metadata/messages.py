@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from shardd.metadata.commands import Ref
+
 METHOD_SUBMIT: Final = "metadata.submit"  # replica -> shard 0: Submission -> SubmissionAnswer
 METHOD_HELLO: Final = "metadata.hello"  # replica -> shard 0: Hello -> HelloAnswer
 METHOD_APPLY: Final = "metadata.apply"  # shard 0 -> replica: an encoded record -> empty, when it is applied
@@ -13,10 +15,11 @@ METHOD_RESYNC: Final = "metadata.resync"  # shard 0 -> replica: empty -> empty; 
 
 
 class Submission(msgspec.Struct, array_like=True, frozen=True):
-    """`number` is random: a submission that is sent again has the same one. `command`: as `encode_command` makes it."""
+    """`number` is random: a submission that is sent again has the same one. `user`: who it is, not only its id, which
+    may belong to somebody else when this arrives. `command`: as `encode_command` makes it."""
 
     number: int
-    user_id: int
+    user: Ref
     command: bytes
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from shardd.metadata import messages
 from shardd.metadata.apply import ApplyError, apply, replay
 from shardd.metadata.channel import BusError, Channel, PeerLost, Threads
-from shardd.metadata.commands import Command, encode_command
+from shardd.metadata.commands import Command, Ref, encode_command
 from shardd.metadata.disk import Disk
 from shardd.metadata.records import HEADER, RecordError, UnknownCommandError, decode_record
 from shardd.metadata.service import Metadata, Result
@@ -68,8 +68,8 @@ class MetadataReplica(Metadata):
         await self._catch_up()
         self._started = True
 
-    async def submit(self, user_id: int, command: Command) -> Result:
-        submission = messages.Submission(secrets.randbits(64), user_id, encode_command(command))
+    async def submit(self, user: Ref, command: Command) -> Result:
+        submission = messages.Submission(secrets.randbits(64), user, encode_command(command))
         try:
             payload = await self._channel.request(0, messages.METHOD_SUBMIT, messages.encode(submission))
         except PeerLost:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shardd.metadata.commands import Command
+from shardd.metadata.commands import Command, Ref
 from shardd.metadata.records import Record
 from shardd.metadata.state import State
 
@@ -35,9 +35,10 @@ class Metadata(ABC):
         self._subscribers: list[Applied] = []
 
     @abstractmethod
-    async def submit(self, user_id: int, command: Command) -> Result:
+    async def submit(self, user: Ref, command: Command) -> Result:
         """Has shard 0 make the change; returns when every live shard has applied it. Refusals are statuses.
 
+        `user` is whose rights count; nobody's do (41) when its id belongs to another user by then.
         Raises PeerLost when shard 0 died with the command in its hands: nobody knows whether it was done.
         """
 

@@ -23,6 +23,7 @@ __all__ = [
     "Topic",
     "TopicPermissions",
     "User",
+    "has_expired",
 ]
 
 
@@ -87,6 +88,10 @@ class Token:
     name: str
     digest: bytes
     expires_at_us: int
+
+
+def has_expired(token: Token, now_us: int) -> bool:
+    return 0 < token.expires_at_us <= now_us
 
 
 @dataclass(frozen=True, slots=True)

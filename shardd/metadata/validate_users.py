@@ -9,7 +9,7 @@ from typing import Final
 
 from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
-from shardd.metadata.state import State, User
+from shardd.metadata.state import State, User, has_expired
 from shardd.protocol import limits
 from shardd.protocol.errors import Status
 
@@ -38,7 +38,8 @@ def user_values(command: Command) -> Status:
         case commands.CreateToken():
             if not token_name_fits(command.name):
                 return Status.INVALID_PERSONAL_ACCESS_TOKEN_NAME
-            return Status.OK if 0 <= command.expires_at_us < 1 << 64 else Status.INVALID_COMMAND
+            fits = 0 <= command.expires_at_us < 1 << 64 and 0 <= command.now_us < 1 << 64
+            return Status.OK if fits else Status.INVALID_COMMAND
         case _:
             return Status.OK
 
@@ -83,7 +84,8 @@ def _effect_on(state: State, user: User, command: Command) -> Status:
 
 
 def _create_token(state: State, user: User, command: commands.CreateToken) -> Status:
-    if len(user.tokens) >= command.tokens_max:
+    valid = {token.name for token in user.tokens.values() if not has_expired(token, command.now_us)}
+    if len(valid) >= command.tokens_max:
         return Status.PERSONAL_ACCESS_TOKENS_LIMIT_REACHED
-    taken = command.name in user.tokens or command.digest in state.token_owners
+    taken = command.name in valid or command.digest in state.token_owners
     return Status.PERSONAL_ACCESS_TOKEN_ALREADY_EXISTS if taken else Status.OK

@@ -19,7 +19,7 @@ from typing import Final
 from shardd.metadata import messages
 from shardd.metadata.apply import apply, created_id
 from shardd.metadata.channel import Channel, Clock, SystemClock, Threads
-from shardd.metadata.commands import Command, decode_command
+from shardd.metadata.commands import Command, Ref, decode_command
 from shardd.metadata.disk import Disk
 from shardd.metadata.followers import Followers
 from shardd.metadata.records import RecordError, encode_record
@@ -34,7 +34,7 @@ SUBMISSIONS_REMEMBERED: Final = 4096  # whose answer is known when they are sent
 CLOSE_TIMEOUT_S: Final = 2.0  # for the change at work, whose replicas may be stopping too
 CATCH_UP_BYTES: Final = 256 * 1024  # records in one answer to a HELLO
 
-Authorize = Callable[[State, int, Command], bool]
+Authorize = Callable[[State, Ref, Command], bool]
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +43,7 @@ class _Waiting:
     """A submission on its way. `trusted`: from the server itself, before anybody can log in."""
 
     number: int
-    user_id: int
+    user: Ref
     command: Command
     answer: asyncio.Future[Result]
     trusted: bool = False
@@ -51,7 +51,7 @@ class _Waiting:
 
 
 class MetadataWriter(Metadata):
-    """`authorize(state, user_id, command)` tells whether the permissions of a user allow a command."""
+    """`authorize(state, user, command)` tells whether the permissions of this very user allow a command."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class MetadataWriter(Metadata):
         self._channel.serve(messages.METHOD_SUBMIT, self._on_submit)
         self._channel.watch(self._followers.peer_changed)
 
-    async def submit(self, user_id: int, command: Command) -> Result:
-        return (await self._submit(secrets.randbits(64), user_id, command)).answer.result()
+    async def submit(self, user: Ref, command: Command) -> Result:
+        return (await self._submit(secrets.randbits(64), user, command)).answer.result()
 
-    async def bootstrap(self, user_id: int, command: Command) -> Result:
+    async def bootstrap(self, user: Ref, command: Command) -> Result:
         """A change by the server itself, while no shard serves yet: needs no permission and waits for no shard."""
-        return (await self._submit(secrets.randbits(64), user_id, command, trusted=True)).answer.result()
+        return (await self._submit(secrets.randbits(64), user, command, trusted=True)).answer.result()
 
     async def close(self) -> None:
         """Ends after the change that is at work; the ones that wait are refused with 8."""
@@ -114,9 +114,9 @@ class MetadataWriter(Metadata):
             raise
         return log, state
 
-    async def _submit(self, number: int, user_id: int, command: Command, *, trusted: bool = False) -> _Waiting:
+    async def _submit(self, number: int, user: Ref, command: Command, *, trusted: bool = False) -> _Waiting:
         """The submission with its answer."""
-        waiting = _Waiting(number, user_id, command, asyncio.get_running_loop().create_future(), trusted)
+        waiting = _Waiting(number, user, command, asyncio.get_running_loop().create_future(), trusted)
         if self._task is None:
             self._refuse(waiting, Status.DISCONNECTED)
             return waiting
@@ -159,7 +159,7 @@ class MetadataWriter(Metadata):
             return
         try:
             data, record = encode_record(
-                state.digest, state.index + 1, self._clock.now_us(), waiting.number, waiting.user_id, command
+                state.digest, state.index + 1, self._clock.now_us(), waiting.number, waiting.user.id, command
             )
             new_state, new_id = apply(state, record), created_id(state, command)  # before it is stored: it may fail
             await self._threads.run(self._log.append, data)
@@ -188,7 +188,7 @@ class MetadataWriter(Metadata):
         """The order of the protocol: values, existence, permission, effect (iggy-protocol 3.11)."""
         command = waiting.command
         status = validate_values(command) or validate_existence(self.state, command)
-        if status == Status.OK and not waiting.trusted and not self._authorize(self.state, waiting.user_id, command):
+        if status == Status.OK and not waiting.trusted and not self._authorize(self.state, waiting.user, command):
             status = Status.UNAUTHORIZED
         return status or validate_effect(self.state, command)
 
@@ -200,7 +200,7 @@ class MetadataWriter(Metadata):
     async def _on_submit(self, payload: bytes) -> bytes:
         submission = messages.decode_submission(payload)
         command = decode_command(submission.command)
-        waiting = await self._submit(submission.number, submission.user_id, command)
+        waiting = await self._submit(submission.number, submission.user, command)
         result = waiting.answer.result()
         return messages.encode(messages.SubmissionAnswer(int(result.status), result.id, waiting.index))
 

@@ -1,6 +1,7 @@
 """The one error taxonomy of the server (iggy-protocol 4): every status that a client can be answered with.
 
-Rows of origin W and L of the reference table, and 4101, which this server raises on sends (2.9). All transports use
+Rows of origin W and L of the reference table, and of its other rows what this server or a client of it has a use for:
+1006, 2006, and 4101, which it raises on sends (2.9). All transports use
 this enum: the number is the status of the binary protocol, `http_code` the `code` member of an HTTP error body (6.3).
 """
 
@@ -55,6 +56,7 @@ class Status(IntEnum):
     INVALID_CLIENT_ID = 101
     CANNOT_CREATE_STREAMS_DIRECTORY = 1000
     CANNOT_CREATE_STREAM_DIRECTORY = 1001
+    CANNOT_CREATE_STREAM = 1006
     CANNOT_DELETE_STREAM_DIRECTORY = 1008
     STREAM_ID_NOT_FOUND = 1009
     STREAM_DIRECTORY_NOT_FOUND = 1011
@@ -62,6 +64,7 @@ class Status(IntEnum):
     INVALID_STREAM_NAME = 1013
     INVALID_TOPIC_SIZE = 1019
     CANNOT_CREATE_TOPIC_DIRECTORY = 2001
+    CANNOT_CREATE_TOPIC = 2006
     CANNOT_DELETE_TOPIC_DIRECTORY = 2008
     TOPIC_ID_NOT_FOUND = 2010
     TOPIC_NAME_ALREADY_EXISTS = 2013

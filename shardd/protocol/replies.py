@@ -29,6 +29,7 @@ _MEMBER: Final = struct.Struct("<II")
 
 TRANSPORT_TCP: Final = 1  # iggy-protocol 3.1
 ROLE_LEADER: Final = 0
+ROLE_FOLLOWER: Final = 1
 NODE_HEALTHY: Final = 0
 
 

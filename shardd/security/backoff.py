@@ -1,23 +1,23 @@
 """Failed logins cost their caller: from the sixth one on an address waits before each attempt, one attempt at a time.
 
 The wait doubles from 50 ms to 1 s with every failure; a successful login or five quiet minutes end it. Addresses are
-those of hosts (of an IPv6 host: its /64 network); the table is capped, who failed longest ago leaves first.
+those of hosts (of an IPv6 host: its /64 network); the table is capped, who failed longest ago leaves first. Attempts
+that come together get moments one wait apart; who would have to wait longer than 30 s for its own is turned away.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 FREE_FAILURES: Final = 5
 FIRST_WAIT_S: Final = 0.05
 WAIT_MAX_S: Final = 1.0
+LINE_MAX_S: Final = 30.0
 FORGET_AFTER_S: Final = 300.0
 ADDRESSES_MAX: Final = 4096
 _IPV6_NETWORK_BITS: Final = 64
@@ -25,9 +25,11 @@ _IPV6_NETWORK_BITS: Final = 64
 
 @dataclass(slots=True)
 class _Failures:
+    """`free_s`: when the last attempt that was given a moment has it."""
+
     count: int = 0
     last_s: float = 0.0
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    free_s: float = 0.0
 
 
 def network_of(address: str) -> str:
@@ -43,7 +45,7 @@ def network_of(address: str) -> str:
 
 
 class FailedLogins:
-    """The table of one worker. Loop thread only."""
+    """A table by network (`network_of`). Loop thread only."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, addresses_max: int = ADDRESSES_MAX) -> None:
         self._clock = clock
@@ -53,26 +55,25 @@ class FailedLogins:
     def __len__(self) -> int:
         return len(self._failures)
 
-    def wait_s(self, address: str) -> float:
-        """How long the next attempt of an address has to wait."""
-        entry = self._failures.get(network_of(address))
-        if entry is None or entry.count < FREE_FAILURES or self._clock() - entry.last_s > FORGET_AFTER_S:
+    def failures(self, network: str) -> int:
+        """How many count against the next attempt."""
+        entry = self._failures.get(network)
+        return 0 if entry is None or self._clock() - entry.last_s > FORGET_AFTER_S else entry.count
+
+    def begin(self, network: str) -> float | None:
+        """Gives an attempt its moment: how many seconds from now that is; None: the line is too long."""
+        failures = self.failures(network)
+        if failures < FREE_FAILURES:
             return 0.0
-        return min(WAIT_MAX_S, FIRST_WAIT_S * 2.0 ** min(entry.count - FREE_FAILURES, 16))
+        entry, now_s = self._failures[network], self._clock()
+        moment_s = max(now_s, entry.free_s) + min(WAIT_MAX_S, FIRST_WAIT_S * 2.0 ** min(failures - FREE_FAILURES, 16))
+        if moment_s - now_s > LINE_MAX_S:
+            return None
+        entry.free_s = moment_s
+        return moment_s - now_s
 
-    @asynccontextmanager
-    async def turn(self, address: str) -> AsyncIterator[None]:
-        """Enters when the address may try; attempts of one that has failed too often go one after the other."""
-        entry = self._failures.get(network_of(address))
-        if entry is None or self.wait_s(address) == 0.0:
-            yield
-            return
-        async with entry.turn:
-            await asyncio.sleep(self.wait_s(address))
-            yield
-
-    def failed(self, address: str) -> None:
-        network, now_s = network_of(address), self._clock()
+    def failed(self, network: str) -> None:
+        now_s = self._clock()
         entry = self._failures.get(network)
         if entry is None or now_s - entry.last_s > FORGET_AFTER_S:
             entry = self._failures[network] = _Failures()
@@ -82,5 +83,5 @@ class FailedLogins:
         if len(self._failures) > self._addresses_max:
             self._failures.popitem(last=False)
 
-    def succeeded(self, address: str) -> None:
-        self._failures.pop(network_of(address), None)
+    def succeeded(self, network: str) -> None:
+        self._failures.pop(network, None)

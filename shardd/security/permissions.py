@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Final
 
 from shardd.metadata import commands
-from shardd.metadata.commands import Command
+from shardd.metadata.commands import Command, Ref
 from shardd.metadata.state import Permissions, State
-from shardd.metadata.validate_users import ROOT_USER_ID
+from shardd.metadata.validate_users import ROOT_USER_ID, find_user
 
 __all__ = ["ROOT_USER_ID", "Rule", "allowed", "command_allowed", "grants"]
 
@@ -102,8 +102,15 @@ def allowed(state: State, user_id: int, rule: Rule, stream_id: int | None = None
     return user_id == ROOT_USER_ID or grants(user.permissions, rule, stream_id, topic_id)
 
 
-def command_allowed(state: State, user_id: int, command: Command) -> bool:
-    """Whether a user may submit `command`: what shard 0 asks before it makes a record of it."""
+def command_allowed(state: State, user: Ref, command: Command) -> bool:
+    """Whether a user may submit `command`: what shard 0 asks before it makes a record of it.
+
+    A user who was deleted on the way may nothing, whoever has its id now.
+    """
+    return find_user(state, user) is not None and _command_allowed(state, user.id, command)
+
+
+def _command_allowed(state: State, user_id: int, command: Command) -> bool:
     match command:
         case commands.CreateStream():
             return allowed(state, user_id, Rule.CREATE_STREAM)
@@ -113,6 +120,9 @@ def command_allowed(state: State, user_id: int, command: Command) -> bool:
             return allowed(state, user_id, Rule.CREATE_TOPIC, command.stream.id)
         case commands.CreateConsumerGroup() | commands.DeleteConsumerGroup():
             return allowed(state, user_id, Rule.GET_TOPIC, command.stream.id, command.topic.id)
+        case commands.UpdateUser() if command.user.id == ROOT_USER_ID and user_id != ROOT_USER_ID:
+            activates = command.name is None and command.active is not False
+            return activates and allowed(state, user_id, Rule.MANAGE_USERS)  # nobody locks root out
         case commands.CreateUser() | commands.DeleteUser() | commands.UpdateUser() | commands.UpdatePermissions():
             return allowed(state, user_id, Rule.MANAGE_USERS)
         case commands.ChangePassword():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from shardd.metadata.commands import CreateUser
+import logging
+
+from shardd.metadata.commands import CreateUser, Ref, UpdateUser
 from shardd.metadata.state import Permissions
 from shardd.metadata.writer import MetadataWriter
 from shardd.protocol.errors import ShardError, Status
@@ -22,16 +24,31 @@ ROOT_PERMISSIONS = Permissions(
     send_messages=True,
 )
 
+_log = logging.getLogger(__name__)
+
 
 async def ensure_root(writer: MetadataWriter, passwords: Passwords, name: str, password: str) -> bool:
-    """Creates the root user when there is no user at all; True when it was created.
+    """Creates the root user when there is no user at all; True when it was created. One that has switched itself off
+    (the released server lets it) is switched on again: a start is the way back in.
 
     Raises ShardError when the log does not take it.
     """
     if writer.state.users:
+        await _activate_root(writer)
         return False
     command = CreateUser(name, await passwords.hash(password), True, ROOT_PERMISSIONS)
-    result = await writer.bootstrap(ROOT_USER_ID, command)
+    result = await writer.bootstrap(Ref(ROOT_USER_ID, 0), command)
     if result.status != Status.OK:
         raise ShardError(Status(result.status), "the root user cannot be created")
     return True
+
+
+async def _activate_root(writer: MetadataWriter) -> None:
+    root = writer.state.users.get(ROOT_USER_ID)
+    if root is None or root.active:
+        return
+    ref = Ref(root.id, root.incarnation)
+    result = await writer.bootstrap(ref, UpdateUser(ref, None, True))
+    if result.status != Status.OK:
+        raise ShardError(Status(result.status), "the root user cannot be switched on again")
+    _log.warning("the root user was inactive and is active again")

@@ -32,10 +32,6 @@ def expires_at(now_us: int, expiry_us: int) -> int:
     return now_us + expiry_us
 
 
-def is_expired(token: Token, now_us: int) -> bool:
-    return 0 < token.expires_at_us <= now_us
-
-
 def find_token(state: State, text: str) -> tuple[User, Token] | None:
     """The token with this text and its owner."""
     found = state.token_owners.get(digest(text))

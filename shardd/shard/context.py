@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shardd.security.backoff import FailedLogins
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.sessions import SessionTable
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from shardd.metadata.channel import Threads
     from shardd.security import Passwords
     from shardd.shard.bus import Bus
+    from shardd.shard.login_turns import LoginTurns
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ class ShardContext:
     settings: Settings
     sessions: SessionTable
     passwords: Passwords
+    login_turns: LoginTurns
     threads: Threads
     started_at_us: int
     tcp_address: tuple[str, int]
     stopping: bool = False
-    failed_logins: FailedLogins = field(default_factory=FailedLogins)
     recent_logs: RecentLogs = field(default_factory=lambda: RecentLogs(""))

@@ -118,7 +118,9 @@ class Dispatcher:
         request = decode(code, payload)
         if user_id is None and code not in ALLOWED_WITHOUT_LOGIN:
             raise ShardError(Status.UNAUTHENTICATED)
-        return await self._services[code](self._context, Caller(connection, user_id), request)
+        session = self._context.sessions.get(connection)
+        caller = Caller(connection, user_id, 0 if session is None else session.user_incarnation)
+        return await self._services[code](self._context, caller, request)
 
     async def route_miss(
         self,
@@ -193,4 +195,5 @@ class Dispatcher:
     def _remove(self, session: Session) -> None:
         """The connection stays open as that of a user who does not exist (iggy-protocol 1.3)."""
         self._context.sessions.remove(session)
+        self._context.sessions.set_user(session.connection, None)
         self._context.engine.set_session(session.connection, limits.NOT_LOGGED_IN, True)

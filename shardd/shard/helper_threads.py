@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import struct
 import threading
 from collections import deque
@@ -23,6 +24,7 @@ _ENDPOINT: Final = "inproc://helper-threads"
 _NUMBER: Final = struct.Struct("<Q")
 _IDLE: Final = _NUMBER.pack(0)  # as a finished job: none; as an order: end
 _ENDED: Final = _NUMBER.pack(2**64 - 1)  # the last word of a thread
+_NICE_MAX: Final = 19
 _CLOSE_TIMEOUT_S: Final = 5.0
 
 T = TypeVar("T")
@@ -46,9 +48,13 @@ class _Job:
 
 
 class HelperThreads:
-    """Made and used on the loop thread. Use one object for each kind of work that must not wait for another kind."""
+    """Made and used on the loop thread. Use one object for each kind of work that must not wait for another kind.
 
-    def __init__(self, threads: int, name: str = "helper") -> None:
+    `nice`: added to the priority of the threads, for work that shares the loop's CPU and computes.
+    """
+
+    def __init__(self, threads: int, name: str = "helper", *, nice: int = 0) -> None:
+        self._nice = nice
         self._context = zmq.Context(io_threads=0)  # inproc needs none
         self._socket = zmq.asyncio.Context.shadow(self._context).socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -133,6 +139,11 @@ class HelperThreads:
             await self._give_out()
 
     def _work(self) -> None:
+        if self._nice:  # Linux: of this thread alone
+            thread = threading.get_native_id()
+            os.setpriority(
+                os.PRIO_PROCESS, thread, min(os.getpriority(os.PRIO_PROCESS, thread) + self._nice, _NICE_MAX)
+            )
         socket = self._context.socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 1000)
         socket.connect(_ENDPOINT)

@@ -18,7 +18,8 @@ class Session(msgspec.Struct):
     """One connection of this worker. `user_id` is None without a login; time in microseconds since the epoch.
 
     `user_incarnation`: which user with that id, as ids are reused. `removed`: the server has taken the entry out of the
-    client table (its user was deleted); the socket stays open, but GET_ME and logins are refused (iggy-protocol 1.3).
+    client table (its user was deleted, or it sent no heartbeat); the socket stays open, but GET_ME, logins and commands
+    of groups are refused (iggy-protocol 1.3).
     """
 
     connection: int
@@ -105,22 +106,16 @@ class SessionTable:
             session.user_id = user_id
             session.user_incarnation = user_incarnation
 
-    def is_removed(self, connection: int) -> bool:
-        """Whether the connection has lost its entry; False when it is gone altogether."""
-        session = self._sessions.get(connection)
-        return session is not None and session.removed
-
     def remove(self, session: Session) -> None:
-        """Takes the entry of an open connection out of the table; its user is logged out."""
+        """Takes the entry of an open connection out of the table for good. Its login stays as it is."""
         session.removed = True
-        session.user_id = None
         self._leave(session)
         if self._by_client.get(session.client_id) is session:
             del self._by_client[session.client_id]
 
     def of_user(self, user_id: int) -> list[Session]:
-        """The connections on which a user is logged in."""
-        return [session for session in self if session.user_id == user_id]
+        """The connections on which a user is logged in, also those that have lost their entry."""
+        return [session for session in self._sessions.values() if session.user_id == user_id]
 
     def export(self, connection: int) -> bytes:
         """The state that moves with the socket. KeyError for an unknown connection. The entry stays until `close`."""

@@ -39,6 +39,7 @@ from shardd.shard.control_link import ControlLink
 from shardd.shard.dispatch import Dispatcher
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
+from shardd.shard.login_turns import LoginTurns
 from shardd.shard.partitions import OwnedPartitions, changed_streams, partitions_of
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.services.partition_calls import sync_descriptors
@@ -51,7 +52,10 @@ _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
 _SYNC_POLL_S: Final = 0.01
 _HELPER_THREADS: Final = 2  # disk and metadata
-_PASSWORD_THREADS: Final = 2  # a login takes tens of milliseconds of one of them
+# A hash computes for 10 ms and more on the CPU of the loop: one at a time, and the loop goes first (benchmarks.md).
+# Not SCHED_IDLE: between two hashes the thread holds the lock of the interpreter, and must come to run again.
+_PASSWORD_THREADS: Final = 1
+_PASSWORD_NICE: Final = 10
 
 
 def run(inheritance: WorkerInheritance) -> int:
@@ -109,7 +113,7 @@ class Worker:
         inheritance = self._inheritance
         self._recent_logs.install()
         self._helpers = HelperThreads(_HELPER_THREADS)
-        self._password_threads = HelperThreads(_PASSWORD_THREADS, "password")
+        self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
         self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
         self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up)
         await self._bus.start()
@@ -155,6 +159,7 @@ class Worker:
             settings=inheritance.settings,
             sessions=self._sessions,
             passwords=passwords,
+            login_turns=LoginTurns(self._bus),
             threads=self._helpers,
             started_at_us=inheritance.started_at_us,
             tcp_address=(host.strip("[]"), int(port)),

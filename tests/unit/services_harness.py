@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from shardd.config import load_settings
 from shardd.engine.loop import new_event_loop
-from shardd.metadata.commands import CreateUser
+from shardd.metadata.commands import CreateUser, Ref
 from shardd.metadata.state import Permissions
 from shardd.shard.control import MessageDecoder, SupervisorMessage, WorkerMessage, encode_message
 from shardd.shard.inheritance import WorkerInheritance
@@ -165,10 +165,16 @@ class Workers:
     def call(self, coroutine: Coroutine[Any, Any, Value], shard: int = 0) -> Value:
         return self._threads[shard].call(coroutine)
 
+    def root_ref(self) -> Ref:
+        """Who may submit anything."""
+        return Ref(0, self.context().metadata.state.users[0].incarnation)
+
     def create_user(self, name: str, permissions: Permissions | None = None, *, active: bool = True) -> int:
         """A user with the password "secret"."""
         context = self.context()
         password_hash = self.call(context.passwords.hash("secret"))
-        result = self.call(context.metadata.submit(0, CreateUser(name, password_hash, active, permissions)))
+        result = self.call(
+            context.metadata.submit(self.root_ref(), CreateUser(name, password_hash, active, permissions))
+        )
         assert result.status == 0
         return int(result.id)

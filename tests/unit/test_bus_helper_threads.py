@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -108,3 +109,21 @@ def test_closing_waits_for_the_call_at_work_and_refuses_the_others() -> None:
             await helpers.run(abs, 1)
 
     run(scenario, threads=1)
+
+
+def test_threads_may_have_a_lower_priority_than_the_loop() -> None:
+    async def scenario() -> tuple[int, int, int]:
+        gentle, plain = HelperThreads(1, "gentle", nice=10), HelperThreads(1, "plain")
+        try:
+            priorities = await asyncio.gather(gentle.run(_own_priority), plain.run(_own_priority))
+            return *priorities, _own_priority()
+        finally:
+            await gentle.close()
+            await plain.close()
+
+    gentle, plain, ours = asyncio.run(scenario())
+    assert (gentle, plain) == (min(ours + 10, 19), ours)
+
+
+def _own_priority() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())

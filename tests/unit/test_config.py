@@ -10,7 +10,7 @@ import pytest
 from shardd.config import ConfigError, load_settings, resolve_root_user
 from shardd.config.iggy_keys import NOT_SERVED_PATHS
 from shardd.config.keys import KEYS, settings_toml, value_of
-from shardd.config.schema import NEVER
+from shardd.config.schema import NEVER, ClusterNode
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,12 +86,11 @@ def test_other_iggy_variables() -> None:
     silent = ["IGGY_ROOT_USERNAME", "IGGY_TEST_X", "IGGY_CI_BUILD", "IGGY_CONFIG_PATH", "IGGY_CONNECTORS_SINK_A"]
     environment = dict.fromkeys(silent, "x") | {
         "IGGY_TCP_ADRESS": "x",
-        "IGGY_CLUSTER_NODE_OTHERS_0_PORTS_TCP": "1",
         "IGGY_HTTP_JWT_TRUSTED_ISSUERS_3_ISSUER": "x",
         "SHARDD_TEST_SEED": "1",
     }
     loaded = load_settings(None, environment)
-    assert loaded.not_served == ("IGGY_CLUSTER_NODE_OTHERS_0_PORTS_TCP", "IGGY_HTTP_JWT_TRUSTED_ISSUERS_3_ISSUER")
+    assert loaded.not_served == ("IGGY_HTTP_JWT_TRUSTED_ISSUERS_3_ISSUER",)
     assert loaded.unknown == ("IGGY_TCP_ADRESS",)
     assert "did you mean IGGY_TCP_ADDRESS?" in (loaded.warning() or "")
     assert load_settings(None, dict.fromkeys(silent, "x")).warning() is None
@@ -112,6 +111,17 @@ def test_other_iggy_variables() -> None:
         ("[system.sharding]\ncpu_allocation = 'numa:auto'", "NUMA forms are not served"),
         ("[system.logging]\nlevel = 'loud'", "is none of"),
         ("[system.memory_pool]\nsize = '1 MiB'", "out of range"),
+        ("[[cluster.node.others]]\nname = 'a'", "is no text"),
+        ("[[cluster.node.others]]\nname = 'a'\nip = 'b'\nports = { tcp = 0 }", "is no port"),
+        ("[[cluster.node.others]]\nname = 'a'\nip = 'b'\nports = { udp = 1 }", "are no ports"),
+        ("[[cluster.node.others]]\nname = 'a'\nip = 'b'\nrole = 1", "is no node"),
+        ("[cluster.node]\nothers = [{ name = 'a', ip = 'b' }, { name = 'a', ip = 'c' }]", "the same name"),
+        (
+            "[cluster.node]\nothers = [{ name='a', ip='b', ports={ tcp=1 } }, { name='c', ip='b', ports={ tcp=1 } }]",
+            "the same address for tcp",
+        ),
+        ("[cluster]\nenabled = true\n[cluster.node.current]\nname = 'iggy-node-2'", "the name of this one"),
+        ("[cluster]\nenabled = true\n[tcp]\naddress = '127.0.0.1:8091'", "the tcp address of this one"),
         ("[system", "server.toml"),
     ],
 )
@@ -119,6 +129,31 @@ def test_refused(text: str, problem: str, tmp_path: Path) -> None:
     problems = problems_of(write(tmp_path, text), {})
     assert len(problems) == 1
     assert problem in problems[0]
+
+
+def test_nodes_of_the_cluster_come_from_the_file_or_from_variables(tmp_path: Path) -> None:
+    file = write(tmp_path, "[[cluster.node.others]]\nname = 'a'\nip = '10.0.0.1'\nports = { tcp = 1, http = 2 }\n")
+    assert load_settings(file, {}).settings.cluster.others == (ClusterNode("a", "10.0.0.1", 1, 0, 2, 0),)
+    environment = {
+        "IGGY_CLUSTER_ENABLED": "true",
+        "IGGY_CLUSTER_NODE_OTHERS_1_NAME": "second",
+        "IGGY_CLUSTER_NODE_OTHERS_1_IP": "10.0.0.3",
+        "IGGY_CLUSTER_NODE_OTHERS_0_NAME": "first",
+        "IGGY_CLUSTER_NODE_OTHERS_0_IP": "10.0.0.2",
+        "IGGY_CLUSTER_NODE_OTHERS_0_PORTS_TCP": "8099",
+        "IGGY_CLUSTER_NODE_OTHERS_0_PORTS_WEBSOCKET": "8098",
+    }
+    loaded = load_settings(file, environment)
+    first = ClusterNode("first", "10.0.0.2", 8099, 0, 0, 8098)
+    assert loaded.settings.cluster.others == (first, ClusterNode("second", "10.0.0.3", 0, 0, 0, 0))
+    assert loaded.settings.cluster.enabled and loaded.warning() is None
+    assert loaded.origins["cluster.node.others"] == "IGGY_CLUSTER_NODE_OTHERS_*"
+    own = {"SHARDD_CLUSTER_NODE_OTHERS_0_NAME": "own", "SHARDD_CLUSTER_NODE_OTHERS_0_IP": "10.0.0.4"}
+    loaded = load_settings(file, environment | own)
+    assert [node.name for node in loaded.settings.cluster.others] == ["own"]
+    again = tmp_path / "again.toml"
+    again.write_text(settings_toml(loaded.settings))
+    assert load_settings(again, {}).settings == loaded.settings
 
 
 def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from shardd.shard.helper_threads import HelperThreads
 
 KILLS = 6
 TEST_TIMEOUT_S = 60
+ROOT = Ref(0, 1)
 SHARD_0 = """
 import asyncio, sys
 from pathlib import Path
@@ -72,7 +73,7 @@ class _Load:
             name = f"client {client} stream {number}"
             number += 1
             try:
-                result = await self.replica.submit(0, commands.CreateStream(name))
+                result = await self.replica.submit(ROOT, commands.CreateStream(name))
             except PeerLost:
                 self.unknown.add(name)
                 continue
@@ -83,7 +84,7 @@ class _Load:
     async def grow(self, stream: Ref, topic: Ref) -> None:
         while not self.stopping:
             try:
-                result = await self.replica.submit(0, commands.CreatePartitions(stream, topic, 1))
+                result = await self.replica.submit(ROOT, commands.CreatePartitions(stream, topic, 1))
             except PeerLost:
                 self.partitions[1] += 1
                 continue
@@ -100,9 +101,9 @@ def test_acknowledged_changes_survive_kill9_of_shard_0_and_are_done_once(tmp_pat
         diverged: list[str] = []
         replica = MetadataReplica(path, bus, threads, diverged.append)
         await asyncio.gather(replica.start(), _ready(process))
-        assert (await replica.submit(0, commands.CreateStream("first"))).status == Status.OK
+        assert (await replica.submit(ROOT, commands.CreateStream("first"))).status == Status.OK
         stream = Ref(0, replica.state.index)
-        assert (await replica.submit(0, commands.CreateTopic(stream, "t", 0, 1, 0, 0, 1))).status == Status.OK
+        assert (await replica.submit(ROOT, commands.CreateTopic(stream, "t", 0, 1, 0, 0, 1))).status == Status.OK
         load = _Load(replica)
         clients = [
             asyncio.create_task(load.grow(stream, Ref(0, replica.state.index))),

@@ -14,6 +14,7 @@ import pytest
 from shardd.metadata import MetadataReplica, MetadataWriter, Record, State, commands
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.disk import Disk
+from shardd.metadata.state import Permissions
 from shardd.metadata.wal import FILE_NAME, read_log
 from shardd.protocol.errors import Status
 from shardd.security import Passwords, command_allowed, ensure_root
@@ -21,6 +22,7 @@ from shardd.shard.bus import Bus
 from shardd.shard.helper_threads import HelperThreads
 
 TEST_TIMEOUT_S = 30
+ROOT = Ref(0, 1)
 
 
 class Cluster:
@@ -112,7 +114,7 @@ def test_a_change_is_on_every_shard_when_it_is_answered(tmp_path: Path) -> None:
         async with cluster(tmp_path, 3) as shards:
             for number in range(30):
                 origin = shards.nodes[number % 3]
-                result = await origin.submit(0, commands.CreateStream(f"s{number}"))
+                result = await origin.submit(ROOT, commands.CreateStream(f"s{number}"))
                 assert (result.status, result.id) == (Status.OK, number)
                 assert result.state.streams[number].name == f"s{number}"
                 for node in shards.nodes.values():
@@ -128,7 +130,7 @@ def test_concurrent_submissions_are_ordered_and_each_sees_its_own_state(tmp_path
         async with cluster(tmp_path, 3) as shards:
             names = [f"s{number}" for number in range(150)]
             results = await asyncio.gather(
-                *(shards.nodes[n % 3].submit(0, commands.CreateStream(name)) for n, name in enumerate(names))
+                *(shards.nodes[n % 3].submit(ROOT, commands.CreateStream(name)) for n, name in enumerate(names))
             )
             assert sorted(result.id for result in results) == list(range(150))
             for name, result in zip(names, results, strict=True):
@@ -148,11 +150,11 @@ def test_a_submission_sees_its_own_state_even_when_later_changes_overtake_its_an
 
             async def late(shard: int, method: str, payload: bytes, timeout_s: float | None = None) -> bytes:
                 answer = await request(shard, method, payload, timeout_s)
-                await shards.writer.submit(0, commands.DeleteStream(Ref(0, 2)))
+                await shards.writer.submit(ROOT, commands.DeleteStream(Ref(0, 2)))
                 return answer
 
             monkeypatch.setattr(shards.buses[1], "request", late)
-            result = await shards.nodes[1].submit(0, commands.CreateStream("short-lived"))
+            result = await shards.nodes[1].submit(ROOT, commands.CreateStream("short-lived"))
             assert result.state.streams[result.id].name == "short-lived"
             assert not shards.nodes[1].state.streams
 
@@ -162,7 +164,7 @@ def test_a_submission_sees_its_own_state_even_when_later_changes_overtake_its_an
 def test_refusals_are_statuses_and_leave_no_record(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:
-            stream = await shards.writer.submit(0, commands.CreateStream("s"))
+            stream = await shards.writer.submit(ROOT, commands.CreateStream("s"))
             stale = Ref(stream.id, 999)
             cases: list[tuple[int, Command, Status]] = [
                 (0, commands.CreateStream("s"), Status.STREAM_NAME_ALREADY_EXISTS),
@@ -173,9 +175,30 @@ def test_refusals_are_statuses_and_leave_no_record(tmp_path: Path) -> None:
             ]
             for node in shards.nodes.values():
                 for user, command, status in cases:
-                    result = await node.submit(user, command)
+                    result = await node.submit(Ref(user, 1), command)
                     assert (result.status, result.id) == (status, 0)
             assert len(read_log(shards.path).records) == 2
+
+    run(scenario)
+
+
+def test_a_forwarded_change_of_a_deleted_user_has_nobodys_rights(tmp_path: Path) -> None:
+    """The user is deleted, and its id given to another one, while the change is on its way to shard 0."""
+
+    async def scenario() -> None:
+        async with cluster(tmp_path, 2) as shards:
+            rights = Permissions(manage_streams=True)
+            await shards.writer.submit(ROOT, commands.CreateUser("leaver", "hash", True, rights))
+            leaver = Ref(1, shards.writer.state.index)
+            assert (await shards.nodes[1].submit(leaver, commands.CreateStream("mine"))).status == Status.OK
+            await shards.writer.submit(ROOT, commands.DeleteUser(leaver))
+            await shards.writer.submit(ROOT, commands.CreateUser("comer", "hash", True, rights))
+            comer = Ref(1, shards.writer.state.index)
+            for node in shards.nodes.values():
+                refused = await node.submit(leaver, commands.CreateStream(f"late {node}"))
+                assert refused.status == Status.UNAUTHORIZED
+            assert (await shards.nodes[1].submit(comer, commands.CreateStream("later"))).status == Status.OK
+            assert sorted(shards.writer.state.stream_ids) == ["later", "mine"]
 
     run(scenario)
 
@@ -195,7 +218,7 @@ def test_subscribers_see_every_record_before_it_is_acknowledged(tmp_path: Path) 
 
                 node.subscribe(broken)
                 node.subscribe(applied)
-            await shards.nodes[1].submit(0, commands.CreateStream("a"))
+            await shards.nodes[1].submit(ROOT, commands.CreateStream("a"))
             assert seen[0] == seen[1] == [(1, 2, 2)]
 
     run(scenario)
@@ -206,10 +229,10 @@ def test_a_replica_that_starts_late_gets_everything(tmp_path: Path) -> None:
         async with cluster(tmp_path, 3) as shards:
             await shards.stop(2)
             for number in range(400):
-                assert (await shards.nodes[number % 2].submit(0, commands.CreateStream(f"s{number}"))).status == 0
+                assert (await shards.nodes[number % 2].submit(ROOT, commands.CreateStream(f"s{number}"))).status == 0
             await shards.start(2)
             shards.check_equal()
-            assert (await shards.nodes[2].submit(0, commands.CreateStream("again"))).status == Status.OK
+            assert (await shards.nodes[2].submit(ROOT, commands.CreateStream("again"))).status == Status.OK
             shards.check_equal()
 
     run(scenario)
@@ -219,7 +242,7 @@ def test_a_replica_without_the_file_gets_everything_from_shard_0(tmp_path: Path)
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:
             for number in range(50):
-                await shards.writer.submit(0, commands.CreateStream("x" * 200 + f"{number}"))
+                await shards.writer.submit(ROOT, commands.CreateStream("x" * 200 + f"{number}"))
             await shards.stop(1)
             hidden, shards.path = shards.path, tmp_path / "elsewhere"
             await shards.start(1)
@@ -234,14 +257,14 @@ def test_a_file_with_a_record_that_shard_0_has_cut_off_is_taken_anew(tmp_path: P
 
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:
-            await shards.writer.submit(0, commands.CreateStream("kept"))
+            await shards.writer.submit(ROOT, commands.CreateStream("kept"))
             await shards.stop(1)
             ahead = tmp_path / "ahead" / FILE_NAME
             ahead.parent.mkdir()
             ahead.write_bytes(shards.path.read_bytes())
             other = Cluster(ahead.parent, 1)
             await other.start(0)
-            await other.writer.submit(0, commands.CreateStream("never acknowledged"))
+            await other.writer.submit(ROOT, commands.CreateStream("never acknowledged"))
             await other.stop(0)
             await other.threads.close()
             hidden, shards.path = shards.path, ahead
@@ -274,6 +297,6 @@ def test_submissions_after_the_end_are_refused(tmp_path: Path) -> None:
         async with cluster(tmp_path, 1) as shards:
             writer = shards.writer
             await writer.close()
-            assert (await writer.submit(0, commands.CreateStream("s"))).status == Status.DISCONNECTED
+            assert (await writer.submit(ROOT, commands.CreateStream("s"))).status == Status.DISCONNECTED
 
     run(scenario)

@@ -15,14 +15,14 @@ from shardd.metadata.disk import OsDisk
 from shardd.metadata.wal import read_log
 from shardd.protocol.errors import Status
 from shardd.shard.bus import PeerLost
-from tests.unit.test_metadata_replication import cluster, run
+from tests.unit.test_metadata_replication import ROOT, cluster, run
 
 
 def test_changes_wait_for_a_silent_replica_until_it_is_reported_dead(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path, 3) as shards:
             await shards.stop(2, tell=False)
-            change = asyncio.create_task(shards.nodes[1].submit(0, commands.CreateStream("s")))
+            change = asyncio.create_task(shards.nodes[1].submit(ROOT, commands.CreateStream("s")))
             await asyncio.sleep(0.3)
             assert not change.done()
             shards.tell_down(2)
@@ -35,15 +35,15 @@ def test_changes_wait_for_a_silent_replica_until_it_is_reported_dead(tmp_path: P
 def test_a_restarted_shard_0_waits_for_the_replicas_to_come_back(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path, 3) as shards:
-            await shards.writer.submit(0, commands.CreateStream("before"))
+            await shards.writer.submit(ROOT, commands.CreateStream("before"))
             await shards.stop(0)
-            held = asyncio.create_task(shards.nodes[1].submit(0, commands.CreateStream("held")))
+            held = asyncio.create_task(shards.nodes[1].submit(ROOT, commands.CreateStream("held")))
             await asyncio.sleep(0.2)
             await shards.start(0)
             result = await held
             assert (result.status, result.id) == (Status.OK, 1)
             for number in range(10):
-                await shards.writer.submit(0, commands.CreateStream(f"after {number}"))
+                await shards.writer.submit(ROOT, commands.CreateStream(f"after {number}"))
                 shards.check_equal()
             assert not shards.diverged
 
@@ -56,7 +56,7 @@ def test_a_restarted_shard_0_answers_nothing_while_a_live_replica_has_not_come_b
             await shards.stop(0)
             await shards.start(0, tell=False)
             shards.buses[1].peer_up(0)
-            change = asyncio.create_task(shards.nodes[1].submit(0, commands.CreateStream("s")))
+            change = asyncio.create_task(shards.nodes[1].submit(ROOT, commands.CreateStream("s")))
             await asyncio.sleep(0.3)
             assert not change.done(), "shard 2 would serve readers without the stream"
             shards.buses[2].peer_up(0)
@@ -70,10 +70,10 @@ def test_a_replica_whose_hello_overtook_the_report_of_its_death_is_asked_again(t
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:
             shards.buses[0].peer_down(1)  # about the process before, heard after the HELLO of this one
-            assert (await shards.writer.submit(0, commands.CreateStream("missed"))).status == Status.OK
+            assert (await shards.writer.submit(ROOT, commands.CreateStream("missed"))).status == Status.OK
             assert "missed" not in shards.nodes[1].state.stream_ids
             shards.buses[0].peer_up(1)
-            assert (await shards.writer.submit(0, commands.CreateStream("s"))).status == Status.OK
+            assert (await shards.writer.submit(ROOT, commands.CreateStream("s"))).status == Status.OK
             shards.check_equal()
 
     run(scenario)
@@ -83,10 +83,10 @@ def test_a_submission_without_shard_0_is_refused_after_the_hold(tmp_path: Path) 
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:
             await shards.stop(0)
-            result = await shards.nodes[1].submit(0, commands.CreateStream("s"))
+            result = await shards.nodes[1].submit(ROOT, commands.CreateStream("s"))
             assert result.status == Status.SHARD_COMMUNICATION_ERROR
             await shards.start(0)
-            assert (await shards.nodes[1].submit(0, commands.CreateStream("s"))).status == Status.OK
+            assert (await shards.nodes[1].submit(ROOT, commands.CreateStream("s"))).status == Status.OK
 
     run(scenario)
 
@@ -95,7 +95,7 @@ def test_a_submission_in_the_hands_of_a_shard_0_that_dies_is_lost(tmp_path: Path
     async def scenario() -> None:
         async with cluster(tmp_path, 3) as shards:
             await shards.stop(2, tell=False)  # the writer waits for it with the change in its hands
-            change = asyncio.create_task(shards.nodes[1].submit(0, commands.CreateStream("s")))
+            change = asyncio.create_task(shards.nodes[1].submit(ROOT, commands.CreateStream("s")))
             await asyncio.sleep(0.2)
             shards.buses[1].peer_down(0)
             with pytest.raises(PeerLost):
@@ -110,11 +110,11 @@ def test_a_submission_that_comes_twice_is_done_once(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:
-            await shards.writer.submit(0, commands.CreateStream("s"))
+            await shards.writer.submit(ROOT, commands.CreateStream("s"))
             topic = commands.CreateTopic(Ref(0, 2), "t", 1, 1, 0, 0, 1)
-            await shards.writer.submit(0, topic)
+            await shards.writer.submit(ROOT, topic)
             more = encode_command(commands.CreatePartitions(Ref(0, 2), Ref(0, 3), 5))
-            payload = messages.encode(messages.Submission(12345, 0, more))
+            payload = messages.encode(messages.Submission(12345, ROOT, more))
             first = await shards.buses[1].request(0, messages.METHOD_SUBMIT, payload)
             assert await shards.buses[1].request(0, messages.METHOD_SUBMIT, payload) == first
             await shards.stop(0)
@@ -131,7 +131,7 @@ def test_a_gap_is_asked_for_and_not_skipped(tmp_path: Path) -> None:
         async with cluster(tmp_path, 2) as shards:
             await shards.stop(1)
             for number in range(5):
-                await shards.writer.submit(0, commands.CreateStream(f"s{number}"))
+                await shards.writer.submit(ROOT, commands.CreateStream(f"s{number}"))
             last = read_log(shards.path).records[-1]
             hidden, shards.path = shards.path, tmp_path / "elsewhere"
             replica = await shards.start(1)
@@ -148,7 +148,7 @@ def test_a_gap_is_asked_for_and_not_skipped(tmp_path: Path) -> None:
 def test_a_running_replica_with_records_that_shard_0_lacks_gives_up(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:
-            await shards.writer.submit(0, commands.CreateStream("s"))
+            await shards.writer.submit(ROOT, commands.CreateStream("s"))
             await shards.stop(0)
             records = read_log(shards.path)
             with shards.path.open("r+b") as file:
@@ -186,20 +186,20 @@ def test_what_the_disk_does_not_take_is_not_applied_anywhere(tmp_path: Path) -> 
             before = shards.writer.state
             disk.operation, disk.code = "pwrite", errno.ENOSPC
             for node in shards.nodes.values():
-                result = await node.submit(0, commands.CreateStream("s"))
+                result = await node.submit(ROOT, commands.CreateStream("s"))
                 assert result.status == Status.CANNOT_WRITE_TO_FILE
                 assert node.state == before
             disk.operation = ""
-            assert (await shards.nodes[1].submit(0, commands.CreateStream("s"))).status == Status.OK
+            assert (await shards.nodes[1].submit(ROOT, commands.CreateStream("s"))).status == Status.OK
             before = shards.writer.state
             disk.operation = "fdatasync"
-            assert (await shards.nodes[1].submit(0, commands.CreateStream("t"))).status == Status.CANNOT_SYNC_FILE
+            assert (await shards.nodes[1].submit(ROOT, commands.CreateStream("t"))).status == Status.CANNOT_SYNC_FILE
             disk.operation = ""
-            assert (await shards.nodes[1].submit(0, commands.CreateStream("t"))).status == Status.CANNOT_SYNC_FILE
+            assert (await shards.nodes[1].submit(ROOT, commands.CreateStream("t"))).status == Status.CANNOT_SYNC_FILE
             assert shards.writer.state == shards.nodes[1].state == before
             await shards.stop(0)
             await shards.start(0)
-            assert (await shards.nodes[1].submit(0, commands.CreateStream("t"))).status == Status.OK
+            assert (await shards.nodes[1].submit(ROOT, commands.CreateStream("t"))).status == Status.OK
             shards.check_equal()
 
     run(scenario)

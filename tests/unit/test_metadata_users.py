@@ -9,6 +9,7 @@ from immutables import Map
 from shardd.metadata import (
     ChangePassword,
     Command,
+    CreateStream,
     CreateToken,
     CreateUser,
     DeleteExpiredTokens,
@@ -87,6 +88,17 @@ def test_root_stays(state: State) -> None:
     assert refused(state, UpdatePermissions(ROOT, None)) is Status.CANNOT_CHANGE_PERMISSIONS
 
 
+def test_only_root_renames_root_or_switches_it_off(state: State) -> None:
+    """The record of the released server lets root do it to itself (golden `root-account`); a start undoes it."""
+    manager = ref(state, "bob")
+    state = after(state, UpdatePermissions(manager, Permissions(manage_users=True)))
+    for name, active in ((None, False), ("other", None), ("other", True), ("iggy", None)):
+        assert not command_allowed(state, manager, UpdateUser(ROOT, name, active)), (name, active)
+        assert command_allowed(state, ROOT, UpdateUser(ROOT, name, active))
+    assert command_allowed(state, manager, UpdateUser(ROOT, None, True)), "a way back in"
+    assert command_allowed(state, manager, UpdateUser(manager, "other", False))
+
+
 def test_a_command_never_reaches_the_next_user_with_the_id(state: State) -> None:
     bob = ref(state, "bob")
     state = after(state, DeleteUser(bob))
@@ -95,6 +107,33 @@ def test_a_command_never_reaches_the_next_user_with_the_id(state: State) -> None
     assert user(state, "eve").id == bob.id
     for command in (DeleteUser(bob), ChangePassword(bob, "x"), token(bob, "abc", 1), UpdatePermissions(bob, None)):
         assert refused(state, command) is Status.RESOURCE_NOT_FOUND
+
+
+def test_a_change_of_a_deleted_user_never_passes_with_the_rights_of_the_next_one(state: State) -> None:
+    bob = ref(state, "bob")
+    state = after(state, DeleteUser(bob))
+    assert not command_allowed(state, bob, CreateStream("by nobody"))
+    state = after(state, CreateUser("eve", "hash", True, Permissions(manage_streams=True)))
+    assert command_allowed(state, ref(state, "eve"), CreateStream("by eve"))
+    assert ref(state, "eve").id == bob.id
+    assert not command_allowed(state, bob, CreateStream("by bob"))
+
+
+def test_expired_tokens_neither_count_nor_keep_their_name(state: State) -> None:
+    bob = ref(state, "bob")
+    for number, expires_at_us in enumerate((100, 200, 0), 1):
+        state = after(state, token(bob, f"token{number}", number, expires_at_us))
+    full = Status.PERSONAL_ACCESS_TOKENS_LIMIT_REACHED
+    assert refused(state, CreateToken(bob, "more", bytes([9]) * 32, 0, 3, now_us=99)) is full
+    assert refused(state, CreateToken(bob, "more", bytes([9]) * 32, 0, 3)) is full, "a record of before"
+    same = after(state, CreateToken(bob, "token1", bytes([9]) * 32, 0, 3, now_us=100))
+    assert sorted(user(same, "bob").tokens) == ["token1", "token2", "token3"]
+    assert bytes([1]) * 32 not in same.token_owners and bytes([9]) * 32 in same.token_owners
+    more = after(state, CreateToken(bob, "more", bytes([9]) * 32, 0, 3, now_us=200))
+    assert sorted(user(more, "bob").tokens) == ["more", "token3"]
+    assert decode_command(msgspec.msgpack.encode([42, [1, 2], "old", b"d", 5, 100])) == CreateToken(
+        Ref(1, 2), "old", b"d", 5, 100, 0
+    )
 
 
 def test_tokens(state: State) -> None:
@@ -131,12 +170,12 @@ def test_expired_tokens_go(state: State) -> None:
 def test_who_may(state: State) -> None:
     bob = ref(state, "bob")
     for command in (DeleteUser(bob), UpdateUser(bob, None, None), UpdatePermissions(bob, None)):
-        assert command_allowed(state, 0, command)
-        assert not command_allowed(state, bob.id, command)
-    assert command_allowed(state, bob.id, ChangePassword(bob, "x"))
-    assert not command_allowed(state, bob.id, ChangePassword(ROOT, "x"))
-    assert command_allowed(state, 0, ChangePassword(bob, "x"))
-    assert command_allowed(state, bob.id, token(bob, "abc", 1))
-    assert not command_allowed(state, 0, token(bob, "abc", 1))
-    assert command_allowed(state, 0, DeleteExpiredTokens())
-    assert not command_allowed(state, bob.id, DeleteExpiredTokens())
+        assert command_allowed(state, ROOT, command)
+        assert not command_allowed(state, bob, command)
+    assert command_allowed(state, bob, ChangePassword(bob, "x"))
+    assert not command_allowed(state, bob, ChangePassword(ROOT, "x"))
+    assert command_allowed(state, ROOT, ChangePassword(bob, "x"))
+    assert command_allowed(state, bob, token(bob, "abc", 1))
+    assert not command_allowed(state, ROOT, token(bob, "abc", 1))
+    assert command_allowed(state, ROOT, DeleteExpiredTokens())
+    assert not command_allowed(state, bob, DeleteExpiredTokens())

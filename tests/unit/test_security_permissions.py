@@ -118,4 +118,6 @@ def test_every_command_asks_for_its_rule() -> None:
     for command, rule in cases:
         for flag in all_flags():
             state = state_with(one_flag(*flag.split(".")))
-            assert command_allowed(state, 1, command) == (flag in TABLE[rule].split()), (command, flag)
+            assert command_allowed(state, Ref(1, state.users[1].incarnation), command) == (
+                flag in TABLE[rule].split()
+            ), (command, flag)

@@ -20,10 +20,11 @@ from shardd.shard.context import ShardContext
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The connection of a request; `user_id` is None without a login."""
+    """The connection of a request; `user_id` is None without a login. `user_incarnation`: which user with that id."""
 
     connection: int
     user_id: int | None
+    user_incarnation: int = 0
 
     @property
     def user(self) -> int:
@@ -125,10 +126,8 @@ async def submit(context: ShardContext, caller: Caller, command: Command) -> Res
     When shard 0 was lost on the way nobody knows whether the change was made: 11001, and the connection closes. A
     caller who was deleted while it waited may do nothing any more, though its id may be in use again: 41.
     """
-    if context.sessions.is_removed(caller.connection):
-        raise ShardError(Status.UNAUTHORIZED)
     try:
-        result = await context.metadata.submit(caller.user, command)
+        result = await context.metadata.submit(Ref(caller.user, caller.user_incarnation), command)
     except BusError as error:
         raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error), close=True) from error
     if result.status != Status.OK:

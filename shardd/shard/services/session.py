@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from shardd.metadata.state import User
+from shardd.metadata.state import User, has_expired
 from shardd.metadata.validate_users import password_fits, user_name_fits
 from shardd.protocol import account_requests, limits, primitives, requests
 from shardd.protocol.errors import ShardError, Status
-from shardd.security.tokens import find_token, is_expired
+from shardd.security.tokens import find_token
 from shardd.shard.context import ShardContext
 from shardd.shard.services.base import Caller
 from shardd.shard.sessions import Session
@@ -33,13 +33,13 @@ async def login(context: ShardContext, caller: Caller, request: requests.Login) 
     if not password_fits(request.password):
         raise ShardError(Status.INVALID_PASSWORD)
     address = _entry(context, caller).address
-    async with context.failed_logins.turn(address):
-        try:
-            user = await _verified(context, request)
-        except ShardError:
-            context.failed_logins.failed(address)
-            raise
-        context.failed_logins.succeeded(address)
+    await context.login_turns.wait(address)
+    try:
+        user = await _verified(context, request)
+    except ShardError:
+        await context.login_turns.failed(address)
+        raise
+    await context.login_turns.succeeded(address)
     return _log_in(context, caller, user)
 
 
@@ -67,17 +67,17 @@ async def login_with_token(context: ShardContext, caller: Caller, request: accou
     if context.stopping:
         raise ShardError(Status.DISCONNECTED)
     address = _entry(context, caller).address
-    async with context.failed_logins.turn(address):
-        found = find_token(context.metadata.state, request.token)
-        if found is None:
-            context.failed_logins.failed(address)
-            raise ShardError(Status.RESOURCE_NOT_FOUND)
-        user, token = found
-        if is_expired(token, time.time_ns() // 1000):
-            raise ShardError(Status.PERSONAL_ACCESS_TOKEN_EXPIRED)
-        if not user.active:
-            raise ShardError(Status.USER_INACTIVE)
-        context.failed_logins.succeeded(address)
+    await context.login_turns.wait(address)
+    found = find_token(context.metadata.state, request.token)
+    if found is None:
+        await context.login_turns.failed(address)
+        raise ShardError(Status.RESOURCE_NOT_FOUND)
+    user, token = found
+    if has_expired(token, time.time_ns() // 1000):
+        raise ShardError(Status.PERSONAL_ACCESS_TOKEN_EXPIRED)
+    if not user.active:
+        raise ShardError(Status.USER_INACTIVE)
+    await context.login_turns.succeeded(address)
     return _log_in(context, caller, user)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
-import zipfile
 from collections.abc import Callable
 from typing import Final
 
@@ -13,22 +11,16 @@ import msgspec
 
 from shardd.metadata.channel import BusError
 from shardd.protocol.account_requests import GetSnapshot, SnapshotCompression, SnapshotType
-from shardd.protocol.errors import ShardError, Status
 from shardd.security import Rule
 from shardd.shard.context import ShardContext
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.services import base, snapshot_members
 from shardd.shard.services.base import Caller
+from shardd.shard.services.snapshot_archive import make_archive
 
 METHOD_LOGS: Final = "recent logs"
 TEST_TEXT: Final = "test"
 RUNTIME_CONFIG: Final = "current_config.toml"
-_METHODS: Final = {
-    SnapshotCompression.STORED: zipfile.ZIP_STORED,
-    SnapshotCompression.DEFLATED: zipfile.ZIP_DEFLATED,
-    SnapshotCompression.BZIP2: zipfile.ZIP_BZIP2,
-    SnapshotCompression.LZMA: zipfile.ZIP_LZMA,
-}
 _ALL: Final = (
     SnapshotType.FILESYSTEM_OVERVIEW,
     SnapshotType.PROCESS_LIST,
@@ -55,20 +47,14 @@ class SnapshotService:
         return _encoder.encode(self._context.recent_logs.lines())
 
     async def get_snapshot(self, context: ShardContext, caller: Caller, request: GetSnapshot) -> bytes:
-        """41 without the right to read the server; 3 for a compression that is not offered (zstd, xz).
-
-        A member that cannot be collected is left out.
-        """
+        """41 without the right to read the server. A member that cannot be collected is left out."""
         base.require(context, caller, Rule.READ_SERVER)
-        method = _METHODS.get(request.compression)
-        if method is None:
-            raise ShardError(Status.INVALID_COMMAND, f"snapshots are not offered in {request.compression.name.lower()}")
         types = _ALL if SnapshotType.ALL in request.types else request.types
         logs = await self._server_logs() if SnapshotType.SERVER_LOGS in types else ""
         async with self._turn:
             threads = HelperThreads(1, "snapshot")
             try:
-                return await threads.run(make_archive, self._collectors(types, logs), method)
+                return await threads.run(collect_archive, self._collectors(types, logs), request.compression)
             finally:
                 await threads.close()
 
@@ -97,15 +83,12 @@ class SnapshotService:
         return [(f"{kind.name.lower()}.txt", collectors[kind]) for kind in types]
 
 
-def make_archive(members: list[tuple[str, Collector]], method: int) -> bytes:
-    """The archive; the same name may appear twice. Blocks."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as archive:
-        for name, collect in members:
-            try:
-                text = collect()
-            except Exception:
-                _log.exception("a snapshot comes without %s", name)
-                continue
-            archive.writestr(zipfile.ZipInfo(name), text.encode(), method)
-    return buffer.getvalue()
+def collect_archive(members: list[tuple[str, Collector]], compression: SnapshotCompression) -> bytes:
+    """Blocks."""
+    collected = []
+    for name, collect in members:
+        try:
+            collected.append((name, collect().encode(errors="replace")))
+        except Exception:
+            _log.exception("a snapshot comes without %s", name)
+    return make_archive(collected, compression)

@@ -140,9 +140,20 @@ class SystemService:
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
 
     async def get_cluster_metadata(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
-        """One node, this one: clients stay where they are."""
+        """The nodes of the settings; clients go to the leader. Without a cluster one node, this one: they stay."""
         host, port = context.tcp_address
-        return replies.ClusterMetadata("single-node", [replies.ClusterNode("iggy-node", host, port)]).encode()
+        cluster = context.settings.cluster
+        if not cluster.enabled:
+            return replies.ClusterMetadata("single-node", [replies.ClusterNode("iggy-node", host, port)]).encode()
+        ours, theirs = replies.ROLE_LEADER, replies.ROLE_FOLLOWER
+        if cluster.follower:
+            ours, theirs = theirs, ours
+        nodes = [replies.ClusterNode(cluster.current_name, cluster.current_ip, port, role=ours)]
+        nodes += [
+            replies.ClusterNode(node.name, node.ip, node.tcp or port, node.quic, node.http, node.websocket, theirs)
+            for node in cluster.others
+        ]
+        return replies.ClusterMetadata(cluster.name, nodes).encode()
 
     async def get_stats(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
         base.require(context, caller, Rule.READ_SERVER)

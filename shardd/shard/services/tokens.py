@@ -33,23 +33,24 @@ def _own_user(context: ShardContext, caller: Caller) -> User:
 
 
 async def get_tokens(context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
-    """Those that have expired are listed until they are removed, as their names are taken until then."""
+    """Those that have expired are listed until the cleaner, or the next new token of their owner, removes them."""
     tokens = _own_user(context, caller).tokens
     return b"".join(account_replies.Token(name, tokens[name].expires_at_us).encode() for name in sorted(tokens))
 
 
 async def create_token(context: ShardContext, caller: Caller, request: account_requests.CreateToken) -> bytes:
-    """50, 52, 51. The only time that the secret is told."""
+    """50, 52, 51. The only time that the secret is told. Expired tokens neither count nor keep their names."""
     if not token_name_fits(request.name):
         raise ShardError(Status.INVALID_PERSONAL_ACCESS_TOKEN_NAME)
     user = _own_user(context, caller)
-    text = new_token()
+    text, now_us = new_token(), time.time_ns() // 1000
     command = CreateToken(
         user=user_ref(user),
         name=request.name,
         digest=digest(text),
-        expires_at_us=expires_at(time.time_ns() // 1000, request.expiry_us),
+        expires_at_us=expires_at(now_us, request.expiry_us),
         tokens_max=context.settings.personal_access_token.max_tokens_per_user,
+        now_us=now_us,
     )
     await base.submit(context, caller, command)
     return primitives.text8(text)
@@ -67,7 +68,9 @@ async def clean_expired_tokens(context: ShardContext) -> None:
     while True:
         if expired_tokens(context.metadata.state, time.time_ns() // 1000):
             try:
-                result = await context.metadata.submit(ROOT_USER_ID, DeleteExpiredTokens())
+                result = await context.metadata.submit(
+                    user_ref(context.metadata.state.users[ROOT_USER_ID]), DeleteExpiredTokens()
+                )
             except BusError as error:
                 _log.warning("expired tokens are not removed: %s", error)
             else:

@@ -126,10 +126,10 @@ async def change_password(context: ShardContext, caller: Caller, request: accoun
         base.require(context, caller, Rule.MANAGE_USERS)
     session = context.sessions.get(caller.connection)
     address = "" if session is None else session.address
-    async with context.failed_logins.turn(address):
-        if not await context.passwords.verify(user.password_hash, request.current_password):
-            context.failed_logins.failed(address)
-            raise ShardError(Status.INVALID_CREDENTIALS)
+    await context.login_turns.wait(address)
+    if not await context.passwords.verify(user.password_hash, request.current_password):
+        await context.login_turns.failed(address)
+        raise ShardError(Status.INVALID_CREDENTIALS)
     password_hash = await context.passwords.hash(request.new_password)
     current = context.metadata.state.users.get(user.id)
     if current is None or current.password_hash != user.password_hash:  # somebody else was faster

@@ -1,0 +1,77 @@
+"""The cost of failed logins (`shardd.security.backoff`) holds for an address on all shards together.
+
+Each network has one shard that keeps its failures: a hash of it says which. The others ask there over the bus, before
+an attempt and after it. While that shard is down everyone counts for itself; what it knew is gone with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+
+from shardd.engine import xxh32
+from shardd.metadata.channel import BusError
+from shardd.protocol.errors import ShardError, Status
+from shardd.security.backoff import FailedLogins, network_of
+from shardd.shard.bus import Bus
+
+METHOD_BEGIN: Final = "login.begin"  # network -> seconds to wait; nil: too many wait already
+METHOD_FAILED: Final = "login.failed"  # network -> empty
+METHOD_SUCCEEDED: Final = "login.succeeded"  # network -> empty
+TIMEOUT_S: Final = 1.0
+_log = logging.getLogger(__name__)
+_encode = msgspec.msgpack.Encoder().encode
+_decode_wait = msgspec.msgpack.Decoder(float | None).decode
+
+
+class LoginTurns:
+    """Who may try to log in, and when. Addresses are "ip:port". Lives on the loop thread."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.table = FailedLogins()  # of the networks whose home is here
+        bus.serve(METHOD_BEGIN, self._on_begin)
+        bus.serve(METHOD_FAILED, self._on_failed)
+        bus.serve(METHOD_SUCCEEDED, self._on_succeeded)
+
+    async def wait(self, address: str) -> None:
+        """Returns when the address may try. `ShardError` 42 at once when too many of its attempts wait already."""
+        wait_s = _decode_wait(await self._ask(METHOD_BEGIN, network_of(address)))
+        if wait_s is None:
+            raise ShardError(Status.INVALID_CREDENTIALS, "too many logins of this address wait for their turn")
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+
+    async def failed(self, address: str) -> None:
+        """Counted when this returns: to be awaited before the refusal is answered."""
+        await self._ask(METHOD_FAILED, network_of(address))
+
+    async def succeeded(self, address: str) -> None:
+        await self._ask(METHOD_SUCCEEDED, network_of(address))
+
+    def home(self, network: str) -> int:
+        """The shard that keeps the failures of a network."""
+        return xxh32(network.encode()) % self._bus.shards
+
+    async def _ask(self, method: str, network: str) -> bytes:
+        home, payload = self.home(network), network.encode()
+        if self._bus.is_up(home):
+            try:
+                return await self._bus.request(home, method, payload, TIMEOUT_S)
+            except BusError as error:
+                _log.debug("shard %d does not count the logins of its networks: %s", home, error)
+        return await self._bus.request(self._bus.shard, method, payload)
+
+    async def _on_begin(self, payload: bytes) -> bytes:
+        return _encode(self.table.begin(payload.decode()))
+
+    async def _on_failed(self, payload: bytes) -> bytes:
+        self.table.failed(payload.decode())
+        return b""
+
+    async def _on_succeeded(self, payload: bytes) -> bytes:
+        self.table.succeeded(payload.decode())
+        return b""

@@ -12,7 +12,7 @@ PY_DIRS := $(wildcard shardd tests bench)
 .PHONY: help setup setup-spark run test lint fmt native bench demo demo-spark test-spark clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: packages of the system, then .venv (second runs do nothing)
 	@.ci/setup.sh

@@ -2,6 +2,7 @@
 VENV := $(abspath .venv)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK_STAMP := $(VENV)/.installed-spark
 CONFIG ?= config/server.toml
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
@@ -9,7 +10,8 @@ FUZZ_ARGS ?=
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-epoll lint fmt native native-asan fuzz test-net bench demo demo-groups clean
+.PHONY: help setup setup-spark run test test-epoll test-spark lint fmt native native-asan fuzz test-net bench demo demo-groups \
+	demo-spark clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +25,14 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+setup-spark: setup ## the same and what the Spark side needs: Java, PySpark, the lake libraries
+	@.ci/setup-java.sh
+	@$(MAKE) --no-print-directory --silent $(SPARK_STAMP)
+
+$(SPARK_STAMP): pyproject.toml $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@touch $@
+
 native: setup ## build the native engine
 	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python module
 
@@ -32,7 +42,7 @@ native-asan: setup ## build it under ASan and UBSan, beside the normal one
 run: native ## start the server in the foreground (CONFIG=config/server.toml)
 	@exec $(BIN)/shardd serve --config $(CONFIG)
 
-lint: setup ## style and types
+lint: setup-spark ## style and types
 	@$(BIN)/ruff check $(PY_DIRS)
 	@$(BIN)/ruff format --check --quiet $(PY_DIRS)
 	@$(BIN)/mypy $(PY_DIRS)
@@ -61,6 +71,12 @@ fmt: setup ## format the Python sources
 
 bench: native ## compare with the bare-C floor server
 	@$(BIN)/python -m bench
+
+demo-spark: native setup-spark ## flights into a Delta table by Spark, with kills; archive; read over archive and server
+	@$(BIN)/python -m tests.demo.spark_flights
+
+test-spark: native setup-spark ## all tests of the Spark side, the slow ones too
+	@$(BIN)/python -m pytest -q -m 'slow or not slow' tests/spark
 
 demo: native ## flights through the released client with a kill in the middle
 	@$(BIN)/python -m tests.demo.flights

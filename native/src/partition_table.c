@@ -49,7 +49,7 @@ int engine_partition_add(engine *e, partition *p) {
                  .poison_reported = partition_state(p) != 0}; /* opened read only: recovery has told why */
     e->partitions[at] = o;
     e->partitions_used++;
-    if (partition_level_of(p) == LEVEL_DURABLE && partition_is_dirty(p)) /* what could not be synced at its opening */
+    if (partition_state(p) == 0 && partition_is_dirty(p)) /* what recovery found may be in the page cache only */
         sync_mark_dirty(o);
     return 0;
 }

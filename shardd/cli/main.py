@@ -10,7 +10,9 @@ import typer
 from shardd import __version__
 from shardd.cli.config_command import config_app
 from shardd.cli.doctor import doctor_app
+from shardd.cli.pipeline import pipeline_app
 from shardd.cli.serve import ServeOptions, serve_until_stopped
+from shardd.cli.spark_command import spark_app
 from shardd.cli.top import watch
 
 app = typer.Typer(
@@ -18,6 +20,8 @@ app = typer.Typer(
 )
 app.add_typer(config_app, name="config")
 app.add_typer(doctor_app, name="doctor")
+app.add_typer(pipeline_app, name="pipeline")
+app.add_typer(spark_app, name="spark")
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from shardd.cli.top_view import View, compare, table
-from shardd.client import ClientError, Connection, RefusedError
+from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
 from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
 
@@ -23,30 +23,30 @@ class TopError(Exception):
     """Why there is nothing to show; the text is a sentence."""
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """ "host:port" or "[v6]:port". TopError."""
+def check_address(address: str) -> str:
+    """ "host:port" or "[v6]:port", else TopError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise TopError(f"{address!r} is no address; write host:port")
-    return host.strip("[]"), int(port)
+    return address
 
 
 def open_connection(address: str, username: str, password: str) -> Connection:
-    """Logged in at a server that has the metrics. TopError, ClientError."""
-    connection = Connection(*split_address(address))
+    """Logged in at a server that has the metrics. TopError, ConnectionFailedError."""
     try:
-        connection.login(username, password)
+        connection = Connection(check_address(address), Credentials(username, password), timeout_s=10.0)
+    except RefusedError as error:
+        raise TopError(f"{address} refuses the login of {username} (status {error.status})") from error
+    try:
         codes = {each.code for each in connection.list_extensions().extensions}
         if ExtensionCode.GET_METRICS not in codes:
             raise TopError(f"the shardd server at {address} has no metrics; it is older than this command")
     except RefusedError as error:
         connection.close()
-        if error.code == ExtensionCode.LIST_EXTENSIONS and error.status == Status.INVALID_COMMAND:
+        if error.status == Status.INVALID_COMMAND:
             raise TopError(f"what answers at {address} is not a shardd server") from error
-        if error.code != ExtensionCode.LIST_EXTENSIONS:
-            raise TopError(f"{address} refuses the login of {username} (status {error.status})") from error
         raise
-    except (ClientError, TopError):
+    except (ConnectionFailedError, TopError):
         connection.close()
         raise
     return connection
@@ -66,7 +66,7 @@ def watch(address: str, username: str, password: str, *, interval_s: float, once
             sentence = str(error)
         typer.echo(f"shardd: {sentence}", err=True)
         return EXIT_REFUSED
-    except (ClientError, TopError) as error:
+    except (ConnectionFailedError, TopError) as error:
         typer.echo(f"shardd: {error}", err=True)
         return EXIT_REFUSED
     return 0

@@ -1,5 +1,5 @@
-"""A blocking client of a server: what the commands of `shardd` need of one."""
+"""Clients of the server: a blocking connection on the classic wire."""
 
-from shardd.client.connection import ClientError, Connection, RefusedError
+from shardd.client.connection import Connection, ConnectionFailedError, Credentials, RefusedError
 
-__all__ = ["ClientError", "Connection", "RefusedError"]
+__all__ = ["Connection", "ConnectionFailedError", "Credentials", "RefusedError"]

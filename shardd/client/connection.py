@@ -1,49 +1,68 @@
-"""One blocking TCP connection that sends requests and reads their answers (iggy-protocol 1). Used by one thread."""
+"""One blocking TCP connection that speaks the classic protocol (iggy-protocol 1). Used by one thread."""
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from shardd.protocol import account_requests, bounds, requests
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode, ExtensionList, ExtensionRequest, Metrics
 from shardd.protocol.primitives import Reader
-from shardd.protocol.requests import Login
 
-ANSWER_BYTES_MAX: Final = 64 << 20
 _HEAD: Final = struct.Struct("<II")
 T = TypeVar("T")
 
 
-class ClientError(Exception):
-    """No connection, or one that ended or does not speak the protocol; the text is a sentence."""
+class ConnectionFailedError(ConnectionError):
+    """No connection, or it broke; the message names the address."""
 
 
-class RefusedError(ClientError):
-    """The server answered with a status other than 0."""
+class RefusedError(ShardError):
+    """The server answered with a status other than 0 (ERROR stands for one that is in no table)."""
 
-    def __init__(self, code: int, status: int) -> None:
-        name = Status(status).name if status in Status.__members__.values() else "unknown"
-        super().__init__(f"command {code} was refused with status {status} ({name})")
+    def __init__(self, code: int, status: int, address: str) -> None:
+        super().__init__(_known(status), f"{address} answered {_name(status)}")
         self.code = code
-        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A user with a password, or a personal access token."""
+
+    username: str = ""
+    password: str = ""
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return f"Credentials({'token' if self.token else self.username!r})"
 
 
 class Connection:
-    """Raises ClientError, also for a time-out; the connection cannot be used after one that is no RefusedError."""
+    """Connects and logs in at once. `timeout_s` bounds every call on the socket."""
 
-    def __init__(self, host: str, port: int, timeout_s: float = 10.0) -> None:
+    def __init__(self, address: str, credentials: Credentials | None = None, *, timeout_s: float = 30.0) -> None:
+        """`address` is "host:port". `ConnectionFailedError`, `RefusedError` for a refused login."""
+        self.address = address
+        self._asked: deque[int] = deque()  # codes of the requests whose answers are to come
+        host, _, port = address.rpartition(":")
         try:
-            self._socket = socket.create_connection((host, port), timeout_s)
-        except OSError as error:
-            raise ClientError(f"no connection to {host}:{port}: {error.strerror or error}") from error
-        with contextlib.suppress(OSError):
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+        except (OSError, ValueError) as error:
+            raise ConnectionFailedError(f"cannot connect to {address}: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            if credentials is not None:
+                self._login(credentials)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -56,42 +75,88 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def request(self, code: int, payload: bytes = b"") -> bytes:
-        """The payload of the answer. Raises RefusedError."""
+    def _login(self, credentials: Credentials) -> None:
+        if credentials.token:
+            token = account_requests.TokenLogin(credentials.token)
+            self.request(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, token.encode())
+        else:
+            login = requests.Login(credentials.username, credentials.password)
+            self.request(Code.LOGIN_USER, login.encode())
+
+    # ---- frames ----
+
+    def send(self, code: int, payload: bytes = b"") -> None:
+        """Sends one request; its answer is to be received before the one of the next."""
+        self._asked.append(code)
         try:
             self._socket.sendall(_HEAD.pack(len(payload) + 4, code) + payload)
-            status, length = _HEAD.unpack(self._receive(_HEAD.size))
-            if status != Status.OK:  # an error carries nothing (iggy-protocol 1.1)
-                raise RefusedError(code, status)
-            if length > ANSWER_BYTES_MAX:
-                raise ClientError(f"an answer of {length} bytes: this is no server of the protocol")
-            return self._receive(length)
         except OSError as error:
-            raise ClientError(f"the connection failed: {error.strerror or error}") from error
+            raise ConnectionFailedError(f"{self.address}: {error}") from error
 
-    def _receive(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self._socket.recv(min(size - len(data), 1 << 20))
-            if not part:
-                raise ClientError("the server closed the connection")
-            data += part
-        return bytes(data)
+    def receive(self, into: bytearray | None = None) -> memoryview:
+        """The payload of the next answer: a view of `into` (grown when it is too small) or of fresh memory.
 
-    def login(self, username: str, password: str) -> None:
-        self.request(Code.LOGIN_USER, Login(username, password).encode())
+        `RefusedError` for a status other than 0.
+        """
+        code = self._asked.popleft()
+        head = bytearray(_HEAD.size)
+        self._fill(memoryview(head))
+        status, length = _HEAD.unpack(head)
+        target = bytearray() if into is None else into
+        if len(target) < length:
+            target.extend(bytes(length - len(target)))
+        view = memoryview(target)[:length]
+        self._fill(view)
+        if status != Status.OK:
+            raise RefusedError(code, status, self.address)
+        return view
+
+    def request(self, code: int, payload: bytes = b"") -> bytes:
+        """Sends and receives."""
+        self.send(code, payload)
+        return bytes(self.receive())
+
+    def _fill(self, view: memoryview) -> None:
+        done = 0
+        while done < len(view):
+            try:
+                got = self._socket.recv_into(view[done:])
+            except OSError as error:
+                raise ConnectionFailedError(f"{self.address}: {error}") from error
+            if got == 0:
+                raise ConnectionFailedError(f"{self.address} closed the connection")
+            done += got
+
+    # ---- commands ----
+
+    def partition_bounds(self, request: bounds.GetPartitionBounds) -> tuple[bounds.TopicBounds, ...]:
+        """`RefusedError` 3 from a server that is not shardd."""
+        return _decode(bounds.decode_reply, self.request(ExtensionCode.GET_PARTITION_BOUNDS, request.encode()))
 
     def list_extensions(self) -> ExtensionList:
-        """RefusedError with status 3: not a shardd server."""
+        """`RefusedError` 3 from a server that is not shardd."""
         answer = self.request(ExtensionCode.LIST_EXTENSIONS, ExtensionRequest().encode())
-        return _decode(ExtensionList.read, answer)
+        return _decode(lambda data: ExtensionList.read(Reader(data)), answer)
 
     def metrics(self) -> Metrics:
-        return _decode(Metrics.read, self.request(ExtensionCode.GET_METRICS, ExtensionRequest().encode()))
+        answer = self.request(ExtensionCode.GET_METRICS, ExtensionRequest().encode())
+        return _decode(lambda data: Metrics.read(Reader(data)), answer)
 
 
-def _decode(read: Callable[[Reader], T], answer: bytes) -> T:
+def _decode(read: Callable[[bytes], T], answer: bytes) -> T:
     try:
-        return read(Reader(answer))
+        return read(answer)
     except (ShardError, ValueError, struct.error) as error:
-        raise ClientError(f"an answer that is none: {error}") from error
+        raise ConnectionFailedError(f"an answer that is none: {error}") from error
+
+
+def _known(status: int) -> Status:
+    try:
+        return Status(status)
+    except ValueError:
+        return Status.ERROR
+
+
+def _name(status: int) -> str:
+    known = _known(status)
+    return f"status {status} ({known.name})" if known == status else f"status {status}"

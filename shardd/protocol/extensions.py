@@ -26,6 +26,7 @@ class ExtensionCode(IntEnum):
 
     LIST_EXTENSIONS = 0x5344_0000
     GET_METRICS = 0x5344_0001
+    GET_PARTITION_BOUNDS = 0x5344_0010  # shardd.protocol.bounds
 
 
 class FigureKind(IntEnum):
@@ -47,7 +48,9 @@ class ExtensionRequest:
         return b""
 
 
-READERS: Final[dict[int, Callable[[Reader], ExtensionRequest]]] = dict.fromkeys(ExtensionCode, ExtensionRequest.read)
+READERS: Final[dict[int, Callable[[Reader], ExtensionRequest]]] = dict.fromkeys(
+    (ExtensionCode.LIST_EXTENSIONS, ExtensionCode.GET_METRICS), ExtensionRequest.read
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Extension:
 EXTENSIONS: Final = (
     Extension(ExtensionCode.LIST_EXTENSIONS, 1, "list_extensions"),
     Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
+    Extension(ExtensionCode.GET_PARTITION_BOUNDS, 1, "get_partition_bounds"),
 )
 
 

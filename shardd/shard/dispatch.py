@@ -19,7 +19,7 @@ from shardd.protocol.requests import decode
 from shardd.shard.context import ShardContext
 from shardd.shard.group_hub import GroupHub
 from shardd.shard.group_members import GroupMembers
-from shardd.shard.services import messages, partitions, session, streams, tokens, topics, users
+from shardd.shard.services import bounds, messages, partitions, session, streams, tokens, topics, users
 from shardd.shard.services.base import Caller
 from shardd.shard.services.extensions import ExtensionService
 from shardd.shard.services.groups import GroupService
@@ -102,6 +102,7 @@ def _services(
         Code.DELETE_SEGMENTS: partial(partitions.delete_segments, calls=calls),
         ExtensionCode.LIST_EXTENSIONS: extensions.list_extensions,
         ExtensionCode.GET_METRICS: extensions.get_metrics,
+        ExtensionCode.GET_PARTITION_BOUNDS: bounds.get_partition_bounds,
     }
 
 

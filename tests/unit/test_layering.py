@@ -13,8 +13,8 @@ ROWS = [
     {"log"},
     {"metadata", "security", "groups"},
     {"migration"},
-    {"shard"},
-    {"observability", "client"},
+    {"shard", "client"},
+    {"observability", "spark"},
     {"cli"},
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}

@@ -1,0 +1,141 @@
+"""GET_PARTITION_BOUNDS, an extension command (0x5344_0010): where the partitions of topics begin and end. Sans-IO.
+
+One request asks for many partitions; what a reader that plans by offset needs is here and nowhere on the classic wire.
+All integers little-endian, identifiers as in iggy-protocol 2.2, names with a length byte.
+
+    request     flags u8 (bit 0: list the segments), topics u32 (1..1000), then for each topic:
+                stream identifier, topic identifier, partitions u32 (0: all of the topic), partition ids u32 each
+    reply       topics u32, then in the order of the request:
+                stream id u32, topic id u32, stream name, topic name, partitions u32, then for each partition:
+                id u32, state u32 (0 healthy, else the status that sends get), incarnation u64, first offset u64,
+                end u64 (exclusive, what a poll may see), durable end u64 (exclusive, on the device),
+                size in bytes u64, messages u64, segments u32, then for each segment:
+                start offset u64, end offset u64 (exclusive), bytes u64, sealed u8, layout u8 (0: plain, iggy-server
+                3.2)
+
+The newest segment is not sealed; its end and bytes are those of the moment. Statuses: 3, 4, 1009, 2010, 3007, 41
+(rule K), 11001 while a partition's owner is not there.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from shardd.protocol import primitives as wire
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.primitives import Identifier, Reader
+
+TOPICS_MAX: Final = 1000
+LAYOUT_PLAIN: Final = 0
+_LIST_SEGMENTS: Final = 1
+_PARTITION: Final = struct.Struct("<IIQQQQQQI")
+_SEGMENT: Final = struct.Struct("<QQQBB")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSelection:
+    """Partitions of one topic; () stands for all of them."""
+
+    stream: Identifier
+    topic: Identifier
+    partitions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GetPartitionBounds:
+    topics: tuple[TopicSelection, ...]
+    segments: bool = False
+
+    @classmethod
+    def read(cls, reader: Reader) -> GetPartitionBounds:
+        flags, count = reader.u8(), reader.u32()
+        if flags & ~_LIST_SEGMENTS or not 1 <= count <= TOPICS_MAX:
+            raise ShardError(Status.INVALID_FORMAT, f"flags {flags}, {count} topics")
+        topics = []
+        for _ in range(count):
+            stream, topic, partitions = reader.identifier(), reader.identifier(), reader.u32()
+            ids = struct.unpack(f"<{partitions}I", reader.take(4 * partitions))
+            topics.append(TopicSelection(stream, topic, ids))
+        return cls(tuple(topics), bool(flags & _LIST_SEGMENTS))
+
+    def encode(self) -> bytes:
+        parts = [wire.u8(_LIST_SEGMENTS if self.segments else 0), wire.u32(len(self.topics))]
+        for each in self.topics:
+            ids = struct.pack(f"<{len(each.partitions)}I", *each.partitions)
+            parts += wire.identifier(each.stream), wire.identifier(each.topic), wire.u32(len(each.partitions)), ids
+        return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBounds:
+    """Offsets [start, end) of one segment file; `size_bytes` of its .log."""
+
+    start: int
+    end: int
+    size_bytes: int
+    sealed: bool
+    layout: int = LAYOUT_PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBounds:
+    """Offsets [first, end) can be polled, those below `durable_end` have reached the device."""
+
+    id: int
+    state: int
+    incarnation: int
+    first: int
+    end: int
+    durable_end: int
+    size_bytes: int
+    messages_count: int
+    segments: tuple[SegmentBounds, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBounds:
+    stream_id: int
+    topic_id: int
+    stream: str
+    topic: str
+    partitions: tuple[PartitionBounds, ...]
+
+    def encode(self) -> bytes:
+        parts = [wire.u32(self.stream_id), wire.u32(self.topic_id), wire.text8(self.stream), wire.text8(self.topic)]
+        parts.append(wire.u32(len(self.partitions)))
+        for each in self.partitions:
+            numbers = (each.id, each.state, each.incarnation, each.first, each.end, each.durable_end)
+            parts.append(_PARTITION.pack(*numbers, each.size_bytes, each.messages_count, len(each.segments)))
+            parts += (_SEGMENT.pack(s.start, s.end, s.size_bytes, s.sealed, s.layout) for s in each.segments)
+        return b"".join(parts)
+
+
+def encode_reply(topics: tuple[TopicBounds, ...]) -> bytes:
+    """The whole reply."""
+    return wire.u32(len(topics)) + b"".join(topic.encode() for topic in topics)
+
+
+def decode_reply(payload: bytes) -> tuple[TopicBounds, ...]:
+    """The reply, for clients. `ShardError` 3 when it is cut."""
+    reader = Reader(payload)
+    return tuple(_read_topic(reader) for _ in range(reader.u32()))
+
+
+def _read_topic(reader: Reader) -> TopicBounds:
+    stream_id, topic_id, stream, topic = reader.u32(), reader.u32(), reader.text8(), reader.text8()
+    partitions = tuple(_read_partition(reader) for _ in range(reader.u32()))
+    return TopicBounds(stream_id, topic_id, stream, topic, partitions)
+
+
+def _read_partition(reader: Reader) -> PartitionBounds:
+    head = _PARTITION.unpack(reader.take(_PARTITION.size))
+    segments = []
+    for _ in range(head[-1]):
+        start, end, size_bytes, sealed, layout = _SEGMENT.unpack(reader.take(_SEGMENT.size))
+        segments.append(SegmentBounds(start, end, size_bytes, bool(sealed), layout))
+    number, state, incarnation, first, end, durable_end, size_bytes, messages_count, _ = head
+    return PartitionBounds(
+        number, state, incarnation, first, end, durable_end, size_bytes, messages_count, tuple(segments)
+    )

@@ -1,0 +1,33 @@
+"""Contract of the native decoder (native/binding/decode_module.c)."""
+
+import mmap
+
+def decode(
+    data: bytes | bytearray | memoryview | mmap.mmap,
+    position: int,
+    from_offset: int,
+    to_offset: int,
+    rows_max: int,
+    bytes_max: int,
+    verify: int,
+    columns: bytes,
+    key_header: bytes | None,
+    /,
+) -> tuple[int, int, int, int, int, int, tuple[tuple[bytes, ...], ...]]:
+    """One batch: (rows, position behind it, next offset, fault, offset at fault, wrong checksums, buffers of each
+    column).
+
+    `data` may be an mmap. Records below `from_offset` are passed over, the batch ends before `to_offset`, after
+    `rows_max`
+    rows or before `bytes_max` bytes of payload and user headers (one row at least). `verify`: 0 no, 1 stop at a wrong
+    checksum, 2 go on and report. Faults: native/src/decode.h. Letters of `columns` and their buffers, in Arrow's
+    layout:
+
+    c checksum, o offset, t timestamp, g origin timestamp, p byte position in `data`: (int64s)
+    i id, v value, r raw user headers: (int32 offsets, bytes)
+    k value of the user header `key_header`: (validity bitmap, int32 offsets, bytes)
+    h user headers: (list offsets, key offsets, key bytes, value offsets, value bytes)
+    b checksum is right: (bitmap)
+
+    ValueError for arguments out of range.
+    """

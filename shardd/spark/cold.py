@@ -1,0 +1,99 @@
+"""Rows straight from sealed segment files: no server involved. Only sealed segments are read; they never change, and a
+retention that unlinks one while it is mapped takes nothing away."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from shardd.log import layout
+from shardd.log.incarnation import read_incarnation
+from shardd.spark.decode import Decoder, Fault
+
+_ENTRY: Final = struct.Struct("<IIQ")
+_HEADER_BYTES: Final = 64
+
+
+class SegmentGoneError(FileNotFoundError):
+    """The file is not there any more, or belongs to another incarnation of the partition."""
+
+
+class DamagedRecordError(ValueError):
+    """A record that fails its check; the message names partition, offset and file."""
+
+
+def read(
+    decoder: Decoder, path: Path, *, segment_start: int, incarnation: int, start: int, end: int, label: str
+) -> Iterator[pa.RecordBatch]:
+    """Batches of the offsets [start, end). `SegmentGoneError`, `DamagedRecordError`."""
+    try:
+        # the marker is read behind the open: a directory that was exchanged before it shows, one after it does not
+        # matter
+        with path.open("rb") as file:
+            if read_incarnation(path.parent) != incarnation:
+                raise SegmentGoneError(f"{path} belongs to another incarnation of {label}")
+            size = os.fstat(file.fileno()).st_size
+            position = _position(path, file.fileno(), size, segment_start, start)
+            if size == 0:
+                raise DamagedRecordError(f"{label}: {path} is empty")
+            with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as data:
+                data.madvise(mmap.MADV_SEQUENTIAL)
+                yield from decode_all(decoder, data, position, start, end, f"{label}, file {path}")
+    except FileNotFoundError as error:
+        raise SegmentGoneError(str(error)) from error
+
+
+def _position(path: Path, log: int, size: int, segment_start: int, offset: int) -> int:
+    """Byte where the record `offset` starts: what the index says if the log agrees, else the start of the segment."""
+    number = offset - segment_start
+    if number == 0:
+        return 0
+    try:
+        with layout.segment_index(path.parent, segment_start).open("rb") as index:
+            entry = os.pread(index.fileno(), _ENTRY.size, (number - 1) * _ENTRY.size)
+    except FileNotFoundError:
+        return 0
+    if len(entry) < _ENTRY.size:
+        return 0
+    position = int(_ENTRY.unpack(entry)[1])
+    header = os.pread(log, _HEADER_BYTES, position) if position < size else b""
+    found = int.from_bytes(header[24:32], "little") if len(header) == _HEADER_BYTES else -1
+    return position if found == offset else 0
+
+
+def decode_all(
+    decoder: Decoder, data: mmap.mmap | bytes | memoryview, position: int, start: int, end: int, label: str
+) -> Iterator[pa.RecordBatch]:
+    """Decodes until `end`; everything up to there must be in `data`."""
+    at = start
+    while at < end:
+        decoded = decoder.decode(data, position, at, end)
+        if decoded.batch is not None:
+            yield decoded.batch
+        position, at = decoded.position, decoded.next_offset
+        if decoded.fault is not Fault.OK:
+            raise DamagedRecordError(f"{label}: {explain(decoded.fault, at, decoded.fault_offset)}")
+        if decoded.rows == 0:
+            raise DamagedRecordError(f"{label}: ends before offset {at}, {end} is expected")
+
+
+def explain(fault: Fault, offset: int, found: int) -> str:
+    """What is wrong at `offset`, as text."""
+    match fault:
+        case Fault.GAP:
+            return f"offset {found} stands where offset {offset} belongs"
+        case Fault.BAD_CHECKSUM:
+            return (
+                f"the message at offset {offset} fails its checksum; verifyChecksums=report reads on with the column"
+                " checksumOk"
+            )
+        case Fault.TRUNCATED:
+            return f"the data ends inside the message at offset {offset}"
+        case _:
+            return f"there is no message at offset {offset}: its lengths are impossible"

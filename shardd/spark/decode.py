@@ -1,0 +1,126 @@
+"""Stored records to Arrow record batches: the native decoder (native/src/decode.c) and the columns around it."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import pyarrow as pa
+
+from shardd.spark import _decode
+from shardd.spark.columns import ALL, HEADERS_TYPE, LOG_APPEND_TIME, arrow_schema
+
+BATCH_BYTES: Final = 2 << 20  # payload and user headers of one batch; measured best (docs/adr on the Spark source)
+ROWS_MAX: Final = 1 << 17
+
+
+class Fault(IntEnum):
+    """Why a batch ended; decode_fault in native/src/decode.h."""
+
+    OK = 0
+    TRUNCATED = 1
+    BAD_LENGTH = 2
+    GAP = 3
+    BAD_CHECKSUM = 4
+
+
+class Verify(IntEnum):
+    """What is done about checksums."""
+
+    NO = 0
+    STOP = 1
+    REPORT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """`position`: byte behind the rows in the data. `fault_offset`: where it happened, for GAP what was found."""
+
+    batch: pa.RecordBatch | None
+    rows: int
+    position: int
+    next_offset: int
+    fault: Fault
+    fault_offset: int
+    bad_checksums: int
+
+
+class Decoder:
+    """Decodes records of one partition into batches with exactly the wanted columns, in their order."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        *,
+        stream: str,
+        topic: str,
+        partition: int,
+        key_header: str | None = None,
+        verify: Verify = Verify.STOP,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        self._names = names
+        self._schema = arrow_schema(names)
+        self._key = None if key_header is None else key_header.encode()
+        self._verify = verify
+        self._batch_bytes = batch_bytes
+        self._letters = b"".join(ALL[name].letter.encode() for name in names if name != "key" or key_header is not None)
+        self._constants: dict[str, pa.Scalar] = {
+            "stream": pa.scalar(stream, pa.string()),
+            "topic": pa.scalar(topic, pa.string()),
+            "partition": pa.scalar(partition, pa.int32()),
+            "timestampType": pa.scalar(LOG_APPEND_TIME, pa.int32()),
+        }
+        if key_header is None:
+            self._constants["key"] = pa.scalar(None, pa.binary())
+        self._repeated: dict[str, pa.Array] = {}
+
+    def decode(
+        self, data: bytes | bytearray | memoryview | mmap.mmap, position: int, from_offset: int, to_offset: int
+    ) -> Decoded:
+        """The next batch of the offsets [from_offset, to_offset) in `data`, whose byte `position` is a record
+        border."""
+        rows, end, next_offset, fault, fault_offset, bad, columns = _decode.decode(
+            data,
+            position,
+            from_offset,
+            to_offset,
+            ROWS_MAX,
+            self._batch_bytes,
+            self._verify,
+            self._letters,
+            self._key,
+        )
+        batch = self._assemble(rows, columns) if rows else None
+        return Decoded(batch, rows, end, next_offset, Fault(fault), fault_offset, bad)
+
+    def _assemble(self, rows: int, columns: tuple[tuple[bytes, ...], ...]) -> pa.RecordBatch:
+        decoded = iter(columns)
+        arrays = [
+            self._constant(name, rows) if name in self._constants else _array(name, rows, next(decoded))
+            for name in self._names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _constant(self, name: str, rows: int) -> pa.Array:
+        array = self._repeated.get(name)
+        if array is None or len(array) < rows:
+            array = self._repeated[name] = pa.repeat(self._constants[name], rows)
+        return array.slice(0, rows)
+
+
+def _array(name: str, rows: int, parts: tuple[bytes, ...]) -> pa.Array:
+    buffers = [pa.py_buffer(part) for part in parts]
+    kind = ALL[name].arrow
+    if name == "key":
+        return pa.Array.from_buffers(kind, rows, buffers)
+    if name == "headers":
+        lists, key_offsets, keys, value_offsets, values = buffers
+        entries = len(parts[1]) // 4 - 1
+        key_array = pa.Array.from_buffers(pa.string(), entries, [None, key_offsets, keys])
+        value_array = pa.Array.from_buffers(pa.binary(), entries, [None, value_offsets, values])
+        pairs = pa.Array.from_buffers(HEADERS_TYPE.value_type, entries, [None], children=[key_array, value_array])
+        return pa.Array.from_buffers(kind, rows, [None, lists], children=[pairs])
+    return pa.Array.from_buffers(kind, rows, [None, *buffers])

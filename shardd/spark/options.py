@@ -1,0 +1,292 @@
+"""Options of the source: names as in Spark's Kafka source where the meaning is the same. Parsed once, on the driver.
+
+Every fault is an `OptionError` with one sentence that names the option and the way out."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from shardd.client import Credentials
+from shardd.spark import columns
+from shardd.spark.decode import BATCH_BYTES, Verify
+from shardd.spark.positions import (
+    EARLIEST,
+    LATEST,
+    OptionError,
+    Positions,
+    TopicName,
+    parse_assign,
+    parse_positions,
+    parse_timestamp,
+)
+
+_SIZE: Final = re.compile(r"(\d+)\s*(b|k|kb|kib|m|mb|mib|g|gb|gib)?", re.IGNORECASE)
+_UNITS: Final = {
+    "": 0,
+    "b": 0,
+    "k": 10,
+    "kb": 10,
+    "kib": 10,
+    "m": 20,
+    "mb": 20,
+    "mib": 20,
+    "g": 30,
+    "gb": 30,
+    "gib": 30,
+}
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h)?", re.IGNORECASE)
+_DURATION_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+POLL_BYTES_MAX: Final = 64 << 20
+
+
+class ReadMode(StrEnum):
+    """Where rows come from."""
+
+    AUTO = "auto"
+    LIVE = "live"
+    COLD = "cold"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What was asked for, with defaults filled in. Sizes in bytes, durations in milliseconds."""
+
+    servers: tuple[str, ...]
+    topics: tuple[TopicName, ...]
+    pattern: str | None
+    assigned: Mapping[TopicName, tuple[int, ...]]
+    starting: Positions
+    ending: Positions
+    timestamp_strategy_latest: bool
+    fail_on_data_loss: bool
+    max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_bytes_per_partition: int
+    include_headers: bool
+    key_header: str | None
+    read_mode: ReadMode
+    path: str | None
+    archive_path: str | None
+    verify: Verify
+    durable: bool
+    batch_bytes: int
+    poll_max_bytes: int
+    poll_timeout_ms: int
+    poll_pipelining: int
+    retries: int
+    retry_interval_ms: int
+    progress_consumer: str | None
+    columns: tuple[str, ...]
+    credentials: Credentials = field(repr=False)
+
+
+NAMES: Final = (
+    "servers", "stream", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets",
+    "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "failOnDataLoss", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition",
+    "includeHeaders", "keyHeader", "readMode", "path", "archivePath", "verifyChecksums", "isolation", "batchBytes",
+    "poll.maxBytes", "poll.timeoutMs", "poll.pipelining", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+    "progressConsumer", "columns", "username", "password", "token", "credentialsFile",
+)  # fmt: skip
+_BY_LOWER: Final = {name.lower(): name for name in NAMES}
+_OWNED: Final = {
+    "group": "the checkpoint decides the position, so there is no consumer group",
+    "groupid": "the checkpoint decides the position, so there is no consumer group",
+    "group.id": "the checkpoint decides the position, so there is no consumer group",
+    "autocommit": "the checkpoint decides the position, so nothing is committed",
+    "strategy": "the source polls by offset",
+    "kafka.bootstrap.servers": "this source talks to shardd: use 'servers'",
+}
+
+
+class _Raw:
+    """The options as given; remembers nothing, names each fault."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {key.lower(): value for key, value in given.items()}
+        for key in self._given:
+            if key in _OWNED:
+                raise OptionError(f"option '{key}' cannot be set: {_OWNED[key]}")
+            if key not in _BY_LOWER:
+                close = difflib.get_close_matches(key, _BY_LOWER, 1, 0.6)
+                hint = f"did you mean '{_BY_LOWER[close[0]]}'?" if close else f"known are {', '.join(NAMES)}"
+                raise OptionError(f"unknown option '{key}'; {hint}")
+
+    def text(self, name: str) -> str | None:
+        value = self._given.get(name.lower())
+        return value if value is None or value.strip() else None
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = (self.text(name) or str(default)).strip().lower()
+        if value not in ("true", "false"):
+            raise OptionError(f"option '{name}' is '{value}', but must be true or false")
+        return value == "true"
+
+    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
+        value = (self.text(name) or default).strip().lower()
+        if value not in choices:
+            raise OptionError(f"option '{name}' is '{value}', but must be one of {', '.join(choices)}")
+        return value
+
+    def number(self, name: str, default: int | None = None, *, low: int = 1, high: int = 2**63 - 1) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return default
+        if not value.strip().isdigit() or not low <= int(value) <= high:
+            raise OptionError(f"option '{name}' is '{value}', but must be a whole number from {low} to {high}")
+        return int(value)
+
+    def size(self, name: str, default: int | None, *, low: int = 1, high: int = 2**63 - 1) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return default
+        match = _SIZE.fullmatch(value.strip())
+        size = int(match[1]) << _UNITS[(match[2] or "").lower()] if match else 0
+        if not low <= size <= high:
+            raise OptionError(
+                f"option '{name}' is '{value}', but must be a size from {low} to {high} bytes, as '2 MiB'"
+            )
+        return size
+
+    def duration_ms(self, name: str, default: int) -> int:
+        value = self.text(name)
+        if value is None:
+            return default
+        match = _DURATION.fullmatch(value.strip())
+        if match is None:
+            raise OptionError(f"option '{name}' is '{value}', but must be a duration such as '15m', '30s' or '500ms'")
+        return int(match[1]) * _DURATION_MS[(match[2] or "").lower()]
+
+    def present(self, *names: str) -> list[str]:
+        return [name for name in names if self.text(name) is not None]
+
+
+def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """All options of one `load()`. `OptionError`."""
+    raw = _Raw(given)
+    topics, pattern, assigned = _subscription(raw)
+    starting, ending = _positions(raw, streaming)
+    verify = raw.choice("verifyChecksums", "true", ("true", "false", "report"))
+    names = raw.text("columns")
+    try:
+        wanted = columns.check_names(name.strip() for name in names.split(",")) if names else ()
+    except columns.UnknownColumnError as error:
+        raise OptionError(f"option 'columns': {error}") from error
+    include_headers = raw.flag("includeHeaders", False)
+    read_mode = ReadMode(raw.choice("readMode", "auto", ("auto", "live", "cold")))
+    if read_mode is ReadMode.COLD and not raw.present("path", "archivePath"):
+        raise OptionError("readMode 'cold' needs the option 'path' (the server's data directory) or 'archivePath'")
+    return SourceOptions(
+        servers=tuple(each.strip() for each in (raw.text("servers") or "127.0.0.1:8090").split(",")),
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        starting=starting,
+        ending=ending,
+        timestamp_strategy_latest=raw.choice("startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
+        == "latest",
+        fail_on_data_loss=raw.flag("failOnDataLoss", True),
+        max_offsets_per_trigger=raw.number("maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=raw.size("maxBytesPerTrigger", None),
+        min_offsets_per_trigger=raw.number("minOffsetsPerTrigger"),
+        max_trigger_delay_ms=raw.duration_ms("maxTriggerDelay", 15 * 60_000),
+        min_partitions=raw.number("minPartitions", high=100_000),
+        max_records_per_partition=raw.number("maxRecordsPerPartition"),
+        max_bytes_per_partition=raw.size("maxBytesPerPartition", 256 << 20) or 0,
+        include_headers=include_headers,
+        key_header=raw.text("keyHeader"),
+        read_mode=read_mode,
+        path=raw.text("path"),
+        archive_path=raw.text("archivePath"),
+        verify={"true": Verify.STOP, "false": Verify.NO, "report": Verify.REPORT}[verify],
+        durable=raw.choice("isolation", "durable", ("durable", "visible")) == "durable",
+        batch_bytes=raw.size("batchBytes", BATCH_BYTES, low=1024, high=256 << 20) or 0,
+        poll_max_bytes=raw.size("poll.maxBytes", 1 << 20, low=1024, high=POLL_BYTES_MAX) or 0,
+        poll_timeout_ms=raw.number("poll.timeoutMs", 30_000, high=3_600_000) or 0,
+        poll_pipelining=raw.number("poll.pipelining", 2, high=8) or 0,
+        retries=raw.number("fetchOffset.numRetries", 8, low=0, high=100) or 0,
+        retry_interval_ms=raw.number("fetchOffset.retryIntervalMs", 250, high=60_000) or 0,
+        progress_consumer=raw.text("progressConsumer"),
+        columns=wanted or columns.default_names(include_headers=include_headers, report_checksums=verify == "report"),
+        credentials=_credentials(raw),
+    )
+
+
+def _subscription(raw: _Raw) -> tuple[tuple[TopicName, ...], str | None, Mapping[TopicName, tuple[int, ...]]]:
+    ways = raw.present("subscribe", "subscribePattern", "assign")
+    if len(ways) != 1:
+        said = " and ".join(f"'{way}'" for way in ways) or "none"
+        raise OptionError(f"exactly one of 'subscribe', 'subscribePattern' and 'assign' is needed, but given is {said}")
+    stream = raw.text("stream")
+    assign, pattern = raw.text("assign"), raw.text("subscribePattern")
+    if assign is not None:
+        assigned = parse_assign(assign, stream)
+        return tuple(assigned), None, assigned
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(f"option 'subscribePattern' is no regular expression: {error}") from error
+        return (), pattern, {}
+    names = (raw.text("subscribe") or "").split(",")
+    topics = tuple(dict.fromkeys(TopicName.parse(name, stream) for name in names))
+    return topics, None, {}
+
+
+def _positions(raw: _Raw, streaming: bool) -> tuple[Positions, Positions]:
+    stream = raw.text("stream")
+    sides = []
+    for side, default in (("starting", LATEST if streaming else EARLIEST), ("ending", LATEST)):
+        given = raw.present(f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
+        if streaming and side == "ending" and given:
+            raise OptionError(f"option '{given[0]}' has no meaning for a stream: it ends when it is stopped")
+        if not given:
+            sides.append(Positions(default))
+            continue
+        name = given[0]  # in this order, as Kafka's source has it
+        text = raw.text(name) or ""
+        if name.endswith("Timestamp") and "Offsets" not in name:
+            sides.append(Positions(default, timestamp_us=parse_timestamp(name, text)))
+        else:
+            sides.append(
+                parse_positions(name, text, stream, by_timestamp=name.endswith("ByTimestamp"), default=default)
+            )
+    return sides[0], sides[1]
+
+
+def _credentials(raw: _Raw) -> Credentials:
+    """From the options, a file with two lines (user, password) or one (token), or SHARDD_USERNAME, SHARDD_PASSWORD and
+    SHARDD_TOKEN of the environment."""
+    ways = raw.present("token", "username", "credentialsFile")
+    if len(ways) > 1:
+        raise OptionError(f"options '{ways[0]}' and '{ways[1]}' contradict each other")
+    file = raw.text("credentialsFile")
+    if file is not None:
+        try:
+            lines = Path(file).read_text().split("\n")
+        except OSError as error:
+            raise OptionError(f"option 'credentialsFile': {error}") from error
+        return Credentials(lines[0], lines[1]) if len(lines) > 1 and lines[1] else Credentials(token=lines[0])
+    token = raw.text("token") or ("" if raw.present("username") else os.environ.get("SHARDD_TOKEN", ""))
+    if token:
+        return Credentials(token=token)
+    username = raw.text("username") or os.environ.get("SHARDD_USERNAME", "")
+    password = raw.text("password") or os.environ.get("SHARDD_PASSWORD", "")
+    if not username:
+        raise OptionError(
+            "no credentials: give 'username' and 'password', 'token' or 'credentialsFile', or set"
+            " SHARDD_USERNAME and SHARDD_PASSWORD"
+        )
+    return Credentials(username, password)

@@ -1,0 +1,23 @@
+"""A part of a slice: offsets that lie in one place. Pickled to the executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Place(StrEnum):
+    SEGMENT = "segment"
+    ARCHIVE = "archive"
+    SERVER = "server"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Offsets [start, end); `path` of the .log or archive file, `segment_start` of a segment's first offset."""
+
+    place: Place
+    start: int
+    end: int
+    path: str = ""
+    segment_start: int = 0

@@ -1,0 +1,160 @@
+"""aggregate: windowed aggregation of a topic into a Delta table (as a stream, or once), or onto the terminal."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
+_WINDOW: Final = re.compile(r"\d+\s*(ms|s|m|h|d)")
+_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+PLAIN: Final = ("count", "sum", "avg", "min", "max", "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """`by`: partition, header:NAME or json:$.PATH. `value`: json:$.PATH, header:NAME or length, for everything but
+    count
+    and bytes. `functions`: count, bytes, sum, avg, min, max, p50, p99 ..."""
+
+    window: str | None
+    by: tuple[str, ...]
+    functions: tuple[str, ...]
+    value: str = "length"
+
+    @classmethod
+    def parse(cls, window: str | None, by: str | None, functions: str, value: str) -> Aggregation:
+        named = tuple(each.strip() for each in functions.split(",") if each.strip())
+        for each in named:
+            if each not in PLAIN and _PERCENTILE.fullmatch(each) is None:
+                raise PipelineError(f"--agg has '{each}'; there are {', '.join(PLAIN)} and percentiles such as p99")
+        if not named:
+            raise PipelineError("--agg names no function")
+        if window is not None and _WINDOW.fullmatch(window.strip()) is None:
+            raise PipelineError(f"--window is '{window}', but must be a duration such as 10s")
+        keys = tuple(each.strip() for each in (by or "").split(",") if each.strip())
+        for each in (*keys, value):
+            if each not in ("partition", "length") and not each.startswith(("header:", "json:$")):
+                raise PipelineError(f"'{each}' is no field: use partition, header:NAME or json:$.path")
+        return cls(window, keys, named, value)
+
+    def columns(self) -> str:
+        """Columns of the source that are needed."""
+        wanted = ["value"]
+        fields = (*self.by, self.value)
+        if self.window is not None:
+            wanted.append("timestamp")
+        if "partition" in fields:
+            wanted.append("partition")
+        if any(each.startswith("header:") for each in fields):
+            wanted.append("headers")
+        return ",".join(wanted)
+
+    def apply(self, rows: DataFrame, watermark: str | None) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        keys = [_field(each).alias(_label(each)) for each in self.by]
+        if self.window is not None:
+            if watermark is not None:
+                rows = rows.withWatermark("timestamp", _interval(watermark))
+            keys.insert(0, f.window("timestamp", _interval(self.window)))
+        grouped = rows.groupBy(*keys).agg(*[self._aggregate(each) for each in self.functions])
+        if self.window is None:
+            return grouped
+        rest = [name for name in grouped.columns if name != "window"]
+        return grouped.select(
+            f.col("window.start").alias("window_start"), f.col("window.end").alias("window_end"), *rest
+        )
+
+    def _aggregate(self, name: str) -> Column:
+        from pyspark.sql import functions as f
+
+        if name == "count":
+            return f.count("*").alias("count")
+        if name == "bytes":
+            return f.sum(f.length("value")).alias("bytes")
+        number = _field(self.value).cast("double") if self.value != "length" else f.length("value")
+        match = _PERCENTILE.fullmatch(name)
+        if match is not None:
+            return f.percentile(number, float(match[1]) / 100).alias(name.replace(".", "_"))
+        return {"sum": f.sum, "avg": f.avg, "min": f.min, "max": f.max}[name](number).alias(name)
+
+
+def _field(text: str) -> Column:
+    from pyspark.sql import functions as f
+
+    if text == "partition":
+        return f.col("partition")
+    if text.startswith("header:"):
+        name = text.removeprefix("header:")
+        found = f.filter("headers", lambda each: each.key == name)
+        return f.get(found, 0)["value"].cast("string")
+    return f.get_json_object(f.col("value").cast("string"), text.removeprefix("json:"))
+
+
+def _label(text: str) -> str:
+    return re.sub(r"\W+", "_", text.removeprefix("header:").removeprefix("json:$")).strip("_") or "value"
+
+
+def _interval(text: str) -> str:
+    match = re.fullmatch(r"(\d+)\s*(\w+)", text.strip())
+    if match is None or match[2] not in _UNITS:
+        raise PipelineError(f"'{text}' is no duration such as 10s")
+    return f"{match[1]} {_UNITS[match[2]]}"
+
+
+def run_batch(spark: SparkSession, source: Source, aggregation: Aggregation, table: str | None) -> dict[str, Any]:
+    """All that is there now: into a Delta table that is replaced, or as rows of the summary."""
+    with Meter("aggregate", None) as meter:
+        rows = spark.read.format("shardd").options(**_options(source, aggregation)).load()
+        result = aggregation.apply(rows, None)
+        if table is None:
+            found = [row.asDict() for row in result.collect()]
+        else:
+            result.write.format("shardd_delta").option("path", table).mode("overwrite").save()
+            found = []
+    return summary("aggregate", meter, len(found), 0, result=found, table=table)
+
+
+def run_stream(
+    spark: SparkSession,
+    source: Source,
+    aggregation: Aggregation,
+    table: str,
+    *,
+    checkpoint: Path,
+    watermark: str,
+    follow: bool,
+) -> dict[str, Any]:
+    """A streaming query into a Delta table: finished windows are appended, without a window the table is replaced."""
+    rows = spark.readStream.format("shardd").options(**_options(source, aggregation)).load()
+    windowed = aggregation.window is not None
+    result = aggregation.apply(rows, watermark if windowed else None)
+    writer = (
+        result.writeStream.format("shardd_delta")
+        .option("path", table)
+        .option("checkpointLocation", str(checkpoint))
+        .outputMode("append" if windowed else "complete")
+    )
+    with Meter("aggregate", None) as meter:
+        trigger: dict[str, Any] = {"processingTime": "1 second"} if follow else {"availableNow": True}
+        query = writer.trigger(**trigger).start()
+        query.awaitTermination()
+        rows_read = sum(int(each["numInputRows"]) for each in query.recentProgress)
+    return summary("aggregate", meter, rows_read, 0, table=table, checkpoint=str(checkpoint))
+
+
+def _options(source: Source, aggregation: Aggregation) -> dict[str, str]:
+    return {
+        "subscribe": source.topic,
+        "startingOffsets": "earliest",
+        **source.options,
+        "columns": aggregation.columns(),
+    }

@@ -1,0 +1,218 @@
+"""audit: reads everything that is kept and checks it: lengths, checksums, dense offsets, timestamps that never fall,
+and for segment files the index against the log. Only counters come back to the driver. Archive files are read, too,
+when the archive is named.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shardd.log import layout
+from shardd.log.incarnation import read_incarnation
+from shardd.spark import _decode, archive_files, planner
+from shardd.spark.cold import explain
+from shardd.spark.decode import ROWS_MAX, Fault, Verify
+from shardd.spark.piece import Place
+from shardd.spark.pieces import pieces_of
+from shardd.spark.pipelines.common import Meter, Source, summary
+from shardd.spark.planner import Slice
+from shardd.spark.positions import TopicName, cuts
+from shardd.spark.reading import SlicePartition, TaskSettings, read
+from shardd.spark.tasks import Job, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ENTRY: Final = np.dtype([("relative", "<u4"), ("end", "<u4"), ("timestamp", "<u8")])
+_STRIDE: Final = 2_000_000  # offsets of one live task
+_BYTES_MAX: Final = 1 << 30
+FAULTS_MAX: Final = 20  # that one task tells of
+
+
+@dataclass
+class SegmentAudit(Job):
+    """One sealed segment file, whole."""
+
+    name: TopicName
+    partition: int
+    incarnation: int
+    start: int
+    end: int
+    path: str
+
+    def run(self) -> dict[str, Any]:
+        report = _report(self.name, self.partition, self.start, self.end, self.path)
+        path = Path(self.path)
+        try:
+            with path.open("rb") as file:
+                if read_incarnation(path.parent) != self.incarnation:
+                    return _fault(report, f"{path} belongs to another incarnation")
+                size = os.fstat(file.fileno()).st_size
+                report["bytes"] = size
+                if size == 0:
+                    return _fault(report, f"{path} is empty")
+                with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as data:
+                    data.madvise(mmap.MADV_SEQUENTIAL)
+                    self._walk(data, report)
+        except FileNotFoundError:
+            report["gone"] = True  # retention was faster
+        return report
+
+    def _walk(self, data: mmap.mmap, report: dict[str, Any]) -> None:
+        index = _index_of(Path(self.path), self.start)
+        if len(index) != self.end - self.start:
+            _fault(report, f"the index has {len(index)} entries for {self.end - self.start} messages")
+        position, at, last_us = 0, self.start, 0
+        while at < self.end:
+            rows, next_position, next_offset, fault, found, bad, columns = _decode.decode(
+                data, position, at, self.end, ROWS_MAX, _BYTES_MAX, Verify.REPORT, b"tpb", None
+            )
+            times = np.frombuffer(columns[0][0], "<u8")
+            starts = np.frombuffer(columns[1][0], "<u8")
+            if bad:
+                good = np.unpackbits(np.frombuffer(columns[2][0], np.uint8), bitorder="little")[:rows]
+                for row in np.flatnonzero(good == 0):
+                    _fault(report, explain(Fault.BAD_CHECKSUM, at + int(row), at + int(row)))
+            last_us = _check_times(report, times, at, last_us)
+            _check_index(report, index, at - self.start, starts, next_position, times)
+            report["rows"] += rows
+            position, at = next_position, next_offset
+            if fault != Fault.OK or rows == 0:
+                if fault != Fault.OK or at < self.end:
+                    _fault(report, explain(Fault(fault), at, found))
+                return
+        if position != len(data):
+            _fault(report, f"{len(data) - position} bytes stand behind the last message")
+
+
+def _report(name: TopicName, partition: int, start: int, end: int, where: str) -> dict[str, Any]:
+    return {
+        "topic": str(name),
+        "partition": partition,
+        "start": start,
+        "end": end,
+        "where": where,
+        "rows": 0,
+        "bytes": 0,
+        "faults": 0,
+        "first_faults": [],
+        "gone": False,
+    }
+
+
+def _fault(report: dict[str, Any], text: str) -> dict[str, Any]:
+    report["faults"] += 1
+    if len(report["first_faults"]) < FAULTS_MAX:
+        report["first_faults"].append(text)
+    return report
+
+
+def _index_of(log: Path, start: int) -> np.ndarray[Any, Any]:
+    try:
+        content = layout.segment_index(log.parent, start).read_bytes()
+    except FileNotFoundError:
+        return np.empty(0, _ENTRY)
+    return np.frombuffer(content[: len(content) // 16 * 16], _ENTRY)
+
+
+def _check_times(report: dict[str, Any], times: np.ndarray[Any, Any], at: int, last_us: int) -> int:
+    if len(times) == 0:
+        return last_us
+    falls = np.flatnonzero(np.diff(times.astype(np.int64), prepend=last_us) < 0)
+    for row in falls:
+        _fault(report, f"the timestamp falls at offset {at + int(row)}")
+    return int(times[-1])
+
+
+def _check_index(
+    report: dict[str, Any],
+    index: np.ndarray[Any, Any],
+    first: int,
+    starts: np.ndarray[Any, Any],
+    end: int,
+    times: np.ndarray[Any, Any],
+) -> None:
+    """The entries of these records: relative offsets, end positions, timestamps."""
+    entries = index[first : first + len(starts)]
+    if len(entries) == 0 or len(starts) == 0:
+        return
+    ends = np.append(starts[1:], end)[: len(entries)]
+    wrong = (entries["end"] != ends) | (entries["timestamp"] != times[: len(entries)])
+    wrong |= entries["relative"] != np.arange(first, first + len(entries))
+    for row in np.flatnonzero(wrong):
+        _fault(report, f"the index entry of message {first + int(row)} of the segment contradicts the log")
+
+
+@dataclass
+class RangeAudit(Job):
+    """Offsets that the server or an archive file has."""
+
+    settings: TaskSettings
+    slice: Slice
+
+    def run(self) -> dict[str, Any]:
+        slice_ = self.slice
+        where = slice_.pieces[0].path or "server"
+        report = _report(slice_.name, slice_.partition, slice_.start, slice_.end, where)
+        last_us = 0
+        try:
+            for batch in read(self.settings, SlicePartition(slice_)):
+                times = batch.column("timestamp").cast("int64").to_numpy().astype(np.uint64)
+                last_us = _check_times(report, times, slice_.start + report["rows"], last_us)
+                bad = len(batch) - (batch.column("checksumOk").true_count)
+                if bad:
+                    _fault(report, f"{bad} messages from offset {slice_.start + report['rows']} on fail their checksum")
+                report["rows"] += batch.num_rows
+                report["bytes"] += batch.nbytes
+        except (ValueError, LookupError, OSError) as error:
+            _fault(report, str(error))
+        if report["rows"] < slice_.end - slice_.start and not report["faults"]:
+            _fault(report, f"{slice_.end - slice_.start - report['rows']} messages are missing")
+        return report
+
+
+def plan(source: Source, archive_root: str | None) -> list[Job]:
+    """Sealed segments as files where `path` reaches them, the rest as ranges."""
+    options = source.parsed()
+    settings = replace(TaskSettings.of(options, ("offset", "timestamp", "checksumOk")), verify=Verify.REPORT)
+    jobs: list[Job] = []
+    for name, topic in source.bounds(segments=planner.needs_segments(options)).items():
+        for partition in topic.partitions:
+            pieces = pieces_of(options, topic, partition, partition.first, partition.end)
+            if archive_root is not None:
+                pieces += tuple(archive_files.find(archive_root, name, partition.id, partition.incarnation))
+            for piece in pieces:
+                if piece.place is Place.SEGMENT:
+                    at = (partition.incarnation, piece.start, piece.end, piece.path)
+                    jobs.append(SegmentAudit(name, partition.id, *at))
+                    continue
+                for low, high in cuts(piece.start, piece.end, _STRIDE):
+                    inner = replace(piece, start=low, end=high)
+                    slice_ = Slice(name, partition.id, partition.incarnation, low, high, (inner,))
+                    jobs.append(RangeAudit(settings, slice_))
+    return jobs
+
+
+def audit(spark: SparkSession, source: Source, archive_root: str | None = None) -> dict[str, Any]:
+    """One run. `faults` in the summary is what the exit status follows."""
+    jobs = plan(source, archive_root)
+    with Meter("audit", None) as meter:
+        reports = run(spark, jobs)
+    rows = sum(each["rows"] for each in reports)
+    size = sum(each["bytes"] for each in reports)
+    damaged = [each for each in reports if each["faults"]]
+    return summary(
+        "audit",
+        meter,
+        rows,
+        size,
+        parts=len(reports),
+        faults=sum(each["faults"] for each in damaged),
+        damaged=sorted(damaged, key=lambda each: (each["topic"], each["partition"], each["start"])),
+    )

@@ -1,0 +1,52 @@
+"""export and sql: any SQL over topics as views."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS: Final = ("parquet", "csv", "json")
+
+
+def register_views(spark: SparkSession, sources: dict[str, Source]) -> None:
+    """One temporary view for each name; it shows the range of its first use."""
+    for name, source in sources.items():
+        options = {"subscribe": source.topic, **source.options}
+        spark.read.format("shardd").options(**options).load().createOrReplaceTempView(name)
+
+
+def view_name(topic: str) -> str:
+    """The view of "stream/topic": its letters and digits, the rest as underscores."""
+    return "".join(each if each.isalnum() else "_" for each in topic)
+
+
+def export(spark: SparkSession, statement: str, target: Path, kind: str) -> dict[str, Any]:
+    """Writes the result of a statement to a new directory."""
+    if kind not in FORMATS:
+        raise PipelineError(f"--format is '{kind}', but must be one of {', '.join(FORMATS)}")
+    if target.exists():
+        raise PipelineError(f"{target} exists already; export writes to a new directory")
+    with Meter("export", None) as meter:
+        result = query(spark, statement)
+        result.write.format(kind).options(**({"header": "true"} if kind == "csv" else {})).save(str(target))
+        size = sum(each.stat().st_size for each in target.rglob("*") if each.is_file())
+        rows = (
+            spark.read.format(kind).options(**({"header": "true"} if kind == "csv" else {})).load(str(target)).count()
+        )
+    return summary("export", meter, rows, size, target=str(target))
+
+
+def query(spark: SparkSession, statement: str) -> DataFrame:
+    """`PipelineError` for a statement that Spark cannot understand."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        return spark.sql(statement)
+    except (AnalysisException, ParseException) as error:
+        first = str(error).split("\n", 1)[0]
+        raise PipelineError(f"the statement cannot be run: {first}") from error

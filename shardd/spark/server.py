@@ -1,0 +1,214 @@
+"""What the driver asks the server: which topics there are, and where their partitions begin and end. With retries.
+
+A stock Iggy server has no GET_PARTITION_BOUNDS: then GET_TOPIC and polls of the first and last message tell the same,
+less exactly (no durable end, no segments, and the incarnation is the partition's creation time, which a purge does
+not change).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from shardd.client import Connection, ConnectionFailedError, Credentials
+from shardd.protocol import requests
+from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicBounds, TopicSelection
+from shardd.protocol.codes import Code
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
+from shardd.spark.positions import TopicName
+
+_log = logging.getLogger(__name__)
+_POLLED: Final = struct.Struct("<IQI")
+_TOPIC_HEAD: Final = struct.Struct("<IQIQBQBQQ")
+_PARTITION: Final = struct.Struct("<IQIQQQ")
+_STREAM_HEAD: Final = struct.Struct("<IQIQQ")
+_TRANSIENT: Final = {Status.SHARD_COMMUNICATION_ERROR, Status.DISCONNECTED}
+READER: Final = Consumer(ConsumerKind.CONSUMER, 1)  # polls by offset without commit leave no trace of it
+
+T = TypeVar("T")
+
+
+class ServerUnreachableError(ConnectionError):
+    """All servers were tried often enough."""
+
+
+class TopicMissingError(LookupError):
+    """A topic or stream that does not exist, or that the user may not read."""
+
+
+def poll_request(topic: TopicName, partition: int, strategy: PollingKind, value: int, count: int) -> bytes:
+    """Payload of a poll that commits nothing."""
+    poll = requests.PollMessages(READER, topic.stream, topic.topic, partition, strategy, value, count, False)
+    return poll.encode()
+
+
+class Server:
+    """Answers for the driver, over one connection that is made again when it breaks. Pickles without it."""
+
+    def __init__(
+        self,
+        servers: tuple[str, ...],
+        credentials: Credentials,
+        *,
+        timeout_s: float,
+        retries: int,
+        retry_interval_s: float,
+    ) -> None:
+        self._servers = servers
+        self._credentials = credentials
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._retry_interval_s = retry_interval_s
+        self._connection: Connection | None = None
+        self._stock = False  # no extension commands
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_connection": None}
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    @property
+    def is_stock(self) -> bool:
+        """Whether the server turned out to know no extension command."""
+        return self._stock
+
+    def _call(self, ask: Callable[[Connection], T]) -> T:
+        """`ask` on a connection; again after a transient fault, on the next server, with doubling pauses."""
+        pause_s, fault = self._retry_interval_s, ""
+        for attempt in range(self._retries + 1):
+            if attempt:
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 2, 10.0)
+            try:
+                if self._connection is None:
+                    address = self._servers[attempt % len(self._servers)]
+                    self._connection = Connection(address, self._credentials, timeout_s=self._timeout_s)
+                return ask(self._connection)
+            except ConnectionFailedError as error:
+                self.close()
+                fault = str(error)
+            except ShardError as error:
+                if error.status not in _TRANSIENT:
+                    raise
+                fault = str(error)
+            _log.warning("attempt %d of %d: %s", attempt + 1, self._retries + 1, fault)
+        raise ServerUnreachableError(
+            f"no server of {', '.join(self._servers)} answers after {self._retries + 1} attempts: {fault}."
+            " Is it running, and is the option 'servers' right?"
+        )
+
+    def ask(self, code: Code, payload: bytes) -> bytes:
+        """Any request that may be repeated. `ServerUnreachableError`, `ShardError`."""
+        return self._call(lambda c: c.request(code, payload))
+
+    # ---- topics ----
+
+    def matching(self, pattern: str) -> tuple[TopicName, ...]:
+        """Topics whose "stream/topic" matches as a whole, by name."""
+        names = []
+        try:
+            for stream in self._names(Code.GET_STREAMS, b"", _STREAM_HEAD):
+                payload = requests.StreamRequest(stream).encode()
+                names += [TopicName(stream, topic) for topic in self._names(Code.GET_TOPICS, payload, _TOPIC_HEAD)]
+        except ShardError as error:
+            raise TopicMissingError(f"topics cannot be listed for the pattern '{pattern}': {error}") from error
+        return tuple(sorted(name for name in names if re.fullmatch(pattern, str(name))))
+
+    def _names(self, code: Code, payload: bytes, head: struct.Struct) -> list[str]:
+        reader, names = Reader(self._call(lambda c: c.request(code, payload))), []
+        while reader.remaining:
+            reader.take(head.size)
+            names.append(reader.text8())
+        return names
+
+    # ---- bounds ----
+
+    def bounds(
+        self, topics: Mapping[TopicName, tuple[int, ...]], *, segments: bool = False
+    ) -> dict[TopicName, TopicBounds]:
+        """Bounds of the partitions asked for, () for all of a topic. `TopicMissingError`, `ServerUnreachableError`."""
+        found = {}
+        for name, partitions in topics.items():
+            found[name] = self._topic_bounds(name, partitions, segments)
+        return found
+
+    def _topic_bounds(self, name: TopicName, partitions: tuple[int, ...], segments: bool) -> TopicBounds:
+        request = GetPartitionBounds((TopicSelection(name.stream, name.topic, partitions),), segments)
+        try:
+            if not self._stock:
+                try:
+                    return self._call(lambda c: c.partition_bounds(request))[0]
+                except ShardError as error:
+                    if error.status is not Status.INVALID_COMMAND:
+                        raise
+                    self._stock = True
+                    _log.info("this server knows no extension commands; planning with GET_TOPIC and polls")
+            return self._stock_bounds(name, partitions)
+        except ShardError as error:
+            raise TopicMissingError(_missing(name, partitions, error)) from error
+
+    def _stock_bounds(self, name: TopicName, wanted: tuple[int, ...]) -> TopicBounds:
+        payload = requests.TopicRequest(name.stream, name.topic).encode()
+        reader = Reader(self._call(lambda c: c.request(Code.GET_TOPIC, payload)))
+        if not reader.remaining:
+            raise ShardError(Status.TOPIC_ID_NOT_FOUND)
+        topic_id, _, count, *_ = _TOPIC_HEAD.unpack(reader.take(_TOPIC_HEAD.size))
+        reader.text8()
+        partitions = []
+        for _ in range(count):
+            number, created_us, _, current, size_bytes, messages = _PARTITION.unpack(reader.take(_PARTITION.size))
+            if wanted and number not in wanted:
+                continue
+            first = self._offset_of(name, number, PollingKind.FIRST, 0)
+            # the current offset of an empty partition is 0, too; after retention only it tells where the end is
+            end = current + 1 if current or first is not None else 0
+            first = end if first is None else first
+            partitions.append(PartitionBounds(number, 0, created_us, first, end, end, size_bytes, messages))
+        if wanted and len(partitions) != len(wanted):
+            raise ShardError(Status.PARTITION_NOT_FOUND)
+        return TopicBounds(0, topic_id, name.stream, name.topic, tuple(partitions))
+
+    def _offset_of(self, name: TopicName, partition: int, strategy: PollingKind, value: int) -> int | None:
+        """Offset of the first message that a poll brings."""
+        payload = poll_request(name, partition, strategy, value, 1)
+        answer = self._call(lambda c: c.request(Code.POLL_MESSAGES, payload))
+        if _POLLED.unpack_from(answer)[2] == 0:
+            return None
+        return int.from_bytes(answer[_POLLED.size + 24 : _POLLED.size + 32], "little")
+
+    def offset_at(self, name: TopicName, partition: int, timestamp_us: int) -> int | None:
+        """First offset whose append time is not before `timestamp_us`; None when there is none."""
+        return self._offset_of(name, partition, PollingKind.TIMESTAMP, timestamp_us)
+
+    def store_progress(self, consumer: str, name: TopicName, partition: int, last_offset: int) -> None:
+        """Stores how far a reader came under the name of a consumer, for whoever watches the lag."""
+        request = requests.StoreOffset(
+            Consumer(ConsumerKind.CONSUMER, consumer), name.stream, name.topic, partition, last_offset
+        )
+        self._call(lambda c: c.request(Code.STORE_CONSUMER_OFFSET, request.encode()))
+
+
+def _missing(name: TopicName, partitions: tuple[int, ...], error: ShardError) -> str:
+    match error.status:
+        case Status.STREAM_ID_NOT_FOUND:
+            return (
+                f"there is no stream '{name.stream}' (asked for '{name}'); streams are listed by `shardd pipeline lag`"
+            )
+        case Status.TOPIC_ID_NOT_FOUND:
+            return f"there is no topic '{name}'"
+        case Status.PARTITION_NOT_FOUND:
+            return f"topic '{name}' has not all of the partitions {list(partitions)}"
+        case Status.UNAUTHORIZED:
+            return f"the user may not poll '{name}'"
+        case Status.UNAUTHENTICATED | Status.INVALID_CREDENTIALS | Status.INVALID_PASSWORD | Status.INVALID_USERNAME:
+            return f"the server refuses the credentials: {error}"
+        case _:
+            return f"'{name}' cannot be read: {error}"

@@ -1,0 +1,204 @@
+"""The streaming side of the source: offsets, admission control, AvailableNow (spark spec 3.4, 4.1, 4.3). One object
+lives on the driver for each query; the tasks get copies that only read."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from shardd.protocol.bounds import PartitionBounds, TopicBounds
+from shardd.protocol.errors import ShardError
+from shardd.spark import planner, reading
+from shardd.spark.options import SourceOptions
+from shardd.spark.positions import EARLIEST, Offsets, Place, TopicName, share
+from shardd.spark.reading import SlicePartition, TaskSettings
+from shardd.spark.server import Server, ServerUnreachableError
+
+_log = logging.getLogger(__name__)
+Bounds = Mapping[TopicName, TopicBounds]
+
+
+class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query."""
+
+    def __init__(self, options: SourceOptions, server: Server, names: tuple[str, ...]) -> None:
+        self._options = options
+        self._server = server
+        self._settings = TaskSettings.of(options, names)
+        self._until: Offsets | None = None  # AvailableNow: where the query ends
+        self._latest: Offsets | None = None
+        self._last_batch_s = time.monotonic()
+        self._limited = options.max_offsets_per_trigger or options.max_bytes_per_trigger
+        if options.starting.default == EARLIEST and not self._limited:
+            _log.warning(
+                "the stream starts at 'earliest' without maxOffsetsPerTrigger or maxBytesPerTrigger:"
+                " its first batch holds all history"
+            )
+
+    # ---- offsets ----
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        bounds = planner.discover(self._server, self._options)
+        return planner.resolve(self._server, self._options, self._options.starting, bounds, ending=False).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._until = self._ends(planner.discover(self._server, self._options), None)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """The end of the next batch; `start` itself when there is nothing to read yet."""
+        try:
+            bounds = planner.discover(self._server, self._options)
+        except ServerUnreachableError as error:
+            if self._until is not None:
+                raise
+            _log.warning("no new data for now: %s", error)
+            return start
+        begin = Offsets.from_json(start)
+        end = self._latest = self._bounded(self._ends(bounds, begin))
+        planner.check_present(self._options, begin, bounds)
+        backlog = _backlog(bounds, begin, end)
+        if self._too_few(sum(backlog.values()), limit):
+            return start
+        end = self._admit(bounds, begin, end, backlog, limit)
+        self._last_batch_s = time.monotonic()
+        return Offsets(end.places, planner.strides(self._options, bounds, begin, end)).to_json()
+
+    def _ends(self, bounds: Bounds, begin: Offsets | None) -> Offsets:
+        """Where reading may go to now; never behind what was read already."""
+        places: dict[TopicName, dict[int, Place]] = {}
+        for name, topic in bounds.items():
+            places[name] = {}
+            for each in topic.partitions:
+                end = planner.readable_end(self._options, each)
+                read = begin.places.get(name, {}).get(each.id) if begin is not None else None
+                if read is not None and read.incarnation == each.incarnation and read.offset <= each.end:
+                    end = max(end, read.offset)
+                places[name][each.id] = Place(each.incarnation, end)
+        return Offsets(places)
+
+    def _bounded(self, ends: Offsets) -> Offsets:
+        """Under AvailableNow nothing beyond what there was at its beginning, and no partition that came later."""
+        if self._until is None:
+            return ends
+        places: dict[TopicName, dict[int, Place]] = {}
+        for name, partitions in ends.places.items():
+            until = self._until.places.get(name, {})
+            places[name] = {n: _earlier(place, until[n]) for n, place in partitions.items() if n in until}
+        return Offsets(places)
+
+    def _too_few(self, waiting: int, limit: ReadLimit) -> bool:
+        """minOffsetsPerTrigger, until maxTriggerDelay has gone by."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._until is not None or (isinstance(limit, ReadAllAvailable) and self._limited):
+            return False
+        delay_s = self._options.max_trigger_delay_ms / 1000
+        return waiting < least and time.monotonic() - self._last_batch_s < delay_s
+
+    def _admit(
+        self, bounds: Bounds, begin: Offsets, end: Offsets, backlog: dict[tuple[TopicName, int], int], limit: ReadLimit
+    ) -> Offsets:
+        """`end`, or as much of the way to it as the limits allow, shared in proportion to what waits."""
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        allowed = sum(backlog.values())
+        if isinstance(limit, ReadMaxRows):
+            allowed = min(allowed, limit.max_rows)
+        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes_per_trigger
+        if max_bytes is not None:
+            allowed = min(allowed, max(max_bytes // _average_bytes(bounds), 1))
+        shares = share(allowed, backlog)
+        places: dict[TopicName, dict[int, Place]] = {}
+        for name, partitions in end.places.items():
+            places[name] = {}
+            for n, place in partitions.items():
+                first = _begin_of(begin, bounds, name, n, place)
+                places[name][n] = (
+                    Place(place.incarnation, min(first + shares[name, n], place.offset))
+                    if (first < place.offset)
+                    else place
+                )
+        return Offsets(places)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return None if self._latest is None else self._latest.to_json()
+
+    # ---- batches ----
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        options = self._options
+        bounds = planner.discover(self._server, options, segments=planner.needs_segments(options))
+        begin, last = Offsets.from_json(start), Offsets.from_json(end)
+        return [SlicePartition(each) for each in planner.slices(options, bounds, begin, last)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return reading.read(self._settings, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Stores the progress for whoever watches the lag; the checkpoint alone decides where reading goes on."""
+        consumer = self._options.progress_consumer
+        if consumer is None:
+            return
+        for name, partitions in Offsets.from_json(end).places.items():
+            for n, place in partitions.items():
+                if place.offset == 0:
+                    continue
+                try:
+                    self._server.store_progress(consumer, name, n, place.offset - 1)
+                except (ShardError, ServerUnreachableError) as error:
+                    _log.warning("progress of partition %d of '%s' is not stored: %s", n, name, error)
+
+    def stop(self) -> None:
+        self._server.close()
+
+
+def _earlier(place: Place, until: Place) -> Place:
+    """Another incarnation counts whole: what it means is decided when the batch is planned."""
+    return (
+        Place(place.incarnation, min(place.offset, until.offset)) if place.incarnation == until.incarnation else place
+    )
+
+
+def _begin_of(begin: Offsets, bounds: Bounds, name: TopicName, n: int, end: Place) -> int:
+    """Where reading goes on; a new partition, or a new incarnation, from its earliest message."""
+    place = begin.places.get(name, {}).get(n)
+    if place is not None and place.incarnation == end.incarnation:
+        return place.offset
+    return _partition(bounds, name, n).first
+
+
+def _partition(bounds: Bounds, name: TopicName, n: int) -> PartitionBounds:
+    return next(each for each in bounds[name].partitions if each.id == n)
+
+
+def _backlog(bounds: Bounds, begin: Offsets, end: Offsets) -> dict[tuple[TopicName, int], int]:
+    return {
+        (name, n): max(place.offset - _begin_of(begin, bounds, name, n, place), 0)
+        for name, partitions in end.places.items()
+        for n, place in partitions.items()
+    }
+
+
+def _average_bytes(bounds: Bounds) -> int:
+    size = sum(each.size_bytes for topic in bounds.values() for each in topic.partitions)
+    messages = sum(each.messages_count for topic in bounds.values() for each in topic.partitions)
+    return max(size // messages, 1) if messages else 1

@@ -1,0 +1,65 @@
+"""Topics with known rows, and the options that read them."""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import dataclass, field
+
+from shardd.client import Connection, Credentials
+from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
+from tests.support import wire
+from tests.support.server import Server
+
+DEADLINE_S = 20.0
+
+
+@dataclass
+class Topic:
+    """`payloads[partition][offset]` is what was sent."""
+
+    server: Server
+    stream: str
+    connection: wire.Wire
+    payloads: dict[int, list[bytes]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.stream}/rows"
+
+    def send(self, partition: int, count: int) -> None:
+        """Messages with a payload of their own each; every tenth has a user header."""
+        known = self.payloads.setdefault(partition, [])
+        for first in range(0, count, 500):
+            batch = []
+            for n in range(first, min(first + 500, count)):
+                payload = f"{partition}:{len(known)}:".encode() + b"x" * (len(known) % 90)
+                known.append(payload)
+                batch.append(wire.message(payload, header("kind", str(n % 3)) if n % 10 == 0 else b""))
+            self.connection.send(self.stream, "rows", wire.to_partition(partition), batch)
+
+    def options(self, **more: str) -> dict[str, str]:
+        head = {"servers": self.server.address, "username": "iggy", "password": "iggy", "subscribe": self.name}
+        return {**head, **more}
+
+    def rows(self) -> set[tuple[int, int, bytes]]:
+        return {(p, n, payload) for p, each in self.payloads.items() for n, payload in enumerate(each)}
+
+    def bounds(self, *, segments: bool = True) -> tuple[PartitionBounds, ...]:
+        with Connection(self.server.address, Credentials("iggy", "iggy")) as connection:
+            request = GetPartitionBounds((TopicSelection(self.stream, "rows"),), segments)
+            return connection.partition_bounds(request)[0].partitions
+
+
+def header(key: str, value: str) -> bytes:
+    """One user header, both of kind string (iggy-protocol 2.8)."""
+    parts = (struct.pack("<BI", 2, len(each)) + each.encode() for each in (key, value))
+    return b"".join(parts)
+
+
+def settle(topic: Topic) -> None:
+    """Waits until all that was sent is on the device: the source reads to the durable end."""
+    deadline = time.monotonic() + DEADLINE_S
+    while any(each.durable_end < len(topic.payloads.get(each.id, ())) for each in topic.bounds(segments=False)):
+        assert time.monotonic() < deadline, "the durable end does not follow"
+        time.sleep(0.05)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import struct
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from shardd.client import Connection, Credentials
+from shardd.log import layout
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
 from tests.support import wire
 from tests.support.server import Server
 
 DEADLINE_S = 20.0
+DELETE_SEGMENTS = 503
 
 
 @dataclass
@@ -63,3 +66,26 @@ def settle(topic: Topic) -> None:
     while any(each.durable_end < len(topic.payloads.get(each.id, ())) for each in topic.bounds(segments=False)):
         assert time.monotonic() < deadline, "the durable end does not follow"
         time.sleep(0.05)
+
+
+def delete_sealed(topic: Topic, partition: int) -> None:
+    """DELETE_SEGMENTS: only the active segment stays."""
+    count = len(topic.bounds()[partition].segments) - 1
+    address = wire.identifier(topic.stream) + wire.identifier("rows")
+    topic.connection.request(DELETE_SEGMENTS, address + partition.to_bytes(4, "little") + count.to_bytes(4, "little"))
+
+
+def segment_path(topic: Topic, partition: int, number: int) -> Path:
+    """The .log of a segment."""
+    with Connection(topic.server.address, Credentials("iggy", "iggy")) as connection:
+        request = GetPartitionBounds((TopicSelection(topic.stream, "rows"),), True)
+        found = connection.partition_bounds(request)[0]
+    directory = layout.partition_directory(topic.server.data_dir, found.stream_id, found.topic_id, partition)
+    return layout.segment_log(directory, found.partitions[partition].segments[number].start)
+
+
+def flip(path: Path, position: int) -> None:
+    """Turns one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)

@@ -30,7 +30,7 @@ def main(server: str, topic: str, root: str, data: str, files: str) -> None:
     jobs, _ = archive.plan(Source(topic, options), archive.Target.parse(root, {}))
     for job in jobs[: int(files)]:
         job.run()
-    archive.ParquetFile = DeadlyFile  # type: ignore[misc,attr-defined]
+    archive.ParquetFile = DeadlyFile  # type: ignore[attr-defined]
     jobs[int(files)].run()
 
 

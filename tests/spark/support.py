@@ -10,6 +10,7 @@ from pathlib import Path
 from shardd.client import Connection, Credentials
 from shardd.log import layout
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
+from shardd.spark.pipelines.common import Source
 from tests.support import wire
 from tests.support.server import Server
 
@@ -66,6 +67,11 @@ def settle(topic: Topic) -> None:
     while any(each.durable_end < len(topic.payloads.get(each.id, ())) for each in topic.bounds(segments=False)):
         assert time.monotonic() < deadline, "the durable end does not follow"
         time.sleep(0.05)
+
+
+def source_of(topic: Topic, **options: str) -> Source:
+    given = {name: value for name, value in topic.options(**options).items() if name != "subscribe"}
+    return Source(topic.name, given)
 
 
 def delete_sealed(topic: Topic, partition: int) -> None:

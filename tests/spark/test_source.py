@@ -13,7 +13,6 @@ from shardd.spark import columns, session
 from tests.spark.support import Topic, delete_sealed, settle
 
 
-
 def load(spark: SparkSession, topic: Topic, **options: str) -> DataFrame:
     return spark.read.format("shardd").options(**topic.options(**options)).load()
 

@@ -147,15 +147,21 @@ def _of_lines(path: Path, lines: list[str]) -> Run:
     return summarise(path.stem, np.array(values), np.array(times) if times else None)
 
 
+def exact_percentile(values: Numbers, percent: float) -> float:
+    """The smallest value that `percent` of all do not exceed. In whole numbers: 99.9 / 100 * 1000 is not 999."""
+    rank = -(-round(percent * 100) * len(values) // 10_000)
+    return float(np.sort(values)[max(rank, 1) - 1])
+
+
 def summarise(name: str, values: Numbers, times_us: Numbers | None) -> Run:
-    """Exact percentiles (the smallest value that p percent do not exceed)."""
-    percentiles = {p: float(np.percentile(values, p, method="inverted_cdf")) for p in PERCENTILES}
+    """What the page shows of one file with single figures."""
+    percentiles = {p: exact_percentile(values, p) for p in PERCENTILES}
     seconds = []
     if times_us is not None:
         second = ((times_us - times_us.min()) // _SECOND_US).astype(int)
         for each in np.unique(second):
             part = values[second == each]
-            seconds.append((int(each), len(part), float(np.percentile(part, 99, method="inverted_cdf"))))
+            seconds.append((int(each), len(part), exact_percentile(part, 99.0)))
     worst = np.argsort(values)[::-1][:OUTLIERS]
     outliers = [{"line": int(i) + 1, "us": float(values[i])} for i in worst]
     return Run(name, len(values), percentiles, float(values.mean()), float(values.max()), seconds, outliers)

@@ -128,7 +128,7 @@ def _measure_starts(rows: Rows, starts: int) -> list[str]:
 def _measure_memory(server: Shardd, effort: Effort) -> list[str]:
     found = []
     for count in (effort.small_rows, effort.big_rows):
-        rows = fill(server.port, server.directory, f"memory-{count}", count, MEMORY_PAYLOAD_BYTES)
+        rows = fill(server.port, server.directory, f"memory-{count}", count, MEMORY_PAYLOAD_BYTES, sealed=False)
         log(f"{count:,} messages written")
         options = rows.place() | {"path": str(rows.data), "columns": "offset"}
         answer = json.loads(_child("memory", options)[0])
@@ -162,9 +162,12 @@ def _measure(options: argparse.Namespace, effort: Effort, chosen: set[str]) -> t
             " shares the CPUs"
         )
         lines = [line for line in LINES if line.name in chosen]
-        body = report.rows(lines, _measure_lines(server, lines, effort, base)) if lines else []
+        try:
+            body = report.rows(lines, _measure_lines(server, lines, effort, base)) if lines else []
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}\n{server.log_tail()}") from error
         if FIRST_ROW in chosen:
-            some = fill(server.port, server.directory, "first", 8 * effort.segment_bytes // 1000, 1000)
+            some = fill(server.port, server.directory, "first", 100_000, 1000, sealed=False)
             body.append(_measure_starts(some, effort.starts))
         if MEMORY in chosen:
             body.append(_measure_memory(server, effort))

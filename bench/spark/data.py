@@ -57,7 +57,8 @@ def batches(rows: int, payload_bytes: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A filled topic. `ends[p]`: offset behind the last sealed segment of partition p; all measurements read that."""
+    """A filled topic. `ends[p]`: offset behind the last sealed segment of partition p (or behind all); the
+    measurements read up to it."""
 
     name: str
     payload_bytes: int
@@ -85,7 +86,7 @@ class Rows:
         return {"servers": self.address, "username": USER, "password": USER, "subscribe": self.name}
 
 
-def fill(port: int, data: Path, name: str, rows: int, payload_bytes: int) -> Rows:
+def fill(port: int, data: Path, name: str, rows: int, payload_bytes: int, *, sealed: bool = True) -> Rows:
     """Makes the stream `name` with a topic of PARTITIONS partitions and sends `rows` in all. TimeoutError when the
     server does not bring them to its device."""
     address, random = f"127.0.0.1:{port}", np.random.default_rng(payload_bytes)
@@ -98,7 +99,8 @@ def fill(port: int, data: Path, name: str, rows: int, payload_bytes: int) -> Row
             for count in batches(rows // PARTITIONS, payload_bytes):
                 values = payloads(count, payload_bytes, random)
                 connection.request(Code.SEND_MESSAGES, send_request(stream, topic, partition, values, origin_us))
-        ends = sealed_ends(_settled(connection, name))
+        found = _settled(connection, name)
+        ends = sealed_ends(found) if sealed else tuple(each.end for each in found.partitions)
     return Rows(f"{name}/rows", payload_bytes, ends, address, data)
 
 

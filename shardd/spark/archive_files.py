@@ -136,7 +136,8 @@ def _complete(
 
 
 def _verified(batch: pa.RecordBatch) -> pa.Array:
-    """Whether each row, put together as the record it was (the column `id` is big-endian), has the checksum that it had in the log."""
+    """Whether each row, put together as the record it was (the column `id` is big-endian), has the checksum it had in
+    the log."""
     columns = [batch.column(name) for name in _HASHED]
     numbers = (each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in columns)
     good = []

@@ -7,7 +7,6 @@ offsets and prints what the driver needed as JSON.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -40,14 +39,14 @@ def driver_memory(spark: Any) -> dict[str, float]:
     heap = jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed()
     java = next(each for each in psutil.Process().children() if each.name() == "java")
     return {
-        "python_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "python_mib": peak_mib(Path("/proc/self/status").read_text()),
         "jvm_peak_mib": peak_mib(Path(f"/proc/{java.pid}/status").read_text()),
         "heap_mib": heap / 2**20,
     }
 
 
 def peak_mib(status: str) -> float:
-    """VmHWM of /proc/<pid>/status."""
+    """VmHWM of /proc/<pid>/status (ru_maxrss would begin with the size of the process that forked this one)."""
     line = next(each for each in status.splitlines() if each.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 

@@ -37,7 +37,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds (5)")
     parser.add_argument("--lines", nargs="+", default=["*"], metavar="PATTERN", help="such as 'all-*'")
     parser.add_argument("--list", action="store_true", help="print the names of the lines and end")
-    parser.add_argument("--memory-rows", type=int, help="messages of the big topic of the line driver-memory (100 M: 9 GB of disk)")
+    parser.add_argument("--memory-rows", type=int, help="of the big topic of driver-memory (100 M: 9 GB of disk)")
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="where all data is kept")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write header and table there, too")
     return parser.parse_args(words)

@@ -48,6 +48,8 @@ int engine_partition_add(engine *e, partition *p) {
                  .poison_reported = partition_state(p) != 0}; /* opened read only: recovery has told why */
     e->partitions[at] = o;
     e->partitions_used++;
+    if (partition_state(p) == 0 && partition_is_dirty(p)) /* what recovery found may be in the page cache only */
+        sync_mark_dirty(o);
     return 0;
 }
 

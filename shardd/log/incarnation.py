@@ -36,12 +36,17 @@ def read_incarnation(directory: Path) -> int | None:
     return int(incarnation) if magic == MAGIC else None
 
 
+def encode_incarnation(incarnation: int) -> bytes:
+    """Content of the marker."""
+    return _MARKER.pack(MAGIC, incarnation)
+
+
 def write_incarnation(directory: Path, incarnation: int) -> None:
     """Writes the marker durably (new file, fsync, rename, fsync of the directory). OSError."""
     target = directory / layout.INCARNATION
     fresh = target.with_name(layout.INCARNATION + layout.TEMPORARY_SUFFIX)
     with fresh.open("wb") as file:
-        file.write(_MARKER.pack(MAGIC, incarnation))
+        file.write(encode_incarnation(incarnation))
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(target)

@@ -2,6 +2,7 @@
 
 <data>/streams/<stream>/topics/<topic>/partitions/<partition>/
     incarnation                        marker, see incarnation.py
+    imported                           marker, see imported.py
     <start offset, 20 digits>.log      records (iggy-server 3.2)
     <start offset, 20 digits>.index    16 bytes for each record (iggy-server 3.3)
     <start offset, 20 digits>.torn[.n] bytes that recovery has cut off a log
@@ -21,6 +22,7 @@ TOPICS = "topics"
 PARTITIONS = "partitions"
 TRASH = "trash"
 INCARNATION = "incarnation"
+IMPORTED = "imported"
 OFFSETS = "offsets"
 CONSUMERS = "consumers"
 GROUPS = "groups"

@@ -2,6 +2,7 @@
 
 The rules (docs/ARCHITECTURE.md, DESIGN 4):
 - only valid records count: checksum, dense offsets, timestamps that never fall; zero bytes and stale records are none;
+  timestamps may fall in what Apache Iggy wrote (imported.py);
 - a torn tail is copied to `<start>.torn` and cut off; but when a valid record lies behind the damage, or a segment is
   missing in between, history is damaged: nothing is changed and the partition opens read only (status 4027) with what
   is readable before the damage, so that no acknowledged offset is ever used again;
@@ -17,13 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardd.log import layout
+from shardd.log.imported import OPEN_END, read_imported, write_imported
 from shardd.log.incarnation import NewerIncarnationError, read_incarnation, write_incarnation
 from shardd.log.segments import Segment, check_sealed, cut_tail, has_later_record, scan_segment
 from shardd.log.stored_offsets import read_offsets
 from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
 
-_OWN_FILES = (layout.INCARNATION, layout.INCARNATION + layout.TEMPORARY_SUFFIX)
+_OWN_FILES = tuple(
+    name + suffix for name in (layout.INCARNATION, layout.IMPORTED) for suffix in ("", layout.TEMPORARY_SUFFIX)
+)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -46,8 +50,9 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     """Makes a partition directory consistent and tells what it holds. A directory that does not exist is an empty
     partition. Reads the whole active segment (blocking; the scan releases the GIL).
 
-    Raises NewerIncarnationError when the directory belongs to a later creation than `incarnation`, OSError when it
-    cannot be read or repaired: then the partition must not be opened, the others can.
+    Raises NewerIncarnationError when the directory belongs to a later creation than `incarnation`, ValueError when its
+    marker of an import is damaged, OSError when it cannot be read or repaired: then the partition must not be opened,
+    the others can.
     """
     recovered = Recovered()
     if not directory.exists():
@@ -55,7 +60,10 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     starts = _list_segments(directory, recovered.notes)
     if not _check_incarnation(directory, incarnation, starts, recovered):
         return recovered
-    _recover_segments(directory, starts, recovered)
+    imported_end = read_imported(directory)
+    _recover_segments(directory, starts, imported_end, recovered)
+    if imported_end == OPEN_END and not recovered.state:
+        write_imported(directory, recovered.segments[-1][0] + recovered.segments[-1][2] if recovered.segments else 0)
     recovered.offsets, notes = read_offsets(directory)
     recovered.notes += notes
     return recovered
@@ -109,14 +117,16 @@ def _check_incarnation(directory: Path, incarnation: int, starts: list[int], rec
     return False
 
 
-def _recover_segments(directory: Path, starts: list[int], recovered: Recovered) -> None:
+def _recover_segments(directory: Path, starts: list[int], imported_end: int, recovered: Recovered) -> None:
     minimum_timestamp = 0
     for number, start in enumerate(starts):
         active = number + 1 == len(starts)
+        if start < imported_end:
+            minimum_timestamp = 0
         if active:
-            segment = _recover_active(directory, start, minimum_timestamp, recovered)
+            segment = _recover_active(directory, start, minimum_timestamp, imported_end, recovered)
         else:
-            segment = _recover_sealed(directory, start, starts[number + 1], minimum_timestamp, recovered)
+            segment = _recover_sealed(directory, start, starts[number + 1], minimum_timestamp, imported_end, recovered)
         recovered.segments.append(
             (start, segment.log_bytes, segment.count, segment.first_timestamp, segment.last_timestamp)
         )
@@ -128,12 +138,12 @@ def _recover_segments(directory: Path, starts: list[int], recovered: Recovered) 
 
 
 def _recover_sealed(
-    directory: Path, start: int, next_start: int, minimum_timestamp: int, recovered: Recovered
+    directory: Path, start: int, next_start: int, minimum_timestamp: int, imported_end: int, recovered: Recovered
 ) -> Segment:
-    segment = check_sealed(directory, start, next_start - start, minimum_timestamp)
+    segment = check_sealed(directory, start, next_start - start, minimum_timestamp, imported_end)
     if segment is not None:
         return segment
-    segment = scan_segment(directory, start, minimum_timestamp)
+    segment = scan_segment(directory, start, minimum_timestamp, imported_end)
     path = layout.segment_log(directory, start)
     recovered.notes.append(f"{path}: did not fit its index, which was written again from {segment.count} valid records")
     if segment.next_offset == next_start and segment.file_bytes > segment.log_bytes:
@@ -142,13 +152,15 @@ def _recover_sealed(
     return segment
 
 
-def _recover_active(directory: Path, start: int, minimum_timestamp: int, recovered: Recovered) -> Segment:
-    segment = scan_segment(directory, start, minimum_timestamp)
+def _recover_active(
+    directory: Path, start: int, minimum_timestamp: int, imported_end: int, recovered: Recovered
+) -> Segment:
+    segment = scan_segment(directory, start, minimum_timestamp, imported_end)
     if segment.file_bytes == segment.log_bytes:
         return segment
     path = layout.segment_log(directory, start)
     damage = f"{path}: {segment.fault.name} at byte {segment.log_bytes}"
-    if recovered.state or has_later_record(directory, segment, minimum_timestamp):
+    if recovered.state or has_later_record(directory, segment, minimum_timestamp, imported_end):
         recovered.state = recovered.state or Status.INVALID_MESSAGE_CHECKSUM
         recovered.notes.append(
             f"{damage}, valid messages behind it: nothing is cut, the partition is read only up to offset "

@@ -60,7 +60,9 @@ def opened(path: Path, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def check_sealed(directory: Path, start_offset: int, expected_count: int, minimum_timestamp: int) -> Segment | None:
+def check_sealed(
+    directory: Path, start_offset: int, expected_count: int, minimum_timestamp: int, imported_end: int = 0
+) -> Segment | None:
     """Judges a sealed segment without reading all of it: as many index entries as the next segment's name demands,
     dense at both ends, the log as long as the last entry says, the last record valid. None when it has to be scanned.
     OSError when a file cannot be read."""
@@ -81,7 +83,8 @@ def check_sealed(directory: Path, start_offset: int, expected_count: int, minimu
             return None
         if not (first_end <= last_end and 0 < last_end - last_start <= _RECORD_BYTES_MAX):
             return None
-        if not minimum_timestamp <= first_timestamp <= last_timestamp:
+        whole_import = start_offset + expected_count <= imported_end
+        if not whole_import and not minimum_timestamp <= first_timestamp <= last_timestamp:
             return None
         last_record = os.pread(log, last_end - last_start, last_start)
     last_offset = start_offset + expected_count - 1
@@ -97,9 +100,9 @@ def _read_entry(index: int, number: int) -> tuple[int, int, int]:
     return relative_offset, end_position, timestamp
 
 
-def scan_segment(directory: Path, start_offset: int, minimum_timestamp: int) -> Segment:
+def scan_segment(directory: Path, start_offset: int, minimum_timestamp: int, imported_end: int = 0) -> Segment:
     """Verifies every record from the start of the log to the first that is none, and makes the index exactly that of
-    the valid ones. OSError."""
+    the valid ones. Timestamps of records below `imported_end` may fall. OSError."""
     index_path = layout.segment_index(directory, start_offset)
     with (
         opened(layout.segment_log(directory, start_offset), os.O_RDONLY) as log,
@@ -109,6 +112,12 @@ def scan_segment(directory: Path, start_offset: int, minimum_timestamp: int) -> 
         valid_bytes, count, _, first_timestamp, last_timestamp, fault = _native.scan_file(
             log, 0, start_offset, start_offset, minimum_timestamp, index
         )
+        while fault == Fault.BAD_TIMESTAMP and start_offset + count < imported_end:
+            more_bytes, more, _, first, last_timestamp, fault = _native.scan_file(
+                log, valid_bytes, start_offset, start_offset + count, 0, index
+            )
+            first_timestamp = first_timestamp if count else first
+            valid_bytes, count = valid_bytes + more_bytes, count + more
         exact_bytes = count * layout.INDEX_ENTRY_SIZE
         if index_bytes > exact_bytes:
             os.ftruncate(index, exact_bytes)
@@ -125,10 +134,13 @@ def scan_segment(directory: Path, start_offset: int, minimum_timestamp: int) -> 
     )
 
 
-def has_later_record(directory: Path, segment: Segment, minimum_timestamp: int) -> bool:
+def has_later_record(directory: Path, segment: Segment, minimum_timestamp: int, imported_end: int = 0) -> bool:
     """Whether a valid record lies behind the last good one: then history is damaged and nothing may be cut. A record
-    with a timestamp below the last good one is a stale one in recycled space and does not count. OSError."""
+    with a timestamp below the last good one is a stale one in recycled space and does not count; in what was imported
+    (below `imported_end`) no space is recycled, and it does. OSError."""
     minimum = segment.last_timestamp if segment.count else minimum_timestamp
+    if segment.next_offset < imported_end:
+        minimum = 0
     with opened(layout.segment_log(directory, segment.start_offset), os.O_RDONLY) as log:
         return _native.find_later(log, segment.log_bytes, segment.next_offset, minimum)
 

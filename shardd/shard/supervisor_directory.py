@@ -16,6 +16,9 @@ from typing import Final
 
 import msgspec
 
+from shardd.log.layout import STREAMS, parse_id
+from shardd.migration.errors import MigrationError
+from shardd.migration.iggy_directory import LOG_KEPT, STATE_DIRECTORY, iggy_log, import_directory
 from shardd.shard.supervisor_errors import StartupError
 
 LOCK_NAME: Final = ".lock"
@@ -62,18 +65,40 @@ def lock_directory(directory: Path) -> int:
 
 
 def prepare_directory(directory: Path, fresh: bool) -> None:
-    """Checks `info.json` or makes it; `fresh` removes all data first. The lock must be held. Raises StartupError."""
+    """Checks `info.json` or makes it; `fresh` removes all data first. A directory of Apache Iggy is imported. The lock
+    must be held. Raises StartupError."""
     try:
         info = _read_info(directory)
         if fresh:
             _wipe(directory, info)
             info = None
         if info is None:
-            if (directory / "state" / "log").exists():
-                raise StartupError(f"{directory} is a data directory of Apache Iggy; choose another one")
+            _take_over(directory)
             _write_info(directory)
     except OSError as error:
         raise StartupError(f"data directory {directory}: {error}") from error
+
+
+def _take_over(directory: Path) -> None:
+    """Imports a directory of Apache Iggy; refuses one that is only half there. Without `info.json`."""
+    if os.path.lexists(iggy_log(directory)):
+        try:
+            state = import_directory(directory)
+        except MigrationError as error:
+            raise StartupError(str(error)) from error
+        _log.info(
+            "imported the data directory of Apache Iggy %s: %d streams, %d users; its state log is kept as %s/%s",
+            directory, len(state.streams), len(state.users), STATE_DIRECTORY, LOG_KEPT,
+        )  # fmt: skip
+    elif not (directory / STATE_NAME).exists() and _holds_streams(directory / STREAMS):
+        raise StartupError(f"{directory} holds streams, but neither {STATE_NAME} nor {STATE_DIRECTORY}/log knows them")
+
+
+def _holds_streams(directory: Path) -> bool:
+    try:
+        return any(parse_id(entry.name) is not None for entry in directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _read_info(directory: Path) -> DirectoryInfo | None:

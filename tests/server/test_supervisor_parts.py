@@ -177,13 +177,6 @@ def test_unknown_directories_are_refused(tmp_path: Path, info: str, sentence: st
     assert (tmp_path / INFO_NAME).read_text() == info
 
 
-def test_a_directory_of_iggy_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "log").write_bytes(b"")
-    with pytest.raises(StartupError, match="Apache Iggy"):
-        prepare_directory(tmp_path, fresh=False)
-
-
 def test_fresh_removes_our_data_and_nothing_else(tmp_path: Path) -> None:
     foreign, ours = tmp_path / "foreign", tmp_path / "ours"
     for directory in (foreign, ours):

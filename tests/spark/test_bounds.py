@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from pathlib import Path
+
 import pytest
 
 from shardd.client import Connection, Credentials
@@ -11,6 +16,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Reader
 from tests.spark.support import Topic, settle
 from tests.support import wire
+from tests.support.server import Server
 
 
 def test_bounds_tell_where_a_partition_begins_and_ends(topic: Topic) -> None:
@@ -66,3 +72,23 @@ def test_bounds_need_a_login_and_the_right_to_poll(topic: Topic) -> None:
 def test_the_request_survives_its_own_encoding() -> None:
     request = GetPartitionBounds((TopicSelection("s", 3), TopicSelection(1, "t", (0, 5))), True)
     assert GetPartitionBounds.read(Reader(request.encode())) == request
+
+
+def test_the_durable_end_comes_back_after_a_kill_without_new_messages(tmp_path: Path) -> None:
+    """Readers that stop at the durable end would wait for ever otherwise."""
+    with Server(tmp_path / "data") as server, wire.connect(server.address) as connection:
+        connection.create_topic(connection.create_stream("st"), "rows", 4)
+        topic = Topic(server, "st", connection)
+        for partition in range(4):
+            topic.send(partition, 10)
+        settle(topic)
+        for pid in server.worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                settle(topic)
+                return
+            except (OSError, ShardError):  # the owners are on their way
+                assert time.monotonic() < deadline
+                time.sleep(0.1)

@@ -12,6 +12,7 @@ ROWS = [
     {"protocol"},
     {"log"},
     {"metadata", "security", "groups"},
+    {"migration"},
     {"shard", "client"},
     {"observability", "spark"},
     {"cli"},

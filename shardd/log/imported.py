@@ -1,0 +1,52 @@
+"""The marker of a partition that another server wrote (Apache Iggy): its clock was not kept from going back.
+
+    offset size field
+    0      8    magic "SHRDIMP1"
+    8      8    end, u64 little-endian: timestamps of messages below this offset may fall; 2^64-1 until the first open
+
+Made by the import (shardd/migration), closed by the first recovery that finds the partition whole. What this server
+appends behind it never falls, as everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+from shardd.log import layout
+
+MAGIC: Final = b"SHRDIMP1"
+OPEN_END: Final = (1 << 64) - 1
+_MARKER: Final = struct.Struct("<8sQ")
+
+
+def encode_imported(end: int) -> bytes:
+    """Content of the marker."""
+    return _MARKER.pack(MAGIC, end)
+
+
+def read_imported(directory: Path) -> int:
+    """Offset below which timestamps may fall; 0 when the partition is this server's own. ValueError for a damaged
+    marker: without it whole messages would look damaged. OSError."""
+    path = directory / layout.IMPORTED
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    if len(content) != _MARKER.size or not content.startswith(MAGIC):
+        raise ValueError(f"{path} is damaged")
+    return int(_MARKER.unpack(content)[1])
+
+
+def write_imported(directory: Path, end: int) -> None:
+    """Writes the marker durably. OSError."""
+    target = directory / layout.IMPORTED
+    fresh = target.with_name(layout.IMPORTED + layout.TEMPORARY_SUFFIX)
+    with fresh.open("wb") as file:
+        file.write(encode_imported(end))
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(target)
+    layout.sync_directory(directory)

@@ -1,0 +1,100 @@
+"""Timestamps that fall in what Apache Iggy wrote: accepted there, damage in what this server appended behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardd.log import layout
+from shardd.log.imported import OPEN_END, read_imported, write_imported
+from shardd.log.recovery import Recovered, open_partition
+from shardd.protocol.errors import Status
+from tests.unit.log_files import INCARNATION, Stored, batch, segment, write
+
+
+def falling(start: int, timestamps: list[int]) -> Stored:
+    """A segment with one message at each of these times."""
+    log, index = b"", b""
+    borders = [0]
+    for number, timestamp in enumerate(timestamps):
+        records, entries = batch(start + number, [bytes([number]) * 30], timestamp, start, len(log))
+        log, index = log + records, index + entries
+        borders.append(len(log))
+    return Stored(start, log, index, borders)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "streams/0/topics/0/partitions/0"
+
+
+def counts(recovered: Recovered) -> list[int]:
+    return [each[2] for each in recovered.segments]
+
+
+def test_falling_timestamps_of_an_import_are_whole(directory: Path) -> None:
+    sealed, active = falling(0, [50, 40, 60]), falling(3, [30, 20, 10, 70, 5])
+    write(directory, sealed, active)
+    write_imported(directory, OPEN_END)
+    for _ in range(2):
+        recovered = open_partition(directory, INCARNATION)
+        assert (recovered.state, recovered.notes, counts(recovered)) == (0, [], [3, 5])
+        assert read_imported(directory) == 8
+    assert layout.segment_log(directory, 3).read_bytes() == active.log
+
+
+@pytest.mark.parametrize("index", [b"", b"x" * 24, "half"])
+def test_its_indexes_are_written_again(directory: Path, index: bytes | str) -> None:
+    stored = [falling(0, [50, 40, 60]), falling(3, [30, 20, 10, 70, 5])]
+    write(directory, *stored)
+    write_imported(directory, OPEN_END)
+    for each in stored:
+        path = layout.segment_index(directory, each.start)
+        path.write_bytes(each.index[:24] if isinstance(index, str) else index)
+    recovered = open_partition(directory, INCARNATION)
+    assert (recovered.state, counts(recovered)) == (0, [3, 5])
+    for each in stored:
+        assert layout.segment_index(directory, each.start).read_bytes() == each.index
+
+
+def test_a_torn_tail_behind_a_fall_is_cut(directory: Path) -> None:
+    active = falling(0, [30, 20, 10])
+    write(directory, active)
+    write_imported(directory, OPEN_END)
+    layout.segment_log(directory, 0).write_bytes(active.log[:-5])
+    recovered = open_partition(directory, INCARNATION)
+    assert (recovered.state, counts(recovered), read_imported(directory)) == (0, [2], 2)
+
+
+def test_damage_before_a_fall_is_not_taken_for_a_torn_tail(directory: Path) -> None:
+    """Without an import the older timestamps would be those of recycled space."""
+    active = falling(0, [90, 80, 10, 5])
+    write(directory, active)
+    write_imported(directory, OPEN_END)
+    damaged = bytearray(active.log)
+    damaged[active.borders[1] + 70] ^= 1
+    layout.segment_log(directory, 0).write_bytes(damaged)
+    recovered = open_partition(directory, INCARNATION)
+    assert (recovered.state, counts(recovered)) == (Status.INVALID_MESSAGE_CHECKSUM, [1])
+    assert layout.segment_log(directory, 0).read_bytes() == damaged
+    assert read_imported(directory) == OPEN_END
+
+
+def test_what_is_appended_behind_it_must_not_fall(directory: Path) -> None:
+    active = falling(0, [50, 40, 60, 30])
+    write(directory, active)
+    write_imported(directory, 3)
+    assert counts(open_partition(directory, INCARNATION)) == [3]
+
+
+def test_a_partition_without_the_marker_keeps_the_rule(directory: Path) -> None:
+    write(directory, falling(0, [50, 40]))
+    assert counts(open_partition(directory, INCARNATION)) == [1]
+
+
+def test_a_damaged_marker_refuses_the_partition(directory: Path) -> None:
+    write(directory, segment(0, [2]))
+    (directory / layout.IMPORTED).write_bytes(b"SHRDIMP1")
+    with pytest.raises(ValueError, match="imported is damaged"):
+        open_partition(directory, INCARNATION)

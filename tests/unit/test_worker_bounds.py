@@ -1,0 +1,55 @@
+"""When a worker is taken for one that hangs, and how long a route waits for its owner (docs/limits.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from shardd.protocol.codes import Code
+from shardd.protocol.errors import ShardError, Status
+from shardd.shard.context import ShardContext
+from shardd.shard.control import HEARTBEAT_TIMEOUT_MS, STARTUP_TIMEOUT_MS
+from shardd.shard.services.base import Caller
+from shardd.shard.services.messages import route
+from shardd.shard.supervisor_workers import Worker, WorkerState
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    """One with a process that says nothing."""
+    made = Worker(0)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    made._process = process
+    made._last_seen = time.monotonic()
+    try:
+        yield made
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+def test_a_start_may_be_silent_for_longer_than_a_service(worker: Worker) -> None:
+    seen = worker._last_seen
+    for state, timeout_ms in ((WorkerState.STARTING, STARTUP_TIMEOUT_MS), (WorkerState.READY, HEARTBEAT_TIMEOUT_MS)):
+        worker.state = state
+        assert not worker.hangs(seen + timeout_ms / 1000 - 0.01)
+        assert worker.hangs(seen + timeout_ms / 1000 + 0.01)
+
+
+def test_a_start_whose_control_channel_ended_gets_no_longer_than_a_service(worker: Worker) -> None:
+    worker.state = WorkerState.STARTING
+    worker.control_ended = True
+    assert worker.hangs(worker._last_seen + HEARTBEAT_TIMEOUT_MS / 1000 + 0.01)
+
+
+def test_a_route_gives_up_an_owner_that_does_not_know_the_partition() -> None:
+    """The 29th attempt is the first behind 2 s of waiting; it needs nothing of the shard any more."""
+    with pytest.raises(ShardError) as caught:
+        asyncio.run(route(cast(ShardContext, None), cast(Caller, None), Code.SEND_MESSAGES, b"", b"", 29))
+    assert caught.value.status == Status.SHARD_COMMUNICATION_ERROR

@@ -6,15 +6,16 @@ SPARK_STAMP := $(VENV)/.installed-spark
 CONFIG ?= config/server.toml
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
+BENCH_ARGS ?=
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark lint fmt native native-asan fuzz test-net bench demo demo-groups \
-	demo-spark clean
+.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz test-net bench demo demo-groups \
+	demo-spark bench-spark clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: packages of the system, then .venv (second runs do nothing)
 	@.ci/setup.sh
@@ -77,6 +78,12 @@ demo-spark: native setup-spark ## flights into a Delta table by Spark, with kill
 
 test-spark: native setup-spark ## all tests of the Spark side, the slow ones too
 	@$(BIN)/python -m pytest -q -m 'slow or not slow' tests/spark
+
+test-spark-cluster: native setup-spark ## a standalone cluster of a master and two workers on this machine
+	@$(BIN)/python -m tests.spark.cluster
+
+bench-spark: native setup-spark ## Spark: the source and the archive against Spark's own Parquet
+	@$(BIN)/python -m bench.spark $(BENCH_ARGS)
 
 demo: native ## flights through the released client with a kill in the middle
 	@$(BIN)/python -m tests.demo.flights

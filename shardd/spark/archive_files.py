@@ -5,12 +5,13 @@
 
 Stream and topic are percent-encoded, so that every name is one directory. The columns are ARCHIVED below: with
 `headersRaw` and `checksum` nothing of a record is lost. A file appears whole (written under a temporary name, fsync,
-rename).
+rename). Every page has a CRC-32, which every read checks; the column `checksumOk` hashes the record anew.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
 from typing import Final
 from urllib.parse import quote
@@ -19,13 +20,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+import xxhash
 
 from shardd.spark.columns import ALL, HEADERS_TYPE, arrow_schema
 from shardd.spark.piece import Piece, Place
 from shardd.spark.positions import TopicName
 
 ARCHIVED: Final = ("offset", "timestamp", "originTimestamp", "id", "value", "headersRaw", "checksum", "partition")
+_U64: Final = 1 << 64
+_HASHED: Final = ("id", "offset", "timestamp", "originTimestamp", "headersRaw", "value", "checksum")
+_HEAD: Final = struct.Struct("<16sQQQIIQ")  # a record from its id to its payload (docs/formats.md)
 _NAME: Final = re.compile(r"(\d+)-(\d+)-(\d{20})-(\d{20})\.parquet")
+
+
+class DamagedArchiveError(ValueError):
+    """A file of the archive that cannot be read, or whose pages fail their check; the message names the file."""
 
 
 def topic_path(root: str, name: TopicName) -> str:
@@ -74,19 +83,25 @@ def read(
     end: int,
     rows: int = 65_536,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows [start, end) of an archive file with exactly the wanted columns. FileNotFoundError, pa.ArrowInvalid."""
+    """The rows [start, end) of an archive file with exactly the wanted columns. FileNotFoundError,
+    `DamagedArchiveError`."""
     system, inner = file_system(path)
+    wanted = {"offset"} | {name for name in names if name in ARCHIVED}
+    if {"headers", "key"} & set(names):
+        wanted.add("headersRaw")
+    if "checksumOk" in names:
+        wanted |= set(_HASHED)
     with system.open_input_file(inner) as file:
-        source = pq.ParquetFile(file)
-        wanted = {"offset"} | {name for name in names if name in ARCHIVED}
-        if {"headers", "key"} & set(names):
-            wanted.add("headersRaw")
-        groups = [g for g in range(source.num_row_groups) if _touches(source, g, start, end)]
-        for batch in source.iter_batches(rows, row_groups=groups, columns=sorted(wanted)):
-            offsets = batch.column("offset")
-            chosen = batch.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
-            if chosen.num_rows:
-                yield _complete(chosen, names, stream, topic, key_header)
+        try:
+            source = pq.ParquetFile(file, page_checksum_verification=True)
+            groups = [g for g in range(source.num_row_groups) if _touches(source, g, start, end)]
+            for batch in source.iter_batches(rows, row_groups=groups, columns=sorted(wanted)):
+                offsets = batch.column("offset")
+                chosen = batch.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
+                if chosen.num_rows:
+                    yield _complete(chosen, names, stream, topic, key_header)
+        except (OSError, pa.ArrowException) as error:
+            raise DamagedArchiveError(f"the archive file {path} is damaged: {error}") from error
 
 
 def _touches(source: pq.ParquetFile, group: int, start: int, end: int) -> bool:
@@ -102,7 +117,7 @@ def _complete(
     batch: pa.RecordBatch, names: tuple[str, ...], stream: str, topic: str, key_header: str | None
 ) -> pa.RecordBatch:
     rows = batch.num_rows
-    constants = {"stream": stream, "topic": topic, "timestampType": 1, "checksumOk": True}
+    constants = {"stream": stream, "topic": topic, "timestampType": 1}
     arrays = []
     for name in names:
         kind = ALL[name].arrow
@@ -111,11 +126,29 @@ def _complete(
         elif name == "headers":
             raw = batch.column("headersRaw").to_pylist()
             arrays.append(pa.array([parse_headers(each) for each in raw], HEADERS_TYPE))
+        elif name == "checksumOk":
+            arrays.append(_verified(batch))
         elif name == "key":
             arrays.append(_keys(batch, key_header))
         else:
             arrays.append(batch.column(name).cast(kind))
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names))
+
+
+def _verified(batch: pa.RecordBatch) -> pa.Array:
+    """Whether each row, put together as the record it was (the column `id` is big-endian), has the checksum it had in
+    the log."""
+    columns = [batch.column(name) for name in _HASHED]
+    numbers = (each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in columns)
+    good = []
+    for identity, offset, time_us, origin_us, headers, value, checksum in zip(
+        *(each.to_pylist() for each in numbers), strict=True
+    ):
+        times = (time_us % _U64, origin_us % _U64)
+        head = _HEAD.pack(identity[::-1], offset, *times, len(headers), len(value), 0)
+        found = xxhash.xxh3_64_intdigest(head + value + headers)
+        good.append(found == checksum % _U64)
+    return pa.array(good, pa.bool_())
 
 
 def _keys(batch: pa.RecordBatch, key_header: str | None) -> pa.Array:

@@ -10,9 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from shardd.spark import columns, session
-from tests.spark.support import Topic, settle
-
-DELETE_SEGMENTS = 503
+from tests.spark.support import Topic, delete_sealed, settle
 
 
 def load(spark: SparkSession, topic: Topic, **options: str) -> DataFrame:
@@ -130,14 +128,6 @@ def test_deleted_history_is_data_loss_unless_it_is_accepted(spark: SparkSession,
     fails(lambda: load(spark, topic, startingOffsets=start).count(), f"begins at {first}", "failOnDataLoss=false")
     found = rows(load(spark, topic, startingOffsets=start, failOnDataLoss="false"))
     assert sorted(n for p, n, _ in found if p == 0) == list(range(first, 3000))
-
-
-def delete_sealed(topic: Topic, partition: int) -> None:
-    from tests.support import wire
-
-    count = len(topic.bounds()[partition].segments) - 1
-    address = wire.identifier(topic.stream) + wire.identifier("rows")
-    topic.connection.request(DELETE_SEGMENTS, address + partition.to_bytes(4, "little") + count.to_bytes(4, "little"))
 
 
 def test_a_segment_that_goes_away_between_plan_and_read_is_read_from_the_server(

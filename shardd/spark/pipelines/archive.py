@@ -41,6 +41,7 @@ _ENCODINGS: Final = dict.fromkeys(("offset", "timestamp", "originTimestamp"), "D
 _PROPERTIES: Final[dict[str, Any]] = {
     "use_dictionary": ["partition", "stream", "topic"],
     "column_encoding": _ENCODINGS,
+    "write_page_checksum": True,
     "write_statistics": ["offset", "timestamp", "originTimestamp"],
 }
 

@@ -1,6 +1,6 @@
 """latency: percentiles, throughput over time and outliers as one HTML page with plots and as JSON; from a topic
-(append time minus the producer's time of each message) or from files with one figure a line (JSON lines or numbers,
-microseconds)."""
+(append time minus the producer's time of each message), from files with one figure a line (JSON lines or numbers,
+microseconds), or from the raw figures of `python -m bench` (bench/results/*.json)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99)
+_OF_BENCH: Final = {50.0: "p50_us", 99.0: "p99_us", 99.9: "p999_us"}
 OUTLIERS: Final = 10
 _SECOND_US: Final = 1_000_000
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
@@ -28,12 +29,12 @@ Numbers = np.ndarray[Any, np.dtype[np.float64]]
 @dataclass(frozen=True, slots=True)
 class Run:
     """One set of measurements. `seconds[i]`: count and p99 in second i since the first; empty when no times are
-    known."""
+    known. `percentiles` and `mean_us` hold what is known: a benchmark tells three percentiles and no mean."""
 
     name: str
     count: int
     percentiles: dict[float, float]
-    mean_us: float
+    mean_us: float | None
     max_us: float
     seconds: list[tuple[int, int, float]]
     outliers: list[dict[str, Any]]
@@ -42,7 +43,7 @@ class Run:
         return {
             "name": self.name,
             "count": self.count,
-            "mean_us": round(self.mean_us, 1),
+            "mean_us": None if self.mean_us is None else round(self.mean_us, 1),
             "max_us": round(self.max_us, 1),
             **{f"p{p:g}_us": round(value, 1) for p, value in self.percentiles.items()},
             "outliers": self.outliers,
@@ -82,16 +83,53 @@ def from_topic(spark: SparkSession, source: Source) -> list[Run]:
 
 
 def from_files(paths: list[Path]) -> list[Run]:
-    """One run for each file. A line is a number, or JSON with "us" (and "at_us"); microseconds."""
-    return [_of_file(path) for path in paths]
+    """One run for each file; of a benchmark's report one for each line and server. A line of other files is a number,
+    or JSON with "us" (and "at_us"); microseconds."""
+    return [run for path in paths for run in _of_file(path)]
 
 
-def _of_file(path: Path) -> Run:
-    values, times = [], []
+def _of_file(path: Path) -> list[Run]:
     try:
-        lines = path.read_text().splitlines()
-    except OSError as error:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
         raise PipelineError(f"{path} cannot be read: {error}") from error
+    report = _as_report(text)
+    return [_of_lines(path, text.splitlines())] if report is None else _of_report(path, report)
+
+
+def _as_report(text: str) -> dict[str, Any] | None:
+    """The whole file as one JSON object with `lines`, as bench/__main__.py writes it; None for anything else."""
+    if not text.startswith("{"):
+        return None
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        return None
+    return whole if isinstance(whole, dict) and isinstance(whole.get("lines"), dict) else None
+
+
+def _of_report(path: Path, report: dict[str, Any]) -> list[Run]:
+    """The median over the rounds of each percentile, the greatest maximum, the sum of requests."""
+    runs = []
+    try:
+        for line, targets in report["lines"].items():
+            for target, cell in targets.items():
+                rounds = cell["rounds"]
+                if not rounds:
+                    continue  # that server failed the line
+                known = {p: float(np.median([each[key] for each in rounds])) for p, key in _OF_BENCH.items()}
+                most = max(float(each["max_us"]) for each in rounds)
+                count = int(sum(each["requests"] for each in rounds))
+                runs.append(Run(f"{line} {target}", count, known, None, most, [], []))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PipelineError(f"{path} has `lines`, but is no report of the benchmark: {error!r}") from error
+    if not runs:
+        raise PipelineError(f"{path} has no figures")
+    return runs
+
+
+def _of_lines(path: Path, lines: list[str]) -> Run:
+    values, times = [], []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -109,15 +147,21 @@ def _of_file(path: Path) -> Run:
     return summarise(path.stem, np.array(values), np.array(times) if times else None)
 
 
+def exact_percentile(values: Numbers, percent: float) -> float:
+    """The smallest value that `percent` of all do not exceed. In whole numbers: 99.9 / 100 * 1000 is not 999."""
+    rank = -(-round(percent * 100) * len(values) // 10_000)
+    return float(np.sort(values)[max(rank, 1) - 1])
+
+
 def summarise(name: str, values: Numbers, times_us: Numbers | None) -> Run:
-    """Exact percentiles (the smallest value that p percent do not exceed)."""
-    percentiles = {p: float(np.percentile(values, p, method="inverted_cdf")) for p in PERCENTILES}
+    """What the page shows of one file with single figures."""
+    percentiles = {p: exact_percentile(values, p) for p in PERCENTILES}
     seconds = []
     if times_us is not None:
         second = ((times_us - times_us.min()) // _SECOND_US).astype(int)
         for each in np.unique(second):
             part = values[second == each]
-            seconds.append((int(each), len(part), float(np.percentile(part, 99, method="inverted_cdf"))))
+            seconds.append((int(each), len(part), exact_percentile(part, 99.0)))
     worst = np.argsort(values)[::-1][:OUTLIERS]
     outliers = [{"line": int(i) + 1, "us": float(values[i])} for i in worst]
     return Run(name, len(values), percentiles, float(values.mean()), float(values.max()), seconds, outliers)
@@ -128,7 +172,7 @@ def report(runs: list[Run], target: Path, title: str) -> None:
     head = "".join(f"<th>p{p:g}</th>" for p in PERCENTILES)
     lines = []
     for run in runs:
-        cells = "".join(f"<td>{_us(run.percentiles[p])}{_ratio(run, runs[0], p)}</td>" for p in PERCENTILES)
+        cells = "".join(f"<td>{_us(run.percentiles.get(p))}{_ratio(run, runs[0], p)}</td>" for p in PERCENTILES)
         name = html.escape(run.name)
         lines.append(
             f"<tr><th>{name}</th><td>{run.count:,}</td><td>{_us(run.mean_us)}</td>{cells}<td>{_us(run.max_us)}</td></tr>"
@@ -152,13 +196,15 @@ def report(runs: list[Run], target: Path, title: str) -> None:
     )
 
 
-def _us(value: float) -> str:
+def _us(value: float | None) -> str:
+    if value is None:
+        return "-"
     return f"{value / 1000:,.2f} ms" if value >= 1000 else f"{value:,.0f} us"
 
 
 def _ratio(run: Run, first: Run, percentile: float) -> str:
-    base = first.percentiles[percentile]
-    return "" if run is first or base <= 0 else f" ({run.percentiles[percentile] / base:.2f}x)"
+    base, value = first.percentiles.get(percentile, 0.0), run.percentiles.get(percentile)
+    return "" if run is first or base <= 0 or value is None else f" ({value / base:.2f}x)"
 
 
 def _plot_percentiles(runs: list[Run]) -> str:
@@ -169,9 +215,11 @@ def _plot_percentiles(runs: list[Run]) -> str:
 
     figure, axes = pyplot.subplots(figsize=(8, 4))
     for run in runs:
+        levels = sorted(run.percentiles)
         axes.plot(
-            [f"p{p:g}" for p in PERCENTILES], [run.percentiles[p] for p in PERCENTILES], marker="o", label=run.name
+            [PERCENTILES.index(p) for p in levels], [run.percentiles[p] for p in levels], marker="o", label=run.name
         )
+    axes.set_xticks(range(len(PERCENTILES)), [f"p{p:g}" for p in PERCENTILES])
     axes.set_yscale("log" if min(run.percentiles[50.0] for run in runs) > 0 else "linear")
     axes.set_ylabel("microseconds")
     axes.legend()

@@ -1,0 +1,84 @@
+"""The works that are timed. Each plans anew, reads the same rows and answers how many it saw."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.spark.data import Rows
+from shardd.spark.columns import default_names
+from shardd.spark.pipelines import archive
+from shardd.spark.pipelines.common import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+
+class Works:
+    """On one topic, in one session. `prepare` first."""
+
+    def __init__(self, spark: SparkSession, rows: Rows, directory: Path) -> None:
+        self._spark = spark
+        self._rows = rows
+        self._directory = directory
+        self._parquet = directory / f"reference-{rows.payload_bytes}"
+
+    def prepare(self) -> None:
+        """The reference: the same rows and columns as Parquet, by Spark's own writer, zstd."""
+        self._writer(self._cold(",".join(default_names()))).parquet(str(self._parquet))
+
+    def run(self, name: str) -> None:
+        """RuntimeError when it saw other rows than there are."""
+        works: dict[str, Callable[[], int]] = {
+            "cold-sum": lambda: self._sum(self._cold(None)),
+            "cold-sum-value": lambda: self._sum(self._cold("value")),
+            "cold-all": lambda: self._all(self._cold(None)),
+            "live-sum": lambda: self._sum(self._live()),
+            "parquet-sum": lambda: self._sum(self._spark.read.parquet(str(self._parquet))),
+            "parquet-all": lambda: self._all(self._spark.read.parquet(str(self._parquet))),
+            "archive": self._archive,
+            "spark-writer": self._spark_writer,
+        }
+        found = works[name]()
+        if found != self._rows.count:
+            raise RuntimeError(f"{name} on {self._rows.name}: {found} rows instead of {self._rows.count}")
+
+    def clean(self) -> None:
+        """Outside of the time that is taken: removes what the writers made."""
+        for name in ("archive", "spark-writer"):
+            shutil.rmtree(self._directory / name, ignore_errors=True)
+
+    def _cold(self, columns: str | None) -> DataFrame:
+        return self._read({"readMode": "cold", "path": str(self._rows.data)}, columns)
+
+    def _live(self) -> DataFrame:
+        return self._read({"readMode": "live"}, None)
+
+    def _read(self, more: dict[str, str], columns: str | None) -> DataFrame:
+        options = self._rows.options(**more) | ({} if columns is None else {"columns": columns})
+        return self._spark.read.format("shardd").options(**options).load()
+
+    def _sum(self, frame: DataFrame) -> int:
+        total = frame.selectExpr("sum(length(value))").collect()[0][0]
+        return int(total) // self._rows.payload_bytes
+
+    def _all(self, frame: DataFrame) -> int:
+        """Every column of every row reaches the sink, which does nothing; it cannot count."""
+        frame.write.format("noop").mode("overwrite").save()
+        return self._rows.count
+
+    def _archive(self) -> int:
+        options = {**self._rows.place(), "readMode": "cold", "path": str(self._rows.data)}
+        topic = options.pop("subscribe")
+        target = archive.Target.parse(f"parquet:{self._directory / 'archive'}", {})
+        return int(archive.archive(self._spark, Source(topic, options), target)["rows"])
+
+    def _spark_writer(self) -> int:
+        target = self._directory / "spark-writer"
+        self._writer(self._cold(",".join(archive.COLUMNS))).parquet(str(target))
+        return self._rows.count
+
+    def _writer(self, frame: DataFrame) -> DataFrameWriter:
+        return frame.write.option("compression", "zstd")

@@ -305,11 +305,11 @@ class GivesAwayTooEarly(Membership):
 def test_a_fault_on_shard_0_is_found(fault: type[GroupMachine]) -> None:
     world = type("Faulty", (World,), {"machine": fault})
     with pytest.raises(AssertionError):
-        run(world, examples=200, steps=40, shrink=False)
+        run(world, examples=3000, steps=40, shrink=False)
 
 
 @pytest.mark.parametrize("fault", [LostCommit, GivesAwayTooEarly])
 def test_a_fault_of_a_worker_is_found(fault: type[Membership]) -> None:
     world = type("Faulty", (World,), {"membership": fault})
     with pytest.raises(AssertionError):
-        run(world, examples=200, steps=40, shrink=False)
+        run(world, examples=3000, steps=40, shrink=False)

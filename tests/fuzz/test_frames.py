@@ -54,7 +54,7 @@ def fuzz(server: Server, frames: int, seconds: float) -> Report:
 def test_mutated_frames_of_every_command_are_answered_and_the_server_goes_on(server: Server) -> None:
     report = fuzz(server, int(os.environ.get("FUZZ_FRAMES", FRAMES)), SECONDS_MAX)
     totals = report.totals
-    assert totals.statuses[0] > totals.frames // 20, "hardly any frame gets past the checks"
+    assert totals.statuses[0] > totals.frames // 100, "hardly any frame gets past the checks"
     assert len(totals.statuses) > 15, "the frames reach too few checks"
     assert {code for _, code, _ in totals.seen} >= set(Code)
     for role in ("root", "low", "anonymous"):  # which commands a role gets to in a short run is a matter of luck

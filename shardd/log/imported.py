@@ -10,7 +10,6 @@ appends behind it never falls, as everywhere.
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 from typing import Final
@@ -42,11 +41,4 @@ def read_imported(directory: Path) -> int:
 
 def write_imported(directory: Path, end: int) -> None:
     """Writes the marker durably. OSError."""
-    target = directory / layout.IMPORTED
-    fresh = target.with_name(layout.IMPORTED + layout.TEMPORARY_SUFFIX)
-    with fresh.open("wb") as file:
-        file.write(encode_imported(end))
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(target)
-    layout.sync_directory(directory)
+    layout.write_durably(directory / layout.IMPORTED, encode_imported(end))

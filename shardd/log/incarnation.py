@@ -10,7 +10,6 @@ The engine writes it before the first segment (native/src/partition.h); recovery
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 
@@ -42,12 +41,5 @@ def encode_incarnation(incarnation: int) -> bytes:
 
 
 def write_incarnation(directory: Path, incarnation: int) -> None:
-    """Writes the marker durably (new file, fsync, rename, fsync of the directory). OSError."""
-    target = directory / layout.INCARNATION
-    fresh = target.with_name(layout.INCARNATION + layout.TEMPORARY_SUFFIX)
-    with fresh.open("wb") as file:
-        file.write(encode_incarnation(incarnation))
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(target)
-    layout.sync_directory(directory)
+    """Writes the marker durably. OSError."""
+    layout.write_durably(directory / layout.INCARNATION, encode_incarnation(incarnation))

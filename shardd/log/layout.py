@@ -102,3 +102,14 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_durably(target: Path, content: bytes) -> None:
+    """Writes a small file whole (new file, fsync, rename, fsync of the directory). OSError."""
+    fresh = target.with_name(target.name + TEMPORARY_SUFFIX)
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(target)
+    sync_directory(target.parent)

@@ -16,7 +16,7 @@ from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.spark import archive_files
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece
-from shardd.spark.pieces import pieces_of
+from shardd.spark.pieces import Locations
 from shardd.spark.positions import (
     EARLIEST,
     LATEST,
@@ -222,9 +222,9 @@ def slices(options: SourceOptions, bounds: Bounds, start: Offsets, end: Offsets)
             if first is None:
                 first = Place(last.incarnation, earliest(options, name, partition))
             low, high = check_range(options, name, partition, first, last)
+            locations = Locations(options, topic, partition)
             for a, b in cuts(low, high, end.strides.get(name, 0)):
-                pieces = pieces_of(options, topic, partition, a, b)
-                found.append(Slice(name, n, partition.incarnation, a, b, pieces))
+                found.append(Slice(name, n, partition.incarnation, a, b, locations.pieces(a, b)))
     if len(found) > PARTITIONS_MAX:
         raise OptionError(
             f"the range is cut into {len(found)} tasks; raise maxBytesPerPartition or maxRecordsPerPartition"

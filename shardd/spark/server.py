@@ -75,11 +75,6 @@ class Server:
             self._connection.close()
         self._connection = None
 
-    @property
-    def is_stock(self) -> bool:
-        """Whether the server turned out to know no extension command."""
-        return self._stock
-
     def _call(self, ask: Callable[[Connection], T]) -> T:
         """`ask` on a connection; again after a transient fault, on the next server, with doubling pauses."""
         pause_s, fault = self._retry_interval_s, ""

@@ -5,7 +5,6 @@ how columns are pruned."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -82,6 +81,3 @@ class ShardReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return reading.read(self._settings, partition)
-
-
-DefaultSource: Any = ShardDataSource

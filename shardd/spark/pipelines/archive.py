@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 
 from shardd.spark import archive_files, planner
@@ -22,7 +21,7 @@ from shardd.spark.archive_files import ARCHIVED
 from shardd.spark.columns import arrow_schema
 from shardd.spark.decode import Verify
 from shardd.spark.options import SourceOptions
-from shardd.spark.pieces import pieces_of
+from shardd.spark.pieces import Locations
 from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
 from shardd.spark.planner import Slice
 from shardd.spark.positions import OptionError, TopicName, cuts, stride_of
@@ -175,9 +174,9 @@ def plan(source: Source, target: Target) -> tuple[list[ArchiveJob], int]:
                 _lost(options, name, partition.id, start, partition.first)
                 start = partition.first
             stride = _stride(options, average)
+            locations = Locations(options, topic, partition)
             for low, high in cuts(start, planner.readable_end(options, partition), stride):
-                pieces = pieces_of(options, topic, partition, low, high)
-                slice_ = Slice(name, partition.id, partition.incarnation, low, high, pieces)
+                slice_ = Slice(name, partition.id, partition.incarnation, low, high, locations.pieces(low, high))
                 jobs.append(ArchiveJob(settings, slice_, target))
                 size += (high - low) * average
     return jobs, size
@@ -251,8 +250,3 @@ def dry_run(source: Source, target: Target) -> dict[str, Any]:
         "rows": sum(job.slice.end - job.slice.start for job in jobs),
         "bytes": size,
     }
-
-
-def schema() -> pa.Schema:
-    """Of the archived files."""
-    return arrow_schema(COLUMNS)

@@ -19,7 +19,7 @@ from shardd.spark import _decode, archive_files, planner
 from shardd.spark.cold import explain
 from shardd.spark.decode import ROWS_MAX, Fault, Verify
 from shardd.spark.piece import Place
-from shardd.spark.pieces import pieces_of
+from shardd.spark.pieces import Locations
 from shardd.spark.pipelines.common import Meter, Source, summary
 from shardd.spark.planner import Slice
 from shardd.spark.positions import TopicName, cuts
@@ -184,7 +184,7 @@ def plan(source: Source, archive_root: str | None) -> list[Job]:
     jobs: list[Job] = []
     for name, topic in source.bounds(segments=planner.needs_segments(options)).items():
         for partition in topic.partitions:
-            pieces = pieces_of(options, topic, partition, partition.first, partition.end)
+            pieces = Locations(options, topic, partition).pieces(partition.first, partition.end)
             if archive_root is not None:
                 pieces += tuple(archive_files.find(archive_root, name, partition.id, partition.incarnation))
             for piece in pieces:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from shardd.protocol import requests
-from shardd.protocol.bounds import TopicBounds
 from shardd.protocol.codes import Code
 from shardd.protocol.primitives import Consumer, ConsumerKind, Reader
 from shardd.spark.pipelines.common import PipelineError, Source
@@ -87,8 +86,3 @@ def last_offsets(checkpoint: Path) -> Offsets:
         raise PipelineError(f"{checkpoint} is no checkpoint of a streaming query") from error
     except (ValueError, KeyError, IndexError) as error:
         raise PipelineError(f"{checkpoint} is no checkpoint of the source shardd: {error}") from error
-
-
-def ends(bounds: dict[TopicName, TopicBounds]) -> dict[str, int]:
-    """Messages of each topic, for a listing."""
-    return {str(name): sum(each.messages_count for each in topic.partitions) for name, topic in bounds.items()}

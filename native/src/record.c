@@ -239,6 +239,7 @@ typedef struct later_search {
     uint64_t minimum_timestamp;
     uint64_t hash_budget; /* bytes that may still be hashed */
     uint8_t *chunk;       /* WINDOW_SIZE bytes for records that leave the window */
+    record_found *out;
 } later_search;
 
 /* Hashes a record that is longer than what the window holds. 1 right, 0 wrong, -1 errno. */
@@ -269,8 +270,12 @@ static int later_candidate(later_search *search, const uint8_t *data, size_t lef
     uint64_t size = record_size(data);
     if (size == 0 || size > file_left || load_u64(data + 32) < search->minimum_timestamp)
         return 0;
-    if (size > search->hash_budget)
+    search->out->position = position;
+    search->out->offset = load_u64(data + 24);
+    if (size > search->hash_budget) {
+        search->out->position = UINT64_MAX;
         return 1;
+    }
     search->hash_budget -= size;
     if (size <= left)
         return record_checksum(data, size) == load_u64(data);
@@ -300,9 +305,9 @@ static int search_windows(later_search *search, uint8_t *window, uint64_t positi
 /* Payload bytes that look like many long headers could make this quadratic. The bytes hashed are therefore limited to
  * 16 times the searched range plus 1 GiB; beyond that the answer is "found", on which nothing is ever cut. */
 int record_find_later(int log_fd, uint64_t from_position, uint64_t at_least_offset, uint64_t minimum_timestamp,
-                      bool *found)
+                      record_found *out)
 {
-    *found = false;
+    *out = (record_found){0};
     off_t end = lseek(log_fd, 0, SEEK_END);
     if (end < 0)
         return -1;
@@ -314,6 +319,7 @@ int record_find_later(int log_fd, uint64_t from_position, uint64_t at_least_offs
         .minimum_timestamp = minimum_timestamp,
         .hash_budget = 16 * ((uint64_t)end - from_position) + ((uint64_t)1 << 30),
         .chunk = malloc(WINDOW_SIZE),
+        .out = out,
     };
     uint8_t *window = malloc(2 * WINDOW_SIZE);
     int result = -1;
@@ -323,6 +329,9 @@ int record_find_later(int log_fd, uint64_t from_position, uint64_t at_least_offs
         errno = ENOMEM;
     free(search.chunk);
     free(window);
-    *found = result == 1;
+    if (result == 1)
+        out->found = true;
+    else
+        *out = (record_found){0};
     return result < 0 ? -1 : 0;
 }

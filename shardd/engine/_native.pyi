@@ -44,7 +44,12 @@ def scan_file(
 ) -> tuple[int, int, int, int, int, int]:
     """(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault); OSError. See native/src/record.h."""
 
-def find_later(log_fd: int, from_position: int, at_least_offset: int, minimum_timestamp: int = 0) -> bool: ...
+def find_later(
+    log_fd: int, from_position: int, at_least_offset: int, minimum_timestamp: int = 0
+) -> tuple[int, int] | None:
+    """(position, offset) of the first valid record from a byte on, None: there is none. Position 2^64-1: given up,
+    there may be one (payloads that look like many long records). OSError. See native/src/record.h."""
+
 def scan_buffer(
     data: bytes, expected_offset: int, minimum_timestamp: int, segment_start_offset: int, base_position: int
 ) -> tuple[int, int, int, int, int, int, bytes]:

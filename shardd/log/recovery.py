@@ -5,8 +5,8 @@ The rules (docs/ARCHITECTURE.md, DESIGN 4):
   timestamps may fall in what Apache Iggy wrote (imported.py);
 - zeros behind the last record of the active segment are cut off (level durable allocates space ahead);
 - a torn tail is copied to `<start>.torn` and cut off; but when a valid record lies behind the damage, or a segment is
-  missing in between, history is damaged: nothing is changed and the partition opens read only (status 4027) with what
-  is readable before the damage, so that no acknowledged offset is ever used again;
+  missing in between, history is damaged: the log is surveyed (survey.py), the damaged offsets are withheld (status
+  4027), what lies before and behind them is served, and offsets go on behind the last valid record;
 - an index that does not fit its log exactly is written again;
 - a directory of an earlier incarnation goes to the trash, one of a later incarnation is refused;
 - what is not ours is reported and ignored, never removed.
@@ -23,6 +23,7 @@ from shardd.log.imported import OPEN_END, read_imported, write_imported
 from shardd.log.incarnation import NewerIncarnationError, read_incarnation, write_incarnation
 from shardd.log.segments import Segment, check_sealed, cut_tail, cut_zeros, has_later_record, scan_segment, tail_is_zero
 from shardd.log.stored_offsets import read_offsets
+from shardd.log.survey import Survey, survey_segment
 from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
 
@@ -37,11 +38,12 @@ class Recovered:
     """What `Engine.partition_open` needs.
 
     `segments`: (start offset, log bytes, records, first timestamp us, last timestamp us), ascending, the last one is
-    active. `offsets`: (kind, id, value). `state`: 0, or the status that sends get from the start. `notes`: sentences
-    for the operator, to be logged once.
+    active. `damaged`: (start offset, end offset exclusive, isolated), ascending. `offsets`: (kind, id, value).
+    `state`: 0, or the status that sends get from the start. `notes`: sentences for the operator, to be logged once.
     """
 
     segments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    damaged: list[tuple[int, int, bool]] = field(default_factory=list)
     offsets: list[tuple[int, int, int]] = field(default_factory=list)
     state: int = 0
     notes: list[str] = field(default_factory=list)
@@ -135,7 +137,6 @@ def _recover_segments(directory: Path, starts: list[int], imported_end: int, rec
             minimum_timestamp = segment.last_timestamp
         if not active and segment.next_offset != starts[number + 1]:
             _gap(directory, segment, starts[number + 1], recovered)
-            return
 
 
 def _recover_sealed(
@@ -144,9 +145,12 @@ def _recover_sealed(
     segment = check_sealed(directory, start, next_start - start, minimum_timestamp, imported_end)
     if segment is not None:
         return segment
-    segment = scan_segment(directory, start, minimum_timestamp, imported_end)
+    survey = survey_segment(directory, start, minimum_timestamp, end_offset=next_start, imported_end=imported_end)
+    segment = survey.segment
     path = layout.segment_log(directory, start)
-    recovered.notes.append(f"{path}: did not fit its index, which was written again from {segment.count} valid records")
+    if survey.index_changed:
+        recovered.notes.append(f"{path}: did not fit its index, which was written again from {segment.count} records")
+    _withhold(path, survey, recovered)
     if segment.next_offset == next_start and segment.file_bytes > segment.log_bytes:
         surplus = segment.file_bytes - segment.log_bytes
         recovered.notes.append(f"{path}: {surplus} bytes behind the last record of a sealed segment, ignored")
@@ -164,13 +168,26 @@ def _recover_active(
         return segment
     path = layout.segment_log(directory, start)
     damage = f"{path}: {segment.fault.name} at byte {segment.log_bytes}"
-    if recovered.state or has_later_record(directory, segment, minimum_timestamp, imported_end):
-        recovered.state = recovered.state or Status.INVALID_MESSAGE_CHECKSUM
-        recovered.notes.append(
-            f"{damage}, valid messages behind it: nothing is cut, the partition is read only up to offset "
-            f"{segment.next_offset} (exclusive)"
-        )
+    if recovered.state:
+        recovered.notes.append(f"{damage}: nothing is cut, it is read only up to there")
         return segment
+    if has_later_record(directory, segment, minimum_timestamp, imported_end):
+        survey = survey_segment(directory, start, minimum_timestamp, imported_end=imported_end)
+        if survey.gave_up:
+            recovered.state = Status.INVALID_MESSAGE_CHECKSUM
+            recovered.notes.append(
+                f"{damage}, and more behind it than can be searched: nothing is cut, the partition is read only up to "
+                f"offset {segment.next_offset} (exclusive)"
+            )
+            return segment
+        _withhold(path, survey, recovered)
+        segment = survey.segment
+        if segment.file_bytes == segment.log_bytes:
+            return segment
+        if tail_is_zero(directory, segment):
+            cut_zeros(directory, segment)
+            return segment
+        damage = f"{path}: {segment.fault.name} at byte {segment.log_bytes}"
     surplus = segment.file_bytes - segment.log_bytes
     try:
         torn_path = cut_tail(directory, segment)
@@ -186,11 +203,18 @@ def _recover_active(
     return segment
 
 
+def _withhold(path: Path, survey: Survey, recovered: Recovered) -> None:
+    for found in survey.damaged:
+        recovered.damaged.append((found.start, found.end, False))
+        recovered.notes.append(f"{path}: damaged, {found}: these messages are withheld, all others are served")
+
+
 def _gap(directory: Path, segment: Segment, next_start: int, recovered: Recovered) -> None:
-    """The segment does not lead to the next one: nothing behind it is opened, nothing is changed."""
-    recovered.state = recovered.state or Status.INVALID_MESSAGE_CHECKSUM
+    """The segment does not lead to the next one."""
+    if recovered.damaged and recovered.damaged[-1][1] == next_start:
+        return  # the survey has said so
+    recovered.damaged.append((segment.next_offset, next_start, False))
     recovered.notes.append(
-        f"{layout.segment_log(directory, segment.start_offset)}: valid messages end before offset "
-        f"{segment.next_offset} ({segment.fault.name}), but the next segment starts at {next_start}: "
-        "the partition is read only up to there"
+        f"{layout.segment_log(directory, segment.start_offset)}: ends before offset {segment.next_offset}, but the "
+        f"next segment starts at {next_start}: what was between is withheld"
     )

@@ -142,7 +142,7 @@ def has_later_record(directory: Path, segment: Segment, minimum_timestamp: int, 
     if segment.next_offset < imported_end:
         minimum = 0
     with opened(layout.segment_log(directory, segment.start_offset), os.O_RDONLY) as log:
-        return _native.find_later(log, segment.log_bytes, segment.next_offset, minimum)
+        return _native.find_later(log, segment.log_bytes, segment.next_offset, minimum) is not None
 
 
 def tail_is_zero(directory: Path, segment: Segment) -> bool:

@@ -25,8 +25,8 @@ from shardd.log.recovery import Recovered, open_partition
 from shardd.log.sealing import seal_segment
 from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
 
-SEALED = segment(0, [2, 1], timestamp=1000)
-ACTIVE = segment(3, [2, 2], timestamp=2000)
+SEALED = segment(0, [2, 1], timestamp=1000, payload_bytes=5)
+ACTIVE = segment(3, [2, 2], timestamp=2000, payload_bytes=5)
 SEGMENTS = [(0, len(SEALED.log), 3, 1000, 1001), (3, len(ACTIVE.log), 4, 2000, 2001)]
 READ_ONLY = 4027
 

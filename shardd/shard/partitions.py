@@ -123,13 +123,20 @@ class OwnedPartitions:
         self._segment_size_bytes = system.segment_size_bytes
         self._level = LEVELS[system.partition.ack]
         self._progress = progress
-        self._open: set[Place] = set()
+        self._open: dict[Place, int] = {}  # and their incarnations
         self._refused: set[Place] = set()  # directories that are not ours to move
         self._no_room: set[Place] = set()  # read only because the disk was full when they were opened
         self._recovered = {"partitions": 0, "segments": 0, "scanned_bytes": 0, "microseconds": 0, "refused": 0}
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def incarnation_of(self, place: Place) -> int | None:
+        """Of the partition that is open there."""
+        return self._open.get(place)
+
+    def open_places(self) -> list[Place]:
+        return list(self._open)
 
     def recovery_figures(self) -> dict[str, int]:
         """What this process has recovered so far: partitions that held something, their segments, bytes of the active
@@ -231,7 +238,9 @@ class OwnedPartitions:
             self._count(outcome)
             for note in outcome.notes:
                 _log.warning("%s", note)
-            self._engine.partition_open(*arguments, outcome.state, outcome.segments, outcome.offsets, self._level)
+            self._engine.partition_open(
+                *arguments, outcome.state, outcome.segments, outcome.offsets, self._level, outcome.damaged
+            )
             groups = state.streams[place[0]].topics[place[1]].groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
             for kind, number, _ in outcome.offsets:
@@ -244,8 +253,8 @@ class OwnedPartitions:
                 _log.error("partition %s is read only and empty until the next start: %s", directory, error)
                 self._refused.add(place)
             self._recovered["refused"] += 1
-            self._engine.partition_open(*arguments, _READ_ONLY, [], [], self._level)
-        self._open.add(place)
+            self._engine.partition_open(*arguments, _READ_ONLY, [], [], self._level, [])
+        self._open[place] = incarnation
 
     def _count(self, recovered: Recovered) -> None:
         if recovered.segments:
@@ -254,7 +263,7 @@ class OwnedPartitions:
             self._recovered["scanned_bytes"] += recovered.segments[-1][1]
 
     def _close(self, place: Place, directories: _Directories) -> bool:
-        self._open.discard(place)
+        self._open.pop(place, None)
         self._no_room.discard(place)
         self._engine.partition_close(namespace(*place))
         if place in self._refused:  # it could not be opened: what lies there may belong to a newer log

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, cast
 from shardd.engine import (
     EVENT_ACCEPTED,
     EVENT_CLOSED,
-    EVENT_DAMAGE,
+    EVENT_DOUBT,
     EVENT_GROUP_POLLED,
     EVENT_MOVE,
     EVENT_MOVED_IN,
@@ -38,6 +38,7 @@ from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.shard.bus import Bus
 from shardd.shard.context import ShardContext
 from shardd.shard.control_link import ControlLink
+from shardd.shard.damage_watch import DamageWatch
 from shardd.shard.dispatch import Dispatcher
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
@@ -49,6 +50,7 @@ from shardd.shard.refusals import report_refusals
 from shardd.shard.services.partition_calls import sync_descriptors
 from shardd.shard.services.tokens import clean_expired_tokens
 from shardd.shard.sessions import SessionTable
+from shardd.shard.surveys import place_text
 
 _log = logging.getLogger(__name__)
 
@@ -140,6 +142,7 @@ class Worker:
         self._recent_logs.install()
         self._helpers = HelperThreads(_HELPER_THREADS)
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
+        self._damage = DamageWatch(self.engine, self._data, self._partitions, inheritance.settings.system.scrubber)
         self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
         self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up)
         await self._bus.start()
@@ -151,6 +154,7 @@ class Worker:
             self._trash.start()
         self._serve(passwords)
         self._spawn(self._use_room())
+        self._damage.start(self._spawn)
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
 
@@ -219,6 +223,7 @@ class Worker:
         metrics.add("passwords", self._password_threads.figures)
         metrics.add("metadata", self._metadata_figures)
         metrics.add("recovery", counters=self._partitions.recovery_figures)
+        self._damage.add_to(metrics)
         return metrics
 
     def _metadata_figures(self) -> dict[str, int]:
@@ -255,6 +260,7 @@ class Worker:
         await self._metadata.close()
         await self._bus.close()
         await self._password_threads.close()
+        await self._damage.close()
         await self._helpers.close()
         self._control.close()
         self._recent_logs.remove()
@@ -348,8 +354,8 @@ class Worker:
     def _on_synced(self, token: int, status: int) -> None:
         self._dispatcher.synced(token, status)
 
-    def _on_damage(self, namespace: int, offset: int) -> None:
-        _log.error("partition %s: the message at offset %d fails its checksum", place_text(namespace), offset)
+    def _on_doubt(self, namespace: int, segment: int) -> None:
+        self._damage.doubt(namespace, segment)
 
     def _on_poisoned(self, namespace: int, errno: int) -> None:
         _log.error("partition %s is read only: %s", place_text(namespace), os.strerror(errno))
@@ -378,14 +384,9 @@ class Worker:
         EVENT_ROUTE_MISS: _on_route_miss,
         EVENT_MOVE: _on_move,
         EVENT_MOVED_IN: _on_moved_in,
-        EVENT_DAMAGE: _on_damage,
+        EVENT_DOUBT: _on_doubt,
         EVENT_POISONED: _on_poisoned,
         EVENT_GROUP_POLLED: _on_group_polled,
         EVENT_ROOM: _on_room,
         EVENT_SYNCED: _on_synced,
     }
-
-
-def place_text(namespace: int) -> str:
-    """ "stream/topic/partition" of a namespace."""
-    return f"{namespace >> 32}/{namespace >> 20 & 0xFFF}/{namespace & 0xFFFFF}"

@@ -122,8 +122,9 @@ class Worker:
         system = inheritance.settings.system
         self._data = system.data_directory
         shard = inheritance.shard, inheritance.shards
-        late = (lambda: self._control.pulse()), (lambda *segment: self._sealer.add(*segment))  # made in `main`
-        self._partitions = OwnedPartitions(self.engine, *shard, self._data, system, *late)
+        self._partitions = OwnedPartitions(
+            self.engine, *shard, self._data, system, lambda: self._control.pulse(), lambda *s: self._sealer.add(*s)
+        )
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
         self._tasks: set[asyncio.Task[None]] = set()

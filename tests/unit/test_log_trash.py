@@ -101,7 +101,8 @@ def test_sweep_touches_nothing_else(data: Path) -> None:
     (streams / "backup").mkdir()
     (streams / "7").write_text("a file")
     (streams / "1" / "topics" / "copy-of-0").mkdir()
-    layout.partition_directory(data, 9, 0, 0).mkdir(parents=True)  # no marker
+    write(layout.partition_directory(data, 9, 0, 0), segment(0, [1]))
+    (layout.partition_directory(data, 9, 0, 0) / layout.INCARNATION).unlink()
     write(layout.partition_directory(data, 1, 0, 5), segment(0, [1]), incarnation=10)  # marker of a living partition
     write(layout.partition_directory(data, 1, 0, 6), segment(0, [1]), incarnation=101)  # newer than the metadata
     before = tree(data)
@@ -110,3 +111,21 @@ def test_sweep_touches_nothing_else(data: Path) -> None:
     assert all("left alone" in note for note in notes)
     assert tree(data) == before
     assert layout.partition_directory(data, 9, 0, 0).is_dir()
+
+
+def test_what_was_made_just_before_a_crash_and_holds_nothing_is_removed(data: Path) -> None:
+    for partition in (0, 1):
+        layout.partition_directory(data, 9, 0, partition).mkdir(parents=True)
+    (layout.partition_directory(data, 9, 0, 1) / "incarnation.tmp").write_bytes(b"SHRD")
+    assert len(sweep_streams(data, KNOWN, 100)) == 2
+    assert not layout.stream_directory(data, 9).exists()
+
+
+def test_a_shard_judges_its_own_places_only(data: Path) -> None:
+    (data / layout.STREAMS / "backup").mkdir()
+    before = tree(data)
+    assert sweep_streams(data, {}, 100, lambda place: False, report_foreign=False) == []
+    assert tree(data) == before
+    assert len(sweep_streams(data, {}, 100, lambda place: place[0] == 1)) == 2
+    assert layout.stream_directory(data, 2).exists()
+    assert not layout.stream_directory(data, 1).exists()

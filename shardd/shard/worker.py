@@ -218,6 +218,7 @@ class Worker:
         metrics.add("passwords", self._password_threads.figures)
         metrics.add("metadata", self._metadata_figures)
         metrics.add("recovery", counters=self._partitions.recovery_figures)
+        metrics.add("trash", self._trash.gauges, self._trash.counters)
         return metrics
 
     def _metadata_figures(self) -> dict[str, int]:

@@ -55,7 +55,7 @@ struct partition {
     uint32_t dirty_from;  /* no segment before this place is dirty */
     uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
     bool sync_running, sync_failed;
-    uint64_t found_end; /* `durable`: readable without its sync: that at opening failed, or the level changed; 0: none */
+    uint64_t found_end; /* `durable`: readable without a sync (that at opening failed, the level changed); or 0 */
     bool sync_covers; /* the running sync has all names, logs and offsets */
 
     bool closed;

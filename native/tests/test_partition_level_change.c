@@ -154,8 +154,8 @@ static bool try_plan(fault_operation operation, unsigned at, unsigned times, int
     bool reached = faulty.injected > 0;
     finish(p, &m, at % 2 == 0, (partition_level)(at % 3));
     if (check_errors != before)
-        fprintf(stderr, "  in the plan: operation %d, call %u, times %u, error %d, accepted %zu\n", operation, at, times,
-                error, accepted);
+        fprintf(stderr, "  in the plan: operation %d, call %u, times %u, error %d, accepted %zu\n", operation, at,
+                times, error, accepted);
     model_free(&m);
     return reached;
 }

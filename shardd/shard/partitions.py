@@ -22,7 +22,8 @@ from shardd.log.trash import move_to_trash
 from shardd.metadata.channel import Threads
 from shardd.metadata.disk import NO_ROOM
 from shardd.metadata.reserve import Reserve
-from shardd.metadata.state import State, Stream
+from shardd.metadata.state import State, Stream, Topic
+from shardd.protocol.topic_settings import ACK
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class OwnedPartitions:
         self._shards = shards
         self._data = data
         self._segment_size_bytes = system.segment_size_bytes
-        self._level = LEVELS[system.partition.ack]
+        self._ack = system.partition.ack
         self._progress = progress
         self._open: set[Place] = set()
         self._refused: set[Place] = set()  # directories that are not ours to move
@@ -191,6 +192,7 @@ class OwnedPartitions:
                     self._progress()
                 if after.get(place) != identity and self._owns(place):
                     trashed = self._close(place, directories) or trashed
+            self._follow_levels(old_stream, new_stream)
             self._remove_skeleton(old_stream, new_stream)
             directories = _Directories(self._data)
             for number, (place, identity) in enumerate(after.items()):
@@ -201,6 +203,22 @@ class OwnedPartitions:
                     [outcome] = self._recover_all([(place, identity)]) if exists else [Recovered()]
                     self._open_as(place, identity, new, directory, outcome)
         return trashed
+
+    def _level(self, topic: Topic) -> int:
+        return LEVELS[topic.settings.get(ACK, self._ack)]
+
+    def _follow_levels(self, old: Stream | None, new: Stream | None) -> None:
+        """Changes the level of the open partitions of topics whose setting has changed."""
+        if old is None or new is None:
+            return
+        for topic in new.topics.values():
+            before = old.topics.get(topic.id)
+            if before is None or before.settings == topic.settings:
+                continue
+            for partition in topic.partitions:
+                place = (new.id, topic.id, partition.id)
+                if place in self._open:
+                    self._engine.partition_set_level(namespace(*place), self._level(topic))
 
     def _owns(self, place: Place) -> bool:
         return owner(namespace(*place), self._shards) == self._shard
@@ -223,6 +241,8 @@ class OwnedPartitions:
         """
         incarnation, slot = identity
         arguments = (namespace(*place), incarnation, slot, directory, self._segment_size_bytes)
+        topic = state.streams[place[0]].topics[place[1]]
+        level = self._level(topic)
         if _wants_room(outcome):
             self._no_room.add(place)
         try:
@@ -231,8 +251,8 @@ class OwnedPartitions:
             self._count(outcome)
             for note in outcome.notes:
                 _log.warning("%s", note)
-            self._engine.partition_open(*arguments, outcome.state, outcome.segments, outcome.offsets, self._level)
-            groups = state.streams[place[0]].topics[place[1]].groups.values() if outcome.offsets else ()
+            self._engine.partition_open(*arguments, outcome.state, outcome.segments, outcome.offsets, level)
+            groups = topic.groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
             for kind, number, _ in outcome.offsets:
                 if kind == OFFSET_GROUP and number not in alive:
@@ -244,7 +264,7 @@ class OwnedPartitions:
                 _log.error("partition %s is read only and empty until the next start: %s", directory, error)
                 self._refused.add(place)
             self._recovered["refused"] += 1
-            self._engine.partition_open(*arguments, _READ_ONLY, [], [], self._level)
+            self._engine.partition_open(*arguments, _READ_ONLY, [], [], level)
         self._open.add(place)
 
     def _count(self, recovered: Recovered) -> None:

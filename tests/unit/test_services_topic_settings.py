@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from shardd.engine import namespace, owner
-from shardd.protocol import requests, topic_settings
+from shardd.protocol import bounds, requests, topic_settings
+from shardd.protocol.bounds import GetPartitionBounds, TopicSelection
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
@@ -91,6 +92,19 @@ def test_new_and_purged_partitions_have_it_and_classic_clients_see_no_difference
     assert settings_of(root)[0].value == "durable"
     root.request(wire.DELETE_PARTITIONS, place + struct.pack("<I", 2))
     assert change(root, ack="") == Status.OK
+
+
+def test_bounds_end_where_polls_end(workers: Workers) -> None:
+    root = workers.connect()
+    selection = GetPartitionBounds((TopicSelection("s", "other"),)).encode()
+    for sent, level in enumerate(("durable", "written", "memory", "durable"), 1):
+        request = SetTopicSettings("s", "other", (("ack", level),))
+        root.request(SET, request.encode())
+        root.send("s", "other", wire.to_partition(0), [wire.message(b"x")])
+        [topic] = bounds.decode_reply(root.request(ExtensionCode.GET_PARTITION_BOUNDS, selection))
+        assert topic.partitions[0].end == len(root.poll("s", "other", 0).messages) == sent
+        if level == "durable":
+            assert topic.partitions[0].durable_end == sent
 
 
 def test_changing_wants_the_permission_to_change_the_topic_and_reading_that_to_see_it(workers: Workers) -> None:

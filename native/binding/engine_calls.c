@@ -226,6 +226,26 @@ static PyObject *call_counter_reset(PyObject *self, PyObject *arg)
     Py_RETURN_NONE;
 }
 
+static PyObject *call_mark_failing(PyObject *self, PyObject *args)
+{
+    engine *e = shardd_engine_of(self);
+    unsigned mark;
+    int failing;
+    if (e == NULL || !PyArg_ParseTuple(args, "Ip", &mark, &failing))
+        return NULL;
+    links_mark_failing(&e->links, mark, failing != 0);
+    Py_RETURN_NONE;
+}
+
+static PyObject *call_is_failing(PyObject *self, PyObject *args)
+{
+    engine *e = shardd_engine_of(self);
+    unsigned shard, mark;
+    if (e == NULL || !PyArg_ParseTuple(args, "II", &shard, &mark))
+        return NULL;
+    return PyBool_FromLong(links_is_failing(&e->links, shard, mark));
+}
+
 static PyObject *peer_call(PyObject *self, PyObject *arg, void (*call)(engine *, uint32_t))
 {
     engine *e = shardd_engine_of(self);
@@ -274,6 +294,8 @@ PyMethodDef shardd_engine_methods[] = {
     {"offset_store", shardd_call_offset_store, METH_VARARGS, "Stores an offset; status."},
     {"stats", call_stats, METH_O, "Statistics slot as a tuple."},
     {"counter_reset", call_counter_reset, METH_O, "Sets a balanced counter to 0."},
+    {"mark_failing", call_mark_failing, METH_VARARGS, "Whether this shard counts failed logins under a mark."},
+    {"is_failing", call_is_failing, METH_VARARGS, "Whether a shard counts failed logins under a mark."},
     {"peer_down", call_peer_down, METH_O, "A peer died."},
     {"peer_up", call_peer_up, METH_O, "A peer serves again."},
     {"counters", shardd_call_counters, METH_NOARGS, "Engine counters."},

@@ -2,7 +2,7 @@
  *
  *   offset                      size                    content
  *   0                           4096                    header: magic, shards, size of a descriptor, seed
- *   4096                        shards * 4096           worker pages (generation, sleeping flag, connections)
+ *   4096                        shards * 4096           worker pages (worker_page in links.h)
  *   ...                         65536 * 4               balanced partitioning counters (u32)
  *   ...                         shards * 2 * 16384 * 4  connections by address (admission.h), rows of each worker (u32)
  *   ...                         STATS_SLOTS * 64        partition statistics, written by the owner

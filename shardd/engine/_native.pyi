@@ -208,6 +208,10 @@ class Engine:
         Incarnation, next offset, size in bytes, messages, segments, durable offset, first offset, state, unseen.
         """
     def counter_reset(self, counter: int) -> None: ...
+    def mark_failing(self, mark: int, failing: bool, /) -> None:
+        """Says to all shards whether this one counts failed logins of networks with this mark (any u32)."""
+    def is_failing(self, shard: int, mark: int, /) -> bool:
+        """What `shard` said."""
     # peers
     def peer_down(self, shard: int) -> None: ...
     def peer_up(self, shard: int) -> None: ...

@@ -142,7 +142,6 @@ typedef struct scan_window {
     uint8_t *data;
     size_t size;
     index_entry *entries; /* as many as records fit into WINDOW_SIZE; a scan stops when they are full */
-    bool index_changed;
     size_t entries_max;
 } scan_window;
 
@@ -170,7 +169,7 @@ static int window_grow(scan_window *window)
     return 0;
 }
 
-/* Writes only what differs: most indexes are right, and a start with thousands of them would wait for every sync. */
+/* Writes only what differs: most indexes are right. */
 static int put_entries(scan_window *window, int index_fd, size_t length, uint64_t position)
 {
     uint8_t present[16384];
@@ -180,10 +179,8 @@ static int put_entries(scan_window *window, int index_fd, size_t length, uint64_
         ssize_t n = read_fully(index_fd, present, part, position + at);
         if (n < 0)
             return -1;
-        if ((size_t)n != part || memcmp(present, entries + at, part) != 0) {
-            window->index_changed = true;
+        if ((size_t)n != part || memcmp(present, entries + at, part) != 0)
             return write_fully(index_fd, entries + at, length - at, position + at);
-        }
         at += part;
     }
     return 0;
@@ -224,8 +221,6 @@ int record_scan_file(int log_fd, uint64_t from_position, uint64_t segment_start_
     int result = window_init(&window);
     if (result == 0)
         result = scan_windows(&window, log_fd, from_position, segment_start_offset, minimum_timestamp, index_fd, out);
-    if (result == 0 && window.index_changed)
-        result = fdatasync(index_fd);
     free(window.data);
     free(window.entries);
     return result;

@@ -19,12 +19,11 @@ from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.survey import Survey, survey_segment
 from shardd.metadata.channel import Threads
+from shardd.shard.partitions import Place, place_of, place_text
 
 _log = logging.getLogger(__name__)
 
 SURVEY_INTERVAL_S: Final = 10.0
-
-Place = tuple[int, int, int]  # stream, topic, partition
 
 
 class Owned(Protocol):
@@ -32,15 +31,6 @@ class Owned(Protocol):
 
     def incarnation_of(self, place: Place) -> int | None: ...
     def open_places(self) -> list[Place]: ...
-
-
-def place_of(ns: int) -> Place:
-    return ns >> 32, ns >> 20 & 0xFFF, ns & 0xFFFFF
-
-
-def place_text(ns: int) -> str:
-    """ "stream/topic/partition" of a namespace."""
-    return "/".join(map(str, place_of(ns)))
 
 
 class Surveys:

@@ -23,6 +23,7 @@ from shardd.engine import (
     EVENT_MOVED_IN,
     EVENT_POISONED,
     EVENT_REQUEST,
+    EVENT_ROLLED,
     EVENT_ROOM,
     EVENT_ROUTE_MISS,
     EVENT_SYNCED,
@@ -44,13 +45,13 @@ from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.login_turns import LoginTurns
 from shardd.shard.metrics import Metrics, process_counters, process_gauges
-from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions, changed_streams, partitions_of
+from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions, changed_streams, partitions_of, place_text
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.refusals import report_refusals
+from shardd.shard.sealer import Sealer
 from shardd.shard.services.partition_calls import sync_descriptors
 from shardd.shard.services.tokens import clean_expired_tokens
 from shardd.shard.sessions import SessionTable
-from shardd.shard.surveys import place_text
 
 _log = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ _QUIET_S: Final = 0.2  # peers may still be forwarding to us
 _SYNC_POLL_S: Final = 0.01
 _ROOM_INTERVAL_S: Final = 30.0
 _HELPER_THREADS: Final = 2  # disk and metadata
-# A hash computes for 10 ms and more on the CPU of the loop: one at a time, and the loop goes first (benchmarks.md).
-# Not SCHED_IDLE: between two hashes the thread holds the lock of the interpreter, and must come to run again.
+# A hash computes for 10 ms on the CPU of the loop: one at a time, the loop first (benchmarks.md). Not SCHED_IDLE: the
+# thread holds the lock of the interpreter between two hashes, and must come to run again.
 _PASSWORD_THREADS: Final = 1
 _PASSWORD_NICE: Final = 10
 
@@ -127,6 +128,7 @@ class Worker:
             self._data,
             system,
             lambda: self._control.pulse(),
+            lambda *segment: self._sealer.add(*segment),
         )
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
@@ -141,6 +143,7 @@ class Worker:
         inheritance = self._inheritance
         self._recent_logs.install()
         self._helpers = HelperThreads(_HELPER_THREADS)
+        self._sealer = Sealer()
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
         self._damage = DamageWatch(self.engine, self._data, self._partitions, inheritance.settings.system.scrubber)
         self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
@@ -155,6 +158,7 @@ class Worker:
         self._serve(passwords)
         self._spawn(self._use_room())
         self._damage.start(self._spawn)
+        self._spawn(self._sealer.run())
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
 
@@ -222,6 +226,7 @@ class Worker:
         metrics.add("helpers", self._helpers.figures)
         metrics.add("passwords", self._password_threads.figures)
         metrics.add("metadata", self._metadata_figures)
+        metrics.add("sealing", self._sealer.gauges, self._sealer.counters)
         metrics.add("recovery", counters=self._partitions.recovery_figures)
         self._damage.add_to(metrics)
         return metrics
@@ -259,8 +264,7 @@ class Worker:
         await self._flush_everything(deadline + _STOP_RESERVE_S / 2)
         await self._metadata.close()
         await self._bus.close()
-        await self._password_threads.close()
-        await self._damage.close()
+        await asyncio.gather(self._password_threads.close(), self._damage.close(), self._sealer.close())
         await self._helpers.close()
         self._control.close()
         self._recent_logs.remove()
@@ -360,6 +364,9 @@ class Worker:
     def _on_poisoned(self, namespace: int, errno: int) -> None:
         _log.error("partition %s is read only: %s", place_text(namespace), os.strerror(errno))
 
+    def _on_rolled(self, namespace: int, start_offset: int) -> None:
+        self._partitions.rolled(namespace, start_offset, self._metadata.state)
+
     def _on_room(self, refused: int, free_bytes: int) -> None:
         if refused:
             _log.warning("sends are refused: only %d bytes are free on the disk of %s", free_bytes, self._data)
@@ -387,6 +394,7 @@ class Worker:
         EVENT_DOUBT: _on_doubt,
         EVENT_POISONED: _on_poisoned,
         EVENT_GROUP_POLLED: _on_group_polled,
+        EVENT_ROLLED: _on_rolled,
         EVENT_ROOM: _on_room,
         EVENT_SYNCED: _on_synced,
     }

@@ -58,9 +58,9 @@ class Recovered:
     """What `Engine.partition_open` needs.
 
     `segments`: (start offset, log bytes, records, first timestamp us, last timestamp us), ascending, the last one is
-    active. `damaged`: (start offset, end offset exclusive, isolated); where two overlap the first one counts. `offsets`:
-    (kind, id, value).
-    `state`: 0, or the status that sends get from the start. `notes`: sentences for the operator, to be logged once.
+    active. `damaged`: (start offset, end offset exclusive, isolated); where two overlap the first one counts.
+    `offsets`: (kind, id, value). `state`: 0, or the status that sends get from the start. `notes`: sentences for the
+    operator, to be logged once.
     `unsealed`: start offsets of segments before the active one whose manifests have no digest yet (sealing.py).
     `scanned_bytes`: what was read of logs.
     """

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
+from shardd.log.marker import UnknownMarkerError
 from shardd.log.trash import move_to_trash
 
 PartitionKey = tuple[int, int, int]  # stream, topic, partition
@@ -54,7 +55,10 @@ def _children(directory: Path) -> list[tuple[int | None, Path]]:
 
 
 def _judge(data: Path, path: Path, alive: set[int], metadata_index: int) -> str:
-    incarnation = read_incarnation(path)
+    try:
+        incarnation = read_incarnation(path)
+    except UnknownMarkerError as error:
+        return str(error)
     if incarnation is None:
         return f"{path}: unknown to the metadata and without a marker, left alone"
     if incarnation in alive:

@@ -117,6 +117,8 @@ void partition_close(partition *p)
         partition_cut_ahead(p); /* what stays is cut by the next recovery */
     p->closed = true;
     partition_journal_clear(p);
+    if (p->stats != NULL && atomic_load(&p->stats->incarnation) != p->incarnation)
+        p->stats = NULL; /* deleted while its shard started: the slot has been given to another partition */
     STATS_STORE(p, incarnation, 0);
     STATS_STORE(p, next_offset, 0);
     STATS_STORE(p, size_bytes, 0);

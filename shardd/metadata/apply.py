@@ -17,6 +17,8 @@ from shardd.metadata import commands
 from shardd.metadata.apply_users import USER_CHANGES
 from shardd.metadata.records import Record
 from shardd.metadata.state import ConsumerGroup, Partition, Permissions, State, Stream, Topic, User
+from shardd.protocol.errors import Status
+from shardd.protocol.topic_settings import check_setting
 
 Value = TypeVar("Value")
 
@@ -184,6 +186,20 @@ def _purge_topic(state: State, record: Record, command: commands.PurgeTopic) -> 
     return _set_topic(state, stream, _purged(stream.topics[command.topic.id], record))
 
 
+def _set_topic_settings(state: State, record: Record, command: commands.SetTopicSettings) -> State:
+    stream = state.streams[command.stream.id]
+    topic = stream.topics[command.topic.id]
+    settings = topic.settings
+    for key, value in command.settings:
+        if check_setting(key, value) != Status.OK:
+            raise ApplyError(f"record {record.index} sets {key!r} to {value!r}, which this version does not know")
+        if value:
+            settings = settings.set(key, value)
+        elif key in settings:
+            settings = settings.delete(key)
+    return _set_topic(state, stream, replace(topic, settings=settings))
+
+
 def _create_partitions(state: State, record: Record, command: commands.CreatePartitions) -> State:
     stream = state.streams[command.stream.id]
     topic = stream.topics[command.topic.id]
@@ -311,6 +327,7 @@ _CHANGES: Final[dict[type[commands.Command], Callable[[State, Record, Any], Stat
     commands.UpdateTopic: _update_topic,
     commands.DeleteTopic: _delete_topic,
     commands.PurgeTopic: _purge_topic,
+    commands.SetTopicSettings: _set_topic_settings,
     commands.CreatePartitions: _create_partitions,
     commands.DeletePartitions: _delete_partitions,
     commands.CreateConsumerGroup: _create_group,

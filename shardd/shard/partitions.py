@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +21,14 @@ from shardd.log.recovery import Recovered, open_partition
 from shardd.metadata.channel import Threads
 from shardd.metadata.disk import NO_ROOM
 from shardd.metadata.reserve import Reserve
-from shardd.metadata.state import State
+from shardd.metadata.state import State, Stream, Topic
+from shardd.protocol.topic_settings import ACK
 from shardd.shard.partition_changes import (
     Change,
     Directories,
     Identity,
     Place,
+    changed_streams,
     identity_in,
     partitions_of,
     plan,
@@ -73,7 +75,7 @@ class OwnedPartitions:
         self._shards = shards
         self._data = data
         self._segment_size_bytes = system.segment_size_bytes
-        self._level = LEVELS[system.partition.ack]
+        self._ack = system.partition.ack
         self._changing = asyncio.Lock()  # a change, or the opening of what a full disk had kept out
         self._open: set[Place] = set()
         self._refused: set[Place] = set()  # directories that are not ours to move
@@ -147,6 +149,11 @@ class OwnedPartitions:
         if old.streams is new.streams:
             return False
         async with self._changing:
+            slices = _Slices()
+            for stream_id in list(changed_streams(old, new)):
+                for place, level in self._levels_to_change(old.streams.get(stream_id), new.streams.get(stream_id)):
+                    self._engine.partition_set_level(namespace(*place), level)
+                    await slices.next()
             change = await threads.run(plan, self._data, self._shard, self._shards, old, new)
             if not change:
                 return False
@@ -171,6 +178,22 @@ class OwnedPartitions:
         outcomes = self._recover_all(there)
         return trashed, {place: outcome for (place, _), outcome in zip(there, outcomes, strict=True)}
 
+    def _level(self, topic: Topic) -> int:
+        return LEVELS[topic.settings.get(ACK, self._ack)]
+
+    def _levels_to_change(self, old: Stream | None, new: Stream | None) -> Iterator[tuple[Place, int]]:
+        """The open partitions of topics whose setting has changed, with their new level."""
+        if old is None or new is None:
+            return
+        for topic in new.topics.values():
+            before = old.topics.get(topic.id)
+            if before is None or before.settings == topic.settings:
+                continue
+            for partition, previous in zip(topic.partitions, before.partitions, strict=False):
+                place = (new.id, topic.id, partition.id)
+                if place in self._open and partition.incarnation == previous.incarnation:
+                    yield place, self._level(topic)
+
     def _owns(self, place: Place) -> bool:
         return owner(namespace(*place), self._shards) == self._shard
 
@@ -192,6 +215,8 @@ class OwnedPartitions:
         """
         incarnation, slot = identity
         arguments = (namespace(*place), incarnation, slot, directory, self._segment_size_bytes)
+        topic = state.streams[place[0]].topics[place[1]]
+        level = self._level(topic)
         if _wants_room(outcome):
             self._no_room.add(place)
         try:
@@ -200,8 +225,8 @@ class OwnedPartitions:
             self._count(outcome)
             for note in outcome.notes:
                 _log.warning("%s", note)
-            self._engine.partition_open(*arguments, outcome.state, outcome.segments, outcome.offsets, self._level)
-            groups = state.streams[place[0]].topics[place[1]].groups.values() if outcome.offsets else ()
+            self._engine.partition_open(*arguments, outcome.state, outcome.segments, outcome.offsets, level)
+            groups = topic.groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
             for kind, number, _ in outcome.offsets:
                 if kind == OFFSET_GROUP and number not in alive:
@@ -213,7 +238,7 @@ class OwnedPartitions:
                 _log.error("partition %s is read only and empty until the next start: %s", directory, error)
                 self._refused.add(place)
             self._recovered["refused"] += 1
-            self._engine.partition_open(*arguments, _READ_ONLY, [], [], self._level)
+            self._engine.partition_open(*arguments, _READ_ONLY, [], [], level)
         self._open.add(place)
 
     def _count(self, recovered: Recovered) -> None:

@@ -193,7 +193,7 @@ class Worker:
             settings=inheritance.settings,
             sessions=self._sessions,
             passwords=passwords,
-            login_turns=LoginTurns(self._bus),
+            login_turns=LoginTurns(self._bus, self.engine),
             threads=self._helpers,
             started_at_us=inheritance.started_at_us,
             tcp_address=(host.strip("[]"), int(port)),

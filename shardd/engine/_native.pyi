@@ -46,7 +46,11 @@ def scan_file(
 
 def find_later(log_fd: int, from_position: int, at_least_offset: int, minimum_timestamp: int = 0) -> bool: ...
 def scan_buffer(
-    data: bytes, expected_offset: int, minimum_timestamp: int, segment_start_offset: int, base_position: int
+    data: bytes | memoryview,
+    expected_offset: int,
+    minimum_timestamp: int,
+    segment_start_offset: int,
+    base_position: int,
 ) -> tuple[int, int, int, int, int, int, bytes]:
     """As scan_file over memory; the last item is the index."""
 

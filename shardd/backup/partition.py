@@ -120,7 +120,7 @@ class Taker:
             if starts:
                 target.mkdir(parents=True, exist_ok=True)
             try:
-                for start, following in zip(starts, [*starts[1:], None], strict=True):
+                for start, following in zip(starts, [*starts[1:], None], strict=False):
                     if start not in taken:
                         taken[start] = _Segment(
                             directory, target, start, following, imported_end, self.throttle, base, earlier.get(start)

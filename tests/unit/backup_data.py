@@ -97,5 +97,5 @@ def back_up(data: DataDirectory, options: Options | None = None) -> Made:
     return create_backup(data.path, data.path.with_name(BACKUPS), options)
 
 
-def kept_log(made: Made, start: int, partition: int = 0) -> Path:
-    return layout.segment_log(layout.partition_directory(made.path, 0, 0, partition), start)
+def kept_log(made: Made, start: int, partition: int = 0, topic: int = 0) -> Path:
+    return layout.segment_log(layout.partition_directory(made.path, 0, topic, partition), start)

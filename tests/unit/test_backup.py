@@ -147,17 +147,12 @@ def test_damage_in_history_is_told_and_taken_as_it_is(data: DataDirectory, start
 
 def test_timestamps_of_an_import_may_fall(data: DataDirectory) -> None:
     first, second = log_files.segment(0, [5], 9000), log_files.segment(5, [5], 100)
-    merged = log_files.Stored(0, first.log + _moved(second, first), b"", [])
-    data.log(1, 0).write_bytes(merged.log)
+    data.log(1, 0).write_bytes(first.log + second.log)
     assert back_up(data).backup.partitions[1].end_offset == 5, "a clock that goes back is damage elsewhere"
     (data.partition(1) / layout.IMPORTED).write_bytes(encode_imported(10))
     made = back_up(data)
     assert (made.backup.partitions[1].end_offset, made.backup.partitions[1].imported_end) == (10, 10)
     assert verify_backup(made.path).damage == []
-
-
-def _moved(segment: log_files.Stored, _behind: log_files.Stored) -> bytes:
-    return segment.log
 
 
 # ---- flips ----

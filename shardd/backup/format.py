@@ -26,14 +26,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import xxhash
 
 from shardd.log import layout
 
 MAGIC: Final = "shardd-backup"
 FORMAT_VERSION: Final = 1
 BACKUP_NAME: Final = "backup.json"
-MANIFEST_SUFFIX: Final = ".manifest"
 LINKED: Final = "linked"
 COPIED: Final = "copied"
 SHARED: Final = "shared"
@@ -124,8 +122,9 @@ class Backup(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
-def file_digest(hashed: xxhash.xxh3_128) -> str:
-    return f"xxh3-128:{hashed.hexdigest()}"
+def file_digest(digest: bytes) -> str:
+    """Of 16 bytes of XXH3-128 (canonical, big-endian)."""
+    return f"xxh3-128:{digest.hex()}"
 
 
 def encode_backup(backup: Backup) -> bytes:
@@ -173,8 +172,3 @@ def is_backup_name(name: str) -> bool:
 def partition_path(backup: Path, place: Place) -> Path:
     """Directory of a partition inside a backup: as in a data directory."""
     return layout.partition_directory(backup, *place)
-
-
-def segment_manifest(directory: Path, start_offset: int) -> Path:
-    """Beside the .log file."""
-    return layout.segment_log(directory, start_offset).with_suffix(MANIFEST_SUFFIX)

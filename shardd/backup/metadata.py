@@ -68,7 +68,7 @@ def file_entry(path: Path) -> FileEntry | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    return FileEntry(len(data), file_digest(xxhash.xxh3_128(data)))
+    return FileEntry(len(data), file_digest(xxhash.xxh3_128_digest(data)))
 
 
 def incarnations(state: State) -> dict[Place, int]:

@@ -30,12 +30,12 @@ from shardd.backup.format import (
     Source,
     file_digest,
     partition_path,
-    segment_manifest,
 )
 from shardd.backup.reading import Content, Log, Throttle, Writer
 from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
+from shardd.log.manifest import Manifest, decode_manifest
 from shardd.log.segments import opened
 from shardd.log.stored_offsets import read_offsets
 
@@ -123,7 +123,15 @@ class Taker:
                 for start, following in zip(starts, [*starts[1:], None], strict=False):
                     if start not in taken:
                         taken[start] = _Segment(
-                            directory, target, start, following, imported_end, self.throttle, base, earlier.get(start)
+                            directory,
+                            target,
+                            incarnation,
+                            start,
+                            following,
+                            imported_end,
+                            self.throttle,
+                            base,
+                            earlier.get(start),
                         ).take()
             except FileNotFoundError:
                 _remove(target, start)
@@ -141,10 +149,11 @@ class Taker:
 @dataclass(frozen=True, slots=True)
 class _Segment:
     """One segment on its way. `following`: start offset of the next one, None for the newest. `earlier`: what the base
-    has under the same name. The methods raise FileNotFoundError when the server has deleted it."""
+    has under the same name; `base`: its directory. FileNotFoundError when the server has deleted the segment."""
 
     directory: Path
     target: Path
+    incarnation: int
     start: int
     following: int | None
     imported_end: int
@@ -153,14 +162,28 @@ class _Segment:
     earlier: SegmentEntry | None
 
     def take(self) -> SegmentEntry:
-        manifest = self._manifest()  # before the log: its checkpoints are never ahead of what is copied
+        entry, manifest = self._manifest()  # before the log: its checkpoints are never ahead of what is copied
         if self.following is None:
-            entry = self._copy(None)
+            point = None if manifest is None else manifest.checkpoint
+            segment = self._copy_tail(0 if point is None else point.log_bytes)
         else:
             state = self._log.stat()
             source = Source(state.st_dev, state.st_ino, state.st_mtime_ns)
-            entry = self._share(source, state.st_size) or self._share_equal(self._link(source) or self._copy(source))
-        return msgspec.structs.replace(entry, manifest=manifest)
+            digest = self._known_digest(manifest, state.st_size)
+            segment = self._share(source, state.st_size, digest) or self._share_equal(
+                self._link(source, state.st_size, digest) or self._copy_sealed(source, digest)
+            )
+        return msgspec.structs.replace(segment, manifest=entry)
+
+    def _known_digest(self, manifest: Manifest | None, size_bytes: int) -> str | None:
+        """What the server found when it verified the sealed segment; None: it has to be read."""
+        if manifest is None or manifest.sealed is None or self.following is None:
+            return None
+        sealed = manifest.sealed
+        fits = (manifest.incarnation, manifest.start_offset) == (self.incarnation, self.start)
+        if not fits or (sealed.log_bytes, sealed.count) != (size_bytes, self.following - self.start):
+            return None
+        return file_digest(sealed.digest)
 
     @property
     def _log(self) -> Path:
@@ -170,10 +193,10 @@ class _Segment:
     def _kept(self) -> Path:
         return layout.segment_log(self.target, self.start)
 
-    def _share(self, source: Source, size_bytes: int) -> SegmentEntry | None:
+    def _share(self, source: Source, size_bytes: int, digest: str | None) -> SegmentEntry | None:
         """The file of the base, when that was made from this very file. Nothing is read."""
         earlier = self.earlier
-        if earlier is None or self.base is None:
+        if earlier is None or self.base is None or digest not in (None, earlier.digest):
             return None
         if (earlier.source, earlier.bytes, earlier.end_offset) != (source, size_bytes, self.following):
             return None
@@ -199,38 +222,51 @@ class _Segment:
         double.replace(self._kept)
         return msgspec.structs.replace(entry, kept=SHARED)
 
-    def _link(self, source: Source) -> SegmentEntry | None:
-        """A second name for a sealed log. None where that is not possible."""
+    def _link(self, source: Source, size_bytes: int, digest: str | None) -> SegmentEntry | None:
+        """A second name for a sealed log, read only when its digest is not known. None where that is not possible."""
         try:
             os.link(self._log, self._kept)
         except OSError as error:
             if error.errno not in _NO_LINK:
                 raise
             return None
+        if digest is not None and self.following is not None:
+            return SegmentEntry(self.start, self.following, size_bytes, digest, LINKED, source)
         with opened(self._kept, os.O_RDONLY) as log:
             content = Log(log, self.start, self.imported_end, self.throttle).whole(self.following)
         return self._entry(content, LINKED, source)
 
-    def _copy(self, source: Source | None) -> SegmentEntry:
-        """With `source` the whole file, else the records of the newest segment."""
+    def _copy_sealed(self, source: Source, digest: str | None) -> SegmentEntry:
         with opened(self._log, os.O_RDONLY) as log, Writer(self._kept) as writer:
-            pass_ = Log(log, self.start, self.imported_end, self.throttle, copy=writer.write)
-            content = pass_.tail() if source is None else pass_.whole(self.following)
-        return self._entry(content, COPIED, source)
+            content = Log(log, self.start, self.imported_end, self.throttle, copy=writer.write).whole(self.following)
+        entry = self._entry(content, COPIED, source)
+        if digest not in (None, entry.digest) and not entry.damage:
+            return msgspec.structs.replace(entry, damage="it has another digest than its manifest says")
+        return entry
+
+    def _copy_tail(self, bytes_min: int) -> SegmentEntry:
+        with opened(self._log, os.O_RDONLY) as log, Writer(self._kept) as writer:
+            content = Log(log, self.start, self.imported_end, self.throttle, copy=writer.write).tail(bytes_min)
+        return self._entry(content, COPIED, None)
 
     def _entry(self, content: Content, kept: str, source: Source | None) -> SegmentEntry:
+        digest = file_digest(content.digest.digest())
         end_offset = self.start + content.count
-        digest = file_digest(content.digest)
         return SegmentEntry(self.start, end_offset, content.bytes, digest, kept, source, None, content.damage)
 
-    def _manifest(self) -> FileEntry | None:
+    def _manifest(self) -> tuple[FileEntry | None, Manifest | None]:
+        """Copies the manifest as it is; one that says nothing to this version is only that."""
         try:
-            data = segment_manifest(self.directory, self.start).read_bytes()
+            data = layout.segment_manifest(self.directory, self.start).read_bytes()
         except FileNotFoundError:
-            return None
-        with Writer(segment_manifest(self.target, self.start)) as writer:
+            return None, None
+        with Writer(layout.segment_manifest(self.target, self.start)) as writer:
             writer.write(data)
-        return FileEntry(len(data), file_digest(xxhash.xxh3_128(data)))
+        entry = FileEntry(len(data), file_digest(xxhash.xxh3_128_digest(data)))
+        try:
+            return entry, decode_manifest(data)
+        except ValueError:
+            return entry, None
 
 
 @contextmanager
@@ -255,4 +291,4 @@ def _starts(directory: Path) -> list[int]:
 
 def _remove(target: Path, start_offset: int) -> None:
     layout.segment_log(target, start_offset).unlink(missing_ok=True)
-    segment_manifest(target, start_offset).unlink(missing_ok=True)
+    layout.segment_manifest(target, start_offset).unlink(missing_ok=True)

@@ -188,14 +188,15 @@ class Log:
             damage = f"its records end before offset {scanner.next_offset} instead of {end_offset}"
         return Content(size, scanner.count, self._digest, damage)
 
-    def tail(self) -> Content:
+    def tail(self, bytes_min: int = 0) -> Content:
         """The whole valid records of the newest segment, which a server may be writing to: not what is being written,
-        nor zeros, nor a torn tail. When valid records lie behind a bad one, everything. OSError."""
+        nor zeros, nor a torn tail. Everything when valid records lie behind a bad one, or when they end before
+        `bytes_min`, up to where they were whole once. OSError."""
         scanner = self._scanner
         size = self._size()
         self._scan(size)
         reached = scanner.valid_bytes
-        if reached == size or self._rest_is_zero(size):
+        if reached >= bytes_min and (reached == size or self._rest_is_zero(size)):
             return Content(reached, scanner.count, self._digest)
         for _ in range(TAIL_ATTEMPTS):
             time.sleep(TAIL_PAUSE_S)
@@ -203,9 +204,11 @@ class Log:
             self._scan(self._size())
             if scanner.valid_bytes > reached:  # it was being written: what follows is newer than this backup
                 return Content(scanner.valid_bytes, scanner.count, self._digest)
-        if not _native.find_later(self._descriptor, reached, scanner.next_offset, scanner.last_timestamp):
+        later = _native.find_later(self._descriptor, reached, scanner.next_offset, scanner.last_timestamp) is not None
+        if not later and reached >= bytes_min:
             return Content(reached, scanner.count, self._digest)
-        damage = f"{self._fault()} at byte {reached}, valid messages behind it"
+        behind = "valid messages behind it" if later else f"its manifest tells of {bytes_min} whole bytes"
+        damage = f"{self._fault()} at byte {reached}, {behind}"
         return Content(self._raw(self._size()), scanner.count, self._digest, damage)
 
     def _size(self) -> int:

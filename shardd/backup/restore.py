@@ -19,7 +19,6 @@ from shardd.backup.format import (
     SegmentEntry,
     partition_path,
     read_backup,
-    segment_manifest,
 )
 from shardd.backup.metadata import file_entry, incarnations, read_metadata
 from shardd.backup.reading import Log, Throttle, Writer, sync_file_system
@@ -107,9 +106,9 @@ def _restore_segment(
     start = segment.start_offset
     kept, log = layout.segment_log(source, start), layout.segment_log(directory, start)
     if segment.manifest is not None:
-        _copy_small(segment_manifest(source, start), segment_manifest(directory, start), 0o644)
-        if file_entry(segment_manifest(directory, start)) != segment.manifest:
-            raise BackupError(f"{segment_manifest(source, start)}: it is not what the backup was made with")
+        _copy_small(layout.segment_manifest(source, start), layout.segment_manifest(directory, start), 0o644)
+        if file_entry(layout.segment_manifest(directory, start)) != segment.manifest:
+            raise BackupError(f"{layout.segment_manifest(source, start)}: it is not what the backup was made with")
     with opened(kept, os.O_RDONLY) as descriptor, Writer(layout.segment_index(directory, start)) as index:
         if link:
             os.link(kept, log)

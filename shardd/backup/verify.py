@@ -16,7 +16,6 @@ from shardd.backup.format import (
     file_digest,
     partition_path,
     read_backup,
-    segment_manifest,
 )
 from shardd.backup.metadata import file_entry, incarnations, read_metadata
 from shardd.backup.place import MARKER_NAME
@@ -50,7 +49,7 @@ def verify_backup(path: Path, bytes_per_second: int = 0) -> Verified:
         for segment in partition.segments:
             known.add(layout.segment_log(directory, segment.start_offset))
             if segment.manifest is not None:
-                known.add(segment_manifest(directory, segment.start_offset))
+                known.add(layout.segment_manifest(directory, segment.start_offset))
     foreign = sorted(each for each in path.rglob("*") if not each.is_dir() and each not in known)
     verified.damage.extend(f"{each}: {BACKUP_NAME} does not know this file" for each in foreign)
     return verified
@@ -90,7 +89,7 @@ def _check_partition(path: Path, partition: PartitionEntry, throttle: Throttle) 
 
 
 def _check_segment(directory: Path, segment: SegmentEntry, imported_end: int, throttle: Throttle) -> Iterator[str]:
-    yield from check_file(segment_manifest(directory, segment.start_offset), segment.manifest)
+    yield from check_file(layout.segment_manifest(directory, segment.start_offset), segment.manifest)
     log = layout.segment_log(directory, segment.start_offset)
     try:
         with opened(log, os.O_RDONLY) as descriptor:
@@ -105,7 +104,7 @@ def compare(log: Path, segment: SegmentEntry, content: Content) -> Iterator[str]
     """What differs between a log and what backup.json says of it."""
     if content.bytes != segment.bytes:
         yield f"{log}: it has {content.bytes} bytes instead of {segment.bytes}"
-    elif file_digest(content.digest) != segment.digest:
+    elif file_digest(content.digest.digest()) != segment.digest:
         where = f" ({content.damage})" if content.damage else ""
         yield f"{log}: its digest does not match{where}"
     elif segment.start_offset + content.count != segment.end_offset:

@@ -18,6 +18,7 @@ from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.log import layout
 from shardd.log.imported import encode_imported
+from shardd.log.manifest import Checkpoint, Manifest, write_manifest
 from shardd.log.recovery import open_partition
 from shardd.log.segments import opened
 from shardd.metadata.load import load_state
@@ -143,6 +144,18 @@ def test_damage_in_history_is_told_and_taken_as_it_is(data: DataDirectory, start
     restored = data.path.with_name("restored")
     restore_backup(made.path, restored)
     assert layout.segment_log(layout.partition_directory(restored, 0, 0, 0), start).read_bytes() == content
+
+
+def test_a_newest_segment_that_is_shorter_than_its_manifest_says_is_damaged(data: DataDirectory) -> None:
+    start = 2 * SEGMENT_COUNT
+    log = data.log(0, start).read_bytes()
+    point = Checkpoint(len(log), SEGMENT_COUNT, 1000 + start, 1001 + start)
+    write_manifest(data.partition(0), Manifest(data.incarnation(0), start, checkpoint=point), durable=False)
+    assert not back_up(data).backup.warnings
+    data.log(0, start).write_bytes(log[:-10])
+    made = back_up(data)
+    assert "its manifest tells" in made.backup.warnings[0]
+    assert kept_log(made, start).read_bytes() == log[:-10], "as it was found"
 
 
 def test_timestamps_of_an_import_may_fall(data: DataDirectory) -> None:

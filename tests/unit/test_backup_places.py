@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
+import xxhash
 
 from shardd.backup.create import Options, create_backup
 from shardd.backup.format import BACKUP_NAME, BackupError
@@ -17,6 +20,8 @@ from shardd.backup.restore import GUARD, restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.log import layout
 from shardd.log.directory_info import DirectoryInfo, write_info
+from shardd.log.manifest import Manifest, Sealed, write_manifest
+from shardd.log.recovery import open_partition
 from shardd.shard.supervisor_directory import prepare_directory
 from shardd.shard.supervisor_errors import StartupError
 from tests.unit import backup_data, log_files
@@ -63,6 +68,52 @@ def _counting(read: list[str]) -> Callable[..., bytes]:
         return found
 
     return count
+
+
+def seal(data: DataDirectory, start: int) -> None:
+    """As the server does it after a roll."""
+    log = data.log(0, start).read_bytes()
+    digest = xxhash.xxh3_128_digest(log)
+    sealed = Sealed(len(log), SEGMENT_COUNT, 1000 + start, 1001 + start, digest)
+    write_manifest(data.partition(0), Manifest(data.incarnation(0), start, sealed=sealed), durable=False)
+
+
+def test_a_segment_that_the_server_has_verified_is_not_read_again(
+    data: DataDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = back_up(data)
+    read: list[str] = []
+    monkeypatch.setattr("shardd.backup.reading.Reader.read", _counting(read))
+    for start in (0, SEGMENT_COUNT):
+        seal(data, start)
+    made = back_up(data, Options(full=True))
+    assert sum(map(int, read)) == data.log(0, 2 * SEGMENT_COUNT).stat().st_size + data.log(1, 0).stat().st_size
+    for before, now in zip(plain.backup.partitions[0].segments, made.backup.partitions[0].segments, strict=True):
+        assert msgspec.structs.replace(now, manifest=None) == before, "the same as by reading"
+    assert verify_backup(made.path).damage == []
+    restore_backup(made.path, data.path.with_name("restored"))
+    directory = layout.partition_directory(data.path.with_name("restored"), 0, 0, 0)
+    recovered = open_partition(directory, data.incarnation(0))
+    assert (recovered.notes, recovered.unsealed) == ([], [])
+
+
+def test_bits_that_rotted_behind_a_good_manifest_are_found(
+    data: DataDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seal(data, 0)
+    content = bytearray(data.log(0, 0).read_bytes())
+    content[100] ^= 1
+    data.log(0, 0).write_bytes(content)
+    linked = back_up(data)
+    assert any(str(kept_log(linked, 0)) in sentence for sentence in verify_backup(linked.path).damage)
+    monkeypatch.setattr(os, "link", _refuse)
+    copied = back_up(data, Options(full=True))
+    assert "BAD_CHECKSUM" in copied.backup.warnings[0]
+    assert verify_backup(copied.path).damage == []
+
+
+def _refuse(*_: object) -> None:
+    raise OSError(errno.EXDEV, "another file system")
 
 
 def test_another_file_with_the_same_name_is_never_shared(data: DataDirectory) -> None:

@@ -64,8 +64,8 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class SegmentEntry(msgspec.Struct, frozen=True):
-    """A .log file. `end_offset` (exclusive) is behind the valid records that it begins with; `damage` tells what
-    follows them, else it is empty. `source` only of sealed segments."""
+    """A .log file, of which the first `bytes` count. `end_offset` (exclusive) is behind the valid records that it
+    begins with; `damage` tells what follows them, else it is empty. `source` only of sealed segments."""
 
     start_offset: int
     end_offset: int

@@ -175,9 +175,10 @@ class Log:
         self._copy = copy
         self._index = index
 
-    def whole(self, end_offset: int | None = None) -> Content:
-        """Every byte of a file that does not change. `end_offset`: where its records have to end. OSError."""
-        size = self._size()
+    def whole(self, end_offset: int | None = None, bytes_max: int | None = None) -> Content:
+        """Every byte of a file that does not change, or the first `bytes_max`. `end_offset`: where its records have to
+        end. OSError."""
+        size = self._size() if bytes_max is None else min(self._size(), bytes_max)
         self._scan(size)
         scanner = self._scanner
         damage = ""

@@ -22,7 +22,7 @@ from shardd.backup.format import (
 )
 from shardd.backup.metadata import file_entry, incarnations, read_metadata
 from shardd.backup.reading import Log, Throttle, Writer, sync_file_system
-from shardd.backup.verify import compare
+from shardd.backup.verify import bytes_of, compare
 from shardd.log import layout
 from shardd.log.directory_info import MAGIC, DirectoryInfo, write_info
 from shardd.log.imported import encode_imported
@@ -110,12 +110,13 @@ def _restore_segment(
         if file_entry(layout.segment_manifest(directory, start)) != segment.manifest:
             raise BackupError(f"{layout.segment_manifest(source, start)}: it is not what the backup was made with")
     with opened(kept, os.O_RDONLY) as descriptor, Writer(layout.segment_index(directory, start)) as index:
-        if link:
+        if link and os.fstat(descriptor).st_size == segment.bytes:
             os.link(kept, log)
             content = Log(descriptor, start, imported_end, throttle, index=index.write).whole()
         else:
             with Writer(log) as copy:
-                content = Log(descriptor, start, imported_end, throttle, copy=copy.write, index=index.write).whole()
+                pass_ = Log(descriptor, start, imported_end, throttle, copy=copy.write, index=index.write)
+                content = pass_.whole(bytes_max=bytes_of(segment))
     for sentence in compare(kept, segment, content):
         raise BackupError(sentence)
 

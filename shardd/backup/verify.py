@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shardd.backup.format import (
     BACKUP_NAME,
+    COPIED,
     Backup,
     FileEntry,
     PartitionEntry,
@@ -93,11 +94,17 @@ def _check_segment(directory: Path, segment: SegmentEntry, imported_end: int, th
     log = layout.segment_log(directory, segment.start_offset)
     try:
         with opened(log, os.O_RDONLY) as descriptor:
-            content = Log(descriptor, segment.start_offset, imported_end, throttle).whole()
+            content = Log(descriptor, segment.start_offset, imported_end, throttle).whole(bytes_max=bytes_of(segment))
     except OSError as error:
         yield f"{log}: {error.strerror}"
         return
     yield from compare(log, segment, content)
+
+
+def bytes_of(segment: SegmentEntry) -> int | None:
+    """How much of the file is the segment; None: all. A linked one may have grown: when the segments behind it were
+    removed by hand, the server goes on writing to it."""
+    return None if segment.kept == COPIED else segment.bytes
 
 
 def compare(log: Path, segment: SegmentEntry, content: Content) -> Iterator[str]:

@@ -244,6 +244,22 @@ def test_a_restore_links_sealed_segments_only_when_asked(data: DataDirectory, tm
         assert same == [link, link, False]
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_a_linked_segment_that_the_server_writes_to_again_stays_what_it_was(
+    data: DataDirectory, tmp_path: Path, link: bool
+) -> None:
+    """Its successors were removed by hand, as the manual has it for a damaged partition."""
+    made = back_up(data)
+    before = log_files.tree(data.path)
+    for start in (SEGMENT_COUNT, 2 * SEGMENT_COUNT):
+        data.log(0, start).unlink()
+    with data.log(0, 0).open("ab") as log:
+        log.write(log_files.segment(SEGMENT_COUNT, [5], 9000).log)
+    assert verify_backup(made.path).damage == []
+    restore_backup(made.path, tmp_path / "target", link=link)
+    assert log_files.tree(tmp_path / "target") == before
+
+
 def test_a_server_refuses_a_restore_that_was_cut_off(
     data: DataDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -342,7 +342,9 @@ def _is_isolated(start: int, end: int, recovered: Recovered) -> bool:
 
 def _gap(directory: Path, segment: Segment, next_start: int, recovered: Recovered) -> None:
     """The segment does not lead to the next one."""
-    if any(isolated and start <= segment.next_offset and next_start <= end for start, end, isolated in recovered.damaged):
+    if any(
+        isolated and start <= segment.next_offset and next_start <= end for start, end, isolated in recovered.damaged
+    ):
         return
     if not recovered.damaged or recovered.damaged[-1][1] != next_start:  # else the survey has found it
         recovered.damaged.append((segment.next_offset, next_start, False))

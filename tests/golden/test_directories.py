@@ -167,9 +167,7 @@ def test_metadata_of_a_later_version_stop_the_start_with_a_sentence(tmp_path: Pa
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("about", DAMAGES)
-def test_metadata_that_are_damaged_or_later_are_refused_with_a_sentence(
-    version: str, about: str, tmp_path: Path
-) -> None:
+def test_damaged_or_later_metadata_are_refused_with_a_sentence(version: str, about: str, tmp_path: Path) -> None:
     """What every start does first (that it ends there: the test above, server/test_supervisor.py)."""
     data = golden.unpack(version, tmp_path)
     damage, sentence = DAMAGES[about]

@@ -12,8 +12,8 @@ CRASH_ARGS ?=
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz test-net crash-delete bench demo demo-groups \
-	demo-spark bench-spark corrupt-sweep crash-torn clean
+.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz \
+	test-net crash-delete bench demo demo-groups demo-spark bench-spark corrupt-sweep crash-torn crash-backup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ fuzz: native native-asan ## ten million mutated frames against sanitized servers
 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net
+
+crash-backup: native ## backups that are killed, and everything that a server does meanwhile, at every step of one
+	@$(BIN)/python -m pytest -q -s -m slow tests/crash/test_backup.py tests/unit/test_backup_races.py
 
 crash-delete: native ## kill -9 while something is made, purged, deleted or rolled (CRASH_ARGS="--kills 200 --seed N")
 	@$(BIN)/python -m tests.crash.delete_kills $(CRASH_ARGS)

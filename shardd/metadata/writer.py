@@ -55,7 +55,8 @@ class _Waiting:
 
 
 class MetadataWriter(Metadata):
-    """`authorize(state, user, command)` tells whether the permissions of this very user allow a command."""
+    """`authorize(state, user, command)` tells whether the permissions of this very user allow a command. `hear()` has
+    the channel follow every death that was reported: a replica's HELLO must not overtake that of its predecessor."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class MetadataWriter(Metadata):
         disk: Disk | None = None,
         limits: Limits | None = None,
         random_bits: RandomBits = secrets.randbits,
+        hear: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._path = path
@@ -83,6 +85,7 @@ class MetadataWriter(Metadata):
         self._task: asyncio.Task[None] | None = None
         limits = limits or Limits()
         self._random_bits = random_bits
+        self._hear = hear
         self._reserve = Reserve(path.parent, disk, limits.reserve_bytes)
         self._appending = asyncio.Lock()
         self._compaction = Compaction(path, threads, disk, self._appending, limits)
@@ -245,6 +248,7 @@ class MetadataWriter(Metadata):
     async def _on_hello(self, payload: bytes) -> bytes:
         """What a replica is missing. From the complete answer on it gets every record: nothing awaits in between."""
         assert self._log is not None
+        self._hear()
         hello = messages.decode_hello(payload)
         last = self.state.index
         if hello.index < self._log.base:

@@ -1,0 +1,2 @@
+class ShardGroups:
+    def __init__(self, shard): pass

@@ -36,7 +36,7 @@ ERRNO = {
 class _File:
     def __init__(self) -> None:
         self.content = bytearray()
-        self.durable = b""
+        self.durable = bytearray()
         self.pending: list[tuple[int, bytes | None]] = []  # (position, data), or (size, None) for a new size
 
 
@@ -55,8 +55,8 @@ class Device:
         self._pending_names.append((gone, come, file))
 
     def sync_file(self, file: _File) -> None:
-        for change in file.pending:
-            file.durable = _changed(file.durable, *change)
+        for position, data in file.pending:
+            change(file.durable, position, data)
         file.pending.clear()
 
     def lose_some(self, file: _File) -> None:
@@ -79,26 +79,33 @@ class Device:
                     names[come] = file
         files = {id(file): file for file in itertools.chain(names.values(), self.names.values())}
         for file in files.values():
-            for change in file.pending:
-                file.durable = self._torn(file.durable, *change, survives)
+            for position, data in file.pending:
+                torn(self.rng, file.durable, position, data, survives)
             file.pending.clear()
             file.content = bytearray(file.durable)
         self.names = names
         self.sync_names()
 
-    def _torn(self, content: bytes, position: int, data: bytes | None, survives: float) -> bytes:
-        if data is None:
-            return _changed(content, position, None) if self.rng.random() < survives else content
-        for start in range(0, len(data), SECTOR_BYTES):
-            if self.rng.random() < survives:
-                content = _changed(content, position + start, data[start : start + SECTOR_BYTES])
-        return content
 
-
-def _changed(content: bytes, position: int, data: bytes | None) -> bytes:
+def torn(rng: random.Random, content: bytearray, position: int, data: bytes | None, survives: float) -> None:
+    """Does to `content` what a power cut leaves of one change: a new size or not, of a write any of its sectors."""
     if data is None:
-        return content[:position].ljust(position, b"\0")
-    return content[:position].ljust(position, b"\0") + data + content[position + len(data) :]
+        if rng.random() < survives:
+            change(content, position, None)
+        return
+    for start in range(0, len(data), SECTOR_BYTES):
+        if rng.random() < survives:
+            change(content, position + start, data[start : start + SECTOR_BYTES])
+
+
+def change(content: bytearray, position: int, data: bytes | None) -> None:
+    """A write at `position`, or (None) that size."""
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    if data is None:
+        del content[position:]
+    else:
+        content[position : position + len(data)] = data
 
 
 class Faults:
@@ -215,11 +222,4 @@ class SimDisk:
     @staticmethod
     def _change(file: _File, position: int, data: bytes | None) -> None:
         file.pending.append((position, data))
-        if data is None:
-            if position <= len(file.content):
-                del file.content[position:]
-            else:
-                file.content.extend(bytes(position - len(file.content)))
-        else:
-            file.content.extend(bytes(max(0, position - len(file.content))))
-            file.content[position : position + len(data)] = data
+        change(file.content, position, data)

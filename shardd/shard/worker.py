@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, ClassVar, Final, cast
 
 from shardd.engine import (
@@ -27,6 +28,8 @@ from shardd.engine import (
     EVENT_ROUTE_MISS,
     EVENT_SYNCED,
     Engine,
+    namespace,
+    owner,
 )
 from shardd.engine.loop import Event, new_event_loop
 from shardd.log import layout
@@ -43,7 +46,8 @@ from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.login_turns import LoginTurns
 from shardd.shard.metrics import Metrics, process_counters, process_gauges
-from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions, changed_streams, partitions_of
+from shardd.shard.partition_changes import changed_streams, partitions_of
+from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.refusals import report_refusals
 from shardd.shard.services.partition_calls import sync_descriptors
@@ -118,14 +122,7 @@ class Worker:
         self.engine: Final = make_engine(inheritance)
         system = inheritance.settings.system
         self._data = system.data_directory
-        self._partitions = OwnedPartitions(
-            self.engine,
-            inheritance.shard,
-            inheritance.shards,
-            self._data,
-            system,
-            lambda: self._control.pulse(),
-        )
+        self._partitions = OwnedPartitions(self.engine, inheritance.shard, inheritance.shards, self._data, system)
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -147,7 +144,6 @@ class Worker:
         root_created = await self._start_metadata(passwords)
         await self._open_partitions()
         if inheritance.shard == 0:
-            await self._sweep()
             self._trash.start()
         self._serve(passwords)
         self._spawn(self._use_room())
@@ -170,11 +166,14 @@ class Worker:
     async def _open_partitions(self) -> None:
         """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""
         scanners = HelperThreads(RECOVERY_LANES, "recovery")
-        state = self._metadata.state
-        await self._partitions.recover(state, scanners)
+        state = await self._partitions.recover(lambda: self._metadata.state, scanners)
         await scanners.close()
-        self._partitions.follow(state, self._metadata.state)
+        await self._sweep(state)
+        while state is not (current := self._metadata.state):
+            await self._partitions.follow(state, current, self._helpers)
+            state = current
         self._metadata.subscribe(self._applied)
+        self._metadata.follow_with(self._follow)
 
     def _diverged(self, sentence: str) -> None:
         """This replica cannot follow: a fresh start reads the log again."""
@@ -194,7 +193,7 @@ class Worker:
             settings=inheritance.settings,
             sessions=self._sessions,
             passwords=passwords,
-            login_turns=LoginTurns(self._bus),
+            login_turns=LoginTurns(self._bus, self.engine),
             threads=self._helpers,
             started_at_us=inheritance.started_at_us,
             tcp_address=(host.strip("[]"), int(port)),
@@ -219,21 +218,24 @@ class Worker:
         metrics.add("passwords", self._password_threads.figures)
         metrics.add("metadata", self._metadata_figures)
         metrics.add("recovery", counters=self._partitions.recovery_figures)
+        metrics.add("trash", self._trash.gauges, self._trash.counters)
         return metrics
 
     def _metadata_figures(self) -> dict[str, int]:
         state = self._metadata.state
         return {"index": state.index, "streams": len(state.streams), "users": len(state.users)}
 
-    async def _sweep(self) -> None:
-        """What a deletion before a crash left behind goes to the trash; foreign directories are reported."""
-        state = self._metadata.state
+    async def _sweep(self, state: State) -> None:
+        """What a deletion before a crash left behind goes to the trash; foreign directories are reported. Each shard
+        does it for its own places, in which nobody else makes a directory."""
+        shard, shards = self._inheritance.shard, self._inheritance.shards
         known = {
             place: incarnation
             for stream in state.streams.values()
             for place, (incarnation, _slot) in partitions_of(stream).items()
         }
-        for sentence in await self._helpers.run(sweep_streams, self._data, known, state.index):
+        sweep = partial(sweep_streams, self._data, known, state.index, report_foreign=shard == 0)
+        for sentence in await self._helpers.run(sweep, lambda place: owner(namespace(*place), shards) == shard):
             _log.warning("%s", sentence)
 
     async def _stop(self, seconds: float) -> None:
@@ -280,11 +282,14 @@ class Worker:
     def _applied(self, old: State, new: State, record: Record) -> None:
         """Before the record is acknowledged: nobody hears of what this shard does not know yet."""
         self.engine.routes_invalidate()
-        trashed = self._partitions.follow(old, new)
-        if trashed and self._inheritance.shard == 0:
-            self._trash.wake()
         if self._inheritance.shard == 0:
             self._reset_counters(old, new)
+
+    async def _follow(self, old: State, new: State) -> None:
+        """The same, for what takes longer."""
+        trashed = await self._partitions.follow(old, new, self._helpers)
+        if trashed and self._inheritance.shard == 0:
+            self._trash.wake()
 
     def _reset_counters(self, old: State, new: State) -> None:
         """A new topic starts balancing at partition 0."""

@@ -2,7 +2,7 @@
 
 The partition writes through its seam; every change is noted until an fdatasync of that file, or of the directory for
 names. `cut_power` makes the files anew: what was synced, and of the rest what the seed chooses, sector by sector and
-in any order. A rename is one change of both directories. What Python code does to the files itself (recovery) is taken
+in any order; of the names those up to some moment, as journals keep them. A rename is one change of both directories. What Python code does to the files itself (recovery) is taken
 over by `adopt`: it syncs each of its steps.
 """
 
@@ -107,8 +107,8 @@ class LogDisk:
 
     def duplicate(self, descriptor: int) -> int:
         failure = self._judge("duplicate")
-        if failure:
-            return failure
+        if failure or descriptor not in self._nodes:  # it was given up for want of descriptors
+            return failure or -errno.EBADF
         copy = os.dup(descriptor)
         self._nodes[copy] = self._nodes[descriptor]
         return copy
@@ -206,9 +206,8 @@ class LogDisk:
         self.restart()
         self.suspect = False
         survives = self._rng.choice([0.0, 0.3, 0.7, 1.0])
-        for each in self._changes:
-            if self._rng.random() < survives:
-                _apply(each, durable=True)
+        for each in self._changes[: self._rng.randint(0, len(self._changes))]:
+            _apply(each, durable=True)
         self._changes.clear()
         shutil.rmtree(self.root)
         self._remake(self.root, self._tree, survives)

@@ -34,6 +34,7 @@ LEVELS = ("written", "memory", "durable")
 OPERATIONS = 220
 SEGMENT_SIZES = (600, 1500, 6000)
 CONSUMERS = 3
+INDEX_CONTRADICTS = 10002
 
 
 class LogWorld:
@@ -260,13 +261,25 @@ class LogWorld:
         else:
             found = open_partition(self.directory, self.incarnation)
         self.disk.adopt()
-        self._note("recovered", f"{[(each[0], each[2]) for each in found.segments]} {found.state}")
+        damaged = getattr(found, "damaged", [])
+        self._note("recovered", f"{[(each[0], each[2]) for each in found.segments]} {found.state} {damaged}")
+        for note in found.notes:
+            self._note("recovery", note.replace(str(self.root), ""))
         if found.state and not self.model.power_was_cut:
             self.trace.report(f"recovery takes what a kill has left for damage: {found.notes}")
         self.partition = self._opened(found.segments, found.state, found.offsets)
         ends = self.partition.ends()
-        status, first, records, data = self.partition.poll(POLL_FIRST, 0, ends.next - ends.first, 0)
-        hole = bool(status or found.state)
+        readable = (damaged[0][0] if damaged else ends.next) - ends.first
+        status, first, records, data = self.partition.poll(POLL_FIRST, 0, readable, 0)
+        if status == INDEX_CONTRADICTS and self.model.power_was_cut and list(self.directory.glob("*.index")):
+            self._note("index made anew")
+            self._let_go(orderly=False)
+            self.disk.restart()
+            for index in self.directory.glob("*.index"):
+                index.unlink()
+            self._recover()
+            return
+        hole = bool(status or found.state or damaged)
         if hole and not self.model.power_was_cut:
             self.trace.report(f"after a kill a poll of everything gets status {status} behind {first + records}")
         offsets = {number: self.partition.offset_get(1, number) for number in range(CONSUMERS)}

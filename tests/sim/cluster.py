@@ -56,6 +56,7 @@ class Shard:
         self.incarnation = incarnation
         self.process = Process(f"shard {number}", incarnation)
         self.serving = False
+        self.identity = incarnation << 8 | number
         cluster_rng = cluster.rng
         self.threads = SimThreads(cluster.loop, self.process, cluster_rng, interleaved=cluster.interleaved)
         self.disk = SimDisk(cluster.device, self.process, cluster.faults, lambda: cluster.kill(number, "disk"))
@@ -185,7 +186,7 @@ class Cluster:
             return
         self.trace.add(self.loop.time(), "kill", f"shard {number} ({why})")
         shard.process.kill()
-        self.store.owner_died(number, shard.incarnation)
+        self.store.owner_died(shard.identity)
         for other in self.shards.values():
             self._control(other, other.bus.peer_down, number)
         self._restart_later(number)

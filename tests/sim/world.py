@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from shardd.metadata import commands
 from shardd.metadata.load import load_state
 from shardd.protocol.errors import Status
+from shardd.shard.group_hub import GroupHub
 from tests.sim.clients import metadata_client, submit
 from tests.sim.cluster import PATH, Cluster
 from tests.sim.disk import Faults, SimDisk
 from tests.sim.findings import Trace
+from tests.sim.group_clients import GroupClient
+from tests.sim.groups import group_topics
 from tests.sim.loop import DeadlockError, Process, SimLoop
 from tests.sim.planted import Planted
 
@@ -91,11 +94,19 @@ class _Enough(BaseException):
 
 
 def _look(cluster: Cluster, loop: SimLoop) -> None:
+    hub = _hub(cluster)
+    if hub is not None:
+        cluster.store.watch(hub)
     if cluster.trace.finding is not None:
         raise _Enough
     if loop.steps > STEPS_MAX:
         cluster.trace.report(f"no end after {loop.steps} steps")
         raise _Enough
+
+
+def _hub(cluster: Cluster) -> GroupHub | None:
+    shard = cluster.shards.get(0)
+    return shard.groups.hub if shard is not None and shard.groups is not None else None
 
 
 def _unexpected(trace: Trace, context: dict[str, object]) -> None:
@@ -113,7 +124,11 @@ async def _scenario(cluster: Cluster, seed: int) -> None:
         return
     clients = [
         asyncio.create_task(metadata_client(cluster, random.Random(f"client {seed} {number}"), stop))
-        for number in range(rng.randint(2, 4))
+        for number in range(rng.randint(1, 3))
+    ]
+    clients += [
+        asyncio.create_task(GroupClient(cluster, random.Random(f"member {seed} {number}"), number).run(stop))
+        for number in range(rng.randint(0, 6))
     ]
     await _chaos(cluster, rng)
     stop.set()
@@ -172,5 +187,24 @@ async def _settle(cluster: Cluster, rng: random.Random, clients: list[asyncio.Ta
         status = await submit(cluster, rng, shard, commands.CreateStream(f"last words of {shard.number}"))
         if status != Status.OK:
             cluster.trace.report(f"shard {shard.number} refuses a change with {status} after the last fault")
+    await _settle_groups(cluster)
     disk = SimDisk(cluster.device, Process("reader", 0), Faults(), lambda: None)
     cluster.oracle.settled(cluster.states(), load_state(PATH, disk))
+
+
+async def _settle_groups(cluster: Cluster) -> None:
+    """Hand-overs end, suspects go, everybody knows what it has."""
+    end = cluster.loop.time() + SETTLE_S
+    why: str | None = "shard 0 does not serve"
+    while why is not None and cluster.loop.time() < end:
+        await asyncio.sleep(0.1)
+        hub = _hub(cluster)
+        members: dict[int, dict[str, list[int]]] = {}
+        for shard in cluster.serving():
+            for incarnation, those in shard.groups.memberships().items() if shard.groups else ():
+                members.setdefault(incarnation, {}).update(those)
+        if hub is not None:
+            topics = group_topics(cluster.shards[0].node.state)
+            why = cluster.store.settled(hub, topics, members)
+    if why is not None:
+        cluster.trace.report(f"{SETTLE_S:g} s after the last fault {why}")

@@ -8,6 +8,7 @@
  * send_request_parse, batch_assign). Ends with a zero entry: usable as the m_methods of a module. */
 extern PyMethodDef shardd_pure_methods[];
 extern PyMethodDef shardd_memory_methods[]; /* binding/memory_policy.c */
+extern PyMethodDef shardd_recover_methods[]; /* binding/recover.c */
 
 /* binding/engine.c, binding/engine_calls.c: the type `Engine` of _native.pyi. */
 extern PyTypeObject shardd_engine_type;

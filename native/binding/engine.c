@@ -127,6 +127,7 @@ static PyObject *event_tuple(const event *v)
     case EVENT_POISONED:
     case EVENT_ROOM:
     case EVENT_SYNCED:
+    case EVENT_ROLLED:
         return Py_BuildValue("iKK", v->kind, connection, number);
     }
     Py_UNREACHABLE();

@@ -184,7 +184,8 @@ struct read_job {
 };
 
 typedef enum event_kind { EVENT_ACCEPTED = 1, EVENT_CLOSED, EVENT_REQUEST, EVENT_ROUTE_MISS, EVENT_MOVE, EVENT_MOVED_IN,
-                          EVENT_DAMAGE, EVENT_POISONED, EVENT_GROUP_POLLED, EVENT_ROOM, EVENT_SYNCED } event_kind;
+                          EVENT_DAMAGE, EVENT_POISONED, EVENT_GROUP_POLLED, EVENT_ROOM, EVENT_SYNCED,
+                          EVENT_ROLLED } event_kind;
 
 typedef struct event {
     event_kind kind;

@@ -37,6 +37,8 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         if (info->count > 0 && info->last_timestamp > p->last_timestamp)
             p->last_timestamp = info->last_timestamp;
         s->last_timestamp = p->last_timestamp;
+        if (info->last_timestamp > p->last_timestamp)
+            p->last_timestamp = info->last_timestamp; /* the birth of an empty segment */
         /* What a killed process wrote may be in the page cache only: nothing is durable before the first sync. */
         s->log_dirty = info->count > 0;
         p->next_offset = info->start_offset + info->count;
@@ -44,6 +46,7 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         p->messages += info->count;
     }
     if (count > 0) {
+        p->segments.items[count - 1].index_dirty = segments[count - 1].count > 0; /* recovery may have written it */
         index_cache_reset(&p->index, segments[count - 1].count);
         p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
         p->allocate_ahead = p->level == LEVEL_DURABLE;
@@ -114,6 +117,7 @@ void partition_close(partition *p)
         partition_index_flush(p);
     if (p->state == 0)
         partition_cut_ahead(p); /* what stays is cut by the next recovery */
+    partition_checkpoint_write(p);
     p->closed = true;
     partition_journal_clear(p);
     STATS_STORE(p, incarnation, 0);
@@ -150,6 +154,20 @@ uint64_t partition_next_offset(const partition *p)
 uint64_t partition_first_offset(const partition *p)
 {
     return p->segments.count > 0 ? p->segments.items[0].start_offset : 0;
+}
+
+uint64_t partition_active_start(const partition *p)
+{
+    return p->segments.count > 0 ? segment_active(&p->segments)->start_offset : p->next_offset;
+}
+
+bool partition_next_start(const partition *p, uint64_t start, uint64_t *next)
+{
+    const segment *s = segment_find(&p->segments, start);
+    if (s == NULL || s == segment_active(&p->segments))
+        return false;
+    *next = s[1].start_offset;
+    return true;
 }
 
 uint32_t partition_segments(const partition *p)

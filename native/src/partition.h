@@ -6,6 +6,7 @@
  * the answer until then; polls end at the durable end; the active .log has up to 1 MiB of zeros behind its records).
  * Files:
  *   <dir>/<start offset, 20 digits>.log and .index      (record.h)
+ *   <dir>/<start offset, 20 digits>.manifest            (manifest.h)
  *   <dir>/incarnation                            16 bytes: "SHRDINC1", u64 incarnation (made with the first file)
  *   <dir>/offsets/consumers/<id>, groups/<id>    8 bytes u64 LE, last processed offset, written in place
  * Directory and files are made at the first append (or the first stored offset).
@@ -33,7 +34,7 @@ typedef struct segment_info { /* what recovery found; ascending by start offset,
     uint64_t log_bytes;
     uint64_t count;           /* records; end offset = start + count - 1 */
     uint64_t first_timestamp;
-    uint64_t last_timestamp;
+    uint64_t last_timestamp;  /* no later record may be older, also when count == 0 */
 } segment_info;
 
 typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;
@@ -74,6 +75,9 @@ uint64_t partition_namespace(const partition *p);
 uint64_t partition_incarnation(const partition *p);
 uint64_t partition_next_offset(const partition *p); /* 0 = never held a message */
 uint64_t partition_first_offset(const partition *p);
+uint64_t partition_active_start(const partition *p); /* where it will be, when never written */
+/* Where the segment behind the one that starts at `start` begins. False: there is none. */
+bool partition_next_start(const partition *p, uint64_t start, uint64_t *next);
 uint32_t partition_segments(const partition *p);    /* 1 when never written */
 uint64_t partition_size_bytes(const partition *p);
 uint64_t partition_messages(const partition *p);
@@ -140,7 +144,7 @@ uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id);      
 
 /* ---- retention (partition_retention.c) ---- */
 /* Takes up to `count` of the oldest sealed segments away (iggy-server 3.11): their files are renamed to
- * "<trash>-<start offset>.log" and ".index". A segment stays, with all behind it, while the lowest stored offset lies
+ * "<trash>-<start offset>.log", ".index" and ".manifest". A segment stays, with all behind it, while the lowest stored offset lies
  * before its end, and (busy) while an answer on its way reads it. 0 also for fewer than `count`; 3007, 10008, or the
  * sticky status. */
 uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy);

@@ -2,6 +2,7 @@
 #ifndef SHARDD_PARTITION_INTERNAL_H
 #define SHARDD_PARTITION_INTERNAL_H
 #include "index_cache.h"
+#include "manifest.h"
 #include "offsets.h"
 #include "partition.h"
 #include "partition_status.h"
@@ -10,6 +11,7 @@
 #define INDEX_FLUSH_ENTRIES 256u       /* entries that wait before they are written */
 #define DAMAGED_MAX 1024u              /* offsets known to be damaged */
 #define ALLOCATE_AHEAD_BYTES (1u << 20) /* at `durable`: the log grows in such steps */
+#define CHECKPOINT_BYTES (1u << 20)     /* new bytes on the device that are worth a checkpoint */
 #define DIRECTORY_LEVELS 7u            /* the partition's directory and the ancestors that a sync covers */
 #define STATS_STORE(p, field, value)                                                          \
     do {                                                                                      \
@@ -30,7 +32,7 @@ struct partition {
     uint64_t next_offset;
     uint64_t size_bytes;     /* of all segments */
     uint64_t messages;       /* in all segments */
-    uint64_t last_timestamp; /* of the last record; never falls */
+    uint64_t last_timestamp; /* of the last record, or the birth of the active segment; never falls */
     segment_set segments;
     index_cache index;       /* of the active segment */
     uint64_t stale_end;      /* the active .log has bytes behind its records up to here; 0: none */
@@ -57,6 +59,10 @@ struct partition {
     bool sync_running, sync_failed;
     uint64_t found_end; /* `durable`: readable although the sync at opening failed; 0: it did not */
     bool sync_covers; /* the running sync has all names, logs and offsets */
+
+    /* Of the active segment: what a complete sync has brought to the device, and what the running one will have. */
+    manifest_checkpoint checkpoint, checkpoint_target;
+    uint64_t checkpoint_written_bytes; /* what its manifest knows */
 
     bool closed;
     uint32_t state;
@@ -86,6 +92,14 @@ void partition_journal_clear(partition *p); /* its records are in the file, or g
 uint32_t partition_save(partition *p);
 /* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */
 void partition_sync_now(partition *p);
+/* Makes the manifest of the segment that starts at the next offset. 0 or -1. */
+int partition_manifest_make(partition *p, uint64_t born_at);
+/* A sync begins; `covers`: when it succeeds names, log and index of now are on the device. */
+void partition_checkpoint_begin(partition *p, bool covers);
+/* It has succeeded: a checkpoint is written when it is worth it. */
+void partition_checkpoint_done(partition *p);
+/* Writes what the last complete sync covered, however little. */
+void partition_checkpoint_write(partition *p);
 /* Writes waiting index entries. 0, or 4007 (an EIO poisons). */
 uint32_t partition_index_flush(partition *p);
 /* Byte position in the .log where record `k` of the segment starts (k == count: where the log ends). False when the

@@ -36,7 +36,7 @@ static int move_away(partition *p, const segment *s, segment_file which, const c
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
     segment_path(&p->segments, s->start_offset, which, from, sizeof(from));
     int length = snprintf(to, sizeof(to), "%s-%020" PRIu64 ".%s", trash, s->start_offset,
-                          which == SEGMENT_LOG ? "log" : "index");
+                          segment_suffix(which));
     if (length < 0 || (size_t)length >= sizeof(to)) {
         errno = ENAMETOOLONG;
         return -1;
@@ -48,12 +48,13 @@ static int move_away(partition *p, const segment *s, segment_file which, const c
     return result == 0 || errno == ENOENT ? 0 : -1;
 }
 
-/* The files of a segment leave, its log first: a recovery ignores an index without a log. */
+/* The files of a segment leave, its log first: a recovery ignores an index or a manifest without a log. */
 static bool remove_files(partition *p, segment *s, const char *trash)
 {
     if (move_away(p, s, SEGMENT_LOG, trash) != 0)
         return false;
     move_away(p, s, SEGMENT_INDEX, trash); /* one that stays is noted at the next start */
+    move_away(p, s, SEGMENT_MANIFEST, trash);
     p->size_bytes -= s->log_bytes;
     p->messages -= s->count;
     return true;

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.log.layout import STREAMS, parse_id
+from shardd.log.layout import STREAMS, parse_id, sync_directory
 from shardd.metadata.disk import NO_ROOM
 from shardd.metadata.reserve import Reserve
 from shardd.migration.errors import MigrationError
@@ -44,7 +44,7 @@ class DirectoryInfo(msgspec.Struct, frozen=True):
 def lock_directory(directory: Path) -> int:
     """Makes the directory when missing and takes its lock; returns the descriptor. Raises StartupError."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make(directory)
         fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StartupError(f"data directory {directory}: {error.strerror}") from error
@@ -63,6 +63,14 @@ def lock_directory(directory: Path) -> int:
             time.sleep(0.02)
     _write_holder(fd)
     return fd
+
+
+def _make(directory: Path) -> None:
+    """The directory and its ancestors; the names of those that were missing are on the device when this returns."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_directory(path.parent)
 
 
 def prepare_directory(directory: Path, fresh: bool) -> None:
@@ -144,11 +152,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
+    sync_directory(path.parent)
 
 
 def _write_holder(fd: int) -> None:

@@ -8,7 +8,7 @@ everything that a server finds at its start was on the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,6 +38,7 @@ class Tally:
     required: int = 0
     lost: int = 0
     lossy_cuts: int = 0
+    withheld: int = 0  # offsets between messages that are there: damaged, behind everything that is due
     offsets_lost: int = 0
     returned: int = 0
 
@@ -53,7 +54,7 @@ class LogLedger:
 
     place: str
     level: str
-    sent: list[bytes] = field(default_factory=list)
+    sent: list[bytes | None] = field(default_factory=list)  # None: withheld since an earlier cut
     acknowledged: int = 0
     synced: int = 0
     read: int = 0
@@ -72,27 +73,29 @@ class LogLedger:
 
     def judge(self, found: Sequence[Message], tally: Tally) -> list[Finding]:
         """`found`: everything the partition gives from its first message on. Then what was found is the truth."""
-        findings = self._content(found)
-        at = self._index_of(found[0].payload) if found else None
-        end = 0 if at is None else at + len(found)
-        need_from, need_to = self.first_max, self.required
-        if need_to > need_from and (at is None or at > need_from or end < need_to):
-            there = "nothing" if at is None else f"{at} to {end}"
-            findings.append(Finding("lost", self.place, f"messages {need_from} to {need_to} are due, {there} is there"))
-        if at is not None and at < self.first:
-            tally.returned += self.first - at
-        lost = max(0, self.acknowledged - max(end, self.first_max))
+        places = {payload: index for index, payload in enumerate(self.sent) if payload is not None}
+        findings = self._content(found, places)
+        there = {places[message.payload] for message in found if message.payload in places}
+        missing = self._missing(range(self.first_max, self.required), there)
+        if missing:
+            text = f"{len(missing)} of messages {self.first_max} to {self.required}, the first is {missing[0]}"
+            findings.append(Finding("lost", self.place, f"{text}; {len(found)} are there"))
+        lost = len(self._missing(range(self.first_max, self.acknowledged), there))
+        tally.returned += sum(index < self.first for index in there)
         tally.acknowledged += self.acknowledged - min(self.synced, self.acknowledged)
-        tally.required += max(0, need_to - need_from)
+        tally.required += max(0, self.required - self.first_max)
         tally.lost += lost
         tally.lossy_cuts += lost > 0
+        tally.withheld += (max(there) - min(there) + 1 - len(there)) if there else 0
         self._rebase(found)
         return findings
 
-    def _content(self, found: Sequence[Message]) -> list[Finding]:
+    def _missing(self, due: range, there: set[int]) -> list[int]:
+        return [index for index in due if self.sent[index] is not None and index not in there]
+
+    def _content(self, found: Sequence[Message], places: Mapping[bytes, int]) -> list[Finding]:
         clock = 0
-        places = {payload: index for index, payload in enumerate(self.sent)}
-        previous: int | None = None
+        previous = -1
         findings = []
         for message in found:
             index = places.get(message.payload)
@@ -105,8 +108,8 @@ class LogLedger:
                 text = f"message {index} is at offset {message.offset} instead of {self.base + index}"
                 findings.append(Finding("reordered", self.place, text))
                 break
-            if previous is not None and index != previous + 1:
-                findings.append(Finding("gap", self.place, f"message {index} follows message {previous}"))
+            if index <= previous:
+                findings.append(Finding("reordered", self.place, f"message {index} follows message {previous}"))
                 break
             if message.timestamp_us < clock:
                 findings.append(Finding("clock", self.place, f"the timestamp falls at offset {message.offset}"))
@@ -114,16 +117,14 @@ class LogLedger:
             clock, previous = message.timestamp_us, index
         return findings
 
-    def _index_of(self, payload: bytes) -> int | None:
-        try:
-            return self.sent.index(payload)
-        except ValueError:
-            return None
-
     def _rebase(self, found: Sequence[Message]) -> None:
-        self.sent = [message.payload for message in found]
+        """What is there now is the truth. Offsets that nothing is read at were withheld: they stay empty."""
+        self.sent = []
+        for message in found:
+            self.sent += [None] * (message.offset - found[0].offset - len(self.sent))
+            self.sent.append(message.payload)
         self.base = found[0].offset if found else (0 if self.first_max == 0 and self.base == 0 else None)
-        self.acknowledged = self.synced = self.read = len(found)
+        self.acknowledged = self.synced = self.read = len(self.sent)
         self.first = self.first_max = 0
 
 

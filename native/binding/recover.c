@@ -87,7 +87,9 @@ static PyObject *call_digest_file(PyObject *module, PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     result = digest_file(fd, length, digest);
     Py_END_ALLOW_THREADS
-    return result != 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyBytes_FromStringAndSize((const char *)digest, DIGEST_SIZE);
+    if (result != 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    return PyBytes_FromStringAndSize((const char *)digest, DIGEST_SIZE);
 }
 
 PyMethodDef shardd_recover_methods[] = {

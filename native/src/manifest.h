@@ -1,5 +1,5 @@
-/* The manifest of a segment: its format (table in shardd/log/manifest.py and docs/formats.md), what the engine writes of
- * it, what a recovery reads of it. Sections are only written by Python. */
+/* The manifest of a segment (table in shardd/log/manifest.py and docs/formats.md): what the engine writes of it, what a
+ * recovery reads of it. Sections are only written by Python. */
 #ifndef SHARDD_MANIFEST_H
 #define SHARDD_MANIFEST_H
 #include "disk.h"

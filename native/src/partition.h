@@ -144,9 +144,9 @@ uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id);      
 
 /* ---- retention (partition_retention.c) ---- */
 /* Takes up to `count` of the oldest sealed segments away (iggy-server 3.11): their files are renamed to
- * "<trash>-<start offset>.log", ".index" and ".manifest". A segment stays, with all behind it, while the lowest stored offset lies
- * before its end, and (busy) while an answer on its way reads it. 0 also for fewer than `count`; 3007, 10008, or the
- * sticky status. */
+ * "<trash>-<start offset>.log", ".index" and ".manifest". A segment stays, with all behind it, while the lowest stored
+ * offset lies before its end, and (busy) while an answer on its way reads it. 0 also for fewer than `count`; 3007,
+ * 10008, or the sticky status. */
 uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy);
 
 /* ---- flush and background sync ---- */

@@ -98,8 +98,8 @@ static bool collect_segments(partition *p, collection *c, segment_file which)
 {
     for (uint32_t i = p->dirty_from; i < p->segments.count; i++) {
         segment *s = &p->segments.items[i];
-        bool *dirty = which == SEGMENT_LOG ? &s->log_dirty : which == SEGMENT_INDEX ? &s->index_dirty : &s->manifest_dirty;
-        if (!collect_file(p, c, s, which, dirty))
+        bool *const dirty[] = {&s->log_dirty, &s->index_dirty, &s->manifest_dirty}; /* by segment_file */
+        if (!collect_file(p, c, s, which, dirty[which]))
             return false;
     }
     return true;

@@ -1,5 +1,5 @@
-/* Recovery of one partition that needs no decision (recover.h). Every surprise, an errno too, makes it return false: the
- * careful way meets it again and says what it is. */
+/* Recovery of one partition that needs no decision (recover.h). Every surprise, an errno too, makes it return false:
+ * the careful way meets it again and says what it is. */
 #include "recover.h"
 
 #include "bytes.h"

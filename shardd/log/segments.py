@@ -142,33 +142,39 @@ def scan_segment(
         known = _NOTHING
         if checkpoint is not None and _agrees(checkpoint, file_bytes, index):
             known = checkpoint
-            minimum_timestamp = checkpoint.last_timestamp
-        valid_bytes, count = known.log_bytes, known.count
-        first_timestamp, last_timestamp = known.first_timestamp, minimum_timestamp
-        while True:
-            more_bytes, more, _, first, last, scan_fault = _native.scan_file(
-                log, valid_bytes, start_offset, start_offset + count, minimum_timestamp, index
-            )
-            if more:
-                first_timestamp = first_timestamp if count else first
-                last_timestamp = last
-            valid_bytes, count = valid_bytes + more_bytes, count + more
-            if scan_fault != Fault.BAD_TIMESTAMP or start_offset + count >= imported_end:
-                break
-            minimum_timestamp = 0
-        exact_bytes = count * layout.INDEX_ENTRY_SIZE
-        if os.fstat(index).st_size > exact_bytes:
-            os.ftruncate(index, exact_bytes)
+        found, fault = scan_log(log, index, known, start_offset, minimum_timestamp, imported_end)
+        if os.fstat(index).st_size > found.count * layout.INDEX_ENTRY_SIZE:
+            os.ftruncate(index, found.count * layout.INDEX_ENTRY_SIZE)
     return Segment(
         start_offset=start_offset,
-        log_bytes=valid_bytes,
-        count=count,
-        first_timestamp=first_timestamp,
-        last_timestamp=last_timestamp,
+        log_bytes=found.log_bytes,
+        count=found.count,
+        first_timestamp=found.first_timestamp,
+        last_timestamp=found.last_timestamp,
         file_bytes=file_bytes,
-        fault=Fault(scan_fault),
-        scanned_bytes=valid_bytes - known.log_bytes,
+        fault=fault,
+        scanned_bytes=found.log_bytes - known.log_bytes,
     )
+
+
+def scan_log(
+    log: int, index: int, known: Checkpoint, start_offset: int, minimum_timestamp: int, imported_end: int
+) -> tuple[Checkpoint, Fault]:
+    """Verifies what is behind `known` and writes its entries to `index` (-1: not); what is valid in all, and why it
+    ends there. Without any record `last_timestamp` is the given minimum. OSError."""
+    log_bytes, count, first_timestamp = known.log_bytes, known.count, known.first_timestamp
+    minimum = last_timestamp = known.last_timestamp if count else minimum_timestamp
+    while True:
+        more_bytes, more, _, first, last, fault = _native.scan_file(
+            log, log_bytes, start_offset, start_offset + count, minimum, index
+        )
+        if more:
+            first_timestamp = first_timestamp if count else first
+            last_timestamp = last
+        log_bytes, count = log_bytes + more_bytes, count + more
+        if fault != Fault.BAD_TIMESTAMP or start_offset + count >= imported_end:
+            return Checkpoint(log_bytes, count, first_timestamp, last_timestamp), Fault(fault)
+        minimum = 0  # what was imported may fall
 
 
 def _agrees(checkpoint: Checkpoint, file_bytes: int, index: int) -> bool:

@@ -72,6 +72,16 @@ def changed_streams(old: State, new: State) -> Iterator[int]:
             yield stream_id
 
 
+def place_of(namespace: int) -> Place:
+    """(stream, topic, partition) of a namespace."""
+    return namespace >> 32, namespace >> 20 & 0xFFF, namespace & 0xFFFFF
+
+
+def place_text(namespace: int) -> str:
+    """ "stream/topic/partition" of a namespace."""
+    return "/".join(map(str, place_of(namespace)))
+
+
 class _Directories:
     """Which partitions have a directory, looked up once for each topic: most of many partitions have none."""
 
@@ -104,7 +114,8 @@ def _names(directory: Path) -> set[str] | None:
 class OwnedPartitions:
     """The partitions of one shard. `follow` is called for every applied record, `recover` once before.
 
-    `progress` is called during long work, so that nobody takes it for a worker that hangs.
+    `progress` is called during long work, so that nobody takes it for a worker that hangs. `seal` gets the segments
+    (directory, incarnation, start offset) whose manifests have no digest yet.
     """
 
     def __init__(
@@ -115,6 +126,7 @@ class OwnedPartitions:
         data: Path,
         system: System,
         progress: Callable[[], None] = lambda: None,
+        seal: Callable[[Path, int, int], None] = lambda _directory, _incarnation, _start: None,
     ) -> None:
         self._engine = engine
         self._shard = shard
@@ -123,21 +135,30 @@ class OwnedPartitions:
         self._segment_size_bytes = system.segment_size_bytes
         self._level = LEVELS[system.partition.ack]
         self._progress = progress
+        self._seal = seal
         self._open: set[Place] = set()
         self._refused: set[Place] = set()  # directories that are not ours to move
         self._no_room: set[Place] = set()  # read only because the disk was full when they were opened
-        self._recovered = {"partitions": 0, "segments": 0, "scanned_bytes": 0, "microseconds": 0, "refused": 0}
+        self._recovered = {
+            "partitions": 0,
+            "segments": 0,
+            "scanned_bytes": 0,
+            "microseconds": 0,
+            "phase_microseconds": 0,
+            "refused": 0,
+        }
 
     def __len__(self) -> int:
         return len(self._open)
 
     def recovery_figures(self) -> dict[str, int]:
-        """What this process has recovered so far: partitions that held something, their segments, bytes of the active
-        ones, time of all lanes at the start; `refused` could not be opened."""
+        """What this process has recovered so far: partitions that held something, their segments, bytes of logs that
+        were read, time of all lanes at the start and of the whole phase; `refused` could not be opened."""
         return dict(self._recovered)
 
     async def recover(self, state: State, threads: Threads) -> None:
         """Opens everything; directories are scanned in helper threads, and the loop goes on meanwhile."""
+        phase_began_ns = time.monotonic_ns()
         directories = _Directories(self._data)
         waiting: list[tuple[Place, Identity]] = []
         for stream_id in sorted(state.streams):
@@ -163,6 +184,7 @@ class OwnedPartitions:
                     self._open_as(place, identity, state, directories.find(place)[0], outcome)
 
         await asyncio.gather(*(lane() for _ in range(RECOVERY_LANES)))
+        self._recovered["phase_microseconds"] += (time.monotonic_ns() - phase_began_ns) // 1000
 
     async def room_returned(self, current: Callable[[], State], threads: Threads) -> None:
         """Opens again what a full disk left read only. `current` gives the state of the moment."""
@@ -202,6 +224,13 @@ class OwnedPartitions:
                     self._open_as(place, identity, new, directory, outcome)
         return trashed
 
+    def rolled(self, ns: int, start_offset: int, state: State) -> None:
+        """The segment that starts there will not change any more."""
+        place = place_of(ns)
+        identity = identity_in(state, place)
+        if identity is not None:
+            self._seal(layout.partition_directory(self._data, *place), identity[0], start_offset)
+
     def _owns(self, place: Place) -> bool:
         return owner(namespace(*place), self._shards) == self._shard
 
@@ -232,6 +261,8 @@ class OwnedPartitions:
             for note in outcome.notes:
                 _log.warning("%s", note)
             self._engine.partition_open(*arguments, outcome.state, outcome.segments, outcome.offsets, self._level)
+            for start in outcome.unsealed:
+                self._seal(Path(directory), incarnation, start)
             groups = state.streams[place[0]].topics[place[1]].groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
             for kind, number, _ in outcome.offsets:
@@ -251,7 +282,7 @@ class OwnedPartitions:
         if recovered.segments:
             self._recovered["partitions"] += 1
             self._recovered["segments"] += len(recovered.segments)
-            self._recovered["scanned_bytes"] += recovered.segments[-1][1]
+            self._recovered["scanned_bytes"] += recovered.scanned_bytes
 
     def _close(self, place: Place, directories: _Directories) -> bool:
         self._open.discard(place)

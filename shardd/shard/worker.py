@@ -23,6 +23,7 @@ from shardd.engine import (
     EVENT_MOVED_IN,
     EVENT_POISONED,
     EVENT_REQUEST,
+    EVENT_ROLLED,
     EVENT_ROOM,
     EVENT_ROUTE_MISS,
     EVENT_SYNCED,
@@ -43,9 +44,10 @@ from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.login_turns import LoginTurns
 from shardd.shard.metrics import Metrics, process_counters, process_gauges
-from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions, changed_streams, partitions_of
+from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions, changed_streams, partitions_of, place_text
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.refusals import report_refusals
+from shardd.shard.sealer import Sealer
 from shardd.shard.services.partition_calls import sync_descriptors
 from shardd.shard.services.tokens import clean_expired_tokens
 from shardd.shard.sessions import SessionTable
@@ -125,6 +127,7 @@ class Worker:
             self._data,
             system,
             lambda: self._control.pulse(),
+            lambda *segment: self._sealer.add(*segment),
         )
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
@@ -139,6 +142,7 @@ class Worker:
         inheritance = self._inheritance
         self._recent_logs.install()
         self._helpers = HelperThreads(_HELPER_THREADS)
+        self._sealer = Sealer()
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
         self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
         self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up)
@@ -151,6 +155,7 @@ class Worker:
             self._trash.start()
         self._serve(passwords)
         self._spawn(self._use_room())
+        self._spawn(self._sealer.run())
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
 
@@ -218,6 +223,7 @@ class Worker:
         metrics.add("helpers", self._helpers.figures)
         metrics.add("passwords", self._password_threads.figures)
         metrics.add("metadata", self._metadata_figures)
+        metrics.add("sealing", self._sealer.gauges, self._sealer.counters)
         metrics.add("recovery", counters=self._partitions.recovery_figures)
         return metrics
 
@@ -255,6 +261,7 @@ class Worker:
         await self._metadata.close()
         await self._bus.close()
         await self._password_threads.close()
+        await self._sealer.close()
         await self._helpers.close()
         self._control.close()
         self._recent_logs.remove()
@@ -354,6 +361,9 @@ class Worker:
     def _on_poisoned(self, namespace: int, errno: int) -> None:
         _log.error("partition %s is read only: %s", place_text(namespace), os.strerror(errno))
 
+    def _on_rolled(self, namespace: int, start_offset: int) -> None:
+        self._partitions.rolled(namespace, start_offset, self._metadata.state)
+
     def _on_room(self, refused: int, free_bytes: int) -> None:
         if refused:
             _log.warning("sends are refused: only %d bytes are free on the disk of %s", free_bytes, self._data)
@@ -381,11 +391,7 @@ class Worker:
         EVENT_DAMAGE: _on_damage,
         EVENT_POISONED: _on_poisoned,
         EVENT_GROUP_POLLED: _on_group_polled,
+        EVENT_ROLLED: _on_rolled,
         EVENT_ROOM: _on_room,
         EVENT_SYNCED: _on_synced,
     }
-
-
-def place_text(namespace: int) -> str:
-    """ "stream/topic/partition" of a namespace."""
-    return f"{namespace >> 32}/{namespace >> 20 & 0xFFF}/{namespace & 0xFFFFF}"

@@ -183,6 +183,7 @@ int main(int count, char **words) {
         printf("error %s\n", problem != 0 ? strerror(-problem) : "cannot mount");
         return 1;
     }
+    fuse_set_signal_handlers(session); /* an end that is not asked for unmounts, too */
     puts("ready");
     serve(session);
     fuse_session_unmount(session);

@@ -65,7 +65,7 @@ class Producer(Hand):
     def step(self, connection: wire.Wire) -> None:
         send(connection, "log", self.number, self.log, self.rng, self.number)
         what = self.rng.random()
-        if what < 0.2:
+        if what < 0.2 and self.log.base == 0:
             value = self.rng.randrange(self.log.acknowledged)
             self.offsets.prepare(value)
             asked = len(self.offsets.values) - 1
@@ -89,7 +89,7 @@ class Reader(Hand):
     def step(self, connection: wire.Wire) -> None:
         for partition, log in enumerate(self.logs):
             polled = connection.poll(STREAM, "log", partition, strategy=wire.POLL_LAST, count=1)
-            if polled.messages:
+            if polled.messages and log.base == 0:
                 log.read = polled.messages[-1].offset + 1
         time.sleep(0.002)
 

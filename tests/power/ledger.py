@@ -42,10 +42,14 @@ class Tally:
     offsets_lost: int = 0
     returned: int = 0
 
+    def add(self, other: Tally) -> None:
+        for name in Tally.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
 
 @dataclass(slots=True)
 class LogLedger:
-    """One partition that one producer fills. `sent[i]` was or will be at offset `base + i`.
+    """One partition that one producer fills. `sent[i]` was or will be at offset `base + i` (base None: not known).
 
     `acknowledged`, `synced`, `read`: how many of `sent` are at least there by an answer to a send, by an answer to
     FLUSH_UNSAVED_BUFFER with fsync (or an earlier start), by having been read. `first`: index of the first message
@@ -119,11 +123,15 @@ class LogLedger:
 
     def _rebase(self, found: Sequence[Message]) -> None:
         """What is there now is the truth. Offsets that nothing is read at were withheld: they stay empty."""
+        if found and self.base is None:
+            self.base = found[0].offset
+        if not found and (self.sent or self.first_max):
+            self.base = None  # the next message tells it
         self.sent = []
         for message in found:
-            self.sent += [None] * (message.offset - found[0].offset - len(self.sent))
+            assert self.base is not None
+            self.sent += [None] * (message.offset - self.base - len(self.sent))
             self.sent.append(message.payload)
-        self.base = found[0].offset if found else (0 if self.first_max == 0 and self.base == 0 else None)
         self.acknowledged = self.synced = self.read = len(self.sent)
         self.first = self.first_max = 0
 

@@ -25,6 +25,9 @@ PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args);
 
 /* binding/engine_partitions.c, binding/engine_counters.c: rows of the same table. */
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args);
+PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg);
+PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args);
+PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args);

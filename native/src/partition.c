@@ -203,25 +203,40 @@ void partition_poison(partition *p, uint32_t status)
     STATS_STORE(p, state, status);
 }
 
-void partition_mark_damaged(partition *p, uint64_t offset)
+uint64_t partition_suspect(const partition *p)
 {
-    if (p->damaged_count == DAMAGED_MAX)
-        return;
-    uint32_t at = p->damaged_count;
-    while (at > 0 && p->damaged[at - 1] >= offset)
-        at--;
-    if (at < p->damaged_count && p->damaged[at] == offset)
-        return;
-    if ((p->damaged_count & (p->damaged_count - 1)) == 0) { /* grows at powers of two */
-        size_t capacity = p->damaged_count > 0 ? (size_t)p->damaged_count * 2 : 1;
-        uint64_t *damaged = realloc(p->damaged, capacity * sizeof(*damaged));
-        if (damaged == NULL)
-            return; /* the reader finds it again */
-        p->damaged = damaged;
-    }
-    memmove(p->damaged + at + 1, p->damaged + at, (p->damaged_count - at) * sizeof(*p->damaged));
-    p->damaged[at] = offset;
-    p->damaged_count++;
+    return p->suspect;
+}
+
+uint64_t partition_segment_of(const partition *p, uint64_t offset)
+{
+    const segment *s = segment_find(&p->segments, offset);
+    return s != NULL ? s->start_offset : 0;
+}
+
+uint32_t partition_segment_count(const partition *p)
+{
+    return p->segments.count;
+}
+
+bool partition_segment(const partition *p, uint32_t i, segment_info *out)
+{
+    if (i >= p->segments.count)
+        return false;
+    const segment *s = &p->segments.items[i];
+    bool active = i + 1 == p->segments.count;
+    *out = (segment_info){.start_offset = s->start_offset,
+                          .log_bytes = active ? partition_file_end(p, s) : s->log_bytes,
+                          .count = active ? s->count - p->journal.count : s->count,
+                          .first_timestamp = s->first_timestamp, .last_timestamp = s->last_timestamp};
+    return true;
+}
+
+void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp)
+{
+    segment *s = segment_find(&p->segments, start_offset);
+    if (s != NULL && s->start_offset == start_offset && s->count > 0)
+        s->first_timestamp = first_timestamp;
 }
 
 /* ---- consumer offsets ---- */

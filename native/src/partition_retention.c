@@ -22,8 +22,7 @@ static uint64_t first_read(const partition *p)
 {
     uint64_t lowest = UINT64_MAX;
     for (const poll_cursor *c = p->cursors; c != NULL; c = c->next) {
-        uint64_t first_offset = c->last_offset + 1 - c->total_count;
-        uint64_t at = c->next_offset > first_offset ? c->next_offset - 1 : c->next_offset;
+        uint64_t at = c->pinned_offset != UINT64_MAX ? c->pinned_offset : c->next_offset;
         if (c->total_count > 0 && at < lowest)
             lowest = at;
     }
@@ -85,6 +84,7 @@ uint32_t partition_delete_segments(partition *p, uint32_t count, const char *tra
     }
     if (*deleted > 0) {
         segment_remove_front(&p->segments, *deleted);
+        partition_forget_damage(p, partition_first_offset(p));
         p->dirty_from -= p->dirty_from < *deleted ? p->dirty_from : *deleted;
         p->dirty_directories |= 1;
         partition_publish(p);

@@ -3,7 +3,7 @@
 from shardd.engine._native import (
     EVENT_ACCEPTED,
     EVENT_CLOSED,
-    EVENT_DAMAGE,
+    EVENT_DOUBT,
     EVENT_GROUP_POLLED,
     EVENT_MOVE,
     EVENT_MOVED_IN,
@@ -32,7 +32,7 @@ from shardd.engine.twin import namespace
 __all__ = [
     "EVENT_ACCEPTED",
     "EVENT_CLOSED",
-    "EVENT_DAMAGE",
+    "EVENT_DOUBT",
     "EVENT_GROUP_POLLED",
     "EVENT_MOVE",
     "EVENT_MOVED_IN",

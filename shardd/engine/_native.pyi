@@ -9,7 +9,7 @@ EVENT_REQUEST: Final[int]  # (kind, connection, code, payload: bytes, user_id, a
 EVENT_ROUTE_MISS: Final[int]  # (kind, connection, code, stream_identifier, topic_identifier, user_id, attempt)
 EVENT_MOVE: Final[int]  # (kind, connection, target_shard): engine asks for the session state of a connection that moves
 EVENT_MOVED_IN: Final[int]  # (kind, connection, "ip:port", session_state: bytes, user_id, authenticated)
-EVENT_DAMAGE: Final[int]  # (kind, namespace, offset): a stored record failed its check
+EVENT_DOUBT: Final[int]  # (kind, namespace, start offset of the segment): log and index contradict
 EVENT_POISONED: Final[int]  # (kind, namespace, errno)
 EVENT_ROLLED: Final[int]  # (kind, namespace, start offset): the segment that starts there is sealed
 EVENT_SYNCED: Final[int]  # (kind, token, status): partition_sync has ended
@@ -196,10 +196,27 @@ class Engine:
         segments: list[tuple[int, int, int, int, int]],
         offsets: list[tuple[int, int, int]],
         level: int,
+        damaged: list[tuple[int, int, bool]],
         /,
     ) -> None:
-        """segments as segment_info and level as partition_level in native/src/partition.h, offsets = (kind, id, value).
-        At level durable it returns when the device has what was found. OSError."""
+        """segments as segment_info and level as partition_level in native/src/partition.h, offsets = (kind, id, value),
+        damaged = (start offset, end offset exclusive, isolated). At level durable it returns when the device has what
+        was found. OSError."""
+    def partition_segments(self, namespace: int, /) -> list[tuple[int, int, int, int, int]]:
+        """What is in the files now, as segment_info, the active one last. KeyError."""
+    def partition_surveyed(
+        self,
+        namespace: int,
+        incarnation: int,
+        segment: int,
+        first_timestamp: int,
+        damaged: list[tuple[int, int, bool]],
+        /,
+    ) -> None:
+        """The survey that EVENT_DOUBT asked for has ended, or cannot be made (first timestamp 0, no ranges): polls that
+        wait for it start again, once. Another incarnation learns nothing. KeyError."""
+    def partition_damage(self, namespace: int, /) -> list[tuple[int, int, bool]]:
+        """What is withheld: (start offset, end offset exclusive, isolated), ascending. KeyError."""
     def partition_close(self, namespace: int) -> None: ...
     def partition_flush(self, namespace: int) -> int: ...
     def partition_delete_segments(self, namespace: int, count: int, trash: str, /) -> tuple[int, int, bool]:

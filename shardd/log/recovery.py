@@ -37,7 +37,7 @@ from shardd.log.incarnation import (
     read_incarnation,
     write_incarnation,
 )
-from shardd.log.manifest import DamagedManifestError, Manifest, read_manifest, write_manifest
+from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
 from shardd.log.segments import (
     Segment,
     check_sealed,
@@ -203,6 +203,9 @@ def _recover_segments(
         recovered.scanned_bytes += segment.scanned_bytes
         if not active and segment.next_offset != starts[number + 1]:
             _gap(directory, segment, starts[number + 1], recovered)
+        known = _last_checkpoint(manifest)
+        if active and not recovered.state and known is not None and segment.count < known.count:
+            _go_on_behind(directory, incarnation, segment, known, recovered)
 
 
 def _read_manifest(directory: Path, start: int, incarnation: int, notes: list[str]) -> Manifest | None:
@@ -286,8 +289,8 @@ def _recover_active(
     manifest: Manifest | None,
     recovered: Recovered,
 ) -> Segment:
-    checkpoint = None if manifest is None else manifest.sealed or manifest.checkpoint
-    known = 0 if checkpoint is None else checkpoint.count
+    checkpoint = _last_checkpoint(manifest)
+    known = checkpoint.count if checkpoint is not None else 0
     segment = scan_segment(directory, start, minimum_timestamp, imported_end, checkpoint)
     if segment.count >= known:
         if segment.file_bytes == segment.log_bytes:
@@ -302,11 +305,7 @@ def _recover_active(
         return segment
     if segment.count < known or has_later_record(directory, segment, imported_end):
         survey = survey_segment(directory, start, minimum_timestamp, imported_end=imported_end)
-        if survey.segment.count < known:  # acknowledged and gone; their offsets are never used again
-            survey = survey_segment(
-                directory, start, minimum_timestamp, end_offset=start + known, imported_end=imported_end
-            )
-        if survey.gave_up or survey.segment.count < known:
+        if survey.gave_up:
             recovered.state = Status.INVALID_MESSAGE_CHECKSUM
             recovered.notes.append(
                 f"{damage}, and more behind it than can be searched: nothing is cut, the partition is read only up to "
@@ -315,7 +314,7 @@ def _recover_active(
             return segment
         _withhold(path, survey, recovered)
         segment = survey.segment
-        if segment.file_bytes == segment.log_bytes:
+        if segment.file_bytes == segment.log_bytes or segment.count < known:
             return segment
         if tail_is_zero(directory, segment):
             cut_zeros(directory, segment)
@@ -336,6 +335,27 @@ def _recover_active(
     return segment
 
 
+def _last_checkpoint(manifest: Manifest | None) -> Checkpoint | None:
+    return None if manifest is None else manifest.sealed or manifest.checkpoint
+
+
+def _go_on_behind(directory: Path, incarnation: int, segment: Segment, known: Checkpoint, recovered: Recovered) -> None:
+    """The log ends before its last checkpoint: what is missing was acknowledged and on the device. Offsets go on behind
+    it, in a segment of its own; nothing of what is left is changed."""
+    end = segment.start_offset + known.count
+    recovered.damaged.append((segment.next_offset, end, False))
+    recovered.notes.append(
+        f"{layout.segment_log(directory, segment.start_offset)}: ends before offset {segment.next_offset}, but it was "
+        f"whole up to {end} (exclusive): what is missing is withheld"
+    )
+    last_timestamp = max(recovered.segments[-1][4], known.last_timestamp)
+    write_manifest(directory, Manifest(incarnation, end, last_timestamp, recovered.segments[0][0]))
+    for path in (layout.segment_log(directory, end), layout.segment_index(directory, end)):
+        path.touch()
+    layout.sync_directory(directory)
+    recovered.segments.append((end, 0, 0, last_timestamp, last_timestamp))
+
+
 def _withhold(path: Path, survey: Survey, recovered: Recovered) -> None:
     for found in survey.damaged:
         recovered.damaged.append((found.start, found.end, False))
@@ -344,9 +364,8 @@ def _withhold(path: Path, survey: Survey, recovered: Recovered) -> None:
 
 def _gap(directory: Path, segment: Segment, next_start: int, recovered: Recovered) -> None:
     """The segment does not lead to the next one."""
-    if recovered.damaged and recovered.damaged[-1][1] == next_start:
-        return  # the survey has said so
-    recovered.damaged.append((segment.next_offset, next_start, False))
+    if not recovered.damaged or recovered.damaged[-1][1] != next_start:  # else the survey has found it
+        recovered.damaged.append((segment.next_offset, next_start, False))
     recovered.notes.append(
         f"{layout.segment_log(directory, segment.start_offset)}: ends before offset {segment.next_offset}, but the "
         f"next segment starts at {next_start}: what was between is withheld"

@@ -118,8 +118,8 @@ def survey_segment(
 ) -> Survey:
     """Reads a whole segment (blocking; about a second for each GiB in memory).
 
-    `end_offset`: where the next segment starts. `live_bytes`: the segment is being written to, and this much of it was
-    acknowledged; else the index is cut to its records. With `write_index` False nothing is changed. OSError.
+    `end_offset`: where the next segment starts. `live_bytes`: the partition is open and has this much of the log, up to
+    the end offset; else the index is cut to its records. With `write_index` False nothing is changed. OSError.
     """
     with ExitStack() as stack:
         log = stack.enter_context(opened(layout.segment_log(directory, start_offset), os.O_RDONLY))
@@ -132,7 +132,7 @@ def survey_segment(
         file_bytes = os.fstat(log).st_size
         limit = file_bytes if live_bytes is None else min(file_bytes, live_bytes)
         bounds = Bounds(start_offset, limit, end_offset, imported_end)
-        surveyor = _Surveyor(log, index, bounds, minimum_timestamp)
+        surveyor = _Surveyor(log, index, bounds, minimum_timestamp, live=live_bytes is not None)
         survey = surveyor.run(file_bytes)
         index.finish(survey.segment.count, exact=live_bytes is None)
         survey.index_changed = index.changed
@@ -142,8 +142,8 @@ def survey_segment(
 class _Surveyor:
     """One pass over an open segment."""
 
-    def __init__(self, log: int, index: _Index, bounds: Bounds, minimum_timestamp: int) -> None:
-        self._log, self._index, self._bounds = log, index, bounds
+    def __init__(self, log: int, index: _Index, bounds: Bounds, minimum_timestamp: int, *, live: bool) -> None:
+        self._log, self._index, self._bounds, self._live = log, index, bounds, live
         self._position, self._offset, self._minimum = 0, bounds.start_offset, minimum_timestamp
         self._first_timestamp: int | None = None
         self._damaged: list[DamagedRange] = []
@@ -195,10 +195,11 @@ class _Surveyor:
         return True
 
     def _take_tail(self, fault: Fault, end: int) -> None:
-        """Nothing valid up to the next segment: its bytes belong to the damaged offsets, unless they are too many."""
+        """Nothing valid up to the end offset: the bytes belong to the damaged offsets, unless they are too few. An open
+        partition counts these records already."""
         limit = self._bounds.limit_bytes
         self._note(end, limit, fault)
-        if self._plausible(end, limit):
+        if self._live or (end - self._offset) * HEADER_BYTES <= limit - self._position:
             relative = self._offset - self._bounds.start_offset
             self._index.put_damaged(relative, end - self._offset, self._position, limit, self._minimum)
             self._position, self._offset = limit, end

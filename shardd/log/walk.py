@@ -76,9 +76,17 @@ def record_bytes(header: bytes) -> int:
     return HEADER_BYTES + headers + payload
 
 
-def next_slice(log: int, position: int, offset: int, minimum: int, bounds: Bounds, read: Read = read_at) -> Slice:
+def next_slice(
+    log: int,
+    position: int,
+    offset: int,
+    minimum: int,
+    bounds: Bounds,
+    read: Read = read_at,
+    slice_bytes: int = SLICE_BYTES,
+) -> Slice:
     """Records from a border on, about a slice of them. `count` 0 only with a fault or at the limit. OSError."""
-    size = min(SLICE_BYTES, bounds.limit_bytes - position)
+    size = min(slice_bytes, bounds.limit_bytes - position)
     data = read(log, size, position)
     size = min(size, len(data))  # the file may have become shorter
     result = _native.scan_buffer(data, offset, minimum, bounds.start_offset, position)
@@ -92,7 +100,7 @@ def next_slice(log: int, position: int, offset: int, minimum: int, bounds: Bound
         fault = Fault.OK  # the next slice has the rest of it
     if fault == Fault.BAD_TIMESTAMP and offset + count < bounds.imported_end:
         if count == 0:
-            return next_slice(log, position, offset, 0, bounds, read)
+            return next_slice(log, position, offset, 0, bounds, read, slice_bytes)
         fault = Fault.OK
     if bounds.end_offset is not None and offset + count > bounds.end_offset:
         count = bounds.end_offset - offset

@@ -136,7 +136,7 @@ class OwnedPartitions:
         self._level = LEVELS[system.partition.ack]
         self._progress = progress
         self._seal = seal
-        self._open: set[Place] = set()
+        self._open: dict[Place, int] = {}  # and their incarnations
         self._refused: set[Place] = set()  # directories that are not ours to move
         self._no_room: set[Place] = set()  # read only because the disk was full when they were opened
         self._recovered = {
@@ -150,6 +150,13 @@ class OwnedPartitions:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def incarnation_of(self, place: Place) -> int | None:
+        """Of the partition that is open there."""
+        return self._open.get(place)
+
+    def open_places(self) -> list[Place]:
+        return list(self._open)
 
     def recovery_figures(self) -> dict[str, int]:
         """What this process has recovered so far: partitions that held something, their segments, bytes of logs that
@@ -224,12 +231,11 @@ class OwnedPartitions:
                     self._open_as(place, identity, new, directory, outcome)
         return trashed
 
-    def rolled(self, ns: int, start_offset: int, state: State) -> None:
+    def rolled(self, ns: int, start_offset: int) -> None:
         """The segment that starts there will not change any more."""
         place = place_of(ns)
-        identity = identity_in(state, place)
-        if identity is not None:
-            self._seal(layout.partition_directory(self._data, *place), identity[0], start_offset)
+        if place in self._open:
+            self._seal(layout.partition_directory(self._data, *place), self._open[place], start_offset)
 
     def _owns(self, place: Place) -> bool:
         return owner(namespace(*place), self._shards) == self._shard
@@ -260,7 +266,9 @@ class OwnedPartitions:
             self._count(outcome)
             for note in outcome.notes:
                 _log.warning("%s", note)
-            self._engine.partition_open(*arguments, outcome.state, outcome.segments, outcome.offsets, self._level)
+            self._engine.partition_open(
+                *arguments, outcome.state, outcome.segments, outcome.offsets, self._level, outcome.damaged
+            )
             for start in outcome.unsealed:
                 self._seal(Path(directory), incarnation, start)
             groups = state.streams[place[0]].topics[place[1]].groups.values() if outcome.offsets else ()
@@ -275,8 +283,8 @@ class OwnedPartitions:
                 _log.error("partition %s is read only and empty until the next start: %s", directory, error)
                 self._refused.add(place)
             self._recovered["refused"] += 1
-            self._engine.partition_open(*arguments, _READ_ONLY, [], [], self._level)
-        self._open.add(place)
+            self._engine.partition_open(*arguments, _READ_ONLY, [], [], self._level, [])
+        self._open[place] = incarnation
 
     def _count(self, recovered: Recovered) -> None:
         if recovered.segments:
@@ -285,7 +293,7 @@ class OwnedPartitions:
             self._recovered["scanned_bytes"] += recovered.scanned_bytes
 
     def _close(self, place: Place, directories: _Directories) -> bool:
-        self._open.discard(place)
+        self._open.pop(place, None)
         self._no_room.discard(place)
         self._engine.partition_close(namespace(*place))
         if place in self._refused:  # it could not be opened: what lies there may belong to a newer log

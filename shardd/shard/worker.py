@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, cast
 from shardd.engine import (
     EVENT_ACCEPTED,
     EVENT_CLOSED,
-    EVENT_DAMAGE,
+    EVENT_DOUBT,
     EVENT_GROUP_POLLED,
     EVENT_MOVE,
     EVENT_MOVED_IN,
@@ -39,6 +39,7 @@ from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.shard.bus import Bus
 from shardd.shard.context import ShardContext
 from shardd.shard.control_link import ControlLink
+from shardd.shard.damage_watch import DamageWatch
 from shardd.shard.dispatch import Dispatcher
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
@@ -120,14 +121,9 @@ class Worker:
         self.engine: Final = make_engine(inheritance)
         system = inheritance.settings.system
         self._data = system.data_directory
+        shard = inheritance.shard, inheritance.shards
         self._partitions = OwnedPartitions(
-            self.engine,
-            inheritance.shard,
-            inheritance.shards,
-            self._data,
-            system,
-            lambda: self._control.pulse(),
-            lambda *segment: self._sealer.add(*segment),
+            self.engine, *shard, self._data, system, lambda: self._control.pulse(), lambda *s: self._sealer.add(*s)
         )
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
@@ -144,6 +140,7 @@ class Worker:
         self._helpers = HelperThreads(_HELPER_THREADS)
         self._sealer = Sealer()
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
+        self._damage = DamageWatch(self.engine, self._data, self._partitions, inheritance.settings.system.scrubber)
         self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
         self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up)
         await self._bus.start()
@@ -156,6 +153,7 @@ class Worker:
         self._serve(passwords)
         self._spawn(self._use_room())
         self._spawn(self._sealer.run())
+        self._damage.start(self._spawn)
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
 
@@ -225,6 +223,7 @@ class Worker:
         metrics.add("metadata", self._metadata_figures)
         metrics.add("sealing", self._sealer.gauges, self._sealer.counters)
         metrics.add("recovery", counters=self._partitions.recovery_figures)
+        self._damage.add_to(metrics)
         return metrics
 
     def _metadata_figures(self) -> dict[str, int]:
@@ -262,6 +261,7 @@ class Worker:
         await self._bus.close()
         await self._password_threads.close()
         await self._sealer.close()
+        await self._damage.close()
         await self._helpers.close()
         self._control.close()
         self._recent_logs.remove()
@@ -355,14 +355,14 @@ class Worker:
     def _on_synced(self, token: int, status: int) -> None:
         self._dispatcher.synced(token, status)
 
-    def _on_damage(self, namespace: int, offset: int) -> None:
-        _log.error("partition %s: the message at offset %d fails its checksum", place_text(namespace), offset)
+    def _on_doubt(self, namespace: int, segment: int) -> None:
+        self._damage.doubt(namespace, segment)
 
     def _on_poisoned(self, namespace: int, errno: int) -> None:
         _log.error("partition %s is read only: %s", place_text(namespace), os.strerror(errno))
 
     def _on_rolled(self, namespace: int, start_offset: int) -> None:
-        self._partitions.rolled(namespace, start_offset, self._metadata.state)
+        self._partitions.rolled(namespace, start_offset)
 
     def _on_room(self, refused: int, free_bytes: int) -> None:
         if refused:
@@ -388,7 +388,7 @@ class Worker:
         EVENT_ROUTE_MISS: _on_route_miss,
         EVENT_MOVE: _on_move,
         EVENT_MOVED_IN: _on_moved_in,
-        EVENT_DAMAGE: _on_damage,
+        EVENT_DOUBT: _on_doubt,
         EVENT_POISONED: _on_poisoned,
         EVENT_GROUP_POLLED: _on_group_polled,
         EVENT_ROLLED: _on_rolled,

@@ -129,10 +129,14 @@ def test_a_log_shorter_than_its_checkpoint_is_damage_never_less(directory: Path)
         layout.segment_index(directory, 3).write_bytes(ACTIVE.index)
         recovered = open_partition(directory, INCARNATION)
         left = max(number for number, border in enumerate(ACTIVE.borders) if border <= length)
-        assert recovered.damaged == [(3 + left, 5, False)]
-        assert recovered.segments[1][2] == 2
+        assert (recovered.damaged, recovered.state) == ([(3 + left, 5, False)], 0)
+        assert [row[:3] for row in recovered.segments[1:]] == [(3, ACTIVE.borders[left], left), (5, 0, 0)]
         assert not layout.segment_torn(directory, 3, 0).exists()
         assert layout.segment_log(directory, 3).read_bytes() == ACTIVE.log[:length]
+        again = open_partition(directory, INCARNATION)
+        assert (again.segments[-1], again.damaged) == (recovered.segments[-1], recovered.damaged)
+        for suffix in ("log", "index", "manifest"):
+            (directory / f"{5:020}.{suffix}").unlink()
 
 
 @pytest.mark.parametrize("length", [0, 10, len(SEALED.log) - 1])

@@ -219,13 +219,13 @@ class Chain:
         self.figures.changes += self.metadata.changes
         self.metadata.changes = 0
         for number, (log, offsets) in enumerate(zip(self.logs, self.offsets, strict=True)):
-            messages = self._read("log", number)
-            findings += log.judge(messages, self.tally)
+            messages, end = self._read("log", number)
+            findings += log.judge(messages, self.tally, end)
             with wire.connect(self.server.address) as connection:
                 stored = connection.get_offset(hands.STREAM, "log", number, hands.CONSUMER)
             findings += offsets.judge(stored, messages[-1].offset if messages else None, self.tally)
-        findings += self.epochs.judge(self._read("purged", 0), self.tally)
-        findings += self.trimmed.judge(self._read("trimmed", 0), self.tally)
+        findings += self._judge_one(self.epochs, "purged")
+        findings += self._judge_one(self.trimmed, "trimmed")
         with wire.connect(self.server.address) as connection:
             durable = self.level == DURABLE
             if not durable:
@@ -240,7 +240,11 @@ class Chain:
         if findings:
             raise Found(findings)
 
-    def _read(self, topic: str, partition: int) -> list[wire.Message]:
+    def _judge_one(self, ledger: EpochLedger | LogLedger, topic: str) -> list[Finding]:
+        messages, end = self._read(topic, 0)
+        return ledger.judge(messages, self.tally, end)
+
+    def _read(self, topic: str, partition: int) -> tuple[list[wire.Message], int]:
         assert self.server is not None
         deadline = time.monotonic() + READ_S
         while True:
@@ -253,8 +257,9 @@ class Chain:
                 time.sleep(0.05)
 
 
-def read_everything(connection: wire.Wire, topic: str, partition: int) -> list[wire.Message]:
-    """All messages that the partition gives, whatever it withholds (4027) in between."""
+def read_everything(connection: wire.Wire, topic: str, partition: int) -> tuple[list[wire.Message], int]:
+    """All messages that the partition gives, whatever it withholds (4027) in between, and the offset behind its last
+    one, 0 when it does not tell."""
     end = connection.partitions(hands.STREAM, topic)[partition].current_offset
     found: list[wire.Message] = []
     at = 0
@@ -270,7 +275,7 @@ def read_everything(connection: wire.Wire, topic: str, partition: int) -> list[w
             break
         found += messages
         at = messages[-1].offset + 1
-    return found
+    return found, (end + 1 if found or end else 0)
 
 
 def forget_messages(ledger: MetadataLedger) -> None:

@@ -75,8 +75,10 @@ class LogLedger:
         """The producer is about to send these."""
         self.sent += payloads
 
-    def judge(self, found: Sequence[Message], tally: Tally) -> list[Finding]:
-        """`found`: everything the partition gives from its first message on. Then what was found is the truth."""
+    def judge(self, found: Sequence[Message], tally: Tally, end: int = 0) -> list[Finding]:
+        """`found`: everything that the partition gives; `end`: the offset that it says comes next (0: not known).
+
+        Then this is the truth."""
         places = {payload: index for index, payload in enumerate(self.sent) if payload is not None}
         findings = self._content(found, places)
         there = {places[message.payload] for message in found if message.payload in places}
@@ -91,7 +93,7 @@ class LogLedger:
         tally.lost += lost
         tally.lossy_cuts += lost > 0
         tally.withheld += (max(there) - min(there) + 1 - len(there)) if there else 0
-        self._rebase(found)
+        self._rebase(found, end)
         return findings
 
     def _missing(self, due: range, there: set[int]) -> list[int]:
@@ -121,7 +123,7 @@ class LogLedger:
             clock, previous = message.timestamp_us, index
         return findings
 
-    def _rebase(self, found: Sequence[Message]) -> None:
+    def _rebase(self, found: Sequence[Message], end: int) -> None:
         """What is there now is the truth. Offsets that nothing is read at were withheld: they stay empty."""
         if found and self.base is None:
             self.base = found[0].offset
@@ -132,6 +134,8 @@ class LogLedger:
             assert self.base is not None
             self.sent += [None] * (message.offset - self.base - len(self.sent))
             self.sent.append(message.payload)
+        if self.base is not None:
+            self.sent += [None] * (end - self.base - len(self.sent))
         self.acknowledged = self.synced = self.read = len(self.sent)
         self.first = self.first_max = 0
 
@@ -151,11 +155,12 @@ class EpochLedger:
         assert self.pending is not None
         self.log, self.pending = self.pending, None
 
-    def judge(self, found: Sequence[Message], tally: Tally) -> list[Finding]:
+    def judge(self, found: Sequence[Message], tally: Tally, end: int = 0) -> list[Finding]:
+        """As LogLedger.judge."""
         if self.pending is not None and not found:
             self.end_purge()
         self.pending = None
-        return self.log.judge(found, tally)
+        return self.log.judge(found, tally, end)
 
 
 @dataclass(slots=True)

@@ -6,12 +6,13 @@ SPARK_STAMP := $(VENV)/.installed-spark
 CONFIG ?= config/server.toml
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
+POWER_ARGS ?=
 BENCH_ARGS ?=
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz test-net bench demo demo-groups \
+.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan crash-power fuzz test-net bench demo demo-groups \
 	demo-spark bench-spark clean
 
 help: ## this list
@@ -58,6 +59,10 @@ test: native lint ## lint, types, native tests under sanitizers, Python tests
 EPOLL_TESTS := tests/golden tests/server tests/crash tests/hostile tests/compat tests/fuzz tests/demo tests/unit
 test-epoll: native ## the Python tests that run a worker, on epoll instead of io_uring
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q $(EPOLL_TESTS) $(PYTEST_ARGS)
+
+crash-power: native ## 200 power cuts of a server on a file system that forgets what was not synced
+	@$(MAKE) --no-print-directory --silent -C native power
+	@$(BIN)/python -m tests.power.cuts $(POWER_ARGS)
 
 fuzz: native native-asan ## ten million mutated frames against sanitized servers, and the parsers in process
 	@$(MAKE) --no-print-directory -C native fuzz

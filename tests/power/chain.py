@@ -60,13 +60,17 @@ class Figures:
 class Chain:
     """Power cuts of one data directory."""
 
-    def __init__(self, base: Path, seed: str, level: str, engine: str, figures: Figures) -> None:
+    def __init__(
+        self, base: Path, seed: str, level: str, engine: str, figures: Figures, *, lying: bool = False
+    ) -> None:
+        """`lying`: syncs under load do nothing, which the judge has to find out."""
         self.base = base
         self.seed = seed
         self.rng = random.Random(seed)
         self.figures = figures
         self.level = level
         self.engine = engine
+        self.lying = lying
         self.names = self.rng.choice(("strict", "strict", "strict", "ext4"))
         self.delay_us = self.rng.choice((0, 500, 3000))
         self.settings = {
@@ -152,6 +156,8 @@ class Chain:
     def _load_and_cut(self, number: int) -> None:
         assert self.disk is not None and self.server is not None
         workers, target = self._hands(number), self.base / str(number)
+        if self.lying:
+            self.disk.lie()
         for hand in workers:
             hand.start()
         errors: list[str] = []
@@ -223,7 +229,7 @@ class Chain:
             findings += log.judge(messages, self.tally, end)
             with wire.connect(self.server.address) as connection:
                 stored = connection.get_offset(hands.STREAM, "log", number, hands.CONSUMER)
-            findings += offsets.judge(stored, messages[-1].offset if messages else None, self.tally)
+            findings += offsets.judge(stored, end - 1 if end else None, self.tally)
         findings += self._judge_one(self.epochs, "purged")
         findings += self._judge_one(self.trimmed, "trimmed")
         with wire.connect(self.server.address) as connection:

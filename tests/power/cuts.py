@@ -12,6 +12,7 @@ and the clock stay free, so the same moment comes back roughly). What was left o
 from __future__ import annotations
 
 import argparse
+import math
 import secrets
 import shutil
 import sys
@@ -47,8 +48,28 @@ def run_chain(base: Path, seed: int, number: int, level: str, engine: str, cuts:
     return figures
 
 
+def canary(base: Path, seed: int, engine: str) -> str | None:
+    """What the judge says about a disk whose syncs do nothing, at level durable; None: it saw nothing."""
+    directory = base / "canary"
+    directory.mkdir(parents=True)
+    try:
+        Chain(directory, f"{seed}-canary", DURABLE, engine, Figures(), lying=True).run(3)
+    except Found as found:
+        shutil.rmtree(directory)
+        return str(found)
+    return None
+
+
 def run(
-    base: Path, cuts: int, seed: int, levels: Sequence[str], engines: Sequence[str], only: int | None, jobs: int = 1
+    base: Path,
+    cuts: int,
+    seed: int,
+    levels: Sequence[str],
+    engines: Sequence[str],
+    *,
+    only: int | None = None,
+    jobs: int = 1,
+    chain_cuts: int = CHAIN_CUTS,
 ) -> Figures:
     """Chains until `cuts` cuts are done, `jobs` at once; FINDINGS_MAX findings end it. `only`: that chain alone."""
     figures, number, planned = Figures(), 0 if only is None else only, 0
@@ -57,8 +78,9 @@ def run(
         while True:
             while planned < cuts and len(running) < jobs and len(figures.findings) < FINDINGS_MAX:
                 # levels and engines take turns, so that a short run has seen all of them
-                level, engine = levels[number % len(levels)], engines[number // len(levels) % len(engines)]
-                count = min(CHAIN_CUTS, cuts - planned)
+                turn = number + number // math.lcm(len(levels), len(engines))
+                level, engine = levels[number % len(levels)], engines[turn % len(engines)]
+                count = min(chain_cuts, cuts - planned)
                 running.add(pool.submit(run_chain, base, seed, number, level, engine, count))
                 number, planned = number + 1, cuts if only is not None else planned + count
             if not running:
@@ -67,7 +89,7 @@ def run(
             for future in done:
                 figures.add(future.result())
             if only is None:  # a chain that ended early leaves cuts to do
-                planned = sum(figures.cuts.values()) + CHAIN_CUTS * len(running)
+                planned = sum(figures.cuts.values()) + chain_cuts * len(running)
 
 
 def report(figures: Figures, seconds: float, seed: int) -> list[str]:
@@ -112,19 +134,23 @@ def main() -> int:
     options = parser.parse_args()
     reason = why_not()
     if reason is not None:
-        print(f"crash-power: cannot run: {reason}")
+        print(f"crash-power: no cut through a server was made: {reason}")
         return 2
     base = options.directory or Path(tempfile.mkdtemp(prefix="shardd-power-"))
     print(f"crash-power: seed {options.seed}, {options.cuts} cuts, in {base}", flush=True)
     began = time.monotonic()
     levels, engines = options.levels.split(","), options.engines.split(",")
-    figures = run(base, options.cuts, options.seed, levels, engines, options.only, options.jobs)
-    for line in report(figures, time.monotonic() - began, options.seed):
-        print(line)
+    figures = run(base, options.cuts, options.seed, levels, engines, only=options.only, jobs=options.jobs)
+    lines = report(figures, time.monotonic() - began, options.seed)
     seen = figures.cuts["written"] < 20 or figures.tallies["written"].lost > 0
     if not seen:
-        print("crash-power: level written lost nothing: the power did not really go")
-    if not figures.findings:
+        lines.insert(0, "crash-power: level written lost nothing: the power did not really go")
+    if options.only is None:
+        found = canary(base, options.seed, engines[0])
+        seen = seen and found is not None
+        lines.insert(0, f"canary, a disk whose syncs do nothing: {(found or 'NOT FOUND OUT')[:200]}")
+    print("\n".join(lines))
+    if not figures.findings and seen:
         shutil.rmtree(base, ignore_errors=True)
     return 0 if seen and not figures.findings else 1
 

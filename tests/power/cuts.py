@@ -99,7 +99,7 @@ def report(figures: Figures, seconds: float, seed: int) -> list[str]:
         lines.append(
             f"{level}: {figures.cuts[level]} cuts, {tally.acknowledged} acknowledged since the last start or sync, "
             f"{tally.required} due and there, {tally.lost} acknowledged lost in {tally.lossy_cuts} partitions, "
-            f"{tally.offsets_lost} stored offsets older than acknowledged, {tally.withheld} offsets withheld "
+            f"{tally.offsets_lost} stored offsets other than acknowledged, {tally.withheld} offsets withheld "
             f"behind what is due, {tally.returned} deleted messages back"
         )
     disk = figures.disk

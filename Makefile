@@ -6,13 +6,13 @@ SPARK_STAMP := $(VENV)/.installed-spark
 CONFIG ?= config/server.toml
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
-POWER_ARGS ?=
 BENCH_ARGS ?=
+CRASH_ARGS ?=
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan crash-power fuzz test-net bench demo demo-groups \
+.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz test-net crash-delete bench demo demo-groups \
 	demo-spark bench-spark clean
 
 help: ## this list
@@ -60,9 +60,10 @@ EPOLL_TESTS := tests/golden tests/server tests/crash tests/hostile tests/compat 
 test-epoll: native ## the Python tests that run a worker, on epoll instead of io_uring
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q $(EPOLL_TESTS) $(PYTEST_ARGS)
 
+.PHONY: crash-power
 crash-power: native ## 200 power cuts of a server on a file system that forgets what was not synced
 	@$(MAKE) --no-print-directory --silent -C native power
-	@$(BIN)/python -m tests.power.cuts $(POWER_ARGS)
+	@$(BIN)/python -m tests.power.cuts $(CRASH_ARGS)
 
 fuzz: native native-asan ## ten million mutated frames against sanitized servers, and the parsers in process
 	@$(MAKE) --no-print-directory -C native fuzz
@@ -70,6 +71,9 @@ fuzz: native native-asan ## ten million mutated frames against sanitized servers
 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net
+
+crash-delete: native ## kill -9 while something is made, purged, deleted or rolled (CRASH_ARGS="--kills 200 --seed N")
+	@$(BIN)/python -m tests.crash.delete_kills $(CRASH_ARGS)
 
 fmt: setup ## format the Python sources
 	@$(BIN)/ruff check --fix --quiet $(PY_DIRS)

@@ -210,10 +210,10 @@ static PyObject *call_stats(PyObject *self, PyObject *arg)
     if (slot >= SHARED_STATS_SLOTS)
         return PyErr_Format(PyExc_ValueError, "slot %lu is above the table", slot);
     const partition_stats *s = &e->links.stats[slot];
-    return Py_BuildValue("KKKKKKKI", (unsigned long long)s->incarnation, (unsigned long long)s->next_offset,
+    return Py_BuildValue("KKKKKKKII", (unsigned long long)s->incarnation, (unsigned long long)s->next_offset,
                          (unsigned long long)s->size_bytes, (unsigned long long)s->messages_count,
                          (unsigned long long)s->segments_count, (unsigned long long)s->durable_offset,
-                         (unsigned long long)s->first_offset, (unsigned)s->state);
+                         (unsigned long long)s->first_offset, (unsigned)s->state, (unsigned)s->unseen);
 }
 
 static PyObject *call_counter_reset(PyObject *self, PyObject *arg)
@@ -291,6 +291,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"partition_delete_segments", shardd_call_delete_segments, METH_VARARGS, "Takes the oldest segments away."},
     {"partition_sync", shardd_call_partition_sync, METH_VARARGS,
      "Brings everything to the device; EVENT_SYNCED with the token follows."},
+    {"partition_set_level", shardd_call_partition_set_level, METH_VARARGS, "Changes when a message is acknowledged."},
     {"partition_is_durable", shardd_call_partition_is_durable, METH_O, "Whether its level is durable."},
     {"offset_get", shardd_call_offset_get, METH_VARARGS, "Stored offset or None."},
     {"offset_delete", shardd_call_offset_delete, METH_VARARGS, "Deletes a stored offset; status."},

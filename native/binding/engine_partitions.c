@@ -200,6 +200,20 @@ PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+PyObject *shardd_call_partition_set_level(PyObject *self, PyObject *args)
+{
+    engine *e = shardd_engine_of(self);
+    unsigned long long ns;
+    unsigned level;
+    if (e == NULL || !PyArg_ParseTuple(args, "KI", &ns, &level))
+        return NULL;
+    if (level > LEVEL_DURABLE)
+        return PyErr_Format(PyExc_ValueError, "%u is no level", level);
+    if (!engine_partition_set_level(e, ns, (partition_level)level))
+        return PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
+    Py_RETURN_NONE;
+}
+
 PyObject *shardd_call_partition_is_durable(PyObject *self, PyObject *arg)
 {
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);

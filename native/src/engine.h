@@ -368,6 +368,7 @@ void handover_receive(engine *e);
 
 /* sync.c */
 void sync_mark_dirty(owned *o);
+void sync_level_changed(owned *o); /* to `durable`: what is there is synced at once */
 void sync_tick(engine *e);
 /* At the end of a turn: starts what waits, first come first served, as far as the number of running syncs allows. True
  * when one had nothing to do and answers may have to go out. */

@@ -15,6 +15,7 @@ void partition_publish(const partition *p)
     STATS_STORE(p, durable_offset, p->durable_offset);
     STATS_STORE(p, first_offset, partition_first_offset(p));
     STATS_STORE(p, state, p->state);
+    STATS_STORE(p, unseen, partition_unseen(p));
     STATS_STORE(p, next_offset, p->next_offset);
 }
 
@@ -120,6 +121,8 @@ void partition_close(partition *p)
     partition_checkpoint_write(p);
     p->closed = true;
     partition_journal_clear(p);
+    if (p->stats != NULL && atomic_load(&p->stats->incarnation) != p->incarnation)
+        p->stats = NULL; /* deleted while its shard started: the slot has been given to another partition */
     STATS_STORE(p, incarnation, 0);
     STATS_STORE(p, next_offset, 0);
     STATS_STORE(p, size_bytes, 0);
@@ -128,6 +131,7 @@ void partition_close(partition *p)
     STATS_STORE(p, durable_offset, 0);
     STATS_STORE(p, first_offset, 0);
     STATS_STORE(p, state, 0);
+    STATS_STORE(p, unseen, 0);
     p->stats = NULL; /* the slot may belong to another partition from now on */
     segment_set_close(&p->segments);
     index_cache_free(&p->index);

@@ -83,6 +83,9 @@ uint64_t partition_size_bytes(const partition *p);
 uint64_t partition_messages(const partition *p);
 uint32_t partition_state(const partition *p);       /* 0, or the sticky status after EIO */
 partition_level partition_level_of(const partition *p);
+/* Changes the level (partition_level.c): for what is acknowledged from now on. 0; 3007; or why a journal that `memory`
+ * leaves is not written yet: it stays, the level changes all the same. To `durable`: the caller sees to the sync. */
+uint32_t partition_set_level(partition *p, partition_level level);
 void partition_poison(partition *p, uint32_t status);
 
 /* ---- append ---- */

@@ -297,6 +297,8 @@ static void commit(partition *p, segment *s, const group *g)
         p->stale_end = 0;
     STATS_STORE(p, size_bytes, p->size_bytes);
     STATS_STORE(p, messages_count, p->messages);
+    if (p->level == LEVEL_DURABLE)
+        STATS_STORE(p, unseen, partition_unseen(p)); /* before: nobody is told of more than there is to see */
     STATS_STORE(p, next_offset, p->next_offset);
     if (index_cache_waiting(&p->index) >= INDEX_FLUSH_ENTRIES)
         partition_index_flush(p); /* what cannot be written waits; an EIO poisons the next appends */

@@ -58,7 +58,7 @@ struct partition {
     uint32_t dirty_from;  /* no segment before this place is dirty */
     uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
     bool sync_running, sync_failed;
-    uint64_t found_end; /* `durable`: readable although the sync at opening failed; 0: it did not */
+    uint64_t found_end; /* `durable`: readable without a sync (that at opening failed, the level changed); or 0 */
     bool marker_dirty; /* the incarnation marker was made and not yet synced */
     bool sync_covers; /* the running sync has all names, logs and offsets */
 
@@ -77,6 +77,12 @@ static inline uint64_t partition_visible_end(const partition *p)
     if (p->level != LEVEL_DURABLE)
         return p->next_offset - p->journal.count;
     return p->durable_offset > p->found_end ? p->durable_offset : p->found_end;
+}
+/* Messages that wait for the device before a poll sees them. */
+static inline uint32_t partition_unseen(const partition *p)
+{
+    uint64_t unseen = p->level == LEVEL_DURABLE ? p->next_offset - partition_visible_end(p) : 0;
+    return unseen < UINT32_MAX ? (uint32_t)unseen : UINT32_MAX;
 }
 /* All fields of the statistics slot but the incarnation. */
 void partition_publish(const partition *p);

@@ -181,6 +181,7 @@ bool partition_sync_done(partition *p, int error)
     if (p->sync_target > p->durable_offset) {
         p->durable_offset = p->sync_target;
         STATS_STORE(p, durable_offset, p->durable_offset);
+        STATS_STORE(p, unseen, partition_unseen(p));
     }
     partition_checkpoint_done(p);
     return p->sync_covers;

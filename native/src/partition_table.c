@@ -54,6 +54,14 @@ int engine_partition_add(engine *e, partition *p) {
     return 0;
 }
 
+bool engine_partition_set_level(engine *e, uint64_t ns, partition_level level) {
+    owned *o = engine_owned(e, ns);
+    if (o == NULL) return false;
+    partition_set_level(o->p, level);
+    sync_level_changed(o);
+    return true;
+}
+
 void engine_partition_remove(engine *e, uint64_t ns) {
     uint32_t mask = e->partitions_capacity - 1, at = partition_place(e, ns);
     owned *o = e->partitions[at];

@@ -154,6 +154,26 @@ static void test_nothing_is_durable_after_a_kill(void)
     end(p, &m);
 }
 
+/* Deleted while its shard was starting: its slot has another owner when it is closed at last. */
+static void test_a_slot_that_was_given_to_another_partition_is_left_alone(void)
+{
+    partition_options options = options_of(4096);
+    static model m;
+    model_init(&m, 4096);
+    partition *p = partition_open(&options, NULL, 0);
+    append(p, &m, 3, 50, 1000);
+    atomic_store(&stats.incarnation, options.incarnation + 1);
+    atomic_store(&stats.next_offset, 77);
+    end(p, &m);
+    CHECK_EQUAL(atomic_load(&stats.incarnation), options.incarnation + 1);
+    CHECK_EQUAL(atomic_load(&stats.next_offset), 77);
+    p = partition_open(&options, NULL, 0);
+    CHECK_EQUAL(atomic_load(&stats.incarnation), options.incarnation);
+    partition_close(p);
+    CHECK_EQUAL(atomic_load(&stats.incarnation), 0);
+    partition_release(p);
+}
+
 static void test_damaged_partition_is_read_only(void)
 {
     partition_options options = options_of(4096);
@@ -189,6 +209,7 @@ int main(void)
     RUN(test_garbage_in_the_index);
     RUN(test_sync_moves_the_durable_end);
     RUN(test_nothing_is_durable_after_a_kill);
+    RUN(test_a_slot_that_was_given_to_another_partition_is_left_alone);
     RUN(test_damaged_partition_is_read_only);
     test_root_remove();
     return check_report();

@@ -14,6 +14,7 @@ from shardd.cli.pipeline import pipeline_app
 from shardd.cli.serve import ServeOptions, serve_until_stopped
 from shardd.cli.spark_command import spark_app
 from shardd.cli.top import watch
+from shardd.cli.topic import topic_app
 
 app = typer.Typer(
     name="shardd", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
@@ -22,6 +23,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(doctor_app, name="doctor")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(spark_app, name="spark")
+app.add_typer(topic_app, name="topic")
 
 
 def _print_version(wanted: bool) -> None:

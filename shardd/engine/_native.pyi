@@ -226,16 +226,18 @@ class Engine:
     def partition_sync(self, namespace: int, token: int, /) -> None:
         """Brings all there is now to the device. EVENT_SYNCED with the token follows: 0, 10009, or 3007 when the
         partition was closed meanwhile. KeyError."""
+    def partition_set_level(self, namespace: int, level: int, /) -> None:
+        """For what is acknowledged from now on (native/src/partition_level.c). KeyError, ValueError."""
     def partition_is_durable(self, namespace: int, /) -> bool: ...
     def offset_get(self, namespace: int, kind: int, consumer: int) -> int | None: ...
     # `assignment` > 0: as a member of a group in that generation; 3022 when a newer one was seen
     def offset_delete(self, namespace: int, kind: int, consumer: int, assignment: int = 0, /) -> int: ...
     def offset_store(self, namespace: int, kind: int, consumer: int, value: int, assignment: int = 0, /) -> int: ...
     # shared region
-    def stats(self, slot: int) -> tuple[int, int, int, int, int, int, int, int]:
+    def stats(self, slot: int) -> tuple[int, int, int, int, int, int, int, int, int]:
         """As in native/src/shared.h.
 
-        Incarnation, next offset, size in bytes, messages, segments, durable offset, first offset, state.
+        Incarnation, next offset, size in bytes, messages, segments, durable offset, first offset, state, unseen.
         """
     def counter_reset(self, counter: int) -> None: ...
     def mark_failing(self, mark: int, failing: bool, /) -> None:

@@ -16,7 +16,7 @@ from shardd.log.imported import read_imported
 from shardd.log.scrub import SegmentScrub
 from shardd.log.walk import Bounds
 from shardd.metadata.channel import Threads
-from shardd.shard.partitions import Place, place_text
+from shardd.shard.partition_changes import Place, place_text
 from shardd.shard.surveys import Owned, Surveys
 
 _log = logging.getLogger(__name__)

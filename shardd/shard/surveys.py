@@ -19,7 +19,7 @@ from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.survey import Survey, survey_segment
 from shardd.metadata.channel import Threads
-from shardd.shard.partitions import Place, place_of, place_text
+from shardd.shard.partition_changes import Place, place_of, place_text
 
 _log = logging.getLogger(__name__)
 

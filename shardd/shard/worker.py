@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, ClassVar, Final, cast
 
 from shardd.engine import (
@@ -28,6 +29,8 @@ from shardd.engine import (
     EVENT_ROUTE_MISS,
     EVENT_SYNCED,
     Engine,
+    namespace,
+    owner,
 )
 from shardd.engine.loop import Event, new_event_loop
 from shardd.log import layout
@@ -41,15 +44,16 @@ from shardd.shard.context import ShardContext
 from shardd.shard.control_link import ControlLink
 from shardd.shard.damage_watch import DamageWatch
 from shardd.shard.dispatch import Dispatcher
+from shardd.shard.flush import flush_everything
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.login_turns import LoginTurns
 from shardd.shard.metrics import Metrics, process_counters, process_gauges
-from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions, changed_streams, partitions_of, place_text
+from shardd.shard.partition_changes import changed_streams, partitions_of, place_text
+from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.refusals import report_refusals
 from shardd.shard.sealer import Sealer
-from shardd.shard.services.partition_calls import sync_descriptors
 from shardd.shard.services.tokens import clean_expired_tokens
 from shardd.shard.sessions import SessionTable
 
@@ -57,7 +61,6 @@ _log = logging.getLogger(__name__)
 
 _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
-_SYNC_POLL_S: Final = 0.01
 _ROOM_INTERVAL_S: Final = 30.0
 _HELPER_THREADS: Final = 2  # disk and metadata
 # A hash computes for 10 ms and more on the CPU of the loop: one at a time, and the loop goes first (benchmarks.md).
@@ -121,9 +124,9 @@ class Worker:
         self.engine: Final = make_engine(inheritance)
         system = inheritance.settings.system
         self._data = system.data_directory
-        shard = inheritance.shard, inheritance.shards
+        shard, shards = inheritance.shard, inheritance.shards
         self._partitions = OwnedPartitions(
-            self.engine, *shard, self._data, system, lambda: self._control.pulse(), lambda *s: self._sealer.add(*s)
+            self.engine, shard, shards, self._data, system, lambda *segment: self._sealer.add(*segment)
         )
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
@@ -148,7 +151,6 @@ class Worker:
         root_created = await self._start_metadata(passwords)
         await self._open_partitions()
         if inheritance.shard == 0:
-            await self._sweep()
             self._trash.start()
         self._serve(passwords)
         self._spawn(self._use_room())
@@ -173,11 +175,14 @@ class Worker:
     async def _open_partitions(self) -> None:
         """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""
         scanners = HelperThreads(RECOVERY_LANES, "recovery")
-        state = self._metadata.state
-        await self._partitions.recover(state, scanners)
+        state = await self._partitions.recover(lambda: self._metadata.state, scanners)
         await scanners.close()
-        self._partitions.follow(state, self._metadata.state)
+        await self._sweep(state)
+        while state is not (current := self._metadata.state):
+            await self._partitions.follow(state, current, self._helpers)
+            state = current
         self._metadata.subscribe(self._applied)
+        self._metadata.follow_with(self._follow)
 
     def _diverged(self, sentence: str) -> None:
         """This replica cannot follow: a fresh start reads the log again."""
@@ -224,21 +229,24 @@ class Worker:
         metrics.add("sealing", self._sealer.gauges, self._sealer.counters)
         metrics.add("recovery", counters=self._partitions.recovery_figures)
         self._damage.add_to(metrics)
+        metrics.add("trash", self._trash.gauges, self._trash.counters)
         return metrics
 
     def _metadata_figures(self) -> dict[str, int]:
         state = self._metadata.state
         return {"index": state.index, "streams": len(state.streams), "users": len(state.users)}
 
-    async def _sweep(self) -> None:
-        """What a deletion before a crash left behind goes to the trash; foreign directories are reported."""
-        state = self._metadata.state
+    async def _sweep(self, state: State) -> None:
+        """What a deletion before a crash left behind goes to the trash; foreign directories are reported. Each shard
+        does it for its own places, in which nobody else makes a directory."""
+        shard, shards = self._inheritance.shard, self._inheritance.shards
         known = {
             place: incarnation
             for stream in state.streams.values()
             for place, (incarnation, _slot) in partitions_of(stream).items()
         }
-        for sentence in await self._helpers.run(sweep_streams, self._data, known, state.index):
+        sweep = partial(sweep_streams, self._data, known, state.index, report_foreign=shard == 0)
+        for sentence in await self._helpers.run(sweep, lambda place: owner(namespace(*place), shards) == shard):
             _log.warning("%s", sentence)
 
     async def _stop(self, seconds: float) -> None:
@@ -256,7 +264,7 @@ class Worker:
         self._dispatcher.close()
         if self._inheritance.shard == 0:
             self._trash.stop()
-        await self._flush_everything(deadline + _STOP_RESERVE_S / 2)
+        await flush_everything(self.engine, self._helpers, deadline + _STOP_RESERVE_S / 2)
         await self._metadata.close()
         await self._bus.close()
         await self._password_threads.close()
@@ -266,32 +274,19 @@ class Worker:
         self._control.close()
         self._recent_logs.remove()
 
-    async def _flush_everything(self, deadline: float) -> None:
-        """Background syncs end, then what they did not cover follows, until nothing is dirty (or the time is up)."""
-        while time.monotonic() < deadline:
-            if self.engine.counters()["syncs_running"]:
-                await asyncio.sleep(_SYNC_POLL_S)
-                continue
-            descriptors = self.engine.flush_all()
-            if not descriptors:
-                return
-            errno = await self._helpers.run(sync_descriptors, descriptors)
-            self.engine.flush_all_done(errno)
-            if errno:
-                _log.error("the last messages may not be on the device: %s", os.strerror(errno))
-                return
-        _log.error("the time for the stop was too short to bring everything to the device")
-
     # ---- metadata and peers ----
 
     def _applied(self, old: State, new: State, record: Record) -> None:
         """Before the record is acknowledged: nobody hears of what this shard does not know yet."""
         self.engine.routes_invalidate()
-        trashed = self._partitions.follow(old, new)
-        if trashed and self._inheritance.shard == 0:
-            self._trash.wake()
         if self._inheritance.shard == 0:
             self._reset_counters(old, new)
+
+    async def _follow(self, old: State, new: State) -> None:
+        """The same, for what takes longer."""
+        trashed = await self._partitions.follow(old, new, self._helpers)
+        if trashed and self._inheritance.shard == 0:
+            self._trash.wake()
 
     def _reset_counters(self, old: State, new: State) -> None:
         """A new topic starts balancing at partition 0."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from shardd.engine import namespace
 from shardd.log import layout
-from shardd.shard.partitions import identity_in
+from shardd.shard.partition_changes import identity_in
 from tests.support import wire
 from tests.unit.services_harness import Workers
 

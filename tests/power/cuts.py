@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import secrets
 import shutil
 import sys
@@ -40,8 +41,9 @@ def run_chain(base: Path, seed: int, number: int, level: str, engine: str, cuts:
     chain = Chain(directory, f"{seed}-{number}", level, engine, figures)
     try:
         chain.run(cuts)
-    except Found as found:
-        figures.findings.append(f"{chain.about()}: {found}")
+    except Exception as found:  # what is not `Found` ends no other chain and is no less a failure
+        kind = "" if isinstance(found, Found) else f"{type(found).__name__} "
+        figures.findings.append(f"{chain.about()}: {kind}{found}")
         print(f"FOUND {figures.findings[-1]}\n  kept: {directory}", flush=True)
     else:
         shutil.rmtree(directory)
@@ -136,7 +138,9 @@ def main() -> int:
     if reason is not None:
         print(f"crash-power: no cut through a server was made: {reason}")
         return 2
-    base = options.directory or Path(tempfile.mkdtemp(prefix="shardd-power-"))
+    # the disk under test is in memory; a slow one below it would only cost time
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    base = options.directory or Path(tempfile.mkdtemp(prefix="shardd-power-", dir=memory))
     print(f"crash-power: seed {options.seed}, {options.cuts} cuts, in {base}", flush=True)
     began = time.monotonic()
     levels, engines = options.levels.split(","), options.engines.split(",")

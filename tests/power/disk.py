@@ -13,7 +13,7 @@ from typing import Final, Self
 
 ROOT: Final = Path(__file__).parents[2]
 PROGRAM: Final = ROOT / "native" / "build" / "power" / "forgetful"
-ANSWER_TIMEOUT_S: Final = 20.0
+ANSWER_TIMEOUT_S: Final = 60.0
 
 
 def why_not() -> str | None:

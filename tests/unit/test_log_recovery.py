@@ -316,59 +316,6 @@ def test_later_incarnation_is_refused_and_kept(directory: Path) -> None:
     assert tree(directory) == before
 
 
-NEVER_SYNCED = (None, b"", b"SHRDINC1", bytes(16))
-DAMAGED_MARKERS = (b"SHRDINC2" + bytes(8), b"SHRDINC1" + bytes(9))
-
-
-def put_marker(directory: Path, marker: bytes | None) -> None:
-    (directory / layout.INCARNATION).unlink()
-    if marker is not None:
-        (directory / layout.INCARNATION).write_bytes(marker)
-
-
-@pytest.mark.parametrize("marker", [*NEVER_SYNCED, *DAMAGED_MARKERS])
-def test_missing_or_damaged_marker_without_messages_is_made_again(directory: Path, marker: bytes | None) -> None:
-    write(directory, segment(0, []))
-    put_marker(directory, marker)
-    recovered = open_partition(directory, INCARNATION)
-    assert (recovered.state, recovered.segments[0][2]) == (0, 0)
-    assert read_incarnation(directory) == INCARNATION
-
-
-@pytest.mark.parametrize("marker", NEVER_SYNCED)
-def test_messages_whose_marker_never_came_to_the_device_are_kept_aside(directory: Path, marker: bytes | None) -> None:
-    for suffix in (".unmarked", ".unmarked.1"):
-        write(directory, segment(0, [2]))
-        put_marker(directory, marker)
-        before = tree(directory)
-        recovered = open_partition(directory, INCARNATION)
-        assert (recovered.state, recovered.segments, len(recovered.notes)) == (0, [], 1)
-        assert not directory.exists()
-        assert tree(directory.with_name(directory.name + suffix)) == before
-
-
-@pytest.mark.parametrize("marker", DAMAGED_MARKERS)
-def test_messages_with_a_damaged_marker_are_read_only(directory: Path, marker: bytes) -> None:
-    write(directory, segment(0, [2]))
-    put_marker(directory, marker)
-    recovered = open_partition(directory, INCARNATION)
-    assert (recovered.state, recovered.segments[0][2]) == (READ_ONLY, 2)
-    assert (directory / layout.INCARNATION).read_bytes() == marker
-
-
-@pytest.mark.parametrize("marker", [*NEVER_SYNCED, *DAMAGED_MARKERS])
-def test_a_manifest_tells_the_incarnation_when_the_marker_does_not(directory: Path, marker: bytes | None) -> None:
-    write(directory, segment(0, [2]))
-    open_partition(directory, INCARNATION)  # makes the manifest
-    put_marker(directory, marker)
-    recovered = open_partition(directory, INCARNATION)
-    assert (recovered.state, recovered.segments[0][2]) == (0, 2)
-    assert read_incarnation(directory) == INCARNATION
-    put_marker(directory, marker)
-    assert open_partition(directory, INCARNATION + 1).segments == []
-    assert not directory.exists()  # of an earlier incarnation: in the trash
-
-
 def test_stored_offsets(directory: Path) -> None:
     write(directory, segment(0, [3]))
     consumers, groups = directory / "offsets" / "consumers", directory / "offsets" / "groups"

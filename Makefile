@@ -60,6 +60,11 @@ EPOLL_TESTS := tests/golden tests/server tests/crash tests/corruption tests/host
 test-epoll: native ## the Python tests that run a worker, on epoll instead of io_uring
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q $(EPOLL_TESTS) $(PYTEST_ARGS)
 
+.PHONY: crash-power
+crash-power: native ## 200 power cuts of a server on a file system that forgets what was not synced
+	@$(MAKE) --no-print-directory --silent -C native power
+	@$(BIN)/python -m tests.power.cuts $(CRASH_ARGS)
+
 fuzz: native native-asan ## ten million mutated frames against sanitized servers, and the parsers in process
 	@$(MAKE) --no-print-directory -C native fuzz
 	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)

@@ -6,12 +6,13 @@ SPARK_STAMP := $(VENV)/.installed-spark
 CONFIG ?= config/server.toml
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
+CRASH_ARGS ?=
 BENCH_ARGS ?=
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz test-net bench demo demo-groups \
+.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz crash test-net bench demo demo-groups \
 	demo-spark bench-spark clean
 
 help: ## this list
@@ -62,6 +63,10 @@ test-epoll: native ## the Python tests that run a worker, on epoll instead of io
 fuzz: native native-asan ## ten million mutated frames against sanitized servers, and the parsers in process
 	@$(MAKE) --no-print-directory -C native fuzz
 	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
+
+crash: native ## a thousand kills of -9 under load, everything read and judged (CRASH_ARGS="--kills 1000 --seed N")
+	@$(BIN)/python -m pytest -q tests/crash/test_checker_on_real_data.py
+	@$(BIN)/python -m tests.crash.kills $(CRASH_ARGS)
 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net

@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz crash test-net bench demo demo-groups \
+.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz crash fault test-net bench demo demo-groups \
 	demo-spark bench-spark clean
 
 help: ## this list
@@ -67,6 +67,10 @@ fuzz: native native-asan ## ten million mutated frames against sanitized servers
 crash: native ## a thousand kills of -9 under load, everything read and judged (CRASH_ARGS="--kills 1000 --seed N")
 	@$(BIN)/python -m pytest -q tests/crash/test_checker_on_real_data.py
 	@$(BIN)/python -m tests.crash.kills $(CRASH_ARGS)
+
+fault: native ## every errno at every call of the disk: partitions, the engine's syncs, the metadata
+	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python fault
+	@$(BIN)/python -m tests.crash.fault_sites
 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net

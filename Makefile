@@ -7,12 +7,13 @@ CONFIG ?= config/server.toml
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
 CRASH_ARGS ?=
+SOAK_ARGS ?=
 BENCH_ARGS ?=
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz crash fault test-net bench demo demo-groups \
+.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz crash fault soak test-net bench demo demo-groups \
 	demo-spark bench-spark clean
 
 help: ## this list
@@ -71,6 +72,9 @@ crash: native ## a thousand kills of -9 under load, everything read and judged (
 fault: native ## every errno at every call of the disk: partitions, the engine's syncs, the metadata
 	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python fault
 	@$(BIN)/python -m tests.crash.fault_sites
+
+soak: native ## hours of load with kills: nothing lost, memory, descriptors and p99 flat (SOAK_ARGS="--hours 8")
+	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net

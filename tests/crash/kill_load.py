@@ -11,6 +11,7 @@ import random
 import struct
 import time
 from collections.abc import Iterable
+from typing import Protocol
 
 from tests.support import load, wire
 from tests.support.checker import Finding, History, Place, Report
@@ -28,6 +29,12 @@ GROUP = "group"
 MEMBERS = 2
 CREATE_GROUP, JOIN_GROUP, LEAVE_GROUP = 602, 604, 605
 CONSUMER_KIND, GROUP_KIND = 1, 2
+
+
+class Observer(Protocol):
+    """Whoever looks at what was read."""
+
+    def observe(self, partition: int, messages: Iterable[wire.Message]) -> None: ...
 
 
 def _place(topic: str) -> bytes:
@@ -104,7 +111,7 @@ class Consumer(LoadThread):
 class Member(LoadThread):
     """Joins the group of a topic, polls what it is given and commits as the group; leaves now and then."""
 
-    def __init__(self, target: Target, history: History, offsets: OffsetHistory, topic: str, seed: int) -> None:
+    def __init__(self, target: Target, history: Observer, offsets: OffsetHistory, topic: str, seed: int) -> None:
         super().__init__(target, f"member-{topic}-{seed}")
         self.history = history
         self.offsets = offsets

@@ -4,9 +4,9 @@
 
 Two servers run side by side, one at `written` and one at `durable`, each with half of the producers (load.py).
 Segments are small and roll all the time; there is no retention: what is verified is deleted by DELETE_SEGMENTS. Every
-few minutes one worker is killed. Measured are each process (RSS, anonymous memory, threads) and each server (descriptors
-of its processes, p99 of the answers to SENDs, data directory). In the end every message is accounted for and each series
-is judged (series.py), then once more with a planted leak, which must be found. Exit status 1 when something was lost or
+few minutes one worker is killed. Measured are each process (RSS, anonymous memory, threads) and each server (open
+descriptors, p99 of the answers to SENDs, data directory). In the end every message is accounted for and each series is
+judged (series.py), then once more with a planted leak, which must be found. Exit status 1 when something was lost or
 grows.
 """
 

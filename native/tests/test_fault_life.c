@@ -204,9 +204,41 @@ static void test_a_false_acknowledgement_is_found(void)
     printf("canary: %u of the %u calls were lies that were found\n", caught, calls);
 }
 
+/* Its directory cannot be made: whoever waits for a sync (FLUSH_UNSAVED_BUFFER) is told at once that nothing is left. */
+static void test_a_partition_without_a_directory_has_nothing_to_sync(void)
+{
+    static const int errors[] = {ENOSPC, EIO};
+    for (unsigned i = 0; i < 2; i++) {
+        known k = {0};
+        level = LEVEL_WRITTEN;
+        snprintf(directory, sizeof(directory), "%s/without%u/topics/p", test_root, i);
+        fault_disk_init(&faulty);
+        partition_options options = options_with(&faulty.disk, 2);
+        partition *p = partition_open(&options, NULL, 0);
+        fault_disk_plan(&faulty, FAULT_MKDIR, 5, 1, errors[i], 0); /* it itself, below two new ones */
+        append(p, &k);
+        CHECK_EQUAL(faulty.injected, 1);
+        CHECK_EQUAL(k.written, 0);
+        int fds[64];
+        size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
+        CHECK(count > 0); /* the new names above it */
+        while (count > 0)
+            close(fds[--count]);
+        CHECK(partition_sync_done(p, 0));
+        CHECK(!partition_is_dirty(p));
+        append(p, &k);
+        CHECK_EQUAL(k.written > 0, errors[i] == ENOSPC);
+        CHECK_EQUAL(partition_is_dirty(p), errors[i] == ENOSPC);
+        partition_close(p);
+        partition_release(p);
+        forget(&k);
+    }
+}
+
 int main(void)
 {
     test_root_make();
+    RUN(test_a_partition_without_a_directory_has_nothing_to_sync);
     RUN(test_every_errno_at_every_call_of_a_life);
     RUN(test_a_false_acknowledgement_is_found);
     test_root_remove();

@@ -8,6 +8,7 @@ PYTEST_ARGS ?=
 FUZZ_ARGS ?=
 CRASH_ARGS ?=
 SOAK_ARGS ?=
+FAULT_ARGS ?=
 BENCH_ARGS ?=
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
@@ -69,9 +70,10 @@ crash: native ## a thousand kills of -9 under load, everything read and judged (
 	@$(BIN)/python -m pytest -q tests/crash/test_checker_on_real_data.py
 	@$(BIN)/python -m tests.crash.kills $(CRASH_ARGS)
 
-fault: native ## every errno at every call of the disk: partitions, the engine's syncs, the metadata
+fault: native ## every errno at every call of the disk: partitions, the engine's syncs, the metadata, whole servers
 	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python fault
 	@$(BIN)/python -m tests.crash.fault_sites
+	@$(BIN)/python -m tests.crash.fault_server $(FAULT_ARGS)
 
 soak: native ## hours of load with kills: nothing lost, memory, descriptors and p99 flat (SOAK_ARGS="--hours 8")
 	@$(BIN)/python -m tests.soak $(SOAK_ARGS)

@@ -12,6 +12,7 @@ OPERATIONS = ("open", "write", "read", "sync", "truncate", "allocate", "rename",
 SOURCE = Path(__file__).with_name("fault_preload.c")
 _FIELDS = struct.Struct("<8I224s")
 _FOR_EVER = 2**31
+FAIL, SHORT, LIE = range(3)
 
 
 class FaultControl:
@@ -28,11 +29,12 @@ class FaultControl:
         self.environment = {"LD_PRELOAD": str(library), "FAULT_CONTROL": str(shared)}
 
     def arm(
-        self, operation: str, path_part: str, at: int, error: int, *, for_ever: bool = False, short: bool = False
+        self, operation: str, path_part: str, at: int, error: int, *, for_ever: bool = False, how: int = FAIL
     ) -> None:
-        """From now on: call `at` (from 1; 0: calls are only counted) of this operation on such a path fails."""
+        """From now on: call `at` (from 1; 0: calls are only counted) of this operation on such a path fails, or (reads
+        and writes) does half, or (writes) nothing while it claims to have done all."""
         times = _FOR_EVER if for_ever else 1
-        fields = (OPERATIONS.index(operation) + 1, at, times, error, short, 0, 0, 0, path_part.encode())
+        fields = (OPERATIONS.index(operation) + 1, at, times, error, how, 0, 0, 0, path_part.encode())
         self._map[4:] = _FIELDS.pack(*fields)[4:]
         self._map[:4] = _FIELDS.pack(*fields)[:4]  # last: the rest must be there when it counts
 

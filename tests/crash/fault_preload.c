@@ -1,6 +1,6 @@
-/* Between a server and libc (LD_PRELOAD): lets the n-th call of one kind on files whose path contains a text fail. A shared
- * file, named by FAULT_CONTROL, says which; tests/crash/fault_control.py writes it. With reads armed nothing counts as
- * cached, so that the engine's threads read. */
+/* Between a server and libc (LD_PRELOAD): lets the n-th call of one kind on files whose path contains a text fail. A
+ * shared file, named by FAULT_CONTROL, says which; tests/crash/fault_control.py writes it. With reads armed nothing
+ * counts as cached, so that the engine's threads read. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,6 +17,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+enum { SHORT = 1, LIE }; /* a write that says that it wrote everything and wrote nothing */
 enum { OP_OPEN = 1, OP_WRITE, OP_READ, OP_SYNC, OP_TRUNCATE, OP_ALLOCATE, OP_RENAME, OP_UNLINK, OP_MKDIR };
 
 typedef struct control {
@@ -83,15 +84,20 @@ int open(const char *path, int flags, ...)
 }
 int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 
-static ssize_t shortened(int fd, const void *data, size_t length, off_t position)
+static ssize_t shortened(int fd, const void *data, size_t length, off_t position, size_t all)
 {
+    if (c->shorten == LIE)
+        return (ssize_t)all;
     return (ssize_t)syscall(SYS_pwrite64, fd, data, length > 1 ? length / 2 : length, position);
 }
 
 ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t position)
 {
+    size_t all = 0;
+    for (int i = 0; i < count; i++)
+        all += parts[i].iov_len;
     if (file_fails(OP_WRITE, fd))
-        return c->shorten ? shortened(fd, parts[0].iov_base, parts[0].iov_len, position) : -1;
+        return c->shorten ? shortened(fd, parts[0].iov_base, parts[0].iov_len, position, all) : -1;
     return REAL(pwritev)(fd, parts, count, position);
 }
 ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t position) __attribute__((alias("pwritev")));
@@ -99,7 +105,7 @@ ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t position) 
 ssize_t pwrite(int fd, const void *data, size_t length, off_t position)
 {
     if (file_fails(OP_WRITE, fd))
-        return c->shorten ? shortened(fd, data, length, position) : -1;
+        return c->shorten ? shortened(fd, data, length, position, length) : -1;
     return (ssize_t)syscall(SYS_pwrite64, fd, data, length, position);
 }
 ssize_t pwrite64(int fd, const void *data, size_t length, off_t position) __attribute__((alias("pwrite")));

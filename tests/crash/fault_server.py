@@ -2,12 +2,12 @@
 
     python -m tests.crash.fault_server [--seed N]
 
-fault_preload.c stands between the workers and libc, the engine is epoll (io_uring reads and syncs inside the kernel). For
-each operation the calls of a scripted life of one topic are counted: sends that roll, flush, polls, offsets, auto-commit,
+fault_preload.c stands between the workers and libc, the engine is epoll (io_uring reads and syncs inside the kernel).
+For each operation the calls of a scripted life of one topic are counted: sends that roll, flush, polls, offsets,
 DELETE_SEGMENTS. Then the life is repeated with each of these calls failing. What must hold: typed statuses and no dead
 worker; refused messages are not there, acknowledged ones are, in order, at once and after kill -9 of everything; a
-partition whose sync has failed takes nothing until then. The same for the calls of a recovery: whatever happens while they
-fail, all is there after the next start.
+partition whose sync has failed takes nothing until then. The same for the calls of a recovery: whatever happens while
+they fail, nothing false is answered, and all is there after the next start.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.crash.fault_control import OPERATIONS, FaultControl
+from tests.crash.fault_control import FAIL, LIE, OPERATIONS, SHORT, FaultControl
 from tests.support import wire
 from tests.support.server import Server
 
 LEVELS = ("written", "durable")
 ERRNOS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
 FOR_EVER = (errno.EIO, errno.ENOSPC)
+RECOVER_ERRNOS = (errno.EIO, errno.ENOSPC, errno.EMFILE)  # of starts, which take longer
 STATUSES = frozenset({0, 3007, 3011, 3021, 3023, 4007, 4027, 4100, 10002, 10006, 10008, 10009})
 MAYBE = frozenset({10009})  # may be in the log although it was not acknowledged
 STREAM = "faults"
@@ -54,10 +55,10 @@ class Plan:
     at: int = 0
     code: int = 0
     for_ever: bool = False
-    short: bool = False
+    how: int = FAIL
 
     def __str__(self) -> str:
-        how = "for ever" if self.for_ever else "short" if self.short else "once"
+        how = "for ever" if self.for_ever else ("once", "short", "a lie")[self.how]
         return f"{self.operation} call {self.at}, {errno.errorcode.get(self.code, 'none')} {how}"
 
 
@@ -165,7 +166,7 @@ class Topic:
     def judge_sent(self, level: str) -> None:
         """What the statuses must have been, by what failed."""
         refused = sum(count for status, count in self.statuses.items() if status != 0)
-        continued = self.plan.short or self.plan.code == errno.EINTR
+        continued = self.plan.how == SHORT or self.plan.code == errno.EINTR
         if continued and self.plan.operation in ("write", "read", "sync") and refused:
             self.find(f"is not continued: {dict(self.statuses)}")
         stops = self.plan.operation == "sync" and level == "durable" and self.injected > 0 and not continued
@@ -190,16 +191,26 @@ class Sweep:
         self.number = 0
         self.topics: list[Topic] = []
 
-    def run(
-        self, level: str, operations: Sequence[str], codes: Sequence[int], for_ever: Sequence[int], step: int
-    ) -> None:
-        """Every `step`-th call of these operations."""
+    def _start(self, level: str) -> None:
         settings = SETTINGS | self.control.environment | {"SHARDD_SYSTEM_PARTITION_ACK": level}
         self.server = Server(self.root / level, settings)
         self.server.start()
-        try:
-            self.connection = wire.connect(self.server.address)
+        self.connection = wire.connect(self.server.address)
+        if STREAM not in self.connection.streams():
             self.connection.create_stream(STREAM)
+
+    def run(
+        self,
+        level: str,
+        operations: Sequence[str] = OPERATIONS,
+        codes: Sequence[int] = ERRNOS,
+        for_ever: Sequence[int] = FOR_EVER,
+        recover_codes: Sequence[int] = RECOVER_ERRNOS,
+        step: int = 1,
+    ) -> None:
+        """Every `step`-th call of these operations."""
+        self._start(level)
+        try:
             for operation in operations:
                 calls = self._try(level, Plan(operation))
                 self.calls[f"{level} {operation}"] = calls
@@ -209,9 +220,20 @@ class Sweep:
                     for code in for_ever:
                         self._try(level, Plan(operation, at, code, for_ever=True))
                     if operation in ("write", "read"):
-                        self._try(level, Plan(operation, at, errno.EIO, short=True))
+                        self._try(level, Plan(operation, at, how=SHORT))
             self._restart_and_judge()
-            self._fail_recoveries(operations, codes, step)
+            if recover_codes:
+                self._fail_recoveries(operations, recover_codes, step)
+        finally:
+            self.server.stop()
+
+    def run_lies(self, level: str) -> None:
+        """Canary: writes that were acknowledged and not done."""
+        self._start(level)
+        try:
+            for at in (4, 9, 17):
+                self._try(level, Plan("write", at, how=LIE))
+            self._restart_and_judge()
         finally:
             self.server.stop()
 
@@ -221,7 +243,7 @@ class Sweep:
         try:
             topic.live(self.connection)
         except (OSError, ValueError) as problem:
-            topic.find(f"the connection fails: {problem}")
+            self._note_lost_connection(topic, problem)
             self.connection = wire.connect(self.server.address)
         calls, topic.injected = self.control.disarm()
         self.pairs += topic.injected > 0
@@ -232,14 +254,21 @@ class Sweep:
         self._close(topic)
         return calls
 
+    @staticmethod
+    def _note_lost_connection(topic: Topic, problem: Exception) -> None:
+        """An answer that cannot be finished ends with its connection (docs/guarantees.md, Damage)."""
+        if topic.plan.operation != "read" or not isinstance(problem, ConnectionError):
+            topic.find(f"the connection fails: {problem}")
+
     def _new_topic(self, plan: Plan) -> Topic:
         topic = Topic(f"t{self.number}", plan)
         self.number += 1
         number = self.connection.create_topic(STREAM, topic.name, 1)
-        code, at = plan.code, plan.at
-        part = f"/topics/{number}/"
-        self.control.arm(plan.operation, part, at, code, for_ever=plan.for_ever, short=plan.short)
+        self._arm(plan, f"/topics/{number}/")
         return topic
+
+    def _arm(self, plan: Plan, path_part: str) -> None:
+        self.control.arm(plan.operation, path_part, plan.at, plan.code, for_ever=plan.for_ever, how=plan.how)
 
     def _close(self, topic: Topic) -> None:
         self.statuses += topic.statuses
@@ -283,7 +312,7 @@ class Sweep:
 
     def _start_with(self, topic: Topic) -> int:
         plan = topic.plan
-        self.control.arm(plan.operation, "/topics/", plan.at, plan.code, for_ever=plan.for_ever, short=plan.short)
+        self._arm(plan, "/topics/")
         try:
             self._restart()
             for _ in range(3):
@@ -292,7 +321,7 @@ class Sweep:
         except RuntimeError:
             self.refused_starts += 1
         except (OSError, ValueError) as problem:
-            topic.find(f"the connection fails: {problem}")
+            self._note_lost_connection(topic, problem)
         calls, injected = self.control.disarm()
         self.starts += 1
         self.pairs += injected > 0
@@ -314,8 +343,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="shardd-fault-", dir=place(), ignore_cleanup_errors=True) as directory:
         sweep = Sweep(Path(directory), given.seed)
         for level in LEVELS:
-            sweep.run(level, OPERATIONS, ERRNOS, FOR_EVER, given.step)
+            sweep.run(level, step=given.step)
             print(f"{level}: {sweep.pairs} pairs so far, {len(sweep.findings)} findings", flush=True)
+        lies = Sweep(Path(directory), given.seed)
+        lies.run_lies("written")
     print("calls of the disk: " + ", ".join(f"{name} {count}" for name, count in sweep.calls.items()))
     print(f"statuses: {dict(sorted(sweep.statuses.items()))}")
     for finding in sweep.findings[:SHOWN_MAX]:
@@ -324,7 +355,8 @@ def main() -> int:
         f"fault: {sweep.pairs} pairs of call and errno in running servers ({sweep.starts} starts with faults, of which "
         f"{sweep.refused_starts} were refused), {len(sweep.findings)} findings; seed {given.seed}"
     )
-    return 1 if sweep.findings else 0
+    print(f"canary: {len(lies.findings)} findings for {lies.pairs} writes that were lies")
+    return 1 if sweep.findings or not lies.findings else 0
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz crash fault soak test-net bench demo demo-groups \
+.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz crash crash-delete fault soak test-net bench demo demo-groups \
 	demo-spark bench-spark clean
 
 help: ## this list
@@ -80,6 +80,9 @@ soak: native ## hours of load with kills: nothing lost, memory, descriptors and 
 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net
+
+crash-delete: native ## kill -9 while something is made, purged, deleted or rolled (CRASH_ARGS="--kills 200 --seed N")
+	@$(BIN)/python -m tests.crash.delete_kills $(CRASH_ARGS)
 
 fmt: setup ## format the Python sources
 	@$(BIN)/ruff check --fix --quiet $(PY_DIRS)

@@ -210,10 +210,10 @@ static PyObject *call_stats(PyObject *self, PyObject *arg)
     if (slot >= SHARED_STATS_SLOTS)
         return PyErr_Format(PyExc_ValueError, "slot %lu is above the table", slot);
     const partition_stats *s = &e->links.stats[slot];
-    return Py_BuildValue("KKKKKKKI", (unsigned long long)s->incarnation, (unsigned long long)s->next_offset,
+    return Py_BuildValue("KKKKKKKII", (unsigned long long)s->incarnation, (unsigned long long)s->next_offset,
                          (unsigned long long)s->size_bytes, (unsigned long long)s->messages_count,
                          (unsigned long long)s->segments_count, (unsigned long long)s->durable_offset,
-                         (unsigned long long)s->first_offset, (unsigned)s->state);
+                         (unsigned long long)s->first_offset, (unsigned)s->state, (unsigned)s->unseen);
 }
 
 static PyObject *call_counter_reset(PyObject *self, PyObject *arg)
@@ -224,6 +224,26 @@ static PyObject *call_counter_reset(PyObject *self, PyObject *arg)
         return NULL;
     atomic_store(&e->links.counters[counter % SHARED_COUNTERS], 0);
     Py_RETURN_NONE;
+}
+
+static PyObject *call_mark_failing(PyObject *self, PyObject *args)
+{
+    engine *e = shardd_engine_of(self);
+    unsigned mark;
+    int failing;
+    if (e == NULL || !PyArg_ParseTuple(args, "Ip", &mark, &failing))
+        return NULL;
+    links_mark_failing(&e->links, mark, failing != 0);
+    Py_RETURN_NONE;
+}
+
+static PyObject *call_is_failing(PyObject *self, PyObject *args)
+{
+    engine *e = shardd_engine_of(self);
+    unsigned shard, mark;
+    if (e == NULL || !PyArg_ParseTuple(args, "II", &shard, &mark))
+        return NULL;
+    return PyBool_FromLong(links_is_failing(&e->links, shard, mark));
 }
 
 static PyObject *peer_call(PyObject *self, PyObject *arg, void (*call)(engine *, uint32_t))
@@ -262,17 +282,24 @@ PyMethodDef shardd_engine_methods[] = {
     {"seat_take", shardd_call_seat_take, METH_VARARGS, "Takes a membership back."},
     {"fence_drop", shardd_call_fence_drop, METH_VARARGS, "A group is deleted."},
     {"partition_open", shardd_call_partition_open, METH_VARARGS, "Opens a partition that this shard owns."},
+    {"partition_segments", shardd_call_partition_segments, METH_O, "Its segments as they are now."},
+    {"partition_surveyed", shardd_call_partition_surveyed, METH_VARARGS,
+     "A survey has ended: withholds what is damaged, polls that wait for it start again."},
+    {"partition_damage", shardd_call_partition_damage, METH_O, "What is withheld."},
     {"partition_close", shardd_call_partition_close, METH_O, "Closes a partition; unknown ones are no error."},
     {"partition_flush", shardd_call_partition_flush, METH_O, "Writes waiting index entries; status."},
     {"partition_delete_segments", shardd_call_delete_segments, METH_VARARGS, "Takes the oldest segments away."},
     {"partition_sync", shardd_call_partition_sync, METH_VARARGS,
      "Brings everything to the device; EVENT_SYNCED with the token follows."},
+    {"partition_set_level", shardd_call_partition_set_level, METH_VARARGS, "Changes when a message is acknowledged."},
     {"partition_is_durable", shardd_call_partition_is_durable, METH_O, "Whether its level is durable."},
     {"offset_get", shardd_call_offset_get, METH_VARARGS, "Stored offset or None."},
     {"offset_delete", shardd_call_offset_delete, METH_VARARGS, "Deletes a stored offset; status."},
     {"offset_store", shardd_call_offset_store, METH_VARARGS, "Stores an offset; status."},
     {"stats", call_stats, METH_O, "Statistics slot as a tuple."},
     {"counter_reset", call_counter_reset, METH_O, "Sets a balanced counter to 0."},
+    {"mark_failing", call_mark_failing, METH_VARARGS, "Whether this shard counts failed logins under a mark."},
+    {"is_failing", call_is_failing, METH_VARARGS, "Whether a shard counts failed logins under a mark."},
     {"peer_down", call_peer_down, METH_O, "A peer died."},
     {"peer_up", call_peer_up, METH_O, "A peer serves again."},
     {"counters", shardd_call_counters, METH_NOARGS, "Engine counters."},

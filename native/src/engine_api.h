@@ -29,4 +29,6 @@ void engine_close_all(engine *e, uint32_t status);
 bool engine_move(engine *e, uint64_t connection, uint32_t shard, const uint8_t *session, size_t length);
 int engine_partition_add(engine *e, partition *p);
 void engine_partition_remove(engine *e, uint64_t ns);
+/* The level that answers from now on have; those that are held wait for their sync. False: it is not open here. */
+bool engine_partition_set_level(engine *e, uint64_t ns, partition_level level);
 #endif

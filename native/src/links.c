@@ -89,6 +89,7 @@ int links_open(links *l, uint32_t shard, uint32_t shards, int region_fd, const i
     atomic_store(&page->sleeping, 0);
     atomic_store(&page->connections, 0); /* those of the predecessor are gone */
     atomic_store(&page->anonymous, 0);
+    for (uint32_t mark = 0; mark < LINK_FAILING_MARKS; mark++) atomic_store(&page->failing[mark], 0);
     memset(l->region + addresses_offset(shards) + shard * addresses_bytes(), 0, addresses_bytes());
     return 0;
 }
@@ -206,4 +207,12 @@ uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions) {
         value = seen < partitions ? seen : 0; /* partitions were deleted: a counter beyond the end counts as 0 */
     } while (!atomic_compare_exchange_weak(place, &seen, (value + 1) % partitions));
     return value;
+}
+
+void links_mark_failing(links *l, uint32_t mark, bool failing) {
+    atomic_store(&links_page(l, l->shard)->failing[mark % LINK_FAILING_MARKS], failing);
+}
+
+bool links_is_failing(const links *l, uint32_t shard, uint32_t mark) {
+    return shard < l->shards && atomic_load(&links_page(l, shard)->failing[mark % LINK_FAILING_MARKS]) != 0;
 }

@@ -106,7 +106,7 @@ int partition_cut_ahead(partition *p)
 }
 
 /* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
-static uint32_t roll(partition *p)
+static uint32_t roll(partition *p, uint64_t now_us)
 {
     uint32_t status = partition_save(p);
     if (status != 0)
@@ -117,10 +117,13 @@ static uint32_t roll(partition *p)
         return refused(p, errno);
     if (p->segments.count == 0 && make_directory(p) != 0)
         return refused(p, errno);
-    if (segment_create(&p->segments, p->next_offset) != 0)
+    uint64_t born_at = now_us > p->last_timestamp ? now_us : p->last_timestamp;
+    if (partition_manifest_make(p, born_at) != 0 || segment_create(&p->segments, p->next_offset) != 0)
         return refused(p, errno);
     segment *s = segment_active(&p->segments);
     s->first_timestamp = s->last_timestamp = p->last_timestamp;
+    s->manifest_dirty = true;
+    p->last_timestamp = born_at; /* also when the clock goes back before its first record */
     p->allocate_ahead = p->level == LEVEL_DURABLE;
     index_cache_reset(&p->index, 0);
     p->roll_pending = false;
@@ -156,14 +159,14 @@ static bool must_cut(const partition *p, const segment *s)
 }
 
 /* Everything that must hold before a group is written. `fd`: the active log. 0 or a status. */
-static uint32_t make_ready(partition *p, int *fd)
+static uint32_t make_ready(partition *p, uint64_t now_us, int *fd)
 {
     if (p->closed)
         return PARTITION_NOT_FOUND;
     if (p->state != 0)
         return p->state;
     if (p->segments.count == 0 || p->roll_pending) {
-        uint32_t status = roll(p);
+        uint32_t status = roll(p, now_us);
         if (status != 0)
             return status;
     }
@@ -294,12 +297,14 @@ static void commit(partition *p, segment *s, const group *g)
         p->stale_end = 0;
     STATS_STORE(p, size_bytes, p->size_bytes);
     STATS_STORE(p, messages_count, p->messages);
+    if (p->level == LEVEL_DURABLE)
+        STATS_STORE(p, unseen, partition_unseen(p)); /* before: nobody is told of more than there is to see */
     STATS_STORE(p, next_offset, p->next_offset);
     if (index_cache_waiting(&p->index) >= INDEX_FLUSH_ENTRIES)
         partition_index_flush(p); /* what cannot be written waits; an EIO poisons the next appends */
     if (g->seals) {
         p->roll_pending = true;
-        roll(p); /* tried again by the next append */
+        roll(p, g->last_timestamp); /* tried again by the next append */
     }
 }
 
@@ -310,7 +315,7 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
     group g;
     int fd;
     do { /* twice when the segment has no positions left for the batch */
-        *status = make_ready(p, &fd);
+        *status = make_ready(p, now_us, &fd);
         segment *s = segment_active(&p->segments);
         if (*status == 0)
             *status = gather(p, s, batches, count, now_us, parts + 1, &g);

@@ -89,6 +89,8 @@ int file_truncate(const disk *d, int fd, uint64_t length)
     return result;
 }
 
+#define MAKE_ATTEMPTS_MAX 8
+
 /* 1: made, 0: was there, -1. */
 static int make_directory(const disk *d, const char *path)
 {
@@ -101,11 +103,11 @@ static int make_directory(const disk *d, const char *path)
     return errno == EEXIST ? 0 : -1;
 }
 
-int file_make_directories(const disk *d, const char *path, unsigned *made)
+/* Adds how many it has made to `made`. */
+static int make_missing(const disk *d, const char *path, unsigned *made)
 {
     char buffer[FILE_PATH_MAX];
     size_t length = strlen(path), end = length;
-    *made = 0;
     if (length == 0 || length >= sizeof(buffer)) {
         errno = ENAMETOOLONG;
         return -1;
@@ -123,7 +125,7 @@ int file_make_directories(const disk *d, const char *path, unsigned *made)
             return -1;
         buffer[end] = '\0';
     }
-    *made = (unsigned)result;
+    *made += (unsigned)result;
     while (end < length) { /* and down again */
         buffer[end] = '/';
         end += strlen(buffer + end);
@@ -133,6 +135,16 @@ int file_make_directories(const disk *d, const char *path, unsigned *made)
         *made += (unsigned)result;
     }
     return 0;
+}
+
+int file_make_directories(const disk *d, const char *path, unsigned *made)
+{
+    int result, attempts = 0;
+    *made = 0;
+    do /* another shard may be removing the empty directories of a deleted topic that had the same id */
+        result = make_missing(d, path, made);
+    while (result != 0 && errno == ENOENT && ++attempts < MAKE_ATTEMPTS_MAX);
+    return result;
 }
 
 int file_make_whole(const disk *d, const char *path, void *data, size_t length)

@@ -54,12 +54,21 @@ int engine_partition_add(engine *e, partition *p) {
     return 0;
 }
 
+bool engine_partition_set_level(engine *e, uint64_t ns, partition_level level) {
+    owned *o = engine_owned(e, ns);
+    if (o == NULL) return false;
+    partition_set_level(o->p, level);
+    sync_level_changed(o);
+    return true;
+}
+
 void engine_partition_remove(engine *e, uint64_t ns) {
     uint32_t mask = e->partitions_capacity - 1, at = partition_place(e, ns);
     owned *o = e->partitions[at];
     if (o == NULL) return;
     partition_close(o->p);
     sync_drop_held(o, STATUS_PARTITION_NOT_FOUND);
+    reads_surveyed(o, UINT64_MAX);
     e->partitions[at] = NULL;
     e->partitions_used--;
     for (uint32_t next = (at + 1) & mask; e->partitions[next] != NULL; next = (next + 1) & mask) { /* close the gap */

@@ -2,7 +2,7 @@
  *
  *   offset                      size                    content
  *   0                           4096                    header: magic, shards, size of a descriptor, seed
- *   4096                        shards * 4096           worker pages (generation, sleeping flag, connections)
+ *   4096                        shards * 4096           worker pages (worker_page in links.h)
  *   ...                         65536 * 4               balanced partitioning counters (u32)
  *   ...                         shards * 2 * 16384 * 4  connections by address (admission.h), rows of each worker (u32)
  *   ...                         STATS_SLOTS * 64        partition statistics, written by the owner
@@ -34,7 +34,7 @@ typedef struct partition_stats {
     _Atomic uint64_t durable_offset; /* next_offset as of the last completed background sync */
     _Atomic uint64_t first_offset;   /* first retained offset */
     _Atomic uint32_t state;          /* 0 healthy, else the wire status that sends get (poisoned) */
-    uint32_t reserved;
+    _Atomic uint32_t unseen;         /* messages before next_offset that no poll sees yet (level durable) */
 } partition_stats;
 _Static_assert(sizeof(partition_stats) == 64, "one cache line");
 #endif

@@ -202,7 +202,7 @@ static void tick(engine *e, bool memory) {
         bool of_memory = partition_level_of(target->p) == LEVEL_MEMORY;
         bool concerned = of_memory == memory || (!memory && target->held_first != NULL); /* somebody waits */
         if (concerned) target->sync_everything = true;
-        bool only_saved = concerned && memory && !e->options.save_syncs;
+        bool only_saved = concerned && memory && !e->options.save_syncs && target->held_first == NULL;
         /* A present sync may not cover the newest bytes: next tick. */
         if (!concerned || target->syncing || (only_saved && !saved(target))) {
             target->next_dirty = e->dirty;
@@ -218,6 +218,15 @@ static void tick(engine *e, bool memory) {
 void sync_tick(engine *e) { tick(e, false); }
 
 void sync_save_tick(engine *e) { tick(e, true); }
+
+void sync_level_changed(owned *o) {
+    if (partition_state(o->p) != 0) sync_report_poison(o, EIO);
+    if (!partition_is_dirty(o->p)) return;
+    sync_mark_dirty(o);
+    if (partition_level_of(o->p) != LEVEL_DURABLE || o->syncing) return;
+    o->references++;
+    enqueue(o->e, o);
+}
 
 static void hold(owned *o, const held *what) {
     held *h = malloc(sizeof *h);

@@ -21,7 +21,8 @@ static _Atomic int fault;         /* of the syncs of one stream */
 static _Atomic uint32_t fault_stream;
 static _Atomic unsigned interrupted;
 static _Atomic unsigned started_syncs;
-static _Atomic uint32_t removed_stream = UINT32_MAX;
+static _Atomic uint32_t removed_stream = UINT32_MAX, changed_stream = UINT32_MAX;
+static _Atomic int changed_level;
 
 static void start_sync(io *i, operation *op, int fd)
 {
@@ -61,6 +62,11 @@ static void work_of_the_device(server *of, engine *e)
     if (stream < STREAMS && hash_owner(hash_namespace(stream, 0, 0), SHARDS) == shard) {
         engine_partition_remove(e, hash_namespace(stream, 0, 0));
         removed_stream = UINT32_MAX;
+    }
+    stream = changed_stream;
+    if (stream < STREAMS && hash_owner(hash_namespace(stream, 0, 0), SHARDS) == shard) {
+        CHECK(engine_partition_set_level(e, hash_namespace(stream, 0, 0), (partition_level)changed_level));
+        changed_stream = UINT32_MAX;
     }
     while (gate_open && pending_count[shard] > 0) {
         unsigned count = pending_count[shard];
@@ -261,6 +267,47 @@ static void test_an_interrupted_sync_is_repeated(void)
     close(fd);
 }
 
+static void change_level(uint32_t stream, partition_level level)
+{
+    changed_level = level;
+    changed_stream = stream;
+    for (int i = 0; i < WAIT_MS && changed_stream != UINT32_MAX; i++) usleep(1000);
+    CHECK_EQUAL(changed_stream, UINT32_MAX);
+}
+
+/* Who waits for the device goes on waiting and is answered; who comes later is answered as the new level says. */
+static void test_a_change_of_the_level_leaves_nobody_without_an_answer(void)
+{
+    static const partition_level others[] = {LEVEL_WRITTEN, LEVEL_MEMORY};
+    for (int i = 0; i < 4; i++) {
+        uint32_t stream = 12 + (uint32_t)i; /* of both shards */
+        int waiting[3], fd = login(&s);
+        for (int n = 0; n < 3; n++) waiting[n] = login(&s);
+        uint64_t before = atomic_load(&stats_of(stream)->next_offset);
+        gate_open = false;
+        for (int n = 0; n < 3; n++) post_send(waiting[n], stream);
+        wait_written(stream, before + 3);
+        change_level(stream, others[i % 2]);
+        CHECK_EQUAL(send_messages(fd, stream, 1, 50), 0); /* without the device */
+        CHECK_EQUAL(poll_messages(fd, stream, before, 10, NULL), 4);
+        CHECK(silent(waiting[0]));
+        gate_open = true;
+        for (int n = 0; n < 3; n++) CHECK_EQUAL(answer_of(waiting[n]), 0);
+        CHECK_EQUAL(send_messages(fd, stream, 1, 50), 0);
+        gate_open = false;
+        change_level(stream, LEVEL_DURABLE);
+        CHECK_EQUAL(poll_messages(fd, stream, before, 10, NULL), 5); /* nothing that was seen is hidden */
+        post_send(waiting[0], stream);
+        CHECK(silent(waiting[0]));
+        CHECK_EQUAL(poll_messages(fd, stream, before, 10, NULL), 5);
+        gate_open = true;
+        CHECK_EQUAL(answer_of(waiting[0]), 0);
+        CHECK_EQUAL(poll_messages(fd, stream, before, 10, NULL), 6);
+        for (int n = 0; n < 3; n++) close(waiting[n]);
+        close(fd);
+    }
+}
+
 static void run_on(io_engine which)
 {
     s.io_engine = which;
@@ -275,6 +322,7 @@ static void run_on(io_engine which)
     RUN(test_one_sync_answers_all_that_waited);
     RUN(test_offsets_wait_for_the_device_too);
     RUN(test_whoever_leaves_while_the_device_works_is_let_go);
+    RUN(test_a_change_of_the_level_leaves_nobody_without_an_answer);
     RUN(test_a_partition_that_goes_acknowledges_nothing);
     RUN(test_an_interrupted_sync_is_repeated);
     RUN(test_a_failed_sync_acknowledges_nothing_and_is_final);

@@ -142,6 +142,24 @@ static void count_drop(route_partition *r)
     dropped++;
 }
 
+static void test_marks_of_failed_logins_are_seen_by_all_and_go_with_their_worker(void)
+{
+    pair p;
+    open_pair(&p);
+    links_mark_failing(&p.a, 7, true);
+    CHECK(links_is_failing(&p.a, 0, 7) && links_is_failing(&p.b, 0, 7));
+    CHECK(links_is_failing(&p.b, 0, 7 + LINK_FAILING_MARKS));
+    CHECK(!links_is_failing(&p.b, 1, 7) && !links_is_failing(&p.b, 0, 8) && !links_is_failing(&p.b, 2, 7));
+    links_mark_failing(&p.a, 7, false);
+    CHECK(!links_is_failing(&p.b, 0, 7));
+    links_mark_failing(&p.a, LINK_FAILING_MARKS - 1, true);
+    links restarted;
+    CHECK(links_open(&restarted, 0, 2, p.region, p.pools, p.bells, POOL_BYTES) == 0);
+    CHECK(!links_is_failing(&p.b, 0, LINK_FAILING_MARKS - 1));
+    links_close(&restarted);
+    close_pair(&p);
+}
+
 static void test_routes_are_found_replaced_and_cleared(void)
 {
     route_table t;
@@ -214,6 +232,7 @@ int main(void)
     RUN(test_leases_outside_the_pool_are_refused);
     RUN(test_doorbell_rings_only_for_sleepers);
     RUN(test_balanced_counter_is_shared_and_wraps);
+    RUN(test_marks_of_failed_logins_are_seen_by_all_and_go_with_their_worker);
     RUN(test_routes_are_found_replaced_and_cleared);
     RUN(test_a_full_route_table_is_emptied);
     RUN(test_only_perfect_polls_are_hot);

@@ -2,6 +2,8 @@
  * acknowledged that is lost, nothing that was refused comes back, later appends work or the partition is poisoned. */
 #include "test_partition_fixture.h"
 
+#include "partition_files.h"
+
 static id_source ids;
 static char directory[128];
 static fault_disk faulty;
@@ -302,6 +304,25 @@ static void test_foreign_log_is_kept(void)
     model_free(&m);
 }
 
+/* Another shard removes the empty directories of a deleted topic while they are being made for the next one. */
+static void test_directories_that_vanish_while_they_are_made_are_made_again(void)
+{
+    for (unsigned at = 1; at <= 12; at++) {
+        char path[256];
+        unsigned made;
+        struct stat st;
+        snprintf(path, sizeof(path), "%s/vanishing%u/a/b/c", test_root, at);
+        fault_disk_init(&faulty);
+        fault_disk_plan(&faulty, FAULT_MKDIR, at, 1, ENOENT, 0);
+        CHECK_EQUAL(file_make_directories(&faulty.disk, path, &made), 0);
+        CHECK(stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+        CHECK(made >= 4);
+    }
+    unsigned made;
+    fault_disk_plan(&faulty, FAULT_MKDIR, 1, 1000, ENOENT, 0);
+    CHECK_EQUAL(file_make_directories(&faulty.disk, "/never", &made), -1); /* not for ever */
+}
+
 int main(void)
 {
     test_root_make();
@@ -314,6 +335,7 @@ int main(void)
     RUN(test_read_errors);
     RUN(test_eio_is_final);
     RUN(test_foreign_log_is_kept);
+    RUN(test_directories_that_vanish_while_they_are_made_are_made_again);
     test_root_remove();
     return check_report();
 }

@@ -209,11 +209,54 @@ static void test_what_nobody_acknowledged_is_gone(void)
     CHECK(lost > 10);
 }
 
+/* Messages and a stored offset of another level, a change to `durable`, then (or not) one acknowledged message. */
+static uint64_t lost_after_a_change(partition_level before, bool acknowledge)
+{
+    static model m;
+    disk device = disk_system;
+    device.fdatasync = device_sync;
+    snprintf(root, sizeof(root), "%s/change%d%d", test_root, before, acknowledge);
+    snprintf(directory, sizeof(directory), "%s/streams/1/topics/2/partitions/3", root);
+    CHECK_EQUAL(mkdir(root, 0755), 0);
+    id_source_seed_fixed(&ids, 3);
+    model_init(&m, 1500);
+    partition_options options = options_on(&device);
+    options.level = before;
+    options.journal_messages_max = 8;
+    options.journal_bytes_max = 4000;
+    partition *p = partition_open(&options, NULL, 0);
+    for (int i = 0; i < 12; i++)
+        append(p, &m, 2);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 5, 3), 0);
+    CHECK_EQUAL(partition_set_level(p, LEVEL_DURABLE), 0);
+    append(p, &m, 1);
+    if (acknowledge)
+        partition_sync_now(p);
+    partition_release(p);
+    cut_power();
+    options.level = LEVEL_DURABLE;
+    p = reopen(&options);
+    uint64_t found = check_prefix(&m, p), total = m.count, value;
+    CHECK_EQUAL(partition_offset_get(p, OFFSET_CONSUMER, 5, &value), acknowledge);
+    partition_close(p);
+    partition_release(p);
+    model_free(&m);
+    return total - found;
+}
+
+static void test_the_first_acknowledgement_after_a_change_covers_all_before_it(void)
+{
+    CHECK_EQUAL(lost_after_a_change(LEVEL_WRITTEN, true), 0);
+    CHECK_EQUAL(lost_after_a_change(LEVEL_MEMORY, true), 0);
+    CHECK(lost_after_a_change(LEVEL_WRITTEN, false) > 0); /* the change alone promises nothing */
+}
+
 int main(void)
 {
     test_root_make();
     RUN(test_what_was_acknowledged_survives_power_loss_at_any_step);
     RUN(test_what_nobody_acknowledged_is_gone);
+    RUN(test_the_first_acknowledgement_after_a_change_covers_all_before_it);
     test_root_remove();
     for (size_t i = 0; i < contents_count; i++)
         free(contents[i].bytes);

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from shardd.protocol import account_requests, bounds, requests
+from shardd.protocol import account_requests, bounds, replies, requests, topic_settings
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode, ExtensionList, ExtensionRequest, Metrics
-from shardd.protocol.primitives import Reader
+from shardd.protocol.primitives import Identifier, Reader
 
 _HEAD: Final = struct.Struct("<II")
 T = TypeVar("T")
@@ -133,6 +133,20 @@ class Connection:
         """`RefusedError` 3 from a server that is not shardd."""
         return _decode(bounds.decode_reply, self.request(ExtensionCode.GET_PARTITION_BOUNDS, request.encode()))
 
+    def topic(self, stream: Identifier, topic: Identifier) -> tuple[replies.Topic, list[replies.Partition]] | None:
+        """The topic and its partitions by id; None when there is none."""
+        answer = self.request(Code.GET_TOPIC, requests.TopicRequest(stream, topic).encode())
+        return _decode(_read_topic, answer) if answer else None
+
+    def settings_of_topic(self, stream: Identifier, topic: Identifier) -> tuple[topic_settings.TopicSetting, ...]:
+        request = topic_settings.GetTopicSettings(stream, topic)
+        answer = self.request(ExtensionCode.GET_TOPIC_SETTINGS, request.encode())
+        return _decode(topic_settings.decode_reply, answer)
+
+    def set_topic_settings(self, request: topic_settings.SetTopicSettings) -> None:
+        """Every shard has them when this returns."""
+        self.request(ExtensionCode.SET_TOPIC_SETTINGS, request.encode())
+
     def list_extensions(self) -> ExtensionList:
         """`RefusedError` 3 from a server that is not shardd."""
         answer = self.request(ExtensionCode.LIST_EXTENSIONS, ExtensionRequest().encode())
@@ -141,6 +155,12 @@ class Connection:
     def metrics(self) -> Metrics:
         answer = self.request(ExtensionCode.GET_METRICS, ExtensionRequest().encode())
         return _decode(lambda data: Metrics.read(Reader(data)), answer)
+
+
+def _read_topic(data: bytes) -> tuple[replies.Topic, list[replies.Partition]]:
+    reader = Reader(data)
+    topic = replies.Topic.read(reader)
+    return topic, [replies.Partition.read(reader) for _ in range(topic.partitions_count)]
 
 
 def _decode(read: Callable[[bytes], T], answer: bytes) -> T:

@@ -14,6 +14,7 @@ import struct
 from pathlib import Path
 
 from shardd.log import layout
+from shardd.log.marker import check_version
 
 MAGIC = b"SHRDINC1"
 _MARKER = struct.Struct("<8sQ")
@@ -24,11 +25,13 @@ class NewerIncarnationError(ValueError):
 
 
 def read_incarnation(directory: Path) -> int | None:
-    """Incarnation in the marker of a partition directory; None when there is no whole marker. OSError otherwise."""
+    """Incarnation in the marker of a partition directory; None when there is no whole marker. UnknownMarkerError for
+    that of a later version, OSError otherwise."""
     try:
         content = (directory / layout.INCARNATION).read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
+    check_version(directory / layout.INCARNATION, content, MAGIC)
     if len(content) != _MARKER.size:
         return None
     magic, incarnation = _MARKER.unpack(content)

@@ -70,6 +70,14 @@ class PurgeTopic(msgspec.Struct, frozen=True, array_like=True, tag=305):
     topic: Ref
 
 
+class SetTopicSettings(msgspec.Struct, frozen=True, array_like=True, tag=0x5344_0020):
+    """(key, value) by `shardd.protocol.topic_settings`; the value "" takes a key back to the server's default."""
+
+    stream: Ref
+    topic: Ref
+    settings: tuple[tuple[str, str], ...]
+
+
 class CreatePartitions(msgspec.Struct, frozen=True, array_like=True, tag=402):
     stream: Ref
     topic: Ref
@@ -161,6 +169,7 @@ Command = (
     | DeleteTopic
     | UpdateTopic
     | PurgeTopic
+    | SetTopicSettings
     | CreatePartitions
     | DeletePartitions
     | CreateConsumerGroup

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from shardd.metadata import messages
-from shardd.metadata.apply import ApplyError, apply
+from shardd.metadata.apply import ApplyError
 from shardd.metadata.channel import BusError, Channel, PeerLost, Threads
 from shardd.metadata.commands import Command, Ref, encode_command
 from shardd.metadata.disk import Disk
 from shardd.metadata.load import load_state
 from shardd.metadata.records import HEADER, RecordError, UnknownCommandError, decode_record
-from shardd.metadata.service import Metadata, Result
+from shardd.metadata.service import Metadata, Result, apply_beside
 from shardd.metadata.state import State
 from shardd.protocol.errors import Status
 
@@ -57,6 +57,7 @@ class MetadataReplica(Metadata):
         self._recent: OrderedDict[int, State] = OrderedDict()
         self._applied = asyncio.Event()  # set at the next record
         self._catching_up: asyncio.Task[None] | None = None
+        self._applying = asyncio.Lock()  # one record after the other, each followed to its end
 
     async def start(self) -> None:
         """Returns when this replica has everything that shard 0 has. Raises LogError, ApplyError."""
@@ -116,7 +117,7 @@ class MetadataReplica(Metadata):
                 answer = messages.decode_hello_answer(payload)
                 if not answer.diverged and not answer.behind:
                     for data in answer.records:
-                        self._apply(data)
+                        await self._apply(data)
                     if answer.complete:
                         return
             except (BusError, RecordError) as error:
@@ -144,25 +145,29 @@ class MetadataReplica(Metadata):
                 self.state = State()
                 self._recent.clear()
 
-    def _apply(self, data: bytes) -> None:
-        """Applies an encoded record. Raises RecordError when it is not the next one of the chain."""
-        record, _ = decode_record(memoryview(data), 0, self.state.digest, self.state.index + 1)
-        new = apply(self.state, record)
-        self._recent[new.index] = new
-        if len(self._recent) > STATES_KEPT:
-            self._recent.popitem(last=False)
-        self._publish(new, record)
-        self._applied.set()
-        self._applied = asyncio.Event()
+    async def _apply(self, data: bytes) -> None:
+        """Applies an encoded record and follows it, unless it was applied before. RecordError when it is not the next
+        one of the chain."""
+        async with self._applying:
+            if len(data) >= HEADER.size and self._has(HEADER.unpack_from(data)[1], data):
+                return
+            record, _ = decode_record(memoryview(data), 0, self.state.digest, self.state.index + 1)
+            new = await apply_beside(self._threads, self.state, record)
+            self._recent[new.index] = new
+            if len(self._recent) > STATES_KEPT:
+                self._recent.popitem(last=False)
+            await self._publish(new, record)
+            self._applied.set()
+            self._applied = asyncio.Event()
 
     async def _on_apply(self, payload: bytes) -> bytes:
         """Answers when the record is applied: at once, or after asking shard 0 for what is missing before it."""
         index: int = HEADER.unpack_from(payload)[1]
         if self._catching_up is not None and not self._catching_up.done():
             await self._catch_up()
-        if index == self.state.index + 1:
+        if index <= self.state.index + 1:  # that it is applied is not enough: it has to be followed
             try:
-                self._apply(payload)
+                await self._apply(payload)
             except RecordError as error:
                 _log.warning("asking shard 0 again: %s", error)
         if not self._has(index, payload):

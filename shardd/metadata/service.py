@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
+from shardd.metadata.apply import apply, partitions_concerned
+from shardd.metadata.channel import Threads
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.records import Record
 from shardd.metadata.state import State
 
+APPLY_INLINE_PARTITIONS: Final = 2_000  # records that concern more are applied in a helper thread
+
 Applied = Callable[[State, State, Record], None]
+Follow = Callable[[State, State], Awaitable[None]]
 _log = logging.getLogger(__name__)
 
 
@@ -33,6 +39,14 @@ class Metadata(ABC):
     def __init__(self) -> None:
         self.state = State()
         self._subscribers: list[Applied] = []
+        self._follow: Follow | None = None
+        self._followed: int | None = None  # while a record is being followed: the index before it
+
+    @property
+    def followed_index(self) -> int:
+        """The last record that this worker has followed to the end; behind `state.index` while it opens and closes
+        partitions."""
+        return self.state.index if self._followed is None else self._followed
 
     @abstractmethod
     async def submit(self, user: Ref, command: Command) -> Result:
@@ -46,14 +60,36 @@ class Metadata(ABC):
         """Calls `applied(old, new, record)` for every record from now on, before the record is acknowledged."""
         self._subscribers.append(applied)
 
+    def follow_with(self, follow: Follow) -> None:
+        """Awaits `follow(old, new)` for every record from now on, one after the other, before it is acknowledged and
+        after the subscribers: for what takes too long to be done in one go."""
+        self._follow = follow
+
     @abstractmethod
     async def close(self) -> None:
         """Ends the part that this worker has in the replication."""
 
-    def _publish(self, new: State, record: Record) -> None:
+    async def _publish(self, new: State, record: Record) -> None:
+        """Returns when this worker has followed. `state` is the new one at once."""
         old, self.state = self.state, new
         for applied in self._subscribers:
             try:
                 applied(old, new, record)
             except Exception:  # one part that cannot follow must not keep the others from it
                 _log.exception("record %d of the metadata was not followed everywhere", record.index)
+        if self._follow is None:
+            return
+        self._followed = old.index
+        try:
+            await self._follow(old, new)
+        except Exception:
+            _log.exception("record %d of the metadata was not followed everywhere", record.index)
+        finally:
+            self._followed = None
+
+
+async def apply_beside(threads: Threads, state: State, record: Record) -> State:
+    """`apply`; of a record that concerns many partitions in a helper thread, so that the loop goes on. ApplyError."""
+    if partitions_concerned(state, record.command) <= APPLY_INLINE_PARTITIONS:
+        return apply(state, record)
+    return await threads.run(apply, state, record)

@@ -3,7 +3,7 @@ little-endian.
 
     offset size field
     0      8    magic "SHRDSNAP"
-    8      4    version, u32: 1
+    8      4    version, u32: 2 when a topic has settings of its own, else 1 (what earlier programs read)
     12     4    reserved, 0
     16     8    index of the last record that it covers
     24     32   digest of that record (records.py): ties the snapshot to the chain of the log
@@ -35,7 +35,8 @@ from shardd.metadata.state import State
 
 SNAPSHOT_NAME: Final = "state.snapshot"
 MAGIC: Final = b"SHRDSNAP"
-VERSION: Final = 1
+VERSION: Final = 2
+VERSION_WITHOUT_SETTINGS: Final = 1
 HEADER: Final = struct.Struct("<8sIIQ32sQ")
 _SHA_BYTES: Final = 32
 
@@ -84,7 +85,9 @@ def read_snapshot(path: Path, disk: Disk | None = None) -> Snapshot:
 def encode_snapshot(state: State, submissions: Iterable[Submission]) -> bytes:
     """The whole file."""
     image = encode_image(state, submissions)
-    body = HEADER.pack(MAGIC, VERSION, 0, state.index, state.digest, len(image)) + image
+    settings = any(topic.settings for stream in state.streams.values() for topic in stream.topics.values())
+    version = VERSION if settings else VERSION_WITHOUT_SETTINGS
+    body = HEADER.pack(MAGIC, version, 0, state.index, state.digest, len(image)) + image
     return body + hashlib.sha256(body).digest()
 
 
@@ -93,10 +96,10 @@ def decode_snapshot(path: Path, data: bytes) -> Snapshot:
     if len(data) < HEADER.size or not data.startswith(MAGIC):
         raise LogError(f"{path} is not a metadata snapshot: it does not start with {MAGIC.decode()}")
     _, version, reserved, index, digest, length = HEADER.unpack_from(data)
-    if version != VERSION or reserved != 0:
+    if not VERSION_WITHOUT_SETTINGS <= version <= VERSION or reserved != 0:
         raise LogError(
-            f"{path} has format version {version}.{reserved}, which this program does not know; it knows {VERSION}.0 "
-            f"and leaves the file untouched"
+            f"{path} has format version {version}.{reserved}, which this program does not know; it knows versions up "
+            f"to {VERSION}.0 and leaves the file untouched"
         )
     end = HEADER.size + length
     if len(data) != end + _SHA_BYTES:

@@ -11,6 +11,8 @@ from immutables import Map
 
 from shardd.metadata.commands import plain_map, typed_map
 from shardd.metadata.state import ConsumerGroup, Partition, Permissions, State, Stream, Token, Topic, User
+from shardd.protocol.errors import Status
+from shardd.protocol.topic_settings import check_setting
 
 Submission = tuple[int, int, int]
 
@@ -43,6 +45,7 @@ class TopicImage(msgspec.Struct, array_like=True, frozen=True):
     partitions: list[Run]
     groups: list[GroupImage]
     free_group_ids: tuple[int, ...]
+    settings: dict[str, str] = {}  # not in version 1
 
 
 class StreamImage(msgspec.Struct, array_like=True, frozen=True):
@@ -170,6 +173,7 @@ def _topic_image(topic: Topic) -> TopicImage:
         partitions=_runs(topic.partitions),
         groups=[GroupImage(group.id, group.name, group.created_at_us, group.incarnation) for group in groups],
         free_group_ids=topic.free_group_ids,
+        settings=dict(sorted(topic.settings.items())),
     )
 
 
@@ -215,7 +219,15 @@ def _topic(image: TopicImage) -> Topic:
         groups=Map(groups),
         group_ids=Map({group.name: group.id for group in groups.values()}),
         free_group_ids=image.free_group_ids,
+        settings=_settings(image),
     )
+
+
+def _settings(image: TopicImage) -> Map[str, str]:
+    for key, value in image.settings.items():
+        if value == "" or check_setting(key, value) != Status.OK:
+            raise ValueError(f"topic {image.name} has {key!r} set to {value!r}")
+    return Map(image.settings)
 
 
 def _user(image: UserImage) -> User:

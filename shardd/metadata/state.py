@@ -54,7 +54,8 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`message_expiry_us` and `max_topic_size_bytes` are resolved values (2^64-1 = never, unlimited)."""
+    """`message_expiry_us` and `max_topic_size_bytes` are resolved values (2^64-1 = never, unlimited). `settings`: those
+    of `shardd.protocol.topic_settings` that are set; the others follow the server's."""
 
     id: int
     name: str
@@ -68,6 +69,7 @@ class Topic:
     groups: Map[int, ConsumerGroup] = field(default_factory=Map)
     group_ids: Map[str, int] = field(default_factory=Map)
     free_group_ids: tuple[int, ...] = ()
+    settings: Map[str, str] = field(default_factory=Map)
 
 
 @dataclass(frozen=True, slots=True)

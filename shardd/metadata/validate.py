@@ -15,6 +15,7 @@ from shardd.metadata.state import ConsumerGroup, State, Stream, Topic
 from shardd.metadata.validate_users import user_effect, user_values
 from shardd.protocol import limits
 from shardd.protocol.errors import Status
+from shardd.protocol.topic_settings import check_setting
 
 STREAMS_MAX: Final = 1 << limits.STREAM_ID_BITS
 TOPICS_MAX: Final = 1 << limits.TOPIC_ID_BITS  # of one stream
@@ -28,7 +29,7 @@ def validate(state: State, command: Command) -> Status:
 
 
 def validate_values(command: Command) -> Status:
-    """What the command says in itself: 2015, 3, 4, 43, 50."""
+    """What the command says in itself: 2015, 5, 2, 3, 4, 43, 50."""
     match command:
         case commands.CreateTopic() if not 0 <= command.partitions_count <= limits.PARTITIONS_PER_REQUEST_MAX:
             return Status.TOO_MANY_PARTITIONS
@@ -36,6 +37,8 @@ def validate_values(command: Command) -> Status:
             return Status.TOO_MANY_PARTITIONS
         case commands.DeletePartitions() if command.count <= 0:
             return Status.TOO_MANY_PARTITIONS
+    if isinstance(command, commands.SetTopicSettings):
+        return next(filter(None, (check_setting(key, value) for key, value in command.settings)), Status.OK)
     if isinstance(command, commands.CreateTopic | commands.UpdateTopic) and not _topic_values_fit(command):
         return Status.INVALID_COMMAND
     if isinstance(command, _NAMED) and not 1 <= len(command.name.encode()) <= limits.NAME_BYTES_MAX:
@@ -146,6 +149,7 @@ _ON_TOPIC: Final = (
     commands.UpdateTopic,
     commands.DeleteTopic,
     commands.PurgeTopic,
+    commands.SetTopicSettings,
     commands.CreatePartitions,
     commands.DeletePartitions,
     commands.CreateConsumerGroup,

@@ -26,7 +26,7 @@ from shardd.metadata.followers import Followers
 from shardd.metadata.load import records_behind
 from shardd.metadata.records import RecordError, encode_record
 from shardd.metadata.reserve import Reserve
-from shardd.metadata.service import Metadata, Result
+from shardd.metadata.service import Metadata, Result, apply_beside
 from shardd.metadata.snapshot import read_snapshot, snapshot_path
 from shardd.metadata.state import State
 from shardd.metadata.validate import validate_effect, validate_existence, validate_values
@@ -193,7 +193,8 @@ class MetadataWriter(Metadata):
             data, record = encode_record(
                 state.digest, state.index + 1, self._clock.now_us(), waiting.number, waiting.user.id, command
             )
-            new_state, new_id = apply(state, record), created_id(state, command)  # before it is stored: it may fail
+            new_id = created_id(state, command)
+            new_state = await apply_beside(self._threads, state, record)  # before it is stored: it may fail
             async with self._appending:
                 await self._threads.run(self._log.append, data)
         except RecordError as error:
@@ -205,8 +206,8 @@ class MetadataWriter(Metadata):
             self._refuse(waiting, error.status)
             return
         self._remember(waiting.number, record.index, new_id)
-        self._publish(new_state, record)
-        await self._followers.replicate(data, wait=not waiting.trusted)
+        replicated = self._followers.replicate(data, wait=not waiting.trusted)
+        await asyncio.gather(self._publish(new_state, record), replicated)
         waiting.index = record.index
         waiting.answer.set_result(Result(Status.OK, new_id, new_state))
         self._compact_if_due()

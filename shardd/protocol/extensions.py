@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from shardd.protocol import bounds, topic_settings
 from shardd.protocol import primitives as wire
 from shardd.protocol.primitives import Reader
 
@@ -27,6 +28,8 @@ class ExtensionCode(IntEnum):
     LIST_EXTENSIONS = 0x5344_0000
     GET_METRICS = 0x5344_0001
     GET_PARTITION_BOUNDS = 0x5344_0010  # shardd.protocol.bounds
+    SET_TOPIC_SETTINGS = 0x5344_0020  # shardd.protocol.topic_settings
+    GET_TOPIC_SETTINGS = 0x5344_0021
 
 
 class FigureKind(IntEnum):
@@ -48,9 +51,17 @@ class ExtensionRequest:
         return b""
 
 
-READERS: Final[dict[int, Callable[[Reader], ExtensionRequest]]] = dict.fromkeys(
-    (ExtensionCode.LIST_EXTENSIONS, ExtensionCode.GET_METRICS), ExtensionRequest.read
+AnyExtensionRequest = (
+    ExtensionRequest | bounds.GetPartitionBounds | topic_settings.SetTopicSettings | topic_settings.GetTopicSettings
 )
+
+READERS: Final[dict[int, Callable[[Reader], AnyExtensionRequest]]] = {
+    ExtensionCode.LIST_EXTENSIONS: ExtensionRequest.read,
+    ExtensionCode.GET_METRICS: ExtensionRequest.read,
+    ExtensionCode.GET_PARTITION_BOUNDS: bounds.GetPartitionBounds.read,
+    ExtensionCode.SET_TOPIC_SETTINGS: topic_settings.SetTopicSettings.read,
+    ExtensionCode.GET_TOPIC_SETTINGS: topic_settings.GetTopicSettings.read,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,8 @@ EXTENSIONS: Final = (
     Extension(ExtensionCode.LIST_EXTENSIONS, 1, "list_extensions"),
     Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
     Extension(ExtensionCode.GET_PARTITION_BOUNDS, 1, "get_partition_bounds"),
+    Extension(ExtensionCode.SET_TOPIC_SETTINGS, 1, "set_topic_settings"),
+    Extension(ExtensionCode.GET_TOPIC_SETTINGS, 1, "get_topic_settings"),
 )
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.errors import Status
+from shardd.protocol.primitives import Reader
 
 _FRAME: Final = struct.Struct("<II")
 _STREAM: Final = struct.Struct("<IQIQQ")
@@ -85,6 +86,11 @@ class Topic:
         )
         return head + wire.text8(self.name)
 
+    @classmethod
+    def read(cls, reader: Reader) -> Topic:
+        """For clients, as all `read` here."""
+        return cls(*(*_TOPIC.unpack(reader.take(_TOPIC.size)), reader.text8()))
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:
@@ -106,6 +112,10 @@ class Partition:
             self.size_bytes,
             self.messages_count,
         )
+
+    @classmethod
+    def read(cls, reader: Reader) -> Partition:
+        return cls(*_PARTITION.unpack(reader.take(_PARTITION.size)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from shardd.protocol import account_requests, bounds, extensions
+from shardd.protocol import account_requests, extensions
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Consumer, Identifier, PollingKind, Reader
 
 
@@ -342,8 +341,7 @@ Request = (
     | GroupRequest
     | CreateGroup
     | account_requests.AccountRequest
-    | extensions.ExtensionRequest
-    | bounds.GetPartitionBounds
+    | extensions.AnyExtensionRequest
 )
 
 _READERS: Final[dict[int, Callable[[Reader], Request]]] = {
@@ -384,7 +382,6 @@ _READERS: Final[dict[int, Callable[[Reader], Request]]] = {
     Code.LEAVE_CONSUMER_GROUP: GroupRequest.read,
     **account_requests.READERS,
     **extensions.READERS,
-    ExtensionCode.GET_PARTITION_BOUNDS: bounds.GetPartitionBounds.read,
 }
 
 

@@ -7,6 +7,7 @@ that come together get moments one wait apart; who would have to wait longer tha
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import time
 from collections import OrderedDict
@@ -32,9 +33,8 @@ class _Failures:
     free_s: float = 0.0
 
 
-def network_of(address: str) -> str:
-    """What "ip:port" is counted as."""
-    host = address.rpartition(":")[0].strip("[]")
+@functools.lru_cache(maxsize=1024)
+def _network_of_host(host: str) -> str:
     try:
         parsed = ipaddress.ip_address(host)
     except ValueError:
@@ -44,12 +44,26 @@ def network_of(address: str) -> str:
     return str(ipaddress.ip_network((parsed, _IPV6_NETWORK_BITS), strict=False))
 
 
-class FailedLogins:
-    """A table by network (`network_of`). Loop thread only."""
+def network_of(address: str) -> str:
+    """What "ip:port" is counted as."""
+    return _network_of_host(address.rpartition(":")[0].strip("[]"))
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, addresses_max: int = ADDRESSES_MAX) -> None:
+
+class FailedLogins:
+    """A table by network (`network_of`). Loop thread only.
+
+    `changed` is called with a network and whether it is in the table from now on.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        addresses_max: int = ADDRESSES_MAX,
+        changed: Callable[[str, bool], None] = lambda network, known: None,
+    ) -> None:
         self._clock = clock
         self._addresses_max = addresses_max
+        self._changed = changed
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
 
     def __len__(self) -> int:
@@ -75,13 +89,16 @@ class FailedLogins:
     def failed(self, network: str) -> None:
         now_s = self._clock()
         entry = self._failures.get(network)
+        if entry is None:
+            self._changed(network, True)
         if entry is None or now_s - entry.last_s > FORGET_AFTER_S:
             entry = self._failures[network] = _Failures()
         entry.count += 1
         entry.last_s = now_s
         self._failures.move_to_end(network)
         if len(self._failures) > self._addresses_max:
-            self._failures.popitem(last=False)
+            self._changed(self._failures.popitem(last=False)[0], False)
 
     def succeeded(self, network: str) -> None:
-        self._failures.pop(network, None)
+        if self._failures.pop(network, None) is not None:
+            self._changed(network, False)

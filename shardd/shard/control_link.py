@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from collections.abc import Callable
 
 from shardd.shard.control import (
@@ -46,18 +45,9 @@ class ControlLink:
         self._loop.remove_reader(self._socket)
         self._socket.close()
 
-    def pulse(self) -> None:
-        """For long work on the loop that makes progress: beats when a beat is due."""
-        if time.monotonic() - self._beat_at >= HEARTBEAT_INTERVAL_MS / 1000:
-            self._send_beat()
-
-    def _send_beat(self) -> None:
-        self._beats += 1
-        self._beat_at = time.monotonic()
-        self._send(WorkerMessage(heartbeat=self._beats))
-
     def _beat(self) -> None:
-        self._send_beat()
+        self._beats += 1
+        self._send(WorkerMessage(heartbeat=self._beats))
         self._timer = self._loop.call_later(HEARTBEAT_INTERVAL_MS / 1000, self._beat)
 
     def _send(self, message: WorkerMessage) -> None:

@@ -19,7 +19,7 @@ from shardd.protocol.requests import decode
 from shardd.shard.context import ShardContext
 from shardd.shard.group_hub import GroupHub
 from shardd.shard.group_members import GroupMembers
-from shardd.shard.services import bounds, messages, partitions, session, streams, tokens, topics, users
+from shardd.shard.services import bounds, messages, partitions, session, streams, tokens, topic_settings, topics, users
 from shardd.shard.services.base import Caller
 from shardd.shard.services.extensions import ExtensionService
 from shardd.shard.services.groups import GroupService
@@ -103,6 +103,8 @@ def _services(
         ExtensionCode.LIST_EXTENSIONS: extensions.list_extensions,
         ExtensionCode.GET_METRICS: extensions.get_metrics,
         ExtensionCode.GET_PARTITION_BOUNDS: bounds.get_partition_bounds,
+        ExtensionCode.SET_TOPIC_SETTINGS: topic_settings.set_topic_settings,
+        ExtensionCode.GET_TOPIC_SETTINGS: topic_settings.get_topic_settings,
     }
 
 

@@ -1,18 +1,21 @@
 """The cost of failed logins (`shardd.security.backoff`) holds for an address on all shards together.
 
-Each network has one shard that keeps its failures: a hash of it says which. The others ask there over the bus, before
-an attempt and after it. While that shard is down everyone counts for itself; what it knew is gone with it.
+Each network has one shard that keeps its failures: a hash of it says which. The others ask there over the bus, but only
+when that shard has marked the network in the shared region: a login from a network without failures asks nobody, so a
+storm of them costs no more than itself. Networks share 2048 marks; who shares one asks and is told to go on. While the
+home is down everyone counts for itself; what it knew is gone with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import Final
 
 import msgspec
 
-from shardd.engine import xxh32
+from shardd.engine import Engine, xxh32
 from shardd.metadata.channel import BusError
 from shardd.protocol.errors import ShardError, Status
 from shardd.security.backoff import FailedLogins, network_of
@@ -22,6 +25,7 @@ METHOD_BEGIN: Final = "login.begin"  # network -> seconds to wait; nil: too many
 METHOD_FAILED: Final = "login.failed"  # network -> empty
 METHOD_SUCCEEDED: Final = "login.succeeded"  # network -> empty
 TIMEOUT_S: Final = 1.0
+MARKS: Final = 2048  # LINK_FAILING_MARKS in native/src/links.h
 _log = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
 _decode_wait = msgspec.msgpack.Decoder(float | None).decode
@@ -30,16 +34,21 @@ _decode_wait = msgspec.msgpack.Decoder(float | None).decode
 class LoginTurns:
     """Who may try to log in, and when. Addresses are "ip:port". Lives on the loop thread."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, engine: Engine) -> None:
         self._bus = bus
-        self.table = FailedLogins()  # of the networks whose home is here
+        self._engine = engine
+        self._marked: Counter[int] = Counter()  # networks of the table by mark
+        self.table = FailedLogins(changed=self._mark)  # of the networks whose home is here
         bus.serve(METHOD_BEGIN, self._on_begin)
         bus.serve(METHOD_FAILED, self._on_failed)
         bus.serve(METHOD_SUCCEEDED, self._on_succeeded)
 
     async def wait(self, address: str) -> None:
         """Returns when the address may try. `ShardError` 42 at once when too many of its attempts wait already."""
-        wait_s = _decode_wait(await self._ask(METHOD_BEGIN, network_of(address)))
+        network = network_of(address)
+        if not self._has_failed(network):
+            return
+        wait_s = _decode_wait(await self._ask(METHOD_BEGIN, network))
         if wait_s is None:
             raise ShardError(Status.INVALID_CREDENTIALS, "too many logins of this address wait for their turn")
         if wait_s > 0:
@@ -50,11 +59,25 @@ class LoginTurns:
         await self._ask(METHOD_FAILED, network_of(address))
 
     async def succeeded(self, address: str) -> None:
-        await self._ask(METHOD_SUCCEEDED, network_of(address))
+        network = network_of(address)
+        if self._has_failed(network):
+            await self._ask(METHOD_SUCCEEDED, network)
 
     def home(self, network: str) -> int:
         """The shard that keeps the failures of a network."""
         return xxh32(network.encode()) % self._bus.shards
+
+    def _has_failed(self, network: str) -> bool:
+        """False: nobody who counts has a failure of it."""
+        number = xxh32(network.encode())
+        home = number % self._bus.shards
+        counting = home if self._bus.is_up(home) else self._bus.shard
+        return self._engine.is_failing(counting, number // self._bus.shards % MARKS)
+
+    def _mark(self, network: str, known: bool) -> None:
+        mark = xxh32(network.encode()) // self._bus.shards % MARKS
+        self._marked[mark] += 1 if known else -1
+        self._engine.mark_failing(mark, self._marked[mark] > 0)
 
     async def _ask(self, method: str, network: str) -> bytes:
         home, payload = self.home(network), network.encode()

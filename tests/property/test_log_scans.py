@@ -80,5 +80,5 @@ def test_recovery_serves_a_prefix_and_is_stable(stored: Stored, data: st.DataObj
         assert (second.segments, second.state) == (first.segments, first.state)
         if first.state:
             assert log.read_bytes() == damaged
-        elif len(damaged) > stored.borders[good]:
+        elif any(damaged[stored.borders[good] :]):  # zeros are cut off without a copy
             assert log.read_bytes() + layout.segment_torn(directory, stored.start, 0).read_bytes() == damaged

@@ -56,7 +56,9 @@ def random_command(rng: random.Random, state: State) -> Command:
     ]
     makers.append(lambda: commands.CreateConsumerGroup(stream_ref, topic_ref, name))
     makers.append(lambda: commands.DeleteConsumerGroup(stream_ref, topic_ref, Ref(group.id, group.incarnation)))
-    weights = [4, 1, 1, 1, 8, 1, 2, 2, 4, 3, 1, 6, 3]
+    ack = rng.choice(["", "memory", "written", "durable"])
+    makers.append(lambda: commands.SetTopicSettings(stream_ref, topic_ref, (("ack", ack),)))
+    weights = [4, 1, 1, 1, 8, 1, 2, 2, 4, 3, 1, 6, 3, 2]
     return rng.choices(makers, weights)[0]()
 
 

@@ -54,13 +54,15 @@ class Soak:
         """Ends early when a thread of the load has failed; `finish` tells why."""
         for load in self.loads.values():
             load.start()
-        end = time.monotonic() + duration_s
+        began = time.monotonic()
+        end = began + duration_s
         next_kill, next_sample = time.monotonic() + kill_every_s, time.monotonic() + sample_every_s
         disturbed: set[str] = set()
         while time.monotonic() < end and not self._failures():
             time.sleep(min(0.2, sample_every_s))
             if time.monotonic() >= next_kill:
-                disturbed.add(self._kill(generator))
+                half = int(time.monotonic() - began > duration_s / 2)
+                disturbed.add(self._kill(generator, half))
                 next_kill += kill_every_s
             if time.monotonic() >= next_sample:
                 for level, server in self.servers.items():
@@ -68,13 +70,15 @@ class Soak:
                 disturbed.clear()
                 next_sample += sample_every_s
 
-    def _kill(self, generator: random.Random) -> str:
-        level = generator.choice(LEVELS)
-        workers = list(self.servers[level].running_workers().values())
-        if workers:
-            faults.kill9(generator.choice(workers))
+    def _kill(self, generator: random.Random, half: int) -> str:
+        """One worker of either server. In each half of the time two of the four are left alone: a leak needs time."""
+        number = generator.randrange(len(LEVELS))
+        workers = self.servers[LEVELS[number]].running_workers()
+        victim = workers.get((number + half) % 2) or next(iter(workers.values()), None)
+        if victim is not None:
+            faults.kill9(victim)
             self.kills += 1
-        return level
+        return LEVELS[number]
 
     def _failures(self) -> list[str]:
         return [f"{level}: {text}" for level, load in self.loads.items() for text in load.failures()]

@@ -1,7 +1,8 @@
 """Whether a measured quantity stays where it is: its growth over the run against a named tolerance.
 
 The growth is the median of the slopes between pairs of samples of the same process life, at least a quarter of that
-life apart, times the whole span: single outliers and the lower start of the next process do not move it.
+life apart, times the whole span: single outliers and the lower start of the next process do not move it. Only lives of
+at least a quarter of the span count.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 
 POINTS_MAX = 150  # of a life; more are averaged
 SPAN_MIN_S = 300.0  # below that nothing is said
-LIFE_MIN_S = 60.0  # shorter lives, after their warm-up, say nothing
+LIFE_SHARE_MIN = 0.25  # of the span: what a short life does is no measure of hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +102,10 @@ def judge(series: Series) -> Verdict:
     median = statistics.median(values) if values else 0.0
     allowed = TOLERANCES[series.quantity]
     tolerance = max(allowed.absolute, allowed.share * median)
-    lives = [points for points in series.lives.values() if points[-1][0] - points[0][0] >= LIFE_MIN_S]
+    times = [at for points in series.lives.values() for at, _ in points]
+    span = max(times) - min(times) if times else 0.0
+    lives = [points for points in series.lives.values() if points[-1][0] - points[0][0] >= LIFE_SHARE_MIN * span > 0]
     if not lives:
         return Verdict(series, median, 0.0, tolerance, None)
-    span = max(points[-1][0] for points in lives) - min(points[0][0] for points in lives)
     growth = statistics.median(slope for points in lives for slope in _slopes(points)) * span
     return Verdict(series, median, growth, tolerance, growth <= tolerance if span >= SPAN_MIN_S else None)

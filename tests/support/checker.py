@@ -12,7 +12,7 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import xxhash
 
@@ -124,6 +124,19 @@ class History:
     def acknowledged_count(self) -> int:
         with self._lock:
             return sum(attempt.acknowledged for attempt in self._attempts.values())
+
+    def acknowledged(self) -> frozenset[Identity]:
+        """What the producers were told so far that is stored."""
+        with self._lock:
+            return frozenset(identity for identity, attempt in self._attempts.items() if attempt.acknowledged)
+
+    def as_of(self, acknowledged: frozenset[Identity]) -> History:
+        """The same attempts, of which only these were acknowledged: for a copy that was made at that moment."""
+        earlier = History()
+        with self._lock:
+            for identity, known in self._attempts.items():
+                earlier._attempts[identity] = replace(known, acknowledged=identity in acknowledged)
+        return earlier
 
     def judge(self, partitions: Mapping[int, Sequence[Message]]) -> Report:
         """Compares the history with the final content of every partition, each read from offset 0 to its end."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from shardd.log import layout
 from shardd.log.foreign import sweep_streams
-from shardd.log.trash import TrashEmptier, empty_trash, move_to_trash
+from shardd.log.trash import CUT_BYTES, TrashEmptier, empty_trash, move_to_trash
 from tests.unit.log_files import segment, tree, write
 
 
@@ -71,6 +73,65 @@ def test_emptier_keeps_its_rate(tmp_path: Path) -> None:
     assert 1 <= removed <= (time.monotonic() - started) * steps_per_s + 1
 
 
+def sparse(path: Path, size_bytes: int) -> Path:
+    with path.open("wb") as file:
+        file.truncate(size_bytes)
+    return path
+
+
+def test_a_large_file_is_cut_in_steps_before_it_is_unlinked(tmp_path: Path) -> None:
+    path = sparse(tmp_path / "large", 3 * CUT_BYTES + 5)
+    steps = empty_trash(tmp_path)
+    sizes = []
+    for step in steps:
+        assert step.error is None
+        sizes.append(path.stat().st_size if path.exists() else 0)
+    assert sizes == [2 * CUT_BYTES + 5, CUT_BYTES + 5, 5, 0]
+
+
+def test_a_large_file_that_somebody_reads_stays_as_it_is_until_it_is_closed(tmp_path: Path) -> None:
+    path = sparse(tmp_path / "large", 2 * CUT_BYTES)
+    with path.open("rb"):
+        (step,) = empty_trash(tmp_path)
+        assert step.error is not None
+        assert step.error.errno == errno.EBUSY
+        assert path.stat().st_size == 2 * CUT_BYTES
+    assert sum(step.freed_bytes for step in empty_trash(tmp_path)) == 2 * CUT_BYTES
+    assert not path.exists()
+
+
+def test_the_other_name_of_a_large_file_keeps_its_bytes(tmp_path: Path) -> None:
+    trash, other = tmp_path / "trash", tmp_path / "backup"
+    trash.mkdir()
+    other.hardlink_to(sparse(trash / "large", 2 * CUT_BYTES))
+    assert [step.freed_bytes for step in empty_trash(trash)] == [0]
+    assert other.stat().st_size == 2 * CUT_BYTES
+
+
+def test_what_was_removed_and_what_is_left_is_counted(tmp_path: Path) -> None:
+    trash, reports = tmp_path / "trash", list[str]()
+    trash.mkdir()
+    path = sparse(trash / "large", 2 * CUT_BYTES)
+    (trash / "small").write_bytes(b"12345")
+    emptier = TrashEmptier(trash, reports.append, steps_per_s=1000)
+    with path.open("rb"):
+        emptier.start()
+        wait_until(lambda: emptier.gauges() == {"entries_left": 1, "files_in_use": 1})
+        assert emptier.counters() == {"names_removed": 1, "bytes_freed": 5}
+    emptier.wake()
+    wait_until(lambda: emptier.gauges() == {"entries_left": 0, "files_in_use": 0})
+    assert emptier.counters() == {"names_removed": 2, "bytes_freed": 5 + 2 * CUT_BYTES}
+    emptier.stop()
+    assert reports == []
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     for stream, incarnation in ((1, 10), (2, 20)):
@@ -101,7 +162,8 @@ def test_sweep_touches_nothing_else(data: Path) -> None:
     (streams / "backup").mkdir()
     (streams / "7").write_text("a file")
     (streams / "1" / "topics" / "copy-of-0").mkdir()
-    layout.partition_directory(data, 9, 0, 0).mkdir(parents=True)  # no marker
+    write(layout.partition_directory(data, 9, 0, 0), segment(0, [1]))
+    (layout.partition_directory(data, 9, 0, 0) / layout.INCARNATION).unlink()
     write(layout.partition_directory(data, 1, 0, 5), segment(0, [1]), incarnation=10)  # marker of a living partition
     write(layout.partition_directory(data, 1, 0, 6), segment(0, [1]), incarnation=101)  # newer than the metadata
     before = tree(data)
@@ -110,3 +172,21 @@ def test_sweep_touches_nothing_else(data: Path) -> None:
     assert all("left alone" in note for note in notes)
     assert tree(data) == before
     assert layout.partition_directory(data, 9, 0, 0).is_dir()
+
+
+def test_what_was_made_just_before_a_crash_and_holds_nothing_is_removed(data: Path) -> None:
+    for partition in (0, 1):
+        layout.partition_directory(data, 9, 0, partition).mkdir(parents=True)
+    (layout.partition_directory(data, 9, 0, 1) / "incarnation.tmp").write_bytes(b"SHRD")
+    assert len(sweep_streams(data, KNOWN, 100)) == 2
+    assert not layout.stream_directory(data, 9).exists()
+
+
+def test_a_shard_judges_its_own_places_only(data: Path) -> None:
+    (data / layout.STREAMS / "backup").mkdir()
+    before = tree(data)
+    assert sweep_streams(data, {}, 100, lambda place: False, report_foreign=False) == []
+    assert tree(data) == before
+    assert len(sweep_streams(data, {}, 100, lambda place: place[0] == 1)) == 2
+    assert layout.stream_directory(data, 2).exists()
+    assert not layout.stream_directory(data, 1).exists()

@@ -182,6 +182,9 @@ def refusals() -> list[tuple[Command, Status]]:
         (commands.UpdateTopic(stream, topic, "t", 1, NEVER + 1, 0, 1), Status.INVALID_COMMAND),
         (commands.DeleteTopic(none, topic), Status.STREAM_ID_NOT_FOUND),
         (commands.PurgeTopic(stream, none), Status.TOPIC_ID_NOT_FOUND),
+        (commands.SetTopicSettings(stream, none, (("ack", "durable"),)), Status.TOPIC_ID_NOT_FOUND),
+        (commands.SetTopicSettings(none, topic, (("ack", "sure"),)), Status.INVALID_CONFIGURATION),
+        (commands.SetTopicSettings(none, topic, (("ack", ""), ("colour", "red"))), Status.FEATURE_UNAVAILABLE),
         (commands.CreatePartitions(stream, topic, 0), Status.TOO_MANY_PARTITIONS),
         (commands.CreatePartitions(none, topic, 1001), Status.TOO_MANY_PARTITIONS),
         (commands.DeletePartitions(stream, topic, 0), Status.TOO_MANY_PARTITIONS),
@@ -190,6 +193,27 @@ def refusals() -> list[tuple[Command, Status]]:
         (commands.CreateUser("ab", "", True, None), Status.INVALID_USERNAME),
         (commands.CreateUser("x" * 51, "", True, None), Status.INVALID_USERNAME),
     ]
+
+
+def test_topic_settings_stay_until_they_are_reset_or_the_topic_goes(populated: State) -> None:
+    stream, topic = stream_ref(populated, 0), topic_ref(populated, 0, 0)
+    state = run(populated, commands.SetTopicSettings(stream, topic, (("ack", "durable"),)))
+    state = run(state, commands.PurgeTopic(stream, topic), commands.UpdateTopic(stream, topic, "new", 1, 0, 0, 1))
+    state = run(state, commands.CreatePartitions(stream, topic, 1))
+    assert dict(state.streams[0].topics[0].settings) == {"ack": "durable"}
+    assert state.streams[0].topics[1].settings == Map()
+    assert run(state, commands.SetTopicSettings(stream, topic, (("ack", ""),))).streams[0].topics[0].settings == Map()
+    state = create_topic(run(state, commands.DeleteTopic(stream, topic)), 0, "next", 1)
+    assert state.stream_ids["s0"] == 0 and state.streams[0].topics[0].name == "next"
+    assert state.streams[0].topics[0].settings == Map()
+
+
+def test_a_record_with_an_unknown_topic_setting_is_not_applied(populated: State) -> None:
+    """It comes from a newer program: to leave it out would be to serve the topic otherwise than it was promised."""
+    stream, topic = stream_ref(populated, 0), topic_ref(populated, 0, 0)
+    command = commands.SetTopicSettings(stream, topic, (("colour", "red"),))
+    with pytest.raises(ApplyError, match="sets 'colour' to 'red', which this version does not know"):
+        state_machine(populated, Record(populated.index + 1, 1, 0, 0, command))
 
 
 @pytest.mark.parametrize(("command", "status"), refusals(), ids=str)

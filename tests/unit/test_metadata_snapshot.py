@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shardd.metadata import State, commands
+from shardd.metadata import State, apply, commands
 from shardd.metadata.apply import replay
 from shardd.metadata.commands import Ref
 from shardd.metadata.compaction import Limits
@@ -25,6 +25,7 @@ from shardd.metadata.records import Record, encode_record
 from shardd.metadata.reserve import RESERVE_NAME, Reserve
 from shardd.metadata.snapshot import decode_snapshot, encode_snapshot, read_snapshot, snapshot_path, write_snapshot
 from shardd.metadata.wal import AppendError, MetadataLog
+from shardd.protocol import topic_settings
 from shardd.protocol.errors import Status
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from tests.unit.test_metadata_replication import cluster, run
@@ -55,6 +56,7 @@ def rich_records() -> list[tuple[bytes, Record]]:
         commands.CreateUser("third", "$argon2id$y", False, None),
         commands.DeleteUser(Ref(2, 16)),
         commands.CreateToken(Ref(1, 15), "token", bytes(range(32)), 12, 100),
+        commands.SetTopicSettings(Ref(0, 2), Ref(1, 7), (("ack", "durable"),)),
     ]
     history += [commands.UpdateStream(Ref(2, 4), f"name {number}") for number in range(RECORDS - len(history))]
     encoded: list[tuple[bytes, Record]] = []
@@ -223,10 +225,26 @@ def test_after_a_cut_whose_name_may_be_lost_nothing_is_written(path: Path) -> No
     assert load_state(path) == state_at(RECORDS - 1)
 
 
+def test_only_a_snapshot_that_earlier_programs_would_misread_has_a_newer_version() -> None:
+    assert encode_snapshot(state_at(18), SUBMISSIONS)[8] == 1
+    with_settings = state_at(RECORDS)
+    assert encode_snapshot(with_settings, SUBMISSIONS)[8] == 2
+    reset = commands.SetTopicSettings(Ref(0, 2), Ref(1, 7), (("ack", ""),))
+    without = apply(with_settings, Record(with_settings.index + 1, 1, 0, 0, reset))
+    assert encode_snapshot(without, SUBMISSIONS)[8] == 1
+
+
+def test_a_snapshot_with_an_unknown_topic_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode_snapshot(state_at(RECORDS), SUBMISSIONS)
+    monkeypatch.setattr(topic_settings, "VALUES", {"compression": ("zstd",)})
+    with pytest.raises(LogError, match="a state that this version does not know: topic b has 'ack' set to 'durable'"):
+        decode_snapshot(Path("state.snapshot"), data)
+
+
 def damaged(data: bytes) -> list[tuple[bytes, str]]:
     cases = [(data[:-1], "damaged"), (data + b"x", "damaged"), (data[:40], "is not a metadata snapshot")]
     cases += [(b"SHRDSNAQ" + data[8:], "is not a metadata snapshot"), (b"", "is not a metadata snapshot")]
-    cases += [(data[:8] + b"\2" + data[9:], "format version 2")]
+    cases += [(data[:8] + b"\3" + data[9:], "format version 3")]
     rng = random.Random(20261121)
     for position in sorted(rng.sample(range(16, len(data)), 60)):
         cases.append((data[:position] + bytes([data[position] ^ 0x10]) + data[position + 1 :], "damaged"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,11 +16,11 @@ from shardd.engine import Engine
 from shardd.log import layout
 from shardd.log.incarnation import write_incarnation
 from shardd.log.recovery import Recovered
-from shardd.metadata import Record, State, apply, commands
+from shardd.metadata import Record, State, Topic, apply, commands
 from shardd.metadata.commands import Ref
 from shardd.shard import partitions
 from shardd.shard.helper_threads import HelperThreads
-from shardd.shard.partitions import SLICE, OwnedPartitions
+from shardd.shard.partitions import OwnedPartitions
 
 PARTITIONS = 40
 TIMEOUT_S = 20
@@ -30,15 +31,25 @@ class Calls:
 
     def __init__(self) -> None:
         self.open: dict[int, tuple[int, int]] = {}
+        self.turns_of_others: Callable[[], int] = lambda: 0
+        self.longest_run = 0  # calls without a turn of anybody else
+        self._run = (0, 0)  # turns of the others, calls since
+
+    def _count(self) -> None:
+        turns, calls = self._run
+        self._run = (turns, calls + 1) if self.turns_of_others() == turns else (self.turns_of_others(), 1)
+        self.longest_run = max(self.longest_run, self._run[1])
 
     def partition_open(
         self, ns: int, incarnation: int, slot: int, directory: str, size: int, state: int, *_: Any
     ) -> None:
         assert ns not in self.open
+        self._count()
         self.open[ns] = (incarnation, state)
 
     def partition_close(self, ns: int) -> None:
-        del self.open[ns]
+        self._count()
+        self.open.pop(ns, None)  # unknown ones are no error (engine_partitions.c)
 
     def routes_invalidate(self) -> None:
         pass
@@ -52,10 +63,9 @@ def state_with(count: int, topics: int = 1) -> State:
     return state
 
 
-def owned(calls: Calls, data: Path, progress: list[int] | None = None) -> OwnedPartitions:
-    beats = [] if progress is None else progress
+def owned(calls: Calls, data: Path) -> OwnedPartitions:
     system = load_settings(None, {}).settings.system
-    return OwnedPartitions(cast(Engine, calls), 0, 1, data, system, lambda: beats.append(1))
+    return OwnedPartitions(cast(Engine, calls), 0, 1, data, system)
 
 
 def make_directories(data: Path, count: int) -> None:
@@ -81,7 +91,7 @@ def test_the_loop_goes_on_while_directories_are_scanned(tmp_path: Path, monkeypa
 
     async def scenario() -> None:
         calls, threads = Calls(), HelperThreads(2)
-        recovery = asyncio.create_task(owned(calls, tmp_path).recover(state_with(PARTITIONS), threads))
+        recovery = asyncio.create_task(owned(calls, tmp_path).recover(lambda: state_with(PARTITIONS), threads))
         await asyncio.sleep(0.05)
         assert not recovery.done()
         loop_ran.set()
@@ -92,19 +102,94 @@ def test_the_loop_goes_on_while_directories_are_scanned(tmp_path: Path, monkeypa
     run(scenario())
 
 
-def test_a_deletion_of_many_partitions_tells_that_it_makes_progress(tmp_path: Path) -> None:
-    count, topics = 1000, 20
+def purged(state: State) -> State:
+    return apply(state, Record(state.index + 1, 1, 1, 0, commands.PurgeStream(Ref(0, 1))))
+
+
+def deleted(state: State) -> State:
+    return apply(state, Record(state.index + 1, 1, 1, 0, commands.DeleteStream(Ref(0, 1))))
+
+
+def test_the_loop_goes_on_while_many_partitions_are_made_purged_and_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "FOLLOW_SLICE_MS", 0.0)  # each slice is one call of the engine
+    count, topics = 100, 20
     full = state_with(count, topics)
-    beats: list[int] = []
-    calls = Calls()
-    shard = owned(calls, tmp_path, beats)
-    shard.follow(State(), full)
-    assert len(calls.open) == count * topics
-    beats.clear()
-    gone = apply(full, Record(full.index + 1, 1, 1, 0, commands.DeleteStream(Ref(0, 1))))
-    shard.follow(full, gone)
-    assert calls.open == {}
-    assert len(beats) >= count * topics // SLICE
+
+    async def scenario() -> None:
+        calls, threads = Calls(), HelperThreads(2)
+        shard, turns = owned(calls, tmp_path), 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        others = asyncio.create_task(other())
+        for old, new in ((State(), full), (full, purged(full)), (purged(full), deleted(full))):
+            assert len(calls.open) == sum(len(topic.partitions) for topic in old_topics(old))
+            calls.turns_of_others = lambda: turns
+            calls.longest_run = 0
+            await shard.follow(old, new, threads)
+            assert calls.longest_run <= 2, "calls of the engine without anybody else's turn"
+        assert calls.open == {}
+        others.cancel()
+        await threads.close()
+
+    run(scenario())
+
+
+def old_topics(state: State) -> list[Topic]:
+    return [topic for stream in state.streams.values() for topic in stream.topics.values()]
+
+
+def test_a_purge_closes_everything_before_it_opens_anything_and_leaves_no_directory(tmp_path: Path) -> None:
+    make_directories(tmp_path, 3)
+    full = state_with(PARTITIONS)
+
+    async def scenario() -> None:
+        calls, threads = Calls(), HelperThreads(2)
+        shard = owned(calls, tmp_path)
+        await shard.recover(lambda: full, threads)
+        assert await shard.follow(full, purged(full), threads), "something went to the trash"
+        assert {incarnation for incarnation, _ in calls.open.values()} == {full.index + 1}
+        assert len(list(layout.trash_directory(tmp_path).iterdir())) == 3
+        assert not any((layout.topic_directory(tmp_path, 0, 0) / layout.PARTITIONS).iterdir())
+        assert not await shard.follow(purged(full), deleted(purged(full)), threads)
+        assert calls.open == {}
+        assert not layout.stream_directory(tmp_path, 0).exists()
+        await threads.close()
+
+    run(scenario())
+
+
+def test_what_is_deleted_during_a_recovery_is_not_opened_and_goes_to_the_trash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_directories(tmp_path, 3)
+    now = full = state_with(PARTITIONS)
+
+    def delete_meanwhile(directory: Path, incarnation: int) -> Recovered:
+        nonlocal now
+        now = deleted(full)
+        return Recovered()
+
+    monkeypatch.setattr(partitions, "open_partition", delete_meanwhile)
+
+    async def scenario() -> None:
+        calls, threads = Calls(), HelperThreads(2)
+        shard = owned(calls, tmp_path)
+        state = await shard.recover(lambda: now, threads)
+        assert state is full
+        assert len(calls.open) == PARTITIONS - 3, "those with files were deleted while they were scanned"
+        assert await shard.follow(state, now, threads)
+        assert calls.open == {}
+        assert not layout.stream_directory(tmp_path, 0).exists()
+        await threads.close()
+
+    run(scenario())
 
 
 def test_what_a_full_disk_left_read_only_is_opened_when_there_is_room(
@@ -124,7 +209,7 @@ def test_what_a_full_disk_left_read_only_is_opened_when_there_is_room(
         nonlocal full
         state, calls, threads = state_with(2), Calls(), HelperThreads(2)
         shard = owned(calls, tmp_path)
-        await shard.recover(state, threads)
+        await shard.recover(lambda: state, threads)
         assert calls.open == {0: (2, 0), 1: (2, 10006)}
         await shard.room_returned(lambda: state, threads)
         assert calls.open[1] == (2, 10006), "there is no room yet"

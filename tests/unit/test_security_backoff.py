@@ -75,3 +75,19 @@ def test_attempts_that_come_together_go_one_after_the_other_and_not_for_ever() -
     assert logins.begin("10.0.0.2") == 0.0
     clock.now_s = LINE_MAX_S
     assert logins.begin(HERE) == WAIT_MAX_S, "the line has moved on"
+
+
+def test_who_is_in_the_table_is_said_at_every_change() -> None:
+    known: set[str] = set()
+    clock = Clock()
+    logins = FailedLogins(
+        clock, addresses_max=2, changed=lambda network, now: (known.add if now else known.remove)(network)
+    )
+    for network in ("10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.3"):
+        logins.failed(network)
+    assert known == {"10.0.0.2", "10.0.0.3"}
+    clock.now_s = FORGET_AFTER_S + 1
+    logins.failed("10.0.0.2")
+    logins.succeeded("10.0.0.3")
+    logins.succeeded("10.0.0.4")
+    assert known == {"10.0.0.2"}

@@ -111,6 +111,7 @@ def test_every_command_asks_for_its_rule() -> None:
         (commands.UpdateTopic(stream, topic, "t", 1, 0, 0, 1), Rule.CHANGE_TOPIC),
         (commands.DeleteTopic(stream, topic), Rule.CHANGE_TOPIC),
         (commands.PurgeTopic(stream, topic), Rule.CHANGE_TOPIC),
+        (commands.SetTopicSettings(stream, topic, (("ack", ""),)), Rule.CHANGE_TOPIC),
         (commands.CreatePartitions(stream, topic, 1), Rule.CHANGE_TOPIC),
         (commands.DeletePartitions(stream, topic, 1), Rule.CHANGE_TOPIC),
         (commands.CreateUser("user", "", True, None), Rule.MANAGE_USERS),

@@ -113,7 +113,7 @@ def test_passwords_and_tokens_are_stored_as_hashes_only(workers: Workers) -> Non
     assert workers.anonymous(1).status(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, wire.str8(text.decode())) == 20
 
 
-def test_failed_logins_cost_an_address_the_same_on_every_shard(tmp_path: Path) -> None:
+def test_failed_logins_cost_an_address_the_same_on_every_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever fails on one shard and comes back on the other one gains nothing."""
     with Workers(tmp_path / "data", shards=2) as workers:
         bad_token, bad_password = wire.str8("nonsense"), wire.str8("iggy") + wire.str8("wrong") + bytes(8)
@@ -133,6 +133,13 @@ def test_failed_logins_cost_an_address_the_same_on_every_shard(tmp_path: Path) -
             assert time.monotonic() - started >= FIRST_WAIT_S * 2 ** (shard + 1)
         workers.connect(1 - home)
         assert len(tables[home]) == 0, "a login that succeeds ends it"
+        with monkeypatch.context() as patch:
+            asked: list[int] = []
+            for shard in range(2):
+                patch.setattr(workers.context(shard).bus, "request", lambda *_: asked.append(1))
+            for shard in range(2):
+                workers.connect(shard)
+            assert asked == [], "a login from where nothing has failed asks nobody"
         # the shard that counts is down as far as the other one knows: that one counts for itself
         workers.call(_tell_down(workers.context(1 - home), home), 1 - home)
         assert workers.anonymous(1 - home).status(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, bad_token) == 20

@@ -31,7 +31,8 @@ async def get_partition_bounds(context: ShardContext, caller: Caller, request: b
 
 
 def _bounds(context: ShardContext, partition: Partition) -> PartitionBounds:
-    incarnation, end, size_bytes, messages, _, durable_end, first, state = context.engine.stats(partition.slot)
+    incarnation, end, size_bytes, messages, _, durable_end, first, state, unseen = context.engine.stats(partition.slot)
+    end = max(end - unseen, durable_end, first)  # the fields may be of two neighbouring moments
     if incarnation != partition.incarnation:
         raise ShardError(Status.SHARD_COMMUNICATION_ERROR, "the partition is not open at its owner")
     return PartitionBounds(partition.id, state, incarnation, first, end, durable_end, size_bytes, messages)

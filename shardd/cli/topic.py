@@ -1,0 +1,147 @@
+"""`shardd topic get` and `shardd topic set`: a topic of a running server and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from shardd.cli.top import EXIT_REFUSED, TopError, check_address
+from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
+from shardd.config.units import format_size
+from shardd.protocol import limits, topic_settings
+from shardd.protocol.errors import Status
+from shardd.protocol.extensions import Extension, ExtensionCode
+from shardd.protocol.primitives import Compression, Identifier
+from shardd.protocol.replies import Partition, Topic
+from shardd.protocol.topic_settings import TopicSetting
+
+EXIT_USAGE: Final = 2
+topic_app = typer.Typer(no_args_is_help=True, help="Topics of a running server.", rich_markup_mode=None)
+
+Address = Annotated[str, typer.Option("--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens.")]
+Username = Annotated[str, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")]
+Password = Annotated[str, typer.Option("--password", "-p", envvar="SHARDD_PASSWORD", help="Better in the variable.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+Stream = Annotated[str, typer.Argument(help="Name, or id when it is a number.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name, or id when it is a number.")]
+
+
+class TopicError(Exception):
+    """Why there is nothing to show or change; the text is a sentence."""
+
+
+@topic_app.command("get")
+def get_topic(
+    stream: Stream,
+    topic: TopicArgument,
+    address: Address = "127.0.0.1:8090",
+    username: Username = "iggy",
+    password: Password = "iggy",
+    as_json: AsJson = False,
+) -> None:
+    """Show a topic: settings, sizes, partitions."""
+
+    def show(connection: Connection) -> None:
+        found = connection.topic(_identifier(stream), _identifier(topic))
+        if found is None:
+            raise TopicError(f"there is no topic {topic} in stream {stream}")
+        settings = connection.settings_of_topic(_identifier(stream), _identifier(topic))
+        head, partitions = found
+        typer.echo(_json(head, partitions, settings) if as_json else _text(head, partitions, settings))
+
+    _run(show, address, username, password)
+
+
+@topic_app.command("set")
+def set_topic(
+    stream: Stream,
+    topic: TopicArgument,
+    settings: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE...", help="ack=memory|written|durable; KEY= for the default.")
+    ],
+    address: Address = "127.0.0.1:8090",
+    username: Username = "iggy",
+    password: Password = "iggy",
+) -> None:
+    """Change settings of a topic, all of them or none; every shard has them when this returns."""
+    pairs = tuple((key, value) for key, mark, value in (each.partition("=") for each in settings) if mark and key)
+    if len(pairs) != len(settings) or len(dict(pairs)) != len(pairs):
+        typer.echo("shardd: write each setting once, as KEY=VALUE", err=True)
+        raise typer.Exit(EXIT_USAGE)
+    for key, value in pairs:
+        if key in topic_settings.VALUES and topic_settings.check_setting(key, value) != Status.OK:
+            typer.echo(f"shardd: {key} takes {', '.join(topic_settings.VALUES[key])}, not {value!r}", err=True)
+            raise typer.Exit(EXIT_USAGE)
+    request = topic_settings.SetTopicSettings(_identifier(stream), _identifier(topic), pairs)
+    _run(lambda connection: connection.set_topic_settings(request), address, username, password)
+
+
+def _identifier(text: str) -> Identifier:
+    return int(text) if text.isdecimal() and int(text) < 1 << 32 else text
+
+
+def _run(work: Callable[[Connection], None], address: str, username: str, password: str) -> None:
+    """With a connection to a server that has topic settings; one sentence and a status when that is not to be."""
+    try:
+        with Connection(check_address(address), Credentials(username, password), timeout_s=10.0) as connection:
+            if ExtensionCode.SET_TOPIC_SETTINGS not in {each.code for each in _extensions(connection)}:
+                raise TopicError(f"the server at {address} has no topic settings; it is not shardd, or an older one")
+            work(connection)
+    except RefusedError as error:
+        typer.echo(f"shardd: {_SENTENCES.get(error.status, str(error))}", err=True)
+        raise typer.Exit(EXIT_REFUSED) from None
+    except (ConnectionFailedError, TopError, TopicError, ValueError) as error:
+        typer.echo(f"shardd: {error}", err=True)
+        raise typer.Exit(EXIT_REFUSED) from None
+
+
+def _extensions(connection: Connection) -> tuple[Extension, ...]:
+    try:
+        return connection.list_extensions().extensions
+    except RefusedError as error:
+        if error.status == Status.INVALID_COMMAND:
+            return ()
+        raise
+
+
+_SENTENCES: Final = {
+    Status.STREAM_ID_NOT_FOUND: "there is no such stream",
+    Status.TOPIC_ID_NOT_FOUND: "there is no such topic",
+    Status.UNAUTHORIZED: "this user may not do that with the topic",
+    Status.INVALID_CREDENTIALS: "the server refuses the login",
+    Status.FEATURE_UNAVAILABLE: "the server does not have this setting",
+    Status.INVALID_CONFIGURATION: "the server does not take this value",
+}
+
+
+def _json(topic: Topic, partitions: list[Partition], settings: tuple[TopicSetting, ...]) -> bytes:
+    values = {each.key: {"value": each.value, "set": each.is_set} for each in settings}
+    facts = msgspec.to_builtins(topic) | {"settings": values, "partitions": msgspec.to_builtins(partitions)}
+    return msgspec.json.encode(facts)
+
+
+def _text(topic: Topic, partitions: list[Partition], settings: tuple[TopicSetting, ...]) -> str:
+    made = datetime.fromtimestamp(topic.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
+    never = topic.message_expiry_us in (limits.SERVER_DEFAULT, limits.UNLIMITED)
+    unlimited = topic.max_topic_size_bytes in (limits.SERVER_DEFAULT, limits.UNLIMITED)
+    rows = [
+        ("topic", f"{topic.name} (id {topic.id})"),
+        ("created", made.replace("+00:00", "Z")),
+        ("messages", f"{topic.messages_count} in {topic.size_bytes} bytes"),
+        ("message expiry", "never" if never else f"{topic.message_expiry_us / 1e6:g} s"),
+        ("max size", "unlimited" if unlimited else format_size(topic.max_topic_size_bytes)),
+        ("compression", Compression(topic.compression).name.lower()),
+        ("replication factor", str(topic.replication_factor)),
+    ]
+    rows += [(each.key, each.value + ("" if each.is_set else "  (the server's default)")) for each in settings]
+    lines = [f"{name:<20}{value}" for name, value in rows]
+    lines += ["", f"{'partition':>9}  {'segments':>8}  {'last offset':>20}  {'messages':>14}  {'bytes':>16}"]
+    for each in partitions:
+        last = str(each.current_offset) if each.messages_count else "-"
+        row = f"{each.id:>9}  {each.segments_count:>8}  {last:>20}  {each.messages_count:>14}  {each.size_bytes:>16}"
+        lines.append(row)
+    return "\n".join(lines)

@@ -1,0 +1,91 @@
+"""SET_TOPIC_SETTINGS (0x5344_0020) and GET_TOPIC_SETTINGS (0x5344_0021), extension commands: what the classic wire
+cannot say about a topic, by key. Sans-IO, both directions; identifiers as in iggy-protocol 2.2, keys and values with a
+length byte.
+
+    set, request   stream identifier, topic identifier, count u8 (1..64), then for each: key, value ("": the server's
+                   default again)
+    set, reply     empty; all were changed, on every shard, or none
+    get, request   stream identifier, topic identifier
+    get, reply     count u8, then for each: key, value in effect, u8 (1: set for this topic, 0: the server's default)
+
+Statuses: 3, 4 (no key, too many, one twice), 5 (a key that this server does not have), 2 (a value that the key does not
+take), 1009, 2010, 41 (rule J to set, rule G to get). A new key needs no new command and no new version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from shardd.protocol import primitives as wire
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.primitives import Identifier, Reader
+
+SETTINGS_MAX: Final = 64  # of one request
+ACK: Final = "ack"  # when a message counts as acknowledged (docs/guarantees.md)
+VALUES: Final[Mapping[str, tuple[str, ...]]] = {ACK: ("memory", "written", "durable")}
+"""Every key and what it takes."""
+
+Settings = tuple[tuple[str, str], ...]
+
+
+def check_setting(key: str, value: str) -> Status:
+    """OK, 5 for an unknown key, 2 for a value that it does not take. "" stands for the default."""
+    if key not in VALUES:
+        return Status.FEATURE_UNAVAILABLE
+    return Status.OK if value == "" or value in VALUES[key] else Status.INVALID_CONFIGURATION
+
+
+@dataclass(frozen=True, slots=True)
+class SetTopicSettings:
+    stream: Identifier
+    topic: Identifier
+    settings: Settings
+
+    @classmethod
+    def read(cls, reader: Reader) -> SetTopicSettings:
+        stream, topic, count = reader.identifier(), reader.identifier(), reader.u8()
+        settings = tuple((reader.text8(), reader.text8()) for _ in range(count))
+        if not 1 <= count <= SETTINGS_MAX or len(dict(settings)) != count:
+            raise ShardError(Status.INVALID_FORMAT, f"{count} settings")
+        return cls(stream, topic, settings)
+
+    def encode(self) -> bytes:
+        pairs = (wire.text8(key) + wire.text8(value) for key, value in self.settings)
+        head = wire.identifier(self.stream) + wire.identifier(self.topic) + wire.u8(len(self.settings))
+        return head + b"".join(pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class GetTopicSettings:
+    stream: Identifier
+    topic: Identifier
+
+    @classmethod
+    def read(cls, reader: Reader) -> GetTopicSettings:
+        return cls(reader.identifier(), reader.identifier())
+
+    def encode(self) -> bytes:
+        return wire.identifier(self.stream) + wire.identifier(self.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSetting:
+    """`is_set`: for this topic; else `value` is the server's default."""
+
+    key: str
+    value: str
+    is_set: bool
+
+
+def encode_reply(settings: tuple[TopicSetting, ...]) -> bytes:
+    """The whole reply of GET_TOPIC_SETTINGS."""
+    entries = (wire.text8(each.key) + wire.text8(each.value) + wire.u8(each.is_set) for each in settings)
+    return wire.u8(len(settings)) + b"".join(entries)
+
+
+def decode_reply(payload: bytes) -> tuple[TopicSetting, ...]:
+    """The reply, for clients. `ShardError` 3 when it is cut."""
+    reader = Reader(payload)
+    return tuple(TopicSetting(reader.text8(), reader.text8(), reader.u8() == 1) for _ in range(reader.u8()))

@@ -167,7 +167,7 @@ class Worker:
             self._metadata: MetadataReplica | MetadataWriter = replica
             await replica.start()
             return False
-        writer = MetadataWriter(path, self._bus, self._helpers, command_allowed)
+        writer = MetadataWriter(path, self._bus, self._helpers, command_allowed, hear=self._control.hear)
         self._metadata = writer
         await writer.start()
         return await ensure_root(writer, passwords, inheritance.root_name, inheritance.root_password)

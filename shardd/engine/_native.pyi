@@ -52,7 +52,11 @@ def find_later(
     there may be one (payloads that look like many long records). OSError. See native/src/record.h."""
 
 def scan_buffer(
-    data: bytes, expected_offset: int, minimum_timestamp: int, segment_start_offset: int, base_position: int
+    data: bytes | memoryview,
+    expected_offset: int,
+    minimum_timestamp: int,
+    segment_start_offset: int,
+    base_position: int,
 ) -> tuple[int, int, int, int, int, int, bytes]:
     """As scan_file over memory; the last item is the index."""
 

@@ -235,5 +235,3 @@ class Fences:
 
     def __del__(self) -> None:
         library().sim_fences_free(self._handle)
-
-

@@ -12,8 +12,8 @@ CRASH_ARGS ?=
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz test-net crash-delete crash-backup bench demo demo-groups \
-	demo-spark bench-spark clean
+.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz \
+	test-net crash-delete bench demo demo-groups demo-spark bench-spark corrupt-sweep crash-torn crash-backup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ test: native lint ## lint, types, native tests under sanitizers, Python tests
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q -m 'io_engine and not slow' $(PYTEST_ARGS)
 
 # Everything that runs a worker, on the engine that serves where io_uring is refused.
-EPOLL_TESTS := tests/golden tests/server tests/crash tests/hostile tests/compat tests/fuzz tests/demo tests/unit
+EPOLL_TESTS := tests/golden tests/server tests/crash tests/corruption tests/hostile tests/compat tests/fuzz tests/demo tests/unit
 test-epoll: native ## the Python tests that run a worker, on epoll instead of io_uring
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q $(EPOLL_TESTS) $(PYTEST_ARGS)
 
@@ -79,6 +79,12 @@ fmt: setup ## format the Python sources
 
 bench: native ## compare with the bare-C floor server
 	@$(BIN)/python -m bench
+
+corrupt-sweep: native ## every byte of segment, index, manifest and metadata damaged, read through a worker
+	@$(BIN)/python -m tests.corruption.sweep
+
+crash-torn: native ## the last batch cut at every byte (recovery) and at 100 points (a server)
+	@$(BIN)/python -m tests.crash.torn
 
 demo-spark: native setup-spark ## flights into a Delta table by Spark, with kills; archive; read over archive and server
 	@$(BIN)/python -m tests.demo.spark_flights

@@ -117,9 +117,14 @@ class Unfinished:
             sync_file_system(descriptor)
         layout.write_durably(self.path / BACKUP_NAME, encode_backup(backup))
         self.path.rename(self._final)
+        try:
+            layout.sync_directory(self._final.parent)
+        except OSError:
+            self._final.rename(self.path)
+            raise
         self._finished = True
-        layout.sync_directory(self._final.parent)
-        (self._final / MARKER_NAME).unlink()  # only says that a run was under way; one that stays harms nothing
+        with contextlib.suppress(OSError):  # it only says that a run was under way
+            (self._final / MARKER_NAME).unlink()
         return self._final
 
 

@@ -83,6 +83,7 @@ static int make_directory(partition *p)
     if (fd < 0)
         return -1;
     p->dirty_directories |= 1;
+    p->marker_dirty = true;
     p->disk->close(p->disk->context, fd);
     return 0;
 }

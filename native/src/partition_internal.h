@@ -59,6 +59,7 @@ struct partition {
     uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
     bool sync_running, sync_failed;
     uint64_t found_end; /* `durable`: readable without a sync (that at opening failed, the level changed); or 0 */
+    bool marker_dirty; /* the incarnation marker was made and not yet synced */
     bool sync_covers; /* the running sync has all names, logs and offsets */
 
     /* Of the active segment: what a complete sync has brought to the device, and what the running one will have. */

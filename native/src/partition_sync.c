@@ -31,9 +31,13 @@ static bool collect(collection *c, int fd)
     return true;
 }
 
+/* A directory that could not be made holds nothing: it needs no sync, and nobody waits for one. */
 static bool collect_directory(partition *p, collection *c, const char *path)
 {
-    return c->count < c->max && collect(c, file_open(p->disk, path, O_RDONLY | O_DIRECTORY));
+    if (c->count == c->max)
+        return false;
+    return collect(c, file_open(p->disk, path, O_RDONLY | O_DIRECTORY)) ||
+           (errno == ENOENT && p->segments.count == 0);
 }
 
 /* The partition's directory and its ancestors. True when nothing of them is dirty any more. */
@@ -57,6 +61,19 @@ static bool collect_directories(partition *p, collection *c)
         else
             p->dirty_directories = 0; /* the root, or the start of a relative path: nothing above */
     }
+    return true;
+}
+
+/* A log whose marker was torn by a power loss belongs to nobody. */
+static bool collect_marker(partition *p, collection *c)
+{
+    char path[FILE_PATH_MAX];
+    if (!p->marker_dirty)
+        return true;
+    snprintf(path, sizeof(path), "%s/incarnation", p->directory);
+    if (c->count == c->max || !collect(c, file_open(p->disk, path, O_RDONLY)))
+        return false;
+    p->marker_dirty = false;
     return true;
 }
 
@@ -140,8 +157,8 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     }
     collection c = {.fds = fds, .max = max};
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
-    bool complete = collect_directories(p, &c) && collect_segments(p, &c, SEGMENT_MANIFEST) &&
-                    collect_segments(p, &c, SEGMENT_LOG);
+    bool complete = collect_directories(p, &c) && collect_marker(p, &c) &&
+                    collect_segments(p, &c, SEGMENT_MANIFEST) && collect_segments(p, &c, SEGMENT_LOG);
     p->sync_covers = complete && collect_offsets(p, &c) && saved;
     partition_checkpoint_begin(p, p->sync_covers && scope == SYNC_EVERYTHING && collect_segments(p, &c, SEGMENT_INDEX));
     while (p->dirty_from < p->segments.count && !p->segments.items[p->dirty_from].log_dirty &&

@@ -12,7 +12,8 @@ The rules (docs/ARCHITECTURE.md, DESIGN 4):
   missing or damaged costs a scan; one of a later version keeps the partition closed; a log that is shorter than its
   manifest says is damaged history, never silently less;
 - an index that does not fit its log exactly is written again;
-- a directory of an earlier incarnation goes to the trash, one of a later incarnation is refused;
+- a directory of an earlier incarnation goes to the trash, one of a later incarnation is refused, one whose marker was
+  never synced (power loss) is kept aside and not read;
 - what is not ours is reported and ignored, never removed.
 
 Nearly every partition needs none of that: `_native.recover_partition` (native/src/recover.h) opens those in which there
@@ -29,7 +30,13 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.imported import OPEN_END, read_imported, write_imported
-from shardd.log.incarnation import NewerIncarnationError, read_incarnation, write_incarnation
+from shardd.log.incarnation import (
+    NewerIncarnationError,
+    marker_was_never_synced,
+    move_aside,
+    read_incarnation,
+    write_incarnation,
+)
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
 from shardd.log.segments import (
     Segment,
@@ -125,19 +132,29 @@ def _list_segments(directory: Path, notes: list[str]) -> list[int]:
 
 
 def _check_incarnation(directory: Path, incarnation: int, starts: list[int], recovered: Recovered) -> bool:
-    """False when the partition starts empty because the directory was that of an earlier incarnation."""
+    """False when the partition starts empty: the directory was that of an earlier incarnation, or of none."""
     found = read_incarnation(directory)
-    if found == incarnation:
+    if found is None and not any(layout.segment_log(directory, start).stat().st_size for start in starts):
+        write_incarnation(directory, incarnation)
         return True
     if found is None:
-        if any(layout.segment_log(directory, start).stat().st_size for start in starts):
-            # The engine writes the marker before the first record: somebody else has removed or damaged it.
-            recovered.state = Status.INVALID_MESSAGE_CHECKSUM
-            recovered.notes.append(
-                f"{directory}: holds messages but no valid incarnation marker; read only until it is repaired"
-            )
-        else:
+        found = _incarnation_of_manifests(directory, starts)
+        if found == incarnation:
             write_incarnation(directory, incarnation)
+            recovered.notes.append(f"{directory}: its incarnation marker was missing, made again from a manifest")
+    if found == incarnation:
+        return True
+    if found is None and marker_was_never_synced(directory):
+        # The first sync of a partition covers its marker: nothing in here was ever known to be on the device.
+        aside = move_aside(directory)
+        recovered.notes.append(
+            f"{directory}: holds messages and no incarnation marker, so a power loss came before the first sync of "
+            f"the partition; kept as {aside.name}, never read, the partition starts empty"
+        )
+        return False
+    if found is None:
+        recovered.state = Status.INVALID_MESSAGE_CHECKSUM
+        recovered.notes.append(f"{directory}: its incarnation marker is damaged; read only until it is repaired")
         return True
     if found > incarnation:
         raise NewerIncarnationError(
@@ -147,6 +164,19 @@ def _check_incarnation(directory: Path, incarnation: int, starts: list[int], rec
     target = move_to_trash(directory, layout.trash_of_partition(directory))
     recovered.notes.append(f"{directory}: of an earlier incarnation ({found}), moved to {target}")
     return False
+
+
+def _incarnation_of_manifests(directory: Path, starts: list[int]) -> int | None:
+    """The latest that a whole manifest names, None without one."""
+    found: list[int] = []
+    for start in starts:
+        try:
+            manifest = read_manifest(directory, start)
+        except DamagedManifestError:
+            continue
+        if manifest is not None:
+            found.append(manifest.incarnation)
+    return max(found, default=None)
 
 
 def _recover_segments(

@@ -12,7 +12,6 @@ import pytest
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.incarnation import NewerIncarnationError, read_incarnation
-from shardd.log.marker import UnknownMarkerError
 from shardd.log.recovery import Recovered, open_partition
 from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
 
@@ -316,29 +315,6 @@ def test_later_incarnation_is_refused_and_kept(directory: Path) -> None:
     with pytest.raises(NewerIncarnationError):
         open_partition(directory, INCARNATION)
     assert tree(directory) == before
-
-
-@pytest.mark.parametrize("marker", [None, b"", b"SHRDINC1", b"SHRDING1" + bytes(8), b"SHRDINC1" + bytes(9)])
-def test_missing_or_damaged_marker(directory: Path, marker: bytes | None) -> None:
-    for stored, state in ((segment(0, []), 0), (segment(0, [2]), READ_ONLY)):
-        write(directory, stored)
-        (directory / layout.INCARNATION).unlink()
-        if marker is not None:
-            (directory / layout.INCARNATION).write_bytes(marker)
-        recovered = open_partition(directory, INCARNATION)
-        assert recovered.state == state
-        assert recovered.segments[0][2] == stored.count
-        assert (read_incarnation(directory) == INCARNATION) == (state == 0)
-
-
-def test_a_marker_of_a_later_version_is_never_written_over(directory: Path) -> None:
-    for stored in (segment(0, []), segment(0, [2])):
-        write(directory, stored)
-        (directory / layout.INCARNATION).write_bytes(b"SHRDINC2" + bytes(20))
-        before = tree(directory)
-        with pytest.raises(UnknownMarkerError, match="format version 2, which this program does not know; it knows 1"):
-            open_partition(directory, INCARNATION)
-        assert tree(directory) == before
 
 
 def test_stored_offsets(directory: Path) -> None:

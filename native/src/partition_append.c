@@ -71,10 +71,7 @@ static int make_directory(partition *p)
 {
     unsigned made;
     int result = file_make_directories(p->disk, p->directory, &made);
-    if (p->level == LEVEL_DURABLE) /* whoever made an ancestor just now may not have synced it yet */
-        p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
-    else if (made > 0) /* names appeared in `made` ancestors, and more follow in the directory itself */
-        p->dirty_directories |= made >= DIRECTORY_LEVELS ? 0x7f : (uint8_t)((2u << made) - 1);
+    p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1; /* whoever made an ancestor may never have synced it */
     if (result != 0)
         return -1;
     char path[FILE_PATH_MAX];

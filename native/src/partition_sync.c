@@ -31,9 +31,13 @@ static bool collect(collection *c, int fd)
     return true;
 }
 
+/* A directory that could not be made holds nothing: it needs no sync, and nobody waits for one. */
 static bool collect_directory(partition *p, collection *c, const char *path)
 {
-    return c->count < c->max && collect(c, file_open(p->disk, path, O_RDONLY | O_DIRECTORY));
+    if (c->count == c->max)
+        return false;
+    return collect(c, file_open(p->disk, path, O_RDONLY | O_DIRECTORY)) ||
+           (errno == ENOENT && p->segments.count == 0);
 }
 
 /* The partition's directory and its ancestors. True when nothing of them is dirty any more. */

@@ -31,7 +31,7 @@ from shardd.backup.format import (
     file_digest,
     partition_path,
 )
-from shardd.backup.reading import Content, Log, Throttle, Writer
+from shardd.backup.reading import Content, Log, Throttle, UnreadableError, Writer
 from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
@@ -73,7 +73,7 @@ class Taker:
     warnings: dict[Place, list[str]] = field(default_factory=dict)
 
     def take(self, place: Place, incarnation: int) -> PartitionEntry:
-        """UnsettledError; OSError of the target, or of a source that cannot be read."""
+        """UnsettledError, also when the messages cannot be read; OSError of the target, or of other files."""
         self.warnings[place] = []
         path = layout.partition_directory(self.data, *place)
         nothing = PartitionEntry(*place, incarnation)
@@ -96,7 +96,10 @@ class Taker:
             except ValueError as error:
                 raise UnsettledError(str(error)) from error
             self.warnings[place] += notes
-            segments = self._segments(directory, place, incarnation, imported_end)
+            try:
+                segments = self._segments(directory, place, incarnation, imported_end)
+            except UnreadableError as error:
+                raise UnsettledError(f"{path} cannot be read: {error.strerror}") from error
         return PartitionEntry(
             *place,
             incarnation,

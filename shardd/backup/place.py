@@ -12,12 +12,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
-from shardd.backup.format import BACKUP_NAME, Backup, BackupError, encode_backup, is_backup_name, read_backup
+from shardd.backup.format import (
+    BACKUP_NAME,
+    INCOMPLETE_SUFFIX,
+    Backup,
+    BackupError,
+    encode_backup,
+    is_backup_name,
+    read_backup,
+)
 from shardd.backup.reading import sync_file_system
 from shardd.log import layout
 from shardd.log.segments import opened
 
-INCOMPLETE_SUFFIX: Final = ".incomplete"
 LOCK_NAME: Final = ".lock"
 MARKER_NAME: Final = "in-progress"
 MARKER: Final = b"shardd-backup-in-progress\n"

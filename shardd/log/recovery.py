@@ -65,8 +65,9 @@ class Recovered:
     """What `Engine.partition_open` needs.
 
     `segments`: (start offset, log bytes, records, first timestamp us, last timestamp us), ascending, the last one is
-    active. `damaged`: (start offset, end offset exclusive, isolated), ascending. `offsets`: (kind, id, value).
-    `state`: 0, or the status that sends get from the start. `notes`: sentences for the operator, to be logged once.
+    active. `damaged`: (start offset, end offset exclusive, isolated); where two overlap the first one counts.
+    `offsets`: (kind, id, value). `state`: 0, or the status that sends get from the start. `notes`: sentences for the
+    operator, to be logged once.
     `unsealed`: start offsets of segments before the active one whose manifests have no digest yet (sealing.py).
     `scanned_bytes`: what was read of logs.
     """
@@ -189,6 +190,7 @@ def _recover_segments(
         manifest = _read_manifest(directory, start, incarnation, recovered.notes)
         if manifest is not None:
             minimum_timestamp = max(minimum_timestamp, manifest.born_at)
+            recovered.damaged += [(first, end, True) for first, end in manifest.isolated]
         if active:
             segment = _recover_active(directory, start, minimum_timestamp, imported_end, manifest, recovered)
             _renew_manifest(directory, start, incarnation, manifest, starts[0], recovered)
@@ -358,12 +360,22 @@ def _go_on_behind(directory: Path, incarnation: int, segment: Segment, known: Ch
 
 def _withhold(path: Path, survey: Survey, recovered: Recovered) -> None:
     for found in survey.damaged:
+        if _is_isolated(found.start, found.end, recovered):
+            continue
         recovered.damaged.append((found.start, found.end, False))
         recovered.notes.append(f"{path}: damaged, {found}: these messages are withheld, all others are served")
 
 
+def _is_isolated(start: int, end: int, recovered: Recovered) -> bool:
+    return any(isolated and first <= start and end <= last for first, last, isolated in recovered.damaged)
+
+
 def _gap(directory: Path, segment: Segment, next_start: int, recovered: Recovered) -> None:
     """The segment does not lead to the next one."""
+    if any(
+        isolated and start <= segment.next_offset and next_start <= end for start, end, isolated in recovered.damaged
+    ):
+        return
     if not recovered.damaged or recovered.damaged[-1][1] != next_start:  # else the survey has found it
         recovered.damaged.append((segment.next_offset, next_start, False))
     recovered.notes.append(

@@ -23,7 +23,7 @@ _MAGIC = b"shrdtest"
 FINDINGS_MAX = 50  # a report stays readable when everything is wrong
 
 Identity = tuple[int, int]  # (producer, sequence)
-Place = int | bytes  # the partition, or the messages key, that the producer named
+Place = int | bytes | None  # the partition, or the messages key, that the producer named; None: the server's choice
 
 
 def make_payload(producer: int, sequence: int, size: int = 100) -> bytes:
@@ -200,7 +200,7 @@ class History:
             for message in messages:
                 identity = identity_of(message.payload)
                 attempt = self._attempts.get(identity) if identity is not None else None
-                if attempt is None or isinstance(attempt.place, int):
+                if attempt is None or not isinstance(attempt.place, bytes):
                     continue
                 if home.setdefault(attempt.place, partition) != partition:
                     report.findings.append(Finding("misplaced", partition, f"key {attempt.place!r} has two partitions"))

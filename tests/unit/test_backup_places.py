@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -263,21 +264,44 @@ def test_a_linked_segment_that_the_server_writes_to_again_stays_what_it_was(
 def test_a_server_refuses_a_restore_that_was_cut_off(
     data: DataDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Killed before any of its files is opened: a server refuses what is there, or there is no file of the backup."""
     made = back_up(data)
-    target = tmp_path / "target"
-
-    class Cut(BaseException):
-        pass
-
-    def cut(_descriptor: int) -> None:
-        raise Cut
-
-    monkeypatch.setattr("shardd.backup.restore.sync_file_system", cut)
     monkeypatch.setattr("shardd.backup.restore._remove_content", lambda _path: None)  # killed: nobody cleans up
-    target.mkdir()
-    with pytest.raises(Cut):
-        restore_backup(made.path, target)
-    assert GUARD in (target / "info.json").read_text()
-    for fresh in (False, True):
-        with pytest.raises(StartupError, match="no data directory"):
-            prepare_directory(target, fresh=fresh)
+    refused = number = 0
+    while True:
+        target = tmp_path / f"target-{number}"
+        target.mkdir()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", _killed_at(number))
+            try:
+                restore_backup(made.path, target)
+                break
+            except KilledError:
+                pass
+        number += 1
+        if [path.name for path in target.iterdir()] in ([], ["info.json.tmp"]):
+            continue
+        if GUARD not in (target / "info.json").read_text():  # only the sync of its name was left
+            assert log_files.tree(target) == log_files.tree(data.path)
+            continue
+        for fresh in (False, True):
+            with pytest.raises(StartupError, match="no data directory"):
+                prepare_directory(target, fresh=fresh)
+        refused += 1
+    assert refused > 15
+    prepare_directory(target, fresh=False)
+
+
+class KilledError(BaseException):
+    """What nobody catches."""
+
+
+def _killed_at(number: int) -> Callable[..., int]:
+    plain, calls = os.open, iter(range(10**9))
+
+    def step(*arguments: Any, **options: Any) -> int:
+        if next(calls) == number:
+            raise KilledError
+        return plain(*arguments, **options)
+
+    return step

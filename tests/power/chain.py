@@ -25,7 +25,6 @@ PROGRESS_S: Final = 20.0
 READ_S: Final = 5.0
 ARMED_S: Final = 2.0
 KINDS: Final = ("wsen", "wsen", "n", "s", "e", "w")
-DAMAGED: Final = 4027
 
 
 class Found(Exception):  # noqa: N818 - it is the result of a check, not an error of this program
@@ -273,7 +272,7 @@ def read_everything(connection: wire.Wire, topic: str, partition: int) -> tuple[
         try:
             messages = connection.poll(hands.STREAM, topic, partition, value=at, count=1000).messages
         except wire.StatusError as problem:
-            if problem.status != DAMAGED:
+            if problem.status != hands.DAMAGED:
                 raise
             at += 1
             continue

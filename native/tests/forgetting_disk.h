@@ -1,5 +1,5 @@
-/* A disk for power cuts: below `root` it has the bytes and names that were synced, and forgets the others. When `lucky`,
- * any of those may be there all the same, in any order and torn at sectors. */
+/* A disk for power cuts: below `root` it has the bytes and names that were synced, and forgets the others. When
+ * `lucky`, any of those may be there all the same, in any order and torn at sectors. */
 #ifndef SHARDD_FORGETTING_DISK_H
 #define SHARDD_FORGETTING_DISK_H
 #define INODES_MAX 512

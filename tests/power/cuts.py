@@ -109,7 +109,8 @@ def report(figures: Figures, seconds: float, seed: int) -> list[str]:
     lines.append(
         f"{disk['pages']} dirty pages at the cuts ({disk['kept']} survived, {disk['torn']} torn), {disk['short']} of "
         f"{disk['lengths']} lengths short, {disk['names'] - disk['kept_names']} of {disk['names']} names lost, "
-        f"{disk['syncs']} syncs under way; {figures.in_recovery} more cuts during recovery; "
+        f"{disk['syncs']} syncs under way; {figures.in_recovery} more cuts during recovery, "
+        f"{figures.orderly_stops} cuts after an orderly stop; "
         f"{figures.changes} changes of metadata"
     )
     cuts = sum(figures.cuts.values())

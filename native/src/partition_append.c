@@ -71,7 +71,7 @@ static int make_directory(partition *p)
 {
     unsigned made;
     int result = file_make_directories(p->disk, p->directory, &made);
-    /* Whoever made an ancestor just now may not have synced it yet; after an error nobody knows which ones were made. */
+    /* Whoever made an ancestor may not have synced it yet; after an error nobody knows which ones were made. */
     if (p->level == LEVEL_DURABLE || result != 0)
         p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
     else if (made > 0) /* names appeared in `made` ancestors, and more follow in the directory itself */

@@ -15,6 +15,7 @@ import argparse
 import random
 import secrets
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -227,6 +228,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, default=None, help="for the data; default: a temporary one")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(2**32)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an end in order: the server ends, too
     root = Path(tempfile.mkdtemp(prefix="shardd-crash-", dir=given.directory))
     print(f"seed {seed}, data in {root}", flush=True)
     began = time.monotonic()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
+from shardd.log.marker import UnknownMarkerError
 from shardd.log.trash import move_to_trash
 
 PartitionKey = tuple[int, int, int]  # stream, topic, partition
@@ -71,7 +72,10 @@ def _children(directory: Path) -> list[tuple[int | None, Path]]:
 
 
 def _judge(data: Path, path: Path, alive: set[int], metadata_index: int) -> str:
-    incarnation = read_incarnation(path)
+    try:
+        incarnation = read_incarnation(path)
+    except UnknownMarkerError as error:
+        return str(error)
     if incarnation is None and _remove_unborn(path):
         return f"{path}: partition of a deleted topic, removed: it was made just before a crash and holds nothing"
     if incarnation is None:

@@ -21,6 +21,16 @@ Place = tuple[int, int, int]  # stream, topic, partition
 Identity = tuple[int, int]  # incarnation, slot
 
 
+def place_of(ns: int) -> Place:
+    """(stream, topic, partition) of a namespace."""
+    return ns >> 32, ns >> 20 & 0xFFF, ns & 0xFFFFF
+
+
+def place_text(ns: int) -> str:
+    """ "stream/topic/partition" of a namespace."""
+    return "/".join(map(str, place_of(ns)))
+
+
 def partitions_of(stream: Stream) -> dict[Place, Identity]:
     """Every partition of a stream."""
     return {

@@ -8,6 +8,7 @@
  * send_request_parse, batch_assign). Ends with a zero entry: usable as the m_methods of a module. */
 extern PyMethodDef shardd_pure_methods[];
 extern PyMethodDef shardd_memory_methods[]; /* binding/memory_policy.c */
+extern PyMethodDef shardd_recover_methods[]; /* binding/recover.c */
 
 /* binding/engine.c, binding/engine_calls.c: the type `Engine` of _native.pyi. */
 extern PyTypeObject shardd_engine_type;
@@ -24,6 +25,9 @@ PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args);
 
 /* binding/engine_partitions.c, binding/engine_counters.c: rows of the same table. */
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args);
+PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg);
+PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args);
+PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args);

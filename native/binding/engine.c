@@ -123,10 +123,11 @@ static PyObject *event_tuple(const event *v)
     case EVENT_GROUP_POLLED:
         return Py_BuildValue("iKIKN", v->kind, connection, v->code, number, PyBool_FromLong(v->authenticated));
     case EVENT_MOVE:
-    case EVENT_DAMAGE:
+    case EVENT_DOUBT:
     case EVENT_POISONED:
     case EVENT_ROOM:
     case EVENT_SYNCED:
+    case EVENT_ROLLED:
         return Py_BuildValue("iKK", v->kind, connection, number);
     }
     Py_UNREACHABLE();

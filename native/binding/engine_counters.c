@@ -29,7 +29,7 @@ static const struct {
 } gauge_fields[] = {
     GAUGE(partitions_dirty), GAUGE(syncs_waiting), GAUGE(links_out), GAUGE(links_out_max), GAUGE(links_in),
     GAUGE(waiters), GAUGE(throttled_connections), GAUGE(receive_buffers_free), GAUGE(partial_bytes),
-    GAUGE(read_jobs),
+    GAUGE(read_jobs), GAUGE(polls_surveying),
 };
 
 static bool put_counter(PyObject *result, const char *name, uint64_t value)

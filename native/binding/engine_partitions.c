@@ -50,16 +50,30 @@ static bool load_offsets(partition *p, PyObject *list)
     return true;
 }
 
+/* (start, end, isolated) each. What finds no place is found again by whoever reads it. */
+static bool withhold(partition *p, PyObject *list)
+{
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+        unsigned long long start, end;
+        int isolated;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "KKp", &start, &end, &isolated))
+            return false;
+        partition_withhold(p, start, end, isolated);
+    }
+    return true;
+}
+
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args)
 {
     engine *e = shardd_engine_of(self);
     unsigned long long ns, incarnation, segment_size;
     unsigned slot, state, level;
     const char *directory;
-    PyObject *segment_list, *offset_list;
+    PyObject *segment_list, *offset_list, *damaged_list;
     size_t count;
-    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!O!I", &ns, &incarnation, &slot, &directory, &segment_size, &state,
-                                       &PyList_Type, &segment_list, &PyList_Type, &offset_list, &level))
+    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!O!IO!", &ns, &incarnation, &slot, &directory, &segment_size,
+                                       &state, &PyList_Type, &segment_list, &PyList_Type, &offset_list, &level,
+                                       &PyList_Type, &damaged_list))
         return NULL;
     if (level > LEVEL_DURABLE)
         return PyErr_Format(PyExc_ValueError, "%u is no level", level);
@@ -84,7 +98,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args)
     free(segments);
     if (p == NULL)
         return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
-    int result = load_offsets(p, offset_list) ? engine_partition_add(e, p) : -1;
+    int result = load_offsets(p, offset_list) && withhold(p, damaged_list) ? engine_partition_add(e, p) : -1;
     if (result != 0) {
         partition_close(p);
         partition_release(p);
@@ -104,6 +118,61 @@ PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg)
         return NULL;
     engine_partition_remove(e, ns);
     Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg)
+{
+    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
+    owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
+    PyObject *list = o != NULL ? PyList_New((Py_ssize_t)partition_segment_count(o->p)) : NULL;
+    segment_info s;
+    for (uint32_t i = 0; list != NULL && partition_segment(o->p, i, &s); i++) {
+        PyObject *item = Py_BuildValue("KKKKK", (unsigned long long)s.start_offset, (unsigned long long)s.log_bytes,
+                                       (unsigned long long)s.count, (unsigned long long)s.first_timestamp,
+                                       (unsigned long long)s.last_timestamp);
+        if (item == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
+PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args)
+{
+    unsigned long long ns, incarnation, segment, first_timestamp;
+    PyObject *ranges;
+    if (!PyArg_ParseTuple(args, "KKKKO!", &ns, &incarnation, &segment, &first_timestamp, &PyList_Type, &ranges))
+        return NULL;
+    owned *o = find_partition(self, ns);
+    if (o == NULL)
+        return NULL;
+    if (o->incarnation == incarnation) {
+        if (first_timestamp != 0)
+            partition_surveyed(o->p, segment, first_timestamp);
+        if (!withhold(o->p, ranges))
+            return NULL;
+    }
+    reads_surveyed(o, segment);
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg)
+{
+    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
+    owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
+    if (o == NULL)
+        return NULL;
+    PyObject *list = PyList_New(0);
+    const damaged_range *r;
+    for (uint64_t at = 0; list != NULL && (r = partition_damage_from(o->p, at)) != NULL; at = r->end) {
+        PyObject *item = Py_BuildValue("KKO", (unsigned long long)r->start, (unsigned long long)r->end,
+                                       r->isolated ? Py_True : Py_False);
+        if (item == NULL || PyList_Append(list, item) != 0)
+            Py_CLEAR(list);
+        Py_XDECREF(item);
+    }
+    return list;
 }
 
 PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg)

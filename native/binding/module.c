@@ -55,8 +55,9 @@ static const struct {
 } constants[] = {
     {"EVENT_ACCEPTED", EVENT_ACCEPTED}, {"EVENT_CLOSED", EVENT_CLOSED}, {"EVENT_REQUEST", EVENT_REQUEST},
     {"EVENT_ROUTE_MISS", EVENT_ROUTE_MISS}, {"EVENT_MOVE", EVENT_MOVE}, {"EVENT_MOVED_IN", EVENT_MOVED_IN},
-    {"EVENT_DAMAGE", EVENT_DAMAGE}, {"EVENT_POISONED", EVENT_POISONED},
+    {"EVENT_DOUBT", EVENT_DOUBT}, {"EVENT_POISONED", EVENT_POISONED},
     {"EVENT_GROUP_POLLED", EVENT_GROUP_POLLED}, {"EVENT_ROOM", EVENT_ROOM}, {"EVENT_SYNCED", EVENT_SYNCED},
+    {"EVENT_ROLLED", EVENT_ROLLED},
 };
 
 PyMODINIT_FUNC PyInit__native(void)
@@ -65,7 +66,9 @@ PyMODINIT_FUNC PyInit__native(void)
     if (module == NULL)
         return NULL;
     bool good = PyModule_AddFunctions(module, shardd_pure_methods) == 0 &&
-                PyModule_AddFunctions(module, shardd_memory_methods) == 0 && PyType_Ready(&shardd_engine_type) == 0 &&
+                PyModule_AddFunctions(module, shardd_memory_methods) == 0 &&
+                PyModule_AddFunctions(module, shardd_recover_methods) == 0 &&
+                PyType_Ready(&shardd_engine_type) == 0 &&
                 PyModule_AddObjectRef(module, "Engine", (PyObject *)&shardd_engine_type) == 0;
     for (size_t i = 0; good && i < sizeof constants / sizeof constants[0]; i++)
         good = PyModule_AddIntConstant(module, constants[i].name, constants[i].value) == 0;

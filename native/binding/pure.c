@@ -91,7 +91,7 @@ static PyObject *pure_find_later(PyObject *module, PyObject *args, PyObject *kwa
     static char *names[] = {"log_fd", "from_position", "at_least_offset", "minimum_timestamp", NULL};
     int log_fd, result;
     uint64_t from, at_least, minimum = 0;
-    bool found;
+    record_found found;
     (void)module;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO&O&|O&", names, &log_fd, convert_u64, &from, convert_u64,
                                      &at_least, convert_u64, &minimum))
@@ -99,7 +99,11 @@ static PyObject *pure_find_later(PyObject *module, PyObject *args, PyObject *kwa
     Py_BEGIN_ALLOW_THREADS
     result = record_find_later(log_fd, from, at_least, minimum, &found);
     Py_END_ALLOW_THREADS
-    return result != 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyBool_FromLong(found);
+    if (result != 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    if (!found.found)
+        Py_RETURN_NONE;
+    return Py_BuildValue("KK", (unsigned long long)found.position, (unsigned long long)found.offset);
 }
 
 static PyObject *pure_scan_buffer(PyObject *module, PyObject *args, PyObject *kwargs)
@@ -119,7 +123,9 @@ static PyObject *pure_scan_buffer(PyObject *module, PyObject *args, PyObject *kw
         PyBuffer_Release(&data);
         return PyErr_NoMemory();
     }
+    Py_BEGIN_ALLOW_THREADS /* the buffer is held, and bytes do not change */
     record_scan_buffer(data.buf, (size_t)data.len, expected, minimum, start, base, entries, entries_max, &scan);
+    Py_END_ALLOW_THREADS
     PyObject *index = PyBytes_FromStringAndSize((const char *)entries, (Py_ssize_t)(scan.count * INDEX_ENTRY_SIZE));
     PyMem_Free(entries);
     PyBuffer_Release(&data);
@@ -209,7 +215,7 @@ PyMethodDef shardd_pure_methods[] = {
     {"owner", KEYWORDS(pure_owner), METH_VARARGS | METH_KEYWORDS, "Shard that owns a namespace."},
     {"xxh32", KEYWORDS(pure_xxh32), METH_VARARGS | METH_KEYWORDS, "XXH32 with seed 0."},
     {"scan_file", KEYWORDS(pure_scan_file), METH_VARARGS | METH_KEYWORDS, "Scans a log, writes its index."},
-    {"find_later", KEYWORDS(pure_find_later), METH_VARARGS | METH_KEYWORDS, "Is there a valid record later on?"},
+    {"find_later", KEYWORDS(pure_find_later), METH_VARARGS | METH_KEYWORDS, "Where is the next valid record?"},
     {"scan_buffer", KEYWORDS(pure_scan_buffer), METH_VARARGS | METH_KEYWORDS, "Scans records in memory."},
     {"send_request_parse", KEYWORDS(pure_send_request_parse), METH_VARARGS | METH_KEYWORDS,
      "Parses and validates a SEND_MESSAGES payload."},

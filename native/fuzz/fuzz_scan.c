@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (record_verify(log, memory.valid_bytes, expected, (uint32_t)memory.count, &good) != memory.count) abort();
     record_verify(log, size, expected, 3, &good);
     if (good > size) abort();
-    bool found;
+    record_found found;
     if (record_find_later(fd, memory.valid_bytes, file.next_offset, 0, &found) != 0) abort();
     free(log);
     return 0;

@@ -148,11 +148,19 @@ static void append_or_refuse(engine *e, partition *p, size_t count, uint64_t wal
     report_room(e);
 }
 
+/* One event for each segment that is sealed now, from the one that was active before. */
+static void report_rolls(engine *e, const owned *target, uint64_t active) {
+    for (uint64_t next; partition_next_start(target->p, active, &next); active = next)
+        engine_event(e, EVENT_ROLLED, target->ns)->number = active;
+}
+
 static void commit_partition(engine *e, owned *target, uint64_t wall_us) {
     size_t count = 0;
     for (uint32_t n = target->first_staged; n != 0; n = e->staged[n - 1].next)
         e->scratch[count++] = e->staged[n - 1].batch;
+    uint64_t active = partition_active_start(target->p);
     append_or_refuse(e, target->p, count, wall_us);
+    report_rolls(e, target, active);
     e->counters.append_calls++;
     count = 0;
     for (uint32_t n = target->first_staged, next; n != 0; n = next) {

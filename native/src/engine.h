@@ -180,17 +180,20 @@ struct read_job {
     uint64_t assignment;            /* as in the descriptor */
     uint8_t consumer_kind;
     bool auto_commit, first_window, reading, held, abandoned;
+    bool surveying, surveyed;       /* waits for a survey of the segment at `doubtful`; has waited: only once */
+    uint64_t doubtful;
     read_job *next, *previous;      /* all jobs of the engine */
 };
 
 typedef enum event_kind { EVENT_ACCEPTED = 1, EVENT_CLOSED, EVENT_REQUEST, EVENT_ROUTE_MISS, EVENT_MOVE, EVENT_MOVED_IN,
-                          EVENT_DAMAGE, EVENT_POISONED, EVENT_GROUP_POLLED, EVENT_ROOM, EVENT_SYNCED } event_kind;
+                          EVENT_DOUBT, EVENT_POISONED, EVENT_GROUP_POLLED, EVENT_ROOM, EVENT_SYNCED,
+                          EVENT_ROLLED } event_kind;
 
 typedef struct event {
     event_kind kind;
     uint64_t connection;   /* or namespace, or token; 1: sends are refused, 0: no more (EVENT_ROOM) */
     uint32_t code, user_id; /* code: count of messages in EVENT_GROUP_POLLED */
-    uint64_t number;       /* attempt, target shard, offset, errno, status, free bytes */
+    uint64_t number;       /* attempt, target shard, start offset of a segment, errno, status, free bytes */
     bool authenticated;    /* EVENT_GROUP_POLLED: an offset was stored, `number` */
     char address[56];
     uint8_t *data;         /* malloc'ed by the engine, freed after delivery */
@@ -274,7 +277,7 @@ struct engine {
 /* What there is now of everything that can queue up. Walks lists: for whoever asks, never for a request. */
 typedef struct engine_gauges {
     uint64_t partitions_dirty, syncs_waiting, links_out, links_out_max, links_in, waiters, throttled_connections,
-        receive_buffers_free, partial_bytes, read_jobs;
+        receive_buffers_free, partial_bytes, read_jobs, polls_surveying;
 } engine_gauges;
 
 /* engine_gauges.c */
@@ -347,6 +350,7 @@ void reads_next_window(read_job *job);     /* the last window was sent */
 void reads_on_read(read_job *job, int result);
 void reads_abandon(read_job *job);         /* nobody wants the answer any more */
 void reads_offset_stored(read_job *job, uint32_t status); /* sync_hold_poll is over */
+void reads_surveyed(owned *o, uint64_t segment); /* polls that wait for it start again; UINT64_MAX: for any segment */
 
 /* forward.c */
 void forward_request(conn *c, uint32_t shard, descriptor *d);

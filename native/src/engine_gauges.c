@@ -20,8 +20,10 @@ void engine_read_gauges(const engine *e, engine_gauges *gauges)
         gauges->waiters++;
     for (const conn *c = e->throttled; c != NULL; c = c->next_throttled)
         gauges->throttled_connections++;
-    for (const read_job *job = e->jobs; job != NULL; job = job->next)
+    for (const read_job *job = e->jobs; job != NULL; job = job->next) {
         gauges->read_jobs++;
+        gauges->polls_surveying += job->surveying;
+    }
     for (uint32_t peer = 0; peer < e->options.shards; peer++) {
         if (peer == e->options.shard)
             continue;

@@ -38,6 +38,8 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         if (info->count > 0 && info->last_timestamp > p->last_timestamp)
             p->last_timestamp = info->last_timestamp;
         s->last_timestamp = p->last_timestamp;
+        if (info->last_timestamp > p->last_timestamp)
+            p->last_timestamp = info->last_timestamp; /* the birth of an empty segment */
         /* What a killed process wrote may be in the page cache only: nothing is durable before the first sync. */
         s->log_dirty = info->count > 0;
         p->next_offset = info->start_offset + info->count;
@@ -45,6 +47,9 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         p->messages += info->count;
     }
     if (count > 0) {
+        p->segments.items[count - 1].index_dirty = segments[count - 1].count > 0; /* recovery may have written them */
+        p->segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0;
+        p->marker_dirty = true;
         index_cache_reset(&p->index, segments[count - 1].count);
         p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
         p->allocate_ahead = p->level == LEVEL_DURABLE;
@@ -115,6 +120,7 @@ void partition_close(partition *p)
         partition_index_flush(p);
     if (p->state == 0)
         partition_cut_ahead(p); /* what stays is cut by the next recovery */
+    partition_checkpoint_write(p);
     p->closed = true;
     partition_journal_clear(p);
     if (p->stats != NULL && atomic_load(&p->stats->incarnation) != p->incarnation)
@@ -156,6 +162,20 @@ uint64_t partition_first_offset(const partition *p)
     return p->segments.count > 0 ? p->segments.items[0].start_offset : 0;
 }
 
+uint64_t partition_active_start(const partition *p)
+{
+    return p->segments.count > 0 ? segment_active(&p->segments)->start_offset : p->next_offset;
+}
+
+bool partition_next_start(const partition *p, uint64_t start, uint64_t *next)
+{
+    const segment *s = segment_find(&p->segments, start);
+    if (s == NULL || s == segment_active(&p->segments))
+        return false;
+    *next = s[1].start_offset;
+    return true;
+}
+
 uint32_t partition_segments(const partition *p)
 {
     return p->segments.count > 0 ? p->segments.count : 1;
@@ -189,25 +209,40 @@ void partition_poison(partition *p, uint32_t status)
     STATS_STORE(p, state, status);
 }
 
-void partition_mark_damaged(partition *p, uint64_t offset)
+uint64_t partition_suspect(const partition *p)
 {
-    if (p->damaged_count == DAMAGED_MAX)
-        return;
-    uint32_t at = p->damaged_count;
-    while (at > 0 && p->damaged[at - 1] >= offset)
-        at--;
-    if (at < p->damaged_count && p->damaged[at] == offset)
-        return;
-    if ((p->damaged_count & (p->damaged_count - 1)) == 0) { /* grows at powers of two */
-        size_t capacity = p->damaged_count > 0 ? (size_t)p->damaged_count * 2 : 1;
-        uint64_t *damaged = realloc(p->damaged, capacity * sizeof(*damaged));
-        if (damaged == NULL)
-            return; /* the reader finds it again */
-        p->damaged = damaged;
-    }
-    memmove(p->damaged + at + 1, p->damaged + at, (p->damaged_count - at) * sizeof(*p->damaged));
-    p->damaged[at] = offset;
-    p->damaged_count++;
+    return p->suspect;
+}
+
+uint64_t partition_segment_of(const partition *p, uint64_t offset)
+{
+    const segment *s = segment_find(&p->segments, offset);
+    return s != NULL ? s->start_offset : 0;
+}
+
+uint32_t partition_segment_count(const partition *p)
+{
+    return p->segments.count;
+}
+
+bool partition_segment(const partition *p, uint32_t i, segment_info *out)
+{
+    if (i >= p->segments.count)
+        return false;
+    const segment *s = &p->segments.items[i];
+    bool active = i + 1 == p->segments.count;
+    *out = (segment_info){.start_offset = s->start_offset,
+                          .log_bytes = active ? partition_file_end(p, s) : s->log_bytes,
+                          .count = active ? s->count - p->journal.count : s->count,
+                          .first_timestamp = s->first_timestamp, .last_timestamp = s->last_timestamp};
+    return true;
+}
+
+void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp)
+{
+    segment *s = segment_find(&p->segments, start_offset);
+    if (s != NULL && s->start_offset == start_offset && s->count > 0)
+        s->first_timestamp = first_timestamp;
 }
 
 /* ---- consumer offsets ---- */

@@ -6,6 +6,7 @@
  * the answer until then; polls end at the durable end; the active .log has up to 1 MiB of zeros behind its records).
  * Files:
  *   <dir>/<start offset, 20 digits>.log and .index      (record.h)
+ *   <dir>/<start offset, 20 digits>.manifest            (manifest.h)
  *   <dir>/incarnation                            16 bytes: "SHRDINC1", u64 incarnation (made with the first file)
  *   <dir>/offsets/consumers/<id>, groups/<id>    8 bytes u64 LE, last processed offset, written in place
  * Directory and files are made at the first append (or the first stored offset).
@@ -33,7 +34,7 @@ typedef struct segment_info { /* what recovery found; ascending by start offset,
     uint64_t log_bytes;
     uint64_t count;           /* records; end offset = start + count - 1 */
     uint64_t first_timestamp;
-    uint64_t last_timestamp;
+    uint64_t last_timestamp;  /* no later record may be older, also when count == 0 */
 } segment_info;
 
 typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;
@@ -51,7 +52,7 @@ typedef struct partition_options {
     uint64_t incarnation;
     const char *directory;       /* copied */
     uint64_t segment_size_bytes;
-    uint32_t state;              /* 0, or the status that sends get from the start (damaged: read only) */
+    uint32_t state;              /* 0, or the status that sends get from the start (read only) */
     partition_level level;
     /* `memory` only: the journal holds less than these; a batch that would fill it is written with it, and so is one
      * for which there is no memory. */
@@ -74,6 +75,9 @@ uint64_t partition_namespace(const partition *p);
 uint64_t partition_incarnation(const partition *p);
 uint64_t partition_next_offset(const partition *p); /* 0 = never held a message */
 uint64_t partition_first_offset(const partition *p);
+uint64_t partition_active_start(const partition *p); /* where it will be, when never written */
+/* Where the segment behind the one that starts at `start` begins. False: there is none. */
+bool partition_next_start(const partition *p, uint64_t start, uint64_t *next);
 uint32_t partition_segments(const partition *p);    /* 1 when never written */
 uint64_t partition_size_bytes(const partition *p);
 uint64_t partition_messages(const partition *p);
@@ -109,6 +113,7 @@ typedef struct poll_cursor {
     uint64_t total_count;
     uint64_t last_offset;    /* last offset of the answer (for auto commit), valid when total_count > 0 */
     uint64_t sent_bytes;     /* given out so far by partition_cursor_next */
+    uint64_t pinned_offset;  /* an offset in the segment of the last window; UINT64_MAX: none yet */
     struct poll_cursor *next, *previous; /* of the same partition: a cursor keeps its place in memory until its end */
 } poll_cursor;
 typedef struct poll_window { /* whole records only */
@@ -119,9 +124,10 @@ typedef struct poll_window { /* whole records only */
     uint32_t count;
 } poll_window;
 /* Decides what a poll returns (iggy-protocol 5.2; first message with timestamp >= t for POLL_TIMESTAMP). Status 0 (also
- * for an empty answer), 3007 closed, 4027 when the first message is known to be damaged or the poll reaches the end of
- * a partition that was opened as damaged, 10002 when the index cannot be read. An answer ends before a message known to
- * be damaged. `value` = offset or timestamp; for POLL_NEXT the stored offset of (consumer_kind, consumer_id) decides.
+ * for an empty answer), 3007 closed, 4027 when the first message is withheld as damaged or the poll reaches the end of
+ * a partition that was opened with that state, 10002 when the index cannot be read or contradicts the log. An answer
+ * ends before a message that is withheld, and goes on behind isolated ones. `value` = offset or timestamp; for
+ * POLL_NEXT the stored offset of (consumer_kind, consumer_id) decides.
  * total_bytes is at most 4 GiB - 1 MiB: fewer messages are announced when it would be more. */
 uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
                         uint32_t consumer_id, poll_cursor *out);
@@ -129,9 +135,28 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
  * an error. */
 bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window *window, uint32_t *status);
 void partition_cursor_end(poll_cursor *cursor);
-/* Remembers that the record at `offset` failed its check: later polls end before it. Keeps at most 1024 such offsets.
- */
-void partition_mark_damaged(partition *p, uint64_t offset);
+
+/* ---- damage (partition_damage.c) ---- */
+/* Withholds the offsets [start, end), as far as they are not withheld yet: polls that start there get 4027, those that
+ * reach them end before. Isolated ones are passed over as if the messages were not there. False: there are 1,024 ranges
+ * already (the reader finds it again), or no memory. */
+bool partition_withhold(partition *p, uint64_t start, uint64_t end, bool isolated);
+typedef struct damaged_range {
+    uint64_t start, end; /* end exclusive */
+    bool isolated;       /* with the operator's consent: passed over */
+} damaged_range;
+/* The first range that ends behind `offset`; NULL: none. Valid until the next change. */
+const damaged_range *partition_damage_from(const partition *p, uint64_t offset);
+/* The segment in which an index contradicted its log when a poll answered 10002. */
+uint64_t partition_suspect(const partition *p);
+uint64_t partition_segment_of(const partition *p, uint64_t offset); /* start of the segment that has to hold it */
+/* Forgets damage below `offset`: its segments were deleted. */
+void partition_forget_damage(partition *p, uint64_t offset);
+uint32_t partition_segment_count(const partition *p); /* 0 when never written */
+/* What the i-th segment has in its file; false: there are not so many. */
+bool partition_segment(const partition *p, uint32_t i, segment_info *out);
+/* A survey has read the first timestamp of this segment from its records. */
+void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp);
 
 /* ---- consumer offsets (iggy-server 3.7) ---- */
 /* Loads one stored offset at open time (recovery); clamped to the current offset. */
@@ -143,9 +168,9 @@ uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id);      
 
 /* ---- retention (partition_retention.c) ---- */
 /* Takes up to `count` of the oldest sealed segments away (iggy-server 3.11): their files are renamed to
- * "<trash>-<start offset>.log" and ".index". A segment stays, with all behind it, while the lowest stored offset lies
- * before its end, and (busy) while an answer on its way reads it. 0 also for fewer than `count`; 3007, 10008, or the
- * sticky status. */
+ * "<trash>-<start offset>.log", ".index" and ".manifest". A segment stays, with all behind it, while the lowest stored
+ * offset lies before its end, and (busy) while an answer on its way reads it. 0 also for fewer than `count`; 3007,
+ * 10008, or the sticky status. */
 uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy);
 
 /* ---- flush and background sync ---- */

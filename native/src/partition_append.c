@@ -83,6 +83,7 @@ static int make_directory(partition *p)
     if (fd < 0)
         return -1;
     p->dirty_directories |= 1;
+    p->marker_dirty = true;
     p->disk->close(p->disk->context, fd);
     return 0;
 }
@@ -102,7 +103,7 @@ int partition_cut_ahead(partition *p)
 }
 
 /* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
-static uint32_t roll(partition *p)
+static uint32_t roll(partition *p, uint64_t now_us)
 {
     uint32_t status = partition_save(p);
     if (status != 0)
@@ -113,10 +114,13 @@ static uint32_t roll(partition *p)
         return refused(p, errno);
     if (p->segments.count == 0 && make_directory(p) != 0)
         return refused(p, errno);
-    if (segment_create(&p->segments, p->next_offset) != 0)
+    uint64_t born_at = now_us > p->last_timestamp ? now_us : p->last_timestamp;
+    if (partition_manifest_make(p, born_at) != 0 || segment_create(&p->segments, p->next_offset) != 0)
         return refused(p, errno);
     segment *s = segment_active(&p->segments);
     s->first_timestamp = s->last_timestamp = p->last_timestamp;
+    s->manifest_dirty = true;
+    p->last_timestamp = born_at; /* also when the clock goes back before its first record */
     p->allocate_ahead = p->level == LEVEL_DURABLE;
     index_cache_reset(&p->index, 0);
     p->roll_pending = false;
@@ -152,14 +156,14 @@ static bool must_cut(const partition *p, const segment *s)
 }
 
 /* Everything that must hold before a group is written. `fd`: the active log. 0 or a status. */
-static uint32_t make_ready(partition *p, int *fd)
+static uint32_t make_ready(partition *p, uint64_t now_us, int *fd)
 {
     if (p->closed)
         return PARTITION_NOT_FOUND;
     if (p->state != 0)
         return p->state;
     if (p->segments.count == 0 || p->roll_pending) {
-        uint32_t status = roll(p);
+        uint32_t status = roll(p, now_us);
         if (status != 0)
             return status;
     }
@@ -297,7 +301,7 @@ static void commit(partition *p, segment *s, const group *g)
         partition_index_flush(p); /* what cannot be written waits; an EIO poisons the next appends */
     if (g->seals) {
         p->roll_pending = true;
-        roll(p); /* tried again by the next append */
+        roll(p, g->last_timestamp); /* tried again by the next append */
     }
 }
 
@@ -308,7 +312,7 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
     group g;
     int fd;
     do { /* twice when the segment has no positions left for the batch */
-        *status = make_ready(p, &fd);
+        *status = make_ready(p, now_us, &fd);
         segment *s = segment_active(&p->segments);
         if (*status == 0)
             *status = gather(p, s, batches, count, now_us, parts + 1, &g);

@@ -1,6 +1,9 @@
 /* Polls: what an answer holds (iggy-protocol 5.2) and the windows of the files that it is made of. */
 #include "partition_internal.h"
 
+#include "bytes.h"
+#include "partition_files.h"
+
 #include <string.h>
 
 /* An answer has one u32 length; the megabyte below 4 GiB is for its heads. */
@@ -13,8 +16,28 @@ static segment *holder(const partition *p, uint64_t offset)
     return s != NULL && offset - s->start_offset < s->count ? s : NULL;
 }
 
-/* First message with timestamp >= t; next_offset when there is none. False: the index cannot be read. */
-static bool find_timestamp(partition *p, uint64_t t, uint64_t *offset)
+/* Whether the header of the record at `offset` lies where the index says and is, as asked, not below `t` or below it.
+ * What is withheld or not in the file yet is not looked at. */
+static bool header_agrees(partition *p, uint64_t offset, uint64_t t, bool reaches)
+{
+    const damaged_range *r = partition_damage_from(p, offset);
+    segment *s = holder(p, offset);
+    if (offset >= partition_visible_end(p) || s == NULL || (r != NULL && r->start <= offset))
+        return true;
+    uint8_t header[RECORD_HEADER_SIZE];
+    uint64_t position;
+    if (!partition_border(p, s, offset - s->start_offset, &position))
+        return false;
+    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    if (fd < 0 || file_read(p->disk, fd, header, sizeof(header), position) != 0 ||
+        load_u64(header + 24) != offset || (load_u64(header + 32) >= t) != reaches)
+        return partition_doubt(p, s);
+    return true;
+}
+
+/* First message with timestamp >= t; next_offset when there is none. False: the index cannot be read, or the records to
+ * which it led contradict it. */
+static bool search_timestamp(partition *p, uint64_t t, uint64_t *offset)
 {
     uint32_t low = 0, high = p->segments.count;
     while (low < high) {
@@ -38,6 +61,16 @@ static bool find_timestamp(partition *p, uint64_t t, uint64_t *offset)
     return true;
 }
 
+/* As above. Damage right before what was found may hold an earlier one: then it starts there. */
+static bool find_timestamp(partition *p, uint64_t t, uint64_t *offset)
+{
+    if (!search_timestamp(p, t, offset) || !header_agrees(p, *offset, t, true) ||
+        (*offset > partition_first_offset(p) && !header_agrees(p, *offset - 1, t, false)))
+        return false;
+    *offset = partition_before_damage(p, *offset);
+    return true;
+}
+
 /* Where the answer starts; next_offset or more: it is empty. 0 or a status. */
 static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t kind, uint32_t id,
                            uint64_t *start)
@@ -55,8 +88,7 @@ static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint3
         *start = 0;
         break;
     case POLL_LAST:
-        *start = partition_visible_end(p);
-        *start -= count < *start ? count : *start;
+        *start = partition_last_readable(p, partition_visible_end(p), count);
         break;
     case POLL_NEXT:
         *start = offsets_get(&p->offsets, kind, id, &stored) ? stored + 1 : 0;
@@ -66,35 +98,27 @@ static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint3
     }
     if (*start < partition_first_offset(p))
         *start = partition_first_offset(p);
+    *start = partition_skip_isolated(p, *start);
     return 0;
 }
 
-/* The first damaged offset at or behind `start`, UINT64_MAX: none known. */
-static uint64_t first_damaged(const partition *p, uint64_t start)
-{
-    for (uint32_t i = 0; i < p->damaged_count; i++)
-        if (p->damaged[i] >= start)
-            return p->damaged[i];
-    return UINT64_MAX;
-}
-
 /* Bytes of the messages [start, end); `end` moves down to a gap or to where the answer would be too long. */
-static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t *total_bytes)
+static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t bytes_max, uint64_t *total_bytes)
 {
     uint64_t at = start, total = 0;
     for (segment *s = holder(p, start); at < *end; s++) {
-        if (s == p->segments.items + p->segments.count || s->start_offset > at)
+        if (s == NULL || s == p->segments.items + p->segments.count || s->start_offset > at)
             break; /* a gap */
         uint64_t first = at - s->start_offset;
         uint64_t last = *end - s->start_offset < s->count ? *end - s->start_offset : s->count;
         uint64_t from, to;
         if (!partition_border(p, s, first, &from) || !partition_border(p, s, last, &to) ||
-            to < from || to - from < (last - first) * RECORD_HEADER_SIZE)
+            ((to < from || to - from < (last - first) * RECORD_HEADER_SIZE) && !partition_doubt(p, s)))
             return PARTITION_CANNOT_READ_FILE;
-        if (total + (to - from) > ANSWER_BYTES_MAX) {
-            uint64_t limit = from + (ANSWER_BYTES_MAX - total);
+        if (total + (to - from) > bytes_max) {
+            uint64_t limit = from + (bytes_max - total);
             if (!partition_index_search(p, s, first, last, INDEX_KEY_END_POSITION, limit + 1, &last) ||
-                !partition_border(p, s, last, &to) || to < from || to > limit)
+                !partition_border(p, s, last, &to) || ((to < from || to > limit) && !partition_doubt(p, s)))
                 return PARTITION_CANNOT_READ_FILE;
             *end = s->start_offset + last;
         }
@@ -106,10 +130,40 @@ static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t *t
     return 0;
 }
 
+/* Fills the cursor with up to `count` messages from `start` on, isolated ones left out. */
+static uint32_t choose(partition *p, uint64_t start, uint64_t count, uint64_t visible, poll_cursor *out)
+{
+    const damaged_range *r = partition_damage_from(p, start);
+    if ((r != NULL && r->start <= start) || holder(p, start) == NULL)
+        return PARTITION_INVALID_CHECKSUM;
+    out->next_offset = start;
+    for (uint64_t at = start; at < visible && out->total_count < count;) {
+        uint64_t wanted = count - out->total_count, bytes;
+        uint64_t end = visible - at > wanted ? at + wanted : visible;
+        r = partition_damage_from(p, at);
+        if (r != NULL && r->start < end)
+            end = r->start > at ? r->start : at;
+        uint64_t reached = end;
+        uint32_t status = measure(p, at, &reached, ANSWER_BYTES_MAX - out->total_bytes, &bytes);
+        if (status != 0)
+            return status;
+        out->total_bytes += bytes;
+        out->total_count += reached - at;
+        if (reached > at)
+            out->last_offset = reached - 1;
+        at = partition_skip_isolated(p, reached);
+        if (reached < end || at == reached)
+            break; /* the answer would be too long, or damage that is not isolated follows */
+    }
+    out->remaining = out->total_count;
+    return 0;
+}
+
 uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
                         uint32_t consumer_id, poll_cursor *out)
 {
     memset(out, 0, sizeof(*out));
+    out->pinned_offset = UINT64_MAX;
     if (p->closed)
         return PARTITION_NOT_FOUND;
     bool below = strategy == POLL_OFFSET && value < partition_visible_end(p) &&
@@ -124,18 +178,9 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
     if (count > 0 && start >= visible && p->state == PARTITION_INVALID_CHECKSUM)
         return p->state; /* history goes on behind the damage: an empty answer would let a consumer wait for ever */
     if (count > 0 && start < visible) {
-        uint64_t end = visible - start > count ? start + count : visible;
-        uint64_t damaged = first_damaged(p, start);
-        if (damaged == start || holder(p, start) == NULL)
-            return PARTITION_INVALID_CHECKSUM;
-        if (damaged < end)
-            end = damaged;
-        status = measure(p, start, &end, &out->total_bytes);
+        status = choose(p, start, count, visible, out);
         if (status != 0)
             return status;
-        out->next_offset = start;
-        out->total_count = out->remaining = end - start;
-        out->last_offset = end - 1;
     }
     out->owner = partition_retain(p);
     out->next = p->cursors;
@@ -150,9 +195,7 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
 /* The segment of the last window, which is pinned; NULL before the first one. */
 static segment *pinned_by(const poll_cursor *cursor)
 {
-    uint64_t first_offset = cursor->last_offset + 1 - cursor->total_count;
-    bool any = cursor->total_count > 0 && cursor->next_offset > first_offset;
-    return any ? segment_find(&cursor->owner->segments, cursor->next_offset - 1) : NULL;
+    return cursor->pinned_offset != UINT64_MAX ? segment_find(&cursor->owner->segments, cursor->pinned_offset) : NULL;
 }
 
 /* Records [first, last) of the segment that make the next window. False: the index contradicts the log or what was
@@ -161,8 +204,10 @@ static bool window_range(partition *p, segment *s, const poll_cursor *cursor, ui
                          uint64_t *from, uint64_t *to)
 {
     uint64_t first = cursor->next_offset - s->start_offset;
-    bool rest = cursor->remaining <= s->count - first; /* of the answer */
-    *last = rest ? first + cursor->remaining : s->count;
+    uint64_t gap = partition_next_isolated(p, cursor->next_offset) - s->start_offset;
+    uint64_t until = gap < s->count ? gap : s->count;
+    bool rest = cursor->remaining <= until - first; /* of the answer */
+    *last = rest ? first + cursor->remaining : until;
     if (!partition_border(p, s, first, from) || !partition_border(p, s, *last, to))
         return false;
     if (*to > *from && *to - *from > max_bytes) {
@@ -197,11 +242,11 @@ bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window 
     *status = PARTITION_CANNOT_READ_FILE;
     segment *s = holder(p, cursor->next_offset);
     uint64_t last, from, to;
-    if (s == NULL || !window_range(p, s, cursor, max_bytes, &last, &from, &to))
+    if (s == NULL)
         return false;
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    int fd = window_range(p, s, cursor, max_bytes, &last, &from, &to) ? segment_fd(&p->segments, s, SEGMENT_LOG) : -1;
     if (fd < 0)
-        return false;
+        return partition_doubt(p, s);
     segment *before = pinned_by(cursor);
     if (before != s) {
         segment_pin(s);
@@ -210,7 +255,8 @@ bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window 
     }
     *window = (poll_window){.fd = fd, .position = from, .length = to - from, .first_offset = cursor->next_offset,
                             .count = (uint32_t)(s->start_offset + last - cursor->next_offset)};
-    cursor->next_offset += window->count;
+    cursor->pinned_offset = cursor->next_offset;
+    cursor->next_offset = partition_skip_isolated(p, cursor->next_offset + window->count);
     cursor->remaining -= window->count;
     cursor->sent_bytes += window->length;
     *status = 0;

@@ -22,8 +22,7 @@ static uint64_t first_read(const partition *p)
 {
     uint64_t lowest = UINT64_MAX;
     for (const poll_cursor *c = p->cursors; c != NULL; c = c->next) {
-        uint64_t first_offset = c->last_offset + 1 - c->total_count;
-        uint64_t at = c->next_offset > first_offset ? c->next_offset - 1 : c->next_offset;
+        uint64_t at = c->pinned_offset != UINT64_MAX ? c->pinned_offset : c->next_offset;
         if (c->total_count > 0 && at < lowest)
             lowest = at;
     }
@@ -36,7 +35,7 @@ static int move_away(partition *p, const segment *s, segment_file which, const c
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
     segment_path(&p->segments, s->start_offset, which, from, sizeof(from));
     int length = snprintf(to, sizeof(to), "%s-%020" PRIu64 ".%s", trash, s->start_offset,
-                          which == SEGMENT_LOG ? "log" : "index");
+                          segment_suffix(which));
     if (length < 0 || (size_t)length >= sizeof(to)) {
         errno = ENAMETOOLONG;
         return -1;
@@ -48,12 +47,13 @@ static int move_away(partition *p, const segment *s, segment_file which, const c
     return result == 0 || errno == ENOENT ? 0 : -1;
 }
 
-/* The files of a segment leave, its log first: a recovery ignores an index without a log. */
+/* The files of a segment leave, its log first: a recovery ignores an index or a manifest without a log. */
 static bool remove_files(partition *p, segment *s, const char *trash)
 {
     if (move_away(p, s, SEGMENT_LOG, trash) != 0)
         return false;
     move_away(p, s, SEGMENT_INDEX, trash); /* one that stays is noted at the next start */
+    move_away(p, s, SEGMENT_MANIFEST, trash);
     p->size_bytes -= s->log_bytes;
     p->messages -= s->count;
     return true;
@@ -84,6 +84,7 @@ uint32_t partition_delete_segments(partition *p, uint32_t count, const char *tra
     }
     if (*deleted > 0) {
         segment_remove_front(&p->segments, *deleted);
+        partition_forget_damage(p, partition_first_offset(p));
         p->dirty_from -= p->dirty_from < *deleted ? p->dirty_from : *deleted;
         p->dirty_directories |= 1;
         partition_publish(p);

@@ -32,10 +32,9 @@ bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position)
     if (in_memory(p, s, k - 1))
         entry = p->index.entries[k - 1 - p->index.first];
     else if (!read_entries(p, s, k - 1, 1, &entry))
-        return false;
+        return partition_doubt(p, s);
     *position = entry.end_position;
-    return *position >= k * RECORD_HEADER_SIZE && *position <= s->log_bytes &&
-           s->log_bytes - *position >= (s->count - k) * RECORD_HEADER_SIZE;
+    return *position <= s->log_bytes || partition_doubt(p, s);
 }
 
 static bool reaches(const index_entry *entry, index_key key, uint64_t bound)
@@ -89,5 +88,5 @@ bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t hig
         }
         high = first; /* the first entry in memory reaches the bound: it, or one in the file */
     }
-    return search_file(p, s, low, high, key, bound, found);
+    return search_file(p, s, low, high, key, bound, found) || partition_doubt(p, s);
 }

@@ -31,9 +31,13 @@ static bool collect(collection *c, int fd)
     return true;
 }
 
+/* A directory that could not be made holds nothing: it needs no sync, and nobody waits for one. */
 static bool collect_directory(partition *p, collection *c, const char *path)
 {
-    return c->count < c->max && collect(c, file_open(p->disk, path, O_RDONLY | O_DIRECTORY));
+    if (c->count == c->max)
+        return false;
+    return collect(c, file_open(p->disk, path, O_RDONLY | O_DIRECTORY)) ||
+           (errno == ENOENT && p->segments.count == 0);
 }
 
 /* The partition's directory and its ancestors. True when nothing of them is dirty any more. */
@@ -60,6 +64,19 @@ static bool collect_directories(partition *p, collection *c)
     return true;
 }
 
+/* A log whose marker was torn by a power loss belongs to nobody. */
+static bool collect_marker(partition *p, collection *c)
+{
+    char path[FILE_PATH_MAX];
+    if (!p->marker_dirty)
+        return true;
+    snprintf(path, sizeof(path), "%s/incarnation", p->directory);
+    if (c->count == c->max || !collect(c, file_open(p->disk, path, O_RDONLY)))
+        return false;
+    p->marker_dirty = false;
+    return true;
+}
+
 static bool collect_file(partition *p, collection *c, segment *s, segment_file which, bool *dirty)
 {
     if (!*dirty)
@@ -80,12 +97,13 @@ static bool collect_file(partition *p, collection *c, segment *s, segment_file w
     return true;
 }
 
-/* Logs or indexes of all dirty segments, oldest first. True when none is dirty any more. */
+/* Logs, indexes or manifests of all dirty segments, oldest first. True when none is dirty any more. */
 static bool collect_segments(partition *p, collection *c, segment_file which)
 {
     for (uint32_t i = p->dirty_from; i < p->segments.count; i++) {
         segment *s = &p->segments.items[i];
-        if (!collect_file(p, c, s, which, which == SEGMENT_LOG ? &s->log_dirty : &s->index_dirty))
+        bool *const dirty[] = {&s->log_dirty, &s->index_dirty, &s->manifest_dirty}; /* by segment_file */
+        if (!collect_file(p, c, s, which, dirty[which]))
             return false;
     }
     return true;
@@ -139,12 +157,12 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     }
     collection c = {.fds = fds, .max = max};
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
-    bool complete = collect_directories(p, &c) && collect_segments(p, &c, SEGMENT_LOG);
+    bool complete = collect_directories(p, &c) && collect_marker(p, &c) &&
+                    collect_segments(p, &c, SEGMENT_MANIFEST) && collect_segments(p, &c, SEGMENT_LOG);
     p->sync_covers = complete && collect_offsets(p, &c) && saved;
-    if (p->sync_covers && scope == SYNC_EVERYTHING)
-        collect_segments(p, &c, SEGMENT_INDEX);
+    partition_checkpoint_begin(p, p->sync_covers && scope == SYNC_EVERYTHING && collect_segments(p, &c, SEGMENT_INDEX));
     while (p->dirty_from < p->segments.count && !p->segments.items[p->dirty_from].log_dirty &&
-           !p->segments.items[p->dirty_from].index_dirty)
+           !p->segments.items[p->dirty_from].index_dirty && !p->segments.items[p->dirty_from].manifest_dirty)
         p->dirty_from++;
     segment_set_trim(&p->segments);
     p->sync_target = complete ? p->next_offset - p->journal.count : p->durable_offset;
@@ -169,6 +187,7 @@ bool partition_sync_done(partition *p, int error)
         STATS_STORE(p, durable_offset, p->durable_offset);
         STATS_STORE(p, unseen, partition_unseen(p));
     }
+    partition_checkpoint_done(p);
     return p->sync_covers;
 }
 

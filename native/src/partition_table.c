@@ -68,6 +68,7 @@ void engine_partition_remove(engine *e, uint64_t ns) {
     if (o == NULL) return;
     partition_close(o->p);
     sync_drop_held(o, STATUS_PARTITION_NOT_FOUND);
+    reads_surveyed(o, UINT64_MAX);
     e->partitions[at] = NULL;
     e->partitions_used--;
     for (uint32_t next = (at + 1) & mask; e->partitions[next] != NULL; next = (next + 1) & mask) { /* close the gap */

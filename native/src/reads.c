@@ -2,8 +2,9 @@
  *
  * A window is at most POLL_WINDOW_BYTES (or one larger record), so a slow reader holds a window and not a reply. Cached
  * pages are read at once (RWF_NOWAIT); only what must come from the device is an operation. Every record is
- * verified before it is sent: the index led here, but it is no evidence. Damage in the first window shortens the answer
- * (or gives 4027); damage behind it closes the connection, and the next poll ends before the damaged record. */
+ * verified before it is sent: the index led here, but it is no evidence. When a record fails, nobody here can tell
+ * whether log or index is wrong: Python surveys the segment (EVENT_DOUBT), the poll waits and starts again, once. When
+ * a part of the answer is out already, the connection closes instead. */
 #include "engine.h"
 
 #include <assert.h>
@@ -124,31 +125,59 @@ void reads_offset_stored(read_job *job, uint32_t status) {
     else release_window(job);
 }
 
-static bool start_poll(read_job *job, uint32_t *status) {
-    *status = partition_poll(job->target->p, job->strategy, job->value, job->count, job->consumer_kind,
-                             job->consumer_id, &job->cursor);
-    return *status == 0;
-}
-
 static void next_window(read_job *job);
 
-/* The record behind the good ones failed its check. */
-static void damaged(read_job *job, uint64_t offset) {
+/* Log and index of a segment contradict each other, or cannot be read. `status` if that still holds after a survey. */
+static void doubt(read_job *job, uint64_t segment, uint32_t status) {
     engine *e = job->e;
     e->counters.damaged++;
-    partition_mark_damaged(job->target->p, offset);
-    engine_event(e, EVENT_DAMAGE, job->target->ns)->number = offset;
+    if (!job->surveyed) engine_event(e, EVENT_DOUBT, job->target->ns)->number = segment;
     if (!job->first_window) {
         break_off(job);
+    } else if (job->surveyed) {
+        answer_status(job, status);
+    } else {
+        partition_cursor_end(&job->cursor);
+        memset(&job->cursor, 0, sizeof job->cursor);
+        job->held = job->surveying = true;
+        job->doubtful = segment;
+    }
+}
+
+static void start_poll(read_job *job) {
+    uint32_t status = partition_poll(job->target->p, job->strategy, job->value, job->count, job->consumer_kind,
+                                     job->consumer_id, &job->cursor);
+    if (status == 0) next_window(job);
+    else if (status == STATUS_CANNOT_READ) doubt(job, partition_suspect(job->target->p), status);
+    else answer_status(job, status);
+}
+
+void reads_surveyed(owned *o, uint64_t segment) {
+    bool again = true;
+    while (again) { /* an answer may end other jobs: the list is walked from its beginning */
+        again = false;
+        for (read_job *job = o->e->jobs; job != NULL && !again; job = job->next) {
+            if (!job->surveying || job->target != o || (segment != UINT64_MAX && job->doubtful != segment)) continue;
+            job->held = job->surveying = false;
+            job->surveyed = again = true;
+            start_poll(job);
+        }
+    }
+}
+
+/* The records from `offset` on failed their check. After a survey those before it are sent. */
+static void damaged(read_job *job, uint64_t offset) {
+    uint64_t first = job->window.first_offset;
+    if (job->surveyed && job->first_window && offset > first) {
+        partition_cursor_end(&job->cursor);
+        memset(&job->cursor, 0, sizeof job->cursor);
+        job->strategy = POLL_OFFSET;
+        job->value = first;
+        job->count = (uint32_t)(offset - first);
+        start_poll(job);
         return;
     }
-    uint64_t first = job->window.first_offset;
-    partition_cursor_end(&job->cursor);
-    memset(&job->cursor, 0, sizeof job->cursor);
-    uint32_t status;
-    if (offset == first) answer_status(job, STATUS_BAD_CHECKSUM);
-    else if (!start_poll(job, &status)) answer_status(job, status);
-    else next_window(job); /* now ends before the damaged record */
+    doubt(job, partition_segment_of(job->target->p, offset), STATUS_BAD_CHECKSUM);
 }
 
 static void window_read(read_job *job) {
@@ -230,7 +259,9 @@ static void next_window(read_job *job) {
     job->head_bytes = job->first_window ? POLL_HEAD_BYTES : 0;
     memset(&job->window, 0, sizeof job->window);
     bool any = partition_cursor_next(&job->cursor, POLL_WINDOW_BYTES - POLL_HEAD_BYTES, &job->window, &status);
-    if (status != 0) {
+    if (status == STATUS_CANNOT_READ) {
+        doubt(job, partition_suspect(job->target->p), status);
+    } else if (status != 0) {
         fail(job, status);
     } else if (any || job->first_window) {
         window_known(job);
@@ -263,12 +294,11 @@ void reads_start(engine *e, owned *target, const requester *to, const descriptor
     if (job->next != NULL) job->next->previous = job;
     e->jobs = job;
     if (to->c != NULL) to->c->job = job;
-    uint32_t status = STATUS_NOT_RESOLVED_CONSUMER;
-    if (fences_pass(&target->fences, d->consumer_id, d->assignment) && start_poll(job, &status)) next_window(job);
-    else answer_status(job, status);
+    if (fences_pass(&target->fences, d->consumer_id, d->assignment)) start_poll(job);
+    else answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);
 }
 
 void reads_abandon(read_job *job) {
     job->abandoned = true;
-    if (!job->reading && !job->held) job_free(job);
+    if (!job->reading && (!job->held || job->surveying)) job_free(job);
 }

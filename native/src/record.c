@@ -142,7 +142,6 @@ typedef struct scan_window {
     uint8_t *data;
     size_t size;
     index_entry *entries; /* as many as records fit into WINDOW_SIZE; a scan stops when they are full */
-    bool index_changed;
     size_t entries_max;
 } scan_window;
 
@@ -170,7 +169,7 @@ static int window_grow(scan_window *window)
     return 0;
 }
 
-/* Writes only what differs: most indexes are right, and a start with thousands of them would wait for every sync. */
+/* Writes only what differs: most indexes are right. */
 static int put_entries(scan_window *window, int index_fd, size_t length, uint64_t position)
 {
     uint8_t present[16384];
@@ -180,10 +179,8 @@ static int put_entries(scan_window *window, int index_fd, size_t length, uint64_
         ssize_t n = read_fully(index_fd, present, part, position + at);
         if (n < 0)
             return -1;
-        if ((size_t)n != part || memcmp(present, entries + at, part) != 0) {
-            window->index_changed = true;
+        if ((size_t)n != part || memcmp(present, entries + at, part) != 0)
             return write_fully(index_fd, entries + at, length - at, position + at);
-        }
         at += part;
     }
     return 0;
@@ -224,8 +221,6 @@ int record_scan_file(int log_fd, uint64_t from_position, uint64_t segment_start_
     int result = window_init(&window);
     if (result == 0)
         result = scan_windows(&window, log_fd, from_position, segment_start_offset, minimum_timestamp, index_fd, out);
-    if (result == 0 && window.index_changed)
-        result = fdatasync(index_fd);
     free(window.data);
     free(window.entries);
     return result;
@@ -239,6 +234,7 @@ typedef struct later_search {
     uint64_t minimum_timestamp;
     uint64_t hash_budget; /* bytes that may still be hashed */
     uint8_t *chunk;       /* WINDOW_SIZE bytes for records that leave the window */
+    record_found *out;
 } later_search;
 
 /* Hashes a record that is longer than what the window holds. 1 right, 0 wrong, -1 errno. */
@@ -269,8 +265,12 @@ static int later_candidate(later_search *search, const uint8_t *data, size_t lef
     uint64_t size = record_size(data);
     if (size == 0 || size > file_left || load_u64(data + 32) < search->minimum_timestamp)
         return 0;
-    if (size > search->hash_budget)
+    search->out->position = position;
+    search->out->offset = load_u64(data + 24);
+    if (size > search->hash_budget) {
+        search->out->position = UINT64_MAX;
         return 1;
+    }
     search->hash_budget -= size;
     if (size <= left)
         return record_checksum(data, size) == load_u64(data);
@@ -300,9 +300,9 @@ static int search_windows(later_search *search, uint8_t *window, uint64_t positi
 /* Payload bytes that look like many long headers could make this quadratic. The bytes hashed are therefore limited to
  * 16 times the searched range plus 1 GiB; beyond that the answer is "found", on which nothing is ever cut. */
 int record_find_later(int log_fd, uint64_t from_position, uint64_t at_least_offset, uint64_t minimum_timestamp,
-                      bool *found)
+                      record_found *out)
 {
-    *found = false;
+    *out = (record_found){0};
     off_t end = lseek(log_fd, 0, SEEK_END);
     if (end < 0)
         return -1;
@@ -314,6 +314,7 @@ int record_find_later(int log_fd, uint64_t from_position, uint64_t at_least_offs
         .minimum_timestamp = minimum_timestamp,
         .hash_budget = 16 * ((uint64_t)end - from_position) + ((uint64_t)1 << 30),
         .chunk = malloc(WINDOW_SIZE),
+        .out = out,
     };
     uint8_t *window = malloc(2 * WINDOW_SIZE);
     int result = -1;
@@ -323,6 +324,9 @@ int record_find_later(int log_fd, uint64_t from_position, uint64_t at_least_offs
         errno = ENOMEM;
     free(search.chunk);
     free(window);
-    *found = result == 1;
+    if (result == 1)
+        out->found = true;
+    else
+        *out = (record_found){0};
     return result < 0 ? -1 : 0;
 }

@@ -76,8 +76,13 @@ uint32_t record_verify(const uint8_t *data, size_t length, uint64_t first_offset
  * 16 * (expected_offset - segment_start_offset) onwards. 0, or -1 with errno on an I/O error. */
 int record_scan_file(int log_fd, uint64_t from_position, uint64_t segment_start_offset, uint64_t expected_offset,
                      uint64_t minimum_timestamp, int index_fd, record_scan *out);
-/* True when a valid record (right checksum, offset >= at_least_offset, timestamp >= minimum_timestamp, plausible
- * lengths) starts at any byte in [from_position, end of file): tells damage inside the history from a torn tail. */
+typedef struct record_found {
+    bool found;
+    uint64_t position, offset; /* position UINT64_MAX: the search was given up, there may be one */
+} record_found;
+
+/* The first valid record (right checksum, offset >= at_least_offset, timestamp >= minimum_timestamp, plausible lengths)
+ * that starts at any byte in [from_position, end of file): tells damage inside the history from a torn tail. */
 int record_find_later(int log_fd, uint64_t from_position, uint64_t at_least_offset, uint64_t minimum_timestamp,
-                      bool *found);
+                      record_found *out);
 #endif

@@ -14,7 +14,7 @@ struct segment_files {
     segment_files *newer, *older; /* by use, over all partitions of the worker */
     segment_set *owner;
     uint64_t start_offset;
-    int fds[2]; /* by segment_file; -1: not open */
+    int fds[SEGMENT_FILES_OPEN]; /* by segment_file; -1: not open */
     uint32_t pins;
 };
 
@@ -78,9 +78,15 @@ segment *segment_add(segment_set *set, uint64_t start_offset)
     return s;
 }
 
+const char *segment_suffix(segment_file which)
+{
+    static const char *const suffixes[] = {"log", "index", "manifest"};
+    return suffixes[which];
+}
+
 void segment_path(const segment_set *set, uint64_t start_offset, segment_file which, char *out, size_t size)
 {
-    snprintf(out, size, "%s/%020" PRIu64 ".%s", set->directory, start_offset, which == SEGMENT_LOG ? "log" : "index");
+    snprintf(out, size, "%s/%020" PRIu64 ".%s", set->directory, start_offset, segment_suffix(which));
 }
 
 /* ---- open files ---- */
@@ -89,7 +95,7 @@ static void files_close(segment_files *f)
 {
     segment_set *set = f->owner;
     segment *s = segment_find(set, f->start_offset);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < SEGMENT_FILES_OPEN; i++)
         if (f->fds[i] >= 0)
             set->disk->close(set->disk->context, f->fds[i]);
     s->files = NULL;
@@ -174,7 +180,7 @@ static int files_open(segment_set *set, segment_files *f, segment_file which, in
 
 int segment_fd_if_open(const segment *s, segment_file which)
 {
-    return s->files != NULL ? s->files->fds[which] : -1;
+    return s->files != NULL && which != SEGMENT_MANIFEST ? s->files->fds[which] : -1;
 }
 
 int segment_fd(segment_set *set, segment *s, segment_file which)

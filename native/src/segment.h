@@ -26,6 +26,7 @@ typedef struct segment {
     uint64_t first_timestamp, last_timestamp; /* an empty segment carries those of the record before it */
     segment_files *files;                     /* NULL: not open */
     bool log_dirty, index_dirty;              /* written since the last sync */
+    bool manifest_dirty;                      /* not synced since it was made */
 } segment;
 
 typedef struct segment_set { /* ascending by start offset, the last one is active */
@@ -38,7 +39,9 @@ typedef struct segment_set { /* ascending by start offset, the last one is activ
     const char *directory;
 } segment_set;
 
-typedef enum segment_file { SEGMENT_LOG, SEGMENT_INDEX } segment_file;
+/* Manifests are opened when they are written, never kept open. */
+typedef enum segment_file { SEGMENT_LOG, SEGMENT_INDEX, SEGMENT_MANIFEST } segment_file;
+#define SEGMENT_FILES_OPEN 2 /* log and index */
 
 /* Adds a segment behind the last one. NULL and errno ENOMEM. Moves the segments in memory. */
 segment *segment_add(segment_set *set, uint64_t start_offset);
@@ -54,6 +57,8 @@ int segment_create(segment_set *set, uint64_t start_offset);
 int segment_fd(segment_set *set, segment *s, segment_file which);
 /* The descriptor if it is open, else -1. */
 int segment_fd_if_open(const segment *s, segment_file which);
+/* "log", "index" or "manifest". */
+const char *segment_suffix(segment_file which);
 void segment_path(const segment_set *set, uint64_t start_offset, segment_file which, char *out, size_t size);
 /* Keeps the files of an open segment open until the same number of unpins. */
 void segment_pin(segment *s);

@@ -1,10 +1,11 @@
-/* A disk that fails on demand: the real one, with an errno or a short write at the n-th call of an operation.
- * Counts the calls, so that a test can first learn how many there are and then fail each of them in turn. */
+/* A disk that fails on demand: the real one, with an errno or a short write at the n-th call of an operation, or at the
+ * n-th call of all (a site). Counts the calls, so that a test can first learn how many there are and then fail each. */
 #ifndef SHARDD_FAULT_DISK_H
 #define SHARDD_FAULT_DISK_H
 #include "disk.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,13 +33,41 @@ typedef struct fault_disk {
         int error;
         size_t accepted; /* writes and reads: the first failing call takes so many bytes, the next ones fail */
     } plan[FAULT_OPERATIONS];
+    unsigned all_calls;
+    struct {
+        unsigned at;     /* the call of all_calls that fails, from 1; 0: none */
+        bool for_ever;   /* and every later call of the same operation */
+        int error;
+        size_t accepted; /* as in plan; the calls of this operation after it fail when for_ever */
+        bool lie;        /* a write says that it wrote everything and wrote nothing */
+        fault_operation operation; /* out: what the call was */
+    } site;
     unsigned injected;
 } fault_disk;
+
+/* Whether this call is the one that fails, or one of those after it. */
+static bool fault_is_site(fault_disk *f, fault_operation operation)
+{
+    unsigned call = ++f->all_calls;
+    if (f->site.at == 0 || call < f->site.at)
+        return false;
+    if (call == f->site.at)
+        f->site.operation = operation;
+    return call == f->site.at || (f->site.for_ever && operation == f->site.operation);
+}
 
 /* 0: go on; else the errno. `short_bytes` (may be NULL) gets the length of a short write or read. */
 static int fault_judge(fault_disk *f, fault_operation operation, size_t *short_bytes)
 {
     unsigned call = ++f->calls[operation];
+    if (fault_is_site(f, operation)) {
+        f->injected++;
+        if (short_bytes == NULL || f->site.accepted == 0)
+            return f->site.lie ? 0 : f->site.error;
+        *short_bytes = f->site.accepted;
+        f->site.accepted = 0;
+        return 0;
+    }
     unsigned at = f->plan[operation].at;
     if (at == 0 || call < at || call >= at + f->plan[operation].times)
         return 0;
@@ -68,8 +97,9 @@ static int fault_open(void *context, const char *path, int flags, mode_t mode)
 
 static int fault_close(void *context, int fd)
 {
-    fault_judge(context, FAULT_CLOSE, NULL);
-    return disk_system.close(NULL, fd);
+    int result = disk_system.close(NULL, fd); /* as on Linux: closed, whatever it says */
+    FAULT_OR_RETURN(FAULT_CLOSE);
+    return result;
 }
 
 static int fault_duplicate(void *context, int fd)
@@ -81,7 +111,15 @@ static int fault_duplicate(void *context, int fd)
 static ssize_t fault_pwritev(void *context, int fd, const struct iovec *parts, int count, off_t position)
 {
     size_t limit = SIZE_MAX;
+    fault_disk *f = context;
+    unsigned injected = f->injected;
     int error = fault_judge(context, FAULT_WRITE, &limit);
+    if (f->site.lie && f->injected > injected) {
+        size_t length = 0;
+        for (int i = 0; i < count; i++)
+            length += parts[i].iov_len;
+        return (ssize_t)length;
+    }
     if (error != 0) {
         errno = error;
         return -1;
@@ -172,5 +210,6 @@ static inline void fault_disk_heal(fault_disk *f)
 {
     for (int i = 0; i < FAULT_OPERATIONS; i++)
         f->plan[i].at = 0;
+    f->site.at = 0;
 }
 #endif

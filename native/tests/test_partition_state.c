@@ -1,4 +1,4 @@
-/* States of a partition: closed under a cursor, damaged, with garbage in an index, syncing, read only. */
+/* States of a partition: closed under a cursor, with garbage in an index, syncing, read only. */
 #include "test_partition_support.h"
 
 static void test_cursor_outlives_close(void)
@@ -34,35 +34,6 @@ static void test_cursor_outlives_close(void)
     CHECK_EQUAL(pread(window.fd, bytes, 1, 0), -1);
     CHECK_EQUAL(segment_files_open(), 0);
     model_free(&m);
-}
-
-static void test_damaged_offsets_end_an_answer(void)
-{
-    partition_options options = options_of(1 << 20);
-    static model m;
-    model_init(&m, 1 << 20);
-    partition *p = partition_open(&options, NULL, 0);
-    append(p, &m, 100, 10, 1000);
-    partition_mark_damaged(p, 50);
-    partition_mark_damaged(p, 20);
-    partition_mark_damaged(p, 20);
-    poll_cursor cursor;
-    CHECK_EQUAL(partition_poll(p, POLL_FIRST, 0, 100, 1, 1, &cursor), 0);
-    CHECK_EQUAL(cursor.total_count, 20);
-    CHECK_EQUAL(cursor.total_bytes, 20 * 74);
-    partition_cursor_end(&cursor);
-    CHECK_EQUAL(partition_poll(p, POLL_OFFSET, 20, 100, 1, 1, &cursor), 4027);
-    CHECK_EQUAL(partition_poll(p, POLL_OFFSET, 20, 0, 1, 1, &cursor), 0);
-    partition_cursor_end(&cursor);
-    CHECK_EQUAL(partition_poll(p, POLL_OFFSET, 21, 100, 1, 1, &cursor), 0);
-    CHECK_EQUAL(cursor.total_count, 29);
-    partition_cursor_end(&cursor);
-    for (uint64_t i = 0; i < 5000; i++)
-        partition_mark_damaged(p, 100 + test_random(100000));
-    CHECK_EQUAL(p->damaged_count, DAMAGED_MAX);
-    for (uint32_t i = 1; i < p->damaged_count; i++)
-        CHECK(p->damaged[i - 1] < p->damaged[i]);
-    end(p, &m);
 }
 
 /* Whatever stands in an index file: 10002, or windows inside the log with room for their records. */
@@ -235,7 +206,6 @@ int main(void)
 {
     test_root_make();
     RUN(test_cursor_outlives_close);
-    RUN(test_damaged_offsets_end_an_answer);
     RUN(test_garbage_in_the_index);
     RUN(test_sync_moves_the_durable_end);
     RUN(test_nothing_is_durable_after_a_kill);

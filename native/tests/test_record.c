@@ -189,25 +189,28 @@ static void test_find_later(void)
     add(&l, 5000, 3000000, 0); /* leaves the search window */
     size_t size = RECORD_HEADER_SIZE + 700;
     int fd = file_of(&l);
-    bool found = false;
+    record_found found;
     CHECK_EQUAL(record_find_later(fd, 1, 11, 100, &found), 0);
-    CHECK(found);
+    CHECK(found.found);
+    CHECK_EQUAL(found.position, size);
+    CHECK_EQUAL(found.offset, 11);
     CHECK_EQUAL(record_find_later(fd, 2999 * size + 1, 3010, 0, &found), 0); /* only the long one is left */
-    CHECK(found);
+    CHECK(found.found);
+    CHECK_EQUAL(found.position, 3000 * size);
     CHECK_EQUAL(record_find_later(fd, 2999 * size + 1, 3011, 0, &found), 0); /* its offset is too low */
-    CHECK(!found);
+    CHECK(!found.found);
     CHECK_EQUAL(record_find_later(fd, 2999 * size + 1, 3010, 5001, &found), 0); /* its timestamp is */
-    CHECK(!found);
+    CHECK(!found.found);
     CHECK_EQUAL(record_find_later(fd, l.length - 3000000, 10, 0, &found), 0);
-    CHECK(!found);
+    CHECK(!found.found);
     CHECK_EQUAL(ftruncate(fd, (off_t)l.length - 1), 0);
     CHECK_EQUAL(record_find_later(fd, 2999 * size + 1, 10, 0, &found), 0); /* cut: not valid any more */
-    CHECK(!found);
+    CHECK(!found.found);
     CHECK_EQUAL(ftruncate(fd, 0) | ftruncate(fd, 5 << 20), 0);
     CHECK_EQUAL(record_find_later(fd, 0, 0, 0, &found), 0); /* zeros */
-    CHECK(!found);
+    CHECK(!found.found);
     CHECK_EQUAL(record_find_later(fd, 10 << 20, 0, 0, &found), 0); /* behind the end */
-    CHECK(!found);
+    CHECK(!found.found);
     CHECK(record_find_later(-1, 0, 0, 0, &found) == -1);
     close(fd);
     free(l.data);

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from shardd import __version__
+from shardd.cli.backup import backup_app
 from shardd.cli.config_command import config_app
 from shardd.cli.doctor import doctor_app
 from shardd.cli.pipeline import pipeline_app
@@ -19,6 +20,7 @@ from shardd.cli.topic import topic_app
 app = typer.Typer(
     name="shardd", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
+app.add_typer(backup_app, name="backup")
 app.add_typer(config_app, name="config")
 app.add_typer(doctor_app, name="doctor")
 app.add_typer(pipeline_app, name="pipeline")

@@ -83,6 +83,15 @@ class PartitionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     size_of_messages_required_to_save_bytes: int
 
 
+class Scrubber(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`system.scrubber.*`: whether sealed segments are read again in the background, how much of them in a second (each
+    worker), and how long it rests between two rounds."""
+
+    enabled: bool
+    rate_bytes: int
+    pause_ms: int
+
+
 class MessageSaver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`message_saver.*`: how often journals are written, and whether what is written is synced as well."""
 
@@ -106,6 +115,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition: PartitionSettings
     memory_pool_size_bytes: int
     disk_reserve_bytes: int
+    scrubber: Scrubber
 
     @property
     def data_directory(self) -> Path:

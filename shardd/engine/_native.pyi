@@ -9,8 +9,9 @@ EVENT_REQUEST: Final[int]  # (kind, connection, code, payload: bytes, user_id, a
 EVENT_ROUTE_MISS: Final[int]  # (kind, connection, code, stream_identifier, topic_identifier, user_id, attempt)
 EVENT_MOVE: Final[int]  # (kind, connection, target_shard): engine asks for the session state of a connection that moves
 EVENT_MOVED_IN: Final[int]  # (kind, connection, "ip:port", session_state: bytes, user_id, authenticated)
-EVENT_DAMAGE: Final[int]  # (kind, namespace, offset): a stored record failed its check
+EVENT_DOUBT: Final[int]  # (kind, namespace, start offset of the segment): log and index contradict
 EVENT_POISONED: Final[int]  # (kind, namespace, errno)
+EVENT_ROLLED: Final[int]  # (kind, namespace, start offset): the segment that starts there is sealed
 EVENT_SYNCED: Final[int]  # (kind, token, status): partition_sync has ended
 EVENT_GROUP_POLLED: Final[int]  # (kind, connection, count, offset, stored: bool): the end of execute_poll, or of the
 # request under way at seat_take. count 0: no messages; stored: a commit of `offset`, else the last offset polled
@@ -44,11 +45,29 @@ def scan_file(
 ) -> tuple[int, int, int, int, int, int]:
     """(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault); OSError. See native/src/record.h."""
 
-def find_later(log_fd: int, from_position: int, at_least_offset: int, minimum_timestamp: int = 0) -> bool: ...
+def find_later(
+    log_fd: int, from_position: int, at_least_offset: int, minimum_timestamp: int = 0
+) -> tuple[int, int] | None:
+    """(position, offset) of the first valid record from a byte on, None: there is none. Position 2^64-1: given up,
+    there may be one (payloads that look like many long records). OSError. See native/src/record.h."""
+
 def scan_buffer(
-    data: bytes, expected_offset: int, minimum_timestamp: int, segment_start_offset: int, base_position: int
+    data: bytes | memoryview,
+    expected_offset: int,
+    minimum_timestamp: int,
+    segment_start_offset: int,
+    base_position: int,
 ) -> tuple[int, int, int, int, int, int, bytes]:
     """As scan_file over memory; the last item is the index."""
+
+def recover_partition(
+    directory: str, incarnation: int, /
+) -> tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int]], list[int], int] | None:
+    """(segments and offsets for partition_open, start offsets of segments to be sealed, scanned bytes); None for one
+    that needs the care of shardd/log/recovery.py. See native/src/recover.h."""
+
+def digest_file(fd: int, length: int, /) -> bytes:
+    """XXH3-128 of the first `length` bytes, canonical. OSError, also when the file is shorter."""
 
 def send_request_parse(payload: bytes) -> tuple[int, tuple[bytes, bytes, int, int, bytes, int, int] | None]:
     """(status, None or the request).
@@ -181,10 +200,27 @@ class Engine:
         segments: list[tuple[int, int, int, int, int]],
         offsets: list[tuple[int, int, int]],
         level: int,
+        damaged: list[tuple[int, int, bool]],
         /,
     ) -> None:
-        """segments as segment_info and level as partition_level in native/src/partition.h, offsets = (kind, id, value).
-        At level durable it returns when the device has what was found. OSError."""
+        """segments as segment_info and level as partition_level in native/src/partition.h, offsets = (kind, id, value),
+        damaged = (start offset, end offset exclusive, isolated). At level durable it returns when the device has what
+        was found. OSError."""
+    def partition_segments(self, namespace: int, /) -> list[tuple[int, int, int, int, int]]:
+        """What is in the files now, as segment_info, the active one last. KeyError."""
+    def partition_surveyed(
+        self,
+        namespace: int,
+        incarnation: int,
+        segment: int,
+        first_timestamp: int,
+        damaged: list[tuple[int, int, bool]],
+        /,
+    ) -> None:
+        """The survey that EVENT_DOUBT asked for has ended, or cannot be made (first timestamp 0, no ranges): polls that
+        wait for it start again, once. Another incarnation learns nothing. KeyError."""
+    def partition_damage(self, namespace: int, /) -> list[tuple[int, int, bool]]:
+        """What is withheld: (start offset, end offset exclusive, isolated), ascending. KeyError."""
     def partition_close(self, namespace: int) -> None: ...
     def partition_flush(self, namespace: int) -> int: ...
     def partition_delete_segments(self, namespace: int, count: int, trash: str, /) -> tuple[int, int, bool]:

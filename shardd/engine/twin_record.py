@@ -98,8 +98,11 @@ def scan_file(
     return valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault
 
 
-def find_later(log_fd: int, from_position: int, at_least_offset: int, minimum_timestamp: int = 0) -> bool:
-    """Whether a valid record starts at any byte from `from_position` on: damage inside the history, not a torn tail.
+def find_later(
+    log_fd: int, from_position: int, at_least_offset: int, minimum_timestamp: int = 0
+) -> tuple[int, int] | None:
+    """(position, offset) of the first valid record that starts at any byte from `from_position` on: damage inside the
+    history, not a torn tail.
 
     Only records count whose offset is at least `at_least_offset` and less than 2^32 above it, whose id is not 0 and
     whose timestamp is not below `minimum_timestamp`.
@@ -110,5 +113,5 @@ def find_later(log_fd: int, from_position: int, at_least_offset: int, minimum_ti
         if identity == bytes(16) or not 0 <= offset - at_least_offset <= _U32_MAX:
             continue
         if _check(data, position, offset, minimum_timestamp)[0] is Fault.OK:
-            return True
-    return False
+            return from_position + position, offset
+    return None

@@ -4,11 +4,13 @@ and holds nothing is removed. Nothing else is ever touched."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
+from shardd.log.marker import UnknownMarkerError
 from shardd.log.trash import move_to_trash
 
 PartitionKey = tuple[int, int, int]  # stream, topic, partition
@@ -62,14 +64,18 @@ def _sweep(
 def _children(directory: Path) -> list[tuple[int | None, Path]]:
     """Entries by name with the id they are named after; None for files and other names."""
     try:
-        entries = sorted(directory.iterdir())
+        with os.scandir(directory) as entries:  # tells what a directory is without a call for each
+            found = sorted((entry.name, entry.is_dir()) for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [(layout.parse_id(path.name) if path.is_dir() else None, path) for path in entries]
+    return [(layout.parse_id(name) if is_directory else None, directory / name) for name, is_directory in found]
 
 
 def _judge(data: Path, path: Path, alive: set[int], metadata_index: int) -> str:
-    incarnation = read_incarnation(path)
+    try:
+        incarnation = read_incarnation(path)
+    except UnknownMarkerError as error:
+        return str(error)
     if incarnation is None and _remove_unborn(path):
         return f"{path}: partition of a deleted topic, removed: it was made just before a crash and holds nothing"
     if incarnation is None:

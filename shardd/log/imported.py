@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
+from shardd.log.marker import check_version
 
 MAGIC: Final = b"SHRDIMP1"
 OPEN_END: Final = (1 << 64) - 1
@@ -28,12 +29,13 @@ def encode_imported(end: int) -> bytes:
 
 def read_imported(directory: Path) -> int:
     """Offset below which timestamps may fall; 0 when the partition is this server's own. ValueError for a damaged
-    marker: without it whole messages would look damaged. OSError."""
+    marker (UnknownMarkerError: of a later version): without it whole messages would look damaged. OSError."""
     path = directory / layout.IMPORTED
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return 0
+    check_version(path, content, MAGIC)
     if len(content) != _MARKER.size or not content.startswith(MAGIC):
         raise ValueError(f"{path} is damaged")
     return int(_MARKER.unpack(content)[1])

@@ -5,7 +5,9 @@ incarnations never.
     0      8    magic "SHRDINC1"
     8      8    incarnation, u64 little-endian
 
-The engine writes it before the first segment (native/src/partition.h); recovery and the sweep read it.
+The engine writes it before the first segment and syncs it with the first sync of the partition, so that messages which
+are known to be on the device have a whole marker. Recovery and the sweep read it. A directory with messages whose
+marker never came to the device is renamed `<partition>.unmarked[.n]` and left alone.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import struct
 from pathlib import Path
 
 from shardd.log import layout
+from shardd.log.marker import check_version
 
 MAGIC = b"SHRDINC1"
 _MARKER = struct.Struct("<8sQ")
@@ -24,11 +27,13 @@ class NewerIncarnationError(ValueError):
 
 
 def read_incarnation(directory: Path) -> int | None:
-    """Incarnation in the marker of a partition directory; None when there is no whole marker. OSError otherwise."""
+    """Incarnation in the marker of a partition directory; None when there is no whole marker. UnknownMarkerError for
+    that of a later version, OSError otherwise."""
     try:
         content = (directory / layout.INCARNATION).read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
+    check_version(directory / layout.INCARNATION, content, MAGIC)
     if len(content) != _MARKER.size:
         return None
     magic, incarnation = _MARKER.unpack(content)
@@ -43,3 +48,24 @@ def encode_incarnation(incarnation: int) -> bytes:
 def write_incarnation(directory: Path, incarnation: int) -> None:
     """Writes the marker durably. OSError."""
     layout.write_durably(directory / layout.INCARNATION, encode_incarnation(incarnation))
+
+
+def marker_was_never_synced(directory: Path) -> bool:
+    """Whether the marker is as a power loss leaves a file that was not synced: missing, short or zeros. OSError."""
+    try:
+        content = (directory / layout.INCARNATION).read_bytes()
+    except FileNotFoundError:
+        return True
+    return len(content) < _MARKER.size or not any(content)
+
+
+def move_aside(directory: Path) -> Path:
+    """Renames a partition directory that belongs to nobody; returns its new path. OSError."""
+    target = directory.with_name(f"{directory.name}.unmarked")
+    number = 0
+    while target.exists():
+        number += 1
+        target = directory.with_name(f"{directory.name}.unmarked.{number}")
+    directory.rename(target)
+    layout.sync_directory(directory.parent)
+    return target

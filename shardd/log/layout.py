@@ -5,6 +5,7 @@
     imported                           marker, see imported.py
     <start offset, 20 digits>.log      records (iggy-server 3.2)
     <start offset, 20 digits>.index    16 bytes for each record (iggy-server 3.3)
+    <start offset, 20 digits>.manifest what is known about the log, see manifest.py
     <start offset, 20 digits>.torn[.n] bytes that recovery has cut off a log
     offsets/consumers/<consumer id>    8 bytes, little-endian: last processed offset
     offsets/groups/<group id>
@@ -31,7 +32,7 @@ TEMPORARY_SUFFIX = ".tmp"  # a file being born: renamed when its content is whol
 START_OFFSET_DIGITS = 20
 INDEX_ENTRY_SIZE = 16
 
-_SEGMENT_NAME = re.compile(r"([0-9]{20})\.(log|index|torn)(?:\.[0-9]+)?")
+_SEGMENT_NAME = re.compile(r"([0-9]{20})\.(log|index|manifest|torn)(?:\.[0-9]+)?")
 _ID_NAME = re.compile(r"0|[1-9][0-9]{0,9}")
 _U32_MAX = 2**32 - 1
 _U64_MAX = 2**64 - 1
@@ -72,6 +73,11 @@ def segment_index(directory: Path, start_offset: int) -> Path:
     return directory / f"{start_offset:0{START_OFFSET_DIGITS}d}.index"
 
 
+def segment_manifest(directory: Path, start_offset: int) -> Path:
+    """Path of the .manifest file of the segment that starts at this offset."""
+    return directory / f"{start_offset:0{START_OFFSET_DIGITS}d}.manifest"
+
+
 def segment_torn(directory: Path, start_offset: int, number: int) -> Path:
     """Path of the `number`-th file with bytes cut off this segment (0 has no number in its name)."""
     suffix = f".{number}" if number else ""
@@ -79,7 +85,7 @@ def segment_torn(directory: Path, start_offset: int, number: int) -> Path:
 
 
 def parse_segment_name(name: str) -> tuple[int, str] | None:
-    """(start offset, "log" | "index" | "torn") of a segment's file name; None for any other name."""
+    """(start offset, "log" | "index" | "manifest" | "torn") of a segment's file name; None for any other name."""
     match = _SEGMENT_NAME.fullmatch(name)
     if match is None or int(match[1]) > _U64_MAX:
         return None

@@ -5,30 +5,58 @@ The rules (docs/ARCHITECTURE.md, DESIGN 4):
   timestamps may fall in what Apache Iggy wrote (imported.py);
 - zeros behind the last record of the active segment are cut off (level durable allocates space ahead);
 - a torn tail is copied to `<start>.torn` and cut off; but when a valid record lies behind the damage, or a segment is
-  missing in between, history is damaged: nothing is changed and the partition opens read only (status 4027) with what
-  is readable before the damage, so that no acknowledged offset is ever used again;
+  missing in between, history is damaged: the log is surveyed (survey.py), the damaged offsets are withheld (status
+  4027), what lies before and behind them is served, and offsets go on behind the last valid record;
+- a sealed segment is what its manifest says when the lengths of its files fit; every other one is scanned from the last
+  checkpoint in its manifest, and no record counts that is older than the segment (manifest.py). A manifest that is
+  missing or damaged costs a scan; one of a later version keeps the partition closed; a log that is shorter than its
+  manifest says is damaged history, never silently less;
 - an index that does not fit its log exactly is written again;
-- a directory of an earlier incarnation goes to the trash, one of a later incarnation is refused;
+- a directory of an earlier incarnation goes to the trash, one of a later incarnation is refused, one whose marker was
+  never synced (power loss) is kept aside and not read;
 - what is not ours is reported and ignored, never removed.
+
+Nearly every partition needs none of that: `_native.recover_partition` (native/src/recover.h) opens those in which there
+is nothing to decide.
 """
 
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.imported import OPEN_END, read_imported, write_imported
-from shardd.log.incarnation import NewerIncarnationError, read_incarnation, write_incarnation
-from shardd.log.segments import Segment, check_sealed, cut_tail, cut_zeros, has_later_record, scan_segment, tail_is_zero
+from shardd.log.incarnation import (
+    NewerIncarnationError,
+    marker_was_never_synced,
+    move_aside,
+    read_incarnation,
+    write_incarnation,
+)
+from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
+from shardd.log.segments import (
+    Segment,
+    check_sealed,
+    cut_tail,
+    cut_zeros,
+    has_later_record,
+    scan_segment,
+    tail_is_zero,
+    trust_sealed,
+)
 from shardd.log.stored_offsets import read_offsets
+from shardd.log.survey import Survey, survey_segment
 from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
 
 _OWN_FILES = tuple(
     name + suffix for name in (layout.INCARNATION, layout.IMPORTED) for suffix in ("", layout.TEMPORARY_SUFFIX)
 )
+_FRESH_MANIFEST = ".manifest" + layout.TEMPORARY_SUFFIX
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -37,24 +65,34 @@ class Recovered:
     """What `Engine.partition_open` needs.
 
     `segments`: (start offset, log bytes, records, first timestamp us, last timestamp us), ascending, the last one is
-    active. `offsets`: (kind, id, value). `state`: 0, or the status that sends get from the start. `notes`: sentences
-    for the operator, to be logged once.
+    active. `damaged`: (start offset, end offset exclusive, isolated); where two overlap the first one counts.
+    `offsets`: (kind, id, value). `state`: 0, or the status that sends get from the start. `notes`: sentences for the
+    operator, to be logged once.
+    `unsealed`: start offsets of segments before the active one whose manifests have no digest yet (sealing.py).
+    `scanned_bytes`: what was read of logs.
     """
 
     segments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    damaged: list[tuple[int, int, bool]] = field(default_factory=list)
     offsets: list[tuple[int, int, int]] = field(default_factory=list)
     state: int = 0
     notes: list[str] = field(default_factory=list)
+    unsealed: list[int] = field(default_factory=list)
+    scanned_bytes: int = field(default=0, compare=False)
 
 
 def open_partition(directory: Path, incarnation: int) -> Recovered:
     """Makes a partition directory consistent and tells what it holds. A directory that does not exist is an empty
-    partition. Reads the whole active segment (blocking; the scan releases the GIL).
+    partition. Reads what is behind the last checkpoints (blocking; the scan releases the GIL).
 
     Raises NewerIncarnationError when the directory belongs to a later creation than `incarnation`, ValueError when its
-    marker of an import is damaged, OSError when it cannot be read or repaired: then the partition must not be opened,
-    the others can.
+    marker of an import is damaged or a manifest is of a later version, OSError when it cannot be read or repaired: then
+    the partition must not be opened, the others can.
     """
+    usual = _native.recover_partition(os.fspath(directory), incarnation)
+    if usual is not None:
+        segments, offsets, unsealed, scanned_bytes = usual
+        return Recovered(segments=segments, offsets=offsets, unsealed=unsealed, scanned_bytes=scanned_bytes)
     recovered = Recovered()
     if not directory.exists():
         return recovered
@@ -62,7 +100,7 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     if not _check_incarnation(directory, incarnation, starts, recovered):
         return recovered
     imported_end = read_imported(directory)
-    _recover_segments(directory, starts, imported_end, recovered)
+    _recover_segments(directory, incarnation, starts, imported_end, recovered)
     if imported_end == OPEN_END and not recovered.state:
         write_imported(directory, recovered.segments[-1][0] + recovered.segments[-1][2] if recovered.segments else 0)
     recovered.offsets, notes = read_offsets(directory)
@@ -72,41 +110,51 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
 
 def _list_segments(directory: Path, notes: list[str]) -> list[int]:
     """Start offsets of the logs, ascending; everything that is not ours goes into the notes."""
-    starts: list[int] = []
-    indexes: list[int] = []
+    found: dict[str, list[int]] = {"log": [], "index": [], "manifest": [], "torn": []}
     for path in sorted(directory.iterdir()):
         parsed = layout.parse_segment_name(path.name)
         if parsed is not None and path.is_file():
-            start_offset, kind = parsed
-            if kind == "log":
-                starts.append(start_offset)
-            elif kind == "index":
-                indexes.append(start_offset)
+            found[parsed[1]].append(parsed[0])
+        elif path.name.endswith(_FRESH_MANIFEST) and layout.parse_segment_name(path.stem) is not None:
+            continue  # cut short before its rename; the next one writes over it
         elif path.name not in _OWN_FILES and not (path.name == layout.OFFSETS and path.is_dir()):
             notes.append(f"{path}: not a file of this server, ignored")
+    starts = found["log"]
     known = set(starts)
-    notes += [
-        f"{layout.segment_index(directory, start)}: index without a log, ignored"
-        for start in indexes
-        if start not in known
-    ]
+    for start in found["index"]:
+        if start not in known:
+            notes.append(f"{layout.segment_index(directory, start)}: index without a log, ignored")
+    for start in found["manifest"]:
+        # behind the last log: the birth of the next segment was cut short, its next try writes over it
+        if start not in known and starts and start < starts[-1]:
+            notes.append(f"{layout.segment_manifest(directory, start)}: manifest without a log, ignored")
     return starts
 
 
 def _check_incarnation(directory: Path, incarnation: int, starts: list[int], recovered: Recovered) -> bool:
-    """False when the partition starts empty because the directory was that of an earlier incarnation."""
+    """False when the partition starts empty: the directory was that of an earlier incarnation, or of none."""
     found = read_incarnation(directory)
-    if found == incarnation:
+    if found is None and not any(layout.segment_log(directory, start).stat().st_size for start in starts):
+        write_incarnation(directory, incarnation)
         return True
     if found is None:
-        if any(layout.segment_log(directory, start).stat().st_size for start in starts):
-            # The engine writes the marker before the first record: somebody else has removed or damaged it.
-            recovered.state = Status.INVALID_MESSAGE_CHECKSUM
-            recovered.notes.append(
-                f"{directory}: holds messages but no valid incarnation marker; read only until it is repaired"
-            )
-        else:
+        found = _incarnation_of_manifests(directory, starts)
+        if found == incarnation:
             write_incarnation(directory, incarnation)
+            recovered.notes.append(f"{directory}: its incarnation marker was missing, made again from a manifest")
+    if found == incarnation:
+        return True
+    if found is None and marker_was_never_synced(directory):
+        # The first sync of a partition covers its marker: nothing in here was ever known to be on the device.
+        aside = move_aside(directory)
+        recovered.notes.append(
+            f"{directory}: holds messages and no incarnation marker, so a power loss came before the first sync of "
+            f"the partition; kept as {aside.name}, never read, the partition starts empty"
+        )
+        return False
+    if found is None:
+        recovered.state = Status.INVALID_MESSAGE_CHECKSUM
+        recovered.notes.append(f"{directory}: its incarnation marker is damaged; read only until it is repaired")
         return True
     if found > incarnation:
         raise NewerIncarnationError(
@@ -118,59 +166,162 @@ def _check_incarnation(directory: Path, incarnation: int, starts: list[int], rec
     return False
 
 
-def _recover_segments(directory: Path, starts: list[int], imported_end: int, recovered: Recovered) -> None:
+def _incarnation_of_manifests(directory: Path, starts: list[int]) -> int | None:
+    """The latest that a whole manifest names, None without one."""
+    found: list[int] = []
+    for start in starts:
+        try:
+            manifest = read_manifest(directory, start)
+        except DamagedManifestError:
+            continue
+        if manifest is not None:
+            found.append(manifest.incarnation)
+    return max(found, default=None)
+
+
+def _recover_segments(
+    directory: Path, incarnation: int, starts: list[int], imported_end: int, recovered: Recovered
+) -> None:
     minimum_timestamp = 0
     for number, start in enumerate(starts):
         active = number + 1 == len(starts)
         if start < imported_end:
             minimum_timestamp = 0
+        manifest = _read_manifest(directory, start, incarnation, recovered.notes)
+        if manifest is not None:
+            minimum_timestamp = max(minimum_timestamp, manifest.born_at)
+            recovered.damaged += [(first, end, True) for first, end in manifest.isolated]
         if active:
-            segment = _recover_active(directory, start, minimum_timestamp, imported_end, recovered)
+            segment = _recover_active(directory, start, minimum_timestamp, imported_end, manifest, recovered)
+            _renew_manifest(directory, start, incarnation, manifest, starts[0], recovered)
         else:
-            segment = _recover_sealed(directory, start, starts[number + 1], minimum_timestamp, imported_end, recovered)
-        recovered.segments.append(
-            (start, segment.log_bytes, segment.count, segment.first_timestamp, segment.last_timestamp)
-        )
+            segment = _recover_sealed(
+                directory, start, starts[number + 1], minimum_timestamp, imported_end, manifest, recovered
+            )
         if segment.count:
             minimum_timestamp = segment.last_timestamp
+        first_timestamp = segment.first_timestamp if segment.count else minimum_timestamp
+        recovered.segments.append((start, segment.log_bytes, segment.count, first_timestamp, minimum_timestamp))
+        recovered.scanned_bytes += segment.scanned_bytes
         if not active and segment.next_offset != starts[number + 1]:
             _gap(directory, segment, starts[number + 1], recovered)
-            return
+        known = _last_checkpoint(manifest)
+        if active and not recovered.state and known is not None and segment.count < known.count:
+            _go_on_behind(directory, incarnation, segment, known, recovered)
+
+
+def _read_manifest(directory: Path, start: int, incarnation: int, notes: list[str]) -> Manifest | None:
+    """None when the log has to tell everything itself."""
+    try:
+        manifest = read_manifest(directory, start)
+    except DamagedManifestError as error:
+        notes.append(f"{error}: its log is scanned")
+        return None
+    if manifest is not None and manifest.incarnation != incarnation:
+        path = layout.segment_manifest(directory, start)
+        notes.append(f"{path}: it is that of the incarnation {manifest.incarnation}: its log is scanned")
+        return None
+    return manifest
+
+
+def _renew_manifest(
+    directory: Path, start: int, incarnation: int, manifest: Manifest | None, first_start: int, recovered: Recovered
+) -> None:
+    """The active segment gets a manifest that the engine can write checkpoints into."""
+    if recovered.state or (manifest is not None and manifest.sealed is None):
+        return
+    if manifest is None:
+        fresh = Manifest(incarnation, start, log_start_offset=first_start)
+    else:  # it was sealed, but the segments behind it are gone
+        fresh = replace(manifest, sealed=None, checkpoint=None)
+    try:
+        write_manifest(directory, fresh, durable=False)
+    except OSError as error:
+        path = layout.segment_manifest(directory, start)
+        recovered.notes.append(f"{path} cannot be written ({error}): the next start scans the whole log again")
 
 
 def _recover_sealed(
-    directory: Path, start: int, next_start: int, minimum_timestamp: int, imported_end: int, recovered: Recovered
+    directory: Path,
+    start: int,
+    next_start: int,
+    minimum_timestamp: int,
+    imported_end: int,
+    manifest: Manifest | None,
+    recovered: Recovered,
 ) -> Segment:
-    segment = check_sealed(directory, start, next_start - start, minimum_timestamp, imported_end)
+    trusted = None if manifest is None else trust_sealed(directory, manifest)
+    if trusted is not None and trusted.next_offset == next_start:
+        return trusted
+    segment = _check_unsealed(directory, start, next_start, minimum_timestamp, imported_end, manifest)
     if segment is not None:
+        recovered.unsealed.append(start)
         return segment
-    segment = scan_segment(directory, start, minimum_timestamp, imported_end)
+    survey = survey_segment(directory, start, minimum_timestamp, end_offset=next_start, imported_end=imported_end)
+    segment = survey.segment
     path = layout.segment_log(directory, start)
-    recovered.notes.append(f"{path}: did not fit its index, which was written again from {segment.count} valid records")
+    if survey.index_changed:
+        recovered.notes.append(f"{path}: did not fit its index, which was written again from {segment.count} records")
+    _withhold(path, survey, recovered)
+    if not survey.damaged and segment.next_offset == next_start:
+        recovered.unsealed.append(start)
     if segment.next_offset == next_start and segment.file_bytes > segment.log_bytes:
         surplus = segment.file_bytes - segment.log_bytes
         recovered.notes.append(f"{path}: {surplus} bytes behind the last record of a sealed segment, ignored")
     return segment
 
 
+def _check_unsealed(
+    directory: Path, start: int, next_start: int, minimum_timestamp: int, imported_end: int, manifest: Manifest | None
+) -> Segment | None:
+    """A segment that is not the last one, before it got its digest. None when it is not simply whole."""
+    if manifest is None:
+        return check_sealed(directory, start, next_start - start, minimum_timestamp, imported_end)
+    if manifest.sealed is not None:  # and does not fit
+        return None
+    segment = scan_segment(directory, start, minimum_timestamp, imported_end, manifest.checkpoint)
+    return segment if segment.file_bytes == segment.log_bytes and segment.next_offset == next_start else None
+
+
 def _recover_active(
-    directory: Path, start: int, minimum_timestamp: int, imported_end: int, recovered: Recovered
+    directory: Path,
+    start: int,
+    minimum_timestamp: int,
+    imported_end: int,
+    manifest: Manifest | None,
+    recovered: Recovered,
 ) -> Segment:
-    segment = scan_segment(directory, start, minimum_timestamp, imported_end)
-    if segment.file_bytes == segment.log_bytes:
-        return segment
-    if not recovered.state and tail_is_zero(directory, segment):
-        cut_zeros(directory, segment)
-        return segment
+    checkpoint = _last_checkpoint(manifest)
+    known = checkpoint.count if checkpoint is not None else 0
+    segment = scan_segment(directory, start, minimum_timestamp, imported_end, checkpoint)
+    if segment.count >= known:
+        if segment.file_bytes == segment.log_bytes:
+            return segment
+        if not recovered.state and tail_is_zero(directory, segment):
+            cut_zeros(directory, segment)
+            return segment
     path = layout.segment_log(directory, start)
     damage = f"{path}: {segment.fault.name} at byte {segment.log_bytes}"
-    if recovered.state or has_later_record(directory, segment, minimum_timestamp, imported_end):
-        recovered.state = recovered.state or Status.INVALID_MESSAGE_CHECKSUM
-        recovered.notes.append(
-            f"{damage}, valid messages behind it: nothing is cut, the partition is read only up to offset "
-            f"{segment.next_offset} (exclusive)"
-        )
+    if recovered.state:
+        recovered.notes.append(f"{damage}: nothing is cut, it is read only up to there")
         return segment
+    if segment.count < known or has_later_record(directory, segment, imported_end):
+        survey = survey_segment(directory, start, minimum_timestamp, imported_end=imported_end)
+        if survey.gave_up:
+            recovered.state = Status.INVALID_MESSAGE_CHECKSUM
+            recovered.notes.append(
+                f"{damage}, and more behind it than can be searched: nothing is cut, the partition is read only up to "
+                f"offset {segment.next_offset} (exclusive)"
+            )
+            return segment
+        _withhold(path, survey, recovered)
+        segment = survey.segment
+        if segment.file_bytes == segment.log_bytes or segment.count < known:
+            return segment
+        if tail_is_zero(directory, segment):
+            cut_zeros(directory, segment)
+            return segment
+        damage = f"{path}: {segment.fault.name} at byte {segment.log_bytes}"
     surplus = segment.file_bytes - segment.log_bytes
     try:
         torn_path = cut_tail(directory, segment)
@@ -186,11 +337,48 @@ def _recover_active(
     return segment
 
 
-def _gap(directory: Path, segment: Segment, next_start: int, recovered: Recovered) -> None:
-    """The segment does not lead to the next one: nothing behind it is opened, nothing is changed."""
-    recovered.state = recovered.state or Status.INVALID_MESSAGE_CHECKSUM
+def _last_checkpoint(manifest: Manifest | None) -> Checkpoint | None:
+    return None if manifest is None else manifest.sealed or manifest.checkpoint
+
+
+def _go_on_behind(directory: Path, incarnation: int, segment: Segment, known: Checkpoint, recovered: Recovered) -> None:
+    """The log ends before its last checkpoint: what is missing was acknowledged and on the device. Offsets go on behind
+    it, in a segment of its own; nothing of what is left is changed."""
+    end = segment.start_offset + known.count
+    recovered.damaged.append((segment.next_offset, end, False))
     recovered.notes.append(
-        f"{layout.segment_log(directory, segment.start_offset)}: valid messages end before offset "
-        f"{segment.next_offset} ({segment.fault.name}), but the next segment starts at {next_start}: "
-        "the partition is read only up to there"
+        f"{layout.segment_log(directory, segment.start_offset)}: ends before offset {segment.next_offset}, but it was "
+        f"whole up to {end} (exclusive): what is missing is withheld"
+    )
+    last_timestamp = max(recovered.segments[-1][4], known.last_timestamp)
+    write_manifest(directory, Manifest(incarnation, end, last_timestamp, recovered.segments[0][0]))
+    for path in (layout.segment_log(directory, end), layout.segment_index(directory, end)):
+        path.touch()
+    layout.sync_directory(directory)
+    recovered.segments.append((end, 0, 0, last_timestamp, last_timestamp))
+
+
+def _withhold(path: Path, survey: Survey, recovered: Recovered) -> None:
+    for found in survey.damaged:
+        if _is_isolated(found.start, found.end, recovered):
+            continue
+        recovered.damaged.append((found.start, found.end, False))
+        recovered.notes.append(f"{path}: damaged, {found}: these messages are withheld, all others are served")
+
+
+def _is_isolated(start: int, end: int, recovered: Recovered) -> bool:
+    return any(isolated and first <= start and end <= last for first, last, isolated in recovered.damaged)
+
+
+def _gap(directory: Path, segment: Segment, next_start: int, recovered: Recovered) -> None:
+    """The segment does not lead to the next one."""
+    if any(
+        isolated and start <= segment.next_offset and next_start <= end for start, end, isolated in recovered.damaged
+    ):
+        return
+    if not recovered.damaged or recovered.damaged[-1][1] != next_start:  # else the survey has found it
+        recovered.damaged.append((segment.next_offset, next_start, False))
+    recovered.notes.append(
+        f"{layout.segment_log(directory, segment.start_offset)}: ends before offset {segment.next_offset}, but the "
+        f"next segment starts at {next_start}: what was between is withheld"
     )

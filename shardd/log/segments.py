@@ -16,6 +16,7 @@ from pathlib import Path
 
 from shardd.engine import _native
 from shardd.log import layout
+from shardd.log.manifest import Checkpoint, Manifest
 
 _INDEX_ENTRY = struct.Struct("<IIQ")
 _COPY_BYTES = 1 << 20
@@ -35,7 +36,8 @@ class Fault(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What a log file holds: `log_bytes` of `count` valid records, and how long the file is."""
+    """What a log file holds: `log_bytes` of `count` valid records, and how long the file is. `last_timestamp` of an
+    empty one: what no record may be below. `scanned_bytes`: what was read to know that."""
 
     start_offset: int
     log_bytes: int
@@ -44,6 +46,7 @@ class Segment:
     last_timestamp: int
     file_bytes: int
     fault: Fault = Fault.OK
+    scanned_bytes: int = 0
 
     @property
     def next_offset(self) -> int:
@@ -58,6 +61,23 @@ def opened(path: Path, flags: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def trust_sealed(directory: Path, manifest: Manifest) -> Segment | None:
+    """A sealed segment as its manifest has it, when log and index have the lengths that belong to it; None when it has
+    to be scanned. OSError."""
+    sealed = manifest.sealed
+    if sealed is None:
+        return None
+    start = manifest.start_offset
+    log, index = layout.segment_log(directory, start), layout.segment_index(directory, start)
+    if log.stat().st_size != sealed.log_bytes or not index.is_file():
+        return None
+    if index.stat().st_size != sealed.count * layout.INDEX_ENTRY_SIZE:
+        return None
+    return Segment(
+        start, sealed.log_bytes, sealed.count, sealed.first_timestamp, sealed.last_timestamp, sealed.log_bytes
+    )
 
 
 def check_sealed(
@@ -100,49 +120,80 @@ def _read_entry(index: int, number: int) -> tuple[int, int, int]:
     return relative_offset, end_position, timestamp
 
 
-def scan_segment(directory: Path, start_offset: int, minimum_timestamp: int, imported_end: int = 0) -> Segment:
-    """Verifies every record from the start of the log to the first that is none, and makes the index exactly that of
-    the valid ones, durably. Timestamps of records below `imported_end` may fall. OSError."""
+_NOTHING = Checkpoint(0, 0, 0, 0)
+
+
+def scan_segment(
+    directory: Path,
+    start_offset: int,
+    minimum_timestamp: int,
+    imported_end: int = 0,
+    checkpoint: Checkpoint | None = None,
+) -> Segment:
+    """Verifies every record from the start of the log, or from a checkpoint that log and index agree with, to the first
+    that is none, and makes the index exactly that of the valid ones (the engine syncs it). Timestamps of records below
+    `imported_end` may fall. OSError."""
     index_path = layout.segment_index(directory, start_offset)
     with (
         opened(layout.segment_log(directory, start_offset), os.O_RDONLY) as log,
         opened(index_path, os.O_RDWR | os.O_CREAT) as index,
     ):
-        index_bytes = os.fstat(index).st_size
-        valid_bytes, count, _, first_timestamp, last_timestamp, fault = _native.scan_file(
-            log, 0, start_offset, start_offset, minimum_timestamp, index
-        )
-        while fault == Fault.BAD_TIMESTAMP and start_offset + count < imported_end:
-            more_bytes, more, _, first, last_timestamp, fault = _native.scan_file(
-                log, valid_bytes, start_offset, start_offset + count, 0, index
-            )
-            first_timestamp = first_timestamp if count else first
-            valid_bytes, count = valid_bytes + more_bytes, count + more
-        exact_bytes = count * layout.INDEX_ENTRY_SIZE
-        if index_bytes > exact_bytes:
-            os.ftruncate(index, exact_bytes)
-            os.fdatasync(index)
         file_bytes = os.fstat(log).st_size
+        known = _NOTHING
+        if checkpoint is not None and _agrees(checkpoint, file_bytes, index):
+            known = checkpoint
+        found, fault = scan_log(log, index, known, start_offset, minimum_timestamp, imported_end)
+        if os.fstat(index).st_size > found.count * layout.INDEX_ENTRY_SIZE:
+            os.ftruncate(index, found.count * layout.INDEX_ENTRY_SIZE)
     return Segment(
         start_offset=start_offset,
-        log_bytes=valid_bytes,
-        count=count,
-        first_timestamp=first_timestamp,
-        last_timestamp=last_timestamp,
+        log_bytes=found.log_bytes,
+        count=found.count,
+        first_timestamp=found.first_timestamp,
+        last_timestamp=found.last_timestamp,
         file_bytes=file_bytes,
-        fault=Fault(fault),
+        fault=fault,
+        scanned_bytes=found.log_bytes - known.log_bytes,
     )
 
 
-def has_later_record(directory: Path, segment: Segment, minimum_timestamp: int, imported_end: int = 0) -> bool:
+def scan_log(
+    log: int, index: int, known: Checkpoint, start_offset: int, minimum_timestamp: int, imported_end: int
+) -> tuple[Checkpoint, Fault]:
+    """Verifies what is behind `known` and writes its entries to `index` (-1: not); what is valid in all, and why it
+    ends there. Without any record `last_timestamp` is the given minimum. OSError."""
+    log_bytes, count, first_timestamp = known.log_bytes, known.count, known.first_timestamp
+    minimum = last_timestamp = known.last_timestamp if count else minimum_timestamp
+    while True:
+        more_bytes, more, _, first, last, fault = _native.scan_file(
+            log, log_bytes, start_offset, start_offset + count, minimum, index
+        )
+        if more:
+            first_timestamp = first_timestamp if count else first
+            last_timestamp = last
+        log_bytes, count = log_bytes + more_bytes, count + more
+        if fault != Fault.BAD_TIMESTAMP or start_offset + count >= imported_end:
+            return Checkpoint(log_bytes, count, first_timestamp, last_timestamp), Fault(fault)
+        minimum = 0  # what was imported may fall
+
+
+def _agrees(checkpoint: Checkpoint, file_bytes: int, index: int) -> bool:
+    """The log reaches the checkpoint, and the index leads there as far as its last entry tells."""
+    if not 0 < checkpoint.count * layout.INDEX_ENTRY_SIZE <= os.fstat(index).st_size:
+        return False
+    entry = checkpoint.count - 1, checkpoint.log_bytes, checkpoint.last_timestamp
+    return checkpoint.log_bytes <= file_bytes and _read_entry(index, checkpoint.count - 1) == entry
+
+
+def has_later_record(directory: Path, segment: Segment, imported_end: int = 0) -> bool:
     """Whether a valid record lies behind the last good one: then history is damaged and nothing may be cut. A record
     with a timestamp below the last good one is a stale one in recycled space and does not count; in what was imported
     (below `imported_end`) no space is recycled, and it does. OSError."""
-    minimum = segment.last_timestamp if segment.count else minimum_timestamp
+    minimum = segment.last_timestamp
     if segment.next_offset < imported_end:
         minimum = 0
     with opened(layout.segment_log(directory, segment.start_offset), os.O_RDONLY) as log:
-        return _native.find_later(log, segment.log_bytes, segment.next_offset, minimum)
+        return _native.find_later(log, segment.log_bytes, segment.next_offset, minimum) is not None
 
 
 def tail_is_zero(directory: Path, segment: Segment) -> bool:

@@ -87,6 +87,14 @@ def read_all(disk: Disk, descriptor: int, length: int, position: int = 0) -> byt
     return b"".join(parts)
 
 
+def close_quietly(disk: Disk, descriptor: int) -> None:
+    """What had to be stored was synced before, so an error of the close changes nothing; it is logged."""
+    try:
+        disk.close(descriptor)
+    except OSError as error:
+        _log.warning("closing a file of the metadata: %s", error.strerror)
+
+
 def remove_quietly(disk: Disk, path: Path) -> None:
     """A temporary file that stays is written over by the next attempt."""
     try:

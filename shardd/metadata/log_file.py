@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shardd.metadata.disk import Disk, OsDisk, read_all
+from shardd.metadata.disk import Disk, OsDisk, close_quietly, read_all
 from shardd.metadata.errors import LogError
 from shardd.metadata.records import (
     DIGEST_BYTES,
@@ -103,7 +103,7 @@ def read_log(path: Path, disk: Disk | None = None) -> LogContent:
     except OSError as error:
         raise LogError(f"{path} cannot be read: {error.strerror}") from error
     finally:
-        disk.close(descriptor)
+        close_quietly(disk, descriptor)
     start, base, base_digest = _read_file_header(path, data)
     try:
         return _parse(memoryview(data), start, base, base_digest)

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from shardd.metadata.disk import Disk, OsDisk, remove_quietly, write_all
+from shardd.metadata.disk import Disk, OsDisk, close_quietly, remove_quietly, write_all
 
 RESERVE_NAME: Final = "state.reserve"
 RESERVE_BYTES: Final = 1 << 20  # some thousand changes
@@ -38,7 +38,7 @@ class Reserve:
                     write_all(self._disk, descriptor, os.urandom(self._size_bytes), 0)
                     self._disk.fdatasync(descriptor)
                 finally:
-                    self._disk.close(descriptor)
+                    close_quietly(self._disk, descriptor)
                 self._disk.rename(temporary, self._path)
             except OSError as error:
                 remove_quietly(self._disk, temporary)

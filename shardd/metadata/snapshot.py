@@ -27,7 +27,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.metadata.disk import Disk, OsDisk, read_all, remove_quietly, write_all
+from shardd.metadata.disk import Disk, OsDisk, close_quietly, read_all, remove_quietly, write_all
 from shardd.metadata.errors import LogError
 from shardd.metadata.records import FIRST_DIGEST
 from shardd.metadata.snapshot_image import decode_image, encode_image
@@ -78,7 +78,7 @@ def read_snapshot(path: Path, disk: Disk | None = None) -> Snapshot:
     except OSError as error:
         raise LogError(f"{path} cannot be read: {error.strerror}") from error
     finally:
-        disk.close(descriptor)
+        close_quietly(disk, descriptor)
     return decode_snapshot(path, data)
 
 
@@ -129,7 +129,7 @@ def write_snapshot(path: Path, state: State, submissions: Iterable[Submission], 
             disk.fdatasync(descriptor)
             stored = read_all(disk, descriptor, disk.size(descriptor))
         finally:
-            disk.close(descriptor)
+            close_quietly(disk, descriptor)
         if decode_snapshot(temporary, stored).state != state:
             raise LogError(f"{temporary} does not hold the state that was written")
         disk.rename(temporary, path)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
-from shardd.metadata.disk import NO_ROOM, Disk, OsDisk, read_all, remove_quietly, write_all
+from shardd.metadata.disk import NO_ROOM, Disk, OsDisk, close_quietly, read_all, remove_quietly, write_all
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import (
     CUT_HEADER,
@@ -170,7 +170,7 @@ class MetadataLog:
             self._disk.rename(temporary, self._path)
         except OSError:
             if descriptor >= 0:
-                self._disk.close(descriptor)
+                close_quietly(self._disk, descriptor)
             remove_quietly(self._disk, temporary)
             raise
         try:
@@ -187,7 +187,7 @@ class MetadataLog:
         self._ends, self._base, self._base_digest = cut.ends, cut.base, cut.base_digest
         self._failure = self._failure or cut.failure
         if old >= 0:
-            self._disk.close(old)
+            close_quietly(self._disk, old)
 
     def _with_room(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """The call; when the disk has no room for it, once more with the room of the reserve. OSError."""
@@ -200,7 +200,7 @@ class MetadataLog:
 
     def close(self) -> None:
         if self._descriptor >= 0:
-            self._disk.close(self._descriptor)
+            close_quietly(self._disk, self._descriptor)
             self._descriptor = -1
 
     def _create(self) -> int:
@@ -213,7 +213,7 @@ class MetadataLog:
             self._disk.rename(temporary, self._path)
             self._disk.sync_directory(self._path.parent)
         except OSError:
-            self._disk.close(descriptor)
+            close_quietly(self._disk, descriptor)
             remove_quietly(self._disk, temporary)
             raise
         return descriptor
@@ -246,6 +246,6 @@ def _keep_tail(path: Path, disk: Disk, tail: bytes) -> Path:
         remove_quietly(disk, kept)
         raise
     finally:
-        disk.close(descriptor)
+        close_quietly(disk, descriptor)
     disk.sync_directory(path.parent)
     return kept

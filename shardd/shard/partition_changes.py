@@ -3,16 +3,17 @@ that touch neither the engine nor the loop, so that they can run in a helper thr
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from shardd.engine import namespace, owner
 from shardd.log import layout
 from shardd.log.trash import move_to_trash
-from shardd.metadata.state import State, Stream
+from shardd.metadata.state import Partition, State, Stream, Topic
 
 _log = logging.getLogger(__name__)
 
@@ -20,15 +21,21 @@ Place = tuple[int, int, int]  # stream, topic, partition
 Identity = tuple[int, int]  # incarnation, slot
 
 
-def partitions_of(stream: Stream | None, other: Stream | None = None) -> dict[Place, Identity]:
-    """Every partition of a stream, but of topics that are the very same in `other`; none for None."""
-    if stream is None:
-        return {}
-    same = {} if other is None else other.topics
+def place_of(ns: int) -> Place:
+    """(stream, topic, partition) of a namespace."""
+    return ns >> 32, ns >> 20 & 0xFFF, ns & 0xFFFFF
+
+
+def place_text(ns: int) -> str:
+    """ "stream/topic/partition" of a namespace."""
+    return "/".join(map(str, place_of(ns)))
+
+
+def partitions_of(stream: Stream) -> dict[Place, Identity]:
+    """Every partition of a stream."""
     return {
         (stream.id, topic.id, partition.id): (partition.incarnation, partition.slot)
         for topic in stream.topics.values()
-        if same.get(topic.id) is not topic
         for partition in topic.partitions
     }
 
@@ -104,19 +111,32 @@ def plan(data: Path, shard: int, shards: int, old: State, new: State) -> Change:
     change = Change([], [], [])
     for stream_id in changed_streams(old, new):
         old_stream, new_stream = old.streams.get(stream_id), new.streams.get(stream_id)
-        before, after = partitions_of(old_stream, new_stream), partitions_of(new_stream, old_stream)
-        change.closing.extend(
-            place
-            for place, identity in before.items()
-            if after.get(place) != identity and owner(namespace(*place), shards) == shard
-        )
-        change.opening.extend(
-            (place, identity)
-            for place, identity in after.items()
-            if before.get(place) != identity and owner(namespace(*place), shards) == shard
-        )
+        for place, before, after in _changed_partitions(stream_id, old_stream, new_stream):
+            if owner(namespace(*place), shards) != shard:
+                continue
+            if before is not None:
+                change.closing.append(place)
+            if after is not None:
+                change.opening.append((place, (after.incarnation, after.slot)))
         change.skeletons.extend(_skeletons(data, old_stream, new_stream))
     return change
+
+
+def _changed_partitions(
+    stream_id: int, old: Stream | None, new: Stream | None
+) -> Iterator[tuple[Place, Partition | None, Partition | None]]:
+    """Every place whose partition is another one now, with both of them. What did not change is shared."""
+    old_topics: Mapping[int, Topic] = {} if old is None else old.topics
+    new_topics: Mapping[int, Topic] = {} if new is None else new.topics
+    for topic_id in {*old_topics, *new_topics}:
+        old_topic, new_topic = old_topics.get(topic_id), new_topics.get(topic_id)
+        if old_topic is new_topic:
+            continue
+        before = () if old_topic is None else old_topic.partitions
+        after = () if new_topic is None else new_topic.partitions
+        for number, (one, other) in enumerate(itertools.zip_longest(before, after)):
+            if one is not other and one != other:
+                yield (stream_id, topic_id, number), one, other
 
 
 def _skeletons(data: Path, old: Stream | None, new: Stream | None) -> Iterator[tuple[Path, ...]]:

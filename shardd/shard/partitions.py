@@ -31,6 +31,7 @@ from shardd.shard.partition_changes import (
     changed_streams,
     identity_in,
     partitions_of,
+    place_of,
     plan,
     remove_closed,
 )
@@ -60,7 +61,8 @@ class _Slices:
 
 
 class OwnedPartitions:
-    """The partitions of one shard. `recover` is called once, then `follow` for every applied record."""
+    """The partitions of one shard. `recover` is called once, then `follow` for every applied record. `seal` gets the
+    segments (directory, incarnation, start offset) whose manifests have no digest yet."""
 
     def __init__(
         self,
@@ -69,6 +71,7 @@ class OwnedPartitions:
         shards: int,
         data: Path,
         system: System,
+        seal: Callable[[Path, int, int], None] = lambda _directory, _incarnation, _start: None,
     ) -> None:
         self._engine = engine
         self._shard = shard
@@ -77,17 +80,32 @@ class OwnedPartitions:
         self._segment_size_bytes = system.segment_size_bytes
         self._ack = system.partition.ack
         self._changing = asyncio.Lock()  # a change, or the opening of what a full disk had kept out
-        self._open: set[Place] = set()
+        self._seal = seal
+        self._open: dict[Place, int] = {}  # and their incarnations
         self._refused: set[Place] = set()  # directories that are not ours to move
         self._no_room: set[Place] = set()  # read only because the disk was full when they were opened
-        self._recovered = {"partitions": 0, "segments": 0, "scanned_bytes": 0, "microseconds": 0, "refused": 0}
+        self._recovered = {
+            "partitions": 0,
+            "segments": 0,
+            "scanned_bytes": 0,
+            "microseconds": 0,
+            "phase_microseconds": 0,
+            "refused": 0,
+        }
 
     def __len__(self) -> int:
         return len(self._open)
 
+    def incarnation_of(self, place: Place) -> int | None:
+        """Of the partition that is open there."""
+        return self._open.get(place)
+
+    def open_places(self) -> list[Place]:
+        return list(self._open)
+
     def recovery_figures(self) -> dict[str, int]:
-        """What this process has recovered so far: partitions that held something, their segments, bytes of the active
-        ones, time of all lanes at the start; `refused` could not be opened."""
+        """What this process has recovered so far: partitions that held something, their segments, bytes of logs that
+        were read, time of all lanes at the start and of the whole phase; `refused` could not be opened."""
         return dict(self._recovered)
 
     async def recover(self, current: Callable[[], State], threads: Threads) -> State:
@@ -96,6 +114,7 @@ class OwnedPartitions:
         Directories are scanned in helper threads, and the loop goes on meanwhile. `current` gives the state of the
         moment: what was deleted or purged since is not opened, its slot may belong to another partition by then.
         """
+        phase_began_ns = time.monotonic_ns()
         state, directories = current(), Directories(self._data)
         waiting: list[tuple[Place, Identity]] = []
         for stream_id in sorted(state.streams):
@@ -122,6 +141,7 @@ class OwnedPartitions:
                         self._open_as(place, identity, state, directories.find(place)[0], outcome)
 
         await asyncio.gather(*(lane() for _ in range(RECOVERY_LANES)))
+        self._recovered["phase_microseconds"] += (time.monotonic_ns() - phase_began_ns) // 1000
         return state
 
     async def room_returned(self, current: Callable[[], State], threads: Threads) -> None:
@@ -194,6 +214,12 @@ class OwnedPartitions:
                 if place in self._open and partition.incarnation == previous.incarnation:
                     yield place, self._level(topic)
 
+    def rolled(self, ns: int, start_offset: int) -> None:
+        """The segment that starts there will not change any more."""
+        place = place_of(ns)
+        if place in self._open:
+            self._seal(layout.partition_directory(self._data, *place), self._open[place], start_offset)
+
     def _owns(self, place: Place) -> bool:
         return owner(namespace(*place), self._shards) == self._shard
 
@@ -225,7 +251,11 @@ class OwnedPartitions:
             self._count(outcome)
             for note in outcome.notes:
                 _log.warning("%s", note)
-            self._engine.partition_open(*arguments, outcome.state, outcome.segments, outcome.offsets, level)
+            self._engine.partition_open(
+                *arguments, outcome.state, outcome.segments, outcome.offsets, level, outcome.damaged
+            )
+            for start in outcome.unsealed:
+                self._seal(Path(directory), incarnation, start)
             groups = topic.groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
             for kind, number, _ in outcome.offsets:
@@ -238,17 +268,17 @@ class OwnedPartitions:
                 _log.error("partition %s is read only and empty until the next start: %s", directory, error)
                 self._refused.add(place)
             self._recovered["refused"] += 1
-            self._engine.partition_open(*arguments, _READ_ONLY, [], [], level)
-        self._open.add(place)
+            self._engine.partition_open(*arguments, _READ_ONLY, [], [], level, [])
+        self._open[place] = incarnation
 
     def _count(self, recovered: Recovered) -> None:
         if recovered.segments:
             self._recovered["partitions"] += 1
             self._recovered["segments"] += len(recovered.segments)
-            self._recovered["scanned_bytes"] += recovered.segments[-1][1]
+            self._recovered["scanned_bytes"] += recovered.scanned_bytes
 
     def _close(self, place: Place) -> None:
-        self._open.discard(place)
+        self._open.pop(place, None)
         self._no_room.discard(place)
         self._refused.discard(place)
         self._engine.partition_close(namespace(*place))

@@ -1,10 +1,8 @@
-"""The data directory as the supervisor sees it: its lock, `info.json`, and the files that describe the running server.
-
-`info.json`: {"magic": "shardd-data", "format_version": 1, "created_at": "<RFC 3339>"}.
-"""
+"""The data directory as the supervisor sees it: its lock, and the files that describe the running server."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -14,9 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from shardd.log.layout import STREAMS, parse_id
+from shardd.log.directory_info import FORMAT_VERSION, INFO_NAME, MAGIC, DirectoryInfo, read_info, write_info
+from shardd.log.layout import STREAMS, parse_id, sync_directory
 from shardd.metadata.disk import NO_ROOM
 from shardd.metadata.reserve import Reserve
 from shardd.migration.errors import MigrationError
@@ -24,27 +21,16 @@ from shardd.migration.iggy_directory import LOG_KEPT, STATE_DIRECTORY, iggy_log,
 from shardd.shard.supervisor_errors import StartupError
 
 LOCK_NAME: Final = ".lock"
-INFO_NAME: Final = "info.json"
 STATE_NAME: Final = "state.messages"
 RUNTIME_CONFIG_NAME: Final = "current_config.toml"
-MAGIC: Final = "shardd-data"
-FORMAT_VERSION: Final = 1
 _LOCK_WAIT_S: Final = 1.0  # workers of a supervisor that was killed end within that time
 _log = logging.getLogger(__name__)
-
-
-class DirectoryInfo(msgspec.Struct, frozen=True):
-    """Contents of `info.json`."""
-
-    magic: str
-    format_version: int
-    created_at: str
 
 
 def lock_directory(directory: Path) -> int:
     """Makes the directory when missing and takes its lock; returns the descriptor. Raises StartupError."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make(directory)
         fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StartupError(f"data directory {directory}: {error.strerror}") from error
@@ -65,19 +51,39 @@ def lock_directory(directory: Path) -> int:
     return fd
 
 
+def _make(directory: Path) -> None:
+    """The directory and its ancestors. Until it has its `info.json` its name may not be on the device, nor those of
+    ancestors that were missing: a power loss would take all of it away."""
+    names = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    if not names and not (directory / INFO_NAME).exists():
+        names = [directory]
+    for path in names:
+        with contextlib.suppress(PermissionError):  # then it was not made here
+            sync_directory(path.parent)
+
+
 def prepare_directory(directory: Path, fresh: bool) -> None:
     """Checks `info.json` or makes it; `fresh` removes all data first. A directory of Apache Iggy is imported. The lock
     must be held. Raises StartupError."""
     try:
-        info = _read_info(directory)
+        info = _known_info(directory)
         if fresh:
             _wipe(directory, info)
             info = None
         if info is None:
             _take_over(directory)
-            _write_info(directory)
+            created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            write_info(directory, DirectoryInfo(MAGIC, FORMAT_VERSION, created_at))
     except OSError as error:
         raise StartupError(f"data directory {directory}: {error}") from error
+
+
+def _known_info(directory: Path) -> DirectoryInfo | None:
+    try:
+        return read_info(directory)
+    except ValueError as error:
+        raise StartupError(str(error)) from error
 
 
 def _take_over(directory: Path) -> None:
@@ -102,21 +108,6 @@ def _holds_streams(directory: Path) -> bool:
         return False
 
 
-def _read_info(directory: Path) -> DirectoryInfo | None:
-    path = directory / INFO_NAME
-    try:
-        info = msgspec.json.decode(path.read_bytes(), type=DirectoryInfo)
-    except FileNotFoundError:
-        return None
-    except msgspec.MsgspecError as error:
-        raise StartupError(f"{path} is damaged: {error}") from error
-    if info.magic != MAGIC:
-        raise StartupError(f"{path}: this is no data directory of shardd")
-    if info.format_version != FORMAT_VERSION:
-        raise StartupError(f"{path}: format version {info.format_version} is unknown; this is version {FORMAT_VERSION}")
-    return info
-
-
 def _wipe(directory: Path, info: DirectoryInfo | None) -> None:
     entries = [entry for entry in directory.iterdir() if entry.name != LOCK_NAME]
     if entries and info is None:
@@ -130,12 +121,6 @@ def _wipe(directory: Path, info: DirectoryInfo | None) -> None:
     _log.info("removed all data below %s", directory)
 
 
-def _write_info(directory: Path) -> None:
-    created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    info = DirectoryInfo(MAGIC, FORMAT_VERSION, created_at)
-    write_atomically(directory / INFO_NAME, msgspec.json.encode(info) + b"\n")
-
-
 def write_atomically(path: Path, data: bytes) -> None:
     """The file has all of `data` or does not change; on the device when this returns."""
     temporary = path.with_name(f"{path.name}.tmp")
@@ -144,11 +129,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
+    sync_directory(path.parent)
 
 
 def _write_holder(fd: int) -> None:

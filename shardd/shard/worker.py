@@ -18,12 +18,13 @@ from typing import Any, ClassVar, Final, cast
 from shardd.engine import (
     EVENT_ACCEPTED,
     EVENT_CLOSED,
-    EVENT_DAMAGE,
+    EVENT_DOUBT,
     EVENT_GROUP_POLLED,
     EVENT_MOVE,
     EVENT_MOVED_IN,
     EVENT_POISONED,
     EVENT_REQUEST,
+    EVENT_ROLLED,
     EVENT_ROOM,
     EVENT_ROUTE_MISS,
     EVENT_SYNCED,
@@ -41,16 +42,18 @@ from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.shard.bus import Bus
 from shardd.shard.context import ShardContext
 from shardd.shard.control_link import ControlLink
+from shardd.shard.damage_watch import DamageWatch
 from shardd.shard.dispatch import Dispatcher
+from shardd.shard.flush import flush_everything
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.login_turns import LoginTurns
 from shardd.shard.metrics import Metrics, process_counters, process_gauges
-from shardd.shard.partition_changes import changed_streams, partitions_of
+from shardd.shard.partition_changes import changed_streams, partitions_of, place_text
 from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.refusals import report_refusals
-from shardd.shard.services.partition_calls import sync_descriptors
+from shardd.shard.sealer import Sealer
 from shardd.shard.services.tokens import clean_expired_tokens
 from shardd.shard.sessions import SessionTable
 
@@ -58,11 +61,10 @@ _log = logging.getLogger(__name__)
 
 _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
-_SYNC_POLL_S: Final = 0.01
 _ROOM_INTERVAL_S: Final = 30.0
 _HELPER_THREADS: Final = 2  # disk and metadata
-# A hash computes for 10 ms and more on the CPU of the loop: one at a time, and the loop goes first (benchmarks.md).
-# Not SCHED_IDLE: between two hashes the thread holds the lock of the interpreter, and must come to run again.
+# A hash computes for 10 ms on the CPU of the loop: one at a time, the loop first (benchmarks.md). Not SCHED_IDLE: the
+# thread holds the lock of the interpreter between two hashes, and must come to run again.
 _PASSWORD_THREADS: Final = 1
 _PASSWORD_NICE: Final = 10
 
@@ -122,7 +124,10 @@ class Worker:
         self.engine: Final = make_engine(inheritance)
         system = inheritance.settings.system
         self._data = system.data_directory
-        self._partitions = OwnedPartitions(self.engine, inheritance.shard, inheritance.shards, self._data, system)
+        shard, shards = inheritance.shard, inheritance.shards
+        self._partitions = OwnedPartitions(
+            self.engine, shard, shards, self._data, system, lambda *segment: self._sealer.add(*segment)
+        )
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,7 +141,9 @@ class Worker:
         inheritance = self._inheritance
         self._recent_logs.install()
         self._helpers = HelperThreads(_HELPER_THREADS)
+        self._sealer = Sealer()
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
+        self._damage = DamageWatch(self.engine, self._data, self._partitions, inheritance.settings.system.scrubber)
         self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
         self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up)
         await self._bus.start()
@@ -147,6 +154,8 @@ class Worker:
             self._trash.start()
         self._serve(passwords)
         self._spawn(self._use_room())
+        self._spawn(self._sealer.run())
+        self._damage.start(self._spawn)
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
 
@@ -217,7 +226,9 @@ class Worker:
         metrics.add("helpers", self._helpers.figures)
         metrics.add("passwords", self._password_threads.figures)
         metrics.add("metadata", self._metadata_figures)
+        metrics.add("sealing", self._sealer.gauges, self._sealer.counters)
         metrics.add("recovery", counters=self._partitions.recovery_figures)
+        self._damage.add_to(metrics)
         metrics.add("trash", self._trash.gauges, self._trash.counters)
         return metrics
 
@@ -253,29 +264,13 @@ class Worker:
         self._dispatcher.close()
         if self._inheritance.shard == 0:
             self._trash.stop()
-        await self._flush_everything(deadline + _STOP_RESERVE_S / 2)
+        await flush_everything(self.engine, self._helpers, deadline + _STOP_RESERVE_S / 2)
         await self._metadata.close()
         await self._bus.close()
-        await self._password_threads.close()
+        await asyncio.gather(self._password_threads.close(), self._damage.close(), self._sealer.close())
         await self._helpers.close()
         self._control.close()
         self._recent_logs.remove()
-
-    async def _flush_everything(self, deadline: float) -> None:
-        """Background syncs end, then what they did not cover follows, until nothing is dirty (or the time is up)."""
-        while time.monotonic() < deadline:
-            if self.engine.counters()["syncs_running"]:
-                await asyncio.sleep(_SYNC_POLL_S)
-                continue
-            descriptors = self.engine.flush_all()
-            if not descriptors:
-                return
-            errno = await self._helpers.run(sync_descriptors, descriptors)
-            self.engine.flush_all_done(errno)
-            if errno:
-                _log.error("the last messages may not be on the device: %s", os.strerror(errno))
-                return
-        _log.error("the time for the stop was too short to bring everything to the device")
 
     # ---- metadata and peers ----
 
@@ -353,11 +348,14 @@ class Worker:
     def _on_synced(self, token: int, status: int) -> None:
         self._dispatcher.synced(token, status)
 
-    def _on_damage(self, namespace: int, offset: int) -> None:
-        _log.error("partition %s: the message at offset %d fails its checksum", place_text(namespace), offset)
+    def _on_doubt(self, namespace: int, segment: int) -> None:
+        self._damage.doubt(namespace, segment)
 
     def _on_poisoned(self, namespace: int, errno: int) -> None:
         _log.error("partition %s is read only: %s", place_text(namespace), os.strerror(errno))
+
+    def _on_rolled(self, namespace: int, start_offset: int) -> None:
+        self._partitions.rolled(namespace, start_offset)
 
     def _on_room(self, refused: int, free_bytes: int) -> None:
         if refused:
@@ -383,14 +381,10 @@ class Worker:
         EVENT_ROUTE_MISS: _on_route_miss,
         EVENT_MOVE: _on_move,
         EVENT_MOVED_IN: _on_moved_in,
-        EVENT_DAMAGE: _on_damage,
+        EVENT_DOUBT: _on_doubt,
         EVENT_POISONED: _on_poisoned,
         EVENT_GROUP_POLLED: _on_group_polled,
+        EVENT_ROLLED: _on_rolled,
         EVENT_ROOM: _on_room,
         EVENT_SYNCED: _on_synced,
     }
-
-
-def place_text(namespace: int) -> str:
-    """ "stream/topic/partition" of a namespace."""
-    return f"{namespace >> 32}/{namespace >> 20 & 0xFFF}/{namespace & 0xFFFFF}"

@@ -32,7 +32,7 @@ from tests.support import load, wire
 from tests.support.checker import History
 from tests.support.server import Server
 
-SETTINGS: Final = {"SHARDD_SYSTEM_SEGMENT_SIZE": SEGMENT_SIZE}
+USUAL_S: Final = 0.02  # of a change that was not measured
 WORKER_KILLS_MAX: Final = 4  # under one supervisor, which waits longer before each further restart
 ANSWER_WAIT_S: Final = 20.0
 TRASH_WAIT_S: Final = 120.0
@@ -85,10 +85,10 @@ class Killer:
 class Battery:
     """A server that lives through all rounds, the load beside them, and the figures."""
 
-    def __init__(self, data: Path, seed: int) -> None:
+    def __init__(self, data: Path, seed: int, level: str) -> None:
         self.random = random.Random(seed)
         data.parent.mkdir(parents=True, exist_ok=True)
-        self.server = Server(data, SETTINGS)
+        self.server = Server(data, {"SHARDD_SYSTEM_SEGMENT_SIZE": SEGMENT_SIZE, "SHARDD_SYSTEM_PARTITION_ACK": level})
         self.killer = Killer()
         self.figures: Counter[str] = Counter()
         self.durations_s: defaultdict[str, list[float]] = defaultdict(list)
@@ -150,7 +150,7 @@ class Battery:
         kind, victims = self.victim()
         workers = self.server.worker_pids()
         stopped = self.random.random() < 0.3
-        usual_s = statistics.median(self.durations_s[change.name][-9:])
+        usual_s = statistics.median(self.durations_s[change.name] or [USUAL_S])
         with self.connect() as connection:
             worker = threading.Thread(target=change.execute, args=(connection,), daemon=True)
             self.killer.kill(
@@ -245,50 +245,52 @@ class Battery:
         report.require_clean()
         faults.wait_until(lambda: not names_in(self.server.data_dir / "trash"), "the trash is empty", TRASH_WAIT_S)
 
+    def run(self, kills: int, scenarios: tuple[Scenario, ...] = ALL, measured: int = 3) -> None:
+        """`kills` kills, evenly over the scenarios, in an order of the seed; `measured`: rounds of each without a kill
+        before, which tell how long it takes. AssertionError (FindingError) or TimeoutError at the first finding."""
+        with self.running():
+            for scenario in scenarios * measured:
+                self.round(scenario, kill=False)
+            order = [scenarios[number % len(scenarios)] for number in range(kills)]
+            self.random.shuffle(order)
+            for number, scenario in enumerate(order):
+                before = Counter(self.figures)
+                self.round(scenario, kill=True)
+                what = ", ".join(sorted((self.figures - before).keys() - {"kills"}))
+                print(f"{number + 1:4} {scenario.name:<18} {what}", flush=True)
+            self.judge()
 
-def report(battery: Battery, seconds: float, findings: list[str]) -> None:
-    figures = battery.figures
-    who = ", ".join(f"{figures[kind]} {kind}" for kind in ("worker", "shard 0", "supervisor", "all"))
-    starts_ms = sorted(start * 1000 for start in battery.starts_s)
-    print(
-        f"{figures['kills']} kills ({who}; {figures['stopped first']} stopped first) in {seconds:.0f} s, "
-        f"{figures['inside']} inside the change, {figures['answered']} of the changes were answered all the same; "
-        f"{len(starts_ms)} starts of the server, median {statistics.median(starts_ms):.0f} ms, "
-        f"longest {starts_ms[-1]:.0f} ms; {figures['acknowledged beside']} messages acknowledged beside; "
-        f"{figures['reported directories']} directories reported as unknown; {len(findings)} findings"
-    )
-
-
-def run(data: Path, kills: int, seed: int, scenarios: tuple[Scenario, ...] = ALL) -> Battery:
-    """`kills` kills, evenly over the scenarios, in an order of the seed. FindingError at the first finding."""
-    print(f"seed {seed}", flush=True)
-    battery = Battery(data, seed)
-    with battery.running():
-        for scenario in scenarios:
-            battery.round(scenario, kill=False)
-        order = [scenarios[number % len(scenarios)] for number in range(kills)]
-        battery.random.shuffle(order)
-        for number, scenario in enumerate(order):
-            before = Counter(battery.figures)
-            battery.round(scenario, kill=True)
-            what = ", ".join(sorted((battery.figures - before).keys() - {"kills"}))
-            print(f"{number + 1:4} {scenario.name:<18} {what}", flush=True)
-        battery.judge()
-    return battery
+    def figure(self) -> str:
+        figures, starts_ms = self.figures, sorted(start * 1000 for start in self.starts_s)
+        who = ", ".join(f"{figures[kind]} {kind}" for kind in ("worker", "shard 0", "supervisor", "all"))
+        return (
+            f"{figures['kills']} kills ({who}; {figures['stopped first']} stopped first), "
+            f"{figures['inside']} inside the change, {figures['answered']} of the changes were answered all the same; "
+            f"{len(starts_ms)} starts of the server, median {statistics.median(starts_ms):.0f} ms, "
+            f"longest {starts_ms[-1]:.0f} ms; {figures['acknowledged beside']} messages acknowledged beside; "
+            f"{figures['reported directories']} directories reported as unknown"
+        )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--level", choices=("written", "durable"), default="written")
     parser.add_argument("--data", type=Path, default=None, help="kept; a temporary directory otherwise")
     arguments = parser.parse_args()
     seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
-    began = time.monotonic()
+    print(f"seed {seed}, level {arguments.level}", flush=True)
+    began, findings = time.monotonic(), 0
     with tempfile.TemporaryDirectory() as directory:
-        battery = run(arguments.data or Path(directory) / "data", arguments.kills, seed)
-        report(battery, time.monotonic() - began, [])
-    return 0
+        battery = Battery(arguments.data or Path(directory) / "data", seed, arguments.level)
+        try:
+            battery.run(arguments.kills)
+        except (AssertionError, TimeoutError) as finding:
+            print(f"after {battery.figures['kills']} kills: {finding}\n{battery.server.log()[-4000:]}")
+            findings = 1
+    print(f"{battery.figure()}; {time.monotonic() - began:.0f} s; seed {seed}; {findings} findings")
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 from tests.crash import faults
 from tests.support import load, wire
 from tests.support.checker import History, make_payload
+from tests.support.offset_history import NOTHING, Key, OffsetHistory
 from tests.support.server import Server
 
 LOSS, DUPLICATE, REORDER, FLIP, UNTOUCHED, ROTTEN = range(6)
 COUNT = 40
+
+
+CONSUMERS = ("kept", "set back", "removed", "beyond")
+STORED = 30
 
 
 def fill(server: Server) -> History:
@@ -69,6 +75,45 @@ def test_planted_faults_in_real_logs_are_caught_and_rotten_bytes_are_never_serve
     assert not {kind for kind, partition in kinds if partition == UNTOUCHED}
     assert rotten == before[ROTTEN][: len(rotten)]
     assert len(rotten) == COUNT // 2
+
+
+def offset_file(data: Path, consumer: str) -> Path:
+    return faults.log_path(data, 0, 0, 0).parent / "offsets" / "consumers" / str(1 + CONSUMERS.index(consumer))
+
+
+def stored_offsets(server: Server) -> dict[Key, int]:
+    with wire.connect(server.address) as connection:
+        found = {name: connection.get_offset(0, 0, 0, 1 + CONSUMERS.index(name)) for name in CONSUMERS}
+    return {("t", 0, name): NOTHING if value is None else value for name, value in found.items()}
+
+
+def test_planted_losses_of_consumer_offsets_are_caught(tmp_path: Path) -> None:
+    history = OffsetHistory()
+    server = Server(tmp_path)
+    server.start()
+    try:
+        fill(server)
+        with wire.connect(server.address) as connection:
+            for name in CONSUMERS:
+                history.attempt(("t", 0, name), STORED)
+                connection.store_offset(0, 0, 0, STORED, 1 + CONSUMERS.index(name))
+                history.acknowledge(("t", 0, name), STORED)
+        assert not history.judge(stored_offsets(server))
+        server.stop()
+        offset_file(tmp_path, "set back").write_bytes(struct.pack("<Q", STORED - 1))
+        offset_file(tmp_path, "removed").unlink()
+        offset_file(tmp_path, "beyond").write_bytes(struct.pack("<Q", STORED + 1))
+        server = Server(tmp_path)
+        server.start()
+        found = stored_offsets(server)
+    finally:
+        server.stop()
+    kinds = [(finding.kind, finding.text.split(":")[0]) for finding in history.judge(found)]
+    assert kinds == [
+        ("offset lost", "topic t, set back"),
+        ("offset lost", "topic t, removed"),
+        ("offset foreign", "topic t, beyond"),
+    ]
 
 
 def readable_part(server: Server, partition: int) -> list[wire.Message]:

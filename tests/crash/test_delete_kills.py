@@ -23,26 +23,27 @@ PLANTED = 3  # the partition that comes back
 @pytest.mark.timeout(180)
 def test_nothing_comes_back_and_nothing_is_lost_when_a_change_is_cut_short(tmp_path: Path) -> None:
     scenarios = tuple(scenario for scenario in ALL if scenario.name in SHORT)
-    battery = delete_kills.run(tmp_path / "data", 6, seed=6, scenarios=scenarios)
+    battery = delete_kills.Battery(tmp_path / "data", seed=6, level="written")
+    battery.run(6, scenarios, measured=0)
     assert battery.figures["kills"] == 6
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "data") as running:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("planted") / "data") as running:
         yield running
 
 
 class Planting:
     """A purged topic, and the directory that its partition had before."""
 
-    def __init__(self, server: Server, aside: Path) -> None:
+    def __init__(self, server: Server, aside: Path, name: str) -> None:
         self.server, self.aside = server, aside
-        self.subject = Subject("planted", 1, 4, 4)
+        self.subject = Subject(name, 1, 4, 4)
         self.scenario: Purge = next(scenario for scenario in ALL if isinstance(scenario, Purge))
         with wire.connect(server.address) as connection:
             self.subject.make(connection)
-            self.place = layout.partition_directory(server.data_dir, connection.streams()["planted"], 0, PLANTED)
+            self.place = layout.partition_directory(server.data_dir, connection.streams()[name], 0, PLANTED)
             shutil.copytree(self.place, aside)
             self.change = Change("PURGE_TOPIC", lambda each: self.scenario.run(each, self.subject))
             self.change.execute(connection)
@@ -66,7 +67,7 @@ class Planting:
 def test_a_directory_that_is_back_as_it_was_is_not_read_and_one_that_passes_for_the_present_is_found(
     server: Server, tmp_path: Path
 ) -> None:
-    planting = Planting(server, tmp_path / "aside")
+    planting = Planting(server, tmp_path / "aside", "purged")
     before = read_incarnation(tmp_path / "aside")
     planting.restart_with(None)
     planting.check()  # the server itself has put it away
@@ -84,9 +85,9 @@ def test_a_directory_that_is_back_as_it_was_is_not_read_and_one_that_passes_for_
 def test_a_directory_that_nobody_knows_is_found_and_put_away_at_the_next_start(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planting = Planting(server, tmp_path / "aside")
+    planting = Planting(server, tmp_path / "aside", "deleted")
     with wire.connect(server.address) as connection:
-        connection.delete_stream("planted")
+        connection.delete_stream("deleted")
     assert check_directories(server) == 0
     shutil.copytree(tmp_path / "aside", planting.place)
     monkeypatch.setattr(delete_subject, "DISK_WAIT_S", 0.3)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from shardd.config import load_settings
+from shardd.log.directory_info import INFO_NAME
 from shardd.observability.logs import set_up_logs
 from shardd.shard.control import (
     LINE_BYTES_MAX,
@@ -28,7 +29,7 @@ from shardd.shard.control import (
     encode_message,
 )
 from shardd.shard.inheritance import WorkerInheritance, read_inheritance, write_inheritance
-from shardd.shard.supervisor_directory import INFO_NAME, LOCK_NAME, lock_directory, prepare_directory
+from shardd.shard.supervisor_directory import LOCK_NAME, lock_directory, prepare_directory
 from shardd.shard.supervisor_errors import StartupError
 from shardd.shard.supervisor_notify import notify_service_manager
 from shardd.shard.supervisor_resources import pool_share_bytes

@@ -12,7 +12,7 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import xxhash
 
@@ -23,7 +23,7 @@ _MAGIC = b"shrdtest"
 FINDINGS_MAX = 50  # a report stays readable when everything is wrong
 
 Identity = tuple[int, int]  # (producer, sequence)
-Place = int | bytes  # the partition, or the messages key, that the producer named
+Place = int | bytes | None  # the partition, or the messages key, that the producer named; None: the server's choice
 
 
 def make_payload(producer: int, sequence: int, size: int = 100) -> bytes:
@@ -125,6 +125,19 @@ class History:
         with self._lock:
             return sum(attempt.acknowledged for attempt in self._attempts.values())
 
+    def acknowledged(self) -> frozenset[Identity]:
+        """What the producers were told so far that is stored."""
+        with self._lock:
+            return frozenset(identity for identity, attempt in self._attempts.items() if attempt.acknowledged)
+
+    def as_of(self, acknowledged: frozenset[Identity]) -> History:
+        """The same attempts, of which only these were acknowledged: for a copy that was made at that moment."""
+        earlier = History()
+        with self._lock:
+            for identity, known in self._attempts.items():
+                earlier._attempts[identity] = replace(known, acknowledged=identity in acknowledged)
+        return earlier
+
     def judge(self, partitions: Mapping[int, Sequence[Message]]) -> Report:
         """Compares the history with the final content of every partition, each read from offset 0 to its end."""
         for partition, messages in partitions.items():
@@ -187,7 +200,7 @@ class History:
             for message in messages:
                 identity = identity_of(message.payload)
                 attempt = self._attempts.get(identity) if identity is not None else None
-                if attempt is None or isinstance(attempt.place, int):
+                if attempt is None or not isinstance(attempt.place, bytes):
                     continue
                 if home.setdefault(attempt.place, partition) != partition:
                     report.findings.append(Finding("misplaced", partition, f"key {attempt.place!r} has two partitions"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import mmh3
 
@@ -29,7 +29,8 @@ def owner_of(stream: int, topic: int, partition: int, shards: int) -> int:
 class Target:
     """Where the load goes: `batch_count` messages of `payload_size_bytes` per request.
 
-    `address` may be changed while a load runs (a server that was started again has another port).
+    `address` may be changed while a load runs (a server that was started again has another port). While `paused` is
+    set nothing is asked.
     """
 
     address: str
@@ -37,9 +38,10 @@ class Target:
     topic: int | str
     batch_count: int = 10
     payload_size_bytes: int = 100
+    paused: threading.Event = field(default_factory=threading.Event)
 
 
-class _Worker(threading.Thread):
+class LoadThread(threading.Thread):
     """A thread that runs `step` until it is stopped and keeps a connection for it."""
 
     def __init__(self, target: Target, name: str) -> None:
@@ -53,6 +55,9 @@ class _Worker(threading.Thread):
     def run(self) -> None:
         try:
             while not self.stopping.is_set():
+                if self.target.paused.is_set():
+                    time.sleep(RETRY_PAUSE_S)
+                    continue
                 try:
                     self.step(self._connected())
                 except (OSError, wire.StatusError):
@@ -93,8 +98,15 @@ class _Worker(threading.Thread):
             self._wire = None
 
 
-class Producer(_Worker):
-    """Sends batches to one partition (`place` a number) or with one key (`place` bytes)."""
+def partitioning_of(place: Place) -> bytes:
+    """As SEND_MESSAGES carries it."""
+    if place is None:
+        return wire.balanced()
+    return wire.to_partition(place) if isinstance(place, int) else wire.to_key(place)
+
+
+class Producer(LoadThread):
+    """Sends batches to one partition (`place` a number), with one key (`place` bytes) or balanced (None)."""
 
     def __init__(self, target: Target, history: History, producer: int, place: Place, *, pause_s: float = 0.0) -> None:
         super().__init__(target, f"producer-{producer}")
@@ -108,17 +120,21 @@ class Producer(_Worker):
         self._sequence = 0
         self._batch: list[tuple[Identity, bytes]] = []
 
+    def next_count(self) -> int:
+        """Messages of the next batch."""
+        return self.target.batch_count
+
     def step(self, connection: wire.Wire) -> None:
         if not self._batch:
-            sequences = range(self._sequence, self._sequence + self.target.batch_count)
+            count = self.next_count()
+            sequences = range(self._sequence, self._sequence + count)
             size = self.target.payload_size_bytes
             self._batch = [((self.producer, n), make_payload(self.producer, n, size)) for n in sequences]
-            self._sequence += self.target.batch_count
+            self._sequence += count
         for identity, payload in self._batch:
             self.history.attempt(identity, payload, self.place)
-        partitioning = wire.to_partition(self.place) if isinstance(self.place, int) else wire.to_key(self.place)
         messages = [wire.message(payload, origin_timestamp_us=identity[1]) for identity, payload in self._batch]
-        connection.send(self.target.stream, self.target.topic, partitioning, messages)
+        connection.send(self.target.stream, self.target.topic, partitioning_of(self.place), messages)
         self.history.acknowledge(identity for identity, _payload in self._batch)
         now = time.monotonic()
         self.longest_gap_s = max(self.longest_gap_s, now - self._last_answer_s)
@@ -129,7 +145,7 @@ class Producer(_Worker):
             time.sleep(self.pause_s)
 
 
-class Reader(_Worker):
+class Reader(LoadThread):
     """Follows one partition by offset and reports what it sees, so that a reused offset is noticed later."""
 
     def __init__(self, target: Target, history: History, partition: int) -> None:

@@ -126,6 +126,11 @@ class Server:
         return self._process is not None
 
     @property
+    def supervised(self) -> bool:
+        """False when the supervisor has ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def runtime_config(self) -> Path:
         return self.data_dir / "runtime" / "current_config.toml"
 

@@ -12,7 +12,7 @@ ROWS = [
     {"protocol"},
     {"log"},
     {"metadata", "security", "groups"},
-    {"migration"},
+    {"migration", "backup"},
     {"shard", "client"},
     {"observability", "spark"},
     {"cli"},

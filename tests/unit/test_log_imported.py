@@ -9,7 +9,6 @@ import pytest
 from shardd.log import layout
 from shardd.log.imported import OPEN_END, read_imported, write_imported
 from shardd.log.recovery import Recovered, open_partition
-from shardd.protocol.errors import Status
 from tests.unit.log_files import INCARNATION, Stored, batch, segment, write
 
 
@@ -76,9 +75,10 @@ def test_damage_before_a_fall_is_not_taken_for_a_torn_tail(directory: Path) -> N
     damaged[active.borders[1] + 70] ^= 1
     layout.segment_log(directory, 0).write_bytes(damaged)
     recovered = open_partition(directory, INCARNATION)
-    assert (recovered.state, counts(recovered)) == (Status.INVALID_MESSAGE_CHECKSUM, [1])
+    assert (recovered.state, counts(recovered)) == (0, [4])
+    assert recovered.damaged == [(1, 2, False)]
     assert layout.segment_log(directory, 0).read_bytes() == damaged
-    assert read_imported(directory) == OPEN_END
+    assert read_imported(directory) == 4, "what is appended from now on may not fall"
 
 
 def test_what_is_appended_behind_it_must_not_fall(directory: Path) -> None:

@@ -53,8 +53,11 @@ def test_whole_partition_is_left_as_it_is(directory: Path) -> None:
     write(directory, sealed, active)
     before = tree(directory)
     recovered = open_partition(directory, INCARNATION)
-    assert recovered == Recovered(segments=[row(sealed, 1000, 1002), row(active, 2000, 2001)])
-    assert tree(directory) == before
+    assert recovered == Recovered(segments=[row(sealed, 1000, 1002), row(active, 2000, 2001)], unsealed=[0])
+    after = tree(directory)
+    assert after.pop(layout.segment_manifest(directory, 6).name)
+    assert after == before
+    assert open_partition(directory, INCARNATION) == recovered
 
 
 def test_torn_tail_at_every_byte_of_the_last_batch(directory: Path) -> None:
@@ -87,15 +90,21 @@ def test_bit_flip_in_every_byte_of_the_active_segment(directory: Path) -> None:
         index_of(directory, stored).write_bytes(stored.index)
         recovered = open_partition(directory, INCARNATION)
         record = max(number for number, border in enumerate(stored.borders) if border <= position)
-        assert_prefix(directory, stored, recovered, record)
+        assert recovered.state == 0
         if record == stored.count - 1:  # nothing behind it: the same as a torn tail
-            assert recovered.state == 0
+            assert_prefix(directory, stored, recovered, record)
+            assert recovered.damaged == []
             torn = layout.segment_torn(directory, 10, 0)
             assert torn.read_bytes() == damaged[stored.borders[record] :]
             torn.unlink()
         else:
-            assert recovered.state == READ_ONLY
+            assert recovered.damaged == [(10 + record, 11 + record, False)]
+            assert recovered.segments[0][:3] == (10, len(stored.log), stored.count)
             assert log_of(directory, stored).read_bytes() == damaged
+            index = index_of(directory, stored).read_bytes()
+            assert [index[i + 4 : i + 8] for i in range(0, len(index), 16)] == [
+                stored.index[i + 4 : i + 8] for i in range(0, len(index), 16)
+            ]
 
 
 @pytest.mark.parametrize("zeros", [1, 56, 64, 4096, 3 << 20])
@@ -138,10 +147,11 @@ def test_valid_record_behind_damage_is_never_cut(directory: Path) -> None:
     content = stored.log + bytes(500) + later.log
     log_of(directory, stored).write_bytes(content)
     recovered = open_partition(directory, INCARNATION)
-    assert recovered.state == READ_ONLY
-    assert_prefix(directory, stored, recovered, 2)
+    assert recovered.state == 0
+    assert recovered.segments == [(0, len(content), 4, 1000, 9000)]
+    assert recovered.damaged == [(2, 3, False)]
     assert log_of(directory, stored).read_bytes() == content
-    assert "read only" in recovered.notes[0]
+    assert "withheld" in recovered.notes[0]
 
 
 def test_torn_files_are_numbered(directory: Path) -> None:
@@ -174,23 +184,26 @@ def test_index_is_rebuilt_byte_exact(directory: Path, active: bool, index: bytes
     assert path.read_bytes() == stored.index
 
 
-@pytest.mark.parametrize("position", [0, 30, -1])
-def test_damaged_sealed_segment_is_read_only_up_to_the_damage(directory: Path, position: int) -> None:
+@pytest.mark.parametrize("record", [0, 1, 2])
+@pytest.mark.parametrize("position", [0, 30, 53, -1])
+def test_damage_in_a_sealed_segment_withholds_its_record_only(directory: Path, record: int, position: int) -> None:
     """The index is missing, so that the whole sealed segment is read."""
     sealed, active = segment(0, [1, 1, 1]), segment(3, [2], timestamp=2000)
     write(directory, sealed, active)
     damaged = bytearray(sealed.log)
-    at = sealed.borders[1] + position if position >= 0 else len(damaged) - 1
-    damaged[at] ^= 1
+    damaged[sealed.borders[record] + position if position >= 0 else sealed.borders[record + 1] - 1] ^= 1
     log_of(directory, sealed).write_bytes(damaged)
     index_of(directory, sealed).unlink()
     before = tree(directory)
     recovered = open_partition(directory, INCARNATION)
-    records = 1 if position >= 0 else 2
-    assert recovered.state == READ_ONLY
-    assert [(item[1], item[2]) for item in recovered.segments] == [(sealed.borders[records], records)]
+    assert recovered.state == 0
+    assert recovered.damaged == [(record, record + 1, False)]
+    assert [item[:3] for item in recovered.segments] == [(0, len(sealed.log), 3), (3, len(active.log), 2)]
     after = tree(directory)
-    assert after.pop(index_of(directory, sealed).name) == sealed.index[: 16 * records]
+    index = after.pop(index_of(directory, sealed).name)
+    ends = [index[i : i + 8] for i in range(0, 48, 16)]
+    assert ends == [sealed.index[i : i + 8] for i in range(0, 48, 16)], "damaged bytes belong to the damaged offset"
+    after.pop(layout.segment_manifest(directory, 3).name)
     assert after == before
 
 
@@ -199,8 +212,17 @@ def test_flip_in_the_last_record_of_a_sealed_segment_is_noticed(directory: Path)
     write(directory, sealed, active)
     log_of(directory, sealed).write_bytes(sealed.log[:-1] + b"\xff")
     recovered = open_partition(directory, INCARNATION)
-    assert recovered.state == READ_ONLY
-    assert recovered.segments == [(0, sealed.borders[2], 2, 1000, 1001)]
+    assert recovered.state == 0
+    assert recovered.damaged == [(2, 3, False)]
+    assert [item[:3] for item in recovered.segments] == [(0, len(sealed.log), 3), (3, len(active.log), 1)]
+
+
+def test_records_that_the_next_segment_has_too_are_left_out(directory: Path) -> None:
+    sealed, active = segment(0, [4]), segment(3, [1], timestamp=2000)
+    write(directory, sealed, active)
+    recovered = open_partition(directory, INCARNATION)
+    assert [item[:3] for item in recovered.segments] == [(0, sealed.borders[3], 3), (3, len(active.log), 1)]
+    assert recovered.damaged == []
 
 
 def test_surplus_bytes_in_a_sealed_segment_lose_nothing(directory: Path) -> None:
@@ -215,9 +237,10 @@ def test_surplus_bytes_in_a_sealed_segment_lose_nothing(directory: Path) -> None
 def test_missing_segment_makes_a_gap(directory: Path) -> None:
     write(directory, segment(0, [3]), segment(5, [1], timestamp=2000))
     recovered = open_partition(directory, INCARNATION)
-    assert recovered.state == READ_ONLY
-    assert [item[0] for item in recovered.segments] == [0]
-    assert "the next segment starts at 5" in recovered.notes[-1]
+    assert recovered.state == 0
+    assert [item[0] for item in recovered.segments] == [0, 5]
+    assert recovered.damaged == [(3, 5, False)]
+    assert "next segment starts at 5" in recovered.notes[-1]
 
 
 def test_first_segment_need_not_start_at_zero(directory: Path) -> None:
@@ -229,14 +252,16 @@ def test_first_segment_need_not_start_at_zero(directory: Path) -> None:
 def test_fresh_segment_after_a_roll_is_the_active_one(directory: Path) -> None:
     sealed, active = segment(0, [3]), segment(3, [])
     write(directory, sealed, active)
-    assert open_partition(directory, INCARNATION) == Recovered(segments=[row(sealed, 1000, 1000), (3, 0, 0, 0, 0)])
+    assert open_partition(directory, INCARNATION) == Recovered(
+        segments=[row(sealed, 1000, 1000), (3, 0, 0, 1000, 1000)], unsealed=[0]
+    )
 
 
 def test_timestamps_may_not_fall_over_a_segment_border(directory: Path) -> None:
     sealed, stale = segment(0, [3], timestamp=5000), segment(3, [2], timestamp=4000)
     write(directory, sealed, stale)
     recovered = open_partition(directory, INCARNATION)
-    assert recovered.segments == [row(sealed, 5000, 5000), (3, 0, 0, 0, 0)]
+    assert recovered.segments == [row(sealed, 5000, 5000), (3, 0, 0, 5000, 5000)]
     assert layout.segment_torn(directory, 3, 0).read_bytes() == stale.log
 
 
@@ -268,7 +293,9 @@ def test_foreign_names_are_reported_and_kept(directory: Path) -> None:
     recovered = open_partition(directory, INCARNATION)
     assert (recovered.segments, recovered.state) == ([row(stored, 1000, 1000)], 0)
     assert len(recovered.notes) == 7
-    assert tree(directory) == before
+    after = tree(directory)
+    assert after.pop(layout.segment_manifest(directory, 0).name)
+    assert after == before
     assert (directory / "lost+found").is_dir()
 
 
@@ -287,19 +314,6 @@ def test_later_incarnation_is_refused_and_kept(directory: Path) -> None:
     with pytest.raises(NewerIncarnationError):
         open_partition(directory, INCARNATION)
     assert tree(directory) == before
-
-
-@pytest.mark.parametrize("marker", [None, b"", b"SHRDINC1", b"SHRDINC2" + bytes(8), b"SHRDINC1" + bytes(9)])
-def test_missing_or_damaged_marker(directory: Path, marker: bytes | None) -> None:
-    for stored, state in ((segment(0, []), 0), (segment(0, [2]), READ_ONLY)):
-        write(directory, stored)
-        (directory / layout.INCARNATION).unlink()
-        if marker is not None:
-            (directory / layout.INCARNATION).write_bytes(marker)
-        recovered = open_partition(directory, INCARNATION)
-        assert recovered.state == state
-        assert recovered.segments[0][2] == stored.count
-        assert (read_incarnation(directory) == INCARNATION) == (state == 0)
 
 
 def test_stored_offsets(directory: Path) -> None:

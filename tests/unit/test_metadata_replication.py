@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shardd.metadata import MetadataReplica, MetadataWriter, Record, State, commands
+from shardd.metadata import MetadataReplica, MetadataWriter, Record, State, commands, messages, service
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.disk import Disk
 from shardd.metadata.log_file import FILE_NAME, read_log
@@ -81,6 +81,12 @@ class Cluster:
         node = self.nodes[0]
         assert isinstance(node, MetadataWriter)
         return node
+
+    def record_after(self, index: int) -> list[bytes]:
+        """The encoded record, from the log of shard 0."""
+        log = self.writer._log
+        assert log is not None
+        return log.read_after(index, 0)
 
     def check_equal(self) -> None:
         assert len({node.state.digest for node in self.nodes.values()}) == 1
@@ -220,6 +226,45 @@ def test_subscribers_see_every_record_before_it_is_acknowledged(tmp_path: Path) 
                 node.subscribe(applied)
             await shards.nodes[1].submit(ROOT, commands.CreateStream("a"))
             assert seen[0] == seen[1] == [(1, 2, 2)]
+
+    run(scenario)
+
+
+def test_a_record_is_acknowledged_when_it_is_followed_and_the_loop_goes_on_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "APPLY_INLINE_PARTITIONS", -1)  # applied in a helper thread, too
+
+    async def scenario() -> None:
+        async with cluster(tmp_path, 2) as shards:
+            for shard, node in shards.nodes.items():
+                go_on, begun, followed = asyncio.Event(), asyncio.Event(), list[tuple[int, int]]()
+
+                async def follow(
+                    old: State,
+                    new: State,
+                    go_on: asyncio.Event = go_on,
+                    begun: asyncio.Event = begun,
+                    followed: list[tuple[int, int]] = followed,
+                ) -> None:
+                    begun.set()
+                    await go_on.wait()
+                    followed.append((old.index, new.index))
+
+                node.follow_with(follow)
+                before = node.state.index
+                change = asyncio.create_task(shards.writer.submit(ROOT, commands.CreateStream(f"s{shard}")))
+                await begun.wait()
+                assert (node.state.index, node.followed_index) == (before + 1, before)
+                [record] = shards.record_after(before)  # once more, as after a HELLO that came in between
+                again = asyncio.create_task(shards.buses[0].request(1, messages.METHOD_APPLY, record))
+                done, _ = await asyncio.wait((change, again) if shard == 1 else (change,), timeout=0.1)
+                assert not done, "nobody is told before it is followed"
+                go_on.set()
+                assert (await change).status == Status.OK
+                await again
+                assert followed == [(before, before + 1)]
+                assert node.followed_index == node.state.index
 
     run(scenario)
 

@@ -171,9 +171,10 @@ class PartitionCalls:
         return _Answer(status)
 
     async def _knows(self, home: Home) -> bool:
-        """Whether the partition is open here. Waits for the records that the asker had already applied, at most 2 s."""
+        """Whether the partition is open here. Waits until the records that the asker had already applied are followed,
+        at most 2 s."""
         for _ in range(METADATA_ATTEMPTS_MAX):
-            if self._context.metadata.state.index >= home.metadata_index:
+            if self._context.metadata.followed_index >= home.metadata_index:
                 break
             await asyncio.sleep(METADATA_RETRY_S)
         incarnation, *_ = self._context.engine.stats(home.slot)

@@ -1,0 +1,176 @@
+"""Makes a backup from the files of a data directory, beside its server or without one; the server takes no part.
+
+The metadata is read, its partitions are taken, then the metadata is read again: a partition that was created or purged
+meanwhile is taken (again), one that was deleted is dropped, until the last metadata read and the partitions fit. A
+directory leaves its place only behind the metadata record that removes it, so a partition that the last metadata knows
+was whole when it was taken.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from shardd.backup.format import (
+    FORMAT_VERSION,
+    MAGIC,
+    Backup,
+    BackupError,
+    MetadataEntry,
+    PartitionEntry,
+    Place,
+    partition_path,
+    read_backup,
+)
+from shardd.backup.metadata import incarnations, take_metadata
+from shardd.backup.partition import Base, Taker, UnsettledError
+from shardd.backup.place import Unfinished, locked, newest_backup, now, remove_leftovers, time_text
+from shardd.backup.reading import Throttle
+from shardd.log.directory_info import DirectoryInfo, read_info
+
+ROUNDS_MAX: Final = 10  # over what changes while it is taken
+_PAUSE_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`base`: the backup to share with; None: the newest complete one beside the new one, unless `full`. The rate is
+    that of reading, 0 for no limit."""
+
+    base: Path | None = None
+    full: bool = False
+    bytes_per_second: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """`removed`: what killed runs had left."""
+
+    path: Path
+    backup: Backup
+    removed: list[Path] = field(default_factory=list)
+
+
+def create_backup(
+    data: Path, directory: Path, options: Options | None = None, flush: Callable[[], None] = lambda: None
+) -> Made:
+    """A new backup of the data directory `data` in `directory`, which is made when missing. `flush` is called when the
+    moment has been taken from which on the backup is to hold everything. BackupError."""
+    options = options or Options()
+    try:
+        info = _check(data, directory)
+        with locked(directory):
+            removed = remove_leftovers(directory)
+            base = _base(directory, options, info)
+            began = now()
+            flush()
+            with Unfinished(directory, began) as unfinished:
+                taker = Taker(data, unfinished.path, base, Throttle(options.bytes_per_second))
+                metadata, partitions, left_out = _take_all(taker)
+                backup = _describe(info, began, base, metadata, partitions, left_out, taker)
+                return Made(unfinished.finish(backup), backup, removed)
+    except OSError as error:
+        raise BackupError(f"the backup cannot be made: {error}") from error
+
+
+def _check(data: Path, directory: Path) -> DirectoryInfo:
+    try:
+        info = read_info(data)
+    except ValueError as error:
+        raise BackupError(str(error)) from error
+    if info is None:
+        raise BackupError(f"{data} is no data directory of shardd: it has no info.json")
+    inner, outer = directory.resolve(), data.resolve()
+    if inner.is_relative_to(outer) or outer.is_relative_to(inner):
+        raise BackupError(f"{directory} and the data directory {data} lie in one another")
+    return info
+
+
+def _base(directory: Path, options: Options, info: DirectoryInfo) -> Base | None:
+    if options.full:
+        return None
+    if options.base is not None:
+        found = options.base, read_backup(options.base)
+        if found[1].data_created_at != info.created_at:
+            raise BackupError(f"{options.base} is a backup of another data directory")
+    else:
+        newest = newest_backup(directory)
+        if newest is None or newest[1].data_created_at != info.created_at:
+            return None
+        found = newest
+    path, backup = found
+    return Base(path, {partition.place: partition for partition in backup.partitions})
+
+
+def _take_all(taker: Taker) -> tuple[MetadataEntry, list[PartitionEntry], list[str]]:
+    """Rounds until metadata and partitions fit. What does not is left out."""
+    state, metadata = take_metadata(taker.data, taker.target)
+    taken: dict[Place, PartitionEntry] = {}
+    unsettled: dict[Place, str] = {}
+    for number in range(ROUNDS_MAX):
+        wanted = incarnations(state)
+        _drop(taker, taken, wanted)
+        unsettled = {}
+        for place, incarnation in wanted.items():
+            if place not in taken:
+                try:
+                    taken[place] = taker.take(place, incarnation)
+                except UnsettledError as error:
+                    _remove_directory(taker, place)
+                    unsettled[place] = str(error)
+        state, metadata = take_metadata(taker.data, taker.target)
+        wanted = incarnations(state)
+        if wanted == {place: entry.incarnation for place, entry in taken.items()}:
+            break
+        if number + 1 < ROUNDS_MAX:
+            time.sleep(_PAUSE_S)
+    _drop(taker, taken, wanted)
+    left_out = [
+        unsettled.get(place, f"partition {'/'.join(map(str, place))} was made or purged at the end of the backup")
+        for place in sorted(wanted.keys() - taken.keys())
+    ]
+    return metadata, [taken[place] for place in sorted(taken)], left_out
+
+
+def _drop(taker: Taker, taken: dict[Place, PartitionEntry], wanted: dict[Place, int]) -> None:
+    """Forgets what the metadata does not know (any more)."""
+    for place, entry in list(taken.items()):
+        if wanted.get(place) != entry.incarnation:
+            del taken[place]
+            _remove_directory(taker, place)
+
+
+def _remove_directory(taker: Taker, place: Place) -> None:
+    taker.warnings.pop(place, None)
+    path = partition_path(taker.target, place)
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def _describe(
+    info: DirectoryInfo,
+    began: datetime,
+    base: Base | None,
+    metadata: MetadataEntry,
+    partitions: list[PartitionEntry],
+    left_out: list[str],
+    taker: Taker,
+) -> Backup:
+    return Backup(
+        MAGIC,
+        FORMAT_VERSION,
+        info.format_version,
+        info.created_at,
+        time_text(began),
+        time_text(now()),
+        "" if base is None else base.path.name,
+        metadata,
+        partitions,
+        left_out,
+        [warning for place in sorted(taker.warnings) for warning in taker.warnings[place]],
+    )

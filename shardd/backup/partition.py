@@ -1,0 +1,299 @@
+"""Takes one partition into a backup, beside the server that goes on with it.
+
+Everything is done through a descriptor of the partition's directory: when the server moves the directory away (delete,
+purge), this still is the same incarnation, only its files get fewer. A sealed segment never changes, so a second name
+for it is a copy; the newest one is copied. Segments are deleted from the front only: one that is gone when its turn
+comes takes with it what was taken before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import xxhash
+
+from shardd.backup.format import (
+    COPIED,
+    LINKED,
+    SHARED,
+    FileEntry,
+    PartitionEntry,
+    Place,
+    SegmentEntry,
+    Source,
+    file_digest,
+    partition_path,
+)
+from shardd.backup.reading import Content, Log, Throttle, UnreadableError, Writer
+from shardd.log import layout
+from shardd.log.imported import read_imported
+from shardd.log.incarnation import read_incarnation
+from shardd.log.manifest import Manifest, decode_manifest
+from shardd.log.segments import opened
+from shardd.log.stored_offsets import read_offsets
+
+ATTEMPTS_MAX: Final = 20  # listings of a directory whose segments are being deleted
+_NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class UnsettledError(Exception):
+    """The partition cannot be taken now, or does not fit the metadata that was read; the text is a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """An earlier backup of the same data directory."""
+
+    path: Path
+    partitions: dict[Place, PartitionEntry]
+
+    def segments(self, place: Place, incarnation: int) -> dict[int, SegmentEntry]:
+        """By start offset."""
+        partition = self.partitions.get(place)
+        if partition is None or partition.incarnation != incarnation:
+            return {}
+        return {segment.start_offset: segment for segment in partition.segments}
+
+
+@dataclass(slots=True)
+class Taker:
+    """Takes partitions of `data` into the directory `target` of a backup."""
+
+    data: Path
+    target: Path
+    base: Base | None
+    throttle: Throttle
+    warnings: dict[Place, list[str]] = field(default_factory=dict)
+
+    def take(self, place: Place, incarnation: int) -> PartitionEntry:
+        """UnsettledError, also when the messages cannot be read; OSError of the target, or of other files."""
+        self.warnings[place] = []
+        path = layout.partition_directory(self.data, *place)
+        nothing = PartitionEntry(*place, incarnation)
+        with _opened_directory(path) as directory:
+            if directory is None:
+                return nothing
+            try:
+                found = read_incarnation(directory)
+                starts = _starts(directory)
+                if found is None and any(layout.segment_log(directory, start).stat().st_size for start in starts):
+                    raise UnsettledError(f"{path} holds messages but no valid incarnation marker")
+                if found is None or found < incarnation:  # nothing of this incarnation is there yet
+                    return nothing
+                if found > incarnation:
+                    raise UnsettledError(f"{path} was made by metadata record {found}, later than record {incarnation}")
+                imported_end = read_imported(directory)
+                offsets, notes = read_offsets(directory)  # before the messages: never ahead of them
+            except FileNotFoundError as error:
+                raise UnsettledError(f"{path} was changed while it was read: {error}") from error
+            except ValueError as error:
+                raise UnsettledError(str(error)) from error
+            self.warnings[place] += notes
+            try:
+                segments = self._segments(directory, place, incarnation, imported_end)
+            except UnreadableError as error:
+                raise UnsettledError(f"{path} cannot be read: {error.strerror}") from error
+        return PartitionEntry(
+            *place,
+            incarnation,
+            start_offset=segments[0].start_offset if segments else 0,
+            end_offset=segments[-1].end_offset if segments else 0,
+            imported_end=imported_end,
+            offsets=offsets,
+            segments=segments,
+        )
+
+    def _segments(self, directory: Path, place: Place, incarnation: int, imported_end: int) -> list[SegmentEntry]:
+        taken: dict[int, SegmentEntry] = {}
+        target = partition_path(self.target, place)
+        base = None if self.base is None else partition_path(self.base.path, place)
+        earlier = {} if self.base is None else self.base.segments(place, incarnation)
+        for _ in range(ATTEMPTS_MAX):
+            starts = _starts(directory)
+            for start in [start for start in taken if start not in starts]:
+                _remove(target, start)
+                del taken[start]
+            if starts:
+                target.mkdir(parents=True, exist_ok=True)
+            try:
+                for start, following in zip(starts, [*starts[1:], None], strict=False):
+                    if start not in taken:
+                        taken[start] = _Segment(
+                            directory,
+                            target,
+                            incarnation,
+                            start,
+                            following,
+                            imported_end,
+                            self.throttle,
+                            base,
+                            earlier.get(start),
+                        ).take()
+            except FileNotFoundError:
+                _remove(target, start)
+                continue
+            found = [taken[start] for start in starts]
+            for entry in found:
+                if entry.damage:
+                    log = layout.segment_log(layout.partition_directory(self.data, *place), entry.start_offset)
+                    self.warnings[place].append(f"{log}: damaged: {entry.damage}")
+            return found
+        path = layout.partition_directory(self.data, *place)
+        raise UnsettledError(f"{path}: its segments are deleted faster than they can be taken")
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """One segment on its way. `following`: start offset of the next one, None for the newest. `earlier`: what the base
+    has under the same name; `base`: its directory. FileNotFoundError when the server has deleted the segment."""
+
+    directory: Path
+    target: Path
+    incarnation: int
+    start: int
+    following: int | None
+    imported_end: int
+    throttle: Throttle
+    base: Path | None
+    earlier: SegmentEntry | None
+
+    def take(self) -> SegmentEntry:
+        entry, manifest = self._manifest()  # before the log: its checkpoints are never ahead of what is copied
+        if self.following is None:
+            point = None if manifest is None else manifest.checkpoint
+            segment = self._copy_tail(0 if point is None else point.log_bytes)
+        else:
+            state = self._log.stat()
+            source = Source(state.st_dev, state.st_ino, state.st_mtime_ns)
+            digest = self._known_digest(manifest, state.st_size)
+            segment = self._share(source, state.st_size, digest) or self._share_equal(
+                self._link(source, state.st_size, digest) or self._copy_sealed(source, digest)
+            )
+        return msgspec.structs.replace(segment, manifest=entry)
+
+    def _known_digest(self, manifest: Manifest | None, size_bytes: int) -> str | None:
+        """What the server found when it verified the sealed segment; None: it has to be read."""
+        if manifest is None or manifest.sealed is None or self.following is None:
+            return None
+        sealed = manifest.sealed
+        fits = (manifest.incarnation, manifest.start_offset) == (self.incarnation, self.start)
+        if not fits or (sealed.log_bytes, sealed.count) != (size_bytes, self.following - self.start):
+            return None
+        return file_digest(sealed.digest)
+
+    @property
+    def _log(self) -> Path:
+        return layout.segment_log(self.directory, self.start)
+
+    @property
+    def _kept(self) -> Path:
+        return layout.segment_log(self.target, self.start)
+
+    def _share(self, source: Source, size_bytes: int, digest: str | None) -> SegmentEntry | None:
+        """The file of the base, when that was made from this very file. Nothing is read."""
+        earlier = self.earlier
+        if earlier is None or self.base is None or digest not in (None, earlier.digest):
+            return None
+        if (earlier.source, earlier.bytes, earlier.end_offset) != (source, size_bytes, self.following):
+            return None
+        kept = layout.segment_log(self.base, self.start)
+        try:
+            if kept.stat().st_size != size_bytes:
+                return None
+            os.link(kept, self._kept)
+        except OSError:  # the base has lost it, or cannot be linked: it is taken anew
+            return None
+        return msgspec.structs.replace(earlier, kept=SHARED)
+
+    def _share_equal(self, entry: SegmentEntry) -> SegmentEntry:
+        """One file for both when the base has the same bytes from another file (of a restored directory)."""
+        earlier = self.earlier
+        if earlier is None or self.base is None or (earlier.digest, earlier.bytes) != (entry.digest, entry.bytes):
+            return entry
+        shared, double = layout.segment_log(self.base, self.start), self._kept.with_suffix(layout.TEMPORARY_SUFFIX)
+        try:
+            if shared.samefile(self._kept):  # a rename of one name over another of the same file would leave both
+                return entry
+            os.link(shared, double)
+        except OSError:
+            return entry
+        double.replace(self._kept)
+        return msgspec.structs.replace(entry, kept=SHARED)
+
+    def _link(self, source: Source, size_bytes: int, digest: str | None) -> SegmentEntry | None:
+        """A second name for a sealed log, read only when its digest is not known. None where that is not possible."""
+        try:
+            os.link(self._log, self._kept)
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            return None
+        if digest is not None and self.following is not None:
+            return SegmentEntry(self.start, self.following, size_bytes, digest, LINKED, source)
+        with opened(self._kept, os.O_RDONLY) as log:
+            content = Log(log, self.start, self.imported_end, self.throttle).whole(self.following)
+        return self._entry(content, LINKED, source)
+
+    def _copy_sealed(self, source: Source, digest: str | None) -> SegmentEntry:
+        with opened(self._log, os.O_RDONLY) as log, Writer(self._kept) as writer:
+            content = Log(log, self.start, self.imported_end, self.throttle, copy=writer.write).whole(self.following)
+        entry = self._entry(content, COPIED, source)
+        if digest not in (None, entry.digest) and not entry.damage:
+            return msgspec.structs.replace(entry, damage="it has another digest than its manifest says")
+        return entry
+
+    def _copy_tail(self, bytes_min: int) -> SegmentEntry:
+        with opened(self._log, os.O_RDONLY) as log, Writer(self._kept) as writer:
+            content = Log(log, self.start, self.imported_end, self.throttle, copy=writer.write).tail(bytes_min)
+        return self._entry(content, COPIED, None)
+
+    def _entry(self, content: Content, kept: str, source: Source | None) -> SegmentEntry:
+        digest = file_digest(content.digest.digest())
+        end_offset = self.start + content.count
+        return SegmentEntry(self.start, end_offset, content.bytes, digest, kept, source, None, content.damage)
+
+    def _manifest(self) -> tuple[FileEntry | None, Manifest | None]:
+        """Copies the manifest as it is; one that says nothing to this version is only that."""
+        try:
+            data = layout.segment_manifest(self.directory, self.start).read_bytes()
+        except FileNotFoundError:
+            return None, None
+        with Writer(layout.segment_manifest(self.target, self.start)) as writer:
+            writer.write(data)
+        entry = FileEntry(len(data), file_digest(xxhash.xxh3_128_digest(data)))
+        try:
+            return entry, decode_manifest(data)
+        except ValueError:
+            return entry, None
+
+
+@contextmanager
+def _opened_directory(path: Path) -> Iterator[Path | None]:
+    """A path that stays that of this directory wherever it is moved; None when there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def _starts(directory: Path) -> list[int]:
+    """Start offsets of the segments, ascending."""
+    parsed = (layout.parse_segment_name(path.name) for path in directory.iterdir())
+    return sorted(each[0] for each in parsed if each is not None and each[1] == "log")
+
+
+def _remove(target: Path, start_offset: int) -> None:
+    layout.segment_log(target, start_offset).unlink(missing_ok=True)
+    layout.segment_manifest(target, start_offset).unlink(missing_ok=True)

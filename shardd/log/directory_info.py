@@ -1,0 +1,49 @@
+"""`<data>/info.json`: what a data directory is.
+
+    {"magic": "shardd-data", "format_version": 1, "created_at": "<RFC 3339>"}
+
+It is the last file that an import or a restore writes. Another magic or version stops the start.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shardd.log import layout
+
+INFO_NAME: Final = "info.json"
+MAGIC: Final = "shardd-data"
+FORMAT_VERSION: Final = 1
+
+
+class DirectoryInfo(msgspec.Struct, frozen=True):
+    """Contents of `info.json`."""
+
+    magic: str
+    format_version: int
+    created_at: str
+
+
+def read_info(directory: Path) -> DirectoryInfo | None:
+    """None without the file. ValueError (a sentence) for one that is damaged, no data directory of this server, or of
+    a version that this program does not know. OSError."""
+    path = directory / INFO_NAME
+    try:
+        info = msgspec.json.decode(path.read_bytes(), type=DirectoryInfo)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if info.magic != MAGIC:
+        raise ValueError(f"{path}: this is no data directory of shardd")
+    if info.format_version != FORMAT_VERSION:
+        raise ValueError(f"{path}: format version {info.format_version} is unknown; this is version {FORMAT_VERSION}")
+    return info
+
+
+def write_info(directory: Path, info: DirectoryInfo) -> None:
+    """Durably, whole or not at all. OSError."""
+    layout.write_durably(directory / INFO_NAME, msgspec.json.encode(info) + b"\n")

@@ -1,0 +1,240 @@
+"""The manifest beside every segment: what is known about its log, so that a recovery need not read all of it.
+
+All integers little-endian; checksums are XXH3-64, seed 0. The engine makes the file with the segment and writes the
+checkpoints in place (native/src/manifest.c); whatever else changes, the file is written anew and renamed.
+
+    offset size field
+    0      8    magic "SHRDMANI"
+    8      4    version 1
+    12     1    layout of the log: 0 plain
+    13     3    reserved, 0
+    16     8    incarnation of the partition
+    24     8    start offset of the segment
+    32     8    born_at: server clock, microseconds; no record here is older; 0: not known (made by a recovery)
+    40     8    log start offset: first offset of the partition when this was written
+    48     8    reserved, 0
+    56     8    checksum of bytes 0 to 56; magic, version, layout and this stay where they are in every version
+    64     64   checkpoint slot A
+    128    64   checkpoint slot B
+    192         sections, back to back to the end of the file
+
+    checkpoint slot: up to here log and index were on the device, and every record had been verified or was written by
+    the engine. Slots are written alternately; the valid one with the higher sequence counts, so a torn write costs one.
+    0      8    sequence, from 1; 0: never written
+    8      8    bytes of the log
+    16     8    count of records in them, at least 1
+    24     8    timestamp of the first record
+    32     8    timestamp of the last record
+    40     16   reserved, 0
+    56     8    checksum of bytes 0 to 56
+
+    section: u32 tag, u32 length, `length` bytes, u64 checksum of tag, length and bytes
+    tag 1  sealed    u64 bytes, u64 count, u64 first timestamp, u64 last timestamp, 16 bytes XXH3-128 of the whole log
+                     (canonical, big-endian); written once every record was verified and the log is on the device
+    tag 2  isolated  pairs of u64 (first offset, end offset exclusive), ascending: withheld with the operator's consent
+    tag 3  reserved for the states of idempotent producers
+    Sections with other tags are kept as they are.
+
+A manifest that is missing or damaged costs a scan of its log, never data. One of an unknown version or layout keeps the
+partition closed.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from shardd.log import layout
+
+MAGIC: Final = b"SHRDMANI"
+VERSION: Final = 1
+LAYOUT_PLAIN: Final = 0
+TAG_SEALED: Final = 1
+TAG_ISOLATED: Final = 2
+
+_HEAD: Final = struct.Struct("<8sIB3xQQQQ8x")
+_SLOT: Final = struct.Struct("<QQQQQ16x")
+_SEALED: Final = struct.Struct("<QQQQ16s")
+_SECTION: Final = struct.Struct("<II")
+_RANGE: Final = struct.Struct("<QQ")
+_CHECKSUM: Final = struct.Struct("<Q")
+_BLOCK_BYTES: Final = 64
+_SECTIONS_AT: Final = 3 * _BLOCK_BYTES
+
+
+class DamagedManifestError(ValueError):
+    """The file is no whole manifest; the log beside it has to be scanned."""
+
+
+class UnknownManifestError(ValueError):
+    """A later version made this file, or its log has a layout that this version cannot read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The first `count` records of a log, `log_bytes` long. Timestamps in microseconds."""
+
+    log_bytes: int
+    count: int
+    first_timestamp: int
+    last_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed(Checkpoint):
+    """A whole log that will never change, with the XXH3-128 of its bytes."""
+
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the file says. `isolated`: (first offset, end offset exclusive), ascending. `others`: sections that this
+    version does not know, (tag, bytes)."""
+
+    incarnation: int
+    start_offset: int
+    born_at: int = 0
+    log_start_offset: int = 0
+    checkpoint: Checkpoint | None = None
+    sealed: Sealed | None = None
+    isolated: tuple[tuple[int, int], ...] = ()
+    others: tuple[tuple[int, bytes], ...] = ()
+
+
+def _with_checksum(content: bytes) -> bytes:
+    return content + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(content))
+
+
+def _without_checksum(content: bytes) -> bytes | None:
+    """The content before its checksum; None when that is wrong."""
+    body = content[: -_CHECKSUM.size]
+    return body if content[-_CHECKSUM.size :] == _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body)) else None
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Content of the file; the checkpoint gets slot A."""
+    head = _HEAD.pack(
+        MAGIC,
+        VERSION,
+        LAYOUT_PLAIN,
+        manifest.incarnation,
+        manifest.start_offset,
+        manifest.born_at,
+        manifest.log_start_offset,
+    )
+    content = _with_checksum(head)
+    point = manifest.checkpoint
+    if point is None:
+        content += bytes(_BLOCK_BYTES)
+    else:
+        content += _with_checksum(
+            _SLOT.pack(1, point.log_bytes, point.count, point.first_timestamp, point.last_timestamp)
+        )
+    content += bytes(_BLOCK_BYTES)
+    sections = list(manifest.others)
+    if manifest.isolated:
+        sections.insert(0, (TAG_ISOLATED, b"".join(_RANGE.pack(*each) for each in manifest.isolated)))
+    if manifest.sealed is not None:
+        point = manifest.sealed
+        sealed = _SEALED.pack(
+            point.log_bytes, point.count, point.first_timestamp, point.last_timestamp, manifest.sealed.digest
+        )
+        sections.insert(0, (TAG_SEALED, sealed))
+    return content + b"".join(_with_checksum(_SECTION.pack(tag, len(body)) + body) for tag, body in sections)
+
+
+def decode_manifest(content: bytes) -> Manifest:
+    """DamagedManifestError, UnknownManifestError."""
+    head = _without_checksum(content[:_BLOCK_BYTES]) if len(content) >= _BLOCK_BYTES else None
+    if head is None or not head.startswith(MAGIC):
+        raise DamagedManifestError("its head is damaged")
+    _, version, log_layout, incarnation, start_offset, born_at, log_start_offset = _HEAD.unpack(head)
+    if version != VERSION:
+        raise UnknownManifestError(f"its version is {version}, this shardd knows version {VERSION}")
+    if log_layout != LAYOUT_PLAIN:
+        raise UnknownManifestError(f"its log has layout {log_layout}, this shardd knows layout {LAYOUT_PLAIN} (plain)")
+    if len(content) < _SECTIONS_AT:
+        raise DamagedManifestError("it is cut off")
+    sections = _decode_sections(content)
+    sealed = isolated = None
+    others = []
+    for tag, body in sections:
+        if tag == TAG_SEALED and len(body) == _SEALED.size and sealed is None:
+            sealed = Sealed(*_SEALED.unpack(body))
+        elif tag == TAG_ISOLATED and len(body) % _RANGE.size == 0 and isolated is None:
+            isolated = tuple((first, end) for first, end in _RANGE.iter_unpack(body))
+        elif tag in (TAG_SEALED, TAG_ISOLATED):
+            raise DamagedManifestError(f"its section {tag} has no possible content")
+        else:
+            others.append((tag, body))
+    return Manifest(
+        incarnation,
+        start_offset,
+        born_at,
+        log_start_offset,
+        _decode_checkpoint(content),
+        sealed,
+        isolated or (),
+        tuple(others),
+    )
+
+
+def _decode_checkpoint(content: bytes) -> Checkpoint | None:
+    newest: tuple[int, Checkpoint] | None = None
+    for at in (_BLOCK_BYTES, 2 * _BLOCK_BYTES):
+        slot = _without_checksum(content[at : at + _BLOCK_BYTES])
+        if slot is None:
+            continue
+        sequence, *values = _SLOT.unpack(slot)
+        point = Checkpoint(*values)
+        if sequence and point.count and (newest is None or sequence > newest[0]):
+            newest = sequence, point
+    return None if newest is None else newest[1]
+
+
+def _decode_sections(content: bytes) -> list[tuple[int, bytes]]:
+    sections = []
+    at = _SECTIONS_AT
+    while at < len(content):
+        if len(content) - at < _SECTION.size:
+            raise DamagedManifestError("a section is cut off")
+        tag, length = _SECTION.unpack_from(content, at)
+        end = at + _SECTION.size + length + _CHECKSUM.size
+        body = _without_checksum(content[at:end]) if end <= len(content) else None
+        if body is None:
+            raise DamagedManifestError("a section is damaged")
+        sections.append((tag, body[_SECTION.size :]))
+        at = end
+    return sections
+
+
+def read_manifest(directory: Path, start_offset: int) -> Manifest | None:
+    """The manifest of the segment that starts there, None without one. DamagedManifestError, UnknownManifestError (both
+    ValueError, with the path in the text), OSError."""
+    path = layout.segment_manifest(directory, start_offset)
+    try:
+        manifest = decode_manifest(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise type(error)(f"{path}: {error}") from None
+    if manifest.start_offset != start_offset:
+        raise DamagedManifestError(f"{path}: it is that of the segment {manifest.start_offset}")
+    return manifest
+
+
+def write_manifest(directory: Path, manifest: Manifest, *, durable: bool = True) -> None:
+    """Writes the file whole. Never for the active segment of an open partition: the engine writes checkpoints there.
+    Without `durable` a power loss may damage it, which costs a scan. OSError."""
+    target = layout.segment_manifest(directory, manifest.start_offset)
+    if durable:
+        layout.write_durably(target, encode_manifest(manifest))
+        return
+    fresh = target.with_name(target.name + layout.TEMPORARY_SUFFIX)
+    fresh.write_bytes(encode_manifest(manifest))
+    fresh.replace(target)

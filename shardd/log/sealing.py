@@ -1,0 +1,74 @@
+"""Sealing: a segment behind which another one has begun is verified once, whole, and its manifest gets length and
+digest. From then on a recovery trusts it. Runs in a helper thread, beside a server that reads the segment.
+
+Everything goes through the descriptor of the directory: a partition that is deleted or purged meanwhile takes its
+directory along into the trash, and what is made at the old path is not touched.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from shardd.engine import _native
+from shardd.log import layout
+from shardd.log.imported import read_imported
+from shardd.log.incarnation import read_incarnation
+from shardd.log.manifest import (
+    Checkpoint,
+    DamagedManifestError,
+    Manifest,
+    Sealed,
+    encode_manifest,
+    read_manifest,
+)
+from shardd.log.segments import Fault, opened, scan_log
+
+_NOTHING = Checkpoint(0, 0, 0, 0)
+
+
+def seal_segment(directory: Path, start_offset: int, incarnation: int) -> tuple[int, str | None]:
+    """(bytes of the log, None), or a sentence when it cannot be sealed because it is not whole. (0, None): the segment
+    is gone, sealed already, or holds ranges that were isolated. Log and index are on the device before the manifest
+    says so. OSError."""
+    with ExitStack() as stack:
+        try:
+            here = Path(f"/proc/self/fd/{stack.enter_context(opened(directory, os.O_RDONLY | os.O_DIRECTORY))}")
+            if read_incarnation(here) != incarnation:
+                return 0, None
+            log = stack.enter_context(opened(layout.segment_log(here, start_offset), os.O_RDONLY))
+            index = stack.enter_context(opened(layout.segment_index(here, start_offset), os.O_RDONLY))
+        except FileNotFoundError:
+            return 0, None
+        try:
+            manifest = read_manifest(here, start_offset)
+        except DamagedManifestError:
+            manifest = None
+        if manifest is None or manifest.incarnation != incarnation:
+            manifest = Manifest(incarnation, start_offset, log_start_offset=start_offset)
+        if manifest.sealed is not None or manifest.isolated:
+            return 0, None
+        os.fdatasync(log)
+        os.fdatasync(index)
+        size = os.fstat(log).st_size
+        known, fault = scan_log(log, -1, _NOTHING, start_offset, manifest.born_at, read_imported(here))
+        if known.log_bytes != size or not size:
+            path = layout.segment_log(directory, start_offset)
+            return size, f"{path}: {Fault(fault).name} at byte {known.log_bytes}, the segment is not sealed"
+        sealed = Sealed(*_values(known), digest=_native.digest_file(log, size))
+        _replace_manifest(here, replace(manifest, checkpoint=known, sealed=sealed))
+        return size, None
+
+
+def _values(known: Checkpoint) -> tuple[int, int, int, int]:
+    return known.log_bytes, known.count, known.first_timestamp, known.last_timestamp
+
+
+def _replace_manifest(directory: Path, manifest: Manifest) -> None:
+    """As layout.write_durably, and without a trace when the segment was deleted meanwhile."""
+    layout.write_durably(layout.segment_manifest(directory, manifest.start_offset), encode_manifest(manifest))
+    if not layout.segment_log(directory, manifest.start_offset).exists():
+        with suppress(FileNotFoundError):
+            layout.segment_manifest(directory, manifest.start_offset).unlink()

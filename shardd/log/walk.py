@@ -1,0 +1,121 @@
+"""Reading a log in slices: every record checked, the index it must have made beside. Blocking; the lock of the
+interpreter is free while the kernel reads and while records are hashed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from shardd.engine import _native
+from shardd.log import layout
+from shardd.log.segments import Fault
+
+SLICE_BYTES: Final = 1 << 20
+HEADER_BYTES: Final = 64
+_HEADERS_MAX: Final = 100_000
+_PAYLOAD_MAX: Final = 64_000_000
+
+Read = Callable[[int, int, int], bytes]  # descriptor, bytes, position
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is known of a segment before it is read.
+
+    `limit_bytes`: nothing behind it is looked at. `end_offset`: where the next segment starts; None: not known.
+    `imported_end`: timestamps of records below it may fall.
+    """
+
+    start_offset: int
+    limit_bytes: int
+    end_offset: int | None = None
+    imported_end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Valid records one after the other: `count` from `offset` on, in `size_bytes` from `position` on."""
+
+    position: int
+    size_bytes: int
+    offset: int
+    count: int
+    first_timestamp: int
+    last_timestamp: int
+    fault: Fault  # OK: there may be more behind it
+    index: bytes  # their entries
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.size_bytes
+
+    @property
+    def end_offset(self) -> int:
+        return self.offset + self.count
+
+
+def read_at(descriptor: int, size_bytes: int, position: int) -> bytes:
+    """All of it, less only at the end of the file. OSError."""
+    data = os.pread(descriptor, size_bytes, position)
+    while 0 < len(data) < size_bytes:
+        more = os.pread(descriptor, size_bytes - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def record_bytes(header: bytes) -> int:
+    """Length of the record with this header; 0: no record has these lengths."""
+    headers, payload = int.from_bytes(header[48:52], "little"), int.from_bytes(header[52:56], "little")
+    if len(header) < HEADER_BYTES or headers > _HEADERS_MAX or payload > _PAYLOAD_MAX:
+        return 0
+    return HEADER_BYTES + headers + payload
+
+
+def next_slice(
+    log: int,
+    position: int,
+    offset: int,
+    minimum: int,
+    bounds: Bounds,
+    read: Read = read_at,
+    slice_bytes: int = SLICE_BYTES,
+) -> Slice:
+    """Records from a border on, about a slice of them. `count` 0 only with a fault or at the limit. OSError."""
+    size = min(slice_bytes, bounds.limit_bytes - position)
+    data = read(log, size, position)
+    size = min(size, len(data))  # the file may have become shorter
+    result = _native.scan_buffer(data, offset, minimum, bounds.start_offset, position)
+    if result[5] == Fault.TRUNCATED and result[1] == 0 and len(data) >= HEADER_BYTES:
+        whole = record_bytes(data)
+        if size < whole <= bounds.limit_bytes - position:  # one record that is longer than a slice
+            data = read(log, whole, position)
+            result = _native.scan_buffer(data, offset, minimum, bounds.start_offset, position)
+    valid, count, _, first, last, fault, index = result
+    if fault == Fault.TRUNCATED and count and position + len(data) < bounds.limit_bytes:
+        fault = Fault.OK  # the next slice has the rest of it
+    if fault == Fault.BAD_TIMESTAMP and offset + count < bounds.imported_end:
+        if count == 0:
+            return next_slice(log, position, offset, 0, bounds, read, slice_bytes)
+        fault = Fault.OK
+    if bounds.end_offset is not None and offset + count > bounds.end_offset:
+        count = bounds.end_offset - offset
+        index = index[: count * layout.INDEX_ENTRY_SIZE]
+        valid = int.from_bytes(index[-12:-8], "little") - position if count else 0
+        last = int.from_bytes(index[-8:], "little") if count else 0
+        fault = Fault.OK
+    return Slice(position, valid, offset, count, first, last, Fault(fault), index)
+
+
+def walk(log: int, position: int, offset: int, minimum: int, bounds: Bounds) -> Iterator[Slice]:
+    """Slices up to the limit, the end offset or the first that is no record (the last slice has its fault). OSError."""
+    while position < bounds.limit_bytes and offset != bounds.end_offset:
+        part = next_slice(log, position, offset, minimum, bounds)
+        yield part
+        if part.fault or not part.count:
+            return
+        position, offset, minimum = part.end_position, part.end_offset, part.last_timestamp

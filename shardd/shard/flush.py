@@ -1,0 +1,34 @@
+"""The last syncs of a worker that stops in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from typing import Final
+
+from shardd.engine import Engine
+from shardd.metadata.channel import Threads
+from shardd.shard.services.partition_calls import sync_descriptors
+
+_log = logging.getLogger(__name__)
+
+_SYNC_POLL_S: Final = 0.01
+
+
+async def flush_everything(engine: Engine, threads: Threads, deadline: float) -> None:
+    """Background syncs end, then what they did not cover follows, until nothing is dirty (or the time is up)."""
+    while time.monotonic() < deadline:
+        if engine.counters()["syncs_running"]:
+            await asyncio.sleep(_SYNC_POLL_S)
+            continue
+        descriptors = engine.flush_all()
+        if not descriptors:
+            return
+        errno = await threads.run(sync_descriptors, descriptors)
+        engine.flush_all_done(errno)
+        if errno:
+            _log.error("the last messages may not be on the device: %s", os.strerror(errno))
+            return
+    _log.error("the time for the stop was too short to bring everything to the device")

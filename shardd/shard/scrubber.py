@@ -1,0 +1,90 @@
+"""The scrubber: reads the sealed segments of this shard again and again, slowly, so that damage is found while a backup
+still has what it hit. Lives on the loop thread; a helper thread of the lowest priority reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+
+from shardd.config.schema import Scrubber as Settings
+from shardd.engine import Engine, namespace
+from shardd.log import layout
+from shardd.log.imported import read_imported
+from shardd.log.scrub import SegmentScrub
+from shardd.log.walk import Bounds
+from shardd.metadata.channel import Threads
+from shardd.shard.partition_changes import Place, place_text
+from shardd.shard.surveys import Owned, Surveys
+
+_log = logging.getLogger(__name__)
+
+_STEPS_PER_LOOK = 64  # partitions without sealed segments between two looks at the rest of the loop
+
+
+class Scrubber:
+    """`run` is a task for the life of the worker. What it finds is surveyed and withheld like what a reader finds."""
+
+    def __init__(
+        self, engine: Engine, data: Path, owned: Owned, surveys: Surveys, threads: Threads, settings: Settings
+    ) -> None:
+        self._engine, self._data, self._owned, self._surveys = engine, data, owned, surveys
+        self._threads, self._settings = threads, settings
+        self._counters = {"rounds": 0, "segments": 0, "bytes": 0, "contradictions": 0, "errors": 0, "last_round_s": 0}
+
+    def counters(self) -> dict[str, int]:
+        return dict(self._counters)
+
+    async def run(self) -> None:
+        while True:
+            began_s = time.monotonic()
+            for number, place in enumerate(self._owned.open_places()):
+                if number % _STEPS_PER_LOOK == 0:
+                    await asyncio.sleep(0)
+                await self._scrub_partition(place)
+            self._counters["rounds"] += 1
+            self._counters["last_round_s"] = round(time.monotonic() - began_s)
+            await asyncio.sleep(self._settings.pause_ms / 1000)
+
+    async def _scrub_partition(self, place: Place) -> None:
+        ns, incarnation = namespace(*place), self._owned.incarnation_of(place)
+        minimum = 0
+        for start, log_bytes, count, _, last_timestamp in self._sealed(ns, place):
+            if self._owned.incarnation_of(place) != incarnation:
+                return  # deleted or purged meanwhile
+            if count:
+                try:
+                    await self._scrub_segment(ns, place, start, log_bytes, count, minimum)
+                except (FileNotFoundError, KeyError):  # deleted, or closed, while a thread was at work
+                    _log.debug("segment %d of %s is gone", start, place)
+                except (OSError, ValueError) as error:
+                    self._counters["errors"] += 1
+                    _log.error("partition %s: segment %d cannot be read: %s", place_text(ns), start, error)
+            minimum = last_timestamp if count else minimum
+
+    def _sealed(self, ns: int, place: Place) -> list[tuple[int, int, int, int, int]]:
+        return self._engine.partition_segments(ns)[:-1] if self._owned.incarnation_of(place) is not None else []
+
+    async def _scrub_segment(self, ns: int, place: Place, start: int, log_bytes: int, count: int, minimum: int) -> None:
+        directory = layout.partition_directory(self._data, *place)
+        imported_end = await self._threads.run(read_imported, directory)
+        damaged = [(first, end) for first, end, _ in self._engine.partition_damage(ns)]
+        bounds = Bounds(start, log_bytes, start + count, imported_end)
+        scrub = await self._threads.run(
+            SegmentScrub, directory, bounds, 0 if start < imported_end else minimum, damaged
+        )
+        try:
+            while not scrub.finished:
+                size = await self._threads.run(scrub.step)
+                self._counters["bytes"] += size
+                await asyncio.sleep(size / self._settings.rate_bytes)
+        except Exception:
+            scrub.close()
+            raise
+        scrub.close()
+        self._counters["segments"] += 1
+        if scrub.contradicts and self._owned.incarnation_of(place) is not None:
+            self._counters["contradictions"] += 1
+            await self._surveys.ask(ns, start)

@@ -1,0 +1,70 @@
+"""Seals the segments of a shard in the background, one after the other, in the order in which they were rolled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from shardd.log.sealing import seal_segment
+from shardd.shard.helper_threads import HelperThreads
+
+_log = logging.getLogger(__name__)
+
+BYTES_PER_S: Final = 256 << 20  # read from logs at most, on average
+_NICE: Final = 19  # the thread computes on the CPU of the loop
+
+
+class Sealer:
+    """Lives on the loop thread. A segment that waits is one entry; those that wait at a stop are found at the next
+    start."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Path, int, int]] = deque()
+        self._arrived = asyncio.Event()
+        self._threads = HelperThreads(1, "sealing", nice=_NICE)
+        self._figures = {"segments": 0, "bytes": 0, "refused": 0}
+
+    def add(self, directory: Path, incarnation: int, start_offset: int) -> None:
+        """A segment of that partition that will not change any more."""
+        self._waiting.append((directory, incarnation, start_offset))
+        self._arrived.set()
+
+    def gauges(self) -> dict[str, int]:
+        """Segments that wait."""
+        return {"waiting": len(self._waiting)}
+
+    def counters(self) -> dict[str, int]:
+        """Segments sealed and their bytes; segments that could not be sealed."""
+        return dict(self._figures)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            while not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+            directory, incarnation, start_offset = self._waiting.popleft()
+            began = time.monotonic()
+            size_bytes = await self._seal(directory, incarnation, start_offset)
+            await asyncio.sleep(max(0.0, began + size_bytes / BYTES_PER_S - time.monotonic()))
+
+    async def _seal(self, directory: Path, incarnation: int, start_offset: int) -> int:
+        try:
+            size_bytes, refusal = await self._threads.run(seal_segment, directory, start_offset, incarnation)
+        except (OSError, ValueError) as error:
+            size_bytes, refusal = 0, f"{directory}: the segment at {start_offset} cannot be sealed: {error}"
+        if refusal is not None:
+            _log.warning("%s", refusal)
+            self._figures["refused"] += 1
+        elif size_bytes:
+            self._figures["segments"] += 1
+            self._figures["bytes"] += size_bytes
+        return size_bytes
+
+    async def close(self) -> None:
+        """Waits for the segment at work."""
+        await self._threads.close()

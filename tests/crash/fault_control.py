@@ -1,0 +1,45 @@
+"""A server whose calls of the disk can be made to fail from outside (fault_preload.c)."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import subprocess
+from pathlib import Path
+
+OPERATIONS = ("open", "write", "read", "sync", "truncate", "allocate", "rename", "unlink", "mkdir")
+SOURCE = Path(__file__).with_name("fault_preload.c")
+_FIELDS = struct.Struct("<8I224s")
+_FOR_EVER = 2**31
+FAIL, SHORT, LIE = range(3)
+
+
+class FaultControl:
+    """The shared file below `directory`, and the library; `environment` is what the server needs."""
+
+    def __init__(self, directory: Path) -> None:
+        library, shared = directory / "fault_preload.so", directory / "fault_control"
+        compiler = os.environ.get("CC", "cc").split()
+        command = [*compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(library), str(SOURCE), "-ldl"]
+        subprocess.run(command, check=True)
+        shared.write_bytes(bytes(_FIELDS.size))
+        with shared.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _FIELDS.size)
+        self.environment = {"LD_PRELOAD": str(library), "FAULT_CONTROL": str(shared)}
+
+    def arm(
+        self, operation: str, path_part: str, at: int, error: int, *, for_ever: bool = False, how: int = FAIL
+    ) -> None:
+        """From now on: call `at` (from 1; 0: calls are only counted) of this operation on such a path fails, or (reads
+        and writes) does half, or (writes) nothing while it claims to have done all."""
+        times = _FOR_EVER if for_ever else 1
+        fields = (OPERATIONS.index(operation) + 1, at, times, error, how, 0, 0, 0, path_part.encode())
+        self._map[4:] = _FIELDS.pack(*fields)[4:]
+        self._map[:4] = _FIELDS.pack(*fields)[:4]  # last: the rest must be there when it counts
+
+    def disarm(self) -> tuple[int, int]:
+        """Calls seen and calls failed since `arm`."""
+        self._map[:4] = bytes(4)
+        fields = _FIELDS.unpack(self._map[:])
+        return fields[5], fields[6]

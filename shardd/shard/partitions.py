@@ -106,7 +106,7 @@ class OwnedPartitions:
 
     def recovery_figures(self) -> dict[str, int]:
         """What this process has recovered so far: partitions that held something, their segments, bytes of logs that
-        were read, time of all lanes at the start, of the whole phase and its CPU time; `refused` could not be opened."""
+        were read, time of all lanes, of the whole phase and its CPU time; `refused` could not be opened."""
         return dict(self._recovered)
 
     async def recover(self, current: Callable[[], State], threads: Threads) -> State:

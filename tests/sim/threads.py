@@ -71,7 +71,7 @@ class SimThreads:
                 _here.job = self, runner
                 try:
                     outcome["value"] = function(*arguments)
-                except BaseException as error:  # noqa: BLE001 - handed on
+                except BaseException as error:
                     outcome["error"] = error
                 finally:
                     _here.job = None

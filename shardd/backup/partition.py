@@ -217,9 +217,11 @@ class _Segment:
         earlier = self.earlier
         if earlier is None or self.base is None or (earlier.digest, earlier.bytes) != (entry.digest, entry.bytes):
             return entry
-        double = self._kept.with_suffix(layout.TEMPORARY_SUFFIX)
+        shared, double = layout.segment_log(self.base, self.start), self._kept.with_suffix(layout.TEMPORARY_SUFFIX)
         try:
-            os.link(layout.segment_log(self.base, self.start), double)
+            if shared.samefile(self._kept):  # a rename of one name over another of the same file would leave both
+                return entry
+            os.link(shared, double)
         except OSError:
             return entry
         double.replace(self._kept)

@@ -39,8 +39,8 @@ static void test_xxh32(void)
     CHECK_EQUAL(hash_xxh32("abc", 3), 0x32d153ff);
 }
 
-/* The partitions of one shard, in a table that they fill to a half: as many places are hit as chance would hit, so that
- * none has to look for long. (By the hash of the owner it was half as many.) */
+/* The partitions of one shard, in a table that they fill to a half: as many places are hit as chance would hit, so
+ * that none has to look for long. (By the hash of the owner, some bits of which are equal, it was half as many.) */
 static void test_places_of_the_partitions_of_one_shard_are_spread(void)
 {
     enum { BITS = 17, PLACES = 1 << BITS, USED = PLACES / 2 };

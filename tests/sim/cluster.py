@@ -165,7 +165,7 @@ class Cluster:
             await shard.boot()
         except ProcessKilled:
             pass
-        except Exception as error:  # noqa: BLE001 - whatever it is
+        except Exception as error:
             self.trace.report(f"shard {shard.number} fails to start: {error!r}")
             self.kill(shard.number, f"fails to start: {error!r}")
 

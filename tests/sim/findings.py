@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter, deque
 
 EVENTS_KEPT = 40
+EVENTS_SHOWN = 15
 
 
 class Finding(Exception):  # noqa: N818 - a result, not a failure of the simulator

@@ -40,7 +40,7 @@ static void test_xxh32(void)
 }
 
 /* The partitions of one shard, in a table that they fill to a half: as many places are hit as chance would hit, so that
- * none has to look for long. (By the hash of the owner, whose bits are the same for all of them, it was half as many.) */
+ * none has to look for long. (By the hash of the owner it was half as many.) */
 static void test_places_of_the_partitions_of_one_shard_are_spread(void)
 {
     enum { BITS = 17, PLACES = 1 << BITS, USED = PLACES / 2 };

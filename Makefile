@@ -14,8 +14,9 @@ BENCH_ARGS ?=
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz crash crash-delete fault soak test-net bench demo demo-groups \
-	demo-spark bench-spark clean
+.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz \
+	test-net crash-delete bench bench-recovery demo demo-groups demo-spark bench-spark corrupt-sweep crash-torn crash-backup \
+	crash fault soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,9 +59,14 @@ test: native lint ## lint, types, native tests under sanitizers, Python tests
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q -m 'io_engine and not slow' $(PYTEST_ARGS)
 
 # Everything that runs a worker, on the engine that serves where io_uring is refused.
-EPOLL_TESTS := tests/golden tests/server tests/crash tests/hostile tests/compat tests/fuzz tests/demo tests/unit
+EPOLL_TESTS := tests/golden tests/server tests/crash tests/corruption tests/hostile tests/compat tests/fuzz tests/demo tests/unit
 test-epoll: native ## the Python tests that run a worker, on epoll instead of io_uring
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q $(EPOLL_TESTS) $(PYTEST_ARGS)
+
+.PHONY: crash-power
+crash-power: native ## 200 power cuts of a server on a file system that forgets what was not synced
+	@$(MAKE) --no-print-directory --silent -C native power
+	@$(BIN)/python -m tests.power.cuts $(CRASH_ARGS)
 
 fuzz: native native-asan ## ten million mutated frames against sanitized servers, and the parsers in process
 	@$(MAKE) --no-print-directory -C native fuzz
@@ -81,6 +87,9 @@ soak: native ## hours of load with kills: nothing lost, memory, descriptors and 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net
 
+crash-backup: native ## backups that are killed, and everything that a server does meanwhile, at every step of one
+	@$(BIN)/python -m pytest -q -s -m slow tests/crash/test_backup.py tests/unit/test_backup_races.py
+
 crash-delete: native ## kill -9 while something is made, purged, deleted or rolled (CRASH_ARGS="--kills 200 --seed N")
 	@$(BIN)/python -m tests.crash.delete_kills $(CRASH_ARGS)
 
@@ -88,8 +97,17 @@ fmt: setup ## format the Python sources
 	@$(BIN)/ruff check --fix --quiet $(PY_DIRS)
 	@$(BIN)/ruff format $(PY_DIRS)
 
+bench-recovery: native ## the recovery phase of a start: seconds for each GiB unverified and for 10,000 partitions
+	@$(BIN)/python -m bench.recovery $(BENCH_ARGS)
+
 bench: native ## compare with the bare-C floor server
 	@$(BIN)/python -m bench
+
+corrupt-sweep: native ## every byte of segment, index, manifest and metadata damaged, read through a worker
+	@$(BIN)/python -m tests.corruption.sweep
+
+crash-torn: native ## the last batch cut at every byte (recovery) and at 100 points (a server)
+	@$(BIN)/python -m tests.crash.torn
 
 demo-spark: native setup-spark ## flights into a Delta table by Spark, with kills; archive; read over archive and server
 	@$(BIN)/python -m tests.demo.spark_flights

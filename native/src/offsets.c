@@ -90,7 +90,11 @@ int offsets_load(offsets *o, uint8_t kind, uint32_t id, uint64_t value)
     }
     if (reserve(o) != 0)
         return -1;
-    place(o, &(offset_entry){.value = value, .id = id, .kind = kind});
+    /* What a killed process wrote may be in the page cache only. */
+    place(o, &(offset_entry){.value = value, .id = id, .kind = kind, .dirty = true});
+    o->dirty++;
+    o->dirty_directories |= OFFSETS_DIRTY_PARTITION | OFFSETS_DIRTY_PARENT |
+                            (kind == OFFSET_CONSUMER ? OFFSETS_DIRTY_CONSUMERS : OFFSETS_DIRTY_GROUPS);
     return 0;
 }
 

@@ -71,11 +71,7 @@ static int make_directory(partition *p)
 {
     unsigned made;
     int result = file_make_directories(p->disk, p->directory, &made);
-    /* Whoever made an ancestor may not have synced it yet; after an error nobody knows which ones were made. */
-    if (p->level == LEVEL_DURABLE || result != 0)
-        p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
-    else if (made > 0) /* names appeared in `made` ancestors, and more follow in the directory itself */
-        p->dirty_directories |= made >= DIRECTORY_LEVELS ? 0x7f : (uint8_t)((2u << made) - 1);
+    p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1; /* whoever made an ancestor may never have synced it */
     if (result != 0)
         return -1;
     char path[FILE_PATH_MAX];
@@ -87,6 +83,7 @@ static int make_directory(partition *p)
     if (fd < 0)
         return -1;
     p->dirty_directories |= 1;
+    p->marker_dirty = true;
     p->disk->close(p->disk->context, fd);
     return 0;
 }

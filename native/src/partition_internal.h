@@ -57,6 +57,7 @@ struct partition {
     uint64_t sync_target; /* durable_offset when the running sync succeeds */
     uint32_t dirty_from;  /* no segment before this place is dirty */
     uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
+    bool marker_dirty; /* the incarnation marker is not known to be on the device */
     bool sync_running, sync_failed;
     uint64_t found_end; /* `durable`: readable without a sync (that at opening failed, the level changed); or 0 */
     bool sync_covers; /* the running sync has all names, logs and offsets */

@@ -64,6 +64,19 @@ static bool collect_directories(partition *p, collection *c)
     return true;
 }
 
+/* A log whose marker was torn by a power loss belongs to nobody. */
+static bool collect_marker(partition *p, collection *c)
+{
+    char path[FILE_PATH_MAX];
+    if (!p->marker_dirty)
+        return true;
+    snprintf(path, sizeof(path), "%s/incarnation", p->directory);
+    if (c->count == c->max || !collect(c, file_open(p->disk, path, O_RDONLY)))
+        return false;
+    p->marker_dirty = false;
+    return true;
+}
+
 static bool collect_file(partition *p, collection *c, segment *s, segment_file which, bool *dirty)
 {
     if (!*dirty)
@@ -144,8 +157,8 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     }
     collection c = {.fds = fds, .max = max};
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
-    bool complete = collect_directories(p, &c) && collect_segments(p, &c, SEGMENT_MANIFEST) &&
-                    collect_segments(p, &c, SEGMENT_LOG);
+    bool complete = collect_directories(p, &c) && collect_marker(p, &c) &&
+                    collect_segments(p, &c, SEGMENT_MANIFEST) && collect_segments(p, &c, SEGMENT_LOG);
     p->sync_covers = complete && collect_offsets(p, &c) && saved;
     partition_checkpoint_begin(p, p->sync_covers && scope == SYNC_EVERYTHING && collect_segments(p, &c, SEGMENT_INDEX));
     while (p->dirty_from < p->segments.count && !p->segments.items[p->dirty_from].log_dirty &&

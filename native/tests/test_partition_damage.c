@@ -2,8 +2,8 @@
 #include "test_partition_support.h"
 
 /* A poll of all readable windows: offsets [*first, ...) in order; their number. */
-static uint64_t read_offsets(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint64_t *out, uint32_t max,
-                             uint64_t window_bytes)
+static uint64_t read_offsets(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint64_t *out,
+                             uint32_t max, uint64_t window_bytes)
 {
     poll_cursor cursor;
     poll_window w;
@@ -132,7 +132,8 @@ static void test_ranges_against_a_model(void)
             CHECK_EQUAL(partition_skip_isolated(p, at), behind);
         }
         for (uint32_t i = 1; i < p->damaged_count; i++)
-            CHECK(p->damaged[i - 1].end + (p->damaged[i - 1].isolated == p->damaged[i].isolated) <= p->damaged[i].start);
+            CHECK(p->damaged[i - 1].end + (p->damaged[i - 1].isolated == p->damaged[i].isolated) <=
+                  p->damaged[i].start);
         partition_forget_damage(p, UINT64_MAX);
         CHECK_EQUAL(p->damaged_count, 0);
     }

@@ -10,9 +10,9 @@
         in-progress                    "shardd-backup-in-progress" and a line feed
     <DIR>/.lock                        flock'ed while a backup is being made
 
-A directory is a backup only under its final name and with a valid backup.json: it gets its name by a rename, when
-everything in it is on the device. Indexes are not kept (they are made from the logs), stored offsets and markers of
-partitions stand in backup.json.
+A directory is a backup only without that suffix and with a valid backup.json: it loses the suffix by a rename, when
+everything in it is on the device. It may be copied and renamed as a whole. Indexes are not kept (they are made from the
+logs), stored offsets and markers of partitions stand in backup.json.
 
 backup.json is the JSON of `Backup`, exactly as encoded here and a line feed; `digest` is "sha256:" and the SHA-256 of
 the same text with an empty digest, so a change of any byte shows. Digests of files are "xxh3-128:" and 32 hex digits.
@@ -32,6 +32,7 @@ from shardd.log import layout
 MAGIC: Final = "shardd-backup"
 FORMAT_VERSION: Final = 1
 BACKUP_NAME: Final = "backup.json"
+INCOMPLETE_SUFFIX: Final = ".incomplete"
 LINKED: Final = "linked"
 COPIED: Final = "copied"
 SHARED: Final = "shared"
@@ -137,8 +138,8 @@ def encode_backup(backup: Backup) -> bytes:
 def read_backup(path: Path) -> Backup:
     """`path`: the directory of one backup. BackupError when it is none, or not whole."""
     file = path / BACKUP_NAME
-    if not is_backup_name(path.name):
-        raise BackupError(f"{path} is no complete backup: complete ones are named by their time, as 20261121T153000.0Z")
+    if path.absolute().name.endswith(INCOMPLETE_SUFFIX):
+        raise BackupError(f"{path} is no complete backup: it is being made, or its run was killed")
     try:
         data = file.read_bytes()
     except FileNotFoundError:
@@ -165,7 +166,7 @@ def read_backup(path: Path) -> Backup:
 
 
 def is_backup_name(name: str) -> bool:
-    """Whether a complete backup may be called so: digits of the time, T, Z."""
+    """Whether it is the name that a complete backup gets: digits of the time, T, Z."""
     return name.endswith("Z") and name[:-1].replace("T", "", 1).replace(".", "", 1).isdecimal()
 
 

@@ -31,7 +31,7 @@ from shardd.backup.format import (
     file_digest,
     partition_path,
 )
-from shardd.backup.reading import Content, Log, Throttle, Writer
+from shardd.backup.reading import Content, Log, Throttle, UnreadableError, Writer
 from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
@@ -73,7 +73,7 @@ class Taker:
     warnings: dict[Place, list[str]] = field(default_factory=dict)
 
     def take(self, place: Place, incarnation: int) -> PartitionEntry:
-        """UnsettledError; OSError of the target, or of a source that cannot be read."""
+        """UnsettledError, also when the messages cannot be read; OSError of the target, or of other files."""
         self.warnings[place] = []
         path = layout.partition_directory(self.data, *place)
         nothing = PartitionEntry(*place, incarnation)
@@ -96,7 +96,10 @@ class Taker:
             except ValueError as error:
                 raise UnsettledError(str(error)) from error
             self.warnings[place] += notes
-            segments = self._segments(directory, place, incarnation, imported_end)
+            try:
+                segments = self._segments(directory, place, incarnation, imported_end)
+            except UnreadableError as error:
+                raise UnsettledError(f"{path} cannot be read: {error.strerror}") from error
         return PartitionEntry(
             *place,
             incarnation,
@@ -214,9 +217,11 @@ class _Segment:
         earlier = self.earlier
         if earlier is None or self.base is None or (earlier.digest, earlier.bytes) != (entry.digest, entry.bytes):
             return entry
-        double = self._kept.with_suffix(layout.TEMPORARY_SUFFIX)
+        shared, double = layout.segment_log(self.base, self.start), self._kept.with_suffix(layout.TEMPORARY_SUFFIX)
         try:
-            os.link(layout.segment_log(self.base, self.start), double)
+            if shared.samefile(self._kept):  # a rename of one name over another of the same file would leave both
+                return entry
+            os.link(shared, double)
         except OSError:
             return entry
         double.replace(self._kept)

@@ -46,6 +46,10 @@ class Throttle:
         self._due_s = max(self._due_s, now_s) + count / self._rate
 
 
+class UnreadableError(OSError):
+    """The device does not give what a file holds."""
+
+
 class Reader:
     """Chunks of an open file. Pages that were not in the cache before do not stay there: no read-ahead, and what had
     to come from the device is dropped."""
@@ -57,13 +61,16 @@ class Reader:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def read(self, position: int, length: int) -> bytes:
-        """At most `length` bytes, fewer at any time, none at the end of the file. OSError."""
+        """At most `length` bytes, fewer at any time, none at the end of the file. UnreadableError."""
         self._throttle.spend(length)
         buffer = bytearray(length)
-        cached = self._read_cached(buffer, position)
-        if cached:
-            return bytes(memoryview(buffer)[:cached])
-        data = os.pread(self._descriptor, length, position)
+        try:
+            cached = self._read_cached(buffer, position)
+            if cached:
+                return bytes(memoryview(buffer)[:cached])
+            data = os.pread(self._descriptor, length, position)
+        except OSError as error:
+            raise UnreadableError(error.errno, f"{error.strerror} at byte {position}") from error
         if self._tells_cached:
             os.posix_fadvise(self._descriptor, position, len(data), os.POSIX_FADV_DONTNEED)
         return data

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from shardd.cli.doctor_host import host_findings
+from shardd.cli.doctor_log import log
 from shardd.cli.doctor_report import Finding, Level, Roots
 from shardd.cli.doctor_state import state
 from shardd.cli.doctor_storage import storage_findings
@@ -67,3 +68,4 @@ def as_lines(findings: list[Finding]) -> str:
 
 
 doctor_app.command()(state)
+doctor_app.command()(log)

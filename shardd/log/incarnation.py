@@ -5,7 +5,9 @@ incarnations never.
     0      8    magic "SHRDINC1"
     8      8    incarnation, u64 little-endian
 
-The engine writes it before the first segment (native/src/partition.h); recovery and the sweep read it.
+The engine writes it before the first segment and syncs it with the first sync of the partition, so that messages which
+are known to be on the device have a whole marker. Recovery and the sweep read it. A directory with messages whose
+marker never came to the device is renamed `<partition>.unmarked[.n]` and left alone.
 """
 
 from __future__ import annotations
@@ -46,3 +48,24 @@ def encode_incarnation(incarnation: int) -> bytes:
 def write_incarnation(directory: Path, incarnation: int) -> None:
     """Writes the marker durably. OSError."""
     layout.write_durably(directory / layout.INCARNATION, encode_incarnation(incarnation))
+
+
+def marker_was_never_synced(directory: Path) -> bool:
+    """Whether the marker is as a power loss leaves a file that was not synced: missing, short or zeros. OSError."""
+    try:
+        content = (directory / layout.INCARNATION).read_bytes()
+    except FileNotFoundError:
+        return True
+    return len(content) < _MARKER.size or not any(content)
+
+
+def move_aside(directory: Path) -> Path:
+    """Renames a partition directory that belongs to nobody; returns its new path. OSError."""
+    target = directory.with_name(f"{directory.name}.unmarked")
+    number = 0
+    while target.exists():
+        number += 1
+        target = directory.with_name(f"{directory.name}.unmarked.{number}")
+    directory.rename(target)
+    layout.sync_directory(directory.parent)
+    return target

@@ -12,7 +12,8 @@ The rules (docs/ARCHITECTURE.md, DESIGN 4):
   missing or damaged costs a scan; one of a later version keeps the partition closed; a log that is shorter than its
   manifest says is damaged history, never silently less;
 - an index that does not fit its log exactly is written again;
-- a directory of an earlier incarnation goes to the trash, one of a later incarnation is refused;
+- a directory of an earlier incarnation goes to the trash, one of a later incarnation is refused, one whose marker was
+  never synced (power loss) is kept aside and not read;
 - what is not ours is reported and ignored, never removed.
 
 Nearly every partition needs none of that: `_native.recover_partition` (native/src/recover.h) opens those in which there
@@ -29,7 +30,13 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.imported import OPEN_END, read_imported, write_imported
-from shardd.log.incarnation import NewerIncarnationError, read_incarnation, write_incarnation
+from shardd.log.incarnation import (
+    NewerIncarnationError,
+    marker_was_never_synced,
+    move_aside,
+    read_incarnation,
+    write_incarnation,
+)
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
 from shardd.log.segments import (
     Segment,
@@ -58,8 +65,9 @@ class Recovered:
     """What `Engine.partition_open` needs.
 
     `segments`: (start offset, log bytes, records, first timestamp us, last timestamp us), ascending, the last one is
-    active. `damaged`: (start offset, end offset exclusive, isolated), ascending. `offsets`: (kind, id, value).
-    `state`: 0, or the status that sends get from the start. `notes`: sentences for the operator, to be logged once.
+    active. `damaged`: (start offset, end offset exclusive, isolated); where two overlap the first one counts.
+    `offsets`: (kind, id, value). `state`: 0, or the status that sends get from the start. `notes`: sentences for the
+    operator, to be logged once.
     `unsealed`: start offsets of segments before the active one whose manifests have no digest yet (sealing.py).
     `scanned_bytes`: what was read of logs.
     """
@@ -124,19 +132,29 @@ def _list_segments(directory: Path, notes: list[str]) -> list[int]:
 
 
 def _check_incarnation(directory: Path, incarnation: int, starts: list[int], recovered: Recovered) -> bool:
-    """False when the partition starts empty because the directory was that of an earlier incarnation."""
+    """False when the partition starts empty: the directory was that of an earlier incarnation, or of none."""
     found = read_incarnation(directory)
-    if found == incarnation:
+    if found is None and not any(layout.segment_log(directory, start).stat().st_size for start in starts):
+        write_incarnation(directory, incarnation)
         return True
     if found is None:
-        if any(layout.segment_log(directory, start).stat().st_size for start in starts):
-            # The engine writes the marker before the first record: somebody else has removed or damaged it.
-            recovered.state = Status.INVALID_MESSAGE_CHECKSUM
-            recovered.notes.append(
-                f"{directory}: holds messages but no valid incarnation marker; read only until it is repaired"
-            )
-        else:
+        found = _incarnation_of_manifests(directory, starts)
+        if found == incarnation:
             write_incarnation(directory, incarnation)
+            recovered.notes.append(f"{directory}: its incarnation marker was missing, made again from a manifest")
+    if found == incarnation:
+        return True
+    if found is None and marker_was_never_synced(directory):
+        # The first sync of a partition covers its marker: nothing in here was ever known to be on the device.
+        aside = move_aside(directory)
+        recovered.notes.append(
+            f"{directory}: holds messages and no incarnation marker, so a power loss came before the first sync of "
+            f"the partition; kept as {aside.name}, never read, the partition starts empty"
+        )
+        return False
+    if found is None:
+        recovered.state = Status.INVALID_MESSAGE_CHECKSUM
+        recovered.notes.append(f"{directory}: its incarnation marker is damaged; read only until it is repaired")
         return True
     if found > incarnation:
         raise NewerIncarnationError(
@@ -146,6 +164,19 @@ def _check_incarnation(directory: Path, incarnation: int, starts: list[int], rec
     target = move_to_trash(directory, layout.trash_of_partition(directory))
     recovered.notes.append(f"{directory}: of an earlier incarnation ({found}), moved to {target}")
     return False
+
+
+def _incarnation_of_manifests(directory: Path, starts: list[int]) -> int | None:
+    """The latest that a whole manifest names, None without one."""
+    found: list[int] = []
+    for start in starts:
+        try:
+            manifest = read_manifest(directory, start)
+        except DamagedManifestError:
+            continue
+        if manifest is not None:
+            found.append(manifest.incarnation)
+    return max(found, default=None)
 
 
 def _recover_segments(
@@ -159,6 +190,7 @@ def _recover_segments(
         manifest = _read_manifest(directory, start, incarnation, recovered.notes)
         if manifest is not None:
             minimum_timestamp = max(minimum_timestamp, manifest.born_at)
+            recovered.damaged += [(first, end, True) for first, end in manifest.isolated]
         if active:
             segment = _recover_active(directory, start, minimum_timestamp, imported_end, manifest, recovered)
             _renew_manifest(directory, start, incarnation, manifest, starts[0], recovered)
@@ -328,12 +360,22 @@ def _go_on_behind(directory: Path, incarnation: int, segment: Segment, known: Ch
 
 def _withhold(path: Path, survey: Survey, recovered: Recovered) -> None:
     for found in survey.damaged:
+        if _is_isolated(found.start, found.end, recovered):
+            continue
         recovered.damaged.append((found.start, found.end, False))
         recovered.notes.append(f"{path}: damaged, {found}: these messages are withheld, all others are served")
 
 
+def _is_isolated(start: int, end: int, recovered: Recovered) -> bool:
+    return any(isolated and first <= start and end <= last for first, last, isolated in recovered.damaged)
+
+
 def _gap(directory: Path, segment: Segment, next_start: int, recovered: Recovered) -> None:
     """The segment does not lead to the next one."""
+    if any(
+        isolated and start <= segment.next_offset and next_start <= end for start, end, isolated in recovered.damaged
+    ):
+        return
     if not recovered.damaged or recovered.damaged[-1][1] != next_start:  # else the survey has found it
         recovered.damaged.append((segment.next_offset, next_start, False))
     recovered.notes.append(

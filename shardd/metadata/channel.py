@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar, TypeVarTuple
 
 Handler = Callable[[bytes], Awaitable[bytes]]
 PeerWatcher = Callable[[int, bool], None]  # (shard, it is up)
+RandomBits = Callable[[int], int]  # so many random bits
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

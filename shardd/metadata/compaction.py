@@ -16,6 +16,7 @@ from typing import Final
 from shardd.metadata.channel import Threads
 from shardd.metadata.disk import Disk
 from shardd.metadata.errors import LogError
+from shardd.metadata.reserve import RESERVE_BYTES
 from shardd.metadata.snapshot import Snapshot, Submission, snapshot_path, write_snapshot
 from shardd.metadata.state import State
 from shardd.metadata.wal import MetadataLog
@@ -30,10 +31,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to write a snapshot, and how many of the records that it covers stay in the log."""
+    """When to write a snapshot, how many of the records that it covers stay in the log, size of the reserve."""
 
     records_max: int = RECORDS_MAX
     records_kept: int = RECORDS_KEPT
+    reserve_bytes: int = RESERVE_BYTES
 
 
 class Compaction:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,8 +14,7 @@ from shardd.metadata.records import Record
 from shardd.metadata.snapshot import Snapshot, read_snapshot, snapshot_path
 from shardd.metadata.state import State
 
-_ATTEMPTS: Final = 20  # the log may be cut between the two reads
-_PAUSE_S: Final = 0.01
+_ATTEMPTS: Final = 20  # the log may be cut between the two reads; then a newer snapshot stands there already
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,6 @@ def read_stored(path: Path, disk: Disk | None = None) -> Stored:
         content = read_log(path, disk)
         if content.base <= snapshot.index:
             break
-        time.sleep(_PAUSE_S)
     return Stored(snapshot, content, records_behind(path, snapshot, content))
 
 

@@ -62,13 +62,14 @@ CUT_HEADER_BYTES: Final = CUT_HEADER.size + DIGEST_BYTES
 @dataclass(frozen=True, slots=True)
 class LogContent:
     """`ends[i]` is the position behind the i-th record (`ends[0]`: behind the file header). `tail`: bytes behind.
-    The first record follows `base`, the index of the last record that was cut away, 0 for none."""
+    The first record follows `base`, the index of the last record that was cut away, 0 for none. `missing`: no file."""
 
     records: list[Record]
     ends: array[int]
     tail: bytes
     base: int = 0
     base_digest: bytes = FIRST_DIGEST
+    missing: bool = False
 
     @property
     def index(self) -> int:
@@ -94,7 +95,7 @@ def read_log(path: Path, disk: Disk | None = None) -> LogContent:
     try:
         descriptor = disk.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        return LogContent([], array("Q", [FILE_HEADER.size]), b"")
+        return LogContent([], array("Q", [FILE_HEADER.size]), b"", missing=True)
     except OSError as error:
         raise LogError(f"{path} cannot be opened: {error.strerror}") from error
     try:

@@ -17,7 +17,7 @@ from typing import Final
 
 from shardd.metadata import messages
 from shardd.metadata.apply import ApplyError
-from shardd.metadata.channel import BusError, Channel, PeerLost, Threads
+from shardd.metadata.channel import BusError, Channel, PeerLost, RandomBits, Threads
 from shardd.metadata.commands import Command, Ref, encode_command
 from shardd.metadata.disk import Disk
 from shardd.metadata.load import load_state
@@ -46,6 +46,7 @@ class MetadataReplica(Metadata):
         diverged: Callable[[str], None],
         *,
         disk: Disk | None = None,
+        random_bits: RandomBits = secrets.randbits,
     ) -> None:
         super().__init__()
         self._path = path
@@ -53,6 +54,7 @@ class MetadataReplica(Metadata):
         self._threads = threads
         self._diverged = diverged
         self._disk = disk
+        self._random_bits = random_bits
         self._started = False
         self._recent: OrderedDict[int, State] = OrderedDict()
         self._applied = asyncio.Event()  # set at the next record
@@ -69,7 +71,7 @@ class MetadataReplica(Metadata):
         self._started = True
 
     async def submit(self, user: Ref, command: Command) -> Result:
-        submission = messages.Submission(secrets.randbits(64), user, encode_command(command))
+        submission = messages.Submission(self._random_bits(64), user, encode_command(command))
         try:
             payload = await self._channel.request(0, messages.METHOD_SUBMIT, messages.encode(submission))
         except PeerLost:

@@ -20,9 +20,10 @@ _log = logging.getLogger(__name__)
 class Reserve:
     """The calls block and may come from any thread."""
 
-    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
+    def __init__(self, directory: Path, disk: Disk | None = None, size_bytes: int = RESERVE_BYTES) -> None:
         self._path = directory / RESERVE_NAME
         self._disk = disk or OsDisk()
+        self._size_bytes = size_bytes
         self._lock = threading.Lock()
 
     def make(self) -> bool:
@@ -30,11 +31,11 @@ class Reserve:
         with self._lock:
             temporary = self._path.with_name(RESERVE_NAME + ".tmp")
             try:
-                if self._path.exists() and self._path.stat().st_size == RESERVE_BYTES:
+                if self._is_made():
                     return True
                 descriptor = self._disk.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
                 try:
-                    write_all(self._disk, descriptor, os.urandom(RESERVE_BYTES), 0)
+                    write_all(self._disk, descriptor, os.urandom(self._size_bytes), 0)
                     self._disk.fdatasync(descriptor)
                 finally:
                     close_quietly(self._disk, descriptor)
@@ -45,6 +46,16 @@ class Reserve:
                 return False
             return True
 
+    def _is_made(self) -> bool:
+        try:
+            descriptor = self._disk.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            return self._disk.size(descriptor) == self._size_bytes
+        finally:
+            self._disk.close(descriptor)
+
     def release(self) -> bool:
         """Gives its room to the file system; False when there was none."""
         with self._lock:
@@ -52,5 +63,5 @@ class Reserve:
                 self._disk.unlink(self._path)
             except OSError:
                 return False
-            _log.warning("the disk is full: %s gives up its %d bytes", self._path, RESERVE_BYTES)
+            _log.warning("the disk is full: %s gives up its %d bytes", self._path, self._size_bytes)
             return True

@@ -84,7 +84,7 @@ class MetadataLog:
                     "%s: cut off %d bytes of an unfinished record %d, kept as %s",
                     path, len(content.tail), content.index + 1, kept.name,
                 )  # fmt: skip
-            if path.exists():
+            if not content.missing:  # else it is born with its first record
                 log._descriptor = disk.open(path, os.O_RDWR)
                 if content.tail:
                     disk.ftruncate(log._descriptor, content.ends[-1])

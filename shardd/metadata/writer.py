@@ -18,7 +18,7 @@ from typing import Final
 
 from shardd.metadata import messages
 from shardd.metadata.apply import apply, created_id
-from shardd.metadata.channel import Channel, Clock, SystemClock, Threads
+from shardd.metadata.channel import Channel, Clock, RandomBits, SystemClock, Threads
 from shardd.metadata.commands import Command, Ref, decode_command
 from shardd.metadata.compaction import Compaction, Limits
 from shardd.metadata.disk import Disk, OsDisk, remove_quietly
@@ -55,7 +55,8 @@ class _Waiting:
 
 
 class MetadataWriter(Metadata):
-    """`authorize(state, user, command)` tells whether the permissions of this very user allow a command."""
+    """`authorize(state, user, command)` tells whether the permissions of this very user allow a command. `hear()` has
+    the channel follow every death that was reported: a replica's HELLO must not overtake that of its predecessor."""
 
     def __init__(
         self,
@@ -67,6 +68,8 @@ class MetadataWriter(Metadata):
         clock: Clock | None = None,
         disk: Disk | None = None,
         limits: Limits | None = None,
+        random_bits: RandomBits = secrets.randbits,
+        hear: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._path = path
@@ -80,9 +83,12 @@ class MetadataWriter(Metadata):
         self._done: OrderedDict[int, tuple[int, int]] = OrderedDict()  # number -> (index, created id)
         self._log: MetadataLog | None = None
         self._task: asyncio.Task[None] | None = None
-        self._reserve = Reserve(path.parent, disk)
+        limits = limits or Limits()
+        self._random_bits = random_bits
+        self._hear = hear
+        self._reserve = Reserve(path.parent, disk, limits.reserve_bytes)
         self._appending = asyncio.Lock()
-        self._compaction = Compaction(path, threads, disk, self._appending, limits or Limits())
+        self._compaction = Compaction(path, threads, disk, self._appending, limits)
         self._compacting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -95,11 +101,11 @@ class MetadataWriter(Metadata):
         self._compact_if_due()
 
     async def submit(self, user: Ref, command: Command) -> Result:
-        return (await self._submit(secrets.randbits(64), user, command)).answer.result()
+        return (await self._submit(self._random_bits(64), user, command)).answer.result()
 
     async def bootstrap(self, user: Ref, command: Command) -> Result:
         """A change by the server itself, while no shard serves yet: needs no permission and waits for no shard."""
-        return (await self._submit(secrets.randbits(64), user, command, trusted=True)).answer.result()
+        return (await self._submit(self._random_bits(64), user, command, trusted=True)).answer.result()
 
     async def close(self) -> None:
         """Ends after the change that is at work; the ones that wait are refused with 8."""
@@ -243,6 +249,7 @@ class MetadataWriter(Metadata):
     async def _on_hello(self, payload: bytes) -> bytes:
         """What a replica is missing. From the complete answer on it gets every record: nothing awaits in between."""
         assert self._log is not None
+        self._hear()
         hello = messages.decode_hello(payload)
         last = self.state.index
         if hello.index < self._log.base:

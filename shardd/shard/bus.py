@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from typing import Final
 
 import msgspec
@@ -190,15 +189,16 @@ class _Link:
 
 
 class Bus:
-    """`prefix`: address that all shards share, as `ipc://@name`. Every peer counts as up until told otherwise."""
+    """`prefix`: address that all shards share, as `ipc://@name`. Every peer counts as up until told otherwise.
+    `context` makes the sockets; it belongs to the bus."""
 
-    def __init__(self, prefix: str, shard: int, shards: int) -> None:
+    def __init__(self, prefix: str, shard: int, shards: int, context: zmq.asyncio.Context | None = None) -> None:
         self._prefix = prefix
         self._shard = shard
         self._shards = shards
         self._handlers: dict[str, Handler] = {}
         self._watchers: list[PeerWatcher] = []
-        self._context = zmq.asyncio.Context()
+        self._context = context or zmq.asyncio.Context()
         self._router: zmq.asyncio.Socket | None = None
         self._links: dict[int, _Link] = {}
         self._server: asyncio.Task[None] | None = None
@@ -325,7 +325,7 @@ class Bus:
             if self._router is None:
                 raise PeerUnavailableError(f"{method}: the bus of shard {self._shard} is closed")
             if not link.up.is_set():
-                now = time.monotonic()
+                now = asyncio.get_running_loop().time()
                 hold_until = now + hold_ms / 1000 if hold_until is None else hold_until
                 try:
                     await asyncio.wait_for(link.up.wait(), max(0.0, hold_until - now))

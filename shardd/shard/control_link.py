@@ -29,7 +29,7 @@ class ControlLink:
         self._loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[float] = self._loop.create_future()
         self._beats = 0
-        self._loop.add_reader(self._socket, self._readable)
+        self._loop.add_reader(self._socket, self.hear)
         self._beat()
 
     def ready(self, root_created: bool) -> None:
@@ -59,15 +59,20 @@ class ControlLink:
         except OSError:
             os._exit(1)  # the supervisor is gone: a worker never outlives it
 
-    def _readable(self) -> None:
-        try:
-            data = self._socket.recv(65_536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            os._exit(1)
+    def hear(self) -> None:
+        """Follows everything that the supervisor has said so far."""
+        while True:
+            try:
+                data = self._socket.recv(65_536)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                os._exit(1)
+            self._follow(data)
+
+    def _follow(self, data: bytes) -> None:
         for message in self._decoder.feed(data):
             if message.peer_down is not None:
                 self._peer_down(message.peer_down)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -61,7 +60,7 @@ def topic_of_group(state: State, ref: GroupRef) -> Topic | None:
 
 
 def _now_us() -> int:
-    return time.monotonic_ns() // 1000
+    return int(asyncio.get_running_loop().time() * 1_000_000)  # monotonic
 
 
 class GroupHub:

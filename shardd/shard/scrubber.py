@@ -57,7 +57,7 @@ class Scrubber:
             if count:
                 try:
                     await self._scrub_segment(ns, place, start, log_bytes, count, minimum)
-                except FileNotFoundError:
+                except (FileNotFoundError, KeyError):  # deleted, or closed, while a thread was at work
                     _log.debug("segment %d of %s is gone", start, place)
                 except (OSError, ValueError) as error:
                     self._counters["errors"] += 1

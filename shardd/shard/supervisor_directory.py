@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.log.directory_info import FORMAT_VERSION, INFO_NAME, MAGIC, DirectoryInfo, read_info, write_info
-from shardd.log.layout import STREAMS, parse_id
+from shardd.log.layout import STREAMS, parse_id, sync_directory
 from shardd.metadata.disk import NO_ROOM
 from shardd.metadata.reserve import Reserve
 from shardd.migration.errors import MigrationError
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 def lock_directory(directory: Path) -> int:
     """Makes the directory when missing and takes its lock; returns the descriptor. Raises StartupError."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make(directory)
         fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StartupError(f"data directory {directory}: {error.strerror}") from error
@@ -48,6 +49,18 @@ def lock_directory(directory: Path) -> int:
             time.sleep(0.02)
     _write_holder(fd)
     return fd
+
+
+def _make(directory: Path) -> None:
+    """The directory and its ancestors. Until it has its `info.json` its name may not be on the device, nor those of
+    ancestors that were missing: a power loss would take all of it away."""
+    names = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    if not names and not (directory / INFO_NAME).exists():
+        names = [directory]
+    for path in names:
+        with contextlib.suppress(PermissionError):  # then it was not made here
+            sync_directory(path.parent)
 
 
 def prepare_directory(directory: Path, fresh: bool) -> None:
@@ -116,11 +129,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
+    sync_directory(path.parent)
 
 
 def _write_holder(fd: int) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -24,6 +25,7 @@ from shardd.shard.partition_changes import Place, place_of, place_text
 _log = logging.getLogger(__name__)
 
 SURVEY_INTERVAL_S: Final = 10.0
+_NOTHING: Final[tuple[tuple[int, int, bool], ...]] = ()
 
 
 class Owned(Protocol):
@@ -43,7 +45,13 @@ class Surveys:
         self._waiting: dict[tuple[int, int], asyncio.Future[None]] = {}
         self._wake = asyncio.Event()
         self._surveyed_s: dict[tuple[int, int], float] = {}
-        self._counters = {"surveys": 0, "indexes_repaired": 0, "damaged_ranges_found": 0, "damaged_messages_found": 0}
+        self._counters = {
+            "surveys": 0,
+            "surveys_failed": 0,
+            "indexes_repaired": 0,
+            "damaged_ranges_found": 0,
+            "damaged_messages_found": 0,
+        }
 
     def counters(self) -> dict[str, int]:
         return dict(self._counters)
@@ -71,28 +79,18 @@ class Surveys:
             self._wake.clear()
             while self._waiting:
                 key = next(iter(self._waiting))
+                incarnation, first_timestamp, found = self._owned.incarnation_of(place_of(key[0])) or 0, 0, _NOTHING
                 try:
-                    await self._answer(*key)
-                finally:
-                    done = self._waiting.pop(key)
-                    if not done.done():  # whoever waited may have been cancelled
-                        done.set_result(None)
-
-    async def _answer(self, ns: int, segment: int) -> None:
-        incarnation = self._owned.incarnation_of(place_of(ns))
-        first_timestamp, found = 0, list[tuple[int, int, bool]]()
-        if incarnation is not None and self._is_due((ns, segment)):
-            try:
-                survey = await self._survey(ns, segment)
-            except (OSError, ValueError) as error:
-                _log.error("partition %s: segment %d cannot be surveyed: %s", place_text(ns), segment, error)
-            else:
-                if survey is not None:
-                    self._report(ns, segment, survey)
-                    first_timestamp = survey.segment.first_timestamp
-                    found = [(each.start, each.end, False) for each in survey.damaged]
-        if incarnation is not None and self._owned.incarnation_of(place_of(ns)) is not None:
-            self._engine.partition_surveyed(ns, incarnation, segment, first_timestamp, found)
+                    if incarnation and self._is_due(key):
+                        first_timestamp, found = await self._survey(*key)
+                except Exception:  # whatever it is: the polls get an answer
+                    _log.exception("partition %s: segment %d cannot be surveyed", place_text(key[0]), key[1])
+                    self._counters["surveys_failed"] += 1
+                with suppress(KeyError):  # closed meanwhile: its polls have their answers
+                    self._engine.partition_surveyed(key[0], incarnation, key[1], first_timestamp, list(found))
+                done = self._waiting.pop(key)
+                if not done.done():  # whoever waited may have been cancelled
+                    done.set_result(None)
 
     def _is_due(self, key: tuple[int, int]) -> bool:
         now = self._clock()
@@ -102,16 +100,26 @@ class Surveys:
         self._surveyed_s[key] = now
         return True
 
-    async def _survey(self, ns: int, segment: int) -> Survey | None:
-        self._engine.partition_flush(ns)  # entries that wait for the file are no contradiction
-        segments = self._engine.partition_segments(ns)
-        number = next((i for i, each in enumerate(segments) if each[0] == segment), None)
-        if number is None:
-            return None  # deleted meanwhile
-        _, log_bytes, count, _, _ = segments[number]
-        minimum = max((each[4] for each in segments[:number] if each[2]), default=0)
-        directory = layout.partition_directory(self._data, *place_of(ns))
-        return await self._threads.run(_survey_open, directory, segment, minimum, segment + count, log_bytes)
+    async def _survey(self, ns: int, segment: int) -> tuple[int, tuple[tuple[int, int, bool], ...]]:
+        """(first timestamp, damaged ranges), nothing when it cannot be told."""
+        try:
+            self._engine.partition_flush(ns)  # entries that wait for the file are no contradiction
+            segments = self._engine.partition_segments(ns)
+            number = next((i for i, each in enumerate(segments) if each[0] == segment), None)
+            if number is None:
+                return 0, _NOTHING  # deleted meanwhile
+            _, log_bytes, count, _, _ = segments[number]
+            minimum = max((each[4] for each in segments[:number] if each[2]), default=0)
+            directory = layout.partition_directory(self._data, *place_of(ns))
+            survey = await self._threads.run(_survey_open, directory, segment, minimum, segment + count, log_bytes)
+            self._report(ns, segment, survey)
+        except KeyError:
+            return 0, _NOTHING  # closed meanwhile
+        except (OSError, ValueError) as error:
+            self._counters["surveys_failed"] += 1
+            _log.error("partition %s: segment %d cannot be surveyed: %s", place_text(ns), segment, error)
+            return 0, _NOTHING
+        return survey.segment.first_timestamp, tuple((each.start, each.end, False) for each in survey.damaged)
 
     def _report(self, ns: int, segment: int, survey: Survey) -> None:
         self._counters["surveys"] += 1

@@ -63,8 +63,8 @@ _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
 _ROOM_INTERVAL_S: Final = 30.0
 _HELPER_THREADS: Final = 2  # disk and metadata
-# A hash computes for 10 ms and more on the CPU of the loop: one at a time, and the loop goes first (benchmarks.md).
-# Not SCHED_IDLE: between two hashes the thread holds the lock of the interpreter, and must come to run again.
+# A hash computes for 10 ms on the CPU of the loop: one at a time, the loop first (benchmarks.md). Not SCHED_IDLE: the
+# thread holds the lock of the interpreter between two hashes, and must come to run again.
 _PASSWORD_THREADS: Final = 1
 _PASSWORD_NICE: Final = 10
 
@@ -167,7 +167,7 @@ class Worker:
             self._metadata: MetadataReplica | MetadataWriter = replica
             await replica.start()
             return False
-        writer = MetadataWriter(path, self._bus, self._helpers, command_allowed)
+        writer = MetadataWriter(path, self._bus, self._helpers, command_allowed, hear=self._control.hear)
         self._metadata = writer
         await writer.start()
         return await ensure_root(writer, passwords, inheritance.root_name, inheritance.root_password)
@@ -267,9 +267,7 @@ class Worker:
         await flush_everything(self.engine, self._helpers, deadline + _STOP_RESERVE_S / 2)
         await self._metadata.close()
         await self._bus.close()
-        await self._password_threads.close()
-        await self._sealer.close()
-        await self._damage.close()
+        await asyncio.gather(self._password_threads.close(), self._damage.close(), self._sealer.close())
         await self._helpers.close()
         self._control.close()
         self._recent_logs.remove()

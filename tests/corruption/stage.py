@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -32,9 +33,8 @@ class Seen:
 class Stage:
     """A context manager. `files` is what the partition directory held when all was whole."""
 
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self._workers = Workers(data, segment_size="512 B", settings=SETTINGS)
+    def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._workers = Workers(data, segment_size="512 B", settings={**SETTINGS, **(settings or {})})
         self.directory = layout.partition_directory(data, *PLACE)
 
     def __enter__(self) -> Self:
@@ -77,7 +77,25 @@ class Stage:
                 file.write(content)
                 file.truncate()
 
+    def figures(self, name: str) -> int:
+        """A metric, by its name as "part.figure"."""
+        part, _, figure = name.partition(".")
+
+        async def read() -> int:
+            source = {"damage": self._worker._damage._surveys, "scrubber": self._worker._damage._scrubber}[part]
+            gauges = source.gauges() if part == "damage" else {}
+            return int((gauges | source.counters())[figure])
+
+        return self._workers.call(read())
+
+    def wait_for(self, name: str, least: int, seconds: float) -> None:
+        deadline_s = time.monotonic() + seconds
+        while self.figures(name) < least:
+            assert time.monotonic() < deadline_s, f"{name} is {self.figures(name)} and not {least}"
+            time.sleep(0.02)
+
     async def _close(self) -> None:
+        self._worker._partitions._open.pop(PLACE)
         self._worker.engine.partition_close(namespace(*PLACE))
         self._worker._damage._surveys._surveyed_s.clear()
 

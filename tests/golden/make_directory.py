@@ -14,15 +14,20 @@ import struct
 import sys
 import tarfile
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
+from shardd.log.manifest import read_manifest
+from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.topic_settings import SetTopicSettings
 from tests.support import golden_directory as golden
 from tests.support import wire
 from tests.support.server import Server
 from tests.support.wire import Wire, identifier, message, str8, to_partition
 
 SETTINGS: Final = {"SHARDD_SYSTEM_SEGMENT_SIZE": "5 KiB", "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
+SEALED_WITHIN_S: Final = 60.0
 RENAMES: Final = 2100  # records: the server writes a snapshot after 2,000
 CREATE_USER, CREATE_TOKEN, CREATE_GROUP, DELETE_GROUP, POLL = 33, 42, 602, 603, 100
 _NOT_DATA: Final = (".lock", "runtime", "state.reserve")
@@ -42,6 +47,22 @@ def fill(root: Wire, stream: str, topic: str, partition: int, count: int, *, sta
         root.send(stream, topic, to_partition(partition), batch)
 
 
+def set_ack(root: Wire, stream: str, topic: str, level: str) -> None:
+    root.request(ExtensionCode.SET_TOPIC_SETTINGS, SetTopicSettings(stream, topic, (("ack", level),)).encode())
+
+
+def wait_until_sealed(partition: Path) -> None:
+    """Every segment but the last one has its digest."""
+    starts = sorted(int(path.stem) for path in partition.glob("*.log"))[:-1]
+    deadline = time.monotonic() + SEALED_WITHIN_S
+    while time.monotonic() < deadline:
+        manifests = [read_manifest(partition, start) for start in starts]
+        if all(each is not None and each.sealed is not None for each in manifests):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{partition} has segments without a digest")
+
+
 def first_half(root: Wire, data: Path) -> None:
     """What the snapshot covers in the end."""
     for stream in ("orders", "gone", "metrics"):
@@ -51,6 +72,8 @@ def first_half(root: Wire, data: Path) -> None:
     root.create_topic("gone", "lost", 1)
     root.create_topic("metrics", "cpu", 2)
     root.create_topic("metrics", "removed", 1)
+    set_ack(root, "orders", "audit", "durable")
+    set_ack(root, "metrics", "cpu", "memory")
     for partition, count in ((0, 120), (1, 40), (2, 1)):
         fill(root, "orders", "events", partition, count)
     fill(root, "orders", "audit", 0, 25)
@@ -69,6 +92,8 @@ def second_half(root: Wire, address: str) -> dict[str, str]:
     """Behind the snapshot, in the log alone. Returns the tokens."""
     root.create_stream("late")
     root.create_topic("late", "purged", 2)
+    set_ack(root, "late", "purged", "written")
+    set_ack(root, "metrics", "cpu", "")
     fill(root, "late", "purged", 0, 20)
     root.purge_topic("late", "purged")
     fill(root, "late", "purged", 1, 5, start=100)
@@ -110,8 +135,8 @@ def pack(version: str, data: Path, tokens: dict[str, str], about: str) -> None:
                     archive.addfile(entry, file if path.is_file() else None)
     (target / "description.json").write_text("{}")
     with tempfile.TemporaryDirectory() as scratch, Server(golden.unpack(version, Path(scratch)), SETTINGS) as server:
-        seen = golden.describe(server.address, tokens)
-    content = {"about": about, "secrets": tokens, "seen": seen}
+        seen, settings = golden.describe(server.address, tokens), golden.settings(server.address)
+    content = {"about": about, "secrets": tokens, "seen": seen, "settings": settings}
     (target / "description.json").write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
@@ -121,6 +146,7 @@ def make(version: str, about: str) -> None:
         with Server(data, SETTINGS) as server, wire.connect(server.address) as root:
             first_half(root, data)
             tokens = second_half(root, server.address)
+            wait_until_sealed(data / "streams/0/topics/0/partitions/0")
         with (
             (data / "streams/0/topics/0/partitions/1")
             .joinpath(max(path.name for path in (data / "streams/0/topics/0/partitions/1").glob("*.log")))

@@ -12,6 +12,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from shardd.protocol import topic_settings
+from shardd.protocol.extensions import ExtensionCode
 from tests.support import wire
 from tests.support.wire import Wire, identifier, str8
 
@@ -55,6 +57,18 @@ def describe(address: str, tokens: dict[str, str]) -> dict[str, Any]:
         }
     found["logins"] = {name: _login(address, name, password) for name, password in PASSWORDS.items()}
     found["tokens"] = {name: _token_login(address, secret) for name, secret in tokens.items()}
+    return found
+
+
+def settings(address: str) -> dict[str, str]:
+    """The settings that topics have of their own, as "stream/topic/key"."""
+    found = {}
+    with wire.connect(address) as root:
+        for stream in root.streams():
+            for topic in _stream(root, stream)["topics"]:
+                answer = root.request(ExtensionCode.GET_TOPIC_SETTINGS, place_of(stream, topic))
+                own = [each for each in topic_settings.decode_reply(answer) if each.is_set]
+                found |= {f"{stream}/{topic}/{each.key}": each.value for each in own}
     return found
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ import xxhash
 
 from shardd.backup.create import Options, create_backup
 from shardd.backup.format import BACKUP_NAME, BackupError
-from shardd.backup.place import MARKER, complete_backups, locked
+from shardd.backup.place import MARKER, complete_backups, locked, remove_leftovers
 from shardd.backup.reading import Reader
 from shardd.backup.restore import GUARD, restore_backup
 from shardd.backup.verify import verify_backup
@@ -169,6 +170,31 @@ def test_what_a_killed_run_has_left_is_removed_and_nothing_else(data: DataDirect
     assert complete_backups(directory) == [made.path]
 
 
+def test_a_removal_that_is_killed_at_any_step_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leftover = tmp_path / "20260101T000000.0Z.incomplete"
+    number = 0
+    while True:
+        for name in ("a", "b"):
+            (leftover / name).mkdir(parents=True)
+            (leftover / name / "log").touch()
+        (leftover / "state.messages").touch()
+        (leftover / "in-progress").write_bytes(MARKER)
+        killed = False
+        with monkeypatch.context() as patch:
+            for name in ("unlink", "rmdir"):
+                patch.setattr(os, name, _killed_at(number, getattr(os, name)))
+            try:
+                remove_leftovers(tmp_path)
+            except KilledError:
+                killed = True
+        if not killed:
+            break
+        remove_leftovers(tmp_path)
+        assert not leftover.exists()
+        number += 1
+    assert number >= 4
+
+
 def test_one_run_at_a_time(data: DataDirectory) -> None:
     with locked(data.path.with_name("backups")), pytest.raises(BackupError, match="another backup"):
         back_up(data)
@@ -263,21 +289,44 @@ def test_a_linked_segment_that_the_server_writes_to_again_stays_what_it_was(
 def test_a_server_refuses_a_restore_that_was_cut_off(
     data: DataDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Killed before any of its files is opened: a server refuses what is there, or there is no file of the backup."""
     made = back_up(data)
-    target = tmp_path / "target"
-
-    class Cut(BaseException):
-        pass
-
-    def cut(_descriptor: int) -> None:
-        raise Cut
-
-    monkeypatch.setattr("shardd.backup.restore.sync_file_system", cut)
     monkeypatch.setattr("shardd.backup.restore._remove_content", lambda _path: None)  # killed: nobody cleans up
-    target.mkdir()
-    with pytest.raises(Cut):
-        restore_backup(made.path, target)
-    assert GUARD in (target / "info.json").read_text()
-    for fresh in (False, True):
-        with pytest.raises(StartupError, match="no data directory"):
-            prepare_directory(target, fresh=fresh)
+    refused = number = 0
+    while True:
+        target = tmp_path / f"target-{number}"
+        target.mkdir()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", _killed_at(number, os.open))
+            try:
+                restore_backup(made.path, target)
+                break
+            except KilledError:
+                pass
+        number += 1
+        if [path.name for path in target.iterdir()] in ([], ["info.json.tmp"]):
+            continue
+        if GUARD not in (target / "info.json").read_text():  # only the sync of its name was left
+            assert log_files.tree(target) == log_files.tree(data.path)
+            continue
+        for fresh in (False, True):
+            with pytest.raises(StartupError, match="no data directory"):
+                prepare_directory(target, fresh=fresh)
+        refused += 1
+    assert refused > 15
+    prepare_directory(target, fresh=False)
+
+
+class KilledError(BaseException):
+    """What nobody catches."""
+
+
+def _killed_at(number: int, plain: Callable[..., Any]) -> Callable[..., Any]:
+    calls = iter(range(10**9))
+
+    def step(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == number:
+            raise KilledError
+        return plain(*arguments, **options)
+
+    return step

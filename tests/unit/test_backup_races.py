@@ -3,6 +3,7 @@ fits its metadata, and has lost nothing that this metadata still knows."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -177,6 +178,27 @@ def test_a_partition_that_never_settles_is_left_out_and_named(tmp_path: Path) ->
     verified = verify_backup(made.path)
     assert verified.damage == []
     assert verified.backup.left_out == [sentence]
+
+
+def test_a_partition_that_the_device_does_not_give_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = DataDirectory(tmp_path / "data")
+    broken, plain = data.log(0, SEGMENT_COUNT).stat().st_ino, os.preadv
+
+    def read(descriptor: int, *arguments: Any) -> int:
+        if os.fstat(descriptor).st_ino == broken:
+            raise OSError(errno.EIO, "Input/output error")
+        return plain(descriptor, *arguments)
+
+    monkeypatch.setattr(os, "preadv", read)
+    made = create_backup(data.path, tmp_path / "backups")
+    assert made.backup.left_out == [f"{data.partition(0)} cannot be read: Input/output error at byte 0"]
+    assert [entry.partition for entry in made.backup.partitions] == [1, 2]
+    assert verify_backup(made.path).damage == []
+    monkeypatch.undo()
+    backup_data.quick(monkeypatch)
+    whole = create_backup(data.path, tmp_path / "backups")
+    monkeypatch.setattr(os, "preadv", read)
+    assert any("Input/output error" in sentence for sentence in verify_backup(whole.path).damage)
 
 
 def test_a_topic_that_is_purged_all_the_time_ends_the_backup_all_the_same(

@@ -1,0 +1,122 @@
+"""`shardd doctor log`: reads the logs of a data directory whole, tells what is damaged, and isolates it on request."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from shardd.cli.doctor_state import EXIT_DAMAGE, EXIT_USAGE
+from shardd.config import ConfigError, load_settings
+from shardd.log.inspect import SegmentView, inspect_partition, isolate, partitions_below
+from shardd.log.survey import DamagedRange
+from shardd.shard.supervisor_directory import lock_directory
+from shardd.shard.supervisor_errors import StartupError
+
+Filter = Annotated[int | None, typer.Option(help="Only this id.")]
+
+
+def log(
+    data: Annotated[Path | None, typer.Argument(help="Data directory, instead of system.path.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
+    ] = None,
+    stream: Filter = None,
+    topic: Filter = None,
+    partition: Filter = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Isolate what is damaged: polls pass over it from the next start on.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --repair: do not ask.")] = False,
+) -> None:
+    """Read every segment and list it with what is damaged. Without --repair it changes nothing and may look while a
+    server runs. Exit status 0: whole or isolated, 1: damaged, 2: nothing to look at, or the directory is in use."""
+    directory = data or _configured(config)
+    if not directory.is_dir():
+        _fail(f"{directory} is no directory")
+    lock = -1
+    if repair:
+        try:
+            lock = lock_directory(directory)
+        except StartupError as error:
+            _fail(str(error))
+    try:
+        wanted = (stream, topic, partition)
+        damaged, failures = _list(directory, wanted)
+        if damaged and repair:
+            failures += _repair(damaged, yes=yes)
+            damaged = {}
+    finally:
+        if lock >= 0:
+            os.close(lock)
+    if damaged or failures:
+        raise typer.Exit(EXIT_DAMAGE)
+
+
+def _configured(config: Path | None) -> Path:
+    try:
+        return load_settings(config, os.environ).settings.system.data_directory
+    except ConfigError as error:
+        _fail("\n".join(error.problems))
+
+
+def _fail(sentence: str) -> NoReturn:
+    typer.echo(f"shardd: {sentence}", err=True)
+    raise typer.Exit(EXIT_USAGE)
+
+
+def _list(directory: Path, wanted: tuple[int | None, ...]) -> tuple[dict[Path, list[DamagedRange]], int]:
+    """Prints all segments; what is damaged and not isolated, by partition, and how many could not be read."""
+    damaged: dict[Path, list[DamagedRange]] = {}
+    partitions = segments = failures = 0
+    for place, path in partitions_below(directory):
+        if any(want is not None and want != number for want, number in zip(wanted, place, strict=True)):
+            continue
+        partitions += 1
+        text = "/".join(map(str, place))
+        try:
+            for view in inspect_partition(path):
+                segments += 1
+                _show(text, view)
+                if view.open_damage():
+                    damaged.setdefault(path, []).extend(view.open_damage())
+        except (OSError, ValueError) as error:
+            failures += 1
+            typer.echo(f"damage: partition {text} cannot be read: {error}")
+    ranges = [each for found in damaged.values() for each in found]
+    messages = sum(each.end - each.start for each in ranges)
+    typer.echo(
+        f"partitions {partitions}, segments {segments}, damaged ranges {len(ranges)}, messages in them {messages}"
+    )
+    return damaged, failures
+
+
+def _show(place: str, view: SegmentView) -> None:
+    typer.echo(
+        f"{place}  {view.start_offset} to {view.end_offset} (exclusive), {view.log_bytes} bytes, {view.manifest}"
+    )
+    for note in view.notes:
+        typer.echo(f"  note: {note}")
+    for start, end in view.isolated:
+        typer.echo(f"  isolated: offsets {start} to {end - 1}")
+    for each in view.open_damage():
+        typer.echo(f"  damage: {each}")
+
+
+def _repair(damaged: dict[Path, list[DamagedRange]], *, yes: bool) -> int:
+    """How many partitions could not be repaired."""
+    if not yes:
+        typer.confirm(
+            "Isolate these ranges? Consumers will pass over their messages as if they were not there", abort=True
+        )
+    failures = 0
+    for path, ranges in damaged.items():
+        try:
+            for manifest in isolate(path, ranges):
+                typer.echo(f"isolated in {manifest}")
+        except (OSError, ValueError) as error:
+            failures += 1
+            typer.echo(f"shardd: {error}", err=True)
+    return failures

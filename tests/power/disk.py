@@ -1,0 +1,144 @@
+"""A mounted file system that forgets what was not synced (forgetful.c), and the power cut that shows it."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+ROOT: Final = Path(__file__).parents[2]
+PROGRAM: Final = ROOT / "native" / "build" / "power" / "forgetful"
+ANSWER_TIMEOUT_S: Final = 60.0
+
+
+def why_not() -> str | None:
+    """None when file systems can be mounted here, else the reason. Builds the program."""
+    if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "/dev/fuse cannot be used here (that needs the device and root)"
+    built = subprocess.run(
+        ["make", "--no-print-directory", "--silent", "-C", str(ROOT / "native"), "power"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode:
+        return f"tests/power/forgetful.c was not built: {built.stderr.strip()[-500:]}"
+    return None
+
+
+class Disk:
+    """`source`, durable at first, is mounted at `mount` (made when missing); what is not synced there dies in a `cut`.
+
+    `names`: strict or ext4 (store.h). `sync_delay_us`: the median time that a sync takes. Context manager: unmounts.
+    RuntimeError with the program's words when something does not work, TimeoutError when it says nothing.
+    """
+
+    def __init__(
+        self, source: Path, mount: Path, *, names: str = "strict", sync_delay_us: int = 0, seed: int = 1
+    ) -> None:
+        source.mkdir(parents=True, exist_ok=True)
+        mount.mkdir(parents=True, exist_ok=True)
+        self.mount = mount
+        words = [str(PROGRAM), str(source), str(mount), "--names", names]
+        words += ["--sync-delay-us", str(sync_delay_us), "--seed", str(seed)]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._unread = b""
+        try:
+            self._expect("ready")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unmounts; open files on it get errors from then on."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(ANSWER_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(ANSWER_TIMEOUT_S)
+            subprocess.run(["umount", "-l", str(self.mount)], check=False, capture_output=True)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def lie(self) -> None:
+        """Syncs succeed from now on and do nothing."""
+        self._command("lie")
+        self._expect("ok")
+
+    def fail_syncs(self, count: int) -> None:
+        """The next `count` syncs fail with EIO, and what they should have written counts as clean."""
+        self._command(f"fail {count}")
+        self._expect("ok")
+
+    def arm(self, kinds: str, count: int, seed: int, survivors: Path) -> None:
+        """The power goes before the `count`-th operation of these kinds (letters of forgetful.c): see `went`."""
+        survivors.mkdir(parents=True)
+        self._command(f"arm {kinds} {count} {seed} {survivors}")
+        self._expect("ok")
+
+    def went(self, timeout_s: float) -> dict[str, int] | None:
+        """What the armed cut has counted, None when it has not come after `timeout_s`."""
+        line = self._line(timeout_s)
+        return None if line is None else _counts(line)
+
+    def cut(self, seed: int, survivors: Path) -> dict[str, int]:
+        """The power goes now; `survivors` (new) gets what the device has. Returns the counts of forgetful.c."""
+        survivors.mkdir(parents=True, exist_ok=True)
+        self._command(f"cut {seed} {survivors}")
+        line = self._line(ANSWER_TIMEOUT_S)
+        if line is None:
+            raise TimeoutError("the disk does not answer")
+        if line.startswith("cut ") or not line.startswith("error the power is off"):
+            # an armed cut may have come first: then a refusal of this one follows
+            return _counts(line)
+        raise RuntimeError(line)
+
+    def _command(self, text: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(text.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def _expect(self, word: str) -> None:
+        line = self._line(ANSWER_TIMEOUT_S)
+        if line != word:
+            raise RuntimeError(f"the disk says {line!r} instead of {word!r}")
+
+    def _line(self, timeout_s: float) -> str | None:
+        assert self._process.stdout is not None
+        file, end = self._process.stdout.fileno(), time.monotonic() + timeout_s
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([file], [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                return None
+            data = os.read(file, 65536)
+            if not data:
+                raise RuntimeError(f"the disk ended: {self._unread!r}, status {self._process.wait(ANSWER_TIMEOUT_S)}")
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
+
+
+def _counts(line: str) -> dict[str, int]:
+    kind, *pairs = line.split()
+    if kind != "cut":
+        raise RuntimeError(f"the disk says {line!r}")
+    return {name: int(number) for name, _, number in (pair.partition("=") for pair in pairs)}
+
+
+def explain(counts: dict[str, int], names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {counts[name]}" for name in names)

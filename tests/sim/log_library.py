@@ -1,0 +1,237 @@
+"""The real C partition as a library (`make -C native sim`), called through ctypes; its disk is a Python object."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import CFUNCTYPE, Structure, c_bool, c_char_p, c_int, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+LIBRARY = Path(__file__).parents[2] / "native" / "build" / "sim" / "libsim_log.so"
+POLL_OFFSET, POLL_TIMESTAMP, POLL_FIRST, POLL_LAST, POLL_NEXT = range(1, 6)
+NOTHING_STORED = 2**64 - 1
+SYNC_FDS_MAX = 64
+_BUFFER_BYTES = 1 << 18
+
+
+class Calls(Protocol):
+    """What the partition asks of its disk: results of the system calls of the same name, or -errno."""
+
+    def open(self, path: bytes, flags: int) -> int: ...
+    def close(self, descriptor: int) -> int: ...
+    def duplicate(self, descriptor: int) -> int: ...
+    def pwrite(self, descriptor: int, data: bytes, position: int) -> int: ...
+    def pread(self, descriptor: int, length: int, position: int) -> bytes | int: ...
+    def ftruncate(self, descriptor: int, length: int) -> int: ...
+    def allocate(self, descriptor: int, start: int, length: int) -> int: ...
+    def fdatasync(self, descriptor: int) -> int: ...
+    def rename(self, source: bytes, target: bytes) -> int: ...
+    def unlink(self, path: bytes) -> int: ...
+    def mkdir(self, path: bytes) -> int: ...
+
+
+_TYPES = {
+    "open": (c_char_p, c_int),
+    "close": (c_int,),
+    "duplicate": (c_int,),
+    "pwrite": (c_int, c_void_p, c_uint64, c_int64),
+    "pread": (c_int, c_void_p, c_uint64, c_int64),
+    "ftruncate": (c_int, c_int64),
+    "allocate": (c_int, c_int64, c_int64),
+    "fdatasync": (c_int,),
+    "rename": (c_char_p, c_char_p),
+    "unlink": (c_char_p,),
+    "mkdir": (c_char_p,),
+}
+
+
+class _Calls(Structure):
+    _fields_ = [(name, CFUNCTYPE(c_int64, *types)) for name, types in _TYPES.items()]  # noqa: RUF012
+
+
+class _SegmentInfo(Structure):
+    _fields_ = [  # noqa: RUF012
+        (name, c_uint64) for name in ("start_offset", "log_bytes", "count", "first_timestamp", "last_timestamp")
+    ]
+
+
+class _Batch(Structure):
+    _fields_ = [  # noqa: RUF012
+        ("messages", c_void_p),
+        ("length", c_uint64),
+        ("count", c_uint32),
+        ("status", c_uint32),
+        ("first_offset", c_uint64),
+    ]
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """OSError when it was not built."""
+    found = ctypes.CDLL(str(LIBRARY), use_errno=True)
+    found.sim_log_open.restype = c_void_p
+    found.sim_fences_make.restype = c_void_p
+    found.sim_log_offset_get.restype = c_uint64
+    found.sim_log_sync_begin.restype = c_uint64
+    found.sim_log_sync_done.restype = c_bool
+    found.sim_fences_pass.restype = c_bool
+    return found
+
+
+def _table(calls: Calls) -> _Calls:
+    def pwrite(descriptor: int, data: int, length: int, position: int) -> int:
+        return calls.pwrite(descriptor, ctypes.string_at(data, length), position)
+
+    def pread(descriptor: int, data: int, length: int, position: int) -> int:
+        found = calls.pread(descriptor, length, position)
+        if isinstance(found, int):
+            return found
+        ctypes.memmove(data, found, len(found))
+        return len(found)
+
+    special = {"pwrite": pwrite, "pread": pread}
+    table = _Calls()
+    for name, types in _TYPES.items():
+        setattr(table, name, CFUNCTYPE(c_int64, *types)(special.get(name) or getattr(calls, name)))
+    return table
+
+
+class Batch:
+    """One batch: `data` is changed in place; `status` and `first_offset` come back."""
+
+    def __init__(self, records: list[bytes]) -> None:
+        self.lengths = [len(record) for record in records]
+        self.data = ctypes.create_string_buffer(b"".join(records), sum(self.lengths))
+        self.status = 0
+        self.first_offset = 0
+
+    def stored(self) -> list[bytes]:
+        """The records as they are in the log."""
+        raw, at, found = self.data.raw, 0, []
+        for length in self.lengths:
+            found.append(raw[at : at + length])
+            at += length
+        return found
+
+
+class Ends:
+    """First offset that is kept, next one, end of what polls see, messages in the journal, sticky status."""
+
+    __slots__ = ("first", "next", "state", "unsaved", "visible")
+
+    def __init__(self, first: int, next_: int, visible: int, unsaved: int, state: int) -> None:
+        self.first, self.next, self.visible, self.unsaved, self.state = first, next_, visible, unsaved, state
+
+
+class LogPartition:
+    """OSError when it cannot be opened."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        directory: Path,
+        incarnation: int,
+        level: int,
+        segment_size_bytes: int,
+        state: int,
+        seed: int,
+        segments: list[tuple[int, int, int, int, int]],
+    ) -> None:
+        self._table = _table(calls)  # kept: the callbacks live as long as this
+        infos = (_SegmentInfo * max(1, len(segments)))(*(_SegmentInfo(*each) for each in segments))
+        handle = library().sim_log_open(
+            ctypes.byref(self._table),
+            str(directory).encode(),
+            c_uint64(incarnation),
+            c_uint32(level),
+            c_uint64(segment_size_bytes),
+            c_uint32(state),
+            c_uint64(seed),
+            infos,
+            c_uint64(len(segments)),
+        )
+        if not handle:
+            raise OSError(ctypes.get_errno(), "the partition cannot be opened")
+        self._handle = c_void_p(handle)
+        self._buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
+
+    def free(self, *, orderly: bool) -> None:
+        library().sim_log_free(self._handle, c_bool(orderly))
+
+    def append(self, batches: list[Batch], now_us: int) -> None:
+        table = (_Batch * len(batches))(
+            *(_Batch(ctypes.addressof(b.data), sum(b.lengths), len(b.lengths), 0, 0) for b in batches)
+        )
+        library().sim_log_append(self._handle, table, c_uint64(len(batches)), c_uint64(now_us))
+        for batch, entry in zip(batches, table, strict=True):
+            batch.status, batch.first_offset = entry.status, entry.first_offset
+
+    def poll(self, strategy: int, value: int, count: int, consumer: int) -> tuple[int, int, int, bytes]:
+        """Status, first offset, how many, their bytes."""
+        first, records, length = c_uint64(), c_uint64(), c_uint64()
+        status: int = library().sim_log_poll(
+            self._handle,
+            c_uint8(strategy),
+            c_uint64(value),
+            c_uint32(count),
+            c_uint32(consumer),
+            self._buffer,
+            c_uint64(_BUFFER_BYTES),
+            ctypes.byref(first),
+            ctypes.byref(records),
+            ctypes.byref(length),
+        )
+        return status, first.value, records.value, self._buffer.raw[: length.value]
+
+    def ends(self) -> Ends:
+        values = [c_uint64(), c_uint64(), c_uint64(), c_uint64()]
+        state = c_uint32()
+        library().sim_log_ends(self._handle, *(ctypes.byref(each) for each in values), ctypes.byref(state))
+        first, next_, visible, unsaved = (each.value for each in values)
+        return Ends(first, next_, visible, unsaved, state.value)
+
+    def sync_begin(self, *, everything: bool, most: int = SYNC_FDS_MAX) -> list[int]:
+        descriptors = (c_int * most)()
+        count = library().sim_log_sync_begin(self._handle, c_bool(everything), descriptors, c_uint64(most))
+        return list(descriptors[:count])
+
+    def sync_done(self, error: int) -> bool:
+        return bool(library().sim_log_sync_done(self._handle, c_int(error)))
+
+    def flush(self) -> int:
+        return int(library().sim_log_flush(self._handle))
+
+    def delete_segments(self, count: int, trash: Path) -> tuple[int, int]:
+        """Status, how many are gone."""
+        deleted = c_uint32()
+        status = library().sim_log_delete_segments(
+            self._handle, c_uint32(count), str(trash).encode(), ctypes.byref(deleted)
+        )
+        return int(status), deleted.value
+
+    def offset_load(self, kind: int, number: int, value: int) -> int:
+        return int(library().sim_log_offset_load(self._handle, c_uint8(kind), c_uint32(number), c_uint64(value)))
+
+    def offset_store(self, kind: int, number: int, value: int) -> int:
+        return int(library().sim_log_offset_store(self._handle, c_uint8(kind), c_uint32(number), c_uint64(value)))
+
+    def offset_get(self, kind: int, number: int) -> int | None:
+        value: int = library().sim_log_offset_get(self._handle, c_uint8(kind), c_uint32(number))
+        return None if value == NOTHING_STORED else value
+
+
+class Fences:
+    """The fences of one partition (native/src/fence.c)."""
+
+    def __init__(self) -> None:
+        self._handle = c_void_p(library().sim_fences_make())
+
+    def passes(self, group: int, generation: int) -> bool:
+        return bool(library().sim_fences_pass(self._handle, c_uint32(group), c_uint64(generation)))
+
+    def drop(self, group: int) -> None:
+        library().sim_fences_drop(self._handle, c_uint32(group))
+
+    def __del__(self) -> None:
+        library().sim_fences_free(self._handle)

@@ -1,0 +1,320 @@
+"""One run of one partition: random operations on the real code, crashes of both kinds, the real recovery after each.
+
+The model knows every message that was ever sent and what became of it; each poll and each recovery is compared with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import struct
+from collections import Counter
+from pathlib import Path
+
+from shardd.log import layout
+from shardd.log.recovery import open_partition
+from tests.sim.findings import Trace
+from tests.sim.log_disk import LogDisk
+from tests.sim.log_library import (
+    POLL_FIRST,
+    POLL_LAST,
+    POLL_NEXT,
+    POLL_OFFSET,
+    POLL_TIMESTAMP,
+    Batch,
+    LogPartition,
+)
+from tests.sim.log_model import LogModel, split_records
+from tests.sim.planted import Planted, trusting_recovery
+from tests.sim.world import Outcome
+
+LEVELS = ("written", "memory", "durable")
+OPERATIONS = 220
+SEGMENT_SIZES = (600, 1500, 6000)
+CONSUMERS = 3
+INDEX_CONTRADICTS = 10002
+
+
+class LogWorld:
+    """`root` is a directory of its own on a fast file system; it is removed at the end."""
+
+    def __init__(self, seed: int, root: Path, planted: Planted, trace: Trace) -> None:
+        self.rng = random.Random(f"log {seed}")
+        self.trace = trace
+        self.planted = planted
+        self.level = self.rng.choice([0, 1, 2, 2])
+        self.segment_size = self.rng.choice(SEGMENT_SIZES)
+        self.seed = seed
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir(parents=True)
+        self.root = root
+        self.directory = layout.partition_directory(root, 1, 2, 3)
+        self.disk = LogDisk(root, random.Random(f"log disk {seed}"))
+        self.incarnation = 5
+        self.model = LogModel(trace, LEVELS[self.level])
+        self.now_us = 1_000_000
+        self.step = 0
+        self.running: list[int] | None = None  # descriptors of the sync under way
+        self.sync_error = 0
+        self.next_id = 1
+        self.partition = self._opened([], 0, [])
+
+    # ---- one run ----
+
+    def run(self) -> None:
+        operations = [
+            (40, self._append),
+            (16, self._poll),
+            (14, self._sync_step),
+            (6, self._store_offset),
+            (3, self._flush),
+            (3, self._delete_segments),
+            (1, self._purge),
+            (3, self._fault),
+            (3, self._kill),
+            (3, self._power),
+            (1, self._orderly),
+            (2, self._clock),
+        ]
+        weights = [weight for weight, _ in operations]
+        calls = [call for _, call in operations]
+        for self.step in range(OPERATIONS):
+            self.rng.choices(calls, weights)[0]()
+            if self.disk.dead:
+                self._kill()
+            if self.trace.finding is not None:
+                break
+            self._look()
+        self.disk.errno_share = 0.0
+        if self.trace.finding is None:
+            self._power()
+        self._let_go(orderly=False)
+
+    def _note(self, kind: str, text: str = "") -> None:
+        self.trace.add(self.step, kind, text)
+
+    # ---- operations ----
+
+    def _append(self) -> None:
+        batches = [Batch(self._records(self.rng.randint(1, 4))) for _ in range(self.rng.choice([1, 1, 1, 2, 5]))]
+        self.now_us += self.rng.randrange(1000)
+        self.partition.append(batches, self.now_us)
+        for batch in batches:
+            self._note("append", f"{len(batch.lengths)} at {batch.first_offset}: {batch.status}")
+            self.model.appended(batch.stored(), batch.status, batch.first_offset, alive=not self.disk.dead)
+        if not self.disk.dead:
+            self.model.saved(self.partition.ends())
+
+    def _records(self, count: int) -> list[bytes]:
+        found = []
+        for _ in range(count):
+            body = struct.pack("<Q", self.next_id) + self.rng.randbytes(self.rng.choice([0, 20, 150, 500]))
+            self.next_id += 1
+            found.append(bytes(48) + struct.pack("<IIQ", 0, len(body), 0) + body)
+        return found
+
+    def _poll(self) -> None:
+        strategy = self.rng.choice([POLL_OFFSET, POLL_TIMESTAMP, POLL_FIRST, POLL_LAST, POLL_NEXT])
+        value = self.rng.randrange(self.model.end + 2)
+        if strategy == POLL_TIMESTAMP:
+            value = self.now_us - self.rng.randrange(20_000)
+        count = self.rng.choice([1, 3, 20, 1000])
+        consumer = self.rng.randrange(CONSUMERS)
+        status, first, records, data = self.partition.poll(strategy, value, count, consumer)
+        if self.disk.dead:
+            return
+        ends = self.partition.ends()
+        self._note("poll", f"{strategy} {value} {count}: {status}, {records} from {first}")
+        self.model.polled(first, split_records(data), ends)
+        if status == 4027:
+            self.trace.report(f"a poll at {first + records} finds damage that nobody has done")
+
+    def _sync_step(self) -> None:
+        """Begins a sync, or does one of its files, or ends it: other operations come between."""
+        if self.running is None:
+            everything = self.rng.random() < 0.3
+            most = self.rng.choice([1, 2, 64])
+            self.running = self.partition.sync_begin(everything=everything, most=most)
+            self.sync_error = 0
+            self.model.sync_begins(self.partition.ends())
+            self._note("sync begins", str(len(self.running)))
+        for _ in range(self.rng.choice([1, 1, 64])):
+            if not self.running or self.disk.dead:
+                break
+            descriptor = self.running.pop(0)
+            skipped = self.planted.log == "answer before fsync" and self.rng.random() < 0.5
+            result = 0 if skipped else self._synced(descriptor)
+            self.disk.close(descriptor)
+            self.sync_error = self.sync_error or -result
+        if not self.running and not self.disk.dead:
+            covered = self.partition.sync_done(self.sync_error)
+            self._note("sync ends", f"{covered} {self.sync_error}")
+            self.model.sync_ends(covered=covered, ends=self.partition.ends())
+            self.running = None
+
+    def _synced(self, descriptor: int) -> int:
+        result = -errno.EINTR
+        while result == -errno.EINTR:
+            result = self.disk.fdatasync(descriptor)
+        return result
+
+    def _store_offset(self) -> None:
+        number, value = self.rng.randrange(CONSUMERS), self.rng.randrange(self.model.end + 2)
+        status = self.partition.offset_store(1, number, value)
+        self._note("offset", f"{number} {value}: {status}")
+        self.model.offset_stored(number, value, status, alive=not self.disk.dead)
+
+    def _flush(self) -> None:
+        status = self.partition.flush()
+        self._note("flush", str(status))
+        if not self.disk.dead:
+            self.model.saved(self.partition.ends())
+
+    def _delete_segments(self) -> None:
+        trash = layout.trash_directory(self.root)
+        if not trash.exists():
+            self.disk.mkdir(os.fsencode(trash))
+        if not trash.exists():
+            return
+        status, deleted = self.partition.delete_segments(self.rng.randint(1, 2), trash / f"{self.step}-segment")
+        self._note("delete segments", f"{status} {deleted}")
+        if not self.disk.dead:
+            self.model.deleted(self.partition.ends())
+
+    def _purge(self) -> None:
+        """As `OwnedPartitions.follow`: the metadata has a new incarnation for good, the directory goes to the trash."""
+        if self.running is not None:
+            return
+        self._let_go(orderly=True)
+        if self.disk.dead:
+            self.disk.restart()
+        trash = layout.trash_directory(self.root)
+        lost = self.planted.log == "lost purge"
+        share, self.disk.errno_share = self.disk.errno_share, 0.0
+        if not lost:
+            if not trash.exists():
+                self.disk.mkdir(os.fsencode(trash))
+            if self.directory.exists() and self.rng.random() < 0.8:  # else the process dies before the rename
+                self.disk.rename(os.fsencode(self.directory), os.fsencode(trash / f"{self.step}-partition"))
+            self.incarnation += 1
+        self.disk.errno_share = share
+        self._note("purge")
+        self.model.purged()
+        self._recover()
+
+    def _fault(self) -> None:
+        if self.rng.random() < 0.4:
+            self.disk.death_after = self.rng.randint(1, 12)
+        else:
+            self.disk.errno_share = self.rng.choice([0.0, 0.0, 0.02, 0.2])
+        self._note("faults", f"{self.disk.errno_share}")
+
+    def _clock(self) -> None:
+        self.now_us = max(0, self.now_us - self.rng.randrange(5_000))
+        self._note("clock goes back")
+
+    # ---- ends and starts ----
+
+    def _kill(self) -> None:
+        if self.disk.suspect:  # whether its pages are on the device nobody knows, so the machine goes too
+            self._power()
+            return
+        self._note("kill")
+        self._let_go(orderly=False)
+        self.disk.restart()
+        self.model.killed()
+        self._recover()
+
+    def _power(self) -> None:
+        self._note("power cut")
+        self._let_go(orderly=False)
+        self.disk.cut_power()
+        self.model.power_cut()
+        self._recover()
+
+    def _orderly(self) -> None:
+        if self.disk.suspect or self.running is not None:
+            return
+        self._note("orderly stop")
+        share, self.disk.errno_share = self.disk.errno_share, 0.0
+        self._let_go(orderly=True)
+        self.disk.errno_share = share
+        self.disk.restart()
+        self.model.killed()
+        self._recover()
+
+    def _let_go(self, *, orderly: bool) -> None:
+        if not orderly:
+            self.disk.dead = True
+        self.partition.free(orderly=orderly)
+        for descriptor in self.running or []:
+            self.disk.close(descriptor)
+        self.running = None
+
+    def _recover(self) -> None:
+        """The real one, on real files, then the real opening."""
+        share, self.disk.errno_share = self.disk.errno_share, 0.0
+        if self.planted.log == "recovery trusts un-synced bytes" and self.directory.exists():
+            found = trusting_recovery(self.directory)
+        else:
+            found = open_partition(self.directory, self.incarnation)
+        self.disk.adopt()
+        damaged = getattr(found, "damaged", [])
+        self._note("recovered", f"{[(each[0], each[2]) for each in found.segments]} {found.state} {damaged}")
+        for note in found.notes:
+            self._note("recovery", note.replace(str(self.root), ""))
+        if found.state and not self.model.power_was_cut:
+            self.trace.report(f"recovery takes what a kill has left for damage: {found.notes}")
+        self.partition = self._opened(found.segments, found.state, found.offsets)
+        ends = self.partition.ends()
+        readable = (damaged[0][0] if damaged else ends.next) - ends.first
+        status, first, records, data = self.partition.poll(POLL_FIRST, 0, readable, 0)
+        if status == INDEX_CONTRADICTS and self.model.power_was_cut and list(self.directory.glob("*.index")):
+            self._note("index made anew")
+            self._let_go(orderly=False)
+            self.disk.restart()
+            for index in self.directory.glob("*.index"):
+                index.unlink()
+            self._recover()
+            return
+        hole = bool(status or found.state or damaged)
+        if hole and not self.model.power_was_cut:
+            self.trace.report(f"after a kill a poll of everything gets status {status} behind {first + records}")
+        offsets = {number: self.partition.offset_get(1, number) for number in range(CONSUMERS)}
+        self.model.recovered(ends, split_records(data), offsets, hole=hole)
+        self.disk.errno_share = share
+        if hole:  # later bytes have survived than some before them: it waits for an operator
+            self._note(f"{LEVELS[self.level]}: hole behind the durable end")
+            self._purge()
+
+    def _opened(
+        self, segments: list[tuple[int, int, int, int, int]], state: int, offsets: list[tuple[int, int, int]]
+    ) -> LogPartition:
+        ids = self.seed + self.step
+        partition = LogPartition(
+            self.disk, self.directory, self.incarnation, self.level, self.segment_size, state, ids, segments
+        )
+        for kind, number, value in offsets:
+            partition.offset_load(kind, number, value)
+        return partition
+
+    def _look(self) -> None:
+        self.model.check(self.partition.ends())
+
+
+def run_log(seed: int, root: Path, planted: Planted, *, verbose: bool = False) -> Outcome:
+    """One partition."""
+    trace = Trace(verbose=verbose)
+    world = LogWorld(seed, root, planted, trace)
+    try:
+        world.run()
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    faults = Counter(world.disk.injected)
+    holes = [f"{level}: hole behind the durable end" for level in LEVELS]
+    for kind in ("kill", "power cut", "clock goes back", *holes):
+        faults[f"log: {kind}"] = trace.counts[kind]
+    done = Counter({f"log: {kind}": trace.counts[kind] for kind in ("append", "poll", "sync ends", "purge", "offset")})
+    return Outcome(seed, trace.finding, trace.digest, world.step + world.disk.calls, faults, done, list(trace.last))

@@ -32,7 +32,7 @@ class Trace:
             print(line, flush=True)
 
     def report(self, sentence: str) -> None:
-        """Notes a violation; the first one counts. Used where an exception would be swallowed by the code under test."""
+        """Notes a violation; the first one counts. An exception would be swallowed by the code under test."""
         if self.finding is None:
             self.finding = sentence
             self.last.append(f"FINDING: {sentence}")

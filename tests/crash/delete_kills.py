@@ -173,7 +173,7 @@ class Battery:
         return Counter(name for name, so in (happened | {"answered": change.acknowledged}).items() if so)
 
     def directory_is_free(self) -> bool:
-        """Whether no process holds the lock: not even a worker that was being started when its supervisor was killed."""
+        """Whether nobody holds its lock: not even a worker that was being started when the supervisor was killed."""
         with (self.server.data_dir / ".lock").open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

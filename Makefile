@@ -15,8 +15,8 @@ PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz \
-	test-net crash-delete bench demo demo-groups demo-spark bench-spark corrupt-sweep crash-torn crash-backup crash fault \
-	soak clean
+	test-net crash-delete bench bench-recovery demo demo-groups demo-spark bench-spark corrupt-sweep crash-torn crash-backup \
+	crash fault soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ crash-delete: native ## kill -9 while something is made, purged, deleted or roll
 fmt: setup ## format the Python sources
 	@$(BIN)/ruff check --fix --quiet $(PY_DIRS)
 	@$(BIN)/ruff format $(PY_DIRS)
+
+bench-recovery: native ## the recovery phase of a start: seconds for each GiB unverified and for 10,000 partitions
+	@$(BIN)/python -m bench.recovery $(BENCH_ARGS)
 
 bench: native ## compare with the bare-C floor server
 	@$(BIN)/python -m bench

@@ -47,7 +47,9 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         p->messages += info->count;
     }
     if (count > 0) {
-        p->segments.items[count - 1].index_dirty = segments[count - 1].count > 0; /* recovery may have written it */
+        p->segments.items[count - 1].index_dirty = segments[count - 1].count > 0; /* recovery may have written them */
+        p->segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0;
+        p->marker_dirty = true;
         index_cache_reset(&p->index, segments[count - 1].count);
         p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
         p->allocate_ahead = p->level == LEVEL_DURABLE;
@@ -74,6 +76,7 @@ partition *partition_open(const partition_options *options, const segment_info *
     p->journal.memory = options->journals;
     p->segments.directory = p->offsets.directory = p->directory;
     p->segments.read_only = p->state != 0;
+    p->unreadable = count == 0 && p->state != 0 && p->state != PARTITION_INVALID_CHECKSUM;
     if (p->directory == NULL || take_segments(p, segments, count) != 0) {
         int error = errno;
         segment_set_free(&p->segments);

@@ -57,9 +57,9 @@ struct partition {
     uint64_t sync_target; /* durable_offset when the running sync succeeds */
     uint32_t dirty_from;  /* no segment before this place is dirty */
     uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
+    bool marker_dirty; /* the incarnation marker is not known to be on the device */
     bool sync_running, sync_failed;
     uint64_t found_end; /* `durable`: readable without a sync (that at opening failed, the level changed); or 0 */
-    bool marker_dirty; /* the incarnation marker was made and not yet synced */
     bool sync_covers; /* the running sync has all names, logs and offsets */
 
     /* Of the active segment: what a complete sync has brought to the device, and what the running one will have. */
@@ -67,6 +67,7 @@ struct partition {
     uint64_t checkpoint_written_bytes; /* what its manifest knows */
 
     bool closed;
+    bool unreadable; /* it could not be read when it was opened: that it holds nothing is not known */
     uint32_t state;
     uint32_t references;
 };

@@ -41,7 +41,8 @@ typedef struct server {
     partition_level level;
     void (*opened)(struct server *s, engine *e);    /* in the thread of the engine: when it is open ... */
     void (*each_turn)(struct server *s, engine *e); /* ... and after every turn */
-    _Atomic unsigned moved_in, closed, group_polls, group_messages, lent;
+    void (*doubted)(struct server *s, engine *e, uint64_t ns, uint64_t segment); /* NULL: polls in doubt wait */
+    _Atomic unsigned doubts, moved_in, closed, group_polls, group_messages, lent;
     _Atomic uint64_t assignment; /* not 0: members get a seat of that generation */
 } server;
 
@@ -98,6 +99,9 @@ static void answer(server *s, engine *e, const event *v)
         if (!engine_move(e, v->connection, (uint32_t)v->number, user, sizeof user)) engine_resume(e, v->connection);
     } else if (v->kind == EVENT_MOVED_IN) {
         s->moved_in++;
+    } else if (v->kind == EVENT_DOUBT) {
+        if (s->doubted != NULL) s->doubted(s, e, v->connection, v->number);
+        s->doubts++;
     } else if (v->kind == EVENT_CLOSED) {
         s->closed++;
     }

@@ -1,7 +1,9 @@
 /* Power loss at level `durable`: a disk that forgets every byte and every name that was not synced, or where any of
  * them, in any order and torn at sectors, had come to the device. What was acknowledged before the power went must be
  * there afterwards, and nothing that was never sent. The same with a whole server: tests/power. */
+#include "partition_files.h"
 #include "partition_internal.h"
+#include "recover.h"
 #include "test_partition_fixture.h"
 
 #include "forgetting_disk.h"
@@ -224,11 +226,101 @@ static void test_the_first_acknowledgement_after_a_change_covers_all_before_it(v
     CHECK(lost_after_a_change(LEVEL_WRITTEN, false) > 0); /* the change alone promises nothing */
 }
 
+/* ---- checkpoints ---- */
+
+static void sync_part(partition *p, bool finish)
+{
+    int fds[64];
+    size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
+    for (size_t i = 0; i < count; i++) {
+        CHECK_EQUAL(device_sync(NULL, fds[i]), 0);
+        close(fds[i]);
+    }
+    if (finish)
+        partition_sync_done(p, 0);
+}
+
+/* The kernel writes manifests back whenever it likes: all of them reach the device as they are now. */
+static void write_back_manifests(const partition *p)
+{
+    for (uint32_t i = 0; i < p->segments.count; i++) {
+        char path[FILE_PATH_MAX];
+        struct stat st;
+        segment_path(&p->segments, p->segments.items[i].start_offset, SEGMENT_MANIFEST, path, sizeof(path));
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd >= 0 && fstat(fd, &st) == 0)
+            keep_content(fd, &st);
+        if (fd >= 0)
+            close(fd);
+    }
+}
+
+/* Appends, syncs and checkpoints in any order, then darkness: what a manifest says is there. */
+static void try_checkpoints(unsigned seed, bool lying, uint64_t *trusted, uint64_t *refused)
+{
+    static model m;
+    disk device = disk_system;
+    device.fdatasync = device_sync;
+    snprintf(root, sizeof(root), "%s/c%u%d", test_root, seed, lying);
+    snprintf(directory, sizeof(directory), "%s/streams/1/topics/2/partitions/3", root);
+    CHECK_EQUAL(mkdir(root, 0755), 0);
+    test_random_state = seed;
+    model_init(&m, 1500);
+    partition_options options = options_on(&device);
+    options.level = LEVEL_WRITTEN;
+    partition *p = partition_open(&options, NULL, 0);
+    append(p, &m, 1);
+    sync_part(p, true);
+    uint64_t synced = 0;
+    for (unsigned steps = 5 + (unsigned)test_random(20); steps > 0; steps--) {
+        append(p, &m, 1 + (uint32_t)test_random(3));
+        if (test_random(2) == 0)
+            continue;
+        sync_part(p, false);
+        synced = m.count;
+        if (test_random(2) == 0)
+            append(p, &m, 1);
+        partition_sync_done(p, 0);
+        if (lying) { /* canary: a checkpoint of what no sync has covered */
+            const segment *s = segment_active(&p->segments);
+            p->checkpoint =
+                (manifest_checkpoint){s->log_bytes, s->count, s->first_timestamp, s->last_timestamp};
+        }
+        partition_checkpoint_write(p);
+    }
+    write_back_manifests(p);
+    partition_release(p);
+    cut_power();
+    recovered_partition found;
+    bool usual = recover_partition(directory, options.incarnation, &found);
+    if (usual) {
+        const segment_info *last = &found.segments[found.segments_count - 1];
+        CHECK(last->start_offset + last->count >= synced);
+        CHECK(last->start_offset + last->count <= m.count);
+        recover_free(&found);
+    }
+    *trusted += usual;
+    *refused += !usual;
+    model_free(&m);
+}
+
+static void test_a_checkpoint_that_survives_is_never_ahead_of_its_log(void)
+{
+    uint64_t trusted = 0, refused = 0;
+    for (unsigned seed = 1; seed <= 60 && check_errors == 0; seed++)
+        try_checkpoints(seed, false, &trusted, &refused);
+    CHECK_EQUAL(refused, 0);
+    for (unsigned seed = 1; seed <= 60 && check_errors == 0; seed++)
+        try_checkpoints(seed, true, &trusted, &refused);
+    CHECK(refused > 5);
+}
+
 int main(void)
 {
     test_root_make();
     RUN(test_what_was_acknowledged_survives_power_loss_at_any_step);
     RUN(test_what_nobody_acknowledged_is_gone);
+    RUN(test_a_checkpoint_that_survives_is_never_ahead_of_its_log);
     RUN(test_what_was_acknowledged_survives_whatever_else_came_to_the_device);
     RUN(test_the_first_acknowledgement_after_a_change_covers_all_before_it);
     test_root_remove();

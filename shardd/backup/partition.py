@@ -85,9 +85,9 @@ class Taker:
                 starts = _starts(directory)
                 if found is None and any(layout.segment_log(directory, start).stat().st_size for start in starts):
                     raise UnsettledError(f"{path} holds messages but no valid incarnation marker")
-                if found is None or found < incarnation:  # nothing of this incarnation is there yet
+                if found is not None and found < incarnation:  # nothing of this incarnation is there yet
                     return nothing
-                if found > incarnation:
+                if found is not None and found > incarnation:
                     raise UnsettledError(f"{path} was made by metadata record {found}, later than record {incarnation}")
                 imported_end = read_imported(directory)
                 offsets, notes = read_offsets(directory)  # before the messages: never ahead of them
@@ -217,9 +217,11 @@ class _Segment:
         earlier = self.earlier
         if earlier is None or self.base is None or (earlier.digest, earlier.bytes) != (entry.digest, entry.bytes):
             return entry
-        double = self._kept.with_suffix(layout.TEMPORARY_SUFFIX)
+        shared, double = layout.segment_log(self.base, self.start), self._kept.with_suffix(layout.TEMPORARY_SUFFIX)
         try:
-            os.link(layout.segment_log(self.base, self.start), double)
+            if shared.samefile(self._kept):  # a rename of one name over another of the same file would leave both
+                return entry
+            os.link(shared, double)
         except OSError:
             return entry
         double.replace(self._kept)

@@ -76,9 +76,20 @@ def remove_leftovers(directory: Path) -> list[Path]:
         except OSError:
             ours = path.is_dir() and not any(path.iterdir())  # killed before the marker
         if ours:
-            shutil.rmtree(path)
+            _remove(path)
             removed.append(path)
     return removed
+
+
+def _remove(path: Path) -> None:
+    """The marker goes last: a removal that is killed can be repeated."""
+    for entry in path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != MARKER_NAME:
+            entry.unlink()
+    (path / MARKER_NAME).unlink(missing_ok=True)
+    path.rmdir()
 
 
 class Unfinished:
@@ -97,7 +108,8 @@ class Unfinished:
 
     def __exit__(self, *_: object) -> None:
         if not self._finished:
-            shutil.rmtree(self.path, ignore_errors=True)
+            with contextlib.suppress(OSError):  # what stays goes with the next run
+                _remove(self.path)
 
     def finish(self, backup: Backup) -> Path:
         """Makes everything durable, then backup.json, then the name; the path of the backup. OSError."""
@@ -105,9 +117,14 @@ class Unfinished:
             sync_file_system(descriptor)
         layout.write_durably(self.path / BACKUP_NAME, encode_backup(backup))
         self.path.rename(self._final)
+        try:
+            layout.sync_directory(self._final.parent)
+        except OSError:
+            self._final.rename(self.path)
+            raise
         self._finished = True
-        layout.sync_directory(self._final.parent)
-        (self._final / MARKER_NAME).unlink()  # only says that a run was under way; one that stays harms nothing
+        with contextlib.suppress(OSError):  # it only says that a run was under way
+            (self._final / MARKER_NAME).unlink()
         return self._final
 
 

@@ -135,7 +135,10 @@ ssize_t preadv64v2(int fd, const struct iovec *parts, int count, off_t position,
 int fdatasync(int fd) { return file_fails(OP_SYNC, fd) ? -1 : (int)syscall(SYS_fdatasync, fd); }
 int fsync(int fd) { return file_fails(OP_SYNC, fd) ? -1 : (int)syscall(SYS_fsync, fd); }
 
-int ftruncate(int fd, off_t length) { return file_fails(OP_TRUNCATE, fd) ? -1 : (int)syscall(SYS_ftruncate, fd, length); }
+int ftruncate(int fd, off_t length)
+{
+    return file_fails(OP_TRUNCATE, fd) ? -1 : (int)syscall(SYS_ftruncate, fd, length);
+}
 int ftruncate64(int fd, off_t length) __attribute__((alias("ftruncate")));
 
 int fallocate(int fd, int mode, off_t from, off_t length)
@@ -149,7 +152,10 @@ int rename(const char *from, const char *to)
     return path_fails(OP_RENAME, from) ? -1 : (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
 }
 
-int unlink(const char *path) { return path_fails(OP_UNLINK, path) ? -1 : (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0); }
+int unlink(const char *path)
+{
+    return path_fails(OP_UNLINK, path) ? -1 : (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
 
 int mkdir(const char *path, mode_t mode)
 {

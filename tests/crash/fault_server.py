@@ -16,6 +16,7 @@ import argparse
 import errno
 import os
 import random
+import signal
 import struct
 import sys
 import tempfile
@@ -290,7 +291,10 @@ class Sweep:
             topic.check_offset(self.connection)
             if topic.send(self.connection) != 0:
                 topic.find(f"after a restart a send is refused: {topic.sent[-1][1]}")
-            self.findings += topic.findings
+            for finding in topic.findings:
+                if len(self.findings) < SHOWN_MAX:
+                    print(f"FINDING {finding}", flush=True)
+                self.findings.append(finding)
             self.connection.request(DELETE_TOPIC, topic.place)
         self.topics = []
 
@@ -340,17 +344,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--step", type=int, default=1, help="only every n-th call")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an end in order: the servers end, too
     with tempfile.TemporaryDirectory(prefix="shardd-fault-", dir=place(), ignore_cleanup_errors=True) as directory:
         sweep = Sweep(Path(directory), given.seed)
         for level in LEVELS:
             sweep.run(level, step=given.step)
             print(f"{level}: {sweep.pairs} pairs so far, {len(sweep.findings)} findings", flush=True)
+        print("canary: findings are due now", flush=True)
         lies = Sweep(Path(directory), given.seed)
         lies.run_lies("written")
     print("calls of the disk: " + ", ".join(f"{name} {count}" for name, count in sweep.calls.items()))
     print(f"statuses: {dict(sorted(sweep.statuses.items()))}")
-    for finding in sweep.findings[:SHOWN_MAX]:
-        print(f"FINDING {finding}")
     print(
         f"fault: {sweep.pairs} pairs of call and errno in running servers ({sweep.starts} starts with faults, of which "
         f"{sweep.refused_starts} were refused), {len(sweep.findings)} findings; seed {given.seed}"

@@ -46,9 +46,11 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT
     return time.monotonic() - began
 
 
-def wait_until_served(address: str, stream: int | str, topic: int | str, partitions: Sequence[int]) -> None:
+def wait_until_served(
+    address: str, stream: int | str, topic: int | str, partitions: Sequence[int], timeout_s: float = WAIT_S
+) -> None:
     for partition in partitions:
-        load.wait_until_answered(load.Target(address, stream, topic), partition, deadline_s=WAIT_S)
+        load.wait_until_answered(load.Target(address, stream, topic), partition, deadline_s=timeout_s)
 
 
 def shard_of(server: Server, connection: wire.Wire) -> int | None:

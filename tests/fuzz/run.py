@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from shardd.protocol.codes import Code
+from shardd.protocol.extensions import ExtensionCode
 from tests.fuzz.fuzzer import Fuzzer, Report
 from tests.fuzz.lanes import FindingError, Totals
 from tests.fuzz.mutator import CORPUS
@@ -25,7 +26,7 @@ from tests.fuzz.watch import Watch
 from tests.support.server import Server
 
 GROWTH_MAX_BYTES = 768 << 20  # of all workers; ASan keeps freed memory for a while
-_CODES = frozenset(Code)
+_CODES = frozenset({*Code, *ExtensionCode})
 PROGRESS_EVERY_S = 30.0
 CORPUS_FRAME_BYTES_MAX = 200
 

@@ -1,4 +1,5 @@
-"""Every command of the classic wire as a list of fields, each with the values that a mutation may put in its place.
+"""Every command of the classic wire and every extension as a list of fields, each with the values that a mutation may
+put in its place.
 
 A right frame is the first value of each field. The other values are those at which a decoder or a check can go wrong:
 borders of numbers, kinds and lengths that do not fit, names that are no UTF-8, ids that do not exist.
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from immutables import Map
 
 from shardd.protocol.codes import Code
+from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions, encode_permissions
 from tests.support import wire
 
@@ -225,6 +227,14 @@ TEMPLATES: tuple[Template, ...] = (
     Template(Code.DELETE_CONSUMER_GROUP, 0.02, (*_ADDRESS, _identifier("group2"))),
     Template(Code.JOIN_CONSUMER_GROUP, 0.1, _GROUP),
     Template(Code.LEAVE_CONSUMER_GROUP, 0.1, _GROUP),
+    Template(ExtensionCode.LIST_EXTENSIONS, 0.1, ()),
+    Template(ExtensionCode.GET_METRICS, 0.02, ()),
+    Template(ExtensionCode.GET_PARTITION_BOUNDS, 0.2, (_u8(1, 0), _u32(1), *_ADDRESS, _u32(0), _u32(0))),
+    *(
+        Template(ExtensionCode.SET_TOPIC_SETTINGS, 0.05, (*_ADDRESS, _u8(1), _name("ack"), _name(level)))
+        for level in ("memory", "written", "durable")
+    ),
+    Template(ExtensionCode.GET_TOPIC_SETTINGS, 0.3, _ADDRESS),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -54,9 +55,9 @@ def test_scan_stops_at_the_first_changed_record(stored: Stored, data: st.DataObj
 
 @settings(max_examples=60, deadline=None)
 @given(stored_segments(), st.data())
-def test_recovery_serves_a_prefix_and_is_stable(stored: Stored, data: st.DataObject) -> None:
-    """After any overwriting, cut and surplus: only what was written, in order, and nothing in front of the damage is
-    lost; a second start finds the same; a log that is cut keeps the bytes in its .torn file."""
+def test_recovery_serves_what_is_whole_and_is_stable(stored: Stored, data: st.DataObject) -> None:
+    """After any overwriting, cut and surplus: exactly the records that are whole at their place; a second start finds
+    the same; what is cut off is kept in a .torn file."""
     position = data.draw(st.integers(0, len(stored.log)))
     kind = data.draw(st.sampled_from(["overwrite", "cut", "append"]))
     garbage = data.draw(st.binary(max_size=200))
@@ -65,20 +66,23 @@ def test_recovery_serves_a_prefix_and_is_stable(stored: Stored, data: st.DataObj
         "cut": stored.log[:position],
         "append": stored.log + garbage,
     }[kind]
-    same = next((i for i, (a, b) in enumerate(zip(damaged, stored.log, strict=False)) if a != b), None)
-    same = min(len(damaged), len(stored.log)) if same is None else same
-    good = max(number for number, border in enumerate(stored.borders) if border <= same)
+    places = list(itertools.pairwise(stored.borders))
+    whole = [number for number, (a, b) in enumerate(places) if damaged[a:b] == stored.log[a:b]]
+    count = whole[-1] + 1 if whole else 0
     with tempfile.TemporaryDirectory() as root:
         directory = layout.partition_directory(Path(root), 0, 0, 0)
         write(directory, stored)
         log = layout.segment_log(directory, stored.start)
         log.write_bytes(damaged)
         first = open_partition(directory, INCARNATION)
-        assert [(item[0], item[1], item[2]) for item in first.segments] == [(stored.start, stored.borders[good], good)]
-        assert layout.segment_index(directory, stored.start).read_bytes() == stored.index[: 16 * good]
+        assert [item[:3] for item in first.segments] == [(stored.start, stored.borders[count], count)]
+        lost = {offset - stored.start for start, end, _ in first.damaged for offset in range(start, end)}
+        assert [number for number in range(count) if number not in lost] == whole
+        index = layout.segment_index(directory, stored.start).read_bytes()
+        ends = [int.from_bytes(index[at + 4 : at + 8], "little") for at in range(0, len(index), 16)]
+        assert len(ends) == count
+        assert all((ends[k - 1] if k else 0, ends[k]) == places[k] for k in whole)
         second = open_partition(directory, INCARNATION)
-        assert (second.segments, second.state) == (first.segments, first.state)
-        if first.state:
-            assert log.read_bytes() == damaged
-        elif any(damaged[stored.borders[good] :]):  # zeros are cut off without a copy
+        assert (second.segments, second.damaged, second.state) == (first.segments, first.damaged, 0)
+        if any(damaged[stored.borders[count] :]):  # zeros are cut off without a copy
             assert log.read_bytes() + layout.segment_torn(directory, stored.start, 0).read_bytes() == damaged

@@ -80,8 +80,10 @@ async def submit(cluster: Cluster, rng: random.Random, shard: Shard, command: Co
             shard = rng.choice(serving)
             continue
         kind = "done" if result.status == Status.OK else "refused"
-        cluster.trace.add(cluster.loop.time(), kind, f"{type(command).__name__} {result.status} by shard {shard.number}")
-        cluster.oracle.answered(result.status, number, result.state, cluster.states())
+        cluster.trace.add(
+            cluster.loop.time(), kind, f"{type(command).__name__} {result.status} by shard {shard.number}"
+        )
+        cluster.oracle.answered(result.status, number, cluster.states(), cluster.followed())
         return int(result.status)
     return None
 

@@ -32,6 +32,7 @@ PATH = Path("/sim") / FILE_NAME
 RESTART_S = 0.3
 INTERLEAVED_SHARE = 0.4  # of the seeds: other shards run between the disk calls of a helper thread
 CONTROL_DELAY_S = 0.004
+SLOW_FOLLOW_SHARE, SLOW_FOLLOW_S = 0.1, 0.02
 RESERVE_BYTES = 256
 submission_number: contextvars.ContextVar[int] = contextvars.ContextVar("submission_number")
 
@@ -82,6 +83,8 @@ class Shard:
                 PATH, self.bus, self.threads, self._diverged, disk=disk, random_bits=_number
             )
         self.node.subscribe(lambda old, new, record: cluster.oracle.applied(number, old, new, record))
+        self.node.follow_with(self._follow)
+        self.started_index = self.followed_index = 0
         self.groups: ShardGroups | None = None
         self.heard: deque[tuple[Any, int]] = deque()  # words of the supervisor that wait to be read
 
@@ -102,11 +105,18 @@ class Shard:
                 self.cluster.trace.report(f"shard {self.number} refuses what a crash has left: {error}")
             self.cluster.kill(self.number, f"cannot start: {error}")
             raise ProcessKilled from error
+        self.started_index = self.node.state.index
         if isinstance(self.node, MetadataWriter) and not self.node.state.users:
             root = CreateUser("iggy", "$argon2id$", True, None)
             await self.node.bootstrap(Ref(0, 0), root)
         self.groups = ShardGroups(self)
         self.cluster.ready(self)
+
+    async def _follow(self, old: State, new: State) -> None:
+        """Stands for opening and closing partitions."""
+        if self.cluster.rng.random() < SLOW_FOLLOW_SHARE:
+            await asyncio.sleep(self.cluster.rng.random() * SLOW_FOLLOW_S)
+        self.followed_index = new.index
 
     def _diverged(self, sentence: str) -> None:
         self.cluster.kill(self.number, f"diverged: {sentence}")
@@ -165,12 +175,13 @@ class Cluster:
             await shard.boot()
         except ProcessKilled:
             pass
-        except Exception as error:  # noqa: BLE001 - whatever it is
+        except Exception as error:
             self.trace.report(f"shard {shard.number} fails to start: {error!r}")
             self.kill(shard.number, f"fails to start: {error!r}")
 
     def ready(self, shard: Shard) -> None:
         shard.serving = True
+        shard.followed_index = max(shard.followed_index, shard.started_index)
         self.trace.add(self.loop.time(), "ready", f"shard {shard.number} at record {shard.node.state.index}")
         done = shard.node._done if isinstance(shard.node, MetadataWriter) else {}
         submissions = {number: index for number, (index, _) in done.items()}
@@ -224,6 +235,10 @@ class Cluster:
 
     def states(self) -> dict[int, State]:
         return {shard.number: shard.node.state for shard in self.serving()}
+
+    def followed(self) -> dict[int, int]:
+        """The last record that each live shard has followed."""
+        return {shard.number: shard.followed_index for shard in self.serving()}
 
     def all_serving(self) -> bool:
         return len(self.serving()) == self.shards_count

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter, deque
 
 EVENTS_KEPT = 40
+EVENTS_SHOWN = 15
 
 
 class Finding(Exception):  # noqa: N818 - a result, not a failure of the simulator
@@ -31,7 +32,7 @@ class Trace:
             print(line, flush=True)
 
     def report(self, sentence: str) -> None:
-        """Notes a violation; the first one counts. Used where an exception would be swallowed by the code under test."""
+        """Notes a violation; the first one counts. An exception would be swallowed by the code under test."""
         if self.finding is None:
             self.finding = sentence
             self.last.append(f"FINDING: {sentence}")

@@ -1,9 +1,9 @@
 """The disk below a simulated partition: real files for what processes see, a model for what the device has.
 
 The partition writes through its seam; every change is noted until an fdatasync of that file, or of the directory for
-names. `cut_power` makes the files anew: what was synced, and of the rest what the seed chooses, sector by sector and
-in any order; of the names those up to some moment, as journals keep them. A rename is one change of both directories. What Python code does to the files itself (recovery) is taken
-over by `adopt`: it syncs each of its steps.
+names. `cut_power` makes the files anew: what was synced, and of the rest what the seed chooses: bytes sector by sector
+in any order, names up to some moment, as journals keep them. A rename is one change of both directories. What Python
+code does to the files itself (recovery) is taken over by `adopt`: it syncs each of its steps.
 """
 
 from __future__ import annotations

@@ -47,17 +47,17 @@ _TYPES = {
 
 
 class _Calls(Structure):
-    _fields_ = [(name, CFUNCTYPE(c_int64, *types)) for name, types in _TYPES.items()]  # noqa: RUF012
+    _fields_ = [(name, CFUNCTYPE(c_int64, *types)) for name, types in _TYPES.items()]
 
 
 class _SegmentInfo(Structure):
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         (name, c_uint64) for name in ("start_offset", "log_bytes", "count", "first_timestamp", "last_timestamp")
     ]
 
 
 class _Batch(Structure):
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("messages", c_void_p),
         ("length", c_uint64),
         ("count", c_uint32),
@@ -235,5 +235,3 @@ class Fences:
 
     def __del__(self) -> None:
         library().sim_fences_free(self._handle)
-
-

@@ -143,9 +143,7 @@ class LogModel:
     def power_cut(self) -> None:
         self.power_was_cut = True
 
-    def recovered(
-        self, ends: Ends, records: list[bytes], offsets: dict[int, int | None], *, hole: bool
-    ) -> None:
+    def recovered(self, ends: Ends, records: list[bytes], offsets: dict[int, int | None], *, hole: bool) -> None:
         """What is there after a crash: `records` from `ends.first` on, all of it or (`hole`) up to damage."""
         promised = self.durable_end if self.power_was_cut else self.saved_end
         kept = self._first_durable if self.power_was_cut else self.first
@@ -188,7 +186,10 @@ class LogModel:
             found = offsets.get(number)
             allowed = values if self.power_was_cut else values[-1:]
             if self.power_was_cut and len(values) > 1:
-                allowed = [*values, 0]  # a new file whose bytes are lost: lower than what was stored, so nothing is skipped
+                allowed = [
+                    *values,
+                    0,
+                ]  # a new file whose bytes are lost: lower than what was stored, so nothing is skipped
             possible = [*allowed, *self._attempts[number]]
             clamped = {None if value is None or last < 0 else min(value, last) for value in possible}
             if found not in clamped:

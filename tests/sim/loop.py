@@ -21,7 +21,7 @@ _process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proce
 T = TypeVar("T")
 
 
-class ProcessKilled(BaseException):  # noqa: N818 - not an error of the program that it ends
+class ProcessKilled(BaseException):
     """Raised inside a process at the call during which it dies; no `except Exception` stops it."""
 
 
@@ -73,7 +73,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         return super().call_at(when + self._rng.random() * TIE_S, callback, *args, context=context)

@@ -63,8 +63,9 @@ class MetadataOracle:
         elif known != state:
             self._trace.report(f"shard {shard} recovers another state than it had at record {state.index}")
 
-    def answered(self, status: int, number: int, state: State, serving: dict[int, State]) -> None:
-        """A client has its answer; `state` is that of its shard after the record. `serving`: of all live shards."""
+    def answered(self, status: int, number: int, serving: dict[int, State], followed: dict[int, int]) -> None:
+        """A client has its answer. `serving`: the states of all live shards; `followed`: the last record that each has
+        followed."""
         self.answers += 1
         if status != Status.OK:
             if status not in UNKNOWN:
@@ -80,6 +81,8 @@ class MetadataOracle:
         for shard, other in serving.items():
             if other.index < index:
                 self._trace.report(f"record {index} is answered, but shard {shard} is at record {other.index}")
+            elif followed[shard] < index:
+                self._trace.report(f"record {index} is answered, but shard {shard} has followed {followed[shard]}")
             elif self.states[other.index].digest != other.digest:
                 self._trace.report(f"shard {shard} has left the history at record {other.index}")
 

@@ -14,7 +14,6 @@ from shardd.metadata.disk import Disk
 from shardd.metadata.records import HEADER, decode_record
 from tests.sim.disk import SimDisk
 
-
 RECORD_HEADER_BYTES = 64
 
 
@@ -54,22 +53,22 @@ class AnswerBeforeSync(Planted):
 
 
 class _DisorderlyReplica(MetadataReplica):
-    """Takes a record for applied when it arrives, and applies every second one behind its successor."""
+    """Takes a record for applied when it arrives, and applies every fourth one behind its successor."""
 
     _held: bytes | None = None
 
-    def _apply(self, data: bytes) -> None:
+    async def _apply(self, data: bytes) -> None:
         if self._held is None and self.state.index % 4 == 3:
             self._held = data
             return
         held, self._held = self._held, None
         if held is None:
-            super()._apply(data)
+            await super()._apply(data)
             return
         for each in (data, held):
             index: int = HEADER.unpack_from(each)[1]
             record, _ = decode_record(memoryview(each), 0, _previous(each, held, self.state.digest), index)
-            self._publish(apply(self.state, record), record)
+            await self._publish(apply(self.state, record), record)
 
     def _has(self, index: int, payload: bytes) -> bool:
         return self._held is not None or super()._has(index, payload)
@@ -158,3 +157,8 @@ ALL: list[type[Planted]] = [
     TrustUnsynced,
     LostPurge,
 ]
+
+
+def planted_by_name(name: str) -> Planted:
+    """`Planted` itself for no name."""
+    return next((each for each in ALL if each.name == name), Planted)()

@@ -47,7 +47,9 @@ _here = threading.local()
 class SimThreads:
     """The helper threads of one process (`shardd.metadata.channel.Threads`)."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, process: Process, rng: random.Random, *, interleaved: bool) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, process: Process, rng: random.Random, *, interleaved: bool
+    ) -> None:
         self._loop = loop
         self._process = process
         self._rng = rng
@@ -69,7 +71,7 @@ class SimThreads:
                 _here.job = self, runner
                 try:
                     outcome["value"] = function(*arguments)
-                except BaseException as error:  # noqa: BLE001 - handed on
+                except BaseException as error:
                     outcome["error"] = error
                 finally:
                     _here.job = None

@@ -75,6 +75,17 @@ def test_a_backup_holds_nothing_of_the_running_server_and_no_leftovers(data: Dat
     }
 
 
+def test_an_offset_that_was_stored_before_the_first_message_is_kept(data: DataDirectory) -> None:
+    """Such a partition has no marker yet."""
+    holder = data.partition(2) / layout.OFFSETS / layout.CONSUMERS
+    holder.mkdir(parents=True)
+    (holder / "9").write_bytes(bytes(8))
+    made = back_up(data)
+    restore_backup(made.path, data.path.with_name("restored"))
+    directory = layout.partition_directory(data.path.with_name("restored"), 0, 0, 2)
+    assert open_partition(directory, data.incarnation(2)).offsets == [(1, 9, 0)]
+
+
 def test_sealed_segments_are_linked_and_the_newest_is_copied(data: DataDirectory) -> None:
     made = back_up(data)
     assert kept_log(made, 0).samefile(data.log(0, 0))

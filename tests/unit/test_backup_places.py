@@ -15,7 +15,7 @@ import xxhash
 
 from shardd.backup.create import Options, create_backup
 from shardd.backup.format import BACKUP_NAME, BackupError
-from shardd.backup.place import MARKER, complete_backups, locked
+from shardd.backup.place import MARKER, complete_backups, locked, remove_leftovers
 from shardd.backup.reading import Reader
 from shardd.backup.restore import GUARD, restore_backup
 from shardd.backup.verify import verify_backup
@@ -170,6 +170,31 @@ def test_what_a_killed_run_has_left_is_removed_and_nothing_else(data: DataDirect
     assert complete_backups(directory) == [made.path]
 
 
+def test_a_removal_that_is_killed_at_any_step_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leftover = tmp_path / "20260101T000000.0Z.incomplete"
+    number = 0
+    while True:
+        for name in ("a", "b"):
+            (leftover / name).mkdir(parents=True)
+            (leftover / name / "log").touch()
+        (leftover / "state.messages").touch()
+        (leftover / "in-progress").write_bytes(MARKER)
+        killed = False
+        with monkeypatch.context() as patch:
+            for name in ("unlink", "rmdir"):
+                patch.setattr(os, name, _killed_at(number, getattr(os, name)))
+            try:
+                remove_leftovers(tmp_path)
+            except KilledError:
+                killed = True
+        if not killed:
+            break
+        remove_leftovers(tmp_path)
+        assert not leftover.exists()
+        number += 1
+    assert number >= 4
+
+
 def test_one_run_at_a_time(data: DataDirectory) -> None:
     with locked(data.path.with_name("backups")), pytest.raises(BackupError, match="another backup"):
         back_up(data)
@@ -272,7 +297,7 @@ def test_a_server_refuses_a_restore_that_was_cut_off(
         target = tmp_path / f"target-{number}"
         target.mkdir()
         with monkeypatch.context() as patch:
-            patch.setattr(os, "open", _killed_at(number))
+            patch.setattr(os, "open", _killed_at(number, os.open))
             try:
                 restore_backup(made.path, target)
                 break
@@ -296,10 +321,10 @@ class KilledError(BaseException):
     """What nobody catches."""
 
 
-def _killed_at(number: int) -> Callable[..., int]:
-    plain, calls = os.open, iter(range(10**9))
+def _killed_at(number: int, plain: Callable[..., Any]) -> Callable[..., Any]:
+    calls = iter(range(10**9))
 
-    def step(*arguments: Any, **options: Any) -> int:
+    def step(*arguments: Any, **options: Any) -> Any:
         if next(calls) == number:
             raise KilledError
         return plain(*arguments, **options)

@@ -1,0 +1,44 @@
+"""Some hundred seeds find nothing, one seed is always the same run, and every planted fault is found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim.planted import ALL, Planted
+from tests.sim.run import run_seed
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 60  # of `make test`; `make sim` runs 2,000
+FIRST = 10_001  # others than those of `make sim`
+CANARY_SEEDS_MAX = 150
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library() -> None:
+    """The partition as a library; nothing happens when it is new enough."""
+    subprocess.run(["make", "--silent", "-C", ROOT / "native", f"PYTHON={sys.executable}", "sim"], check=True)
+
+
+def test_some_seeds_find_nothing() -> None:
+    for seed in range(FIRST, FIRST + SEEDS):
+        result = run_seed(seed)
+        assert not result.findings, f"python -m tests.sim --seed {seed} --trace: {result.findings}"
+
+
+def test_a_seed_is_always_the_same_run() -> None:
+    for seed in (1, 2, 3):
+        first, second = run_seed(seed), run_seed(seed)
+        assert (first.digest, first.steps, first.faults) == (second.digest, second.steps, second.faults)
+    assert run_seed(1).digest != run_seed(2).digest
+
+
+@pytest.mark.parametrize("planted", ALL, ids=lambda each: each.name)
+def test_a_planted_fault_is_found(planted: type[Planted]) -> None:
+    for seed in range(1, CANARY_SEEDS_MAX + 1):
+        if run_seed(seed, planted.name).findings:
+            return
+    pytest.fail(f"{CANARY_SEEDS_MAX} seeds did not find: {planted.name}")

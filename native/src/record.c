@@ -261,7 +261,8 @@ static int later_candidate(later_search *search, const uint8_t *data, size_t lef
                            uint64_t file_left)
 {
     /* A relative offset has 32 bits, and the id of a stored record is never 0 (zero-filled space ends here). */
-    if (load_u64(data + 24) - search->at_least_offset > search->offsets_span || (load_u64(data + 8) | load_u64(data + 16)) == 0)
+    if (load_u64(data + 24) - search->at_least_offset > search->offsets_span ||
+        (load_u64(data + 8) | load_u64(data + 16)) == 0)
         return 0;
     uint64_t size = record_size(data);
     if (size == 0 || size > file_left || load_u64(data + 32) < search->minimum_timestamp)

@@ -23,6 +23,7 @@ enum { OP_OPEN = 1, OP_WRITE, OP_READ, OP_SYNC, OP_TRUNCATE, OP_ALLOCATE, OP_REN
 typedef struct control {
     _Atomic uint32_t op, at, times, error, shorten, calls, injected, unused;
     char match[224];
+    char failed[256]; /* out: the path of the last call that failed */
 } control;
 static control *c;
 
@@ -37,7 +38,7 @@ __attribute__((constructor)) static void attach(void)
 }
 
 /* Whether this call is to fail: then errno is set. */
-static int fails(uint32_t op, const char *path)
+static int fails(const char *path)
 {
     if (strstr(path, c->match) == NULL)
         return 0;
@@ -45,12 +46,12 @@ static int fails(uint32_t op, const char *path)
     if (at == 0 || call < at || call - at >= c->times)
         return 0;
     atomic_fetch_add(&c->injected, 1);
+    snprintf(c->failed, sizeof(c->failed), "%s", path + (strlen(path) > 255 ? strlen(path) - 255 : 0));
     errno = (int)c->error;
-    (void)op;
     return 1;
 }
 
-static int path_fails(uint32_t op, const char *path) { return c != NULL && c->op == op && fails(op, path); }
+static int path_fails(uint32_t op, const char *path) { return c != NULL && c->op == op && fails(path); }
 
 static int file_fails(uint32_t op, int fd)
 {
@@ -62,7 +63,7 @@ static int file_fails(uint32_t op, int fd)
     if (length <= 0)
         return 0;
     path[length] = '\0';
-    return fails(op, path);
+    return fails(path);
 }
 
 #define REAL(name) ((__typeof__(name) *)dlsym(RTLD_NEXT, #name))

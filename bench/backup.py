@@ -88,7 +88,7 @@ def figures(taken: list[float]) -> dict[str, float]:
 
 def back_up(data: Path, directory: Path, rate: str) -> float:
     """One full backup by the command; seconds."""
-    command = [str(Path(sys.executable).with_name("shardd")), "backup", "create", str(directory), "--full"]
+    command = [sys.executable, "-m", "shardd", "backup", "create", str(directory), "--full"]
     started = time.monotonic()
     command += ["--data", str(data), "--rate-bytes-per-second", rate]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=TIMEOUT_S)

@@ -2,8 +2,8 @@
 
 Two directories are filled through a server and stay in the page cache: many partitions with little behind their
 checkpoints each, and few partitions with much. In each round the server is killed and started again; the figure is the
-recovery phase of the slowest worker, as its own metrics have it. With a checkpoint of everything (an orderly stop) the
-same directory shows what is left.
+recovery phase of the slowest worker, as its own metrics have it. With a checkpoint of everything (an orderly stop
+that had the time to sync) the same directory shows what is left.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ TOPIC_PARTITIONS: Final = 1000
 REQUEST_MESSAGES: Final = 900  # in one request, below a MiB
 FEW: Final = 8
 START_TIMEOUT_S: Final = 300.0
-UNSYNCED: Final = {"SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "1 h"}  # hence no checkpoint
+UNSYNCED: Final = {  # hence no checkpoint
+    "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "1 h",
+    "SHARDD_MESSAGE_SAVER_INTERVAL": "1 h",
+}
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """One start: seconds of the slowest worker, and what all of them found."""
+    """One start: seconds of the slowest worker, CPU time of the busiest one, and what all of them found."""
 
     seconds: float
+    cpu_seconds: float
     partitions: int
     scanned_bytes: int
 
@@ -58,6 +62,7 @@ def recovery_of(server: Server) -> Recovered:
     figures = [row["figures"] for row in json.loads(done.stdout)["shards"]]
     return Recovered(
         max(each["recovery.phase_microseconds"] for each in figures) / 1e6,
+        max(each["recovery.phase_cpu_microseconds"] for each in figures) / 1e6,
         sum(each["recovery.partitions"] for each in figures),
         sum(each["recovery.scanned_bytes"] for each in figures),
     )
@@ -95,16 +100,16 @@ def measure(name: str, base: Path, partitions: int, size_bytes: int, rounds: int
         orderly = recovery_of(server)
     finally:
         server.stop(60.0)
-    times = [each.seconds for each in found]
+    times, cpu = [each.seconds for each in found], statistics.median(each.cpu_seconds for each in found)
     median, gib = statistics.median(times), written / (1 << 30)
-    spread = f"{median:.2f} s [{min(times):.2f}..{max(times):.2f}]"
+    spread = f"{median:.2f} s [{min(times):.2f}..{max(times):.2f}] (CPU of the worker {cpu:.2f} s)"
     each = f"{median / gib:.2f} s/GiB, {median / partitions * 10_000:.2f} s/10,000 partitions"
     rest = f"after an orderly stop {orderly.seconds:.2f} s, {orderly.scanned_bytes} bytes scanned"
     print(f"{name:5} {partitions:6} partitions, {gib:.2f} GiB unverified: {spread}, {each}; {rest}", flush=True)
     if name == "many":
         print(f"      target <= {TARGET_S:.0f} s: {'met' if median <= TARGET_S else 'NOT met'}")
     whole = all((each.partitions, each.scanned_bytes) == (partitions, written) for each in found)
-    if not whole or orderly.partitions != partitions or orderly.scanned_bytes:
+    if not whole or orderly.partitions != partitions:
         print(f"      NOT what was written: {found} {orderly}")
         return False
     return True

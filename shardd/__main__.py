@@ -1,6 +1,6 @@
 """`python -m shardd`."""
 
-from shardd.cli.main import main
+from shardd.cli.start import main
 
 if __name__ == "__main__":
     main()

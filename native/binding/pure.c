@@ -88,16 +88,19 @@ static PyObject *pure_scan_file(PyObject *module, PyObject *args, PyObject *kwar
 
 static PyObject *pure_find_later(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"log_fd", "from_position", "at_least_offset", "minimum_timestamp", NULL};
+    static char *names[] = {"log_fd", "from_position", "at_least_offset", "minimum_timestamp",
+                            "at_most_offset", "end_position", NULL};
     int log_fd, result;
-    uint64_t from, at_least, minimum = 0;
+    record_wanted wanted = {.end_position = UINT64_MAX, .at_most_offset = UINT64_MAX};
     record_found found;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO&O&|O&", names, &log_fd, convert_u64, &from, convert_u64,
-                                     &at_least, convert_u64, &minimum))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO&O&|O&O&O&", names, &log_fd, convert_u64,
+                                     &wanted.from_position, convert_u64, &wanted.at_least_offset, convert_u64,
+                                     &wanted.minimum_timestamp, convert_u64, &wanted.at_most_offset, convert_u64,
+                                     &wanted.end_position))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    result = record_find_later(log_fd, from, at_least, minimum, &found);
+    result = record_find_later(log_fd, &wanted, &found);
     Py_END_ALLOW_THREADS
     if (result != 0)
         return PyErr_SetFromErrno(PyExc_OSError);

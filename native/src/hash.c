@@ -33,6 +33,14 @@ uint32_t hash_owner(uint64_t ns, uint32_t shards)
     return (hash_murmur3_u64(ns) >> 16) % shards;
 }
 
+uint32_t hash_place(uint64_t ns)
+{
+    ns *= 0x9e3779b97f4a7c15u;
+    ns ^= ns >> 29;
+    ns *= 0xbf58476d1ce4e5b9u;
+    return (uint32_t)(ns >> 32);
+}
+
 uint32_t hash_xxh32(const void *data, size_t length)
 {
     return XXH32(data, length, 0);

@@ -76,6 +76,7 @@ partition *partition_open(const partition_options *options, const segment_info *
     p->journal.memory = options->journals;
     p->segments.directory = p->offsets.directory = p->directory;
     p->segments.read_only = p->state != 0;
+    p->unreadable = count == 0 && p->state != 0 && p->state != PARTITION_INVALID_CHECKSUM;
     if (p->directory == NULL || take_segments(p, segments, count) != 0) {
         int error = errno;
         segment_set_free(&p->segments);

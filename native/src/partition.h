@@ -125,9 +125,10 @@ typedef struct poll_window { /* whole records only */
 } poll_window;
 /* Decides what a poll returns (iggy-protocol 5.2; first message with timestamp >= t for POLL_TIMESTAMP). Status 0 (also
  * for an empty answer), 3007 closed, 4027 when the first message is withheld as damaged or the poll reaches the end of
- * a partition that was opened with that state, 10002 when the index cannot be read or contradicts the log. An answer
- * ends before a message that is withheld, and goes on behind isolated ones. `value` = offset or timestamp; for
- * POLL_NEXT the stored offset of (consumer_kind, consumer_id) decides.
+ * a partition that was opened with that state, 10002 when the index cannot be read or contradicts the log, and always
+ * when the partition was opened with another state and without segments: it could not be read. An answer ends before a
+ * message that is withheld, and goes on behind isolated ones. `value` = offset or timestamp; for POLL_NEXT the stored
+ * offset of (consumer_kind, consumer_id) decides.
  * total_bytes is at most 4 GiB - 1 MiB: fewer messages are announced when it would be more. */
 uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
                         uint32_t consumer_id, poll_cursor *out);

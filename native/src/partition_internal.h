@@ -67,6 +67,7 @@ struct partition {
     uint64_t checkpoint_written_bytes; /* what its manifest knows */
 
     bool closed;
+    bool unreadable; /* it could not be read when it was opened: that it holds nothing is not known */
     uint32_t state;
     uint32_t references;
 };

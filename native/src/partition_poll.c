@@ -166,6 +166,8 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
     out->pinned_offset = UINT64_MAX;
     if (p->closed)
         return PARTITION_NOT_FOUND;
+    if (p->unreadable)
+        return PARTITION_CANNOT_READ_FILE;
     bool below = strategy == POLL_OFFSET && value < partition_visible_end(p) &&
                  count <= partition_visible_end(p) - value;
     if (!below)

@@ -91,7 +91,8 @@ static bool collect_file(partition *p, collection *c, segment *s, segment_file w
         segment_path(&p->segments, s->start_offset, which, path, sizeof(path));
         fd = file_open(p->disk, path, O_RDONLY);
     }
-    if (!collect(c, fd))
+    bool none = fd < 0 && which == SEGMENT_MANIFEST && errno == ENOENT; /* lost with the power: the log is enough */
+    if (!none && !collect(c, fd))
         return false;
     *dirty = false;
     return true;

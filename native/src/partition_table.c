@@ -7,7 +7,7 @@
 #include "hash.h"
 
 static uint32_t partition_place(const engine *e, uint64_t ns) {
-    uint32_t mask = e->partitions_capacity - 1, at = hash_murmur3_u64(ns) & mask;
+    uint32_t mask = e->partitions_capacity - 1, at = hash_place(ns) & mask;
     while (e->partitions[at] != NULL && e->partitions[at]->ns != ns) at = (at + 1) & mask;
     return at;
 }

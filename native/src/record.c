@@ -230,8 +230,9 @@ int record_scan_file(int log_fd, uint64_t from_position, uint64_t segment_start_
 
 typedef struct later_search {
     int fd;
-    uint64_t at_least_offset;
+    uint64_t at_least_offset, offsets_span;
     uint64_t minimum_timestamp;
+    uint64_t end_position; /* of starts */
     uint64_t hash_budget; /* bytes that may still be hashed */
     uint8_t *chunk;       /* WINDOW_SIZE bytes for records that leave the window */
     record_found *out;
@@ -260,7 +261,8 @@ static int later_candidate(later_search *search, const uint8_t *data, size_t lef
                            uint64_t file_left)
 {
     /* A relative offset has 32 bits, and the id of a stored record is never 0 (zero-filled space ends here). */
-    if (load_u64(data + 24) - search->at_least_offset > UINT32_MAX || (load_u64(data + 8) | load_u64(data + 16)) == 0)
+    if (load_u64(data + 24) - search->at_least_offset > search->offsets_span ||
+        (load_u64(data + 8) | load_u64(data + 16)) == 0)
         return 0;
     uint64_t size = record_size(data);
     if (size == 0 || size > file_left || load_u64(data + 32) < search->minimum_timestamp)
@@ -279,7 +281,7 @@ static int later_candidate(later_search *search, const uint8_t *data, size_t lef
 
 static int search_windows(later_search *search, uint8_t *window, uint64_t position, uint64_t file_size)
 {
-    while (position + RECORD_HEADER_SIZE <= file_size) {
+    while (position + RECORD_HEADER_SIZE <= file_size && position < search->end_position) {
         ssize_t n = read_fully(search->fd, window, 2 * WINDOW_SIZE, position);
         if (n < 0)
             return -1;
@@ -287,7 +289,7 @@ static int search_windows(later_search *search, uint8_t *window, uint64_t positi
             return 0;
         /* Candidates start in the first half while the file goes on, so that most records are whole in the window. */
         size_t starts = (size_t)n == 2 * WINDOW_SIZE ? WINDOW_SIZE : (size_t)n - RECORD_HEADER_SIZE + 1;
-        for (size_t i = 0; i < starts; i++) {
+        for (size_t i = 0; i < starts && position + i < search->end_position; i++) {
             int match = later_candidate(search, window + i, (size_t)n - i, position + i, file_size - position - i);
             if (match != 0)
                 return match;
@@ -299,10 +301,12 @@ static int search_windows(later_search *search, uint8_t *window, uint64_t positi
 
 /* Payload bytes that look like many long headers could make this quadratic. The bytes hashed are therefore limited to
  * 16 times the searched range plus 1 GiB; beyond that the answer is "found", on which nothing is ever cut. */
-int record_find_later(int log_fd, uint64_t from_position, uint64_t at_least_offset, uint64_t minimum_timestamp,
-                      record_found *out)
+int record_find_later(int log_fd, const record_wanted *wanted, record_found *out)
 {
     *out = (record_found){0};
+    uint64_t from_position = wanted->from_position, span = wanted->at_most_offset - wanted->at_least_offset;
+    if (wanted->at_most_offset < wanted->at_least_offset)
+        return 0;
     off_t end = lseek(log_fd, 0, SEEK_END);
     if (end < 0)
         return -1;
@@ -310,8 +314,10 @@ int record_find_later(int log_fd, uint64_t from_position, uint64_t at_least_offs
         return 0;
     later_search search = {
         .fd = log_fd,
-        .at_least_offset = at_least_offset,
-        .minimum_timestamp = minimum_timestamp,
+        .at_least_offset = wanted->at_least_offset,
+        .offsets_span = span < UINT32_MAX ? span : UINT32_MAX,
+        .minimum_timestamp = wanted->minimum_timestamp,
+        .end_position = wanted->end_position,
         .hash_budget = 16 * ((uint64_t)end - from_position) + ((uint64_t)1 << 30),
         .chunk = malloc(WINDOW_SIZE),
         .out = out,

@@ -81,8 +81,13 @@ typedef struct record_found {
     uint64_t position, offset; /* position UINT64_MAX: the search was given up, there may be one */
 } record_found;
 
-/* The first valid record (right checksum, offset >= at_least_offset, timestamp >= minimum_timestamp, plausible lengths)
- * that starts at any byte in [from_position, end of file): tells damage inside the history from a torn tail. */
-int record_find_later(int log_fd, uint64_t from_position, uint64_t at_least_offset, uint64_t minimum_timestamp,
-                      record_found *out);
+typedef struct record_wanted {
+    uint64_t from_position, end_position; /* where it may start; the end exclusive */
+    uint64_t at_least_offset, at_most_offset; /* at most 2^32 - 1 apart: an index has no more */
+    uint64_t minimum_timestamp;
+} record_wanted;
+
+/* The first valid record (right checksum, plausible lengths, as wanted) that starts at any byte of the range: tells
+ * damage inside the history from a torn tail. */
+int record_find_later(int log_fd, const record_wanted *wanted, record_found *out);
 #endif

@@ -1,4 +1,4 @@
-/* Polls that meet damage, on both shards: they wait for a survey (the test plays it) and get an answer in every case. */
+/* Polls that meet damage, on both shards: they wait for a survey (the test plays it) and get an answer. */
 #include <fcntl.h>
 
 #include "test_engine_support.h"

@@ -204,7 +204,7 @@ static void test_a_false_acknowledgement_is_found(void)
     printf("canary: %u of the %u calls were lies that were found\n", caught, calls);
 }
 
-/* Its directory cannot be made: whoever waits for a sync (FLUSH_UNSAVED_BUFFER) is told at once that nothing is left. */
+/* Its directory cannot be made: whoever waits for a sync (FLUSH_UNSAVED_BUFFER) hears at once. */
 static void test_a_partition_without_a_directory_has_nothing_to_sync(void)
 {
     static const int errors[] = {ENOSPC, EIO};

@@ -1,6 +1,7 @@
 /* Placement: the worked examples of iggy-server 1.2. */
 #include "hash.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "check.h"
@@ -38,10 +39,33 @@ static void test_xxh32(void)
     CHECK_EQUAL(hash_xxh32("abc", 3), 0x32d153ff);
 }
 
+/* The partitions of one shard, in a table that they fill to a half: as many places are hit as chance would hit, so
+ * that none has to look for long. (By the hash of the owner, some bits of which are equal, it was half as many.) */
+static void test_places_of_the_partitions_of_one_shard_are_spread(void)
+{
+    enum { BITS = 17, PLACES = 1 << BITS, USED = PLACES / 2 };
+    static bool hit[PLACES];
+    for (uint32_t shards = 1; shards <= 16; shards *= 2) {
+        memset(hit, 0, sizeof(hit));
+        unsigned used = 0, places = 0;
+        for (uint32_t topic = 0; used < USED; topic++)
+            for (uint32_t partition = 0; partition < 1000 && used < USED; partition++) {
+                uint64_t ns = hash_namespace(topic / 4096, topic % 4096, partition);
+                if (hash_owner(ns, shards) != shards - 1)
+                    continue;
+                used++;
+                places += !hit[hash_place(ns) & (PLACES - 1)];
+                hit[hash_place(ns) & (PLACES - 1)] = true;
+            }
+        CHECK(places > USED * 3 / 4); /* by chance 0.787 of them */
+    }
+}
+
 int main(void)
 {
     RUN(test_owner_examples);
     RUN(test_namespace_bits);
     RUN(test_xxh32);
+    RUN(test_places_of_the_partitions_of_one_shard_are_spread);
     return check_report();
 }

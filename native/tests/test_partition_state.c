@@ -202,9 +202,26 @@ static void test_damaged_partition_is_read_only(void)
     end(p, &m);
 }
 
+/* What could not be read at the start is not "empty": a consumer would believe it had everything. */
+static void test_an_unreadable_partition_says_so(void)
+{
+    partition_options options = options_of(4096);
+    poll_cursor cursor;
+    options.state = 10006;
+    partition *p = partition_open(&options, NULL, 0);
+    for (uint8_t strategy = POLL_OFFSET; strategy <= POLL_NEXT; strategy++)
+        CHECK_EQUAL(partition_poll(p, strategy, 0, 10, OFFSET_CONSUMER, 1, &cursor), 10002);
+    append_batch b = {.messages = buffer, .count = 1, .length = make_records(buffer, 1, 5, 5)};
+    partition_append(p, &b, 1, 1000);
+    CHECK_EQUAL(b.status, 10006);
+    partition_close(p);
+    partition_release(p);
+}
+
 int main(void)
 {
     test_root_make();
+    RUN(test_an_unreadable_partition_says_so);
     RUN(test_cursor_outlives_close);
     RUN(test_garbage_in_the_index);
     RUN(test_sync_moves_the_durable_end);

@@ -181,6 +181,11 @@ static void test_scan_file_windows(void)
     free(l.data);
 }
 
+static int find_later(int fd, uint64_t from, uint64_t at_least, uint64_t minimum_timestamp, record_found *found)
+{
+    return record_find_later(fd, &(record_wanted){from, UINT64_MAX, at_least, UINT64_MAX, minimum_timestamp}, found);
+}
+
 static void test_find_later(void)
 {
     log l = {.next_offset = 10};
@@ -190,28 +195,36 @@ static void test_find_later(void)
     size_t size = RECORD_HEADER_SIZE + 700;
     int fd = file_of(&l);
     record_found found;
-    CHECK_EQUAL(record_find_later(fd, 1, 11, 100, &found), 0);
+    CHECK_EQUAL(find_later(fd, 1, 11, 100, &found), 0);
     CHECK(found.found);
     CHECK_EQUAL(found.position, size);
     CHECK_EQUAL(found.offset, 11);
-    CHECK_EQUAL(record_find_later(fd, 2999 * size + 1, 3010, 0, &found), 0); /* only the long one is left */
+    CHECK_EQUAL(record_find_later(fd, &(record_wanted){0, UINT64_MAX, 500, 500, 0}, &found), 0);
+    CHECK(found.found && found.offset == 500 && found.position == 490 * size);
+    CHECK_EQUAL(record_find_later(fd, &(record_wanted){0, 490 * size + 1, 500, 501, 0}, &found), 0);
+    CHECK(found.found && found.offset == 500);
+    CHECK_EQUAL(record_find_later(fd, &(record_wanted){0, 490 * size, 500, 501, 0}, &found), 0);
+    CHECK(!found.found);
+    CHECK_EQUAL(record_find_later(fd, &(record_wanted){0, UINT64_MAX, 500, 499, 0}, &found), 0);
+    CHECK(!found.found);
+    CHECK_EQUAL(find_later(fd, 2999 * size + 1, 3010, 0, &found), 0); /* only the long one is left */
     CHECK(found.found);
     CHECK_EQUAL(found.position, 3000 * size);
-    CHECK_EQUAL(record_find_later(fd, 2999 * size + 1, 3011, 0, &found), 0); /* its offset is too low */
+    CHECK_EQUAL(find_later(fd, 2999 * size + 1, 3011, 0, &found), 0); /* its offset is too low */
     CHECK(!found.found);
-    CHECK_EQUAL(record_find_later(fd, 2999 * size + 1, 3010, 5001, &found), 0); /* its timestamp is */
+    CHECK_EQUAL(find_later(fd, 2999 * size + 1, 3010, 5001, &found), 0); /* its timestamp is */
     CHECK(!found.found);
-    CHECK_EQUAL(record_find_later(fd, l.length - 3000000, 10, 0, &found), 0);
+    CHECK_EQUAL(find_later(fd, l.length - 3000000, 10, 0, &found), 0);
     CHECK(!found.found);
     CHECK_EQUAL(ftruncate(fd, (off_t)l.length - 1), 0);
-    CHECK_EQUAL(record_find_later(fd, 2999 * size + 1, 10, 0, &found), 0); /* cut: not valid any more */
+    CHECK_EQUAL(find_later(fd, 2999 * size + 1, 10, 0, &found), 0); /* cut: not valid any more */
     CHECK(!found.found);
     CHECK_EQUAL(ftruncate(fd, 0) | ftruncate(fd, 5 << 20), 0);
-    CHECK_EQUAL(record_find_later(fd, 0, 0, 0, &found), 0); /* zeros */
+    CHECK_EQUAL(find_later(fd, 0, 0, 0, &found), 0); /* zeros */
     CHECK(!found.found);
-    CHECK_EQUAL(record_find_later(fd, 10 << 20, 0, 0, &found), 0); /* behind the end */
+    CHECK_EQUAL(find_later(fd, 10 << 20, 0, 0, &found), 0); /* behind the end */
     CHECK(!found.found);
-    CHECK(record_find_later(-1, 0, 0, 0, &found) == -1);
+    CHECK(find_later(-1, 0, 0, 0, &found) == -1);
     close(fd);
     free(l.data);
 }

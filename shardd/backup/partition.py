@@ -85,9 +85,9 @@ class Taker:
                 starts = _starts(directory)
                 if found is None and any(layout.segment_log(directory, start).stat().st_size for start in starts):
                     raise UnsettledError(f"{path} holds messages but no valid incarnation marker")
-                if found is None or found < incarnation:  # nothing of this incarnation is there yet
+                if found is not None and found < incarnation:  # nothing of this incarnation is there yet
                     return nothing
-                if found > incarnation:
+                if found is not None and found > incarnation:
                     raise UnsettledError(f"{path} was made by metadata record {found}, later than record {incarnation}")
                 imported_end = read_imported(directory)
                 offsets, notes = read_offsets(directory)  # before the messages: never ahead of them

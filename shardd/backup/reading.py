@@ -3,7 +3,6 @@ what the server needs out of the page cache."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
@@ -18,15 +17,12 @@ import xxhash
 from shardd.engine import _native
 from shardd.log.segments import Fault
 
-CHUNK_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 256 << 10
 FLUSH_BYTES: Final = 16 << 20  # written and not yet on the device, at most
 TAIL_ATTEMPTS: Final = 5  # looks at bytes that a server may be writing at this moment
 TAIL_PAUSE_S: Final = 0.02
 _LENGTHS: Final = struct.Struct("<II")  # user headers, payload; at byte 48 of a record
 _HEADER_BYTES: Final = 64
-_IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30}
-_IOPRIO_IDLE: Final = 3 << 13
-_NICE: Final = 19
 
 
 class Throttle:
@@ -295,12 +291,3 @@ def sync_file_system(descriptor: int) -> None:
     if library.syncfs(descriptor) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-
-
-def lower_priority() -> None:
-    """This process takes the CPU and the disk only when nobody else wants them. What the host refuses is left."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, _NICE)
-    number = _IOPRIO_SET.get(os.uname().machine)
-    if number is not None:
-        ctypes.CDLL(None, use_errno=True).syscall(number, 1, 0, _IOPRIO_IDLE)

@@ -14,7 +14,6 @@ from shardd.backup.create import Made, Options, create_backup
 from shardd.backup.format import COPIED, LINKED, SHARED, Backup, BackupError, read_backup
 from shardd.backup.metadata import incarnations
 from shardd.backup.place import complete_backups
-from shardd.backup.reading import lower_priority
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
@@ -67,7 +66,6 @@ def create(
         _fail("--base and --full exclude each other", EXIT_USAGE)
     options = Options(base, full, _rate(rate))
     flushing = (lambda: None) if flush is None else _flusher(flush, Credentials(username, password), source)
-    lower_priority()
     try:
         made = create_backup(source, directory, options, flushing)
     except (BackupError, ConnectionFailedError, RefusedError) as error:
@@ -83,7 +81,6 @@ def verify(
 ) -> None:
     """Read a whole backup and check everything. Exit status 0: whole, 1: damaged or no backup, 3: whole, but without
     the partitions that were left out."""
-    lower_priority()
     try:
         verified = verify_backup(backup, _rate(rate))
     except BackupError as error:

@@ -46,10 +46,15 @@ def scan_file(
     """(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault); OSError. See native/src/record.h."""
 
 def find_later(
-    log_fd: int, from_position: int, at_least_offset: int, minimum_timestamp: int = 0
+    log_fd: int,
+    from_position: int,
+    at_least_offset: int,
+    minimum_timestamp: int = 0,
+    at_most_offset: int = ...,
+    end_position: int = ...,
 ) -> tuple[int, int] | None:
-    """(position, offset) of the first valid record from a byte on, None: there is none. Position 2^64-1: given up,
-    there may be one (payloads that look like many long records). OSError. See native/src/record.h."""
+    """(position, offset) of the first valid record that starts in a range of bytes, None: there is none. Position
+    2^64-1: given up, there may be one (payloads that look like many long records). OSError. See native/src/record.h."""
 
 def scan_buffer(
     data: bytes | memoryview,

@@ -16,6 +16,7 @@ USER_HEADERS_MAX: Final = 100_000
 INDEX_ENTRY: Final = struct.Struct("<IIQ")
 LENGTHS: Final = struct.Struct("<II")  # user headers, payload; at byte 48
 _FIELDS: Final = struct.Struct("<Q16sQQQIIQ")
+_U64_MAX: Final = 2**64 - 1
 _U32_MAX: Final = (1 << 32) - 1
 
 
@@ -99,18 +100,25 @@ def scan_file(
 
 
 def find_later(
-    log_fd: int, from_position: int, at_least_offset: int, minimum_timestamp: int = 0
+    log_fd: int,
+    from_position: int,
+    at_least_offset: int,
+    minimum_timestamp: int = 0,
+    at_most_offset: int = _U64_MAX,
+    end_position: int = _U64_MAX,
 ) -> tuple[int, int] | None:
-    """(position, offset) of the first valid record that starts at any byte from `from_position` on: damage inside the
-    history, not a torn tail.
+    """(position, offset) of the first valid record that starts at any byte from `from_position` on and before
+    `end_position`: damage inside the history, not a torn tail.
 
-    Only records count whose offset is at least `at_least_offset` and less than 2^32 above it, whose id is not 0 and
-    whose timestamp is not below `minimum_timestamp`.
+    Only records count whose offset is at least `at_least_offset` and less than 2^32 above it, not above
+    `at_most_offset`, whose id is not 0 and whose timestamp is not below `minimum_timestamp`.
     """
     data = os.pread(log_fd, max(os.fstat(log_fd).st_size - from_position, 0), from_position)
     for position in range(len(data) - HEADER_BYTES + 1):
         _, identity, offset, *_ = _FIELDS.unpack_from(data, position)
-        if identity == bytes(16) or not 0 <= offset - at_least_offset <= _U32_MAX:
+        if from_position + position >= end_position:
+            break
+        if identity == bytes(16) or not at_least_offset <= offset <= min(at_most_offset, at_least_offset + _U32_MAX):
             continue
         if _check(data, position, offset, minimum_timestamp)[0] is Fault.OK:
             return from_position + position, offset

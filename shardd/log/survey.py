@@ -24,7 +24,7 @@ from typing import Final
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.segments import Fault, Segment, opened
-from shardd.log.walk import HEADER_BYTES, Bounds, next_slice, read_at, record_bytes, walk
+from shardd.log.walk import HEADER_BYTES, RECORD_BYTES_MAX, Bounds, next_slice, read_at, record_bytes, walk
 
 RANGES_MAX: Final = 256  # of one segment; what lies behind the last one counts as damaged
 LOST_MAX: Final = 1 << 20  # offsets that one damaged range may have beyond those for which it has bytes
@@ -244,24 +244,26 @@ class _Surveyor:
     def _search(self, position: int, at_least: int) -> tuple[int, int] | None:
         """The first valid record from a byte on that can follow."""
         bounds = self._bounds
+        at_most = _GIVEN_UP if bounds.end_offset is None else bounds.end_offset - 1
         for _ in range(_TRIES_MAX):
-            found = _native.find_later(self._log, position, at_least, self._minimum_at(at_least))
+            found = _native.find_later(
+                self._log, position, at_least, self._minimum_at(at_least), at_most, bounds.limit_bytes
+            )
             if found is None or found[0] == _GIVEN_UP:
                 self._gave_up = self._gave_up or found is not None
                 return None
-            position, offset = found
-            if position >= bounds.limit_bytes:
-                return None
-            if self._plausible(offset, position) and (bounds.end_offset is None or offset < bounds.end_offset):
+            if self._plausible(found[1], found[0]):
                 return found
-            position += 1
+            position = found[0] + 1
         self._gave_up = True
         return None
 
     def _contradiction(self, candidate: tuple[int, int]) -> tuple[tuple[int, int] | None, int]:
-        """A valid record behind the run that starts there, with an offset that the run has already; its end."""
+        """A valid record behind the run that starts there, with an offset that the run has already; the run's end. The
+        record that a forged one hides begins before the longest damaged record would end."""
         position, offset = candidate
         for part in walk(self._log, position, offset, self._minimum_at(offset), self._bounds):
             position, offset = part.end_position, part.end_offset
-        found = self._search(position, self._offset + 1) if position < self._bounds.limit_bytes else None
-        return (found if found is not None and found[1] < offset else None), offset
+        end_position = min(self._position + RECORD_BYTES_MAX, self._bounds.limit_bytes)
+        first = self._offset + 1
+        return _native.find_later(self._log, position, first, self._minimum_at(first), offset - 1, end_position), offset

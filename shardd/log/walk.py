@@ -17,6 +17,7 @@ SLICE_BYTES: Final = 1 << 20
 HEADER_BYTES: Final = 64
 _HEADERS_MAX: Final = 100_000
 _PAYLOAD_MAX: Final = 64_000_000
+RECORD_BYTES_MAX: Final = HEADER_BYTES + _HEADERS_MAX + _PAYLOAD_MAX
 
 Read = Callable[[int, int, int], bytes]  # descriptor, bytes, position
 
@@ -102,7 +103,9 @@ def next_slice(
         if count == 0:
             return next_slice(log, position, offset, 0, bounds, read, slice_bytes)
         fault = Fault.OK
-    if bounds.end_offset is not None and offset + count > bounds.end_offset:
+    if offset + count == bounds.end_offset:
+        fault = Fault.OK  # what lies behind is not looked at
+    elif bounds.end_offset is not None and offset + count > bounds.end_offset:
         count = bounds.end_offset - offset
         index = index[: count * layout.INDEX_ENTRY_SIZE]
         valid = int.from_bytes(index[-12:-8], "little") - position if count else 0

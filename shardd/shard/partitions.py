@@ -82,6 +82,7 @@ class OwnedPartitions:
         self._changing = asyncio.Lock()  # a change, or the opening of what a full disk had kept out
         self._seal = seal
         self._open: dict[Place, int] = {}  # and their incarnations
+        self._damaged: set[Place] = set()
         self._refused: set[Place] = set()  # directories that are not ours to move
         self._no_room: set[Place] = set()  # read only because the disk was full when they were opened
         self._recovered = {
@@ -90,6 +91,7 @@ class OwnedPartitions:
             "scanned_bytes": 0,
             "microseconds": 0,
             "phase_microseconds": 0,
+            "phase_cpu_microseconds": 0,
             "refused": 0,
         }
 
@@ -103,9 +105,13 @@ class OwnedPartitions:
     def open_places(self) -> list[Place]:
         return list(self._open)
 
+    def damaged_places(self) -> set[Place]:
+        """Open partitions with damaged ranges; whoever finds more adds to it."""
+        return self._damaged
+
     def recovery_figures(self) -> dict[str, int]:
         """What this process has recovered so far: partitions that held something, their segments, bytes of logs that
-        were read, time of all lanes at the start and of the whole phase; `refused` could not be opened."""
+        were read, time of all lanes, of the whole phase and its CPU time; `refused` could not be opened."""
         return dict(self._recovered)
 
     async def recover(self, current: Callable[[], State], threads: Threads) -> State:
@@ -114,7 +120,7 @@ class OwnedPartitions:
         Directories are scanned in helper threads, and the loop goes on meanwhile. `current` gives the state of the
         moment: what was deleted or purged since is not opened, its slot may belong to another partition by then.
         """
-        phase_began_ns = time.monotonic_ns()
+        phase_began_ns, cpu_began_ns = time.monotonic_ns(), time.process_time_ns()
         state, directories = current(), Directories(self._data)
         waiting: list[tuple[Place, Identity]] = []
         for stream_id in sorted(state.streams):
@@ -132,7 +138,7 @@ class OwnedPartitions:
 
         async def lane() -> None:
             while waiting:
-                batch = [waiting.pop() for _ in range(min(len(waiting), SLICE // 16))]
+                batch = [waiting.pop() for _ in range(min(len(waiting), SLICE // 4))]
                 began_ns = time.monotonic_ns()
                 outcomes = await threads.run(self._recover_all, batch)
                 self._recovered["microseconds"] += (time.monotonic_ns() - began_ns) // 1000
@@ -142,6 +148,7 @@ class OwnedPartitions:
 
         await asyncio.gather(*(lane() for _ in range(RECOVERY_LANES)))
         self._recovered["phase_microseconds"] += (time.monotonic_ns() - phase_began_ns) // 1000
+        self._recovered["phase_cpu_microseconds"] += (time.process_time_ns() - cpu_began_ns) // 1000
         return state
 
     async def room_returned(self, current: Callable[[], State], threads: Threads) -> None:
@@ -254,6 +261,8 @@ class OwnedPartitions:
             self._engine.partition_open(
                 *arguments, outcome.state, outcome.segments, outcome.offsets, level, outcome.damaged
             )
+            if outcome.damaged:
+                self._damaged.add(place)
             for start in outcome.unsealed:
                 self._seal(Path(directory), incarnation, start)
             groups = topic.groups.values() if outcome.offsets else ()
@@ -279,6 +288,7 @@ class OwnedPartitions:
 
     def _close(self, place: Place) -> None:
         self._open.pop(place, None)
+        self._damaged.discard(place)
         self._no_room.discard(place)
         self._refused.discard(place)
         self._engine.partition_close(namespace(*place))

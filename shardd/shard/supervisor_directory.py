@@ -23,7 +23,7 @@ from shardd.shard.supervisor_errors import StartupError
 LOCK_NAME: Final = ".lock"
 STATE_NAME: Final = "state.messages"
 RUNTIME_CONFIG_NAME: Final = "current_config.toml"
-_LOCK_WAIT_S: Final = 1.0  # workers of a supervisor that was killed end within that time
+_LOCK_WAIT_S: Final = 5.0  # workers of a supervisor that was killed end within that time, on a busy machine, too
 _log = logging.getLogger(__name__)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 OPERATIONS = ("open", "write", "read", "sync", "truncate", "allocate", "rename", "unlink", "mkdir")
 SOURCE = Path(__file__).with_name("fault_preload.c")
-_FIELDS = struct.Struct("<8I224s")
+_FIELDS = struct.Struct("<8I224s256s")
 _FOR_EVER = 2**31
 FAIL, SHORT, LIE = range(3)
 
@@ -34,12 +34,12 @@ class FaultControl:
         """From now on: call `at` (from 1; 0: calls are only counted) of this operation on such a path fails, or (reads
         and writes) does half, or (writes) nothing while it claims to have done all."""
         times = _FOR_EVER if for_ever else 1
-        fields = (OPERATIONS.index(operation) + 1, at, times, error, how, 0, 0, 0, path_part.encode())
+        fields = (OPERATIONS.index(operation) + 1, at, times, error, how, 0, 0, 0, path_part.encode(), b"")
         self._map[4:] = _FIELDS.pack(*fields)[4:]
         self._map[:4] = _FIELDS.pack(*fields)[:4]  # last: the rest must be there when it counts
 
-    def disarm(self) -> tuple[int, int]:
-        """Calls seen and calls failed since `arm`."""
+    def disarm(self) -> tuple[int, int, str]:
+        """Since `arm`: calls seen, calls failed and the path of the last one that failed."""
         self._map[:4] = bytes(4)
         fields = _FIELDS.unpack(self._map[:])
-        return fields[5], fields[6]
+        return fields[5], fields[6], fields[9].rstrip(b"\0").decode()

@@ -23,6 +23,7 @@ enum { OP_OPEN = 1, OP_WRITE, OP_READ, OP_SYNC, OP_TRUNCATE, OP_ALLOCATE, OP_REN
 typedef struct control {
     _Atomic uint32_t op, at, times, error, shorten, calls, injected, unused;
     char match[224];
+    char failed[256]; /* out: the path of the last call that failed */
 } control;
 static control *c;
 
@@ -37,7 +38,7 @@ __attribute__((constructor)) static void attach(void)
 }
 
 /* Whether this call is to fail: then errno is set. */
-static int fails(uint32_t op, const char *path)
+static int fails(const char *path)
 {
     if (strstr(path, c->match) == NULL)
         return 0;
@@ -45,12 +46,12 @@ static int fails(uint32_t op, const char *path)
     if (at == 0 || call < at || call - at >= c->times)
         return 0;
     atomic_fetch_add(&c->injected, 1);
+    snprintf(c->failed, sizeof(c->failed), "%s", path + (strlen(path) > 255 ? strlen(path) - 255 : 0));
     errno = (int)c->error;
-    (void)op;
     return 1;
 }
 
-static int path_fails(uint32_t op, const char *path) { return c != NULL && c->op == op && fails(op, path); }
+static int path_fails(uint32_t op, const char *path) { return c != NULL && c->op == op && fails(path); }
 
 static int file_fails(uint32_t op, int fd)
 {
@@ -62,7 +63,7 @@ static int file_fails(uint32_t op, int fd)
     if (length <= 0)
         return 0;
     path[length] = '\0';
-    return fails(op, path);
+    return fails(path);
 }
 
 #define REAL(name) ((__typeof__(name) *)dlsym(RTLD_NEXT, #name))
@@ -135,7 +136,10 @@ ssize_t preadv64v2(int fd, const struct iovec *parts, int count, off_t position,
 int fdatasync(int fd) { return file_fails(OP_SYNC, fd) ? -1 : (int)syscall(SYS_fdatasync, fd); }
 int fsync(int fd) { return file_fails(OP_SYNC, fd) ? -1 : (int)syscall(SYS_fsync, fd); }
 
-int ftruncate(int fd, off_t length) { return file_fails(OP_TRUNCATE, fd) ? -1 : (int)syscall(SYS_ftruncate, fd, length); }
+int ftruncate(int fd, off_t length)
+{
+    return file_fails(OP_TRUNCATE, fd) ? -1 : (int)syscall(SYS_ftruncate, fd, length);
+}
 int ftruncate64(int fd, off_t length) __attribute__((alias("ftruncate")));
 
 int fallocate(int fd, int mode, off_t from, off_t length)
@@ -149,7 +153,10 @@ int rename(const char *from, const char *to)
     return path_fails(OP_RENAME, from) ? -1 : (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
 }
 
-int unlink(const char *path) { return path_fails(OP_UNLINK, path) ? -1 : (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0); }
+int unlink(const char *path)
+{
+    return path_fails(OP_UNLINK, path) ? -1 : (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
 
 int mkdir(const char *path, mode_t mode)
 {

@@ -46,9 +46,11 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT
     return time.monotonic() - began
 
 
-def wait_until_served(address: str, stream: int | str, topic: int | str, partitions: Sequence[int]) -> None:
+def wait_until_served(
+    address: str, stream: int | str, topic: int | str, partitions: Sequence[int], timeout_s: float = WAIT_S
+) -> None:
     for partition in partitions:
-        load.wait_until_answered(load.Target(address, stream, topic), partition, deadline_s=WAIT_S)
+        load.wait_until_answered(load.Target(address, stream, topic), partition, deadline_s=timeout_s)
 
 
 def shard_of(server: Server, connection: wire.Wire) -> int | None:
@@ -84,8 +86,10 @@ def record(message: wire.Message, offset: int, payload: bytes, timestamp_us: int
 
 
 def rewrite_log(path: Path, messages: Sequence[wire.Message]) -> None:
-    """Replaces a log by these messages, with dense offsets, rising clocks and right checksums, and no index."""
+    """Replaces a log by these messages, with dense offsets, rising clocks and right checksums, without index and
+    manifest, which would tell of the forgery."""
     clocks = sorted(message.timestamp_us for message in messages)
     data = [record(item, offset, item.payload, clocks[offset]) for offset, item in enumerate(messages)]
     path.write_bytes(b"".join(data))
-    path.with_suffix(".index").unlink(missing_ok=True)
+    for suffix in (".index", ".manifest"):
+        path.with_suffix(suffix).unlink(missing_ok=True)

@@ -15,6 +15,7 @@ import argparse
 import random
 import secrets
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -33,7 +34,7 @@ from tests.support.server import Server, io_engine_environment
 EPOCH_KILLS = 20
 EPOCHS_OF_A_DIRECTORY_MAX = 3
 WORKER_KILLS_MAX = 4  # under one supervisor, which waits longer before each further restart of a young worker
-PROGRESS_TIMEOUT_S = 20.0
+PROGRESS_TIMEOUT_S = 60.0  # a stuck client is a finding, a machine that is busy otherwise is none
 SHOWN_MAX = 20
 VICTIMS = ("worker",) * 5 + ("shard 0",) * 2 + ("supervisor", "all")
 MOMENTS = ("load",) * 6 + ("idle", "recovering")
@@ -141,11 +142,16 @@ class Cluster:
     def wait_for_progress(self) -> float:
         """Seconds until each producer got at least one more answer."""
         before = self.load.answers()
-        return faults.wait_until(
-            lambda: all(now > old for now, old in zip(self.load.answers(), before, strict=True)),
-            "every producer is answered again",
-            PROGRESS_TIMEOUT_S,
-        )
+        try:
+            return faults.wait_until(
+                lambda: all(now > old for now, old in zip(self.load.answers(), before, strict=True)),
+                "every producer is answered again",
+                PROGRESS_TIMEOUT_S,
+            )
+        except TimeoutError as problem:
+            pairs = zip(self.load.producers, before, strict=True)
+            stuck = [f"{each.name}: {each.last_error}" for each, old in pairs if each.acknowledged_batches == old]
+            raise TimeoutError(f"{problem}; without an answer: {stuck}; {self.server.log_path}") from None
 
 
 def run_kills(cluster: Cluster, generator: random.Random, kills: int, figures: Figures) -> None:
@@ -222,6 +228,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, default=None, help="for the data; default: a temporary one")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(2**32)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an end in order: the server ends, too
     root = Path(tempfile.mkdtemp(prefix="shardd-crash-", dir=given.directory))
     print(f"seed {seed}, data in {root}", flush=True)
     began = time.monotonic()

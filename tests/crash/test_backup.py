@@ -193,9 +193,8 @@ def test_kills_leave_nothing_that_looks_complete_and_nothing_is_missing(scene: S
     print(f"{killed} of {kills} killed, {len(before)} messages before the last backup, {scene.churn.rounds} topics")
 
 
-def test_a_restored_server_has_what_files_and_journals_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restored_server_has_what_files_and_journals_held(tmp_path: Path) -> None:
     """Through the commands: messages in journals of level `memory`, stored offsets, users."""
-    monkeypatch.setattr("shardd.cli.backup.lower_priority", lambda: None)  # for all tests behind it
     settings = {"SHARDD_SYSTEM_PARTITION_ACK": "memory"}
     target = tmp_path / "restored"
     create = ["create", str(tmp_path / "b"), "--data", str(tmp_path / "data"), "--json", "--flush"]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash import kills
 
-KILLS = {"written": 10, "durable": 4}
+KILLS = {"written": 8, "durable": 4}
 
 
 @pytest.mark.timeout(240)

@@ -65,10 +65,17 @@ def test_scan_file_and_its_index(data: bytes, before: bytes, start: int) -> None
 
 
 @settings(max_examples=600, deadline=None)
-@given(damaged_logs, st.binary(max_size=90), st.sampled_from((0, 5, 7, 2**40)), st.sampled_from((0, 1000, 1050)))
-def test_find_later(data: bytes, before: bytes, at_least: int, minimum: int) -> None:
+@given(
+    damaged_logs,
+    st.binary(max_size=90),
+    st.sampled_from((0, 5, 7, 2**40)),
+    st.sampled_from((0, 1000, 1050)),
+    st.sampled_from((0, 6, 2**64 - 1)),
+    st.integers(0, 600),
+)
+def test_find_later(data: bytes, before: bytes, at_least: int, minimum: int, at_most: int, end: int) -> None:
     with file_with(before + data) as log:
-        arguments = (log, 0, at_least, minimum)
+        arguments = (log, 0, at_least, minimum, at_most, end)
         assert native.find_later(*arguments) == twin_record.find_later(*arguments)
 
 

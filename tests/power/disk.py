@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -16,8 +17,9 @@ PROGRAM: Final = ROOT / "native" / "build" / "power" / "forgetful"
 ANSWER_TIMEOUT_S: Final = 60.0
 
 
+@functools.cache
 def why_not() -> str | None:
-    """None when file systems can be mounted here, else the reason. Builds the program."""
+    """None when file systems can be mounted here, else the reason. Builds the program and tries it."""
     if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "/dev/fuse cannot be used here (that needs the device and root)"
     built = subprocess.run(
@@ -28,6 +30,11 @@ def why_not() -> str | None:
     )
     if built.returncode:
         return f"tests/power/forgetful.c was not built: {built.stderr.strip()[-500:]}"
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            Disk(Path(directory, "source"), Path(directory, "mount")).close()
+        except RuntimeError as problem:
+            return f"a file system cannot be mounted here: {problem}"
     return None
 
 
@@ -138,7 +145,3 @@ def _counts(line: str) -> dict[str, int]:
     if kind != "cut":
         raise RuntimeError(f"the disk says {line!r}")
     return {name: int(number) for name, _, number in (pair.partition("=") for pair in pairs)}
-
-
-def explain(counts: dict[str, int], names: Sequence[str]) -> str:
-    return ", ".join(f"{name} {counts[name]}" for name in names)

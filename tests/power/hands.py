@@ -18,6 +18,8 @@ STREAM: Final = "load"
 CONSUMER: Final = 7
 STREAMS_MAX: Final = 3
 TOPICS_MAX: Final = 3
+DAMAGED: Final = 4027
+CONNECT_S: Final = 60.0  # a request of a starved machine, not of a slow server
 _CREATE_USER, _DELETE_USER, _GET_USERS = 33, 34, 32
 _DELETE_TOPIC, _DELETE_SEGMENTS = 303, 503
 _GET_GROUPS, _CREATE_GROUP, _DELETE_GROUP = 601, 602, 603
@@ -36,7 +38,7 @@ class Hand(threading.Thread):
 
     def run(self) -> None:
         try:
-            with wire.connect(self.address) as connection:
+            with wire.connect(self.address, deadline_s=CONNECT_S, timeout_s=CONNECT_S) as connection:
                 while not self._stopping.is_set():
                     self.step(connection)
                     self.steps += 1
@@ -46,7 +48,7 @@ class Hand(threading.Thread):
     def step(self, connection: wire.Wire) -> None:
         raise NotImplementedError(f"{type(self).__name__} has no step")
 
-    def stop(self, timeout_s: float = 20.0) -> None:
+    def stop(self, timeout_s: float = 2 * CONNECT_S) -> None:
         self._stopping.set()
         self.join(timeout_s)
         if self.is_alive():
@@ -88,9 +90,9 @@ class Reader(Hand):
 
     def step(self, connection: wire.Wire) -> None:
         for partition, log in enumerate(self.logs):
-            polled = connection.poll(STREAM, "log", partition, strategy=wire.POLL_LAST, count=1)
-            if polled.messages and log.base == 0:
-                log.read = polled.messages[-1].offset + 1
+            last = poll_one(connection, "log", partition, wire.POLL_LAST)
+            if last is not None and log.base == 0:
+                log.read = last.offset + 1
         time.sleep(0.002)
 
 
@@ -123,9 +125,9 @@ class Trimmer(Hand):
             self.log.first_max = self.log.acknowledged
             count = self.rng.randint(1, 3)
             connection.request(_DELETE_SEGMENTS, place("trimmed") + struct.pack("<II", 0, count))
-            oldest = connection.poll(STREAM, "trimmed", 0, strategy=wire.POLL_FIRST, count=1).messages
-            if oldest:
-                self.log.first = self.log.first_max = self.log.sent.index(oldest[0].payload)
+            oldest = poll_one(connection, "trimmed", 0, wire.POLL_FIRST)
+            if oldest is not None:
+                self.log.first = self.log.first_max = self.log.sent.index(oldest.payload)
         time.sleep(self.rng.random() * 0.004)
 
 
@@ -194,6 +196,17 @@ class Changer(Hand):
             stream = self.rng.choice(streams)
             after = frozenset(fact for fact in facts if fact[1] != stream)
             self._change(after, connection, wire.DELETE_STREAM, wire.identifier(stream))
+
+
+def poll_one(connection: wire.Wire, topic: str, partition: int, strategy: int) -> wire.Message | None:
+    """The first or the last message; None when there is none, or it is withheld (lost in an earlier cut)."""
+    try:
+        messages = connection.poll(STREAM, topic, partition, strategy=strategy, count=1).messages
+    except wire.StatusError as problem:
+        if problem.status != DAMAGED:
+            raise
+        return None
+    return messages[0] if messages else None
 
 
 def place(topic: str) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.power.disk import Disk, why_not
 
-SEEDS = range(30)
+SEEDS = range(20)
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 

@@ -16,6 +16,7 @@ import argparse
 import random
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -37,6 +38,7 @@ def main() -> int:
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(2**32)
     duration_s = given.hours * 3600 if given.minutes is None else given.minutes * 60
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an end in order: the servers end, too
     root = Path(tempfile.mkdtemp(prefix="shardd-soak-", dir=given.directory))
     print(f"seed {seed}, data in {root}, {duration_s / 60:.1f} minutes", flush=True)
     soak = Soak(root, given.producers, seed)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.soak.run import LEVELS, Soak
 
-DURATION_S = 8.0
+DURATION_S = 6.0
 
 
 @pytest.mark.timeout(120)

@@ -62,7 +62,7 @@ def describe(address: str, tokens: dict[str, str]) -> dict[str, Any]:
 
 def settings(address: str) -> dict[str, str]:
     """The settings that topics have of their own, as "stream/topic/key"."""
-    found = {}
+    found: dict[str, str] = {}
     with wire.connect(address) as root:
         for stream in root.streams():
             for topic in _stream(root, stream)["topics"]:

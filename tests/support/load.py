@@ -49,6 +49,7 @@ class LoadThread(threading.Thread):
         self.target = target
         self.stopping = threading.Event()
         self.errors = 0
+        self.last_error = ""
         self.failure: BaseException | None = None
         self._wire: wire.Wire | None = None
 
@@ -60,8 +61,9 @@ class LoadThread(threading.Thread):
                     continue
                 try:
                     self.step(self._connected())
-                except (OSError, wire.StatusError):
+                except (OSError, wire.StatusError) as problem:
                     self.errors += 1
+                    self.last_error = f"{time.strftime('%H:%M:%S')} {type(problem).__name__}: {problem}"
                     self._disconnect()
                     time.sleep(RETRY_PAUSE_S)
         except BaseException as problem:  # kept for the test, which raises it in `finish`

@@ -18,7 +18,6 @@ from tests.unit.backup_data import DataDirectory
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     backup_data.quick(monkeypatch)
-    monkeypatch.setattr("shardd.cli.backup.lower_priority", lambda: None)  # it would be that of all tests behind
 
 
 def run(*arguments: str | Path, status: int = 0) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from shardd.backup import priority
+from shardd.backup.create import Options
 from shardd.backup.format import BackupError
 from shardd.backup.reading import Throttle
 from shardd.backup.restore import restore_backup
@@ -20,12 +23,19 @@ from shardd.backup.verify import verify_backup
 from tests.unit import backup_data
 from tests.unit.backup_data import BACKUPS, DataDirectory, back_up
 
+# The entry point, with a look around instead of the command.
 PRIORITY = """
-import psutil
-from shardd.backup.reading import lower_priority
-lower_priority()
-own = psutil.Process()
-print(own.nice(), int(own.ionice().ioclass))
+import signal, sys, types
+from shardd.cli import start
+
+def look():
+    import psutil
+    own = psutil.Process()
+    print(own.nice(), int(own.ionice().ioclass), callable(signal.getsignal(signal.SIGALRM)))
+
+sys.modules["shardd.cli.main"] = types.SimpleNamespace(main=look)
+sys.argv = ["shardd", *sys.argv[1:]]
+start.main()
 """
 
 
@@ -122,6 +132,25 @@ def test_the_rate_is_kept_and_idle_time_is_not_saved_up(monkeypatch: pytest.Monk
     assert len(slept) == 4
 
 
-def test_a_backup_runs_at_the_lowest_priority() -> None:
-    done = subprocess.run([sys.executable, "-c", PRIORITY], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["19", "3"]
+@pytest.mark.parametrize(("command", "gives_way"), [("create", True), ("verify", True), ("restore", False)])
+def test_only_who_is_in_no_hurry_gives_way(command: str, gives_way: bool) -> None:
+    arguments = [sys.executable, "-c", PRIORITY, "backup", command]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert (done.stdout.split() == ["19", "3", "True"]) == gives_way
+
+
+def test_resting_changes_nothing(tmp_path: Path) -> None:
+    """A backup that is interrupted all the time is the same."""
+    data = DataDirectory(tmp_path / "data")
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        signal.signal(signal.SIGALRM, priority._rest)
+        signal.setitimer(signal.ITIMER_REAL, priority.WORK_S)
+        resting = back_up(data)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0, "it still rests"
+        assert verify_backup(resting.path).damage == []
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    plain = back_up(data, Options(full=True))
+    assert plain.backup.partitions == resting.backup.partitions

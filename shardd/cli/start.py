@@ -1,0 +1,18 @@
+"""Where `shardd` starts: before anything of size is imported."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from typing import Final
+
+from shardd.backup.priority import giving_way
+
+_IN_NO_HURRY: Final = (["backup", "create"], ["backup", "verify"])
+
+
+def main() -> None:
+    with giving_way() if sys.argv[1:3] in _IN_NO_HURRY else nullcontext():
+        from shardd.cli.main import main as run
+
+        run()

@@ -10,6 +10,7 @@ CRASH_ARGS ?=
 SOAK_ARGS ?=
 FAULT_ARGS ?=
 BENCH_ARGS ?=
+SIM_ARGS ?=
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
 
@@ -83,6 +84,11 @@ fault: native ## every errno at every call of the disk: partitions, the engine's
 
 soak: native ## hours of load with kills: nothing lost, memory, descriptors and p99 flat (SOAK_ARGS="--hours 8")
 	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
+
+.PHONY: sim
+sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual time, with crashes (SIM_ARGS="--seed N --trace")
+	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python sim
+	@$(BIN)/python -m tests.sim $(SIM_ARGS)
 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net

@@ -78,7 +78,7 @@ static bool has_size(int directory, uint64_t start, const char *suffix, uint64_t
 }
 
 /* A sealed segment is what its manifest says when log and index have the right length. */
-static bool trust_sealed(recovery *r, const manifest *m, segment_info *info)
+static bool trust_sealed(const recovery *r, const manifest *m, segment_info *info)
 {
     const manifest_checkpoint *s = &m->sealed;
     *info = (segment_info){m->start_offset, s->log_bytes, s->count, s->first_timestamp, s->last_timestamp};
@@ -98,7 +98,24 @@ static bool index_fits(int index, const manifest_checkpoint *c)
            entry.timestamp == c->last_timestamp;
 }
 
-static bool scan_open(recovery *r, const manifest *m, int log, int index, segment_info *info)
+/* Only zeros from `from` to `end`: space allocated ahead at level durable. Holes are not read. */
+static bool tail_is_zero(int log, uint64_t from, uint64_t end)
+{
+    uint8_t part[16384];
+    off_t data = lseek(log, (off_t)from, SEEK_DATA);
+    if (data < 0)
+        return errno == ENXIO;
+    for (uint64_t at = (uint64_t)data; at < end;) {
+        size_t wanted = end - at < sizeof part ? (size_t)(end - at) : sizeof part;
+        ssize_t n = pread(log, part, wanted, (off_t)at);
+        if (n <= 0 || part[0] != 0 || memcmp(part, part + 1, (size_t)n - 1) != 0)
+            return false;
+        at += (uint64_t)n;
+    }
+    return true;
+}
+
+static bool scan_open(recovery *r, const manifest *m, int log, int index, bool active, segment_info *info)
 {
     struct stat st, index_st;
     const manifest_checkpoint *c = &m->checkpoint;
@@ -114,24 +131,25 @@ static bool scan_open(recovery *r, const manifest *m, int log, int index, segmen
     if (size > c->log_bytes &&
         record_scan_file(log, c->log_bytes, m->start_offset, expected, minimum, index, &scan) != 0)
         return false;
-    if (scan.fault != RECORD_OK || scan.valid_bytes != size - c->log_bytes)
-        return false;
+    uint64_t end = c->log_bytes + scan.valid_bytes;
+    if (end < size && (!active || !tail_is_zero(log, end, size) || ftruncate(log, (off_t)end) != 0))
+        return false; /* the cut is synced with the log, by the engine */
     r->out->scanned_bytes += scan.valid_bytes;
-    *info = (segment_info){m->start_offset, size, c->count + scan.count,
+    *info = (segment_info){m->start_offset, end, c->count + scan.count,
                            c->count > 0 ? c->first_timestamp : scan.first_timestamp, scan.last_timestamp};
     off_t exact = (off_t)(info->count * INDEX_ENTRY_SIZE);
     return index_st.st_size <= exact || ftruncate(index, exact) == 0;
 }
 
 /* Everything behind the checkpoint is verified, and the index made to fit it. */
-static bool scan(recovery *r, const manifest *m, segment_info *info)
+static bool scan(recovery *r, const manifest *m, bool active, segment_info *info)
 {
     char name[48];
     segment_name(m->start_offset, "log", name, sizeof name);
-    int log = open_in(r->directory, name, O_RDONLY);
+    int log = open_in(r->directory, name, active ? O_RDWR : O_RDONLY);
     segment_name(m->start_offset, "index", name, sizeof name);
     int index = log >= 0 ? open_in(r->directory, name, O_RDWR) : -1;
-    bool clean = index >= 0 && scan_open(r, m, log, index, info);
+    bool clean = index >= 0 && scan_open(r, m, log, index, active, info);
     if (index >= 0)
         close(index);
     if (log >= 0)
@@ -155,7 +173,7 @@ static bool recover_segments(recovery *r, const uint64_t *starts, size_t count)
         out->sealed[i] = m.sealed.count > 0;
         if (active && out->sealed[i])
             return false; /* the segments behind it are gone */
-        if (!(out->sealed[i] ? trust_sealed : scan)(r, &m, info))
+        if (!(out->sealed[i] ? trust_sealed(r, &m, info) : scan(r, &m, active, info)))
             return false;
         if (!active && starts[i] + info->count != starts[i + 1])
             return false;

@@ -108,8 +108,10 @@ def _base(directory: Path, options: Options, info: DirectoryInfo) -> Base | None
 
 
 def _take_all(taker: Taker) -> tuple[MetadataEntry, list[PartitionEntry], list[str]]:
-    """Rounds until metadata and partitions fit. What does not is left out."""
+    """Rounds until metadata and partitions fit. What does not is left out, but for what is newer than the beginning:
+    none of its messages has to be there, so it is in the backup without any."""
     state, metadata = take_metadata(taker.data, taker.target)
+    first_index = state.index
     taken: dict[Place, PartitionEntry] = {}
     unsettled: dict[Place, str] = {}
     for number in range(ROUNDS_MAX):
@@ -130,10 +132,14 @@ def _take_all(taker: Taker) -> tuple[MetadataEntry, list[PartitionEntry], list[s
         if number + 1 < ROUNDS_MAX:
             time.sleep(_PAUSE_S)
     _drop(taker, taken, wanted)
-    left_out = [
-        unsettled.get(place, f"partition {'/'.join(map(str, place))} was made or purged at the end of the backup")
-        for place in sorted(wanted.keys() - taken.keys())
-    ]
+    left_out = []
+    for place in sorted(wanted.keys() - taken.keys()):
+        name = f"partition {'/'.join(map(str, place))}"
+        if wanted[place] > first_index:
+            taken[place] = PartitionEntry(*place, wanted[place])
+            taker.warnings[place] = [f"{name} was made or purged during the backup and is empty in it"]
+        else:
+            left_out.append(unsettled.get(place, f"{name} never fitted the metadata"))
     return metadata, [taken[place] for place in sorted(taken)], left_out
 
 

@@ -39,7 +39,7 @@ class DamageWatch:
 
     def add_to(self, metrics: Metrics) -> None:
         metrics.add("damage", self._surveys.gauges, self._surveys.counters)
-        metrics.add("scrubber", counters=self._scrubber.counters)
+        metrics.add("scrubber", self._scrubber.gauges, self._scrubber.counters)
 
     async def close(self) -> None:
         """After the tasks were cancelled."""

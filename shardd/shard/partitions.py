@@ -82,6 +82,7 @@ class OwnedPartitions:
         self._changing = asyncio.Lock()  # a change, or the opening of what a full disk had kept out
         self._seal = seal
         self._open: dict[Place, int] = {}  # and their incarnations
+        self._damaged: set[Place] = set()
         self._refused: set[Place] = set()  # directories that are not ours to move
         self._no_room: set[Place] = set()  # read only because the disk was full when they were opened
         self._recovered = {
@@ -103,6 +104,10 @@ class OwnedPartitions:
 
     def open_places(self) -> list[Place]:
         return list(self._open)
+
+    def damaged_places(self) -> set[Place]:
+        """Open partitions with damaged ranges; whoever finds more adds to it."""
+        return self._damaged
 
     def recovery_figures(self) -> dict[str, int]:
         """What this process has recovered so far: partitions that held something, their segments, bytes of logs that
@@ -256,6 +261,8 @@ class OwnedPartitions:
             self._engine.partition_open(
                 *arguments, outcome.state, outcome.segments, outcome.offsets, level, outcome.damaged
             )
+            if outcome.damaged:
+                self._damaged.add(place)
             for start in outcome.unsealed:
                 self._seal(Path(directory), incarnation, start)
             groups = topic.groups.values() if outcome.offsets else ()
@@ -281,6 +288,7 @@ class OwnedPartitions:
 
     def _close(self, place: Place) -> None:
         self._open.pop(place, None)
+        self._damaged.discard(place)
         self._no_room.discard(place)
         self._refused.discard(place)
         self._engine.partition_close(namespace(*place))

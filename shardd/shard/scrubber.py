@@ -32,10 +32,14 @@ class Scrubber:
     ) -> None:
         self._engine, self._data, self._owned, self._surveys = engine, data, owned, surveys
         self._threads, self._settings = threads, settings
-        self._counters = {"rounds": 0, "segments": 0, "bytes": 0, "contradictions": 0, "errors": 0, "last_round_s": 0}
+        self._counters = {"rounds": 0, "segments": 0, "bytes": 0, "contradictions": 0, "errors": 0}
+        self._last_round_s = 0
 
     def counters(self) -> dict[str, int]:
         return dict(self._counters)
+
+    def gauges(self) -> dict[str, int]:
+        return {"last_round_s": self._last_round_s}
 
     async def run(self) -> None:
         while True:
@@ -45,7 +49,7 @@ class Scrubber:
                     await asyncio.sleep(0)
                 await self._scrub_partition(place)
             self._counters["rounds"] += 1
-            self._counters["last_round_s"] = round(time.monotonic() - began_s)
+            self._last_round_s = round(time.monotonic() - began_s)
             await asyncio.sleep(self._settings.pause_ms / 1000)
 
     async def _scrub_partition(self, place: Place) -> None:

@@ -33,6 +33,7 @@ class Owned(Protocol):
 
     def incarnation_of(self, place: Place) -> int | None: ...
     def open_places(self) -> list[Place]: ...
+    def damaged_places(self) -> set[Place]: ...
 
 
 class Surveys:
@@ -59,7 +60,7 @@ class Surveys:
     def gauges(self) -> dict[str, int]:
         """What is withheld now, over all partitions of this shard."""
         result = {"waiting": len(self._waiting), "damaged_ranges": 0, "damaged_messages": 0, "isolated_messages": 0}
-        for place in self._owned.open_places():
+        for place in self._owned.damaged_places():
             for start, end, isolated in self._engine.partition_damage(namespace(*place)):
                 result["damaged_ranges"] += 1
                 result["isolated_messages" if isolated else "damaged_messages"] += end - start
@@ -129,6 +130,8 @@ class Surveys:
                 "partition %s: the index of segment %d was wrong and is written again", place_text(ns), segment
             )
         known = self._engine.partition_damage(ns)
+        if survey.damaged:
+            self._owned.damaged_places().add(place_of(ns))
         for each in survey.damaged:
             if any(start <= each.start and each.end <= end for start, end, _ in known):
                 continue

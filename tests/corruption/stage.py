@@ -83,8 +83,7 @@ class Stage:
 
         async def read() -> int:
             source = {"damage": self._worker._damage._surveys, "scrubber": self._worker._damage._scrubber}[part]
-            gauges = source.gauges() if part == "damage" else {}
-            return int((gauges | source.counters())[figure])
+            return int((source.gauges() | source.counters())[figure])
 
         return self._workers.call(read())
 
@@ -96,6 +95,7 @@ class Stage:
 
     async def _close(self) -> None:
         self._worker._partitions._open.pop(PLACE)
+        self._worker._partitions._damaged.discard(PLACE)
         self._worker.engine.partition_close(namespace(*PLACE))
         self._worker._damage._surveys._surveyed_s.clear()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import random
 import secrets
 import statistics
@@ -150,7 +151,6 @@ class Battery:
     def kill_during(self, change: Change) -> Counter[str]:
         """Sends the change and kills somebody at a moment of it, then waits until all is served again."""
         kind, victims = self.victim()
-        workers = self.server.worker_pids(SERVED_WAIT_S)
         stopped = self.random.random() < 0.3
         usual_s = statistics.median(self.durations_s[change.name] or [USUAL_S])
         with self.connect() as connection:
@@ -161,7 +161,7 @@ class Battery:
             worker.start()
             killed_s = self.killer.killed_at_s()
             if kind in ("supervisor", "all"):
-                self.restart(workers)
+                self.restart()
             else:
                 faults.wait_until(lambda: not faults.is_running(victims[0]), "the victim is gone", SERVED_WAIT_S)
                 self.server.worker_pids(SERVED_WAIT_S)
@@ -172,9 +172,18 @@ class Battery:
         happened = {"kills": True, kind: True, "inside": inside, "stopped first": stopped}
         return Counter(name for name, so in (happened | {"answered": change.acknowledged}).items() if so)
 
-    def restart(self, workers: list[int]) -> None:
+    def directory_is_free(self) -> bool:
+        """Whether nobody holds its lock: not even a worker that was being started when the supervisor was killed."""
+        with (self.server.data_dir / ".lock").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    def restart(self) -> None:
         self.server.wait(SERVED_WAIT_S)
-        faults.wait_until(lambda: not any(map(faults.is_running, workers)), "the workers are gone", SERVED_WAIT_S)
+        faults.wait_until(self.directory_is_free, "the workers are gone", SERVED_WAIT_S)
         self.start()
         self.target.address = self.server.address
 
@@ -280,7 +289,7 @@ class Battery:
             self.judge()
 
     def figure(self) -> str:
-        figures, starts_ms = self.figures, sorted(start * 1000 for start in self.starts_s)
+        figures, starts_ms = self.figures, sorted(start * 1000 for start in self.starts_s) or [0.0]
         who = ", ".join(f"{figures[kind]} {kind}" for kind in ("worker", "shard 0", "supervisor", "all"))
         return (
             f"{figures['kills']} kills ({who}; {figures['stopped first']} stopped first), "

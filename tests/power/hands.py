@@ -19,6 +19,7 @@ CONSUMER: Final = 7
 STREAMS_MAX: Final = 3
 TOPICS_MAX: Final = 3
 DAMAGED: Final = 4027
+CONNECT_S: Final = 60.0  # a request of a starved machine, not of a slow server
 _CREATE_USER, _DELETE_USER, _GET_USERS = 33, 34, 32
 _DELETE_TOPIC, _DELETE_SEGMENTS = 303, 503
 _GET_GROUPS, _CREATE_GROUP, _DELETE_GROUP = 601, 602, 603
@@ -37,7 +38,7 @@ class Hand(threading.Thread):
 
     def run(self) -> None:
         try:
-            with wire.connect(self.address) as connection:
+            with wire.connect(self.address, deadline_s=CONNECT_S, timeout_s=CONNECT_S) as connection:
                 while not self._stopping.is_set():
                     self.step(connection)
                     self.steps += 1
@@ -47,7 +48,7 @@ class Hand(threading.Thread):
     def step(self, connection: wire.Wire) -> None:
         raise NotImplementedError(f"{type(self).__name__} has no step")
 
-    def stop(self, timeout_s: float = 20.0) -> None:
+    def stop(self, timeout_s: float = 2 * CONNECT_S) -> None:
         self._stopping.set()
         self.join(timeout_s)
         if self.is_alive():

@@ -127,11 +127,12 @@ class TrustUnsynced(Planted):
 
 
 def trusting_recovery(directory: Path) -> Recovered:
-    """As `shardd.log.recovery.open_partition`, but believes the lengths in the headers and looks at no checksum."""
+    """As `shardd.log.recovery.open_partition`, but believes what the headers say and looks at no checksum."""
     found = Recovered()
     timestamp = 0
     for log in sorted(directory.glob("*.log")):
         data, start, at, count, first = log.read_bytes(), int(log.stem), 0, 0, 0
+        index = bytearray()
         while at + RECORD_HEADER_BYTES <= len(data):
             length = RECORD_HEADER_BYTES + sum(struct.unpack_from("<II", data, at + 48))
             offset, stamp = struct.unpack_from("<QQ", data, at + 24)
@@ -139,6 +140,8 @@ def trusting_recovery(directory: Path) -> Recovered:
                 break
             timestamp, first = stamp, first or stamp
             at, count = at + length, count + 1
+            index += struct.pack("<IIQ", offset - start, at, stamp)
+        log.with_suffix(".index").write_bytes(index)
         found.segments.append((start, at, count, first or timestamp, timestamp))
     found.offsets, _ = read_offsets(directory)
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shardd.backup.create import Made
+from shardd.backup.create import Made, create_backup
 from shardd.backup.format import BACKUP_NAME, BackupError, encode_backup, read_backup
 from shardd.backup.reading import Log, Throttle
 from shardd.backup.restore import restore_backup
@@ -21,6 +21,7 @@ from shardd.log.imported import encode_imported
 from shardd.log.manifest import Checkpoint, Manifest, write_manifest
 from shardd.log.recovery import open_partition
 from shardd.log.segments import opened
+from shardd.metadata import commands
 from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.shard.supervisor_directory import prepare_directory
@@ -127,6 +128,29 @@ def test_only_whole_records_of_the_newest_segment_are_kept(data: DataDirectory, 
     assert tail_of(made) == whole
     assert made.backup.partitions[0].end_offset == 3 * SEGMENT_COUNT
     assert not made.backup.warnings
+
+
+@pytest.mark.parametrize("length", [1, 31, 60])
+def test_a_metadata_record_that_is_being_written_is_not_kept(data: DataDirectory, length: int) -> None:
+    path = data.path / FILE_NAME
+    whole, state = path.read_bytes(), data.state()
+    data.change(commands.CreateStream("later"))
+    unfinished = path.read_bytes()[: len(whole) + length]
+    path.write_bytes(unfinished)
+    made = back_up(data)
+    assert (made.path / FILE_NAME).read_bytes() == whole
+    assert made.backup.metadata.index == state.index
+    assert verify_backup(made.path).damage == []
+    assert path.read_bytes() == unfinished, "a backup changes nothing"
+
+
+def test_a_server_without_anything_can_be_backed_up(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    prepare_directory(tmp_path / "data", fresh=False)
+    made = create_backup(tmp_path / "data", tmp_path / "backups")
+    assert verify_backup(made.path).damage == []
+    restore_backup(made.path, tmp_path / "restored")
+    prepare_directory(tmp_path / "restored", fresh=False)
 
 
 def test_every_length_of_a_torn_tail_gives_the_records_before_it(tmp_path: Path) -> None:

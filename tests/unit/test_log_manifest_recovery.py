@@ -121,6 +121,24 @@ def test_torn_at_every_byte_behind_the_checkpoint(directory: Path) -> None:
         assert usual(directory)
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_space_allocated_ahead_is_cut_by_both_ways(directory: Path, sparse: bool) -> None:
+    write_whole(directory)
+    path, zeros = layout.segment_log(directory, 3), 70_000
+    for behind, is_usual in ((b"", True), (b"x", False)):
+        path.write_bytes(ACTIVE.log + (b"" if sparse else bytes(zeros)))
+        os.truncate(path, len(ACTIVE.log) + zeros)
+        with path.open("ab") as log:
+            log.write(behind)
+        assert usual(directory) is is_usual
+        assert open_partition(directory, INCARNATION).segments == SEGMENTS
+        assert path.read_bytes() == ACTIVE.log
+        assert layout.segment_torn(directory, 3, 0).exists() is not is_usual
+    write_whole(directory)
+    layout.segment_log(directory, 0).write_bytes(SEALED.log + bytes(zeros))
+    assert not usual(directory)  # of a sealed segment it is none
+
+
 def test_a_log_shorter_than_its_checkpoint_is_damage_never_less(directory: Path) -> None:
     """The offsets that were acknowledged and are gone are withheld; none of them is used again."""
     write_whole(directory)

@@ -1,0 +1,50 @@
+"""Backups that earlier versions have made: still whole, and restored to what they were made of."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from shardd.backup.format import read_backup
+from shardd.backup.restore import restore_backup
+from shardd.backup.verify import verify_backup
+from shardd.log import layout
+from shardd.log.recovery import open_partition
+from tests.support import golden_directory
+
+BACKUPS = Path(__file__).parent / "backups"
+SOURCES = {"v1": "v2"}  # format version of the backup -> the golden data directory that it was made of
+KEPT = {".log", ".manifest", ".messages", ".snapshot"}
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """What a restore gives back byte for byte."""
+    files = [path for path in root.rglob("*") if path.suffix in KEPT and "trash" not in path.relative_to(root).parts]
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+def test_every_version_is_covered() -> None:
+    assert {path.name.partition(".")[0] for path in BACKUPS.glob("*.tar.xz")} == SOURCES.keys()
+
+
+@pytest.mark.parametrize("version", SOURCES)
+def test_a_backup_of_an_earlier_version_is_restored(tmp_path: Path, version: str) -> None:
+    with tarfile.open(BACKUPS / f"{version}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    path = tmp_path / "backup"
+    backup = read_backup(path)
+    assert f"v{backup.format_version}" == version
+    assert verify_backup(path).damage == []
+    restore_backup(path, tmp_path / "restored")
+    original = golden_directory.unpack(SOURCES[version], tmp_path)
+    assert contents(tmp_path / "restored") == contents(original)
+    segments = 0
+    for partition in backup.partitions:
+        directory = layout.partition_directory(tmp_path / "restored", *partition.place)
+        recovered = open_partition(directory, partition.incarnation)
+        assert (recovered.state, recovered.notes) == (0, [])
+        assert sorted(recovered.offsets) == sorted(partition.offsets)
+        segments += len(recovered.segments)
+    assert segments > len(backup.partitions) / 2

@@ -187,6 +187,7 @@ typedef enum sync_scope { SYNC_EVERYTHING, SYNC_ACKNOWLEDGEMENTS } sync_scope;
  * here only in sync_done. */
 size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max);
 /* Result of the sync that begin started: 0 moves the durable end; an errno poisons with 10009 and nothing is retried.
+ * So does an error of the device (EIO ...) at the opening of a file for it; for want of descriptors it is tried again.
  * True when names, records and offsets that were there at the beginning are on the device now, all of them. */
 bool partition_sync_done(partition *p, int error);
 bool partition_sync_failed(const partition *p); /* no sync will ever begin again */

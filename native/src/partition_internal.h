@@ -60,6 +60,7 @@ struct partition {
     bool marker_dirty; /* the incarnation marker is not known to be on the device */
     bool sync_running, sync_failed;
     uint64_t found_end; /* `durable`: readable without a sync (that at opening failed, the level changed); or 0 */
+    int sync_open_error; /* of the device: a file that the running sync needs cannot be opened */
     bool sync_covers; /* the running sync has all names, logs and offsets */
 
     /* Of the active segment: what a complete sync has brought to the device, and what the running one will have. */

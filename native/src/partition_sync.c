@@ -20,13 +20,17 @@ bool partition_is_dirty(const partition *p)
 typedef struct collection {
     int *fds;
     size_t count, max;
+    int error; /* of the device, at the opening of a file: as if its sync had failed */
 } collection;
 
-/* Takes over the descriptor. False: there is none, or no room for it. */
+/* Takes over the descriptor. False: there is none (errno tells why). */
 static bool collect(collection *c, int fd)
 {
-    if (fd < 0)
+    if (fd < 0) {
+        if (file_error_poisons(errno))
+            c->error = errno;
         return false;
+    }
     c->fds[c->count++] = fd;
     return true;
 }
@@ -157,6 +161,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
         p->dirty_directories |= 1;
     }
     collection c = {.fds = fds, .max = max};
+    errno = 0;
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
     bool complete = collect_directories(p, &c) && collect_marker(p, &c) &&
                     collect_segments(p, &c, SEGMENT_MANIFEST) && collect_segments(p, &c, SEGMENT_LOG);
@@ -167,6 +172,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
         p->dirty_from++;
     segment_set_trim(&p->segments);
     p->sync_target = complete ? p->next_offset - p->journal.count : p->durable_offset;
+    p->sync_open_error = c.error;
     p->sync_running = true;
     return c.count;
 }
@@ -178,7 +184,7 @@ bool partition_sync_done(partition *p, int error)
     p->sync_running = false;
     if (p->closed)
         return false;
-    if (error != 0) {
+    if (error != 0 || p->sync_open_error != 0) { /* an answer would wait for ever for a file that cannot be opened */
         p->sync_failed = true;
         partition_poison(p, PARTITION_CANNOT_SYNC_FILE);
         return false;

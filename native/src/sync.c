@@ -96,7 +96,7 @@ void sync_report_poison(owned *o, int error) {
 static void settle(engine *e, owned *target, int error, bool none) {
     bool covered = partition_sync_done(target->p, error);
     target->syncing = false;
-    if (error != 0) sync_report_poison(target, error);
+    if (error != 0 || partition_sync_failed(target->p)) sync_report_poison(target, error != 0 ? error : EIO);
     if (covered) answer_held(target, target->syncs_begun, 0);
     else if (partition_sync_failed(target->p)) sync_drop_held(target, partition_state(target->p));
     if (partition_is_dirty(target->p) || target->held_first != NULL) sync_mark_dirty(target);

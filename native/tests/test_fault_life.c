@@ -235,9 +235,39 @@ static void test_a_partition_without_a_directory_has_nothing_to_sync(void)
     }
 }
 
+/* The sync needs a file that cannot be opened: a broken device is final, a want of descriptors is not. */
+static void test_a_sync_that_cannot_open_its_files(void)
+{
+    static const int errors[] = {EIO, EMFILE};
+    for (unsigned i = 0; i < 2; i++) {
+        known k = {0};
+        int fds[64];
+        level = LEVEL_WRITTEN;
+        snprintf(directory, sizeof(directory), "%s/unopened%u/p", test_root, i);
+        fault_disk_init(&faulty);
+        partition_options options = options_with(&faulty.disk, 2);
+        partition *p = partition_open(&options, NULL, 0);
+        append(p, &k);
+        CHECK(k.written > 0);
+        fault_disk_plan(&faulty, FAULT_OPEN, 1, UINT32_MAX / 2, errors[i], 0);
+        CHECK_EQUAL(partition_sync_begin(p, SYNC_ACKNOWLEDGEMENTS, fds, 64), 0);
+        CHECK(!partition_sync_done(p, 0));
+        CHECK_EQUAL(partition_sync_failed(p), errors[i] == EIO);
+        CHECK_EQUAL(partition_state(p), errors[i] == EIO ? 10009 : 0);
+        fault_disk_heal(&faulty);
+        partition_sync_now(p);
+        CHECK_EQUAL(p->durable_offset, errors[i] == EIO ? 0 : k.written);
+        read_all(p, &k);
+        partition_close(p);
+        partition_release(p);
+        forget(&k);
+    }
+}
+
 int main(void)
 {
     test_root_make();
+    RUN(test_a_sync_that_cannot_open_its_files);
     RUN(test_a_partition_without_a_directory_has_nothing_to_sync);
     RUN(test_every_errno_at_every_call_of_a_life);
     RUN(test_a_false_acknowledgement_is_found);

@@ -33,14 +33,16 @@ LEVELS = ("written", "durable")
 ERRNOS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
 FOR_EVER = (errno.EIO, errno.ENOSPC)
 RECOVER_ERRNOS = (errno.EIO, errno.ENOSPC, errno.EMFILE)  # of starts, which take longer
-STATUSES = frozenset({0, 3007, 3011, 3021, 3023, 4007, 4027, 4100, 10002, 10006, 10008, 10009})
-MAYBE = frozenset({10009})  # may be in the log although it was not acknowledged
+OUT_OF_TIME = 12001  # tcp.request_timeout: a sync that can never begin; the connection closes
+STATUSES = frozenset({0, 3007, 3011, 3021, 3023, 4007, 4027, 4100, 10002, 10006, 10008, 10009, OUT_OF_TIME})
+MAYBE = frozenset({10009, OUT_OF_TIME})  # may be in the log although it was not acknowledged
 STREAM = "faults"
 SETTINGS = {
     "SHARDD_SYSTEM_IO_ENGINE": "epoll",
     "SHARDD_SYSTEM_SEGMENT_SIZE": "4 KiB",
     "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "20 ms",
     "SHARDD_SYSTEM_MEMORY_POOL_SIZE": "128 MiB",
+    "SHARDD_TCP_REQUEST_TIMEOUT": "4 s",  # less than the client's
 }
 SIDECARS = (".index", ".manifest", ".tmp")  # made anew from the log: no acknowledgement needs them
 TOPICS_MAX = 60  # then everything is killed, read again and deleted
@@ -168,6 +170,8 @@ class Topic:
 
     def judge_sent(self, level: str) -> None:
         """What the statuses must have been, by what failed."""
+        if OUT_OF_TIME in self.statuses and not self.plan.for_ever:
+            self.find("a request is out of time")
         refused = sum(count for status, count in self.statuses.items() if status != 0)
         continued = self.plan.how == SHORT or self.plan.code == errno.EINTR
         if continued and self.plan.operation in ("write", "read", "sync") and refused:
@@ -221,7 +225,9 @@ class Sweep:
                 for at in range(1 + self.random.randrange(step), calls + 1, step):
                     for code in codes:
                         self._try(level, Plan(operation, at, code))
-                    for code in for_ever:
+                    # A sync waits for a descriptor as long as it takes, and so do the answers at `durable`.
+                    lasting = [code for code in for_ever if operation != "open" or code == errno.EIO]
+                    for code in lasting:
                         self._try(level, Plan(operation, at, code, for_ever=True))
                     if operation in ("write", "read"):
                         self._try(level, Plan(operation, at, how=SHORT))
@@ -260,8 +266,11 @@ class Sweep:
 
     @staticmethod
     def _note_lost_connection(topic: Topic, problem: Exception) -> None:
-        """An answer that cannot be finished ends with its connection (docs/guarantees.md, Damage)."""
-        if topic.plan.operation != "read" or not isinstance(problem, ConnectionError):
+        """An answer that cannot be finished ends with its connection (docs/guarantees.md, Damage), and so does a
+        request that is out of time because no file can be opened for its sync any more."""
+        half = topic.plan.operation == "read" and isinstance(problem, ConnectionError)
+        late = topic.plan.for_ever and topic.statuses[OUT_OF_TIME] > 0 and isinstance(problem, ConnectionError)
+        if not half and not late:
             topic.find(f"the connection fails: {problem}")
 
     def _new_topic(self, plan: Plan) -> Topic:

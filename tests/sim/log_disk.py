@@ -230,7 +230,7 @@ class LogDisk:
             (path / name).write_bytes(node.content)
 
     def _adopt(self, path: Path, directory: _Directory) -> None:
-        found = {entry.name: entry for entry in os.scandir(path)}
+        found = {entry.name: entry for entry in sorted(os.scandir(path), key=lambda each: each.name)}
         for name in list(directory.entries):
             if name not in found:
                 _apply([(directory, name, None)], durable=False)

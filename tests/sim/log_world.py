@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import shutil
 import struct
 from collections import Counter
@@ -35,6 +36,7 @@ OPERATIONS = 220
 SEGMENT_SIZES = (600, 1500, 6000)
 CONSUMERS = 3
 INDEX_CONTRADICTS = 10002
+TRASH_NAME = re.compile(r"trash/\S+")  # has a time in it
 
 
 class LogWorld:
@@ -264,7 +266,7 @@ class LogWorld:
         damaged = getattr(found, "damaged", [])
         self._note("recovered", f"{[(each[0], each[2]) for each in found.segments]} {found.state} {damaged}")
         for note in found.notes:
-            self._note("recovery", note.replace(str(self.root), ""))
+            self._note("recovery", TRASH_NAME.sub("trash", note.replace(str(self.root), "")))
         if found.state and not self.model.power_was_cut:
             self.trace.report(f"recovery takes what a kill has left for damage: {found.notes}")
         self.partition = self._opened(found.segments, found.state, found.offsets)

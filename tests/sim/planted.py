@@ -23,6 +23,7 @@ class Planted:
     name = ""
     fences = True  # an owner refuses requests of members that lost the partition
     log = ""  # which fault the log's world has
+    first_seed = 1  # where the test begins to search
 
     def disk(self, disk: SimDisk) -> Disk:
         return disk
@@ -100,6 +101,7 @@ class SubmissionTwice(Planted):
 class StaleCommit(Planted):
     name = "stale member's commit accepted"
     fences = False
+    first_seed = 26
 
 
 class _TrustingDisk(SimDisk):

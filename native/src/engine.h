@@ -180,7 +180,8 @@ struct read_job {
     uint64_t assignment;            /* as in the descriptor */
     uint8_t consumer_kind;
     bool auto_commit, first_window, reading, held, abandoned;
-    bool surveying, surveyed;       /* waits for a survey of the segment at `doubtful`; has waited: only once */
+    bool surveying;                 /* waits for a survey of the segment at `doubtful` */
+    uint32_t surveys;               /* for which it has waited, the last one for that segment */
     uint64_t doubtful;
     read_job *next, *previous;      /* all jobs of the engine */
 };

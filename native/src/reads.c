@@ -3,8 +3,8 @@
  * A window is at most POLL_WINDOW_BYTES (or one larger record), so a slow reader holds a window and not a reply. Cached
  * pages are read at once (RWF_NOWAIT); only what must come from the device is an operation. Every record is
  * verified before it is sent: the index led here, but it is no evidence. When a record fails, nobody here can tell
- * whether log or index is wrong: Python surveys the segment (EVENT_DOUBT), the poll waits and starts again, once. When
- * a part of the answer is out already, the connection closes instead. */
+ * whether log or index is wrong: Python surveys the segment (EVENT_DOUBT), the poll waits and starts again, once
+ * for a segment. When a part of the answer is out already, the connection closes instead. */
 #include "engine.h"
 
 #include <assert.h>
@@ -127,14 +127,22 @@ void reads_offset_stored(read_job *job, uint32_t status) {
 
 static void next_window(read_job *job);
 
+#define POLL_SURVEYS_MAX 8u /* for which one poll waits */
+
+/* A survey has told all there is to know of this segment, or the poll has waited long enough. */
+static bool is_settled(const read_job *job, uint64_t segment) {
+    return job->surveys == POLL_SURVEYS_MAX || (job->surveys > 0 && job->doubtful == segment);
+}
+
 /* Log and index of a segment contradict each other, or cannot be read. `status` if that still holds after a survey. */
 static void doubt(read_job *job, uint64_t segment, uint32_t status) {
     engine *e = job->e;
     e->counters.damaged++;
-    if (!job->surveyed) engine_event(e, EVENT_DOUBT, job->target->ns)->number = segment;
+    bool settled = is_settled(job, segment);
+    if (!settled) engine_event(e, EVENT_DOUBT, job->target->ns)->number = segment;
     if (!job->first_window) {
         break_off(job);
-    } else if (job->surveyed) {
+    } else if (settled) {
         answer_status(job, status);
     } else {
         partition_cursor_end(&job->cursor);
@@ -159,7 +167,8 @@ void reads_surveyed(owned *o, uint64_t segment) {
         for (read_job *job = o->e->jobs; job != NULL && !again; job = job->next) {
             if (!job->surveying || job->target != o || (segment != UINT64_MAX && job->doubtful != segment)) continue;
             job->held = job->surveying = false;
-            job->surveyed = again = true;
+            job->surveys++;
+            again = true;
             start_poll(job);
         }
     }
@@ -167,8 +176,8 @@ void reads_surveyed(owned *o, uint64_t segment) {
 
 /* The records from `offset` on failed their check. After a survey those before it are sent. */
 static void damaged(read_job *job, uint64_t offset) {
-    uint64_t first = job->window.first_offset;
-    if (job->surveyed && job->first_window && offset > first) {
+    uint64_t first = job->window.first_offset, segment = partition_segment_of(job->target->p, offset);
+    if (is_settled(job, segment) && job->first_window && offset > first) {
         partition_cursor_end(&job->cursor);
         memset(&job->cursor, 0, sizeof job->cursor);
         job->strategy = POLL_OFFSET;
@@ -177,7 +186,7 @@ static void damaged(read_job *job, uint64_t offset) {
         start_poll(job);
         return;
     }
-    doubt(job, partition_segment_of(job->target->p, offset), STATUS_BAD_CHECKSUM);
+    doubt(job, segment, STATUS_BAD_CHECKSUM);
 }
 
 static void window_read(read_job *job) {

@@ -1,8 +1,8 @@
 /* Recovery of one partition whose directory needs no decision: everything in it is known, its manifests are whole, and
  * behind the last checkpoint there are valid records up to the end of the file, or to zeros that were allocated ahead.
  * That is nearly every partition of nearly every start, so it takes a few system calls. Whatever is not so is left to
- * shardd/log/recovery.py, which knows all rules and tells the operator; nothing has been changed then but such zeros cut
- * off, and indexes, which may be made anew at any time. */
+ * shardd/log/recovery.py, which knows all rules and tells the operator; nothing has been changed then but such zeros,
+ * which may be cut off, and indexes, which may be made anew, at any time. */
 #ifndef SHARDD_RECOVER_H
 #define SHARDD_RECOVER_H
 #include "partition.h"

@@ -66,6 +66,15 @@ def test_a_wrong_index_is_repaired_and_the_same_poll_gets_its_answer(tmp_path: P
             assert stage.figures("damage.damaged_messages") == 0
 
 
+def test_two_wrong_indexes_cost_one_poll_no_error(tmp_path: Path) -> None:
+    with Stage(tmp_path) as stage:
+        first, second = stage.starts[:2]
+        stage.put({f"{start:020}.index": bytes(64) for start in (first, second)}, while_open=True)
+        messages = stage.wire.poll(0, 0, 0, value=first + 1, count=second - first).messages
+        assert [each.offset for each in messages] == list(range(first + 1, second + 1))
+        assert stage.figures("damage.indexes_repaired") == 2
+
+
 def test_a_segment_is_not_surveyed_again_and_again(tmp_path: Path) -> None:
     """What cannot be repaired (a segment that is gone) gets a typed status, and is read once in a while only."""
     with Stage(tmp_path) as stage:

@@ -289,7 +289,7 @@ class Battery:
             self.judge()
 
     def figure(self) -> str:
-        figures, starts_ms = self.figures, sorted(start * 1000 for start in self.starts_s)
+        figures, starts_ms = self.figures, sorted(start * 1000 for start in self.starts_s) or [0.0]
         who = ", ".join(f"{figures[kind]} {kind}" for kind in ("worker", "shard 0", "supervisor", "all"))
         return (
             f"{figures['kills']} kills ({who}; {figures['stopped first']} stopped first), "

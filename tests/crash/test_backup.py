@@ -157,20 +157,25 @@ def test_kills_leave_nothing_that_looks_complete_and_nothing_is_missing(scene: S
     faults.wait_until(lambda: scene.history.acknowledged_count() > 500 and scene.churn.rounds > 0, "load")
     first, took_s = scene.complete()
     checked = {first: verify_backup(first).damage}
-    killed = 0
-    for _ in range(kills):
+    killed, longest_s = 0, took_s
+    for _ in range(5 * kills):
+        if killed == kills:
+            break
         child = scene.begin()
-        time.sleep(dice.random() * took_s * 0.9)
+        time.sleep(dice.random() * longest_s)
         child.kill()
         child.communicate(timeout=TIMEOUT_S)
-        killed += child.returncode != 0
+        if child.returncode != 0:
+            killed += 1
+        else:  # the machine was faster than at the first time
+            longest_s = max(0.7 * longest_s, 0.01)
         for path in complete_backups(scene.backups):
             if path not in checked:
                 checked[path] = verify_backup(path).damage
         for path in scene.backups.glob("*.incomplete"):
             with pytest.raises(BackupError):
                 read_backup(path)
-    assert killed > kills // 3
+    assert killed == kills
     scene.complete()
     assert not [*scene.backups.glob("*.incomplete")], "the next run has removed what they left"
     before = scene.history.acknowledged()
@@ -190,7 +195,7 @@ def test_kills_leave_nothing_that_looks_complete_and_nothing_is_missing(scene: S
     scene.history.as_of(before).judge(partitions).require_clean()
     short = {place: messages[:-1] for place, messages in scene.messages_before(partitions, before).items()}
     assert "lost" in scene.history.as_of(before).judge(short).kinds(), "the check can fail"
-    print(f"{killed} of {kills} killed, {len(before)} messages before the last backup, {scene.churn.rounds} topics")
+    print(f"{killed} killed, {len(before)} messages before the last backup, {scene.churn.rounds} topics")
 
 
 def test_a_restored_server_has_what_files_and_journals_held(tmp_path: Path) -> None:

@@ -79,6 +79,25 @@ def test_a_replica_whose_hello_overtook_the_report_of_its_death_is_asked_again(t
     run(scenario)
 
 
+def test_a_death_that_was_reported_is_heard_before_the_hello_of_the_next_process(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 2) as shards:
+            await shards.stop(1, tell=False)
+            reported = [1]
+
+            def hear() -> None:
+                while reported:
+                    shards.buses[0].peer_down(reported.pop())
+
+            shards.writer._hear = hear
+            await shards.start(1, tell=False)
+            assert not reported
+            assert (await shards.writer.submit(ROOT, commands.CreateStream("s"))).status == Status.OK
+            assert "s" in shards.nodes[1].state.stream_ids, "nobody has said that shard 1 is back, but its HELLO has"
+
+    run(scenario)
+
+
 def test_a_submission_without_shard_0_is_refused_after_the_hold(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:

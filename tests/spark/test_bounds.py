@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from shardd.client import Connection, Credentials
-from shardd.protocol.bounds import GetPartitionBounds, TopicSelection
+from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
+from shardd.shard.services.bounds import with_segments
 from tests.spark.support import Topic, settle
 from tests.support import wire
 from tests.support.server import Server
@@ -92,3 +93,12 @@ def test_the_durable_end_comes_back_after_a_kill_without_new_messages(tmp_path: 
             except (OSError, ShardError):  # the owners are on their way
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
+
+
+def test_a_partition_whose_first_log_is_being_made_has_no_segments(tmp_path: Path) -> None:
+    """Directory and manifest are there before the log, and the statistics may be those of the moment before."""
+    fresh = PartitionBounds(id=0, state=0, incarnation=5, first=0, end=0, durable_end=0, size_bytes=0, messages_count=0)
+    assert with_segments(tmp_path / "missing", fresh) == fresh
+    assert with_segments(tmp_path, fresh) == fresh
+    (tmp_path / f"{0:020}.log").touch()
+    assert with_segments(tmp_path, fresh) == fresh

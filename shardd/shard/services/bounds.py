@@ -48,7 +48,7 @@ def _with_segments(data: Path, found: _Found) -> _Found:
             stream,
             topic,
             [
-                _add_segments(layout.partition_directory(data, stream.id, topic.id, each.id), each)
+                with_segments(layout.partition_directory(data, stream.id, topic.id, each.id), each)
                 for each in partitions
             ],
         )
@@ -56,7 +56,7 @@ def _with_segments(data: Path, found: _Found) -> _Found:
     ]
 
 
-def _add_segments(directory: Path, partition: PartitionBounds) -> PartitionBounds:
+def with_segments(directory: Path, partition: PartitionBounds) -> PartitionBounds:
     """The bounds were taken before the names: segments that were made in between are left out."""
     logs = {}
     try:
@@ -68,6 +68,8 @@ def _add_segments(directory: Path, partition: PartitionBounds) -> PartitionBound
     except FileNotFoundError:
         return partition  # it never got a message, or is being deleted
     starts = sorted(logs)
+    if not starts:
+        return partition  # the directory is being made, or its first log is
     ends = [*starts[1:], partition.end]
     segments = tuple(
         SegmentBounds(start, end, logs[start], sealed=end != partition.end)

@@ -105,11 +105,40 @@ static void test_an_offset_that_was_lowered_stays_low(void)
     try_lowered(0);
 }
 
+/* The birth of an offset was cut short before its rename: what it left must not become the value of the next one. */
+static void test_an_offset_never_gets_the_bytes_of_a_birth_that_was_cut_short(void)
+{
+    partition_options options = options_on("birth", LEVEL_WRITTEN);
+    partition *p = partition_open(&options, NULL, 0);
+    append(p, 5);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 4, 0), 0);
+    partition_sync_now(p);
+    char path[256], temporary[256];
+    uint64_t value = 3;
+    snprintf(path, sizeof(path), "%s/offsets/consumers/5", directory);
+    snprintf(temporary, sizeof(temporary), "%.240s.tmp", path);
+    int left = open(temporary, O_RDWR | O_CREAT | O_CLOEXEC, 0644); /* open to the end: no other file gets its inode */
+    CHECK_EQUAL(write(left, &value, sizeof(value)), sizeof(value));
+    CHECK_EQUAL(device_sync(NULL, left), 0);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 5, 1), 0);
+    char consumers[256];
+    snprintf(consumers, sizeof(consumers), "%s/offsets/consumers", directory);
+    keep_names(consumers); /* the name has come to the device, the bytes have not */
+    partition_release(p);
+    cut_power();
+    close(left);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    CHECK_EQUAL(read(fd, &value, sizeof(value)), 0);
+    close(fd);
+}
+
 int main(void)
 {
     test_root_make();
     RUN(test_an_offset_of_a_killed_process_is_synced_by_the_next_one);
     RUN(test_an_offset_that_was_lowered_stays_low);
+    RUN(test_an_offset_never_gets_the_bytes_of_a_birth_that_was_cut_short);
     test_root_remove();
     for (size_t i = 0; i < contents_count; i++)
         free(contents[i].bytes);

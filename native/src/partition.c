@@ -250,17 +250,18 @@ void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_time
 
 int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value)
 {
-    if (p->next_offset == 0) {
-        /* The log lost what this consumer had processed. Its next messages start at 0 again. */
-        if (p->state == 0)
-            offsets_discard_file(&p->offsets, kind, id);
-        return 0;
-    }
-    bool clamped = value >= p->next_offset;
-    if (offsets_load(&p->offsets, kind, id, clamped ? p->next_offset - 1 : value) != 0)
+    bool lost = p->next_offset == 0, lowered = value >= p->next_offset;
+    if (!lost && offsets_load(&p->offsets, kind, id, lowered ? p->next_offset - 1 : value) != 0)
         return -1;
-    if (clamped && p->state == 0) /* best effort: else the next start would skip what is appended until then */
+    if (!lowered || p->state != 0)
+        return 0;
+    /* The log lost what this consumer had processed. Best effort: else the next start would skip what is appended until
+     * then. The old value is on the device and must not come back behind a log that has grown. */
+    if (lost)
+        offsets_discard_file(&p->offsets, kind, id);
+    else
         offsets_store(&p->offsets, kind, id, p->next_offset - 1);
+    partition_sync_now(p);
     return 0;
 }
 

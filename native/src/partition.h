@@ -160,7 +160,7 @@ bool partition_segment(const partition *p, uint32_t i, segment_info *out);
 void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp);
 
 /* ---- consumer offsets (iggy-server 3.7) ---- */
-/* Loads one stored offset at open time (recovery); clamped to the current offset. */
+/* Loads one stored offset at open time (recovery). One behind the log is lowered to its end and synced. 0, or -1. */
 int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value);
 bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value);
 uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,

@@ -154,7 +154,16 @@ int file_make_whole(const disk *d, const char *path, void *data, size_t length)
         errno = ENAMETOOLONG;
         return -1;
     }
-    int fd = file_open(d, temporary, O_RDWR | O_CREAT | O_TRUNC);
+    /* A new file: one that a crash has left may hold an earlier value, which a power loss could bring back. */
+    int fd = file_open(d, temporary, O_RDWR | O_CREAT | O_EXCL);
+    if (fd < 0 && errno == EEXIST) {
+        int gone;
+        do
+            gone = d->unlink(d->context, temporary);
+        while (gone != 0 && errno == EINTR);
+        if (gone == 0)
+            fd = file_open(d, temporary, O_RDWR | O_CREAT | O_EXCL);
+    }
     if (fd < 0)
         return -1;
     struct iovec part = {.iov_base = data, .iov_len = length};

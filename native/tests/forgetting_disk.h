@@ -151,6 +151,27 @@ static void keep_more_names(const char *path, uint64_t chance)
     closedir(d);
 }
 
+/* What the tree holds now is on the device. */
+static inline void keep_tree(const char *path)
+{
+    keep_names(path);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+        char below[256];
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(below, sizeof(below), "%.100s/%.100s", path, e->d_name);
+        int fd = e->d_type == DT_DIR ? -1 : open(below, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            keep_tree(below);
+        else
+            CHECK_EQUAL(device_sync(NULL, fd), 0);
+        if (fd >= 0)
+            close(fd);
+    }
+    closedir(d);
+}
+
 /* The power goes and comes back: the tree is what the device has. */
 static void cut_power(void)
 {

@@ -315,42 +315,11 @@ static void test_a_checkpoint_that_survives_is_never_ahead_of_its_log(void)
     CHECK(refused > 5);
 }
 
-static void test_an_offset_of_a_killed_process_is_synced_by_the_next_one(void)
-{
-    static model m;
-    disk device = disk_system;
-    device.fdatasync = device_sync;
-    snprintf(root, sizeof(root), "%s/offsets", test_root);
-    snprintf(directory, sizeof(directory), "%s/streams/1/topics/2/partitions/3", root);
-    CHECK_EQUAL(mkdir(root, 0755), 0);
-    id_source_seed_fixed(&ids, 3);
-    model_init(&m, 1500);
-    partition_options options = options_on(&device);
-    partition *p = partition_open(&options, NULL, 0);
-    append(p, &m, 3);
-    partition_sync_now(p);
-    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 5, 1), 0);
-    partition_release(p); /* killed before its sync */
-    p = reopen(&options);
-    CHECK(partition_is_dirty(p));
-    partition_sync_now(p);
-    partition_release(p);
-    cut_power();
-    p = reopen(&options);
-    uint64_t value = MODEL_NONE;
-    CHECK(partition_offset_get(p, OFFSET_CONSUMER, 5, &value));
-    CHECK_EQUAL(value, 1);
-    partition_close(p);
-    partition_release(p);
-    model_free(&m);
-}
-
 int main(void)
 {
     test_root_make();
     RUN(test_what_was_acknowledged_survives_power_loss_at_any_step);
     RUN(test_what_nobody_acknowledged_is_gone);
-    RUN(test_an_offset_of_a_killed_process_is_synced_by_the_next_one);
     RUN(test_a_checkpoint_that_survives_is_never_ahead_of_its_log);
     RUN(test_what_was_acknowledged_survives_whatever_else_came_to_the_device);
     RUN(test_the_first_acknowledgement_after_a_change_covers_all_before_it);

@@ -42,6 +42,11 @@ def load_state(path: Path, disk: Disk | None = None) -> State:
     return replay(stored.records, stored.snapshot.state)
 
 
+def load_snapshot(path: Path, disk: Disk | None = None) -> State:
+    """The state without the records of the log: shard 0 has acknowledged all of it. Raises LogError."""
+    return read_snapshot(snapshot_path(path), disk).state
+
+
 def records_behind(path: Path, snapshot: Snapshot, content: LogContent) -> list[Record]:
     """The records that the snapshot does not cover. Raises LogError when the two do not belong together."""
     index = snapshot.index

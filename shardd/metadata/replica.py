@@ -20,7 +20,7 @@ from shardd.metadata.apply import ApplyError
 from shardd.metadata.channel import BusError, Channel, PeerLost, RandomBits, Threads
 from shardd.metadata.commands import Command, Ref, encode_command
 from shardd.metadata.disk import Disk
-from shardd.metadata.load import load_state
+from shardd.metadata.load import load_snapshot, load_state
 from shardd.metadata.records import HEADER, RecordError, UnknownCommandError, decode_record
 from shardd.metadata.service import Metadata, Result, apply_beside
 from shardd.metadata.state import State
@@ -143,9 +143,10 @@ class MetadataReplica(Metadata):
                 self._diverged(f"shard 0 does not have record {state.index} of the metadata as it is here")
                 return
             if answer.diverged:
-                # The file held a record that shard 0 has not acknowledged or has cut off since: take all from it.
-                self.state = State()
+                # The log holds a record that shard 0 has not acknowledged, and perhaps cannot cut off: take all that a
+                # snapshot does not cover from shard 0. It has cut away what older ones would need.
                 self._recent.clear()
+                self.state = await self._threads.run(load_snapshot, self._path, self._disk)
 
     async def _apply(self, data: bytes) -> None:
         """Applies an encoded record and follows it, unless it was applied before. RecordError when it is not the next

@@ -71,7 +71,9 @@ class MetadataLog:
     ) -> tuple[MetadataLog, LogContent]:
         """The log and what it holds; cuts off a torn tail. Raises LogError. A full disk gets room out of `reserve`.
 
-        What is read was perhaps never synced (its writer was killed): it is synced before anybody relies on it.
+        What is read was perhaps never synced (its writer was killed): it is synced before anybody relies on it. The
+        last record is written again for that: where a sync has failed its pages may count as clean, and a sync would
+        bring nothing. Nothing is ever written behind a failed sync, so that is true of no other record.
         """
         disk = disk or OsDisk()
         content = read_log(path, disk)
@@ -88,6 +90,10 @@ class MetadataLog:
                 log._descriptor = disk.open(path, os.O_RDWR)
                 if content.tail:
                     disk.ftruncate(log._descriptor, content.ends[-1])
+                if content.records:
+                    start = content.ends[-2]
+                    last = read_all(disk, log._descriptor, content.ends[-1] - start, start)
+                    log._with_room(write_all, disk, log._descriptor, last, start)
                 disk.fdatasync(log._descriptor)
                 disk.sync_directory(path.parent)
         except OSError as error:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shardd.groups import GroupMachine, Member
 from shardd.metadata import Record, State, Topic
@@ -31,20 +31,35 @@ _OK: Final = Answer(Status.OK)
 _NO_GROUP: Final = Answer(Status.CONSUMER_GROUP_ID_NOT_FOUND)
 
 
+class _Home(NamedTuple):
+    """Of a member. `moves`: as often it had moved when it came to this shard."""
+
+    shard: int
+    moves: int
+
+
 @dataclass(slots=True)
 class _Group:
-    """`homes`: the shard of each member; `told`: the version that its worker has; `lock`: one teller at a time."""
+    """`homes`: where each member is; `told`: the version that its worker has; `lock`: one teller at a time."""
 
     ref: GroupRef
     machine: GroupMachine
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    homes: dict[str, int] = field(default_factory=dict)
+    homes: dict[str, _Home] = field(default_factory=dict)
     told: dict[str, int] = field(default_factory=dict)
     suspects: dict[str, int] = field(default_factory=dict)
 
     def news(self) -> list[Member]:
         """Members whose worker does not know their assignment."""
         return [member for member in self.machine.members() if member.version > self.told.get(member.key, -1)]
+
+    def enter(self, key: str, shard: int, moves: int) -> bool:
+        """False: the member has moved on since. Words of two shards may come in any order: both waited for shard 0."""
+        known = self.homes.get(key)
+        if known is not None and moves < known.moves:
+            return False
+        self.homes[key] = _Home(shard, moves)
+        return True
 
     def forget(self, key: str) -> None:
         for known in (self.homes, self.told, self.suspects):
@@ -123,9 +138,9 @@ class GroupHub:
         async with group.lock:
             if not self._exists(group):
                 return _NO_GROUP
-            group.homes[question.key] = question.shard
-            group.machine.join(question.key, _now_us())
-            await self._tell(group)
+            if group.enter(question.key, question.shard, question.moves):
+                group.machine.join(question.key, _now_us())
+                await self._tell(group)
         return _OK
 
     async def _leave(self, group: _Group | None, key: str) -> None:
@@ -141,8 +156,9 @@ class GroupHub:
         for ref in question.groups:
             group = self._groups.get(ref.incarnation)
             if group is None or question.key not in group.machine:
+                continue  # it has left meanwhile
+            if not group.enter(question.key, question.shard, question.moves):
                 continue
-            group.homes[question.key] = question.shard
             group.suspects.pop(question.key, None)
             async with group.lock:
                 group.told.pop(question.key, None)
@@ -200,8 +216,7 @@ class GroupHub:
         restored: dict[int, _Group] = {}
         for member in members:
             group = self._group(member.group)
-            if group is not None:
-                group.homes[member.key] = shard
+            if group is not None and group.enter(member.key, shard, member.moves):
                 group.told.pop(member.key, None)
                 group.machine.restore(member.key, member.member_id, member.place, member.partitions, member.generation)
                 restored[member.group.incarnation] = group
@@ -228,11 +243,12 @@ class GroupHub:
             return
         self._announced.pop(shard, None)
         for group in self._groups.values():
-            for key in [key for key, home in group.homes.items() if home == shard]:
+            for key in [key for key, home in group.homes.items() if home.shard == shard]:
                 self._spawn(self._leave_if(group, key, shard))
 
     async def _leave_if(self, group: _Group, key: str, shard: int) -> None:
-        if group.homes.get(key) == shard:
+        home = group.homes.get(key)
+        if home is not None and home.shard == shard:
             await self._leave(group, key)
 
     async def _check_forever(self) -> None:
@@ -275,7 +291,7 @@ class GroupHub:
         while self._exists(group):
             by_shard: dict[int, list[Assignment]] = {}
             for member in group.news():
-                home = group.homes[member.key]
+                home = group.homes[member.key].shard
                 if home not in failed:
                     by_shard.setdefault(home, []).append(_assignment(group, member))
             if not by_shard:

@@ -67,7 +67,7 @@ class GroupMembers:
         membership = Membership(ref.incarnation, ref.stream_id, ref.topic_id, ref.group_id)
         session.memberships[ref.incarnation] = membership  # before the hub sends its assignment
         try:
-            await self._ask(messages.Join(ref, session.key, self._context.shard))
+            await self._ask(messages.Join(ref, session.key, self._context.shard, session.moves))
         except ShardError:
             session.memberships.pop(ref.incarnation, None)
             raise
@@ -170,7 +170,8 @@ class GroupMembers:
         """The connection came from another shard with its memberships."""
         if session.memberships:
             self._forget_gone(session, self._context.metadata.state)
-            self._spawn(self._tell(messages.Moved(self._refs(session), session.key, self._context.shard)))
+            moved = messages.Moved(self._refs(session), session.key, self._context.shard, session.moves)
+            self._spawn(self._tell(moved))
 
     @staticmethod
     def _refs(session: Session) -> list[GroupRef]:
@@ -228,7 +229,13 @@ class GroupMembers:
         while True:
             announced = [
                 messages.Announced(
-                    ref_of(each), session.key, each.member_id, each.place, list(each.partitions), each.generation
+                    ref_of(each),
+                    session.key,
+                    each.member_id,
+                    each.place,
+                    list(each.partitions),
+                    each.generation,
+                    session.moves,
                 )
                 for session in self._context.sessions
                 for each in session.memberships.values()

@@ -24,9 +24,12 @@ class GroupRef(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Join(msgspec.Struct, array_like=True, frozen=True, tag="join"):
+    """`moves` of the session, here and below: of two shards that claim a connection the later one has it."""
+
     group: GroupRef
     key: str
     shard: int
+    moves: int
 
 
 class Leave(msgspec.Struct, array_like=True, frozen=True, tag="leave"):
@@ -42,6 +45,7 @@ class Moved(msgspec.Struct, array_like=True, frozen=True, tag="moved"):
     groups: list[GroupRef]
     key: str
     shard: int
+    moves: int
 
 
 class Released(msgspec.Struct, array_like=True, frozen=True, tag="released"):
@@ -61,6 +65,7 @@ class Announced(msgspec.Struct, array_like=True, frozen=True):
     place: int
     partitions: list[int]
     generation: int
+    moves: int
 
 
 class Announce(msgspec.Struct, array_like=True, frozen=True, tag="announce"):

@@ -19,7 +19,7 @@ class Session(msgspec.Struct):
 
     `user_incarnation`: which user with that id, as ids are reused. `removed`: the server has taken the entry out of the
     client table (its user was deleted, or it sent no heartbeat); the socket stays open, but GET_ME, logins and commands
-    of groups are refused (iggy-protocol 1.3).
+    of groups are refused (iggy-protocol 1.3). `moves`: how often the connection has come to another shard.
     """
 
     connection: int
@@ -31,6 +31,7 @@ class Session(msgspec.Struct):
     removed: bool = False
     failed_logins: int = 0  # on this connection since it was opened
     memberships: dict[int, Membership] = {}  # by incarnation of the group, in the order of joining
+    moves: int = 0
 
     @property
     def key(self) -> str:
@@ -48,6 +49,7 @@ class _Moved(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
     removed: bool = False
     memberships: list[Membership] = []
     failed_logins: int = 0
+    moves: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -131,6 +133,7 @@ class SessionTable:
                 session.removed,
                 [*session.memberships.values()],
                 session.failed_logins,
+                session.moves,
             )
         )
 
@@ -147,6 +150,7 @@ class SessionTable:
             moved.removed,
             moved.failed_logins,
             {membership.group: membership for membership in moved.memberships},
+            moved.moves + 1,
         )
         self._enter(session)
         return session

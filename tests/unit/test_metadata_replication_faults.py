@@ -11,6 +11,7 @@ import pytest
 
 from shardd.metadata import State, commands, messages
 from shardd.metadata.commands import Ref, encode_command
+from shardd.metadata.compaction import Limits
 from shardd.metadata.disk import OsDisk
 from shardd.metadata.log_file import read_log
 from shardd.protocol.errors import Status
@@ -219,6 +220,43 @@ def test_what_the_disk_does_not_take_is_not_applied_anywhere(tmp_path: Path) -> 
             await shards.stop(0)
             await shards.start(0)
             assert (await shards.nodes[1].submit(ROOT, commands.CreateStream("t"))).status == Status.OK
+            shards.check_equal()
+
+    run(scenario)
+
+
+class SyncsNoMore(FailingDisk):
+    """What was written can be read, but neither synced nor cut off."""
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        if self.operation == "fdatasync":
+            raise OSError(self.code, os.strerror(self.code))
+        super().ftruncate(descriptor, size)
+
+
+def test_a_replica_starts_although_a_cut_log_holds_a_record_that_shard_0_could_not_take_back(tmp_path: Path) -> None:
+    """The log tells more than shard 0 does, and shard 0 has no longer what an empty replica would need."""
+
+    async def scenario() -> None:
+        disk = SyncsNoMore()
+        async with cluster(tmp_path, 2, disk=disk) as shards:
+            shards.writer._compaction.limits = Limits(5, 2)
+            for number in range(8):
+                await shards.writer.submit(ROOT, commands.CreateStream(f"{number}"))
+                if shards.writer._compacting is not None:
+                    await shards.writer._compacting
+            disk.operation = "fdatasync"
+            assert (await shards.nodes[1].submit(ROOT, commands.CreateStream("no"))).status == Status.CANNOT_SYNC_FILE
+            content = read_log(shards.path)
+            assert content.base > 0 and content.index == shards.writer.state.index + 1
+            await shards.stop(1)
+            async with asyncio.timeout(5):
+                await shards.start(1)
+            shards.check_equal()
+            disk.operation = ""
+            await shards.stop(0)
+            await shards.start(0)  # takes the record for one of its own: its sender was told that nobody knows
+            assert (await shards.nodes[1].submit(ROOT, commands.CreateStream("s"))).status == Status.OK
             shards.check_equal()
 
     run(scenario)

@@ -1,0 +1,126 @@
+"""The hub of consumer groups and words that come late: real hub, members, bus and metadata of three shards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from shardd.config import load_settings
+from shardd.metadata import commands
+from shardd.metadata.commands import Ref
+from shardd.protocol.errors import Status
+from shardd.shard import group_messages as messages
+from shardd.shard.context import ShardContext
+from shardd.shard.group_hub import GroupHub
+from shardd.shard.group_members import GroupMembers, ref_of
+from shardd.shard.group_messages import GroupRef
+from shardd.shard.sessions import Session, SessionTable
+from tests.unit.test_metadata_replication import ROOT, Cluster, cluster, run
+
+
+class _NoSeats:
+    """The part of the engine that groups use when it lends nothing."""
+
+    generation = 1
+
+    def seat_take(self, connection: int, group: int) -> None:
+        return None
+
+
+class _Groups:
+    """Of one shard."""
+
+    def __init__(self, shards: Cluster, shard: int) -> None:
+        self.sessions = SessionTable()
+        nothing = cast(Any, None)
+        context = ShardContext(
+            shard=shard,
+            shards=shards.shards,
+            engine=cast(Any, _NoSeats()),
+            metadata=shards.nodes[shard],
+            bus=shards.buses[shard],
+            settings=load_settings(None, {}, {}).settings,
+            sessions=self.sessions,
+            passwords=nothing,
+            login_turns=nothing,
+            threads=shards.threads,
+            started_at_us=0,
+            tcp_address=("127.0.0.1", 0),
+        )
+        self.hub = GroupHub(context) if shard == 0 else None
+        self.members = GroupMembers(context)
+
+    def close(self) -> None:
+        self.members.close()
+        if self.hub is not None:
+            self.hub.close()
+
+
+async def _move(session: Session, source: _Groups, target: _Groups) -> Session:
+    """As a socket between two workers; returns when the hub knows."""
+    state = source.sessions.export(session.connection)
+    source.sessions.close(session.connection, moved=True)
+    arrived = target.sessions.admit(session.connection + 1, session.address, state)
+    target.members.moved_in(arrived)
+    await asyncio.gather(*target.members._tasks)
+    return arrived
+
+
+def _moved(ref: GroupRef, session: Session, shard: int) -> messages.Question:
+    return messages.Moved([ref], session.key, shard, session.moves - 1)
+
+
+def _announced(ref: GroupRef, session: Session, shard: int) -> messages.Question:
+    membership = session.memberships[ref.incarnation]
+    known = (membership.member_id, membership.place, [*membership.partitions], membership.generation)
+    return messages.Announce(shard, [messages.Announced(ref, session.key, *known, session.moves - 1)])
+
+
+def _joined(ref: GroupRef, session: Session, shard: int) -> messages.Question:
+    return messages.Join(ref, session.key, shard, session.moves - 1)
+
+
+@pytest.mark.parametrize("word", [_moved, _announced, _joined])
+def test_a_late_word_of_a_shard_that_a_member_has_left_does_not_bring_it_back(
+    tmp_path: Path, word: Callable[[GroupRef, Session, int], messages.Question]
+) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3) as shards:
+            for command in (
+                commands.CreateStream("s"),
+                commands.CreateTopic(Ref(0, 2), "t", 2, 1, 0, 0, 1),
+                commands.CreateConsumerGroup(Ref(0, 2), Ref(0, 3), "g"),
+            ):
+                assert (await shards.writer.submit(ROOT, command)).status == Status.OK
+            groups = [_Groups(shards, shard) for shard in range(3)]
+            try:
+                await _scene(shards, groups, word)
+            finally:
+                for each in groups:
+                    each.close()
+
+    run(scenario)
+
+
+async def _scene(
+    shards: Cluster, groups: list[_Groups], word: Callable[[GroupRef, Session, int], messages.Question]
+) -> None:
+    topic = shards.writer.state.streams[0].topics[0]
+    ref = GroupRef(0, topic.id, 0, topic.groups[0].incarnation)
+    first = groups[1].sessions.open(10, "10.0.0.1:1", 1)
+    await groups[1].members.join(first, ref)
+    first = await _move(first, groups[1], groups[2])
+    first = await _move(first, groups[2], groups[1])
+    assert ref_of(first.memberships[ref.incarnation]) == ref
+    late = messages.encode(word(ref, first, 2))
+    await shards.buses[2].request(0, messages.METHOD_HUB, late)
+    second = groups[0].sessions.open(20, "10.0.0.2:1", 2)
+    await groups[0].members.join(second, ref)
+    had = [session.memberships[ref.incarnation].partitions for session in (first, second)]
+    assert sorted(len(each) for each in had) == [1, 1], "shard 1 has not heard of the second member"
+    assert groups[0].hub is not None
+    assert not groups[0].hub._groups[ref.incarnation].suspects

@@ -141,6 +141,7 @@ void conn_close(conn *c) {
         engine_event(c->e, EVENT_CLOSED, conn_id(c));
     }
     if (c->wait.queued) engine_unwait(c->e, &c->wait);
+    if (c->held != NULL) sync_leave(c);
     if (!c->send_armed) conn_release_sources(c);
     conn_ready(c); /* freed at the end of the turn, when no caller holds it any more */
 }

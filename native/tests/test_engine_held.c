@@ -32,7 +32,8 @@ static int no_descriptor(void)
 /* Syncs open for reading only. Whatever writes goes on: else it would be refused before it waits for a sync. */
 static int open_file(void *context, const char *path, int flags, mode_t mode)
 {
-    return without_descriptors && (flags & O_ACCMODE) == O_RDONLY ? no_descriptor() : disk_system.open(context, path, flags, mode);
+    bool reads = (flags & O_ACCMODE) == O_RDONLY;
+    return without_descriptors && reads ? no_descriptor() : disk_system.open(context, path, flags, mode);
 }
 
 static int duplicate(void *context, int fd)

@@ -37,6 +37,13 @@ static void read_address(conn *c) {
     }
 }
 
+bool conn_has_left(const conn *c) {
+    uint8_t byte;
+    if (c->in_length > 0 || c->receive_armed) return false;
+    ssize_t got = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return c->end_of_input || got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 /* One more connection in the table, not counted yet. NULL: no place or no memory (fd closed). */
 static conn *enter(engine *e, int fd) {
     conn *c = e->free_count > 0 ? calloc(1, sizeof *c) : NULL;

@@ -308,6 +308,7 @@ void conn_set_session(conn *c, uint32_t user_id, bool authenticated);
 void conn_uncount(conn *c);                /* leaves the counts before its end */
 conn *conn_find(engine *e, uint64_t id);
 uint64_t conn_id(const conn *c);
+bool conn_has_left(const conn *c);         /* the client has ended its half, and nothing more of it is to come */
 void conn_ready(conn *c);                  /* conn_advance later in this turn */
 void conn_close(conn *c);
 void conn_try_free(conn *c);

@@ -119,6 +119,16 @@ static PyObject *call_stale_connections(PyObject *self, PyObject *arg)
     return list;
 }
 
+static PyObject *call_has_left(PyObject *self, PyObject *arg)
+{
+    engine *e = shardd_engine_of(self);
+    unsigned long long connection = PyLong_AsUnsignedLongLong(arg);
+    if (e == NULL || PyErr_Occurred())
+        return NULL;
+    const conn *c = conn_find(e, connection);
+    return PyBool_FromLong(c == NULL || conn_has_left(c));
+}
+
 static PyObject *call_set_session(PyObject *self, PyObject *args)
 {
     engine *e = shardd_engine_of(self);
@@ -274,6 +284,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"close_all", call_close_all, METH_O, "Every connection gets this status when idle, and is closed."},
     {"connections", call_connections, METH_NOARGS, "Open connections."},
     {"stale_connections", call_stale_connections, METH_O, "Connections without a PING for so many milliseconds."},
+    {"has_left", call_has_left, METH_O, "Whether nothing more comes from a client."},
     {"set_session", call_set_session, METH_VARARGS, "User of a connection."},
     {"move", call_move, METH_VARARGS, "Hands the socket to another shard."},
     {"routes_invalidate", call_routes_invalidate, METH_NOARGS, "Empties the route table."},

@@ -37,6 +37,13 @@ static void read_address(conn *c) {
     }
 }
 
+bool conn_has_left(const conn *c) {
+    uint8_t byte;
+    if (c->in_length > 0 || c->receive_armed) return false;
+    ssize_t got = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return c->end_of_input || got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 /* One more connection in the table, not counted yet. NULL: no place or no memory (fd closed). */
 static conn *enter(engine *e, int fd) {
     conn *c = e->free_count > 0 ? calloc(1, sizeof *c) : NULL;
@@ -141,6 +148,7 @@ void conn_close(conn *c) {
         engine_event(c->e, EVENT_CLOSED, conn_id(c));
     }
     if (c->wait.queued) engine_unwait(c->e, &c->wait);
+    if (c->held != NULL) sync_leave(c);
     if (!c->send_armed) conn_release_sources(c);
     conn_ready(c); /* freed at the end of the turn, when no caller holds it any more */
 }

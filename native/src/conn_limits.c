@@ -28,6 +28,10 @@ static bool request_overdue(const engine *e, const conn *c) {
 static bool overdue(const engine *e, const conn *c, uint32_t *status) {
     int64_t still_us = e->now_us - c->progress_us;
     *status = 0;
+    if (c->held != NULL) { /* by a partition here: its sync cannot begin, or does not end */
+        if (!c->answer_begun) *status = STATUS_TASK_TIMEOUT;
+        return request_overdue(e, c);
+    }
     switch (c->state) {
     case CONN_RECEIVING:
         if (frame_overdue(e, c)) return true;

@@ -149,6 +149,7 @@ struct conn {
     uint32_t partial_bytes;         /* received into `block` */
     bool in_replies, in_ready;
     read_job *job;
+    held *held;                     /* its answer waits for the device */
     /* forwarding */
     bool forwarded;                 /* a request is out at `forward_shard` */
     bool lease_open, lease_more;    /* the output is a window of its pool; another one follows */
@@ -307,6 +308,7 @@ void conn_set_session(conn *c, uint32_t user_id, bool authenticated);
 void conn_uncount(conn *c);                /* leaves the counts before its end */
 conn *conn_find(engine *e, uint64_t id);
 uint64_t conn_id(const conn *c);
+bool conn_has_left(const conn *c);         /* the client has ended its half, and nothing more of it is to come */
 void conn_ready(conn *c);                  /* conn_advance later in this turn */
 void conn_close(conn *c);
 void conn_try_free(conn *c);
@@ -382,6 +384,7 @@ void sync_answer(owned *o, const requester *from, uint32_t status);
 bool sync_hold_poll(owned *o, read_job *job);
 void sync_report(owned *o, uint64_t token); /* EVENT_SYNCED when all there is now is on the device; any level */
 void sync_drop_held(owned *o, uint32_t status); /* the partition goes: whoever waits gets `status` */
+void sync_leave(conn *c);                       /* it closes and wants its held answer no more */
 void sync_free_held(owned *o);                  /* the process ends: nobody gets anything */
 void sync_close(engine *e);                     /* lets go of the partitions that wait for a sync */
 /* A sync that the caller does itself while `syncing` is false: descriptors as partition_sync_begin. */

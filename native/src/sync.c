@@ -2,7 +2,8 @@
  * group commit. There an answer is held until a sync that began after its write is done; syncs begin at the end of a
  * turn, and while one of a partition runs, later answers collect and the next one covers them all. Partitions sync
  * concurrently. A failed sync poisons the partition, answers all that it holds with its status and is never tried
- * again. */
+ * again. A sync that does not end, or cannot begin, holds a connection for request_timeout (conn_limits.c): when it
+ * closes its answer is taken out, and the sync goes on without it. */
 #include "engine.h"
 
 #include <errno.h>
@@ -29,7 +30,8 @@ typedef enum held_kind { HELD_STATUS, HELD_POLL, HELD_EVENT } held_kind;
 
 /* An answer that waits for the device. `sync`: the first sync of the partition that covers it. */
 struct held {
-    held *next;
+    held *next, *previous;
+    owned *of;
     held_kind kind;
     uint64_t sync;
     requester from; /* HELD_STATUS */
@@ -47,6 +49,29 @@ void sync_mark_dirty(owned *o) {
 
 /* ---- answers that are held ---- */
 
+/* The connection here that gets the answer, or NULL. */
+static conn *conn_of(const held *h) {
+    return h->kind == HELD_STATUS ? h->from.c : h->kind == HELD_POLL ? h->job->to.c : NULL;
+}
+
+static void put_in(held *h) {
+    owned *o = h->of;
+    h->previous = o->held_last;
+    if (o->held_first == NULL) o->held_first = h;
+    else o->held_last->next = h;
+    o->held_last = h;
+    if (conn_of(h) != NULL) conn_of(h)->held = h;
+}
+
+static void take_out(held *h) {
+    owned *o = h->of;
+    if (h->previous == NULL) o->held_first = h->next;
+    else h->previous->next = h->next;
+    if (h->next == NULL) o->held_last = h->previous;
+    else h->next->previous = h->previous;
+    if (conn_of(h) != NULL) conn_of(h)->held = NULL;
+}
+
 static void answer(engine *e, held *h, uint32_t status) {
     switch (h->kind) {
     case HELD_STATUS: engine_answer(e, &h->from, status); break;
@@ -60,13 +85,20 @@ static void answer(engine *e, held *h, uint32_t status) {
 static void answer_held(owned *o, uint64_t sync, uint32_t status) {
     while (o->held_first != NULL && o->held_first->sync <= sync) {
         held *h = o->held_first;
-        o->held_first = h->next;
-        if (o->held_first == NULL) o->held_last = NULL;
+        take_out(h);
         answer(o->e, h, status);
     }
 }
 
 void sync_drop_held(owned *o, uint32_t status) { answer_held(o, UINT64_MAX, status); }
+
+void sync_leave(conn *c) {
+    held *h = c->held;
+    take_out(h);
+    if (h->kind == HELD_POLL) h->job->held = false;
+    else c->state = CONN_RECEIVING;
+    free(h);
+}
 
 void sync_free_held(owned *o) {
     for (held *h = o->held_first, *next; h != NULL; h = next) {
@@ -232,22 +264,21 @@ static void hold(owned *o, const held *what) {
     held *h = malloc(sizeof *h);
     if (h == NULL) abort();
     *h = *what;
-    h->next = NULL;
+    h->of = o;
     if (partition_sync_failed(o->p)) {
         answer(o->e, h, partition_state(o->p));
         return;
     }
     h->sync = o->syncs_begun + 1;
-    if (o->held_first == NULL) o->held_first = h;
-    else o->held_last->next = h;
-    o->held_last = h;
+    put_in(h);
     if (o->syncing) return;
     o->references++;
     enqueue(o->e, o);
 }
 
 void sync_answer(owned *o, const requester *from, uint32_t status) {
-    if (status != 0 || partition_level_of(o->p) != LEVEL_DURABLE) {
+    bool nobody = from->c != NULL && from->c->closing;
+    if (status != 0 || nobody || partition_level_of(o->p) != LEVEL_DURABLE) {
         engine_answer(o->e, from, status);
         return;
     }

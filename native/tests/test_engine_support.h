@@ -39,6 +39,7 @@ typedef struct server {
     server_bounds bounds;
     io_engine io_engine;
     partition_level level;
+    const disk *disk;         /* of the partitions; NULL: the real one */
     void (*opened)(struct server *s, engine *e);    /* in the thread of the engine: when it is open ... */
     void (*each_turn)(struct server *s, engine *e); /* ... and after every turn */
     void (*doubted)(struct server *s, engine *e, uint64_t ns, uint64_t segment); /* NULL: polls in doubt wait */
@@ -116,8 +117,8 @@ static void open_partitions(server *s, engine *e, uint32_t shard)
         char path[128];
         snprintf(path, sizeof path, "%s/%u", s->directory, stream);
         partition_options o = {.ns = ns, .incarnation = stream + 1, .directory = path, .segment_size_bytes = 1 << 20,
-                               .stats = &e->links.stats[stream], .disk = &disk_system, .ids = &e->ids,
-                               .level = s->level};
+                               .stats = &e->links.stats[stream], .ids = &e->ids, .level = s->level,
+                               .disk = s->disk != NULL ? s->disk : &disk_system};
         partition *p = partition_open(&o, NULL, 0);
         if (p == NULL || engine_partition_add(e, p) != 0) abort();
     }
@@ -175,12 +176,13 @@ static uint32_t started(const server *s) { return s->alone ? 1 : SHARDS; }
 static void start_server(server *s)
 {
     server wanted = {.alone = s->alone, .bounds = s->bounds, .level = s->level, .io_engine = s->io_engine,
-                     .opened = s->opened, .each_turn = s->each_turn};
+                     .disk = s->disk, .opened = s->opened, .each_turn = s->each_turn};
     memset(s, 0, sizeof *s);
     s->alone = wanted.alone;
     s->bounds = wanted.bounds;
     s->level = wanted.level;
     s->io_engine = wanted.io_engine;
+    s->disk = wanted.disk;
     s->opened = wanted.opened;
     s->each_turn = wanted.each_turn;
     strcpy(s->directory, "/tmp/shardd-test-engine-XXXXXX");

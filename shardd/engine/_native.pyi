@@ -154,6 +154,8 @@ class Engine:
     def stale_connections(self, age_ms: int, /) -> list[int]:
         """Connections that were opened and sent their last PING longer ago."""
     def set_session(self, connection: int, user_id: int, authenticated: bool) -> None: ...
+    def has_left(self, connection: int) -> bool:
+        """True when the connection is closed, or its client has ended its half and no request of it is left."""
     def move(self, connection: int, target_shard: int, session_state: bytes) -> bool:
         """Hands the socket over (SCM_RIGHTS). False: not possible now, the connection stays."""
     # consumer groups

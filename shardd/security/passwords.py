@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from argon2 import PasswordHasher, Type
@@ -46,10 +47,13 @@ class Passwords:
         """A PHC string with a new random salt."""
         return await self._threads.run(hash_password, password)
 
-    async def verify(self, password_hash: str, password: str) -> bool:
-        """True when `password` is the one of the PHC string `password_hash`."""
-        return await self._threads.run(verify_password, password_hash, password)
+    async def verify(self, password_hash: str, password: str, wanted: Callable[[], bool] | None = None) -> bool:
+        """True when `password` is the one of the PHC string `password_hash`.
 
-    async def verify_nothing(self, password: str) -> None:
+        `UnwantedError` when `wanted` says at its turn that nobody waits for it any more.
+        """
+        return await self._threads.run(verify_password, password_hash, password, wanted=wanted)
+
+    async def verify_nothing(self, password: str, wanted: Callable[[], bool] | None = None) -> None:
         """The cost of `verify` where there is no hash."""
-        await self._threads.run(verify_nothing, password)
+        await self._threads.run(verify_nothing, password, wanted=wanted)

@@ -225,9 +225,7 @@ class Sweep:
                 for at in range(1 + self.random.randrange(step), calls + 1, step):
                     for code in codes:
                         self._try(level, Plan(operation, at, code))
-                    # A sync waits for a descriptor as long as it takes, and so do the answers at `durable`.
-                    lasting = [code for code in for_ever if operation != "open" or code == errno.EIO]
-                    for code in lasting:
+                    for code in for_ever:
                         self._try(level, Plan(operation, at, code, for_ever=True))
                     if operation in ("write", "read"):
                         self._try(level, Plan(operation, at, how=SHORT))

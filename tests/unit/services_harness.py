@@ -49,6 +49,9 @@ class WorkerThread:
         """Runs a coroutine on the worker's loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(READY_TIMEOUT_S)
 
+    def passwords_waiting(self) -> int:
+        return self._worker._password_threads.figures()["jobs_waiting"]
+
     def wait_ready(self) -> None:
         decoder = MessageDecoder(WorkerMessage)
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -149,6 +152,10 @@ class Workers:
             respawns=0,
         )
         return WorkerThread(inheritance, ours)
+
+    def passwords_waiting(self, shard: int = 0) -> int:
+        """Logins that wait for the thread of the passwords."""
+        return self._threads[shard].passwords_waiting()
 
     def anonymous(self, shard: int = 0) -> Wire:
         """A connection without a login."""

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import socket
 import struct
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
 
 from shardd.engine import twin
 from shardd.protocol.codes import Code
+from shardd.security import passwords
 from shardd.shard.sessions import SessionTable
 from tests.support import wire
 from tests.support.wire import Wire
@@ -52,6 +56,50 @@ def test_login_errors_in_order(workers: Workers) -> None:
         assert wire_.status(Code.LOGIN_USER, login(name, password)) == status, name
     assert wire_.status(Code.GET_STREAMS) == 40
     assert wire_.exchange(Code.LOGIN_USER, login("1234", "secret")) == (0, struct.pack("<I", 3))
+
+
+def test_the_password_of_a_client_that_has_left_is_not_verified(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one at work goes on, those behind it that have left cost nothing, who waits and has more to ask is served."""
+    seen, go, verify = [], threading.Event(), passwords.verify_password
+
+    def slowly(password_hash: str, password: str) -> bool:
+        seen.append(password)
+        go.wait(10)
+        return verify(password_hash, password)
+
+    monkeypatch.setattr(passwords, "verify_password", slowly)
+    waiting = workers.passwords_waiting()
+    try:
+        at_work = workers.anonymous()
+        at_work.send_bytes(wire.frame(Code.LOGIN_USER, login("iggy", "iggy")))
+        wait_until(lambda: len(seen) == 1)
+        crowd = [workers.anonymous() for _ in range(6)]
+        for number, one in enumerate(crowd):
+            one.send_bytes(wire.frame(Code.LOGIN_USER, login("iggy", f"gone {number}")))
+        patient, half = workers.anonymous(), workers.anonymous()
+        patient.send_bytes(wire.frame(Code.LOGIN_USER, login("iggy", "iggy")))
+        half.send_bytes(wire.frame(Code.LOGIN_USER, login("iggy", "iggy")) + wire.frame(Code.PING))
+        half.socket.shutdown(socket.SHUT_WR)  # its PING is still to come
+        wait_until(lambda: workers.passwords_waiting() == waiting + 8)
+        for one in crowd:
+            one.close()
+        time.sleep(0.05)  # the other end has it by then
+    finally:
+        go.set()
+    for one in (at_work, patient, half):
+        assert one.reply()[0] == 0
+    assert half.reply() == (0, b"")
+    assert seen == ["iggy"] * 3
+    assert patient.status(Code.GET_STREAMS) == 0
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_login_switches_failure_keeps_logout_ends(workers: Workers) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
+from shardd.metadata.channel import UnwantedError
 from shardd.metadata.state import User, has_expired
 from shardd.metadata.validate_users import password_fits, user_name_fits
 from shardd.protocol import account_requests, limits, primitives, requests
@@ -24,7 +26,8 @@ def find_account(context: ShardContext, name: str) -> User | None:
 async def login(context: ShardContext, caller: Caller, request: requests.Login) -> bytes:
     """Checks in the order of iggy-protocol 3.2: 8, 43, 44, 100, 42 unknown, 47 inactive, 42 wrong password.
 
-    A failed login leaves the session as it was, and makes the next ones from its address slower.
+    A failed login leaves the session as it was, and makes the next ones from its address slower. One whose client has
+    left before its turn is not computed and counts as nothing: 100 and close.
     """
     if context.stopping:
         raise ShardError(Status.DISCONNECTED)
@@ -35,7 +38,9 @@ async def login(context: ShardContext, caller: Caller, request: requests.Login) 
     address = _entry(context, caller).address
     await context.login_turns.wait(address)
     try:
-        user = await _verified(context, request)
+        user = await _verified(context, request, lambda: not context.engine.has_left(caller.connection))
+    except UnwantedError:
+        raise ShardError(Status.CLIENT_NOT_FOUND, "it has left before its turn", close=True) from None
     except ShardError:
         await context.login_turns.failed(address)
         raise
@@ -43,15 +48,15 @@ async def login(context: ShardContext, caller: Caller, request: requests.Login) 
     return _log_in(context, caller, user)
 
 
-async def _verified(context: ShardContext, request: requests.Login) -> User:
+async def _verified(context: ShardContext, request: requests.Login, wanted: Callable[[], bool]) -> User:
     """The account that name and password belong to."""
     user = find_account(context, request.username)
     if user is None:
-        await context.passwords.verify_nothing(request.password)  # as slow as a known name
+        await context.passwords.verify_nothing(request.password, wanted)  # as slow as a known name
         raise ShardError(Status.INVALID_CREDENTIALS)
     if not user.active:
         raise ShardError(Status.USER_INACTIVE)
-    if not await context.passwords.verify(user.password_hash, request.password):
+    if not await context.passwords.verify(user.password_hash, request.password, wanted):
         raise ShardError(Status.INVALID_CREDENTIALS)
     # Verifying takes milliseconds in a helper thread: the account may have changed meanwhile.
     current = find_account(context, request.username)

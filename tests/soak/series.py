@@ -2,7 +2,8 @@
 
 The growth is the median of the slopes between pairs of samples of the same process life, at least a quarter of that
 life apart, times the whole span: single outliers and the lower start of the next process do not move it. Only lives of
-at least a quarter of the span count.
+at least a quarter of the span count, without their first third (at most ten minutes): a process that has just started
+fills its pools and caches, which is no leak.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 POINTS_MAX = 150  # of a life; more are averaged
 SPAN_MIN_S = 300.0  # below that nothing is said
 LIFE_SHARE_MIN = 0.25  # of the span: what a short life does is no measure of hours
+WARM_UP_SHARE, WARM_UP_MAX_S = 1 / 3, 600.0  # of a life
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,15 @@ class Series:
         return [value for points in self.lives.values() for _, value in points]
 
     def with_leak(self, growth: float) -> Series:
-        """The same measurements of something that grows by so much over the run."""
+        """The same measurements of something that grows by so much over the run: the trend that they have is taken
+        out first, as what falls while a busy machine calms down would hide it. The median stays."""
+        growth -= judge(self).growth
         times = [at for points in self.lives.values() for at, _ in points]
         first, span = min(times), max(times) - min(times)
         leaking = Series(self.quantity, self.who)
         for life, points in self.lives.items():
             for at, value in points:
-                leaking.add(life, at, value + growth * (at - first) / span)
+                leaking.add(life, at, value + growth * ((at - first) / span - 0.5))
         return leaking
 
 
@@ -88,6 +92,11 @@ def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     ]
 
 
+def _warm(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    first, life_s = points[0][0], points[-1][0] - points[0][0]
+    return [point for point in points if point[0] - first >= min(life_s * WARM_UP_SHARE, WARM_UP_MAX_S)]
+
+
 def _slopes(points: list[tuple[float, float]]) -> Iterable[float]:
     thin = _thinned(points)
     far = (points[-1][0] - points[0][0]) / 4
@@ -107,5 +116,5 @@ def judge(series: Series) -> Verdict:
     lives = [points for points in series.lives.values() if points[-1][0] - points[0][0] >= LIFE_SHARE_MIN * span > 0]
     if not lives:
         return Verdict(series, median, 0.0, tolerance, None)
-    growth = statistics.median(slope for points in lives for slope in _slopes(points)) * span
+    growth = statistics.median(slope for points in lives for slope in _slopes(_warm(points))) * span
     return Verdict(series, median, growth, tolerance, growth <= tolerance if span >= SPAN_MIN_S else None)

@@ -30,6 +30,7 @@ PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg);
+PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_set_level(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_is_durable(PyObject *self, PyObject *arg);

@@ -182,6 +182,16 @@ PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg)
     return o != NULL ? PyLong_FromUnsignedLong(partition_flush(o->p)) : NULL;
 }
 
+PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *arg)
+{
+    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
+    owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
+    if (o == NULL)
+        return NULL;
+    partition_sync_lost(o->p);
+    Py_RETURN_NONE;
+}
+
 static PyObject *fd_list(const int *fds, size_t count)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);

@@ -190,5 +190,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
  * So does an error of the device (EIO ...) at the opening of a file for it; for want of descriptors it is tried again.
  * True when names, records and offsets that were there at the beginning are on the device now, all of them. */
 bool partition_sync_done(partition *p, int error);
+/* Somebody else's fdatasync of a file of the partition failed: the kernel may call lost pages clean from now on. */
+void partition_sync_lost(partition *p);
 bool partition_sync_failed(const partition *p); /* no sync will ever begin again */
 #endif

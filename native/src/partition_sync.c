@@ -144,6 +144,12 @@ static bool collect_offsets(partition *p, collection *c)
     return true;
 }
 
+void partition_sync_lost(partition *p)
+{
+    p->sync_failed = true;
+    partition_poison(p, PARTITION_CANNOT_SYNC_FILE);
+}
+
 bool partition_sync_failed(const partition *p)
 {
     return p->sync_failed;

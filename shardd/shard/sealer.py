@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
 from pathlib import Path
 from typing import Final
 
-from shardd.log.sealing import seal_segment
+from shardd.engine import Engine, namespace
+from shardd.log.sealing import SyncFailedError, seal_segment
 from shardd.shard.helper_threads import HelperThreads
 
 _log = logging.getLogger(__name__)
@@ -22,7 +24,8 @@ class Sealer:
     """Lives on the loop thread. A segment that waits is one entry; those that wait at a stop are found at the next
     start."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._waiting: deque[tuple[Path, int, int]] = deque()
         self._arrived = asyncio.Event()
         self._threads = HelperThreads(1, "sealing", nice=_NICE)
@@ -57,6 +60,10 @@ class Sealer:
             size_bytes, refusal = await self._threads.run(seal_segment, directory, start_offset, incarnation)
         except (OSError, ValueError) as error:
             size_bytes, refusal = 0, f"{directory}: the segment at {start_offset} cannot be sealed: {error}"
+            if isinstance(error, SyncFailedError):  # never retried: later syncs would claim what no device has
+                stream, topic, partition = (int(directory.parts[at]) for at in (-5, -3, -1))
+                with contextlib.suppress(KeyError):  # closed meanwhile
+                    self._engine.partition_sync_lost(namespace(stream, topic, partition))
         if refusal is not None:
             _log.warning("%s", refusal)
             self._figures["refused"] += 1

@@ -31,6 +31,7 @@ def test_what_a_level_promises_survives_power_cuts(tmp_path: Path) -> None:
     assert sum(figures.cuts.values()) >= 4
 
 
+@pytest.mark.slow  # a minute; `make crash-power` does it in every run
 @pytest.mark.timeout(240)
 def test_a_disk_whose_syncs_do_nothing_is_found_out(tmp_path: Path) -> None:
     found = cuts.canary(tmp_path, 1, "io_uring")

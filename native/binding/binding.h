@@ -4,6 +4,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "partition.h"
+
 /* binding/pure.c: functions over bytes and file descriptors (owner, xxh32, scan_file, find_later, scan_buffer,
  * send_request_parse, batch_assign). Ends with a zero entry: usable as the m_methods of a module. */
 extern PyMethodDef shardd_pure_methods[];
@@ -24,13 +26,14 @@ PyObject *shardd_call_seat_take(PyObject *self, PyObject *args);
 PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args);
 
 /* binding/engine_partitions.c, binding/engine_counters.c: rows of the same table. */
+PyObject *shardd_segment_row(const segment_info *s); /* five numbers, in the order of the struct */
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg);
-PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *arg);
+PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_set_level(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_is_durable(PyObject *self, PyObject *arg);

@@ -299,7 +299,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"partition_damage", shardd_call_partition_damage, METH_O, "What is withheld."},
     {"partition_close", shardd_call_partition_close, METH_O, "Closes a partition; unknown ones are no error."},
     {"partition_flush", shardd_call_partition_flush, METH_O, "Writes waiting index entries; status."},
-    {"partition_sync_lost", shardd_call_partition_sync_lost, METH_O, "A sync of its files failed elsewhere."},
+    {"partition_sync_lost", shardd_call_partition_sync_lost, METH_VARARGS, "A sync of its files failed elsewhere."},
     {"partition_delete_segments", shardd_call_delete_segments, METH_VARARGS, "Takes the oldest segments away."},
     {"partition_sync", shardd_call_partition_sync, METH_VARARGS,
      "Brings everything to the device; EVENT_SYNCED with the token follows."},

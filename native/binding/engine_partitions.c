@@ -127,9 +127,7 @@ PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg)
     PyObject *list = o != NULL ? PyList_New((Py_ssize_t)partition_segment_count(o->p)) : NULL;
     segment_info s;
     for (uint32_t i = 0; list != NULL && partition_segment(o->p, i, &s); i++) {
-        PyObject *item = Py_BuildValue("KKKKK", (unsigned long long)s.start_offset, (unsigned long long)s.log_bytes,
-                                       (unsigned long long)s.count, (unsigned long long)s.first_timestamp,
-                                       (unsigned long long)s.last_timestamp);
+        PyObject *item = shardd_segment_row(&s);
         if (item == NULL)
             Py_CLEAR(list);
         else
@@ -182,13 +180,15 @@ PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg)
     return o != NULL ? PyLong_FromUnsignedLong(partition_flush(o->p)) : NULL;
 }
 
-PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *arg)
+PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *args)
 {
-    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
-    owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
+    unsigned long long ns, incarnation;
+    int error;
+    owned *o = PyArg_ParseTuple(args, "KKi", &ns, &incarnation, &error) ? find_partition(self, ns) : NULL;
     if (o == NULL)
         return NULL;
-    partition_sync_lost(o->p);
+    if (o->incarnation == incarnation)
+        sync_lost(o, error);
     Py_RETURN_NONE;
 }
 

@@ -6,14 +6,18 @@
 #include "digest.h"
 #include "recover.h"
 
+PyObject *shardd_segment_row(const segment_info *s)
+{
+    return Py_BuildValue("KKKKK", (unsigned long long)s->start_offset, (unsigned long long)s->log_bytes,
+                         (unsigned long long)s->count, (unsigned long long)s->first_timestamp,
+                         (unsigned long long)s->last_timestamp);
+}
+
 static PyObject *segment_list(const recovered_partition *found)
 {
     PyObject *list = PyList_New((Py_ssize_t)found->segments_count);
     for (size_t i = 0; list != NULL && i < found->segments_count; i++) {
-        const segment_info *s = &found->segments[i];
-        PyObject *row = Py_BuildValue("KKKKK", (unsigned long long)s->start_offset, (unsigned long long)s->log_bytes,
-                                      (unsigned long long)s->count, (unsigned long long)s->first_timestamp,
-                                      (unsigned long long)s->last_timestamp);
+        PyObject *row = shardd_segment_row(&found->segments[i]);
         if (row == NULL)
             Py_CLEAR(list);
         else

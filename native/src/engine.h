@@ -371,6 +371,7 @@ void handover_receive(engine *e);
 
 /* sync.c */
 void sync_mark_dirty(owned *o);
+void sync_lost(owned *o, int error); /* a sync of its files failed outside the engine: as if one of ours had */
 void sync_level_changed(owned *o); /* to `durable`: what is there is synced at once */
 void sync_tick(engine *e);
 /* At the end of a turn: starts what waits, first come first served, as far as the number of running syncs allows. True

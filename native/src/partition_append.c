@@ -82,7 +82,6 @@ static int make_directory(partition *p)
     int fd = file_make_whole(p->disk, path, marker, sizeof(marker));
     if (fd < 0)
         return -1;
-    p->dirty_directories |= 1;
     p->marker_dirty = true;
     p->disk->close(p->disk->context, fd);
     return 0;

@@ -260,6 +260,12 @@ void sync_level_changed(owned *o) {
     enqueue(o->e, o);
 }
 
+void sync_lost(owned *o, int error) {
+    partition_sync_lost(o->p);
+    sync_report_poison(o, error);
+    if (!o->syncing) sync_drop_held(o, partition_state(o->p));
+}
+
 static void hold(owned *o, const held *what) {
     held *h = malloc(sizeof *h);
     if (h == NULL) abort();

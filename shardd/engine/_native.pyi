@@ -230,8 +230,8 @@ class Engine:
         """What is withheld: (start offset, end offset exclusive, isolated), ascending. KeyError."""
     def partition_close(self, namespace: int) -> None: ...
     def partition_flush(self, namespace: int) -> int: ...
-    def partition_sync_lost(self, namespace: int, /) -> None:
-        """A sync of a file of the partition failed outside the engine: it takes nothing more (10009). KeyError."""
+    def partition_sync_lost(self, namespace: int, incarnation: int, errno: int, /) -> None:
+        """A sync of a file of that incarnation failed outside the engine: as if one of its own had. KeyError."""
     def partition_delete_segments(self, namespace: int, count: int, trash: str, /) -> tuple[int, int, bool]:
         """Takes up to `count` of the oldest sealed segments away; files become "<trash>-<start>.log" and .index.
 

@@ -21,8 +21,8 @@ from shardd.log.manifest import (
     DamagedManifestError,
     Manifest,
     Sealed,
-    encode_manifest,
     read_manifest,
+    write_manifest,
 )
 from shardd.log.segments import Fault, opened, scan_log
 
@@ -74,8 +74,8 @@ def _values(known: Checkpoint) -> tuple[int, int, int, int]:
 
 
 def _replace_manifest(directory: Path, manifest: Manifest) -> None:
-    """As layout.write_durably, and without a trace when the segment was deleted meanwhile."""
-    layout.write_durably(layout.segment_manifest(directory, manifest.start_offset), encode_manifest(manifest))
+    """Leaves no trace when the segment was deleted meanwhile."""
+    write_manifest(directory, manifest)
     if not layout.segment_log(directory, manifest.start_offset).exists():
         with suppress(FileNotFoundError):
             layout.segment_manifest(directory, manifest.start_offset).unlink()

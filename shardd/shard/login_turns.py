@@ -65,17 +65,20 @@ class LoginTurns:
 
     def home(self, network: str) -> int:
         """The shard that keeps the failures of a network."""
-        return xxh32(network.encode()) % self._bus.shards
+        return self._home_and_mark(network)[0]
+
+    def _home_and_mark(self, network: str) -> tuple[int, int]:
+        number = xxh32(network.encode())
+        return number % self._bus.shards, number // self._bus.shards % MARKS
 
     def _has_failed(self, network: str) -> bool:
         """False: nobody who counts has a failure of it."""
-        number = xxh32(network.encode())
-        home = number % self._bus.shards
+        home, mark = self._home_and_mark(network)
         counting = home if self._bus.is_up(home) else self._bus.shard
-        return self._engine.is_failing(counting, number // self._bus.shards % MARKS)
+        return self._engine.is_failing(counting, mark)
 
     def _mark(self, network: str, known: bool) -> None:
-        mark = xxh32(network.encode()) // self._bus.shards % MARKS
+        _, mark = self._home_and_mark(network)
         self._marked[mark] += 1 if known else -1
         self._engine.mark_failing(mark, self._marked[mark] > 0)
 

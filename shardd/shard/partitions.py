@@ -71,7 +71,7 @@ class OwnedPartitions:
         shards: int,
         data: Path,
         system: System,
-        seal: Callable[[Path, int, int], None] = lambda _directory, _incarnation, _start: None,
+        seal: Callable[[Place, int, int], None] = lambda _place, _incarnation, _start: None,
     ) -> None:
         self._engine = engine
         self._shard = shard
@@ -225,7 +225,7 @@ class OwnedPartitions:
         """The segment that starts there will not change any more."""
         place = place_of(ns)
         if place in self._open:
-            self._seal(layout.partition_directory(self._data, *place), self._open[place], start_offset)
+            self._seal(place, self._open[place], start_offset)
 
     def _owns(self, place: Place) -> bool:
         return owner(namespace(*place), self._shards) == self._shard
@@ -264,7 +264,7 @@ class OwnedPartitions:
             if outcome.damaged:
                 self._damaged.add(place)
             for start in outcome.unsealed:
-                self._seal(Path(directory), incarnation, start)
+                self._seal(place, incarnation, start)
             groups = topic.groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
             for kind, number, _ in outcome.offsets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import time
 from collections import deque
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from shardd.engine import Engine, namespace
+from shardd.log import layout
 from shardd.log.sealing import SyncFailedError, seal_segment
 from shardd.shard.helper_threads import HelperThreads
+from shardd.shard.partition_changes import Place
 
 _log = logging.getLogger(__name__)
 
@@ -24,16 +27,16 @@ class Sealer:
     """Lives on the loop thread. A segment that waits is one entry; those that wait at a stop are found at the next
     start."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._waiting: deque[tuple[Path, int, int]] = deque()
+    def __init__(self, engine: Engine, data: Path) -> None:
+        self._engine, self._data = engine, data
+        self._waiting: deque[tuple[Place, int, int]] = deque()
         self._arrived = asyncio.Event()
         self._threads = HelperThreads(1, "sealing", nice=_NICE)
         self._figures = {"segments": 0, "bytes": 0, "refused": 0}
 
-    def add(self, directory: Path, incarnation: int, start_offset: int) -> None:
+    def add(self, place: Place, incarnation: int, start_offset: int) -> None:
         """A segment of that partition that will not change any more."""
-        self._waiting.append((directory, incarnation, start_offset))
+        self._waiting.append((place, incarnation, start_offset))
         self._arrived.set()
 
     def gauges(self) -> dict[str, int]:
@@ -50,20 +53,20 @@ class Sealer:
             while not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
-            directory, incarnation, start_offset = self._waiting.popleft()
+            place, incarnation, start_offset = self._waiting.popleft()
             began = time.monotonic()
-            size_bytes = await self._seal(directory, incarnation, start_offset)
+            size_bytes = await self._seal(place, incarnation, start_offset)
             await asyncio.sleep(max(0.0, began + size_bytes / BYTES_PER_S - time.monotonic()))
 
-    async def _seal(self, directory: Path, incarnation: int, start_offset: int) -> int:
+    async def _seal(self, place: Place, incarnation: int, start_offset: int) -> int:
+        directory = layout.partition_directory(self._data, *place)
         try:
             size_bytes, refusal = await self._threads.run(seal_segment, directory, start_offset, incarnation)
         except (OSError, ValueError) as error:
             size_bytes, refusal = 0, f"{directory}: the segment at {start_offset} cannot be sealed: {error}"
             if isinstance(error, SyncFailedError):  # never retried: later syncs would claim what no device has
-                stream, topic, partition = (int(directory.parts[at]) for at in (-5, -3, -1))
                 with contextlib.suppress(KeyError):  # closed meanwhile
-                    self._engine.partition_sync_lost(namespace(stream, topic, partition))
+                    self._engine.partition_sync_lost(namespace(*place), incarnation, error.errno or errno.EIO)
         if refusal is not None:
             _log.warning("%s", refusal)
             self._figures["refused"] += 1

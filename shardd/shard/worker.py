@@ -141,7 +141,7 @@ class Worker:
         inheritance = self._inheritance
         self._recent_logs.install()
         self._helpers = HelperThreads(_HELPER_THREADS)
-        self._sealer = Sealer(self.engine)
+        self._sealer = Sealer(self.engine, self._data)
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
         self._damage = DamageWatch(self.engine, self._data, self._partitions, inheritance.settings.system.scrubber)
         self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)

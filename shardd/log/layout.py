@@ -101,11 +101,18 @@ def parse_id(name: str) -> int | None:
     return int(name)
 
 
+class SyncFailedError(OSError):
+    """A log or a directory could not be synced: what of it is on the device is not known any more, and later syncs
+    that succeed do not say so."""
+
+
 def sync_directory(directory: Path) -> None:
-    """Makes the names in a directory durable. OSError as open and fsync raise it."""
+    """Makes the names in a directory durable. OSError as open raises it, SyncFailedError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        raise SyncFailedError(*error.args) from error
     finally:
         os.close(descriptor)
 

@@ -29,14 +29,10 @@ from shardd.log.segments import Fault, opened, scan_log
 _NOTHING = Checkpoint(0, 0, 0, 0)
 
 
-class SyncFailedError(OSError):
-    """The log could not be synced: what of it is on the device is not known any more."""
-
-
 def seal_segment(directory: Path, start_offset: int, incarnation: int) -> tuple[int, str | None]:
     """(bytes of the log, None), or a sentence when it cannot be sealed because it is not whole. (0, None): the segment
     is gone, sealed already, or holds ranges that were isolated. Log and index are on the device before the manifest
-    says so. OSError."""
+    says so. OSError, and SyncFailedError when the log or the directory could not be synced."""
     with ExitStack() as stack:
         try:
             here = Path(f"/proc/self/fd/{stack.enter_context(opened(directory, os.O_RDONLY | os.O_DIRECTORY))}")
@@ -57,7 +53,7 @@ def seal_segment(directory: Path, start_offset: int, incarnation: int) -> tuple[
         try:
             os.fdatasync(log)
         except OSError as error:
-            raise SyncFailedError(*error.args) from error
+            raise layout.SyncFailedError(*error.args) from error
         os.fdatasync(index)
         size = os.fstat(log).st_size
         known, fault = scan_log(log, -1, _NOTHING, start_offset, manifest.born_at, read_imported(here))

@@ -13,7 +13,7 @@ from typing import Final
 
 from shardd.engine import Engine, namespace
 from shardd.log import layout
-from shardd.log.sealing import SyncFailedError, seal_segment
+from shardd.log.sealing import seal_segment
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.partition_changes import Place
 
@@ -64,7 +64,7 @@ class Sealer:
             size_bytes, refusal = await self._threads.run(seal_segment, directory, start_offset, incarnation)
         except (OSError, ValueError) as error:
             size_bytes, refusal = 0, f"{directory}: the segment at {start_offset} cannot be sealed: {error}"
-            if isinstance(error, SyncFailedError):  # never retried: later syncs would claim what no device has
+            if isinstance(error, layout.SyncFailedError):  # never retried: later syncs would claim what no device has
                 with contextlib.suppress(KeyError):  # closed meanwhile
                     self._engine.partition_sync_lost(namespace(*place), incarnation, error.errno or errno.EIO)
         if refusal is not None:

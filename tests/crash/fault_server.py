@@ -20,6 +20,7 @@ import signal
 import struct
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ SIDECARS = (".index", ".manifest", ".tmp")  # made anew from the log: no acknowl
 TOPICS_MAX = 60  # then everything is killed, read again and deleted
 SHOWN_MAX = 20
 SENDS = 24
+STOP_SECONDS_MAX = 5
 DELETE_SEGMENTS, DELETE_TOPIC = 503, 303
 
 
@@ -176,10 +178,20 @@ class Topic:
         continued = self.plan.how == SHORT or self.plan.code == errno.EINTR
         if continued and self.plan.operation in ("write", "read", "sync") and refused:
             self.find(f"is not continued: {dict(self.statuses)}")
-        needed = not self.failed_path.endswith(SIDECARS)
-        stops = self.plan.operation == "sync" and level == "durable" and self.injected > 0 and not continued and needed
-        if stops and 10009 not in self.statuses:
+        if self.must_stop(level) and 10009 not in self.statuses:
             self.find(f"a failed sync of {self.failed_path} stops nothing: {dict(self.statuses)}")
+
+    def must_stop(self, level: str) -> bool:
+        """Whether a sync has failed that an acknowledgement needs."""
+        needed = self.plan.code != errno.EINTR and not self.failed_path.endswith(SIDECARS)
+        return self.plan.operation == "sync" and level == "durable" and self.injected > 0 and needed
+
+    def wait_for_stop(self, connection: wire.Wire) -> None:
+        """The syncs of sealed segments run in the background: one of them may have failed after the last request."""
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while 10009 not in self.statuses and time.monotonic() < deadline:
+            self.send(connection)
+            time.sleep(0.01)
 
 
 @dataclass
@@ -255,6 +267,8 @@ class Sweep:
             self.connection = wire.connect(self.server.address)
         calls, topic.injected, topic.failed_path = self.control.disarm()
         self.pairs += topic.injected > 0
+        if topic.must_stop(level):
+            topic.wait_for_stop(self.connection)
         topic.judge_sent(level)
         topic.read(self.connection, final=True)
         if self.server.running_workers() != workers:

@@ -39,7 +39,7 @@ def log(
     lock = -1
     if repair:
         try:
-            lock = lock_directory(directory)
+            lock = lock_directory(directory, wait_s=0)
         except StartupError as error:
             _fail(str(error))
     try:

@@ -23,18 +23,19 @@ from shardd.shard.supervisor_errors import StartupError
 LOCK_NAME: Final = ".lock"
 STATE_NAME: Final = "state.messages"
 RUNTIME_CONFIG_NAME: Final = "current_config.toml"
-_LOCK_WAIT_S: Final = 5.0  # workers of a supervisor that was killed end within that time, on a busy machine, too
+LOCK_WAIT_S: Final = 5.0  # workers of a supervisor that was killed end within that time, on a busy machine, too
 _log = logging.getLogger(__name__)
 
 
-def lock_directory(directory: Path) -> int:
-    """Makes the directory when missing and takes its lock; returns the descriptor. Raises StartupError."""
+def lock_directory(directory: Path, wait_s: float = LOCK_WAIT_S) -> int:
+    """Makes the directory when missing and takes its lock; returns the descriptor. StartupError, also when another
+    process still holds it after `wait_s`."""
     try:
         _make(directory)
         fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StartupError(f"data directory {directory}: {error.strerror}") from error
-    deadline = time.monotonic() + _LOCK_WAIT_S
+    deadline = time.monotonic() + wait_s
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

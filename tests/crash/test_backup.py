@@ -148,7 +148,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kills", [6, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(150, marks=pytest.mark.slow)])
 def test_kills_leave_nothing_that_looks_complete_and_nothing_is_missing(scene: Scene, kills: int) -> None:
     """Backups are killed at any moment, then the server during the last one, which is restored and served."""
     seed = secrets.randbits(32)

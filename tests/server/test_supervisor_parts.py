@@ -149,7 +149,7 @@ def test_a_directory_has_one_server(tmp_path: Path) -> None:
     inherited = os.dup(fd)
     os.close(fd)
     with pytest.raises(StartupError, match=f"process {os.getpid()}"):  # a worker that still lives holds it
-        lock_directory(tmp_path / "data")
+        lock_directory(tmp_path / "data", wait_s=0.1)
     os.close(inherited)
     os.close(lock_directory(tmp_path / "data"))
 

@@ -4,7 +4,6 @@ what the server needs out of the page cache."""
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import struct
 import time
@@ -16,6 +15,7 @@ import xxhash
 
 from shardd.engine import _native
 from shardd.log.segments import Fault
+from shardd.log.walk import read_passing
 
 CHUNK_BYTES: Final = 256 << 10
 FLUSH_BYTES: Final = 16 << 20  # written and not yet on the device, at most
@@ -53,36 +53,15 @@ class Reader:
     def __init__(self, descriptor: int, throttle: Throttle) -> None:
         self._descriptor = descriptor
         self._throttle = throttle
-        self._tells_cached = True
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def read(self, position: int, length: int) -> bytes:
-        """At most `length` bytes, fewer at any time, none at the end of the file. UnreadableError."""
+        """At most `length` bytes, fewer only at the end of the file. UnreadableError."""
         self._throttle.spend(length)
-        buffer = bytearray(length)
         try:
-            cached = self._read_cached(buffer, position)
-            if cached:
-                return bytes(memoryview(buffer)[:cached])
-            data = os.pread(self._descriptor, length, position)
+            return read_passing(self._descriptor, length, position)
         except OSError as error:
             raise UnreadableError(error.errno, f"{error.strerror} at byte {position}") from error
-        if self._tells_cached:
-            os.posix_fadvise(self._descriptor, position, len(data), os.POSIX_FADV_DONTNEED)
-        return data
-
-    def _read_cached(self, buffer: bytearray, position: int) -> int:
-        if not self._tells_cached:
-            return 0
-        try:
-            return os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise
-            self._tells_cached = False  # this file system does not say
-            return 0
 
 
 class Scanner:

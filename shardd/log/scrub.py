@@ -4,33 +4,15 @@ damaged. What it brought into the page cache leaves it again, so that readers fi
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
-from shardd.log.walk import Bounds, next_slice, read_at
+from shardd.log.walk import Bounds, next_slice, read_at, read_passing
 
 SLICE_BYTES: Final = 256 << 10  # hashed in about 50 us
-_NOT_CACHED: Final = (errno.EAGAIN, errno.EOPNOTSUPP)
-
-
-def read_leaving_no_trace(descriptor: int, size_bytes: int, position: int) -> bytes:
-    """As walk.read_at. Pages that were not in the cache are given back; the kernel keeps those that others use."""
-    buffer = bytearray(size_bytes)
-    try:
-        cached = os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
-    except OSError as error:
-        if error.errno not in _NOT_CACHED:
-            raise
-        cached = 0
-    if cached == size_bytes:
-        return bytes(buffer)
-    data = bytes(buffer[:cached]) + read_at(descriptor, size_bytes - cached, position + cached)
-    os.posix_fadvise(descriptor, position + cached, size_bytes - cached, os.POSIX_FADV_DONTNEED)
-    return data
 
 
 class SegmentScrub:
@@ -70,10 +52,8 @@ class SegmentScrub:
             return self._pass_over(self._damaged.pop(0)[1])
         limit = self._damaged[0][0] if self._damaged else self._end
         bounds = Bounds(self._bounds.start_offset, self._bounds.limit_bytes, limit, self._bounds.imported_end)
-        part = next_slice(
-            self._log, self._position, self._offset, self._minimum, bounds, read_leaving_no_trace, SLICE_BYTES
-        )
-        entries = read_leaving_no_trace(self._index, len(part.index), self._entry_position(self._offset))
+        part = next_slice(self._log, self._position, self._offset, self._minimum, bounds, read_passing, SLICE_BYTES)
+        entries = read_passing(self._index, len(part.index), self._entry_position(self._offset))
         self._position, self._offset = part.end_position, part.end_offset
         if part.count:
             self._minimum = part.last_timestamp

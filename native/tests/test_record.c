@@ -12,7 +12,7 @@
 
 typedef struct log {
     uint8_t *data;
-    size_t length;
+    size_t length, capacity;
     uint64_t next_offset;
 } log;
 
@@ -20,7 +20,10 @@ typedef struct log {
 static void add(log *to, uint64_t timestamp, uint32_t payload, uint32_t headers)
 {
     size_t size = RECORD_HEADER_SIZE + payload + headers;
-    to->data = realloc(to->data, to->length + size);
+    if (to->length + size > to->capacity) {
+        to->capacity = 2 * (to->length + size);
+        to->data = realloc(to->data, to->capacity);
+    }
     uint8_t *record = to->data + to->length;
     memset(record, 0, RECORD_HEADER_SIZE);
     for (size_t i = RECORD_HEADER_SIZE; i < size; i++)

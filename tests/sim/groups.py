@@ -117,7 +117,7 @@ class SimEngine:
 
     def offset_store(self, packed: int, kind: int, group: int, offset: int, assignment: int = 0) -> int:
         place = self._place(packed, group)
-        known = self._store.has_heard(place)
+        known = self._store.has_heard(place) and self._store.has_polled(place, assignment)
         if not self._passes(place, assignment):
             return Status.NOT_RESOLVED_CONSUMER
         self._store.committed(place, offset, known=known)
@@ -164,6 +164,8 @@ class SimEngine:
         end = self._store.end(poll.namespace, poll.incarnation, rng.randrange(4))
         first = self._store.offsets.get(place, -1) + 1
         count = max(0, min(poll.count, end - first))
+        if count:
+            self._store.polled(place, poll.assignment)
         await asyncio.sleep(rng.random() * READ_S)
         if count and poll.auto_commit:
             if self._place(poll.namespace, poll.group) != place or not self._passes(place, poll.assignment):

@@ -28,6 +28,7 @@ class PartitionStore:
         self._holders: dict[tuple[int, int], list[str]] = {}  # (group, partition) -> members in their turns
         self._accepted: dict[Place, int] = {}  # turn of the last accepted request
         self._owners: dict[Place, int] = {}  # who accepted it; what it knows ends with it
+        self._polled: set[tuple[Place, int | None]] = set()  # and the turns in which messages went out
         self._seen: dict[int, int] = {}  # group -> generation of its machine
 
     # ---- messages and offsets ----
@@ -81,8 +82,8 @@ class PartitionStore:
 
     def accepted(self, owner: int, place: Place, generation: int) -> None:
         """The owner shard has let a request of a member pass."""
-        namespace, _, group = place
-        turn = self._turns.get((group, namespace & 0xFFFFF, generation))
+        namespace = place[0]
+        turn = self._turn(place, generation)
         if turn is None:
             self._trace.report(f"a request in generation {generation} is accepted, which nobody was given")
             return
@@ -92,6 +93,18 @@ class PartitionStore:
                 f"{self._accepted[place]}: its member has lost the partition"
             )
         self._accepted[place], self._owners[place] = turn, owner
+
+    def polled(self, place: Place, generation: int) -> None:
+        """A member gets messages."""
+        self._polled.add((place, self._turn(place, generation)))
+
+    def has_polled(self, place: Place, generation: int) -> bool:
+        """Else what it commits is from a turn before the last member's; the partition has come back to it."""
+        return (place, self._turn(place, generation)) in self._polled
+
+    def _turn(self, place: Place, generation: int) -> int | None:
+        namespace, _, group = place
+        return self._turns.get((group, namespace & 0xFFFFF, generation))
 
     def committed(self, place: Place, offset: int, *, known: bool) -> None:
         """`known`: the owner has heard of the group's members before, so that it could tell an old one."""

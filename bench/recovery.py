@@ -9,9 +9,7 @@ that had the time to sync) the same directory shows what is left.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from typing import Final
 from bench import report
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.top import shard_figures
 
 TARGET_S: Final = 1.0
 PAYLOAD_BYTES: Final = 1000
@@ -46,20 +45,7 @@ class Recovered:
 
 
 def recovery_of(server: Server) -> Recovered:
-    words = [
-        sys.executable,
-        "-m",
-        "shardd",
-        "top",
-        "--once",
-        "--interval",
-        "0.1",
-        "--json",
-        "--address",
-        server.address,
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    figures = [row["figures"] for row in json.loads(done.stdout)["shards"]]
+    figures = shard_figures(server.address)
     return Recovered(
         max(each["recovery.phase_microseconds"] for each in figures) / 1e6,
         max(each["recovery.phase_cpu_microseconds"] for each in figures) / 1e6,

@@ -3,9 +3,6 @@ scan, and a kill leaves only what is behind the last checkpoints."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from shardd.log import layout
 from shardd.log.manifest import read_manifest
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.top import shard_figures
 
 SEGMENT_BYTES = 64 << 10
 BATCH = 50
@@ -24,20 +22,7 @@ TIMEOUT_S = 60.0
 
 def figures(server: Server) -> dict[str, int]:
     """Sums over all shards."""
-    words = [
-        sys.executable,
-        "-m",
-        "shardd",
-        "top",
-        "--once",
-        "--interval",
-        "0.1",
-        "--json",
-        "--address",
-        server.address,
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
-    rows = [row["figures"] for row in json.loads(done.stdout)["shards"]]
+    rows = shard_figures(server.address)
     return {name: sum(row[name] for row in rows) for name in rows[0] if name.startswith(("recovery.", "sealing."))}
 
 

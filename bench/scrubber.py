@@ -17,6 +17,7 @@ from typing import Final
 
 from bench.backup import Producers, figures, fill
 from bench.targets import Shardd
+from tests.support.top import shard_figures
 
 RATIO_MAX: Final = 1.5
 
@@ -37,6 +38,10 @@ def measure(base: Path, *, scrubs: bool, options: argparse.Namespace) -> dict[st
             lambda: time.sleep(options.seconds)
         )  # the device has what was sent before, segments are sealed
         found = figures(producers.during(lambda: time.sleep(options.seconds)))
+        shards = shard_figures(f"127.0.0.1:{server.port}")
+        found["scrubbed_mib"] = sum(each["scrubber.bytes"] for each in shards) >> 20
+        if scrubs and not found["scrubbed_mib"]:
+            raise RuntimeError("nothing was scrubbed")
         producers.stop()
     finally:
         server.stop()

@@ -17,8 +17,8 @@ from shardd.engine import _native
 from shardd.log.segments import Fault
 from shardd.log.walk import read_passing
 
-CHUNK_BYTES: Final = 256 << 10
-FLUSH_BYTES: Final = 16 << 20  # written and not yet on the device, at most
+CHUNK_BYTES: Final = 64 << 10
+FLUSH_BYTES: Final = 512 << 10  # written and not yet on the device, at most: a sync of the server waits for it
 TAIL_ATTEMPTS: Final = 5  # looks at bytes that a server may be writing at this moment
 TAIL_PAUSE_S: Final = 0.02
 _LENGTHS: Final = struct.Struct("<II")  # user headers, payload; at byte 48 of a record

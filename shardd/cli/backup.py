@@ -14,6 +14,7 @@ from shardd.backup.create import Made, Options, create_backup
 from shardd.backup.format import COPIED, LINKED, SHARED, Backup, BackupError, read_backup
 from shardd.backup.metadata import incarnations
 from shardd.backup.place import complete_backups
+from shardd.backup.priority import FULL_SPEED
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
@@ -40,6 +41,9 @@ Rate = Annotated[
     str,
     typer.Option("--rate-bytes-per-second", help='Reads at most so much, a number or "64 MiB"; 0: no limit.'),
 ]
+FullSpeed = Annotated[  # start.py looks for it before anything is imported
+    bool, typer.Option(FULL_SPEED, help="Do not give way: ten times as fast, and producers wait longer.")
+]
 
 
 @backup_app.command()
@@ -52,6 +56,7 @@ def create(
     base: Annotated[Path | None, typer.Option("--base", help="Shares segments with this one, not the newest.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Shares with no earlier backup.")] = False,
     rate: Rate = "0",
+    full_speed: FullSpeed = False,
     flush: Annotated[
         str | None, typer.Option("--flush", metavar="HOST:PORT", help="Let this server write its journals first.")
     ] = None,
@@ -77,7 +82,10 @@ def create(
 
 @backup_app.command()
 def verify(
-    backup: Annotated[Path, typer.Argument(help="One backup: DIR/<time>.")], rate: Rate = "0", as_json: Json = False
+    backup: Annotated[Path, typer.Argument(help="One backup: DIR/<time>.")],
+    rate: Rate = "0",
+    full_speed: FullSpeed = False,
+    as_json: Json = False,
 ) -> None:
     """Read a whole backup and check everything. Exit status 0: whole, 1: damaged or no backup, 3: whole, but without
     the partitions that were left out."""

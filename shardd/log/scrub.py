@@ -5,6 +5,7 @@ damaged. What it brought into the page cache leaves it again, so that readers fi
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -12,11 +13,11 @@ from typing import Final
 from shardd.log import layout
 from shardd.log.walk import Bounds, next_slice, read_at, read_passing
 
-SLICE_BYTES: Final = 256 << 10  # hashed in about 50 us
+SLICE_BYTES: Final = 64 << 10  # read and hashed in about 30 us, which a send may have to wait for
 
 
 class SegmentScrub:
-    """One pass over one segment: `step` until `finished`. Blocking; used by one thread at a time.
+    """One pass over one segment: `step` or `step_for` until `finished`. Blocking; used by one thread at a time.
 
     `damaged`: (start, end exclusive), ascending: known already, passed over. FileNotFoundError when it was deleted.
     """
@@ -43,6 +44,15 @@ class SegmentScrub:
         os.close(self._log)
         if self._index >= 0:
             os.close(self._index)
+
+    def step_for(self, seconds: float, rate_bytes: int) -> int:
+        """Steps at so many bytes a second, for about that time or to the end; bytes that it has looked at. OSError."""
+        deadline, total = time.monotonic() + seconds, 0
+        while not self.finished and time.monotonic() < deadline:
+            size = self.step()
+            total += size
+            time.sleep(size / rate_bytes)
+        return total
 
     def step(self) -> int:
         """Reads on, about a slice; bytes that it has looked at. OSError."""

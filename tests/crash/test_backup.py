@@ -213,7 +213,7 @@ def test_a_restored_server_has_what_files_and_journals_held(tmp_path: Path) -> N
         assert (made.returncode, '"messages":20' in made.stdout) == (0, True), made.stderr
     (backup,) = complete_backups(tmp_path / "b")
     assert str(backup) in command("list", str(tmp_path / "b")).stdout
-    verify = [sys.executable, "-m", "shardd", "backup", "verify", str(backup)]
+    verify = [sys.executable, "-m", "shardd", "backup", "verify", str(backup), "--full-speed"]
     assert subprocess.run(verify, capture_output=True, check=True).stdout.endswith(b"whole\n")
     assert command("restore", str(backup), str(target)).returncode == 0
     assert command("restore", str(backup), str(target)).returncode == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 from tests.support.server import Server
 
 MakeServer = Callable[..., Server]
+
+# A shell starts what runs in the background with SIGINT ignored, and servers would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -45,14 +45,17 @@ class SegmentScrub:
         if self._index >= 0:
             os.close(self._index)
 
-    def step_for(self, seconds: float, rate_bytes: int) -> int:
-        """Steps at so many bytes a second, for about that time or to the end; bytes that it has looked at. OSError."""
+    def step_for(self, seconds: float, rate_bytes: int) -> tuple[int, float]:
+        """Steps at so many bytes a second, never longer than that time: (bytes that it has looked at, seconds that the
+        caller has to wait for the last of them, which may be a long record). OSError."""
         deadline, total = time.monotonic() + seconds, 0
-        while not self.finished and time.monotonic() < deadline:
+        while True:
             size = self.step()
             total += size
-            time.sleep(size / rate_bytes)
-        return total
+            rest_s = size / rate_bytes
+            if self.finished or time.monotonic() + rest_s >= deadline:
+                return total, rest_s
+            time.sleep(rest_s)
 
     def step(self) -> int:
         """Reads on, about a slice; bytes that it has looked at. OSError."""

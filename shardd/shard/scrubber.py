@@ -21,7 +21,8 @@ from shardd.shard.surveys import Owned, Surveys
 
 _log = logging.getLogger(__name__)
 
-_CALL_S = 0.5  # the thread keeps the pace itself: a call for each slice would cost the loop more than the slice
+_CALL_S = 0.1  # the thread keeps the pace itself: a call for each slice would cost the loop more than the slice. An
+# orderly stop waits for the call.
 _STEPS_PER_LOOK = 64  # partitions without sealed segments between two looks at the rest of the loop
 
 
@@ -82,8 +83,9 @@ class Scrubber:
         )
         try:
             while not scrub.finished:
-                size = await self._threads.run(scrub.step_for, _CALL_S, self._settings.rate_bytes)
+                size, rest_s = await self._threads.run(scrub.step_for, _CALL_S, self._settings.rate_bytes)
                 self._counters["bytes"] += size
+                await asyncio.sleep(rest_s)
         except Exception:
             scrub.close()
             raise

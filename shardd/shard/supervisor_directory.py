@@ -23,11 +23,11 @@ from shardd.shard.supervisor_errors import StartupError
 LOCK_NAME: Final = ".lock"
 STATE_NAME: Final = "state.messages"
 RUNTIME_CONFIG_NAME: Final = "current_config.toml"
-LOCK_WAIT_S: Final = 5.0  # workers of a supervisor that was killed end within that time, on a busy machine, too
+_LOCK_WAIT_S: Final = 5.0  # workers of a supervisor that was killed end within that time, on a busy machine, too
 _log = logging.getLogger(__name__)
 
 
-def lock_directory(directory: Path, wait_s: float = LOCK_WAIT_S) -> int:
+def lock_directory(directory: Path, wait_s: float = _LOCK_WAIT_S) -> int:
     """Makes the directory when missing and takes its lock; returns the descriptor. StartupError, also when another
     process still holds it after `wait_s`."""
     try:

@@ -162,6 +162,20 @@ def scrubbed(directory: Path, stored: Stored, damaged: list[tuple[int, int]]) ->
     return scrub.contradicts
 
 
+def test_a_long_rest_of_a_scrub_is_the_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop waits for the thread: it never sleeps for longer than it was called for."""
+    stored = segment(7, [1] * 12)
+    write(tmp_path, stored)
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    for rate_bytes, seconds in ((1, 0.1), (1 << 40, 60.0)):
+        scrub = SegmentScrub(tmp_path, Bounds(7, len(stored.log), 19), 0, [(9, 10)])
+        size, rest_s = scrub.step_for(seconds, rate_bytes)
+        assert rest_s * rate_bytes <= size and (rest_s >= 1) == (rate_bytes == 1)
+        assert scrub.finished == (rate_bytes > 1) and bool(slept) == scrub.finished
+        scrub.close()
+
+
 def test_a_scrub_sees_every_flip_and_passes_over_what_is_known(tmp_path: Path) -> None:
     stored = segment(7, [1] * 12)
     write(tmp_path, stored)

@@ -1,47 +1,17 @@
 /* Level `durable` through two engines whose device obeys the test: answers wait for the sync that began after their
  * write, one sync answers all that waited, nothing is read before, a failed sync acknowledges nothing. */
-#include "test_engine_support.h"
+#include "test_engine_device.h"
 
-#define PENDING_MAX 256
 #define CROWD 20
-#define WAIT_MS 5000
-
-static server s;
 
 /* ---- the device: a sync is done when its gate is open, with the errno that the test wants ---- */
 
-typedef struct pending_sync {
-    operation *op;
-    int fd;
-} pending_sync;
-static pending_sync pending[SHARDS][PENDING_MAX];
-static unsigned pending_count[SHARDS];
 static _Atomic bool gate_open = true;
 static _Atomic int fault;         /* of the syncs of one stream */
 static _Atomic uint32_t fault_stream;
 static _Atomic unsigned interrupted;
-static _Atomic unsigned started_syncs;
 static _Atomic uint32_t removed_stream = UINT32_MAX, changed_stream = UINT32_MAX;
 static _Atomic int changed_level;
-
-static void start_sync(io *i, operation *op, int fd)
-{
-    uint32_t shard = 0;
-    while (&s.engines[shard]->io != i) shard++;
-    if (pending_count[shard] == PENDING_MAX) abort();
-    pending[shard][pending_count[shard]++] = (pending_sync){op, fd};
-    started_syncs++;
-}
-
-/* Everything but the syncs stays with the real implementation. */
-static void take_the_device(server *of, engine *e)
-{
-    static io_calls calls[SHARDS];
-    of->engines[e->links.shard] = e;
-    calls[e->links.shard] = *e->io.calls;
-    calls[e->links.shard].fdatasync = start_sync;
-    e->io.calls = &calls[e->links.shard];
-}
 
 /* Whether the descriptor belongs to a file of the stream's partition. */
 static bool is_of(int fd, uint32_t stream)
@@ -86,17 +56,6 @@ static void work_of_the_device(server *of, engine *e)
 }
 
 /* ---- helpers ---- */
-
-static void post_send(int fd, uint32_t stream)
-{
-    uint32_t total, words[2];
-    uint8_t *payload = send_payload(stream, 1, 50, &total);
-    words[0] = total + 4;
-    words[1] = CODE_SEND_MESSAGES;
-    CHECK(send(fd, words, sizeof words, MSG_NOSIGNAL | MSG_MORE) == sizeof words);
-    CHECK(send(fd, payload, total, MSG_NOSIGNAL) == (ssize_t)total);
-    free(payload);
-}
 
 static bool silent(int fd)
 {
@@ -310,14 +269,8 @@ static void test_a_change_of_the_level_leaves_nobody_without_an_answer(void)
 
 static void run_on(io_engine which)
 {
-    s.io_engine = which;
     interrupted = 0;
-    s.level = LEVEL_DURABLE;
-    s.opened = take_the_device;
-    s.each_turn = work_of_the_device;
-    start_server(&s);
-    for (uint32_t i = 0; i < SHARDS; i++)
-        for (int n = 0; n < WAIT_MS && *(engine *volatile *)&s.engines[i] == NULL; n++) usleep(1000);
+    start_with_device(which, work_of_the_device);
     RUN(test_a_send_is_answered_and_read_only_after_its_sync);
     RUN(test_one_sync_answers_all_that_waited);
     RUN(test_offsets_wait_for_the_device_too);
@@ -326,8 +279,7 @@ static void run_on(io_engine which)
     RUN(test_a_partition_that_goes_acknowledges_nothing);
     RUN(test_an_interrupted_sync_is_repeated);
     RUN(test_a_failed_sync_acknowledges_nothing_and_is_final);
-    for (int i = 0; i < WAIT_MS && (pending_count[0] > 0 || pending_count[1] > 0); i++) usleep(1000);
-    stop_server(&s);
+    stop_with_device();
 }
 
 int main(void)

@@ -1,23 +1,14 @@
 /* Answers that wait for the device have a time limit: when its syncs do not end, or cannot begin for want of
  * descriptors, the client gets 12001 and its connection closes; nothing of it stays, and the partition goes on when
  * the device does. */
-#include "test_engine_support.h"
+#include "test_engine_device.h"
 
 #include <fcntl.h>
 
-#define WAIT_MS 5000
-#define PENDING_MAX 256
 #define GROUP_POLL_MESSAGES 700u /* of 1000 bytes: three windows */
-
-static server s;
 
 /* ---- the device: hangs, or has no descriptors, as the test says ---- */
 
-static struct {
-    operation *op;
-    int fd;
-} pending[SHARDS][PENDING_MAX];
-static unsigned pending_count[SHARDS];
 static _Atomic bool hangs, without_descriptors;
 static _Atomic unsigned refused_descriptors;
 static _Atomic uint32_t open_connections[SHARDS];
@@ -41,24 +32,6 @@ static int duplicate(void *context, int fd)
     return without_descriptors ? no_descriptor() : disk_system.duplicate(context, fd);
 }
 
-static void start_sync(io *i, operation *op, int fd)
-{
-    uint32_t shard = 0;
-    while (&s.engines[shard]->io != i) shard++;
-    if (pending_count[shard] == PENDING_MAX) abort();
-    pending[shard][pending_count[shard]].op = op;
-    pending[shard][pending_count[shard]++].fd = fd;
-}
-
-static void take_the_device(server *of, engine *e)
-{
-    static io_calls calls[SHARDS];
-    of->engines[e->links.shard] = e;
-    calls[e->links.shard] = *e->io.calls;
-    calls[e->links.shard].fdatasync = start_sync;
-    e->io.calls = &calls[e->links.shard];
-}
-
 static void work_of_the_device(server *of, engine *e)
 {
     (void)of;
@@ -78,16 +51,6 @@ typedef struct failure {
 static const failure failures[] = {{"the device hangs", &hangs}, {"there are no descriptors", &without_descriptors}};
 
 /* ---- helpers ---- */
-
-static void post_send(int fd, uint32_t stream)
-{
-    uint32_t total, words[2] = {4, CODE_SEND_MESSAGES};
-    uint8_t *payload = send_payload(stream, 1, 50, &total);
-    words[0] += total;
-    CHECK(send(fd, words, sizeof words, MSG_NOSIGNAL | MSG_MORE) == sizeof words);
-    CHECK(send(fd, payload, total, MSG_NOSIGNAL) == (ssize_t)total);
-    free(payload);
-}
 
 static void post_store(int fd, uint32_t stream, uint64_t offset)
 {
@@ -237,20 +200,13 @@ static void run_on(io_engine which)
     seam = disk_system;
     seam.open = open_file;
     seam.duplicate = duplicate;
-    s.io_engine = which;
-    s.level = LEVEL_DURABLE;
     s.disk = &seam;
     s.bounds = (server_bounds){.request_timeout_us = 300000};
-    s.opened = take_the_device;
-    s.each_turn = work_of_the_device;
-    start_server(&s);
-    for (uint32_t i = 0; i < SHARDS; i++)
-        for (int n = 0; n < WAIT_MS && *(engine *volatile *)&s.engines[i] == NULL; n++) usleep(1000);
+    start_with_device(which, work_of_the_device);
     RUN(test_who_waits_for_the_device_gets_a_status_in_time);
     RUN(test_an_answer_that_has_begun_ends_with_the_connection);
     RUN(test_a_forwarded_request_is_ended_by_its_own_shard);
-    for (int i = 0; i < WAIT_MS && (pending_count[0] > 0 || pending_count[1] > 0); i++) usleep(1000);
-    stop_server(&s);
+    stop_with_device();
 }
 
 int main(void)

@@ -28,11 +28,12 @@ from shardd.metadata.disk import OsDisk
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state, read_stored
 from shardd.metadata.log_file import FILE_NAME
-from shardd.metadata.records import Record, encode_record
+from shardd.metadata.records import Record
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.snapshot import snapshot_path, write_snapshot
 from shardd.metadata.wal import AppendError, MetadataLog
 from shardd.protocol.errors import Status
+from tests.support.metadata_chain import chain
 
 ERRNOS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
 SHORT_ERRNOS = (errno.EIO, errno.ENOSPC)
@@ -44,13 +45,9 @@ LIE = -1  # instead of an errno: a write says that it was done and was not
 
 
 def _encode() -> list[tuple[bytes, Record]]:
-    encoded: list[tuple[bytes, Record]] = []
     history: list[commands.Command] = [commands.CreateUser("iggy", "$argon2id$x", True, None)]
     history += [commands.CreateStream(f"stream {number}") for number in range(RECORDS - 1)]
-    for number, command in enumerate(history, 1):
-        previous = encoded[-1][1].digest if encoded else bytes(32)
-        encoded.append(encode_record(previous, number, 1_000 + number, number, 0, command))
-    return encoded
+    return chain(history)
 
 
 ENCODED = _encode()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,15 +17,14 @@ from shardd.engine import namespace
 from shardd.metadata import State, Topic
 from shardd.metadata.channel import BusError
 from shardd.protocol.errors import Status
-from shardd.shard.context import ShardContext
 from shardd.shard.group_hub import GroupHub
 from shardd.shard.group_members import GroupMembers
 from shardd.shard.services.groups import GroupService
 from shardd.shard.services.offsets import OffsetService
 from shardd.shard.services.partition_calls import PartitionCalls
-from shardd.shard.sessions import SessionTable
 from tests.sim.log_library import Fences
 from tests.sim.store import Place
+from tests.support.shard_context import shard_context
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Shard
@@ -179,22 +178,16 @@ class ShardGroups:
 
     def __init__(self, shard: Shard) -> None:
         self.engine = SimEngine(shard)
-        self.sessions = SessionTable()
-        nothing = cast(Any, None)
-        self.context = ShardContext(
-            shard=shard.number,
-            shards=shard.cluster.shards_count,
-            engine=cast(Any, self.engine),
+        self.context = shard_context(
+            shard.number,
+            shard.cluster.shards_count,
+            engine=self.engine,
             metadata=shard.node,
             bus=shard.bus,
             settings=settings(),
-            sessions=self.sessions,
-            passwords=nothing,
-            login_turns=nothing,
             threads=shard.threads,
-            started_at_us=0,
-            tcp_address=("127.0.0.1", 0),
         )
+        self.sessions = self.context.sessions
         self.hub = GroupHub(self.context) if shard.number == 0 else None
         self.members = GroupMembers(self.context)
         self.service = GroupService(self.members)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -14,11 +13,11 @@ from shardd.metadata import commands
 from shardd.metadata.commands import Ref
 from shardd.protocol.errors import Status
 from shardd.shard import group_messages as messages
-from shardd.shard.context import ShardContext
 from shardd.shard.group_hub import GroupHub
 from shardd.shard.group_members import GroupMembers, ref_of
 from shardd.shard.group_messages import GroupRef
-from shardd.shard.sessions import Session, SessionTable
+from shardd.shard.sessions import Session
+from tests.support.shard_context import shard_context
 from tests.unit.test_metadata_replication import ROOT, Cluster, cluster, run
 
 
@@ -35,22 +34,16 @@ class _Groups:
     """Of one shard."""
 
     def __init__(self, shards: Cluster, shard: int) -> None:
-        self.sessions = SessionTable()
-        nothing = cast(Any, None)
-        context = ShardContext(
-            shard=shard,
-            shards=shards.shards,
-            engine=cast(Any, _NoSeats()),
+        context = shard_context(
+            shard,
+            shards.shards,
+            engine=_NoSeats(),
             metadata=shards.nodes[shard],
             bus=shards.buses[shard],
             settings=load_settings(None, {}, {}).settings,
-            sessions=self.sessions,
-            passwords=nothing,
-            login_turns=nothing,
             threads=shards.threads,
-            started_at_us=0,
-            tcp_address=("127.0.0.1", 0),
         )
+        self.sessions = context.sessions
         self.hub = GroupHub(context) if shard == 0 else None
         self.members = GroupMembers(context)
 

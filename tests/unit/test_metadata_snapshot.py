@@ -21,13 +21,14 @@ from shardd.metadata.disk import OsDisk
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state, read_stored
 from shardd.metadata.log_file import FILE_NAME, read_log
-from shardd.metadata.records import Record, encode_record
+from shardd.metadata.records import Record
 from shardd.metadata.reserve import RESERVE_NAME, Reserve
 from shardd.metadata.snapshot import decode_snapshot, encode_snapshot, read_snapshot, snapshot_path, write_snapshot
 from shardd.metadata.wal import AppendError, MetadataLog
 from shardd.protocol import topic_settings
 from shardd.protocol.errors import Status
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
+from tests.support.metadata_chain import chain
 from tests.unit.test_metadata_replication import cluster, run
 
 ROOT = Ref(0, 1)
@@ -59,11 +60,7 @@ def rich_records() -> list[tuple[bytes, Record]]:
         commands.SetTopicSettings(Ref(0, 2), Ref(1, 7), (("ack", "durable"),)),
     ]
     history += [commands.UpdateStream(Ref(2, 4), f"name {number}") for number in range(RECORDS - len(history))]
-    encoded: list[tuple[bytes, Record]] = []
-    for number, command in enumerate(history, 1):
-        previous = encoded[-1][1].digest if encoded else bytes(32)
-        encoded.append(encode_record(previous, number, 1_000 + number, number, 0, command))
-    return encoded
+    return chain(history)
 
 
 ENCODED = rich_records()

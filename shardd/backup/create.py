@@ -30,8 +30,8 @@ from shardd.backup.format import (
 from shardd.backup.metadata import incarnations, take_metadata
 from shardd.backup.partition import Base, Taker, UnsettledError
 from shardd.backup.place import Unfinished, locked, newest_backup, now, remove_leftovers, time_text
-from shardd.backup.reading import Throttle
 from shardd.log.directory_info import DirectoryInfo, read_info
+from shardd.log.reading import Throttle
 
 ROUNDS_MAX: Final = 10  # over what changes while it is taken
 _PAUSE_S: Final = 0.2

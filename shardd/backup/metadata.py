@@ -10,7 +10,7 @@ from typing import Final
 import xxhash
 
 from shardd.backup.format import BackupError, FileEntry, MetadataEntry, Place, file_digest
-from shardd.backup.reading import Writer
+from shardd.backup.writing import Writer
 from shardd.metadata.apply import ApplyError, replay
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import records_behind

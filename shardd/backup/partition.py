@@ -31,11 +31,12 @@ from shardd.backup.format import (
     file_digest,
     partition_path,
 )
-from shardd.backup.reading import Content, Log, Throttle, UnreadableError, Writer
+from shardd.backup.writing import Writer
 from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import Manifest, decode_manifest
+from shardd.log.reading import Content, Log, Throttle, UnreadableError
 from shardd.log.segments import opened
 from shardd.log.stored_offsets import read_offsets
 

@@ -21,7 +21,7 @@ from shardd.backup.format import (
     is_backup_name,
     read_backup,
 )
-from shardd.backup.reading import sync_file_system
+from shardd.backup.writing import sync_file_system
 from shardd.log import layout
 from shardd.log.segments import opened
 

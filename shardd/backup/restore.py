@@ -21,12 +21,13 @@ from shardd.backup.format import (
     read_backup,
 )
 from shardd.backup.metadata import file_entry, incarnations, read_metadata
-from shardd.backup.reading import Log, Throttle, Writer, sync_file_system
 from shardd.backup.verify import bytes_of, compare
+from shardd.backup.writing import Writer, sync_file_system
 from shardd.log import layout
 from shardd.log.directory_info import MAGIC, DirectoryInfo, write_info
 from shardd.log.imported import encode_imported
 from shardd.log.incarnation import encode_incarnation
+from shardd.log.reading import Log, Throttle
 from shardd.log.segments import opened
 from shardd.log.stored_offsets import OFFSET_CONSUMER
 from shardd.metadata.apply import ApplyError

@@ -20,8 +20,8 @@ from shardd.backup.format import (
 )
 from shardd.backup.metadata import file_entry, incarnations, read_metadata
 from shardd.backup.place import MARKER_NAME
-from shardd.backup.reading import Content, Log, Throttle
 from shardd.log import layout
+from shardd.log.reading import Content, Log, Throttle
 from shardd.log.segments import opened
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError

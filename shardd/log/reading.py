@@ -1,24 +1,22 @@
-"""Reads logs once, from front to end: digest, check of every record, and a copy, at a bounded rate and without pushing
-what the server needs out of the page cache."""
+"""Reads a whole log once, from front to end: check of every record, digest, and a copy, in short steps at a bounded
+rate and without pushing what the server needs out of the page cache. For sealing and for backups."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 import xxhash
 
 from shardd.engine import _native
 from shardd.log.segments import Fault
-from shardd.log.walk import read_passing
+from shardd.log.walk import fill_passing
 
 CHUNK_BYTES: Final = 64 << 10
-FLUSH_BYTES: Final = 512 << 10  # written and not yet on the device, at most: a sync of the server waits for it
 TAIL_ATTEMPTS: Final = 5  # looks at bytes that a server may be writing at this moment
 TAIL_PAUSE_S: Final = 0.02
 _LENGTHS: Final = struct.Struct("<II")  # user headers, payload; at byte 48 of a record
@@ -34,12 +32,17 @@ class Throttle:
 
     def spend(self, count: int) -> None:
         """Sleeps when the last bytes were too many."""
-        if not self._rate:
+        rate = self._rate
+        if not rate:
             return
         now_s = time.monotonic()
         if self._due_s > now_s:
             time.sleep(self._due_s - now_s)
-        self._due_s = max(self._due_s, now_s) + count / self._rate
+        self._due_s = max(self._due_s, now_s) + count / rate
+
+    def lift(self) -> None:
+        """No limit from now on; from any thread."""
+        self._rate = 0
 
 
 class UnreadableError(OSError):
@@ -47,95 +50,101 @@ class UnreadableError(OSError):
 
 
 class Reader:
-    """Chunks of an open file. Pages that were not in the cache before do not stay there: no read-ahead, and what had
-    to come from the device is dropped."""
+    """Parts of an open file, in ascending order. Pages that were not in the cache before do not stay there: no
+    read-ahead, and what had to come from the device is dropped."""
 
     def __init__(self, descriptor: int, throttle: Throttle) -> None:
         self._descriptor = descriptor
         self._throttle = throttle
+        self._buffer = memoryview(bytearray(2 * CHUNK_BYTES))
+        self._begin = self._end = 0  # what of the file is in it
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
-    def read(self, position: int, length: int) -> bytes:
-        """At most `length` bytes, fewer only at the end of the file. UnreadableError."""
-        self._throttle.spend(length)
-        try:
-            return read_passing(self._descriptor, length, position)
-        except OSError as error:
-            raise UnreadableError(error.errno, f"{error.strerror} at byte {position}") from error
+    def read(self, position: int, length: int) -> memoryview:
+        """At most `length` bytes, fewer only at the end of the file; valid until the next call. What the last call had
+        behind `position` is not read again. UnreadableError."""
+        kept = min(self._end - position, length) if self._begin <= position < self._end else 0
+        begin = position - self._begin
+        buffer = self._buffer if length <= len(self._buffer) else memoryview(bytearray(length))
+        buffer[:kept] = self._buffer[begin : begin + kept]
+        self._buffer, self._begin, self._end = buffer, position, position + kept
+        while self._end < position + length:
+            wanted = min(position + length - self._end, CHUNK_BYTES)
+            self._throttle.spend(wanted)
+            filled = self._end - position
+            try:
+                read = fill_passing(self._descriptor, buffer[filled : filled + wanted], self._end)
+            except OSError as error:
+                raise UnreadableError(error.errno, f"{error.strerror} at byte {self._end}") from error
+            self._end += read
+            if read < wanted:
+                break
+        return buffer[: self._end - position]
+
+    def forget(self) -> None:
+        """What was read may have changed."""
+        self._begin = self._end = 0
 
 
 class Scanner:
-    """Checks records that come in pieces of any size. Timestamps below `imported_end` may fall."""
+    """Checks records, a part of the log after the other. Timestamps begin with the minimum; below `imported_end` they
+    may fall."""
 
-    def __init__(self, start_offset: int, imported_end: int = 0) -> None:
+    def __init__(self, start_offset: int, imported_end: int = 0, minimum_timestamp: int = 0) -> None:
         self.start_offset = start_offset
         self.valid_bytes = 0
         self.count = 0
-        self.last_timestamp = 0
+        self.first_timestamp = 0
+        self.last_timestamp = minimum_timestamp
         self.fault = Fault.OK
+        self.need_bytes = _HEADER_BYTES  # of the next record, as far as it is known
         self._imported_end = imported_end
-        self._rest = bytearray()
-        self._need = _HEADER_BYTES
 
     @property
     def next_offset(self) -> int:
         return self.start_offset + self.count
 
-    def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """(the records that this piece made whole, their index). Nothing more comes behind a fault until `again`."""
-        if self.fault is not Fault.OK:
-            return b"", b""
-        self._rest += data
+    def scan(self, data: memoryview) -> tuple[int, bytes]:
+        """(bytes of the whole records that `data` begins with, their index). `data` follows the last valid record."""
         taken = 0
         index = b""
-        view = memoryview(self._rest)
-        while len(self._rest) - taken >= self._need:
-            part = view[taken:]
-            valid, count, _, _, last_timestamp, fault, entries = _native.scan_buffer(
-                part, self.next_offset, self.last_timestamp, self.start_offset, self.valid_bytes
+        while len(data) - taken >= _HEADER_BYTES:
+            valid, count, _, first_timestamp, last_timestamp, fault, entries = _native.scan_buffer(
+                data[taken:], self.next_offset, self.last_timestamp, self.start_offset, self.valid_bytes
             )
-            part.release()
             taken, index = taken + valid, index + entries
+            if count:
+                self.first_timestamp = self.first_timestamp if self.count else first_timestamp
+                self.last_timestamp = last_timestamp
             self.valid_bytes, self.count = self.valid_bytes + valid, self.count + count
-            self.last_timestamp = last_timestamp if count else self.last_timestamp
-            if fault == Fault.BAD_TIMESTAMP and self.next_offset < self._imported_end:
-                self.last_timestamp, self._need = 0, _HEADER_BYTES
-                continue
-            self.fault = Fault.OK if fault == Fault.TRUNCATED else Fault(fault)
-            self._need = self._record_bytes(view[taken:])
-            break
-        records = bytes(view[:taken])
-        view.release()
-        del self._rest[:taken]
-        return records, index
+            if fault != Fault.BAD_TIMESTAMP or self.next_offset >= self._imported_end:
+                self.fault = Fault.OK if fault == Fault.TRUNCATED else Fault(fault)
+                break
+            self.last_timestamp = 0
+        self.need_bytes = _HEADER_BYTES
+        if len(data) - taken >= _HEADER_BYTES:
+            self.need_bytes += sum(_LENGTHS.unpack_from(data, taken + 48))
+        return taken, index
 
     def again(self) -> None:
-        """The next piece is what follows the last valid record."""
-        self.fault, self._need = Fault.OK, _HEADER_BYTES
-        self._rest.clear()
-
-    @staticmethod
-    def _record_bytes(rest: memoryview) -> int:
-        """Length of the record that `rest` begins with; at least that of a header."""
-        length = _HEADER_BYTES
-        if len(rest) >= _HEADER_BYTES:
-            length += sum(_LENGTHS.unpack_from(rest, 48))
-        rest.release()
-        return length
+        """The next part is what follows the last valid record."""
+        self.fault, self.need_bytes = Fault.OK, _HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What was found: `bytes` (kept, with `digest` over them), the first of them `count` valid records; `damage`: a
-    sentence about what follows these, or nothing."""
+    """What was found: `bytes` (kept, with `digest` over them), the first of them `count` valid records with these
+    timestamps; `damage`: a sentence about what follows these, or nothing."""
 
     bytes: int
     count: int
+    first_timestamp: int
+    last_timestamp: int
     digest: xxhash.xxh3_128
     damage: str = ""
 
 
-Sink = Callable[[bytes], None]
+Sink = Callable[[bytes | memoryview], None]  # what it gets is valid during the call
 
 
 class Log:
@@ -149,10 +158,11 @@ class Log:
         throttle: Throttle,
         copy: Sink | None = None,
         index: Sink | None = None,
+        minimum_timestamp: int = 0,
     ) -> None:
         self._descriptor = descriptor
         self._reader = Reader(descriptor, throttle)
-        self._scanner = Scanner(start_offset, imported_end)
+        self._scanner = Scanner(start_offset, imported_end, minimum_timestamp)
         self._digest = xxhash.xxh3_128()
         self._copy = copy
         self._index = index
@@ -169,7 +179,7 @@ class Log:
             size = self._raw(size)
         elif end_offset is not None and scanner.next_offset != end_offset:
             damage = f"its records end before offset {scanner.next_offset} instead of {end_offset}"
-        return Content(size, scanner.count, self._digest, damage)
+        return self._content(size, damage)
 
     def tail(self, bytes_min: int = 0) -> Content:
         """The whole valid records of the newest segment, which a server may be writing to: not what is being written,
@@ -180,19 +190,24 @@ class Log:
         self._scan(size)
         reached = scanner.valid_bytes
         if reached >= bytes_min and (reached == size or self._rest_is_zero(size)):
-            return Content(reached, scanner.count, self._digest)
+            return self._content(reached)
         for _ in range(TAIL_ATTEMPTS):
             time.sleep(TAIL_PAUSE_S)
             scanner.again()
+            self._reader.forget()
             self._scan(self._size())
             if scanner.valid_bytes > reached:  # it was being written: what follows is newer than this backup
-                return Content(scanner.valid_bytes, scanner.count, self._digest)
+                return self._content(scanner.valid_bytes)
         later = _native.find_later(self._descriptor, reached, scanner.next_offset, scanner.last_timestamp) is not None
         if not later and reached >= bytes_min:
-            return Content(reached, scanner.count, self._digest)
+            return self._content(reached)
         behind = "valid messages behind it" if later else f"its manifest tells of {bytes_min} whole bytes"
         damage = f"{self._fault()} at byte {reached}, {behind}"
-        return Content(self._raw(self._size()), scanner.count, self._digest, damage)
+        return self._content(self._raw(self._size()), damage)
+
+    def _content(self, size: int, damage: str = "") -> Content:
+        found = self._scanner
+        return Content(size, found.count, found.first_timestamp, found.last_timestamp, self._digest, damage)
 
     def _size(self) -> int:
         return os.fstat(self._descriptor).st_size
@@ -202,17 +217,18 @@ class Log:
 
     def _scan(self, size: int) -> None:
         """Goes on behind the last valid record, up to `size` or a fault."""
-        position = self._scanner.valid_bytes
-        while position < size and self._scanner.fault is Fault.OK:
-            data = self._reader.read(position, min(CHUNK_BYTES, size - position))
-            if not data:
-                return
-            position += len(data)
-            records, index = self._scanner.feed(data)
-            if records:
-                self._keep(records)
+        scanner = self._scanner
+        while scanner.valid_bytes + scanner.need_bytes <= size and scanner.fault is Fault.OK:
+            position = scanner.valid_bytes
+            wanted = min(max(CHUNK_BYTES, scanner.need_bytes), size - position)
+            data = self._reader.read(position, wanted)
+            taken, index = scanner.scan(data)
+            if taken:
+                self._keep(data[:taken])
             if index and self._index is not None:
                 self._index(index)
+            if len(data) < wanted:  # the file has become shorter
+                return
 
     def _raw(self, size: int) -> int:
         """The bytes behind the last valid record as they are; where the file ended."""
@@ -225,48 +241,12 @@ class Log:
     def _rest_is_zero(self, size: int) -> bool:
         position = self._scanner.valid_bytes
         while position < size and (data := self._reader.read(position, min(CHUNK_BYTES, size - position))):
-            if data.count(0) != len(data):
+            if bytes(data).count(0) != len(data):
                 return False
             position += len(data)
         return True
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: memoryview) -> None:
         self._digest.update(data)
         if self._copy is not None:
             self._copy(data)
-
-
-class Writer:
-    """A new file (it must not exist), written from front to end; never much of it waits in the page cache."""
-
-    def __init__(self, path: str | os.PathLike[str], mode: int = 0o644) -> None:
-        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        self._position = 0
-        self._flushed = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.descriptor)
-
-    def write(self, data: bytes) -> None:
-        """OSError."""
-        rest = memoryview(data)
-        while rest:
-            written = os.write(self.descriptor, rest)
-            self._position += written
-            rest = rest[written:]
-        if self._position - self._flushed >= FLUSH_BYTES:
-            os.fdatasync(self.descriptor)
-            os.posix_fadvise(self.descriptor, 0, self._position, os.POSIX_FADV_DONTNEED)
-            self._flushed = self._position
-
-
-def sync_file_system(descriptor: int) -> None:
-    """Everything on the file system of this file is on the device afterwards: one call instead of one for each file
-    and directory. OSError."""
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.syncfs(descriptor) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

@@ -12,7 +12,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
@@ -24,12 +23,11 @@ from shardd.log.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardd.log.segments import Fault, opened, scan_log
+from shardd.log.reading import Log, Throttle
+from shardd.log.segments import opened
 
-_NOTHING = Checkpoint(0, 0, 0, 0)
 
-
-def seal_segment(directory: Path, start_offset: int, incarnation: int) -> tuple[int, str | None]:
+def seal_segment(directory: Path, start_offset: int, incarnation: int, throttle: Throttle) -> tuple[int, str | None]:
     """(bytes of the log, None), or a sentence when it cannot be sealed because it is not whole. (0, None): the segment
     is gone, sealed already, or holds ranges that were isolated. Log and index are on the device before the manifest
     says so. OSError, and SyncFailedError when the log or the directory could not be synced."""
@@ -55,18 +53,15 @@ def seal_segment(directory: Path, start_offset: int, incarnation: int) -> tuple[
         except OSError as error:
             raise layout.SyncFailedError(*error.args) from error
         os.fdatasync(index)
-        size = os.fstat(log).st_size
-        known, fault = scan_log(log, -1, _NOTHING, start_offset, manifest.born_at, read_imported(here))
-        if known.log_bytes != size or not size:
+        imported_end, born_at = read_imported(here), manifest.born_at
+        found = Log(log, start_offset, imported_end, throttle, minimum_timestamp=born_at).whole()
+        if found.damage or not found.count:
             path = layout.segment_log(directory, start_offset)
-            return size, f"{path}: {Fault(fault).name} at byte {known.log_bytes}, the segment is not sealed"
-        sealed = Sealed(*_values(known), digest=_native.digest_file(log, size))
-        _replace_manifest(here, replace(manifest, checkpoint=known, sealed=sealed))
-        return size, None
-
-
-def _values(known: Checkpoint) -> tuple[int, int, int, int]:
-    return known.log_bytes, known.count, known.first_timestamp, known.last_timestamp
+            return found.bytes, f"{path}: {found.damage or 'without a message'}, the segment is not sealed"
+        known = found.bytes, found.count, found.first_timestamp, found.last_timestamp
+        sealed = Sealed(*known, digest=found.digest.digest())
+        _replace_manifest(here, replace(manifest, checkpoint=Checkpoint(*known), sealed=sealed))
+        return found.bytes, None
 
 
 def _replace_manifest(directory: Path, manifest: Manifest) -> None:

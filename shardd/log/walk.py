@@ -71,9 +71,14 @@ def read_at(descriptor: int, size_bytes: int, position: int) -> bytes:
 
 
 def read_passing(descriptor: int, size_bytes: int, position: int) -> bytes:
-    """As read_at, for a file opened for random access. The page cache stays as it was: pages that had to come from the
-    device are dropped, but where a file system does not say what is cached. OSError."""
+    """As read_at, for a file opened for random access, with the care of `fill_passing`. OSError."""
     buffer = bytearray(size_bytes)
+    return bytes(memoryview(buffer)[: fill_passing(descriptor, memoryview(buffer), position)])
+
+
+def fill_passing(descriptor: int, buffer: memoryview, position: int) -> int:
+    """Reads into all of `buffer`; how much it was, less only at the end of the file. The page cache stays as it was:
+    pages that had to come from the device are dropped, but where a file system does not say what is cached. OSError."""
     try:
         cached = os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
     except BlockingIOError:
@@ -81,12 +86,22 @@ def read_passing(descriptor: int, size_bytes: int, position: int) -> bytes:
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
             raise
-        return read_at(descriptor, size_bytes, position)
-    if cached == size_bytes:
-        return bytes(buffer)
-    data = bytes(buffer[:cached]) + read_at(descriptor, size_bytes - cached, position + cached)
-    os.posix_fadvise(descriptor, position + cached, size_bytes - cached, os.POSIX_FADV_DONTNEED)
-    return data
+        return _fill(descriptor, buffer, position)
+    if cached == len(buffer):
+        return cached
+    read = _fill(descriptor, buffer[cached:], position + cached)
+    os.posix_fadvise(descriptor, position + cached, len(buffer) - cached, os.POSIX_FADV_DONTNEED)
+    return cached + read
+
+
+def _fill(descriptor: int, buffer: memoryview, position: int) -> int:
+    done = 0
+    while done < len(buffer):
+        read = os.preadv(descriptor, [buffer[done:]], position + done)
+        if not read:
+            break
+        done += read
+    return done
 
 
 def record_bytes(header: bytes) -> int:

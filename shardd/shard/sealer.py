@@ -6,20 +6,20 @@ import asyncio
 import contextlib
 import errno
 import logging
-import time
 from collections import deque
 from pathlib import Path
 from typing import Final
 
 from shardd.engine import Engine, namespace
 from shardd.log import layout
+from shardd.log.reading import Throttle
 from shardd.log.sealing import seal_segment
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.partition_changes import Place
 
 _log = logging.getLogger(__name__)
 
-BYTES_PER_S: Final = 256 << 20  # read from logs at most, on average
+BYTES_PER_S: Final = 256 << 20  # read from logs at most, in short steps: sends wait for the one that runs
 _NICE: Final = 19  # the thread computes on the CPU of the loop
 
 
@@ -32,6 +32,7 @@ class Sealer:
         self._waiting: deque[tuple[Place, int, int]] = deque()
         self._arrived = asyncio.Event()
         self._threads = HelperThreads(1, "sealing", nice=_NICE)
+        self._throttle = Throttle(BYTES_PER_S)
         self._figures = {"segments": 0, "bytes": 0, "refused": 0}
 
     def add(self, place: Place, incarnation: int, start_offset: int) -> None:
@@ -54,14 +55,14 @@ class Sealer:
                 self._arrived.clear()
                 await self._arrived.wait()
             place, incarnation, start_offset = self._waiting.popleft()
-            began = time.monotonic()
-            size_bytes = await self._seal(place, incarnation, start_offset)
-            await asyncio.sleep(max(0.0, began + size_bytes / BYTES_PER_S - time.monotonic()))
+            await self._seal(place, incarnation, start_offset)
 
-    async def _seal(self, place: Place, incarnation: int, start_offset: int) -> int:
+    async def _seal(self, place: Place, incarnation: int, start_offset: int) -> None:
         directory = layout.partition_directory(self._data, *place)
         try:
-            size_bytes, refusal = await self._threads.run(seal_segment, directory, start_offset, incarnation)
+            size_bytes, refusal = await self._threads.run(
+                seal_segment, directory, start_offset, incarnation, self._throttle
+            )
         except (OSError, ValueError) as error:
             size_bytes, refusal = 0, f"{directory}: the segment at {start_offset} cannot be sealed: {error}"
             if isinstance(error, layout.SyncFailedError):  # never retried: later syncs would claim what no device has
@@ -73,8 +74,8 @@ class Sealer:
         elif size_bytes:
             self._figures["segments"] += 1
             self._figures["bytes"] += size_bytes
-        return size_bytes
 
     async def close(self) -> None:
-        """Waits for the segment at work."""
+        """Waits for the segment at work, which is in a hurry now."""
+        self._throttle.lift()
         await self._threads.close()

@@ -89,8 +89,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     for name in syncs:
         monkeypatch.setattr(name, lambda _descriptor: None)
-    for name in ("reading.TAIL_PAUSE_S", "metadata._PAUSE_S", "create._PAUSE_S"):
-        monkeypatch.setattr(f"shardd.backup.{name}", 0.0)
+    for name in ("log.reading.TAIL_PAUSE_S", "backup.metadata._PAUSE_S", "backup.create._PAUSE_S"):
+        monkeypatch.setattr(f"shardd.{name}", 0.0)
 
 
 def back_up(data: DataDirectory, options: Options | None = None) -> Made:

@@ -13,12 +13,12 @@ import pytest
 
 from shardd.backup.create import Made, create_backup
 from shardd.backup.format import BACKUP_NAME, BackupError, encode_backup, read_backup
-from shardd.backup.reading import Log, Throttle
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.log import layout
 from shardd.log.imported import encode_imported
 from shardd.log.manifest import Checkpoint, Manifest, write_manifest
+from shardd.log.reading import Log, Throttle
 from shardd.log.recovery import open_partition
 from shardd.log.segments import opened
 from shardd.metadata import commands
@@ -158,12 +158,12 @@ def test_every_length_of_a_torn_tail_gives_the_records_before_it(tmp_path: Path)
     path = tmp_path / "log"
     for length in range(len(segment.log)):
         path.write_bytes(segment.log[:length])
-        kept: list[bytes] = []
+        kept = bytearray()
         with opened(path, os.O_RDONLY) as log:
-            content = Log(log, 0, 0, Throttle(), copy=kept.append).tail()
+            content = Log(log, 0, 0, Throttle(), copy=kept.extend).tail()
         count = sum(border <= length for border in segment.borders) - 1
         assert (content.count, content.damage) == (count, "")
-        assert b"".join(kept) == segment.log[: segment.borders[count]]
+        assert kept == segment.log[: segment.borders[count]]
 
 
 @pytest.mark.parametrize("start", [0, 2 * SEGMENT_COUNT], ids=["sealed", "newest"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,9 +19,9 @@ import pytest
 from shardd.backup import priority
 from shardd.backup.create import Options
 from shardd.backup.format import BackupError
-from shardd.backup.reading import Throttle
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
+from shardd.log.reading import Throttle
 from tests.unit import backup_data
 from tests.unit.backup_data import BACKUPS, DataDirectory, back_up
 
@@ -146,15 +148,22 @@ def test_only_who_is_in_no_hurry_gives_way(command: str, gives_way: bool) -> Non
 def test_resting_changes_nothing(tmp_path: Path) -> None:
     """A backup that is interrupted all the time is the same."""
     data = DataDirectory(tmp_path / "data")
-    before = signal.getsignal(signal.SIGALRM)
+    before = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)  # the time limit of this test
+    rests = itertools.count()
+
+    def rest(number: int, frame: FrameType | None) -> None:
+        next(rests)
+        priority._rest(number, frame)
+
     try:
-        signal.signal(signal.SIGALRM, priority._rest)
+        signal.signal(signal.SIGALRM, rest)
         signal.setitimer(signal.ITIMER_REAL, priority.WORK_S)
         resting = back_up(data)
-        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0, "it still rests"
+        assert next(rests) > 10
         assert verify_backup(resting.path).damage == []
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # also for the one that is on its way: it would set the timer
+        signal.setitimer(signal.ITIMER_REAL, *before[1])
+        signal.signal(signal.SIGALRM, before[0])
     plain = back_up(data, Options(full=True))
     assert plain.backup.partitions == resting.backup.partitions

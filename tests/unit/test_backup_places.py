@@ -16,12 +16,12 @@ import xxhash
 from shardd.backup.create import Options, create_backup
 from shardd.backup.format import BACKUP_NAME, BackupError
 from shardd.backup.place import MARKER, complete_backups, locked, remove_leftovers
-from shardd.backup.reading import Reader
 from shardd.backup.restore import GUARD, restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.log import layout
 from shardd.log.directory_info import DirectoryInfo, write_info
 from shardd.log.manifest import Manifest, Sealed, write_manifest
+from shardd.log.reading import Reader
 from shardd.log.recovery import open_partition
 from shardd.shard.supervisor_directory import prepare_directory
 from shardd.shard.supervisor_errors import StartupError
@@ -47,25 +47,25 @@ def test_the_next_backup_shares_sealed_segments_without_reading_them(
 ) -> None:
     first = back_up(data)
     data.append(0, log_files.segment(3 * SEGMENT_COUNT, [3], 7000))
-    read: list[str] = []
-    monkeypatch.setattr("shardd.backup.reading.Reader.read", _counting(read))
+    read: list[int] = []
+    monkeypatch.setattr("shardd.log.reading.Reader.read", _counting(read))
     second = back_up(data)
     assert second.backup.base == first.path.name
     kept = [segment.kept for segment in second.backup.partitions[0].segments]
     assert kept == ["shared", "shared", "shared", "copied"], "the tail of then has not grown: it is shared, too"
     assert kept_log(second, 0).samefile(kept_log(first, 0))
     sizes = [data.log(0, start).stat().st_size for start in (2 * SEGMENT_COUNT, 3 * SEGMENT_COUNT)]
-    assert sum(map(int, read)) == sum(sizes) + data.log(1, 0).stat().st_size
+    assert sum(read) == sum(sizes) + data.log(1, 0).stat().st_size
     shutil.rmtree(first.path)
     assert verify_backup(second.path).damage == [], "a backup does not need its base"
 
 
-def _counting(read: list[str]) -> Callable[..., bytes]:
+def _counting(read: list[int]) -> Callable[..., memoryview]:
     plain = Reader.read
 
-    def count(self: Reader, position: int, length: int) -> bytes:
+    def count(self: Reader, position: int, length: int) -> memoryview:
         found = plain(self, position, length)
-        read.append(str(len(found)))
+        read.append(len(found))
         return found
 
     return count
@@ -83,12 +83,12 @@ def test_a_segment_that_the_server_has_verified_is_not_read_again(
     data: DataDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = back_up(data)
-    read: list[str] = []
-    monkeypatch.setattr("shardd.backup.reading.Reader.read", _counting(read))
+    read: list[int] = []
+    monkeypatch.setattr("shardd.log.reading.Reader.read", _counting(read))
     for start in (0, SEGMENT_COUNT):
         seal(data, start)
     made = back_up(data, Options(full=True))
-    assert sum(map(int, read)) == data.log(0, 2 * SEGMENT_COUNT).stat().st_size + data.log(1, 0).stat().st_size
+    assert sum(read) == data.log(0, 2 * SEGMENT_COUNT).stat().st_size + data.log(1, 0).stat().st_size
     for before, now in zip(plain.backup.partitions[0].segments, made.backup.partitions[0].segments, strict=True):
         assert msgspec.structs.replace(now, manifest=None) == before, "the same as by reading"
     assert verify_backup(made.path).damage == []

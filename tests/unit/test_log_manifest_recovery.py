@@ -21,6 +21,7 @@ from shardd.log.manifest import (
     read_manifest,
     write_manifest,
 )
+from shardd.log.reading import Throttle
 from shardd.log.recovery import Recovered, open_partition
 from shardd.log.sealing import seal_segment
 from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
@@ -50,7 +51,7 @@ def write_whole(directory: Path) -> None:
     """A sealed and an active segment with its checkpoint in the middle, as a running server leaves them."""
     write(directory, SEALED, ACTIVE)
     write_manifest(directory, manifest_of(SEALED, 3))
-    assert seal_segment(directory, 0, INCARNATION) == (len(SEALED.log), None)
+    assert seal_segment(directory, 0, INCARNATION, Throttle()) == (len(SEALED.log), None)
     write_manifest(directory, manifest_of(ACTIVE, 2))
 
 
@@ -263,7 +264,7 @@ def test_a_directory_without_manifests_gets_them(directory: Path) -> None:
     write(directory, SEALED, ACTIVE)
     recovered = open_partition(directory, INCARNATION)
     assert recovered == Recovered(segments=SEGMENTS, unsealed=[0])
-    assert seal_segment(directory, 0, INCARNATION) == (len(SEALED.log), None)
+    assert seal_segment(directory, 0, INCARNATION, Throttle()) == (len(SEALED.log), None)
     sealed = read_manifest(directory, 0)
     assert sealed is not None and sealed.sealed is not None
     assert usual(directory)
@@ -299,16 +300,16 @@ def test_a_segment_before_its_seal_is_scanned_from_its_checkpoint(directory: Pat
 def test_sealing(directory: Path) -> None:
     write(directory, SEALED, ACTIVE)
     write_manifest(directory, replace(manifest_of(SEALED), others=((77, b"kept"),)))
-    assert seal_segment(directory, 0, INCARNATION + 1) == (0, None)  # purged meanwhile
-    assert seal_segment(directory, 99, INCARNATION) == (0, None)  # deleted meanwhile
-    assert seal_segment(directory.parent / "9", 0, INCARNATION) == (0, None)
-    assert seal_segment(directory, 0, INCARNATION) == (len(SEALED.log), None)
+    assert seal_segment(directory, 0, INCARNATION + 1, Throttle()) == (0, None)  # purged meanwhile
+    assert seal_segment(directory, 99, INCARNATION, Throttle()) == (0, None)  # deleted meanwhile
+    assert seal_segment(directory.parent / "9", 0, INCARNATION, Throttle()) == (0, None)
+    assert seal_segment(directory, 0, INCARNATION, Throttle()) == (len(SEALED.log), None)
     manifest = read_manifest(directory, 0)
     digest = xxhash.xxh3_128_digest(SEALED.log)
     assert manifest == replace(
         manifest_of(SEALED, 3), sealed=Sealed(len(SEALED.log), 3, 1000, 1001, digest), others=((77, b"kept"),)
     )
-    assert seal_segment(directory, 0, INCARNATION) == (0, None)  # already
+    assert seal_segment(directory, 0, INCARNATION, Throttle()) == (0, None)  # already
 
 
 @pytest.mark.parametrize("position", [0, 100, -1])
@@ -319,7 +320,7 @@ def test_a_damaged_segment_is_not_sealed(directory: Path, position: int) -> None
     damaged[position] ^= 1
     layout.segment_log(directory, 0).write_bytes(damaged)
     before = tree(directory)
-    _, refusal = seal_segment(directory, 0, INCARNATION)
+    _, refusal = seal_segment(directory, 0, INCARNATION, Throttle())
     assert refusal is not None and "is not sealed" in refusal
     assert tree(directory) == before
 
@@ -345,7 +346,7 @@ def test_a_crash_at_every_step_of_sealing_loses_nothing(directory: Path, monkeyp
             with monkeypatch.context() as patch:
                 patch.setattr(os, name, fail)
                 try:
-                    seal_segment(directory, 0, INCARNATION)
+                    seal_segment(directory, 0, INCARNATION, Throttle())
                 except OSError:
                     failed += 1
             recovered = open_partition(directory, INCARNATION)

@@ -4,7 +4,6 @@ rate and without pushing what the server needs out of the page cache. For sealin
 from __future__ import annotations
 
 import os
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,13 +13,11 @@ import xxhash
 
 from shardd.engine import _native
 from shardd.log.segments import Fault
-from shardd.log.walk import fill_passing
+from shardd.log.walk import HEADER_BYTES, fill_passing, record_bytes
 
 CHUNK_BYTES: Final = 64 << 10
 TAIL_ATTEMPTS: Final = 5  # looks at bytes that a server may be writing at this moment
 TAIL_PAUSE_S: Final = 0.02
-_LENGTHS: Final = struct.Struct("<II")  # user headers, payload; at byte 48 of a record
-_HEADER_BYTES: Final = 64
 
 
 class Throttle:
@@ -97,7 +94,7 @@ class Scanner:
         self.first_timestamp = 0
         self.last_timestamp = minimum_timestamp
         self.fault = Fault.OK
-        self.need_bytes = _HEADER_BYTES  # of the next record, as far as it is known
+        self.need_bytes = HEADER_BYTES  # of the next record, as far as it is known
         self._imported_end = imported_end
 
     @property
@@ -108,7 +105,7 @@ class Scanner:
         """(bytes of the whole records that `data` begins with, their index). `data` follows the last valid record."""
         taken = 0
         index = b""
-        while len(data) - taken >= _HEADER_BYTES:
+        while len(data) - taken >= HEADER_BYTES:
             valid, count, _, first_timestamp, last_timestamp, fault, entries = _native.scan_buffer(
                 data[taken:], self.next_offset, self.last_timestamp, self.start_offset, self.valid_bytes
             )
@@ -121,14 +118,12 @@ class Scanner:
                 self.fault = Fault.OK if fault == Fault.TRUNCATED else Fault(fault)
                 break
             self.last_timestamp = 0
-        self.need_bytes = _HEADER_BYTES
-        if len(data) - taken >= _HEADER_BYTES:
-            self.need_bytes += sum(_LENGTHS.unpack_from(data, taken + 48))
+        self.need_bytes = max(HEADER_BYTES, record_bytes(data[taken : taken + HEADER_BYTES]))
         return taken, index
 
     def again(self) -> None:
         """The next part is what follows the last valid record."""
-        self.fault, self.need_bytes = Fault.OK, _HEADER_BYTES
+        self.fault, self.need_bytes = Fault.OK, HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)

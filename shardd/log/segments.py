@@ -142,7 +142,7 @@ def scan_segment(
         known = _NOTHING
         if checkpoint is not None and _agrees(checkpoint, file_bytes, index):
             known = checkpoint
-        found, fault = scan_log(log, index, known, start_offset, minimum_timestamp, imported_end)
+        found, fault = _scan_log(log, index, known, start_offset, minimum_timestamp, imported_end)
         if os.fstat(index).st_size > found.count * layout.INDEX_ENTRY_SIZE:
             os.ftruncate(index, found.count * layout.INDEX_ENTRY_SIZE)
     return Segment(
@@ -157,10 +157,10 @@ def scan_segment(
     )
 
 
-def scan_log(
+def _scan_log(
     log: int, index: int, known: Checkpoint, start_offset: int, minimum_timestamp: int, imported_end: int
 ) -> tuple[Checkpoint, Fault]:
-    """Verifies what is behind `known` and writes its entries to `index` (-1: not); what is valid in all, and why it
+    """Verifies what is behind `known` and writes its entries to `index`; what is valid in all, and why it
     ends there. Without any record `last_timestamp` is the given minimum. OSError."""
     log_bytes, count, first_timestamp = known.log_bytes, known.count, known.first_timestamp
     minimum = last_timestamp = known.last_timestamp if count else minimum_timestamp

@@ -61,19 +61,14 @@ class Slice:
 
 def read_at(descriptor: int, size_bytes: int, position: int) -> bytes:
     """All of it, less only at the end of the file. OSError."""
-    data = os.pread(descriptor, size_bytes, position)
-    while 0 < len(data) < size_bytes:
-        more = os.pread(descriptor, size_bytes - len(data), position + len(data))
-        if not more:
-            break
-        data += more
-    return data
+    buffer = memoryview(bytearray(size_bytes))
+    return bytes(buffer[: _fill(descriptor, buffer, position)])
 
 
 def read_passing(descriptor: int, size_bytes: int, position: int) -> bytes:
     """As read_at, for a file opened for random access, with the care of `fill_passing`. OSError."""
-    buffer = bytearray(size_bytes)
-    return bytes(memoryview(buffer)[: fill_passing(descriptor, memoryview(buffer), position)])
+    buffer = memoryview(bytearray(size_bytes))
+    return bytes(buffer[: fill_passing(descriptor, buffer, position)])
 
 
 def fill_passing(descriptor: int, buffer: memoryview, position: int) -> int:
@@ -104,7 +99,7 @@ def _fill(descriptor: int, buffer: memoryview, position: int) -> int:
     return done
 
 
-def record_bytes(header: bytes) -> int:
+def record_bytes(header: bytes | memoryview) -> int:
     """Length of the record with this header; 0: no record has these lengths."""
     headers, payload = int.from_bytes(header[48:52], "little"), int.from_bytes(header[52:56], "little")
     if len(header) < HEADER_BYTES or headers > _HEADERS_MAX or payload > _PAYLOAD_MAX:

@@ -43,7 +43,7 @@ def stored(server: Server, group: str) -> list[int | None]:
     found: list[int | None] = []
     with wire.connect(server.address) as connection:
         for partition in range(2):
-            who = b"\x02" + wire.identifier(group) + PLACE + wire.optional_partition(partition)
+            who = wire.group(group) + PLACE + wire.optional_partition(partition)
             reply = connection.request(Code.GET_CONSUMER_OFFSET, who)
             found.append(struct.unpack_from("<Q", reply, 12)[0] if reply else None)
     return found

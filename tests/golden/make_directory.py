@@ -117,7 +117,7 @@ def join(address: str) -> None:
     place = golden.place_of("orders", "events")
     with wire.connect(address) as member:
         member.request(golden.JOIN_GROUP, place + identifier("workers"))
-        reader = b"\x02" + identifier("workers") + place + wire.optional_partition(0)
+        reader = wire.group("workers") + place + wire.optional_partition(0)
         member.request(POLL, reader + struct.pack("<BQIB", wire.POLL_NEXT, 0, 15, 1))
 
 

@@ -22,9 +22,8 @@ COUNT = 10  # of a poll
 TURN_S_MAX = 10.0  # until the partition of a member that is gone has its next one
 SEVERAL_WINDOWS = 1_000_000  # payload bytes: the answer does not fit into the buffers of the sockets
 PLACE = wire.identifier("s") + wire.identifier("t")
-WHERE = wire.optional_partition(0)
 CONSUMER = wire.consumer("reader")
-GROUP = b"\x02" + wire.identifier("cg")
+GROUP = wire.group("cg")
 WHO = pytest.mark.parametrize("who", [CONSUMER, GROUP], ids=["consumer", "group"])
 
 
@@ -54,28 +53,16 @@ def reader(server: Server, who: bytes) -> Wire:
     return connection
 
 
-def poll_frame(who: bytes, *, commit: bool) -> bytes:
-    how = struct.pack("<BQIB", NEXT, 0, COUNT, commit)
-    return wire.frame(Code.POLL_MESSAGES, who + PLACE + WHERE + how)
-
-
-def poll(connection: Wire, who: bytes, *, commit: bool = False) -> list[int]:
+def poll(connection: Wire, who: bytes) -> list[int]:
     """The offsets of the answer."""
-    connection.send_bytes(poll_frame(who, commit=commit))
-    status, answer = connection.reply()
-    assert status == 0
-    return [message.offset for message in wire.parse_polled(answer).messages]
-
-
-def store(connection: Wire, who: bytes, offset: int) -> None:
-    connection.request(Code.STORE_CONSUMER_OFFSET, who + PLACE + WHERE + struct.pack("<Q", offset))
+    polled = connection.poll("s", "t", 0, strategy=NEXT, count=COUNT, who=who)
+    return [message.offset for message in polled.messages]
 
 
 def stored(server: Server, who: bytes) -> int | None:
     with Wire(server.address) as root:
         root.login()
-        answer = root.request(Code.GET_CONSUMER_OFFSET, who + PLACE + WHERE)
-    return int.from_bytes(answer[12:20], "little") if answer else None
+        return root.get_offset("s", "t", 0, who)
 
 
 def dies(connection: Wire) -> None:
@@ -97,7 +84,7 @@ def first_answer(connection: Wire, who: bytes) -> list[int]:
 def test_a_consumer_that_dies_before_it_stores_sees_its_messages_again(server: Server, who: bytes) -> None:
     first = reader(server, who)
     assert poll(first, who) == list(range(COUNT))
-    store(first, who, COUNT - 1)
+    first.store_offset("s", "t", 0, COUNT - 1, who)
     assert poll(first, who) == list(range(COUNT, 2 * COUNT))
     dies(first)
     with reader(server, who) as second:
@@ -109,7 +96,8 @@ def test_a_lost_answer_is_never_repeated_in_part_when_polls_commit(
     server: Server, who: bytes, payload_bytes: int
 ) -> None:
     first = reader(server, who)
-    first.send_bytes(poll_frame(who, commit=True))
+    how = wire.optional_partition(0) + struct.pack("<BQIB", NEXT, 0, COUNT, True)
+    first.send_bytes(wire.frame(Code.POLL_MESSAGES, who + PLACE + how))
     first.receive(8)  # the answer has begun
     dies(first)
     with reader(server, who) as second:

@@ -70,12 +70,12 @@ def connection_on(server: Server, shard: int) -> Wire:
 
 def poll_frame(partition: int, count: int = 10, *, commit: bool = True) -> bytes:
     how = wire.optional_partition(partition) + struct.pack("<BQIB", 5, 0, count, commit)
-    return wire.frame(Code.POLL_MESSAGES, b"\x02" + wire.identifier("cg") + PLACE + how)
+    return wire.frame(Code.POLL_MESSAGES, wire.group("cg") + PLACE + how)
 
 
 def store_frame(partition: int, offset: int) -> bytes:
     where = wire.optional_partition(partition) + struct.pack("<Q", offset)
-    return wire.frame(Code.STORE_CONSUMER_OFFSET, b"\x02" + wire.identifier("cg") + PLACE + where)
+    return wire.frame(Code.STORE_CONSUMER_OFFSET, wire.group("cg") + PLACE + where)
 
 
 def polled(connection: Wire, frame: bytes) -> wire.Polled:
@@ -86,7 +86,7 @@ def polled(connection: Wire, frame: bytes) -> wire.Polled:
 
 
 def stored(connection: Wire, partition: int) -> int | None:
-    who = b"\x02" + wire.identifier("cg") + PLACE + wire.optional_partition(partition)
+    who = wire.group("cg") + PLACE + wire.optional_partition(partition)
     answer = connection.request(Code.GET_CONSUMER_OFFSET, who)
     return int.from_bytes(answer[12:20], "little") if answer else None
 

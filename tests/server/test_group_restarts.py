@@ -75,7 +75,7 @@ def details(server: Server) -> dict[int, list[int]]:
 
 def poll(connection: Wire, *, commit: bool = True) -> wire.Polled:
     how = wire.optional_partition(None) + struct.pack("<BQIB", 5, 0, 10, commit)
-    return wire.parse_polled(connection.request(Code.POLL_MESSAGES, b"\x02" + wire.identifier("cg") + PLACE + how))
+    return wire.parse_polled(connection.request(Code.POLL_MESSAGES, wire.group("cg") + PLACE + how))
 
 
 def is_alive(connection: Wire) -> bool:
@@ -132,7 +132,7 @@ def test_a_hand_over_that_nobody_ends_is_ended_by_the_timeout(server: Server) ->
     within(3, lambda: is_fair(details(server), 2))
     assert time.monotonic() - started >= 1
     assert len(poll(new).messages) == 1  # at least once: it was never committed
-    who = b"\x02" + wire.identifier("cg") + PLACE + wire.optional_partition(PARTITIONS - 1)
+    who = wire.group("cg") + PLACE + wire.optional_partition(PARTITIONS - 1)
     assert old.status(Code.STORE_CONSUMER_OFFSET, who + bytes(8)) == 3022
 
 

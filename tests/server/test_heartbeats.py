@@ -198,7 +198,7 @@ def test_a_group_command_of_a_stale_client_is_30_and_closes(stale: Wire, code: C
 
 def test_a_group_poll_of_a_stale_client_is_30_and_closes(stale: Wire) -> None:
     how = wire.optional_partition(None) + struct.pack("<BQIB", 5, 0, 10, 0)
-    assert stale.status(Code.POLL_MESSAGES, b"\x02" + wire.identifier("cg") + PLACE + how) == 30
+    assert stale.status(Code.POLL_MESSAGES, wire.group("cg") + PLACE + how) == 30
     assert is_closed(stale)
 
 
@@ -209,7 +209,7 @@ def test_a_login_of_a_stale_client_is_100_and_closes(stale: Wire) -> None:
 
 def test_a_stale_consumer_joins_again_and_goes_on_behind_its_stored_offset(server: Server, root: Beating) -> None:
     next_two = wire.optional_partition(0) + struct.pack("<BQIB", 5, 0, 2, 1)
-    poll = b"\x02" + wire.identifier("cg") + PLACE + next_two
+    poll = wire.group("cg") + PLACE + next_two
     with wire.connect(server.address) as consumer:
         consumer.request(Code.JOIN_CONSUMER_GROUP, GROUP)
         first = wire.parse_polled(consumer.request(Code.POLL_MESSAGES, poll))

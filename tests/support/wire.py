@@ -25,6 +25,7 @@ GET_CONSUMER_GROUP = 600
 
 POLL_OFFSET, POLL_TIMESTAMP, POLL_FIRST, POLL_LAST, POLL_NEXT = 1, 2, 3, 4, 5
 HEADER_SIZE = 64
+Who = int | str | bytes  # a consumer by id or name; bytes: a consumer or a group as the wire has it
 _HEADER = struct.Struct("<Q16sQQQIIQ")
 
 
@@ -100,8 +101,12 @@ def balanced() -> bytes:
     return b"\x01\x00"
 
 
-def consumer(value: int | str = 1) -> bytes:
-    return b"\x01" + identifier(value)
+def consumer(value: Who = 1) -> bytes:
+    return value if isinstance(value, bytes) else b"\x01" + identifier(value)
+
+
+def group(value: int | str) -> bytes:
+    return b"\x02" + identifier(value)
 
 
 def optional_partition(partition: int | None) -> bytes:
@@ -258,7 +263,7 @@ class Wire:
         value: int = 0,
         count: int = 100,
         auto_commit: bool = False,
-        who: int | str = 1,
+        who: Who = 1,
     ) -> Polled:
         return parse_polled(
             self.request(
@@ -285,13 +290,11 @@ class Wire:
             next_offset = polled.messages[-1].offset + 1
         raise TimeoutError(f"partition {partition} was not read to its end in {timeout_s} s")
 
-    def store_offset(
-        self, stream: int | str, topic: int | str, partition: int, offset: int, who: int | str = 1
-    ) -> None:
+    def store_offset(self, stream: int | str, topic: int | str, partition: int, offset: int, who: Who = 1) -> None:
         address = consumer(who) + identifier(stream) + identifier(topic) + optional_partition(partition)
         self.request(STORE_OFFSET, address + struct.pack("<Q", offset))
 
-    def get_offset(self, stream: int | str, topic: int | str, partition: int, who: int | str = 1) -> int | None:
+    def get_offset(self, stream: int | str, topic: int | str, partition: int, who: Who = 1) -> int | None:
         address = consumer(who) + identifier(stream) + identifier(topic) + optional_partition(partition)
         answer = self.request(GET_OFFSET, address)
         return int.from_bytes(answer[12:20], "little") if answer else None

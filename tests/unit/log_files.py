@@ -41,17 +41,25 @@ class Stored:
         return len(self.borders) - 1
 
 
-def segment(start: int, batches: list[int], timestamp: int = 1000, payload_bytes: int = 40) -> Stored:
-    """Bytes of a segment with that many records in each batch; each batch is one microsecond later."""
+def store(start: int, batches: list[list[bytes]], timestamp: int = 1000) -> Stored:
+    """Bytes of a segment with these payloads; each batch is one microsecond later."""
     log, index, offset = b"", b"", start
-    for number, count in enumerate(batches):
-        payloads = [bytes([(offset + i) % 251]) * (payload_bytes + i) for i in range(count)]
+    for number, payloads in enumerate(batches):
         records, entries = batch(offset, payloads, timestamp + number, start, len(log))
         log += records
         index += entries
-        offset += count
+        offset += len(payloads)
     ends = [int.from_bytes(index[i + 4 : i + 8], "little") for i in range(0, len(index), 16)]
     return Stored(start, log, index, [0, *ends])
+
+
+def segment(start: int, batches: list[int], timestamp: int = 1000, payload_bytes: int = 40) -> Stored:
+    """Bytes of a segment with that many records in each batch; each batch is one microsecond later."""
+    payloads, offset = [], start
+    for count in batches:
+        payloads.append([bytes([(offset + i) % 251]) * (payload_bytes + i) for i in range(count)])
+        offset += count
+    return store(start, payloads, timestamp)
 
 
 def write(directory: Path, *segments: Stored, incarnation: int = INCARNATION) -> None:

@@ -31,16 +31,9 @@ class Counting(Throttle):
         self.asked += count
 
 
-def stored(payload_lengths: list[int], start: int = 3, timestamp: int = 1000) -> log_files.Stored:
+def stored(payload_lengths: list[int]) -> log_files.Stored:
     """A segment with a record for each length, one microsecond after the other."""
-    log, index = b"", b""
-    for number, length in enumerate(payload_lengths):
-        records, entries = log_files.batch(
-            start + number, [bytes([number % 251]) * length], timestamp + number, start, len(log)
-        )
-        log, index = log + records, index + entries
-    ends = [int.from_bytes(index[i + 4 : i + 8], "little") for i in range(0, len(index), 16)]
-    return log_files.Stored(start, log, index, [0, *ends])
+    return log_files.store(3, [[bytes([number]) * length] for number, length in enumerate(payload_lengths)])
 
 
 @contextmanager
@@ -85,7 +78,7 @@ def test_a_flip_ends_the_valid_records_and_no_byte_is_lost(payload_lengths: list
 
 
 def test_a_record_before_the_minimum_does_not_count() -> None:
-    segment = stored([10, 10], timestamp=1000)
+    segment = stored([10, 10])
     with opened_memory(segment.log) as log:
         found = Log(log, segment.start, 0, Throttle(), minimum_timestamp=1001).whole()
     assert (found.count, found.damage) == (0, f"BAD_TIMESTAMP at byte 0 of {len(segment.log)}")

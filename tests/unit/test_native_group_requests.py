@@ -136,7 +136,7 @@ def test_the_rotation_goes_on_after_a_rebalance(workers: Workers, topic: str) ->
 def test_a_renamed_stream_ends_the_old_name(workers: Workers, topic: str) -> None:
     connection = member(workers, 0, topic)
     how = wire.optional_partition(None) + struct.pack("<BQIB", 5, 0, 3, True)
-    request = b"\x02" + wire.identifier("cg") + place(topic) + how
+    request = wire.group("cg") + place(topic) + how
     for _ in range(3):
         assert poll(connection, topic).messages
     connection.request(Code.UPDATE_STREAM, wire.identifier(topic) + wire.str8(topic + "new"))
@@ -151,7 +151,7 @@ def test_a_group_of_the_same_name_is_another_group(workers: Workers, topic: str)
     root.request(Code.DELETE_CONSUMER_GROUP, group(topic))
     root.request(Code.CREATE_CONSUMER_GROUP, place(topic) + wire.str8("cg"))
     how = wire.optional_partition(None) + struct.pack("<BQIB", 5, 0, 3, True)
-    assert connection.status(Code.POLL_MESSAGES, b"\x02" + wire.identifier("cg") + place(topic) + how) == 5006
+    assert connection.status(Code.POLL_MESSAGES, wire.group("cg") + place(topic) + how) == 5006
     assert store(connection, topic, 0, 1) == 5006
     connection.request(Code.JOIN_CONSUMER_GROUP, group(topic))
     assert poll(connection, topic).messages[0].offset == 0, "and the fences of the old one do not hold it back"
@@ -177,7 +177,7 @@ def test_more_memberships_than_seats_work_as_well(workers: Workers, topic: str) 
         connection.request(Code.JOIN_CONSUMER_GROUP, place(topic) + wire.identifier(name))
     for turn in range(3):
         for name in names:
-            request = b"\x02" + wire.identifier(name) + place(topic) + how
+            request = wire.group(name) + place(topic) + how
             assert wire.parse_polled(connection.request(Code.POLL_MESSAGES, request)).partition == turn
 
 
@@ -199,6 +199,6 @@ def test_who_lost_the_partition_cannot_move_its_offset(workers: Workers, topic: 
             polled = poll(connection, topic, partition, commit=commit)
             assert (polled.partition, polled.current_offset, polled.messages) == (0, 0, ())
         assert store(connection, topic, partition, 5) == 3022
-        who = b"\x02" + wire.identifier("cg") + place(topic) + wire.optional_partition(partition)
+        who = wire.group("cg") + place(topic) + wire.optional_partition(partition)
         assert connection.status(Code.DELETE_CONSUMER_OFFSET, who) == 3022
         assert stored(connection, topic, partition) == 2

@@ -71,20 +71,20 @@ def details(connection: Wire, topic: str) -> dict[int, list[int]]:
 def poll(
     connection: Wire, topic: str, partition: int | None = None, *, count: int = 3, kind: int = NEXT, commit: bool = True
 ) -> Polled:
-    who = b"\x02" + wire.identifier("cg")
+    who = wire.group("cg")
     how = struct.pack("<BQIB", kind, 0, count, commit)
     reply = connection.request(Code.POLL_MESSAGES, who + place(topic) + wire.optional_partition(partition) + how)
     return wire.parse_polled(reply)
 
 
 def store(connection: Wire, topic: str, partition: int | None, offset: int) -> int:
-    who = b"\x02" + wire.identifier("cg")
+    who = wire.group("cg")
     payload = who + place(topic) + wire.optional_partition(partition) + struct.pack("<Q", offset)
     return connection.status(Code.STORE_CONSUMER_OFFSET, payload)
 
 
 def stored(connection: Wire, topic: str, partition: int) -> int | None:
-    who = b"\x02" + wire.identifier("cg")
+    who = wire.group("cg")
     reply = connection.request(Code.GET_CONSUMER_OFFSET, who + place(topic) + wire.optional_partition(partition))
     return int(struct.unpack_from("<Q", reply, 12)[0]) if reply else None
 

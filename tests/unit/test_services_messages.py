@@ -16,7 +16,7 @@ from tests.support import wire
 from tests.support.wire import Wire
 from tests.unit.services_harness import Workers
 
-GROUP = b"\x02" + wire.identifier("cg")
+GROUP = wire.group("cg")
 ME = wire.consumer(1)
 
 
@@ -77,7 +77,7 @@ def test_offsets_of_a_group(root: Wire, partition: int) -> None:
     root.request(Code.CREATE_CONSUMER_GROUP, topic + wire.str8("cg"))
     try:
         root.request(Code.JOIN_CONSUMER_GROUP, topic + wire.identifier("cg"))
-        own = address(partition=partition, consumer=b"\x02" + wire.identifier("cg"))
+        own = address(partition=partition, consumer=wire.group("cg"))
         assert root.status(Code.STORE_CONSUMER_OFFSET, own + offset(0)) == 0
         assert struct.unpack_from("<Q", root.request(Code.GET_CONSUMER_OFFSET, own), 12) == (0,)
         assert root.status(Code.DELETE_CONSUMER_OFFSET, own) == 0

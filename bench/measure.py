@@ -122,7 +122,10 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
             touch_memory(effort.touch_bytes)
             arguments += ["--requests", str(max(1, effort.send_bytes_max // line.request_bytes))]
             arguments += ["--keyed"] if line.placement is Placement.KEYED else []
-        return _load(target, line, streams, arguments, line.batch), placement
+        used_s = target.cpu_s()
+        answer = _load(target, line, streams, arguments, line.batch)
+        answer["cpu_us_per_request"] = (target.cpu_s() - used_s) * 1e6 / answer["answered"]
+        return answer, placement
     finally:
         target.drop_streams(streams)
         wait_for_free_disk(target.directory)

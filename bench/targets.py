@@ -44,6 +44,9 @@ class Target(Protocol):
     def serving_cpu(self, stream: int) -> int:
         """CPU of the thread that ends up serving a single connection to partition 0 of `stream`."""
 
+    def cpu_s(self) -> float:
+        """CPU time that all processes of the server have used so far, in seconds."""
+
     def stop(self) -> None: ...
 
 
@@ -55,6 +58,12 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _cpu_s(process: subprocess.Popen[bytes]) -> float:
+    parent = psutil.Process(process.pid)
+    times = [each.cpu_times() for each in (parent, *parent.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
 
 
 def _streams_needed(line: Line) -> int:
@@ -99,6 +108,9 @@ class Floor:
     def serving_cpu(self, stream: int) -> int:
         """The first thread's: it gets a connection when all threads are free."""
         return self._cpus[0]
+
+    def cpu_s(self) -> float:
+        return _cpu_s(self._process)
 
     def stop(self) -> None:
         _stop(self._process)
@@ -195,6 +207,9 @@ class Shardd:
     def serving_cpu(self, stream: int) -> int:
         """The owner's: a connection moves there after its first requests."""
         return self._cpus[lines.owner(stream, self.shards)]
+
+    def cpu_s(self) -> float:
+        return _cpu_s(self._process)
 
     def worker_pid(self, shard: int) -> int:
         """Process id of a worker. RuntimeError when it does not run."""

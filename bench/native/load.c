@@ -41,6 +41,7 @@ typedef struct worker {
     uint8_t *scratch;
     histogram latency;
     uint64_t last_reply_ns;
+    uint64_t answered; /* warming up included */
 } worker;
 
 static load_options options;
@@ -112,6 +113,7 @@ static void finish(worker *w, connection *c) {
         exit(1);
     }
     uint64_t now = now_ns();
+    w->answered++;
     if (c->started_ns >= measure_from_ns) {
         histogram_record(&w->latency, now - c->started_ns);
         w->last_reply_ns = now;
@@ -235,15 +237,16 @@ static void workers_start(worker *workers, connection *connections) {
             fail("pthread_create");
 }
 
-static void report(const histogram *latency, uint64_t last_reply_ns) {
+static void report(const histogram *latency, uint64_t last_reply_ns, uint64_t answered) {
     double seconds = latency->count == 0 ? 0 : (double)(last_reply_ns - measure_from_ns) / 1e9;
     double rate = seconds > 0 ? (double)latency->count / seconds : 0;
     double payload_bytes = (double)options.batch * (double)options.payload_bytes;
     printf("{\"mode\": \"%s\", \"connections\": %u, \"threads\": %u, \"batch\": %u, \"payload_bytes\": %u, "
-           "\"requests\": %llu, \"seconds\": %.6f, \"requests_per_s\": %.1f, \"mb_per_s\": %.2f, "
+           "\"requests\": %llu, \"answered\": %llu, \"seconds\": %.6f, \"requests_per_s\": %.1f, \"mb_per_s\": %.2f, "
            "\"p50_us\": %.2f, \"p99_us\": %.2f, \"p999_us\": %.2f, \"max_us\": %.2f}\n",
            options.mode == MODE_SEND ? "send" : "poll", options.connections, options.threads, options.batch,
-           options.payload_bytes, (unsigned long long)latency->count, seconds, rate, rate * payload_bytes / 1e6,
+           options.payload_bytes, (unsigned long long)latency->count, (unsigned long long)answered, seconds, rate,
+           rate * payload_bytes / 1e6,
            (double)histogram_percentile(latency, 0.5) / 1e3, (double)histogram_percentile(latency, 0.99) / 1e3,
            (double)histogram_percentile(latency, 0.999) / 1e3, (double)latency->max_ns / 1e3);
 }
@@ -263,15 +266,16 @@ int main(int argc, char **argv) {
     if (workers == NULL || connections == NULL || total == NULL)
         fail("out of memory");
     workers_start(workers, connections);
-    uint64_t last_reply_ns = 0;
+    uint64_t last_reply_ns = 0, answered = 0;
     for (uint32_t t = 0; t < options.threads; t++) {
         pthread_join(workers[t].thread, NULL);
         histogram_merge(total, &workers[t].latency);
+        answered += workers[t].answered;
         if (workers[t].last_reply_ns > last_reply_ns)
             last_reply_ns = workers[t].last_reply_ns;
         free(workers[t].scratch);
     }
-    report(total, last_reply_ns);
+    report(total, last_reply_ns, answered);
     for (uint32_t i = 0; i < options.connections; i++) {
         request_free(&connections[i].request);
         close(connections[i].fd);

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench import forward_path, report, write_path
+from bench import compare, forward_path, report, write_path
 from bench.lines import LINES, Line, Placement, owner, select, share
 from bench.measure import Cell
 from bench.targets import EPOLL
@@ -33,6 +33,26 @@ def test_verdict_at_its_borders(rate: float, p50_us: float, words: str) -> None:
     line = Line("send", 1, 100, 1, Placement.HASH, 0.7, 1.3)
     body = report.rows([line], {line.name: {"floor": cell(100), "shardd": cell(rate, p50_us=p50_us)}})
     assert body[0][-1].endswith(f": {words}")
+
+
+@pytest.mark.parametrize(
+    ("after", "again", "words"),
+    [
+        ((95, 95, 95), (100, 94, 100), "held"),  # worse, but the same build differs from itself by more
+        ((93, 93, 93), (100, 94, 100), "lost"),
+        ((99, 99, 99), (101, 102, 103), "lost"),
+        ((101, 101, 101), (102, 103, 104), "held"),  # better than before is never lost
+    ],
+)
+def test_a_line_is_lost_below_what_the_same_build_shows(
+    after: tuple[float, ...], again: tuple[float, ...], words: str
+) -> None:
+    line = Line("send", 1, 100, 1, Placement.HASH, 0.7)
+    before = cell(100, 100, 100)
+    noise = report.ratio(cell(*again), before, "requests_per_s")
+    assert compare.verdict(line, report.ratio(cell(*after), before, "requests_per_s"), noise) == words
+    large = Line("send", 1000, 1000, 8, Placement.HASH, 0.7)
+    assert compare.verdict(large, report.ratio(cell(1), cell(100), "requests_per_s"), noise) == "not judged"
 
 
 def test_failed_line_shows_its_error() -> None:

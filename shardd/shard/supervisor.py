@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 STOP_WORKERS_S: Final = 8.0  # what workers are told
 STOP_KILL_S: Final = 9.0  # then they are killed
-FIRST_START_DEATHS_MAX: Final = 3  # of one shard, before all were ready once
+FIRST_START_DEATHS_MAX: Final = 3  # of one shard, or processes that could not be made, before all were ready once
 _TICK_S: Final = 0.1
 _PAUSE_S: Final = 1.0  # a tick so late means that the supervisor did not run
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -124,6 +124,9 @@ class Supervisor:
         except OSError as error:  # no process, memory or descriptor: as if it had died at once
             _log.error("cannot start a worker for shard %d: %s", worker.shard, error)
             worker.restart_at = time.monotonic() + 1.0
+            worker.failed_spawns += 1
+            if not self._all_ready and worker.failed_spawns >= FIRST_START_DEATHS_MAX:
+                self._cannot_start("")
             return
         assert worker.control is not None
         self._selector.register(worker.control, selectors.EVENT_READ, worker)
@@ -237,11 +240,14 @@ class Supervisor:
                 peer.send(SupervisorMessage(peer_down=worker.shard))
         if not self._all_ready:
             if worker.fatal or worker.backoff.unhealthy_deaths >= FIRST_START_DEATHS_MAX:
-                _log.error("the server cannot start%s", why)
-                self._exit_status = 1
-                self._stop()
+                self._cannot_start(why)
         elif worker.fatal or worker.state is WorkerState.GIVEN_UP:
             self._give_up(worker)
+
+    def _cannot_start(self, why: str) -> None:
+        _log.error("the server cannot start%s", why)
+        self._exit_status = 1
+        self._stop()
 
     def _give_up(self, worker: Worker) -> None:
         worker.state = WorkerState.GIVEN_UP
@@ -266,7 +272,7 @@ class Supervisor:
                 _log.error("shard %d (process %d) gives no sign of life; it is replaced", worker.shard, worker.pid)
                 worker.kill()
                 worker.forgive(10.0)  # its death arrives through the pidfd; until then one line is enough
-            if worker.state is WorkerState.DOWN and now >= worker.restart_at:
+            if worker.state is WorkerState.DOWN and now >= worker.restart_at and self._stop_at is None:
                 self._spawn(worker)
 
     def _on_signal(self) -> None:

@@ -56,14 +56,17 @@ def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: 
     first_start = not root_exists(directory)
     remove_runtime_config(settings.system.runtime_directory)
     listeners, address = open_listeners(settings.tcp, len(cpus))
-    resources = make_resources(
-        shards=len(cpus),
-        pool_bytes=pool_bytes,
-        directory_lock_fd=directory_lock_fd,
-        address=address,
-        address_lock=address_lock if address_lock is not None else lock_address(address),
-        listeners=listeners,
-    )
+    try:
+        resources = make_resources(
+            shards=len(cpus),
+            pool_bytes=pool_bytes,
+            directory_lock_fd=directory_lock_fd,
+            address=address,
+            address_lock=address_lock if address_lock is not None else lock_address(address),
+            listeners=listeners,
+        )
+    except OSError as error:  # limits of open files, of the size of a file, of memory
+        raise StartupError(f"the shared memory of the workers cannot be made: {error.strerror}") from error
     try:
         return Supervisor(
             settings, cpus, resources, root, version, engine, first_start=first_start, memory_nodes=nodes

@@ -66,6 +66,7 @@ class Worker:
         self.backoff = Backoff()
         self.restart_at = 0.0
         self.respawns = 0
+        self.failed_spawns = 0
         self.fatal: str | None = None
         self.pidfd = -1
         self.control: socket.socket | None = None

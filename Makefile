@@ -17,7 +17,7 @@ PY_DIRS := $(wildcard shardd tests bench)
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz \
 	test-net crash-delete bench bench-recovery demo demo-groups demo-spark bench-spark corrupt-sweep crash-torn crash-backup \
-	crash fault soak clean
+	crash fault soak audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,7 +133,13 @@ demo: native ## flights through the released client with a kill in the middle
 demo-groups: native ## members of a consumer group come and go while a producer runs
 	@$(BIN)/python -m tests.demo.groups
 
+audit: setup-spark ## known vulnerabilities of what is installed (needs an index that answers for them, as PyPI does)
+	@test -x $(VENV)-audit/bin/pip-audit || { python3 -m venv $(VENV)-audit && \
+		$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit; }
+	@$(BIN)/python -m pip freeze --exclude-editable --disable-pip-version-check > $(VENV)-audit/installed.txt
+	@$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement $(VENV)-audit/installed.txt
+
 clean: ## remove everything that was built
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-audit build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find shardd tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@$(MAKE) --no-print-directory -C native clean

@@ -108,7 +108,8 @@ void links_close(links *l) {
 
 int links_read_beat(int fd, uint32_t shard, uint64_t *beat, uint32_t *activity) {
     off_t page = (off_t)(pages_offset() + (size_t)shard * PAGE);
-    off_t beat_at = page + (off_t)offsetof(worker_page, beat), activity_at = page + (off_t)offsetof(worker_page, activity);
+    off_t beat_at = page + (off_t)offsetof(worker_page, beat);
+    off_t activity_at = page + (off_t)offsetof(worker_page, activity);
     bool whole = pread(fd, beat, sizeof *beat, beat_at) == (ssize_t)sizeof *beat &&
                  pread(fd, activity, sizeof *activity, activity_at) == (ssize_t)sizeof *activity;
     return whole ? 0 : -EIO;

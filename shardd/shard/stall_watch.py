@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 
 
 class StallWatch:
-    """Of one worker's process. Times are of the monotonic clock, in seconds."""
+    """Of one worker's process. Times are of the monotonic clock, in seconds. `sample(everything)`: its threads now."""
 
-    def __init__(self, shard: int, limits: Watchdog, sample: Callable[[], WorkerSample | None]) -> None:
+    def __init__(self, shard: int, limits: Watchdog, sample: Callable[[bool], WorkerSample | None]) -> None:
         self._shard = shard
         self._limits_s = {
             Cause.DEVICE: limits.device_stall_limit_ms / 1000,
@@ -56,7 +56,7 @@ class StallWatch:
         if silent_s <= SILENT_AFTER_S:
             self._look_at_beating(now, elapsed_s)
             return 0.0
-        before, after = self._before, self._sample()
+        before, after = self._before, self._sample(False)
         self._before, self._looked_at = after, now
         found = None if before is None or after is None else excuse(before, after, min(elapsed_s, silent_s))
         if after is None or found is None:
@@ -76,7 +76,7 @@ class StallWatch:
             self._change(None, now, 0.0, [])
         if elapsed_s < LOOK_INTERVAL_S:
             return
-        before, after = self._before, self._sample()
+        before, after = self._before, self._sample(True)
         self._before, self._looked_at = after, now
         if before is not None and after is not None:
             stuck = stuck_threads(before, after)

@@ -258,8 +258,8 @@ class Supervisor:
 
     # ---- time and signals ----
 
-    def _sample(self, worker: Worker) -> WorkerSample | None:
-        return sample_worker(worker.pid, self._resources.shared_fd, worker.shard)
+    def _sample(self, worker: Worker, everything: bool) -> WorkerSample | None:
+        return sample_worker(worker.pid, self._resources.shared_fd, worker.shard, everything=everything)
 
     def _check_deadlines(self, now: float, since_last_s: float) -> None:
         self._stalls.look(now)

@@ -14,7 +14,7 @@ from shardd.shard.supervisor_workers import Worker, WorkerState
 
 _ZERO: Final = {cause.value: 0 for cause in Cause}
 _NOTHING: Final = Stalls([], _ZERO, _ZERO)
-Sample = Callable[[Worker], WorkerSample | None]
+Sample = Callable[[Worker, bool], WorkerSample | None]
 
 
 class StallBoard:

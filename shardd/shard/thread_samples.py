@@ -7,21 +7,23 @@ import os
 from shardd.shard.standstill import ThreadSample, WorkerSample
 
 
-def sample_worker(pid: int, shared_fd: int, shard: int) -> WorkerSample | None:
-    """The threads of a worker's process now; None when it is gone or /proc does not tell."""
+def sample_worker(pid: int, shared_fd: int, shard: int, *, everything: bool) -> WorkerSample | None:
+    """The threads of a worker's process now; None when it is gone or /proc does not tell. Without `everything` the
+    others are left out where the loop's own state says enough."""
     from shardd.engine import _native  # the supervisor's modules can be imported without the engine
 
     try:
         beat, activity = _native.worker_beat(shared_fd, shard)
         loop = read_thread(f"/proc/{pid}/task/{pid}")
-        numbers = [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208 - many, often
+        enough = not everything and loop.state in "DRTt"
+        names = [] if enough else os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - many, often
     except (OSError, ValueError, IndexError):
         return None
     others = {}
-    for number in numbers:
+    for name in names:
         try:
-            if number != pid:
-                others[number] = read_thread(f"/proc/{pid}/task/{number}")
+            if name != str(pid):
+                others[int(name)] = read_thread(f"/proc/{pid}/task/{name}")
         except (OSError, ValueError, IndexError):
             continue  # it has just ended
     return WorkerSample(loop, others, beat, activity == _native.ACTIVITY_ENGINE)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ import pytest
 from shardd.cli.top_view import compare, table
 from shardd.protocol.extensions import ExtensionCode, Metrics
 from shardd.protocol.primitives import Reader
+from tests.power import disk as forgetful
 from tests.support import load, wire
 from tests.support.checker import History
 from tests.support.frozen_disk import FrozenDisk, mounted_disk
@@ -156,6 +159,29 @@ def test_a_device_that_stands_still_kills_no_worker_and_closes_no_connection(dis
             figures = figures_of(metrics(root))
         assert sum(each["stalls.device_ms"] for each in figures) >= frozen_s * 1000
         assert all(each["stalls.device_now_ms"] == 0 for each in figures)
+        assert server.stop() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.io_engine
+def test_a_file_system_in_user_space_that_stands_still_kills_no_worker(tmp_path: Path) -> None:
+    """Its callers do not sleep in state D, but where the kernel waits for FUSE."""
+    reason = forgetful.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    with forgetful.Disk(tmp_path / "source", tmp_path / "data") as disk, Server(disk.mount, TWO_SHARDS) as server:
+        with wire.connect(server.address) as root:
+            root.create_topic(root.create_stream("s"), "t", PARTITIONS)
+        workers = server.worker_pids()
+        with Load(server, list(range(PARTITIONS))) as producers:
+            with disk.stand_still():
+                wait_until(lambda: "it waits for the device" in server.log(), "a line about the stall")
+                time.sleep(5)
+            producers.progress()
+        assert not producers.errors
+        assert server.worker_pids() == workers
+        assert KILLED not in server.log()
+        producers.judge()
         assert server.stop() == 0
 
 
@@ -305,24 +331,36 @@ def test_a_worker_that_loops_or_sleeps_or_is_stopped_is_replaced_within_seconds(
 
 @contextlib.contextmanager
 def starved(pid: int) -> Iterator[None]:
-    """The process gets 1 ms of CPU a second at most: a quota of a control group (version 1)."""
+    """The process shares a fiftieth of its CPU with one that goes first: a control group (version 1) with a quota keeps
+    both from disturbing anybody else."""
     group = Path("/sys/fs/cgroup/cpu") / f"shardd-test-{pid}"
-    home = Path("/sys/fs/cgroup/cpu/cgroup.procs")
     try:
         group.mkdir()
-        (group / "cpu.cfs_period_us").write_text("1000000")
-        (group / "cpu.cfs_quota_us").write_text("1000")
+        (group / "cpu.cfs_period_us").write_text("100000")
+        (group / "cpu.cfs_quota_us").write_text("2000")
     except OSError as error:
         pytest.skip(f"no control group with a CPU quota can be made here: {error}")
+    command = ["nice", "-n", "-20", sys.executable, "-S", "-c", "while True: pass"]
+    spinner = subprocess.Popen(command, preexec_fn=lambda: os.sched_setaffinity(0, os.sched_getaffinity(pid)))
     try:
-        (group / "cgroup.procs").write_text(str(pid))
+        for each in (spinner.pid, pid):
+            (group / "cgroup.procs").write_text(str(each))
+        schedule(pid, os.SCHED_IDLE)
         yield
     finally:
+        spinner.kill()
+        spinner.wait(20)
         (group / "cpu.cfs_quota_us").write_text("-1")
         with contextlib.suppress(OSError):  # it was killed
-            home.write_text(str(pid))
+            (group.parent / "cgroup.procs").write_text(str(pid))
+            schedule(pid, os.SCHED_OTHER)
         wait_until(lambda: not (group / "cgroup.procs").read_text(), "the group is empty")
         group.rmdir()
+
+
+def schedule(pid: int, policy: int) -> None:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setscheduler(int(thread.name), policy, os.sched_param(0))
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ class Run:
         self.now = 100.0
         self.heard_at = 100.0
         self.forgiven_s = 0.0
-        self.watch = StallWatch(0, limits, lambda: self.sample)
+        self.watch = StallWatch(0, limits, lambda everything: self.sample)
 
     def silent(self, seconds: float) -> None:
         for _ in range(round(seconds * 10)):
@@ -170,7 +170,7 @@ def test_a_disk_thread_that_hangs_is_told_while_the_loop_goes_on() -> None:
 
 
 def test_a_worker_that_loads_its_modules_is_not_said_to_stand_still() -> None:
-    watch = StallWatch(0, LIMITS, lambda: worker(thread("R")))
+    watch = StallWatch(0, LIMITS, lambda everything: worker(thread("R")))
     for step in range(1, 60):
         watch.look(100 + step / 10, step / 10, starting=True)
     assert watch.standing is None
@@ -185,10 +185,10 @@ def test_the_threads_of_a_real_process_are_read() -> None:
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        first = sample_worker(process.pid, shared, 0)
+        first = sample_worker(process.pid, shared, 0, everything=True)
         deadline = time.monotonic() + 20
         while True:
-            second = sample_worker(process.pid, shared, 0)
+            second = sample_worker(process.pid, shared, 0, everything=True)
             assert first is not None
             assert second is not None
             if second.loop.cpu_ns > first.loop.cpu_ns and second.loop.state == "R":
@@ -208,6 +208,6 @@ def test_a_process_that_is_gone_has_no_sample() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait(20)
     try:
-        assert sample_worker(process.pid, shared, 0) is None
+        assert sample_worker(process.pid, shared, 0, everything=True) is None
     finally:
         os.close(shared)

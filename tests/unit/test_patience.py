@@ -15,8 +15,8 @@ from shardd.shard.control import Standing
 from shardd.shard.patience import AT_ONCE
 
 STANDING = {1: Standing(1, "device", 0)}
-TIMEOUT_S = 0.3
-ANSWERED_AFTER_S = 0.9
+TIMEOUT_S = 0.2
+ANSWERED_AFTER_S = 0.6
 
 
 async def pair(tmp_path: Path) -> tuple[Bus, Bus]:

@@ -31,6 +31,23 @@ static PyObject *shared_region_format(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *worker_beat(PyObject *module, PyObject *args)
+{
+    int fd;
+    unsigned shard;
+    uint64_t beat;
+    uint32_t activity;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "iI", &fd, &shard))
+        return NULL;
+    int result = links_read_beat(fd, shard, &beat, &activity);
+    if (result != 0) {
+        errno = -result;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return Py_BuildValue("KI", (unsigned long long)beat, activity);
+}
+
 static PyObject *probe(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -42,6 +59,7 @@ static PyObject *probe(PyObject *module, PyObject *unused)
 static PyMethodDef functions[] = {
     {"shared_region_bytes", shared_region_bytes, METH_O, "Size of the shared region for so many shards."},
     {"shared_region_format", shared_region_format, METH_VARARGS, "Sizes a fresh memfd and writes its header."},
+    {"worker_beat", worker_beat, METH_VARARGS, "(beat, activity) of a shard's worker, from the shared region."},
     {"probe", probe, METH_NOARGS, "'' when io_uring can be used here, else the reason."},
     {NULL, NULL, 0, NULL},
 };
@@ -58,6 +76,8 @@ static const struct {
     {"EVENT_DOUBT", EVENT_DOUBT}, {"EVENT_POISONED", EVENT_POISONED},
     {"EVENT_GROUP_POLLED", EVENT_GROUP_POLLED}, {"EVENT_ROOM", EVENT_ROOM}, {"EVENT_SYNCED", EVENT_SYNCED},
     {"EVENT_ROLLED", EVENT_ROLLED},
+    {"ACTIVITY_STARTING", ACTIVITY_STARTING}, {"ACTIVITY_PYTHON", ACTIVITY_PYTHON},
+    {"ACTIVITY_ENGINE", ACTIVITY_ENGINE}, {"ACTIVITY_WAITING", ACTIVITY_WAITING},
 };
 
 PyMODINIT_FUNC PyInit__native(void)

@@ -55,6 +55,16 @@ static bool overdue(const engine *e, const conn *c, uint32_t *status) {
     }
 }
 
+static void put_off(const engine *e, int64_t *since_us, int64_t still_us) {
+    *since_us = *since_us + still_us < e->now_us ? *since_us + still_us : e->now_us;
+}
+
+/* Not request_us: who waits for an answer waits in real time, and is counted so. */
+void conn_forgive(conn *c, int64_t still_us) {
+    int64_t *const clocks[] = {&c->progress_us, &c->frame_us, &c->anonymous_us, &c->throttled_us, &c->heartbeat_us};
+    for (size_t i = 0; i < sizeof clocks / sizeof clocks[0]; i++) put_off(c->e, clocks[i], still_us);
+}
+
 void conn_check_times(conn *c) {
     engine *e = c->e;
     uint32_t status;

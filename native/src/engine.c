@@ -18,6 +18,7 @@
 #define WAITERS_POLL_US 5000
 #define IDLE_US 60000000
 #define TRIM_KEEP_BYTES (24u << 20)
+#define STANDSTILL_US 1000000 /* a pass of the loop that took longer: nobody was heard meanwhile */
 
 int64_t clock_monotonic_us(void) {
     struct timespec t;
@@ -330,8 +331,27 @@ static int64_t wait_limit(const engine *e, int64_t deadline_us) {
     return until > e->now_us ? until - e->now_us : 0;
 }
 
-bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
+static void set_activity(engine *e, worker_activity activity) {
+    atomic_store_explicit(&e->page->activity, (uint32_t)activity, memory_order_relaxed);
+}
+
+/* A pass waits for HOUSEKEEPING_US at most: for what it took beyond that the loop stood still (device, CPU, Python). */
+static void begin_pass(engine *e) {
     e->now_us = clock_monotonic_us();
+    int64_t still_us = e->now_us - e->pass_us - HOUSEKEEPING_US;
+    e->pass_us = e->now_us;
+    if (still_us > STANDSTILL_US) {
+        e->privileged_since_us += still_us;
+        for (uint32_t i = 0; i < e->conns_capacity; i++)
+            if (e->conns[i] != NULL) conn_forgive(e->conns[i], still_us);
+    }
+    uint64_t beat = atomic_load_explicit(&e->page->beat, memory_order_relaxed);
+    atomic_store_explicit(&e->page->beat, beat + 1, memory_order_relaxed);
+}
+
+bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
+    set_activity(e, ACTIVITY_ENGINE);
+    begin_pass(e);
     int64_t deadline_us = e->now_us + (timeout_us >= 0 ? timeout_us : IDLE_US);
     e->epoll_fd = epoll_fd;
     e->epoll_ready = false;
@@ -344,11 +364,14 @@ bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
         arm_standing(e); /* after the completions that used it up */
         if (e->events_count > 0 || e->epoll_ready || e->now_us >= deadline_us) break;
         int64_t limit = !settled && e->ready == NULL && links_sleep(&e->links) ? wait_limit(e, deadline_us) : 0;
+        set_activity(e, ACTIVITY_WAITING);
         io_enter(&e->io, limit);
+        set_activity(e, ACTIVITY_ENGINE);
         links_wake(&e->links);
-        e->now_us = clock_monotonic_us();
+        begin_pass(e);
     }
     io_submit(&e->io);
+    set_activity(e, ACTIVITY_PYTHON);
     e->counters.python_events += e->events_count;
     return e->epoll_ready;
 }

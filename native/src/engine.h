@@ -270,6 +270,8 @@ struct engine {
     room room;
     bool room_refusal_reported;
     journal_memory journals;
+    worker_page *page;              /* ours */
+    int64_t pass_us;                /* when this pass of the loop began */
     int64_t now_us, next_sync_us, next_save_us, next_housekeeping_us;
     uint8_t *move_space;            /* where a moved connection's session and unread bytes arrive */
     engine_counters counters;
@@ -316,6 +318,7 @@ void conn_release_sources(conn *c);        /* lets go of what the output came fr
 
 /* conn_limits.c */
 void conn_check_times(conn *c);            /* closes it when it takes too long */
+void conn_forgive(conn *c, int64_t still_us); /* the loop stood still for so long: that was not the client's doing */
 
 /* conn_input.c */
 void conn_arm_receive(conn *c);

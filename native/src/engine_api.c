@@ -56,6 +56,7 @@ static int open_parts(engine *e) {
     const engine_options *o = &e->options;
     int result = links_open(&e->links, o->shard, o->shards, o->shared_fd, o->pool_fds, o->doorbell_fds, o->pool_bytes);
     if (result != 0) return result;
+    e->page = links_page(&e->links, o->shard);
     e->pool = pool_create(o->pool_fds[o->shard], o->pool_bytes);
     if (e->pool == NULL) return -errno;
     e->journals = (journal_memory){.bytes_max = pool_capacity(e->pool) / JOURNALS_POOL_SHARE, .take = take_journal,
@@ -79,7 +80,7 @@ int engine_open(engine **out, const engine_options *options) {
     if (e == NULL) return -ENOMEM;
     e->options = *options;
     e->listen_fd = e->epoll_fd = e->room.fd = -1;
-    e->now_us = clock_monotonic_us();
+    e->now_us = e->pass_us = clock_monotonic_us();
     e->next_sync_us = e->now_us + options->sync_interval_us;
     e->next_save_us = e->now_us + options->save_interval_us;
     e->accept_operation = operation_of(OPERATION_ACCEPT, e);

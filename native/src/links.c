@@ -87,6 +87,7 @@ int links_open(links *l, uint32_t shard, uint32_t shards, int region_fd, const i
     worker_page *page = links_page(l, shard);
     l->generation = atomic_fetch_add(&page->generation, 1) + 1;
     atomic_store(&page->sleeping, 0);
+    atomic_store(&page->activity, ACTIVITY_STARTING);
     atomic_store(&page->connections, 0); /* those of the predecessor are gone */
     atomic_store(&page->anonymous, 0);
     for (uint32_t mark = 0; mark < LINK_FAILING_MARKS; mark++) atomic_store(&page->failing[mark], 0);
@@ -103,6 +104,15 @@ void links_close(links *l) {
     free(l->doorbells);
     free(l->ring_doorbell);
     memset(l, 0, sizeof *l);
+}
+
+int links_read_beat(int fd, uint32_t shard, uint64_t *beat, uint32_t *activity) {
+    off_t page = (off_t)(pages_offset() + (size_t)shard * PAGE);
+    off_t beat_at = page + (off_t)offsetof(worker_page, beat);
+    off_t activity_at = page + (off_t)offsetof(worker_page, activity);
+    bool whole = pread(fd, beat, sizeof *beat, beat_at) == (ssize_t)sizeof *beat &&
+                 pread(fd, activity, sizeof *activity, activity_at) == (ssize_t)sizeof *activity;
+    return whole ? 0 : -EIO;
 }
 
 worker_page *links_page(const links *l, uint32_t shard) {

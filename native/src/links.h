@@ -71,7 +71,14 @@ typedef struct worker_page {
     _Atomic uint32_t sleeping; /* 1: waits in its ring and wants the doorbell */
     _Atomic uint32_t connections, anonymous; /* open ones, and those of them without a login (admission.h) */
     _Atomic uint8_t failing[LINK_FAILING_MARKS]; /* 1: this worker counts failed logins of a network with this hash */
+    _Alignas(64) _Atomic uint64_t beat;          /* passes of the loop through the engine */
+    _Atomic uint32_t activity;                   /* what the loop is at (worker_activity); the supervisor reads both */
 } worker_page;
+
+/* Inside of the engine nothing sleeps but calls to files: whoever sleeps there for long waits for a device. */
+typedef enum worker_activity { ACTIVITY_STARTING, ACTIVITY_PYTHON, ACTIVITY_ENGINE, ACTIVITY_WAITING } worker_activity;
+
+_Static_assert(sizeof(worker_page) <= 4096, "one page");
 
 typedef struct links {
     uint32_t shard, shards;
@@ -95,6 +102,8 @@ int links_region_format(int fd, uint32_t shards);
 int links_open(links *l, uint32_t shard, uint32_t shards, int region_fd, const int *pool_fds, const int *doorbell_fds,
                size_t pool_bytes);
 void links_close(links *l);
+/* What a worker's page says, for a process that has nothing mapped. 0 or -errno. */
+int links_read_beat(int fd, uint32_t shard, uint64_t *beat, uint32_t *activity);
 
 worker_page *links_page(const links *l, uint32_t shard);
 link_ring *links_ring(const links *l, uint32_t from, uint32_t to);

@@ -144,6 +144,11 @@ def _caption(view: View) -> str | None:
     notes = []
     if view.down:
         notes.append(f"down: shard {', '.join(map(str, view.down))}")
+    for row in view.shards:
+        if row.figures.get("stalls.device_now_ms"):
+            notes.append(f"shard {row.shard}: device stalls since {row.figures['stalls.device_now_ms'] / 1000:.0f} s")
+        if row.figures.get("stalls.cpu_now_ms"):
+            notes.append(f"shard {row.shard}: no CPU since {row.figures['stalls.cpu_now_ms'] / 1000:.0f} s")
     if any(row.restarted for row in view.shards):
         notes.append("* new worker, rates since its start")
     return "; ".join(notes) or None

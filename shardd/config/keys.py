@@ -142,6 +142,8 @@ KEYS: Final[tuple[Key, ...]] = (
     _flag("system.scrubber.enabled", True),
     _size("system.scrubber.rate", "system.scrubber.rate_bytes", "8 MiB", 64 << 10, 1 << 34),
     _duration("system.scrubber.pause", "system.scrubber.pause_ms", "1 h", 10, 24 * 30 * _HOUR_MS),
+    _duration("system.watchdog.device_stall_limit", "system.watchdog.device_stall_limit_ms", "10 m", 0, 24 * _HOUR_MS),
+    _duration("system.watchdog.starvation_limit", "system.watchdog.starvation_limit_ms", "2 m", 0, 24 * _HOUR_MS),
     Key("system.topic.max_size", "system.topic_max_size_bytes", "unlimited", _MAX_SIZE, units.format_size),
     Key("system.topic.message_expiry", "system.topic_message_expiry_us", "none", _EXPIRY, units.format_duration_us),
     _duration("consumer_group.rebalancing_timeout", "consumer_group.rebalancing_timeout_ms", "30 s", 10, _HOUR_MS),

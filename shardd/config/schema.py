@@ -92,6 +92,14 @@ class Scrubber(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pause_ms: int
 
 
+class Watchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`system.watchdog.*`: for how long a worker without a sign of life is let alone while it waits for its device, and
+    while it gets no CPU; 0: no longer than any other one."""
+
+    device_stall_limit_ms: int
+    starvation_limit_ms: int
+
+
 class MessageSaver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`message_saver.*`: how often journals are written, and whether what is written is synced as well."""
 
@@ -116,6 +124,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_pool_size_bytes: int
     disk_reserve_bytes: int
     scrubber: Scrubber
+    watchdog: Watchdog
 
     @property
     def data_directory(self) -> Path:

@@ -17,9 +17,18 @@ EVENT_GROUP_POLLED: Final[int]  # (kind, connection, count, offset, stored: bool
 # request under way at seat_take. count 0: no messages; stored: a commit of `offset`, else the last offset polled
 EVENT_ROOM: Final[int]  # (kind, refused, free_bytes): sends are refused for want of room (1), or no more (0)
 
+# What a worker's loop is at: worker_beat().
+ACTIVITY_STARTING: Final[int]
+ACTIVITY_PYTHON: Final[int]
+ACTIVITY_ENGINE: Final[int]  # and does not wait for anything but a file
+ACTIVITY_WAITING: Final[int]  # for something to do
+
 def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
     """Sizes a fresh memfd and writes its header (supervisor)."""
+
+def worker_beat(fd: int, shard: int) -> tuple[int, int]:
+    """(passes of the loop, activity) of a shard's worker, from the shared region (supervisor). OSError."""
 
 def owner(namespace: int, shards: int) -> int: ...
 def xxh32(data: bytes) -> int: ...

@@ -29,7 +29,7 @@ from shardd.protocol.errors import Status
 HELLO_TIMEOUT_S: Final = 5.0
 HELLO_RETRY_INTERVAL_MS: Final = 20
 STATES_KEPT: Final = 64  # for the answers to submissions that later records overtake
-APPLY_TIMEOUT_S: Final = 10.0  # from the answer to a submission until its record is here
+APPLY_TIMEOUT_S: Final = 60.0  # from the answer to a submission until its record is here: a device may stand still
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ the ROUTER sees:
 PeerLost, one that was not waits for the next process of that shard, at most 2 s, and is sent again.
 
 Nothing is dropped: at most REQUESTS_IN_FLIGHT_MAX requests of one method are on the way to one shard, later ones wait.
-The limit is for each method, so that one method never waits for the room that another one takes.
+The limit is for each method, so that one method never waits for the room that another one takes. While a shard stands
+still (patience.py) requests to it wait longer.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from shardd.metadata.channel import (
     RemoteError,
     RequestTimeoutError,
 )
+from shardd.shard.patience import AT_ONCE, PATIENCE_S, Patience
 
 REQUESTS_IN_FLIGHT_MAX: Final = 256  # to one shard, of one method
 QUEUE_MESSAGES_MAX: Final = 4096  # of one socket; a sender waits for room
@@ -198,6 +200,7 @@ class Bus:
         self._shards = shards
         self._handlers: dict[str, Handler] = {}
         self._watchers: list[PeerWatcher] = []
+        self.patience: Final = Patience()
         self._context = context or zmq.asyncio.Context()
         self._router: zmq.asyncio.Socket | None = None
         self._links: dict[int, _Link] = {}
@@ -252,27 +255,40 @@ class Bus:
             self._links[shard].close()
             self._tell(shard, False)
 
-    async def request(self, shard: int, method: str, payload: bytes, timeout_s: float | None = None) -> bytes:
-        """What the handler of `method` on `shard` (this one included) answers.
+    async def request(
+        self,
+        shard: int,
+        method: str,
+        payload: bytes,
+        timeout_s: float | None = None,
+        patience_s: float | None = PATIENCE_S,
+    ) -> bytes:
+        """What the handler of `method` on `shard` (this one included) answers. `patience_s`: as Patience.timeout.
 
         Raises PeerLost (taken by a process that died), PeerUnavailableError (down for 2 s), RequestTimeoutError,
         RemoteError (no handler, or it failed): all BusError.
         """
-        return await self._request(shard, method, payload, timeout_s, PEER_HOLD_MS)
+        return await self._request(shard, method, payload, timeout_s, PEER_HOLD_MS, patience_s)
 
-    async def gather(self, method: str, payload: bytes, timeout_s: float = GATHER_TIMEOUT_S) -> list[bytes]:
-        """The answers of all live shards, this one included, in the order of the shards; one that dies is left out.
+    async def gather(
+        self, method: str, payload: bytes, timeout_s: float = GATHER_TIMEOUT_S, patience_s: float = PATIENCE_S
+    ) -> list[bytes]:
+        """The answers of all live shards, this one included, in the order of the shards; one that dies is left out,
+        and one that stands still with AT_ONCE.
 
         Raises RequestTimeoutError, RemoteError.
         """
         live = [shard for shard in range(self._shards) if self.is_up(shard)]
         outcomes = await asyncio.gather(
-            *(self._request(shard, method, payload, timeout_s, 0) for shard in live), return_exceptions=True
+            *(self._request(shard, method, payload, timeout_s, 0, patience_s) for shard in live),
+            return_exceptions=True,
         )
         answers = []
-        for outcome in outcomes:
+        for shard, outcome in zip(live, outcomes, strict=True):
             if isinstance(outcome, bytes):
                 answers.append(outcome)
+            elif patience_s == AT_ONCE and shard in self.patience.standing:
+                continue
             elif not isinstance(outcome, PeerLost | PeerUnavailableError):
                 raise outcome
         return answers
@@ -310,9 +326,11 @@ class Bus:
             except Exception:
                 _log.exception("a change of shard %d was not followed everywhere", shard)
 
-    async def _request(self, shard: int, method: str, payload: bytes, timeout_s: float | None, hold_ms: int) -> bytes:
+    async def _request(
+        self, shard: int, method: str, payload: bytes, timeout_s: float | None, hold_ms: int, patience_s: float | None
+    ) -> bytes:
         try:
-            async with asyncio.timeout(timeout_s):
+            async with self.patience.timeout(shard, timeout_s, patience_s):
                 if shard == self._shard:
                     return await self._call(method, payload)
                 return await self._send_until_taken(self._links[shard], shard, method, payload, hold_ms)
@@ -328,7 +346,10 @@ class Bus:
                 now = asyncio.get_running_loop().time()
                 hold_until = now + hold_ms / 1000 if hold_until is None else hold_until
                 try:
-                    await asyncio.wait_for(link.up.wait(), max(0.0, hold_until - now))
+                    async with self.patience.timeout(
+                        shard, max(0.0, hold_until - now), PATIENCE_S if hold_ms else None
+                    ):
+                        await link.up.wait()
                 except TimeoutError:
                     raise PeerUnavailableError(f"{method}: shard {shard} is down") from None
             with contextlib.suppress(_NotTakenError):

@@ -6,6 +6,7 @@
     supervisor -> worker    {"peer_down": j}         shard j died; also right after a start, for each shard that is down
                             {"peer_up": j}           shard j is ready
                             {"all_ready": true}      every shard was ready once; at once for a worker that came later
+                            {"stalls": {...}}        which shards stand still now, and how often this one did
                             {"stop": seconds}        flush and end within that time
 
 A worker takes every peer for up until it is told otherwise. End of file means that the other side is gone.
@@ -33,6 +34,22 @@ class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
     root_created: bool = False
 
 
+class Standing(msgspec.Struct, frozen=True):
+    """A shard that stands still: `cause` "device" or "cpu", since when (monotonic clock, microseconds)."""
+
+    shard: int
+    cause: str
+    since_us: int
+
+
+class Stalls(msgspec.Struct, frozen=True):
+    """Shards that stand still now; how often and how long in all the one that hears this did, by cause."""
+
+    standing: list[Standing]
+    times: dict[str, int]
+    total_ms: dict[str, int]
+
+
 class WorkerMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """From a worker; exactly one field is set."""
 
@@ -47,6 +64,7 @@ class SupervisorMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_
     peer_down: int | None = None
     peer_up: int | None = None
     all_ready: bool = False
+    stalls: Stalls | None = None
     stop: float | None = None
 
 

@@ -6,29 +6,44 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from typing import Final
 
 from shardd.shard.control import (
     HEARTBEAT_INTERVAL_MS,
     MessageDecoder,
     Ready,
+    Stalls,
     SupervisorMessage,
     WorkerMessage,
     encode_message,
 )
 
+PAUSE_S: Final = 0.5  # a heartbeat so late means that this loop stood still
+
 
 class ControlLink:
-    """`peer_down` and `peer_up` are called with a shard number. Made inside a running loop; beats from then on."""
+    """`peer_down` and `peer_up` are called with a shard number, `paused` with the seconds for which this loop stood
+    still. Made inside a running loop; beats from then on."""
 
-    def __init__(self, fd: int, peer_down: Callable[[int], None], peer_up: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        fd: int,
+        peer_down: Callable[[int], None],
+        peer_up: Callable[[int], None],
+        stalls: Callable[[Stalls], None] = lambda stalls: None,
+        paused: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         self._socket = socket.socket(fileno=os.dup(fd))
         self._socket.setblocking(False)
         self._decoder = MessageDecoder(SupervisorMessage)
         self._peer_down = peer_down
         self._peer_up = peer_up
+        self._stalls = stalls
+        self._paused = paused
         self._loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[float] = self._loop.create_future()
         self._beats = 0
+        self._due = self._loop.time()
         self._loop.add_reader(self._socket, self.hear)
         self._beat()
 
@@ -48,7 +63,11 @@ class ControlLink:
     def _beat(self) -> None:
         self._beats += 1
         self._send(WorkerMessage(heartbeat=self._beats))
-        self._timer = self._loop.call_later(HEARTBEAT_INTERVAL_MS / 1000, self._beat)
+        now = self._loop.time()
+        if now - self._due > PAUSE_S:
+            self._paused(now - self._due)  # before any timer that is due since then runs
+        self._due = now + HEARTBEAT_INTERVAL_MS / 1000
+        self._timer = self._loop.call_at(self._due, self._beat)
 
     def _send(self, message: WorkerMessage) -> None:
         """Lines are far smaller than the socket's buffer; a supervisor that does not read them is about to end us."""
@@ -78,5 +97,7 @@ class ControlLink:
                 self._peer_down(message.peer_down)
             elif message.peer_up is not None:
                 self._peer_up(message.peer_up)
+            elif message.stalls is not None:
+                self._stalls(message.stalls)
             elif message.stop is not None and not self._stop.done():
                 self._stop.set_result(message.stop)

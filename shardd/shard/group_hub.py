@@ -308,7 +308,9 @@ class GroupHub:
         """What the worker lets go of; None when it does not answer (told again later)."""
         payload = messages.encode(assignments)
         try:
-            answer = await self._context.bus.request(shard, messages.METHOD_ASSIGN, payload, PUSH_TIMEOUT_S)
+            answer = await self._context.bus.request(
+                shard, messages.METHOD_ASSIGN, payload, PUSH_TIMEOUT_S, patience_s=None
+            )
         except BusError as error:
             _log.warning("shard %d does not hear of its consumer groups: %s", shard, error)
             return None

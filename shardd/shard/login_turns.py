@@ -86,7 +86,7 @@ class LoginTurns:
         home, payload = self.home(network), network.encode()
         if self._bus.is_up(home):
             try:
-                return await self._bus.request(home, method, payload, TIMEOUT_S)
+                return await self._bus.request(home, method, payload, TIMEOUT_S, patience_s=None)
             except BusError as error:
                 _log.debug("shard %d does not count the logins of its networks: %s", home, error)
         return await self._bus.request(self._bus.shard, method, payload)

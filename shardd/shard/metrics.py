@@ -11,6 +11,9 @@ from typing import Final, Protocol
 
 import msgspec
 
+from shardd.shard.control import Stalls
+from shardd.shard.patience import Patience
+
 Read = Callable[[], dict[str, int]]
 _STATM: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = 4096
@@ -19,6 +22,9 @@ _ENGINE_GAUGES: Final = frozenset(
     {"connections", "pool_used_bytes", "pool_capacity_bytes", "pool_resident_bytes", "routes", "partitions",
      "syncs_running"}
 )  # fmt: skip
+
+
+STALL_CAUSES: Final = ("device", "cpu")
 
 
 class EngineFigures(Protocol):
@@ -79,6 +85,35 @@ class Metrics:
 
 def _collect(sources: dict[str, Read]) -> dict[str, int]:
     return {f"{source}.{name}": value for source, read in sources.items() for name, value in read().items()}
+
+
+class StallFigures:
+    """How often and how long this shard stood still, and whether it does now; the supervisor tells it."""
+
+    def __init__(self, shard: int, patience: Patience) -> None:
+        self._shard = shard
+        self._patience = patience
+        self._told = Stalls([], {}, {})
+
+    def follow(self, told: Stalls) -> None:
+        self._told = told
+        self._patience.follow({each.shard: each for each in told.standing})
+
+    def stands_still(self) -> bool:
+        return self._shard in self._patience.standing
+
+    def counters(self) -> dict[str, int]:
+        times, total_ms = self._told.times, self._told.total_ms
+        return {
+            name: value
+            for cause in STALL_CAUSES
+            for name, value in ((cause, times.get(cause, 0)), (f"{cause}_ms", total_ms.get(cause, 0)))
+        }
+
+    def gauges(self) -> dict[str, int]:
+        now_us = time.monotonic_ns() // 1000
+        since_us = {each.cause: each.since_us for each in self._told.standing if each.shard == self._shard}
+        return {f"{cause}_now_ms": (now_us - since_us.get(cause, now_us)) // 1000 for cause in STALL_CAUSES}
 
 
 def process_counters() -> dict[str, int]:

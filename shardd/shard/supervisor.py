@@ -23,10 +23,13 @@ from shardd.config.schema import Settings
 from shardd.metadata.disk import NO_ROOM
 from shardd.shard.control import Ready, SupervisorMessage
 from shardd.shard.inheritance import WorkerInheritance
+from shardd.shard.standstill import WorkerSample
 from shardd.shard.supervisor_directory import remove_runtime_config, write_runtime_config
 from shardd.shard.supervisor_notify import notify_service_manager
 from shardd.shard.supervisor_resources import SharedResources
+from shardd.shard.supervisor_stalls import StallBoard
 from shardd.shard.supervisor_workers import Worker, WorkerState
+from shardd.shard.thread_samples import sample_worker
 
 if TYPE_CHECKING:
     from shardd.engine.io_choice import IoEngine  # needs the built engine; its absence is told in a sentence
@@ -66,6 +69,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._started_at_us = time.time_ns() // 1000
         self._engine = engine
+        self._stalls = StallBoard(self._workers, settings.system.watchdog, self._sample)
         self._all_ready = False
         self._stop_at: float | None = None  # when stragglers get killed
         self._exit_status = 0
@@ -228,6 +232,7 @@ class Supervisor:
             self._selector.unregister(worker.control)
         pid = worker.pid
         status = worker.reap()
+        self._stalls.ended(worker, time.monotonic())
         if self._stop_at is not None:
             if status != 0:
                 self._exit_status = 1
@@ -259,8 +264,14 @@ class Supervisor:
 
     # ---- time and signals ----
 
+    def _sample(self, worker: Worker, everything: bool) -> WorkerSample | None:
+        return sample_worker(worker.pid, self._resources.shared_fd, worker.shard, everything=everything)
+
     def _check_deadlines(self, now: float, since_last_s: float) -> None:
+        self._stalls.look(now)
         if self._stop_at is not None:
+            if self._stalls.any_excused(now):
+                self._stop_at += since_last_s  # what has been acknowledged can still reach the device
             if now > self._stop_at:
                 self._kill_all()
                 self._stop_at = float("inf")

@@ -20,6 +20,7 @@ from shardd.shard.supervisor_resources import (
     raise_descriptor_limit,
 )
 from shardd.shard.supervisor_sockets import lock_address, open_listeners, server_answers
+from shardd.shard.supervisor_stuck import told_when_stuck
 
 if TYPE_CHECKING:
     from shardd.engine.io_choice import IoEngine
@@ -37,6 +38,11 @@ def root_exists(directory: Path) -> bool:
 
 def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> int:
     """Runs until a signal; exit status. Raises StartupError when the server cannot start."""
+    with told_when_stuck():
+        return _run(settings, root, fresh=fresh, version=version)
+
+
+def _run(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> int:
     try:
         allocation = settings.system.sharding.cpu_allocation
         cpus = allocate_cpus(allocation)

@@ -73,7 +73,8 @@ class Worker:
         self.control_ended = False
         self._process: subprocess.Popen[bytes] | None = None
         self._decoder: MessageDecoder[WorkerMessage] = MessageDecoder(WorkerMessage)
-        self._last_seen = 0.0
+        self.heard_at = 0.0
+        self._last_seen = 0.0  # behind `heard_at` by what is forgiven
         self._ready_at = 0.0
 
     @property
@@ -115,7 +116,7 @@ class Worker:
         self.fatal = None
         self.respawns += 1
         self._decoder = MessageDecoder(WorkerMessage)
-        self._last_seen = time.monotonic()
+        self._last_seen = self.heard_at = time.monotonic()
 
     def send(self, message: SupervisorMessage) -> None:
         """A worker that does not take its few messages hangs: it is killed; its successor gets the present state."""
@@ -144,7 +145,7 @@ class Worker:
             if not data:
                 self.control_ended = True  # it is ending; when it does not, it will be taken for one that hangs
                 break
-            self._last_seen = time.monotonic()
+            self._last_seen = self.heard_at = time.monotonic()
             try:
                 messages += self._decoder.feed(data)
             except ControlError as error:
@@ -168,7 +169,7 @@ class Worker:
         return self.running and now - self._last_seen > timeout_ms / 1000
 
     def forgive(self, pause_s: float) -> None:
-        """The supervisor itself did not run for so long: nobody could be heard."""
+        """It cannot be blamed for so much of its silence: the supervisor itself did not run, or it stands still."""
         self._last_seen += pause_s
 
     def kill(self) -> None:

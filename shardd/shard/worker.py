@@ -48,7 +48,7 @@ from shardd.shard.flush import flush_everything
 from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.login_turns import LoginTurns
-from shardd.shard.metrics import Metrics, process_counters, process_gauges
+from shardd.shard.metrics import Metrics, StallFigures, process_counters, process_gauges
 from shardd.shard.partition_changes import changed_streams, partitions_of, place_text
 from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions
 from shardd.shard.recent_logs import RecentLogs
@@ -145,7 +145,9 @@ class Worker:
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
         self._damage = DamageWatch(self.engine, self._data, self._partitions, inheritance.settings.system.scrubber)
         self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
-        self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up)
+        self._stalls = StallFigures(inheritance.shard, self._bus.patience)
+        told = self._stalls.follow, self._bus.patience.forgive
+        self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up, *told)
         await self._bus.start()
         passwords = Passwords(self._password_threads)
         root_created = await self._start_metadata(passwords)
@@ -229,6 +231,7 @@ class Worker:
         metrics.add("sealing", self._sealer.gauges, self._sealer.counters)
         metrics.add("recovery", counters=self._partitions.recovery_figures)
         self._damage.add_to(metrics)
+        metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
         metrics.add("trash", self._trash.gauges, self._trash.counters)
         return metrics
 
@@ -264,7 +267,8 @@ class Worker:
         self._dispatcher.close()
         if self._inheritance.shard == 0:
             self._trash.stop()
-        await flush_everything(self.engine, self._helpers, deadline + _STOP_RESERVE_S / 2)
+        flush_by = deadline + _STOP_RESERVE_S / 2
+        await flush_everything(self.engine, self._helpers, flush_by, self._stalls.stands_still)
         await self._metadata.close()
         await self._bus.close()
         await asyncio.gather(self._password_threads.close(), self._damage.close(), self._sealer.close())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import select
+import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -81,6 +84,15 @@ class Disk:
             subprocess.run(["umount", "-l", str(self.mount)], check=False, capture_output=True)
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+    @contextlib.contextmanager
+    def stand_still(self) -> Iterator[None]:
+        """Nothing is answered: whoever asks sleeps, interruptibly (state S) as the kernel has it for FUSE."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def lie(self) -> None:
         """Syncs succeed from now on and do nothing."""

@@ -38,6 +38,7 @@ class Target:
     topic: int | str
     batch_count: int = 10
     payload_size_bytes: int = 100
+    answer_timeout_s: float = 5.0
     paused: threading.Event = field(default_factory=threading.Event)
 
 
@@ -85,7 +86,7 @@ class LoadThread(threading.Thread):
 
     def _connected(self) -> wire.Wire:
         if self._wire is None:
-            connection = wire.Wire(self.target.address, timeout_s=5.0)
+            connection = wire.Wire(self.target.address, timeout_s=self.target.answer_timeout_s)
             try:
                 connection.login()
             except BaseException:

@@ -68,7 +68,8 @@ class Server:
     def spawn(self) -> subprocess.Popen[bytes]:
         """Starts the process and does not wait for it to be ready."""
         assert self._process is None or self._process.poll() is not None, "it runs already"
-        self.runtime_config.unlink(missing_ok=True)  # a killed server leaves its own behind
+        if self.runtime_config.exists():  # a killed server leaves its own behind; an unlink may wait for the device
+            self.runtime_config.unlink()
         self.address = ""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "IGGY_"))}
         environment |= {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"} | io_engine_environment() | self._env
@@ -84,7 +85,13 @@ class Server:
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Returns when the server is ready; `address` is known then. RuntimeError with its log when it ends instead."""
-        process = self.spawn()
+        self.spawn()
+        self.wait_ready(timeout_s)
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """What `start` does after `spawn`."""
+        process = self._process
+        assert process is not None, "never started"
         deadline = time.monotonic() + timeout_s
         while not self.runtime_config.exists():
             if process.poll() is not None:

@@ -20,7 +20,9 @@ from shardd.protocol.extensions import (
 )
 from shardd.security import Rule
 from shardd.shard.context import ShardContext
+from shardd.shard.control import Standing
 from shardd.shard.metrics import ShardFigures
+from shardd.shard.patience import AT_ONCE
 from shardd.shard.services import base
 from shardd.shard.services.base import Caller
 
@@ -34,6 +36,7 @@ class ExtensionService:
 
     def __init__(self, context: ShardContext) -> None:
         self._context = context
+        self._known: dict[int, ShardFigures] = {}  # the last answer of each shard
         context.bus.serve(METHOD_METRICS, self._serve_metrics)
 
     async def _serve_metrics(self, payload: bytes) -> bytes:
@@ -48,11 +51,21 @@ class ExtensionService:
         """41 without the right to read the server, as GET_STATS."""
         base.require(context, caller, Rule.READ_SERVER)
         try:
-            answers = await context.bus.gather(METHOD_METRICS, b"")
+            answers = await context.bus.gather(METHOD_METRICS, b"", patience_s=AT_ONCE)
         except BusError as error:
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
         figures = [_decoder.decode(answer) for answer in answers]
+        self._known |= {each.shard: each for each in figures}
+        missing = context.bus.patience.standing.keys() - {each.shard for each in figures}
+        figures += [self._standing_still(context.bus.patience.standing[shard]) for shard in sorted(missing)]
         return merge(figures, time.time_ns() // 1000, context.started_at_us, context.shards).encode()
+
+    def _standing_still(self, standing: Standing) -> ShardFigures:
+        """What is known of a shard that cannot answer now: its last figures, and for how long it has been so."""
+        clock_us = time.monotonic_ns() // 1000
+        known = self._known.get(standing.shard, ShardFigures(standing.shard, 0, clock_us, {}, {}, []))
+        now_ms = {f"stalls.{standing.cause}_now_ms": (clock_us - standing.since_us) // 1000}
+        return msgspec.structs.replace(known, clock_us=clock_us, gauges=known.gauges | now_ms)
 
 
 def merge(figures: list[ShardFigures], time_us: int, started_at_us: int, shards_count: int) -> Metrics:

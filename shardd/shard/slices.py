@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from shardd.metadata.channel import UnwantedError
 
 SLICE_MS: Final = 1.0
+T = TypeVar("T")
 
 
 class Slices:
@@ -36,6 +37,17 @@ class Slices:
                     raise UnwantedError
                 if self._take(work, loop):
                     return
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """What `function()` returns or raises; as one step, in its turn."""
+        made: list[T] = []
+
+        def step() -> Iterator[None]:
+            made.append(function())
+            yield
+
+        await self.run(step())
+        return made[0]
 
     def _take(self, work: Iterator[object], loop: asyncio.AbstractEventLoop) -> bool:
         """True when there is nothing left to do."""

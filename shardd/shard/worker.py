@@ -169,8 +169,13 @@ class Worker:
             return False
         writer = MetadataWriter(path, self._bus, self._helpers, command_allowed, hear=self._control.hear)
         self._metadata = writer
-        await writer.start()
-        return await ensure_root(writer, passwords, inheritance.root_name, inheritance.root_password)
+        created = []
+
+        async def prepare() -> None:
+            created.append(await ensure_root(writer, passwords, inheritance.root_name, inheritance.root_password))
+
+        await writer.start(prepare)
+        return created[0]
 
     async def _open_partitions(self) -> None:
         """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""

@@ -133,7 +133,11 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._room_returned = asyncio.Event()
         self._all_closed = asyncio.Event()  # set whenever the last connection is gone
-        self._trash = TrashEmptier(layout.trash_directory(self._data), lambda sentence: _log.warning("%s", sentence))
+        self._trash = TrashEmptier(
+            layout.trash_directory(self._data),
+            lambda sentence: _log.warning("%s", sentence),
+            reserve_bytes=system.disk_reserve_bytes,
+        )
 
     # ---- life ----
 

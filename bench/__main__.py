@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench import rebalance, report
-from bench.lines import LINES, REBALANCE, Line, select, with_rebalance
+from bench.lines import LINES, REBALANCES, Line, chosen_rebalances, select
 from bench.measure import FULL, QUICK, Cell, Effort, run_rounds
 from bench.native_build import build
 from bench.targets import EPOLL, Floor, Shardd, Target
@@ -53,25 +53,25 @@ def _effort(options: argparse.Namespace) -> Effort:
 
 def _measure(
     options: argparse.Namespace, lines: list[Line], effort: Effort
-) -> tuple[dict[str, dict[str, Cell]], dict[str, str], rebalance.Result | None]:
+) -> tuple[dict[str, dict[str, Cell]], dict[str, str], list[rebalance.Result]]:
     cpus = sorted(os.sched_getaffinity(0))[: options.shards]
     if options.shards < 1 or len(cpus) < options.shards:
         raise ValueError(f"--shards must be in 1..{len(os.sched_getaffinity(0))}")
     build("load")
     cells: dict[str, dict[str, Cell]] = {}
-    moved = None
+    moved: list[rebalance.Result] = []
     with tempfile.TemporaryDirectory(prefix="shardd-bench-", dir=options.directory.resolve()) as base:
         header = report.machine(Path(base))
         for durable in (False, True):
             chosen = [line for line in lines if line.durable is durable]
-            wants_rebalance = not durable and with_rebalance(options.lines) and not options.floor_only
-            if not chosen and not wants_rebalance:
+            rebalances = [] if durable or options.floor_only else chosen_rebalances(options.lines)
+            if not chosen and not rebalances:
                 continue
             with _servers(options, durable, chosen, Path(base) / str(durable), cpus, header) as targets:
                 cells |= run_rounds(targets, chosen, effort, lambda text: print(text, file=sys.stderr, flush=True))
-                if wants_rebalance:
+                for name in rebalances:
                     shardd = next(each for each in targets if isinstance(each, Shardd))
-                    moved = rebalance.measure(shardd, effort.rounds)
+                    moved.append(rebalance.measure(shardd, name, effort.rounds))
     header["floor"] = f"epoll, {len(cpus)} threads on CPUs {','.join(map(str, cpus))}"
     header["page state"] = f"recycled: {effort.touch_bytes >> 20} MiB touched and freed before each send line"
     header["method"] = (
@@ -128,7 +128,7 @@ def main(words: list[str] | None = None) -> int:
     """0 when every line was measured, whether its target is met or not; 1 when a server failed one; 2 for bad usage."""
     options = _arguments(words)
     if options.list:
-        print("\n".join([*(line.name for line in LINES), REBALANCE]))
+        print("\n".join([*(line.name for line in LINES), *REBALANCES]))
         return 0
     try:
         lines, effort = select(options.lines), _effort(options)
@@ -139,8 +139,8 @@ def main(words: list[str] | None = None) -> int:
     body = report.rows(lines, cells)
     print("\n".join(f"{key + ':':15} {value}" for key, value in header.items()) + "\n")
     print(report.text_table(report.COLUMNS, body))
-    if moved is not None:
-        print(f"\n{moved}")
+    for result in moved:
+        print(f"\n{result}")
     on_epoll = report.epoll_rows(lines, cells)
     if on_epoll:
         print("\n" + report.text_table(report.EPOLL_COLUMNS, on_epoll))

@@ -83,13 +83,13 @@ LINES = (
     Line("poll", 10, 100, 8, Placement.GROUP, 0.3, against="poll-10x100-c8"),
     *_durable(),
 )
-REBALANCE = "rebalance-1000x100"  # bench/rebalance.py
+REBALANCES = {"rebalance-1000x100": (1_000, 100.0), "rebalance-20000x100": (20_000, 50.0)}  # partitions, target in ms
 
 
 def select(patterns: Sequence[str]) -> list[Line]:
     """Lines whose name matches one of the shell patterns, and what they are held against; ValueError when a pattern
     matches nothing."""
-    names = [*(line.name for line in LINES), REBALANCE]
+    names = [*(line.name for line in LINES), *REBALANCES]
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
             raise ValueError(f"no line is called {pattern!r}; there are: {', '.join(names)}")
@@ -98,9 +98,9 @@ def select(patterns: Sequence[str]) -> list[Line]:
     return [line for line in LINES if line.name in chosen]
 
 
-def with_rebalance(patterns: Sequence[str]) -> bool:
-    """Whether the rebalance is among what the patterns choose."""
-    return any(fnmatch.fnmatchcase(REBALANCE, pattern) for pattern in patterns)
+def chosen_rebalances(patterns: Sequence[str]) -> list[str]:
+    """Those that the patterns choose (bench/rebalance.py)."""
+    return [name for name in REBALANCES if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def owner(stream: int, shards: int, partition: int = 0) -> int:

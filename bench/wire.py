@@ -9,6 +9,7 @@ from typing import Self
 
 LOGIN_USER, CREATE_STREAM, DELETE_STREAM, CREATE_TOPIC = 38, 202, 203, 302
 CREATE_GROUP, JOIN_GROUP, LEAVE_GROUP = 602, 604, 605
+CREATE_PARTITIONS = 402
 REPLY_TIMEOUT_S = 20.0
 COMPRESSION_NONE = 1
 
@@ -63,6 +64,10 @@ class Wire:
         """Id of the new topic: no compression, server defaults for expiry and size."""
         head = identifier(stream) + struct.pack("<IBQQB", partitions_count, COMPRESSION_NONE, 0, 0, 0)
         return int.from_bytes(self.request(CREATE_TOPIC, head + name(text))[:4], "little")
+
+    def create_partitions(self, stream: int, count: int) -> None:
+        """Of topic 0, at most 1,000."""
+        self.request(CREATE_PARTITIONS, identifier(stream) + identifier(0) + struct.pack("<I", count))
 
     def create_group(self, stream: int, text: str) -> int:
         """Id of the new group of topic 0."""

@@ -10,7 +10,7 @@ static bool fill_seat(seat *s, PyObject *partitions)
         unsigned partition;
         if (!PyArg_ParseTuple(PyList_GET_ITEM(partitions, (Py_ssize_t)i), "ILL", &partition, &polled, &committed))
             return false;
-        s->partitions[i] = (seat_partition){.partition = partition, .polled = polled, .committed = committed};
+        seat_set(s, i, partition, polled, committed);
     }
     return true;
 }
@@ -42,14 +42,19 @@ PyObject *shardd_call_seat_put(PyObject *self, PyObject *args)
 
 static PyObject *seat_tuple(const seat *s, const seat_work *under_way)
 {
-    PyObject *marks = PyList_New(s->count);
+    uint32_t polled = 0, at = 0;
+    for (uint32_t i = 0; i < s->count; i++)
+        polled += s->partitions[i].polled != SEAT_NONE;
+    PyObject *marks = PyList_New(polled);
     for (uint32_t i = 0; marks != NULL && i < s->count; i++) {
         const seat_partition *p = &s->partitions[i];
+        if (p->polled == SEAT_NONE)
+            continue;
         PyObject *item = Py_BuildValue("ILL", p->partition, (long long)p->polled, (long long)p->committed);
         if (item == NULL)
             Py_CLEAR(marks);
         else
-            PyList_SET_ITEM(marks, i, item);
+            PyList_SET_ITEM(marks, at++, item);
     }
     if (marks == NULL)
         return NULL;

@@ -28,9 +28,13 @@ seat *seats_put(seat **seats, uint64_t group, const uint8_t *key, uint32_t key_l
     if (known >= SEATS_MAX || key_length > SEAT_KEY_MAX) return NULL;
     seat *s = calloc(1, sizeof *s + key_length);
     if (s == NULL) return NULL;
+    uint32_t slots = 2;
+    while (slots < UINT32_MAX / 2 && slots / 2 < count) slots *= 2; /* at most half full */
+    s->places_mask = slots - 1;
+    s->places = calloc(slots, sizeof *s->places);
     s->partitions = calloc(count > 0 ? count : 1, sizeof *s->partitions);
-    if (s->partitions == NULL) {
-        free(s);
+    if (s->partitions == NULL || s->places == NULL) {
+        seat_free(s);
         return NULL;
     }
     s->group = group;
@@ -56,6 +60,7 @@ seat *seats_take(seat **seats, uint64_t group) {
 void seat_free(seat *s) {
     if (s == NULL) return;
     free(s->partitions);
+    free(s->places);
     free(s);
 }
 
@@ -67,9 +72,23 @@ void seats_free(seat **seats) {
     }
 }
 
+static uint32_t slot_of(const seat *s, uint32_t partition) {
+    return (partition * 2654435761u >> 7) & s->places_mask; /* ids are dense: any mixing will do */
+}
+
+void seat_set(seat *s, uint32_t at, uint32_t partition, int64_t polled, int64_t committed) {
+    s->partitions[at] = (seat_partition){.partition = partition, .polled = polled, .committed = committed};
+    uint32_t slot = slot_of(s, partition);
+    while (s->places[slot] != 0) slot = (slot + 1) & s->places_mask;
+    s->places[slot] = at + 1;
+}
+
 static bool place_of(const seat *s, int64_t partition, uint32_t *at) {
-    for (*at = 0; *at < s->count; ++*at)
+    if (partition < 0 || partition > UINT32_MAX) return false;
+    for (uint32_t slot = slot_of(s, (uint32_t)partition); s->places[slot] != 0; slot = (slot + 1) & s->places_mask) {
+        *at = s->places[slot] - 1;
         if (s->partitions[*at].partition == partition) return true;
+    }
     return false;
 }
 

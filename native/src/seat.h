@@ -28,6 +28,8 @@ typedef struct seat {
     uint32_t rotation, count;
     int64_t last_polled;      /* partition; SEAT_NONE */
     seat_partition *partitions;
+    uint32_t *places;         /* hash table of indexes + 1 by partition, a power of two long; 0: empty */
+    uint32_t places_mask;
     uint32_t key_length;
     uint8_t key[];
 } seat;
@@ -49,6 +51,8 @@ seat *seats_put(seat **seats, uint64_t group, const uint8_t *key, uint32_t key_l
 /* Removes the seat of a group from the list; the caller frees it. NULL without one. */
 seat *seats_take(seat **seats, uint64_t group);
 void seats_free(seat **seats);
+/* Fills in the partition at an index; each index once, before the seat is used. */
+void seat_set(seat *s, uint32_t at, uint32_t partition, int64_t polled, int64_t committed);
 void seat_free(seat *s);
 /* Begins a poll or commit; `wanted` SEAT_NONE: by rotation, or for a commit the partition polled last. False: the seat
  * cannot tell, nothing has changed. */

@@ -9,7 +9,7 @@
 static seat *three(seat **seats, uint64_t group, const char *key)
 {
     seat *s = seats_put(seats, group, (const uint8_t *)key, (uint32_t)strlen(key), 3);
-    for (uint32_t i = 0; s != NULL && i < 3; i++) s->partitions[i] = (seat_partition){4 + i, SEAT_NONE, SEAT_NONE};
+    for (uint32_t i = 0; s != NULL && i < 3; i++) seat_set(s, i, 4 + i, SEAT_NONE, SEAT_NONE);
     if (s != NULL) s->last_polled = SEAT_NONE;
     return s;
 }
@@ -48,6 +48,22 @@ static void test_a_named_partition_does_not_turn_the_rotation(void)
     CHECK_EQUAL(s->rotation, 0);
     CHECK_EQUAL(s->last_polled, 6);
     CHECK(!seat_begin(s, true, 7, false, &work)); /* not ours: Python decides */
+    seats_free(&seats);
+}
+
+static void test_every_partition_of_a_large_seat_is_found_at_its_place(void)
+{
+    enum { COUNT = 20000 };
+    seat *seats = NULL, *s = seats_put(&seats, 1, (const uint8_t *)"a", 1, COUNT);
+    seat_work work = {0};
+    REQUIRE(s != NULL);
+    for (uint32_t i = 0; i < COUNT; i++) seat_set(s, i, 7 * i, SEAT_NONE, SEAT_NONE);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        REQUIRE(seat_begin(s, true, 7 * (int64_t)i, false, &work));
+        CHECK_EQUAL(work.at, i);
+        CHECK(!seat_begin(s, true, 7 * (int64_t)i + 1, false, &work));
+    }
+    CHECK(!seat_begin(s, true, (int64_t)1 << 40, false, &work));
     seats_free(&seats);
 }
 
@@ -140,6 +156,7 @@ int main(void)
 {
     RUN(test_polls_rotate_over_all_partitions_and_leave_marks);
     RUN(test_a_named_partition_does_not_turn_the_rotation);
+    RUN(test_every_partition_of_a_large_seat_is_found_at_its_place);
     RUN(test_a_commit_without_a_partition_goes_to_the_one_polled_last);
     RUN(test_a_request_that_starts_over_leaves_no_trace);
     RUN(test_seats_are_found_by_bytes_and_version_and_have_a_limit);

@@ -6,7 +6,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -130,8 +130,41 @@ class Connection:
     # ---- commands ----
 
     def partition_bounds(self, request: bounds.GetPartitionBounds) -> tuple[bounds.TopicBounds, ...]:
-        """`RefusedError` 3 from a server that is not shardd."""
+        """`RefusedError` 3 from a server that is not shardd. What is too much for one request is asked for in pieces,
+        each of them of its own moment."""
+        try:
+            return self._partition_bounds(request)
+        except RefusedError as error:
+            if error.status is not Status.TOO_MANY_PARTITIONS:
+                raise
+        return tuple(self._topic_bounds(each, request.segments) for each in request.topics)
+
+    def _partition_bounds(self, request: bounds.GetPartitionBounds) -> tuple[bounds.TopicBounds, ...]:
         return _decode(bounds.decode_reply, self.request(ExtensionCode.GET_PARTITION_BOUNDS, request.encode()))
+
+    def _topic_bounds(self, selection: bounds.TopicSelection, segments: bool) -> bounds.TopicBounds:
+        """`RefusedError` 2010 when the topic is deleted or made anew on the way."""
+        wanted = selection.partitions
+        if not wanted:
+            found = self.topic(selection.stream, selection.topic)
+            if found is None:  # which of the two is missing is for the server to say
+                return self._partition_bounds(bounds.GetPartitionBounds((selection,), segments))[0]
+            wanted = tuple(range(found[0].partitions_count))
+        return self._piece(replace(selection, partitions=wanted), segments)
+
+    def _piece(self, selection: bounds.TopicSelection, segments: bool) -> bounds.TopicBounds:
+        """Halved for as long as it is too much."""
+        try:
+            return self._partition_bounds(bounds.GetPartitionBounds((selection,), segments))[0]
+        except RefusedError as error:
+            if error.status is not Status.TOO_MANY_PARTITIONS or len(selection.partitions) < 2:
+                raise
+        half = len(selection.partitions) // 2
+        first = self._piece(replace(selection, partitions=selection.partitions[:half]), segments)
+        second = self._piece(replace(selection, partitions=selection.partitions[half:]), segments)
+        if (first.stream_id, first.topic_id) != (second.stream_id, second.topic_id):
+            raise RefusedError(ExtensionCode.GET_PARTITION_BOUNDS, Status.TOPIC_ID_NOT_FOUND, self.address)
+        return replace(first, partitions=first.partitions + second.partitions)
 
     def topic(self, stream: Identifier, topic: Identifier) -> tuple[replies.Topic, list[replies.Partition]] | None:
         """The topic and its partitions by id; None when there is none."""

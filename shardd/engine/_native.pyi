@@ -187,7 +187,7 @@ class Engine:
         self, connection: int, group: int, /
     ) -> tuple[int, int, int, bool, list[tuple[int, int, int]]] | None:
         """Takes it back: rotation, last_polled, partition of the request under way (-1: none; EVENT_GROUP_POLLED comes
-        with its end), whether that commits, partitions. None: not lent."""
+        with its end), whether that commits, the partitions that have been polled. None: not lent."""
     def fence_drop(self, namespace: int, group: int, /) -> None:
         """Forgets the newest generation of a deleted group (by the id of its offsets); unknown ones are no error."""
     # routes

@@ -13,12 +13,13 @@ Every change gets a new `generation`; `Member.version` is the generation of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """A hand-over that waits for its owner: the key of the member that gets the partition, and since when."""
 
     target: str
@@ -45,6 +46,7 @@ class GroupMachine:
         self.generation = generation
         self._members: dict[str, Member] = {}
         self._free_places: list[int] = []  # last freed at the end
+        self._owned: set[int] | None = None  # what has an owner, while members are restored one by one
 
     # ---- what is so ----
 
@@ -86,9 +88,11 @@ class GroupMachine:
         if any(member.id == member_id for member in self._members.values()):
             member_id = 1 + max(member.id for member in self._members.values())
         member = self._enter(key, member_id, place)
-        taken = {partition for each in self._members.values() for partition in each.partitions}
-        kept = [partition for partition in partitions if partition < self.partitions_count and partition not in taken]
-        member.partitions = list(dict.fromkeys(kept))
+        if self._owned is None:
+            self._owned = {partition for each in self._members.values() for partition in each.partitions}
+        kept = {each: None for each in partitions if each < self.partitions_count and each not in self._owned}
+        self._owned.update(kept)
+        member.partitions = list(kept)
 
     def leave(self, key: str, now_us: int) -> bool:
         """False when it is no member."""
@@ -112,31 +116,41 @@ class GroupMachine:
 
     def complete(self, key: str, partition: int) -> bool:
         """The owner has let go of a pending partition: it goes to the end of the target's list. False: not pending."""
+        return not self.complete_all(key, [partition])
+
+    def complete_all(self, key: str, partitions: Iterable[int]) -> list[int]:
+        """`complete` for many in one pass; those that are not pending."""
         member = self._members.get(key)
-        move = None if member is None else member.pending.get(partition)
-        if member is None or move is None:
-            return False
-        del member.pending[partition]
-        member.partitions.remove(partition)
-        target = self._members[move.target]
-        target.partitions.append(partition)
-        self._changed(member, target)
-        return True
+        if member is None:
+            return list(partitions)
+        completed, refused = dict[int, Move](), list[int]()
+        for partition in partitions:
+            move = member.pending.pop(partition, None)
+            if move is None:
+                refused.append(partition)
+            else:
+                completed[partition] = move
+        if completed:
+            member.partitions = [each for each in member.partitions if each not in completed]
+            concerned = {key: member}
+            for partition, move in completed.items():
+                target = concerned[move.target] = self._members[move.target]
+                target.partitions.append(partition)
+            self._changed(*concerned.values())
+        return refused
 
     def expire(self, now_us: int, timeout_us: int) -> int:
         """Completes what has been pending for `timeout_us`, committed or not; how many."""
-        overdue = [
-            (member.key, partition)
-            for member in self.members()
-            for partition, move in member.pending.items()
-            if now_us - move.since_us >= timeout_us
-        ]
-        for key, partition in overdue:
-            self.complete(key, partition)
-        return len(overdue)
+        count = 0
+        for member in self.members():
+            overdue = [each for each, move in member.pending.items() if now_us - move.since_us >= timeout_us]
+            self.complete_all(member.key, overdue)
+            count += len(overdue)
+        return count
 
     def rebalance(self, now_us: int) -> None:
         """Gives out free partitions and plans the moves that a fair share needs; plans that are not needed end."""
+        self._owned = None
         members = self.members()
         if not members:
             return
@@ -177,26 +191,41 @@ class GroupMachine:
 
     def _give_out_free(self, members: Sequence[Member]) -> None:
         owned = {partition for member in members for partition in member.partitions}
-        receivers: dict[str, Member] = {}
+        if len(owned) == self.partitions_count:
+            return
+        shares = [(len(member.partitions), number) for number, member in enumerate(members)]
+        heapq.heapify(shares)  # the poorest first, of equals the one with the lowest place
+        receivers: set[int] = set()
         for partition in range(self.partitions_count):
             if partition not in owned:
-                poorest = min(members, key=lambda member: len(member.partitions))
-                poorest.partitions.append(partition)
-                receivers[poorest.key] = poorest
-        for member in receivers.values():
-            member.partitions.sort()  # clients see the list (record: group-disconnect)
+                share, poorest = shares[0]
+                members[poorest].partitions.append(partition)
+                receivers.add(poorest)
+                heapq.heapreplace(shares, (share + 1, poorest))
+        for number in receivers:
+            members[number].partitions.sort()  # clients see the list (record: group-disconnect)
 
     def _plan_moves(self, members: Sequence[Member], planned: dict[int, Move], now_us: int) -> None:
         """`planned`: moves under way; of a member's partitions they are the first choice, and they keep their age."""
-        shares = {member.key: len(member.partitions) for member in members}
-        while True:
-            richest = max(members, key=lambda member: shares[member.key])
-            poorest = min(members, key=lambda member: shares[member.key])
-            if shares[richest.key] - shares[poorest.key] < 2:
-                return
-            movable = [partition for partition in reversed(richest.partitions) if partition not in richest.pending]
-            partition = next((each for each in movable if each in planned), movable[0])
+        richest = [(-len(member.partitions), number) for number, member in enumerate(members)]
+        poorest = [(len(member.partitions), number) for number, member in enumerate(members)]
+        heapq.heapify(richest)
+        heapq.heapify(poorest)
+        movable: dict[int, Iterator[int]] = {}
+        # Nobody both gives and takes: who has given is at most one below the richest, who has taken at most one above
+        # the poorest. So each heap has to know of its own side only.
+        while (most := -richest[0][0]) - (least := poorest[0][0]) >= 2:
+            giver, taker = richest[0][1], poorest[0][1]
+            if giver not in movable:
+                movable[giver] = _in_order_of_choice(members[giver].partitions, planned)
+            partition = next(movable[giver])
             since_us = planned[partition].since_us if partition in planned else now_us
-            richest.pending[partition] = Move(poorest.key, since_us)
-            shares[richest.key] -= 1
-            shares[poorest.key] += 1
+            members[giver].pending[partition] = Move(members[taker].key, since_us)
+            heapq.heapreplace(richest, (1 - most, giver))
+            heapq.heapreplace(poorest, (least + 1, taker))
+
+
+def _in_order_of_choice(partitions: Sequence[int], planned: Mapping[int, Move]) -> Iterator[int]:
+    """What a member gives away first: moves under way, then the rest, each from the end of its list."""
+    yield from (each for each in reversed(partitions) if each in planned)
+    yield from (each for each in reversed(partitions) if each not in planned)

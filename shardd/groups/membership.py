@@ -50,7 +50,8 @@ class Membership(msgspec.Struct, array_like=True):
         self.confirmed = True
         self.generation, self.member_id, self.place = generation, member_id, place
         self.partitions, self.pending = partitions, pending
-        self.marks = {partition: mark for partition, mark in self.marks.items() if partition in partitions}
+        own = set(partitions)
+        self.marks = {partition: mark for partition, mark in self.marks.items() if partition in own}
         return True
 
     def owns(self, partition: int) -> bool:
@@ -59,15 +60,19 @@ class Membership(msgspec.Struct, array_like=True):
 
     def usable(self, partitions_count: int) -> list[int]:
         """The own partitions that are not pending: what polls without a partition rotate over."""
-        return [each for each in self.partitions if each not in self.pending and each < partitions_count]
+        pending = set(self.pending)
+        return [each for each in self.partitions if each not in pending and each < partitions_count]
 
     def lend(self, partitions_count: int) -> list[tuple[int, int, int]]:
         """(partition, polled, committed) of what the engine may work on alone, -1 for nothing."""
         lent = []
         for each in self.usable(partitions_count):
-            mark = self.marks.get(each) or Mark()
-            polled, committed = (-1 if at is None else at for at in (mark.polled, mark.committed))
-            lent.append((each, polled, committed))
+            mark = self.marks.get(each)
+            if mark is None:
+                lent.append((each, -1, -1))
+            else:
+                polled, committed = (-1 if at is None else at for at in (mark.polled, mark.committed))
+                lent.append((each, polled, committed))
         return lent
 
     def take_back(
@@ -94,7 +99,8 @@ class Membership(msgspec.Struct, array_like=True):
         """Where a commit without a partition goes: to the last one polled, else to the next one of the rotation."""
         if self.last_polled is not None:
             return self.last_polled
-        own = [each for each in self.partitions if each not in self.pending]
+        pending = set(self.pending)
+        own = [each for each in self.partitions if each not in pending]
         return own[self.rotation % len(own)] if own else None
 
     def begin_poll(self, partition: int, *, auto_commit: bool) -> None:
@@ -127,13 +133,14 @@ class Membership(msgspec.Struct, array_like=True):
 
     def release_idle(self) -> list[int]:
         """Lets go of the pending partitions that nobody works on any more, and tells which."""
-        released = [
-            partition
+        released = {
+            partition: None
             for partition in self.pending
             if partition != self.busy and (partition not in self.marks or self.marks[partition].settled)
-        ]
-        for partition in released:
-            self.pending.remove(partition)
-            self.partitions.remove(partition)
-            self.marks.pop(partition, None)
-        return released
+        }
+        if released:
+            self.pending = [each for each in self.pending if each not in released]
+            self.partitions = [each for each in self.partitions if each not in released]
+            for partition in released:
+                self.marks.pop(partition, None)
+        return list(released)

@@ -1,7 +1,8 @@
 """Deleting in two steps: a rename now (atomic, cheap, under the metadata record), the unlinks later and slowly.
 
 A large file is cut off from its end, a step at a time, before it is unlinked: freeing a GiB at once would hold up the
-journal of the file system, and with it every sync. It is cut only when nobody else has it open (a poll that is being
+journal of the file system, and with it every sync. When the disk is short of room nothing of this holds: then sends
+wait for every byte. It is cut only when nobody else has it open (a poll that is being
 answered may still read it through its descriptor, a backup may copy it) and when it has no other name.
 """
 
@@ -25,6 +26,9 @@ from shardd.log import layout
 LOOK_INTERVAL_S: Final = 15.0
 STEPS_PER_S: Final = 200  # unlinks, rmdirs and cuts; a topic of 1,000 partitions is gone after half a minute
 CUT_BYTES: Final = 64 * 1024 * 1024  # freed by one step at most
+ROOM_INTERVAL_S: Final = 0.25  # between two looks at the free room of the disk
+_RESERVE_BYTES: Final = 64 * 1024 * 1024  # of the disk where the settings keep none
+_ROOM_PART: Final = 16  # of the disk is kept at most (native/src/room.h)
 
 _numbers = itertools.count()
 
@@ -58,8 +62,20 @@ class Step:
     error: OSError | None = None
 
 
-def empty_trash(trash: Path) -> Iterator[Step]:
-    """Removes the content of the trash, depth first."""
+def is_short_of_room(directory: Path, reserve_bytes: int) -> bool:
+    """Whether sends are refused for want of room, or soon will be (native/src/room.c: from the reserve on, and until
+    half as much more is free)."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return False
+    low_bytes = min(reserve_bytes or _RESERVE_BYTES, disk.f_blocks * disk.f_frsize // _ROOM_PART)
+    return disk.f_bavail * disk.f_frsize < 2 * low_bytes
+
+
+def empty_trash(trash: Path, hurry: Callable[[], bool] = lambda: False) -> Iterator[Step]:
+    """Removes the content of the trash, depth first. In a `hurry` files that somebody has open go, too: their room is
+    free when the last reader is done."""
     try:
         with os.scandir(trash) as entries:
             children = [(Path(entry.path), entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -70,27 +86,27 @@ def empty_trash(trash: Path) -> Iterator[Step]:
         return
     for path, is_directory in children:
         if is_directory:
-            yield from empty_trash(path)
+            yield from empty_trash(path, hurry)
         try:
             if is_directory:
                 path.rmdir()
                 yield Step(path, removed=True)
             else:
-                yield from _remove_file(path)
+                yield from _remove_file(path, hurry)
         except FileNotFoundError:
             continue
         except OSError as error:
             yield Step(path, error=error)
 
 
-def _remove_file(path: Path) -> Iterator[Step]:
+def _remove_file(path: Path, hurry: Callable[[], bool]) -> Iterator[Step]:
     """Raises what `os` raises."""
     status = path.lstat()
     size = status.st_size if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
     if size > CUT_BYTES:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            while size > CUT_BYTES and _nobody_else_has(descriptor):
+            while size > CUT_BYTES and _may_be_cut(descriptor, hurry):
                 size -= CUT_BYTES
                 os.ftruncate(descriptor, size)
                 yield Step(path, freed_bytes=CUT_BYTES)
@@ -98,6 +114,15 @@ def _remove_file(path: Path) -> Iterator[Step]:
             os.close(descriptor)
     path.unlink()
     yield Step(path, removed=True, freed_bytes=size)
+
+
+def _may_be_cut(descriptor: int, hurry: Callable[[], bool]) -> bool:
+    try:
+        return _nobody_else_has(descriptor)
+    except OSError as error:
+        if error.errno == errno.EBUSY and hurry():
+            return False
+        raise
 
 
 def _nobody_else_has(descriptor: int) -> bool:
@@ -116,10 +141,14 @@ def _nobody_else_has(descriptor: int) -> bool:
 class TrashEmptier:
     """Helper thread of shard 0 that empties the trash at a bounded rate. Owns no partition."""
 
-    def __init__(self, trash: Path, report: Callable[[str], None], steps_per_s: int = STEPS_PER_S) -> None:
+    def __init__(
+        self, trash: Path, report: Callable[[str], None], steps_per_s: int = STEPS_PER_S, reserve_bytes: int = 0
+    ) -> None:
         """`report` gets one sentence for each run in which names could not be removed (called on the helper thread); a
-        large file that is still being read is no such name."""
+        large file that is still being read is no such name. `reserve_bytes` of the disk are kept free of messages: near
+        that everything goes at once and without a rate."""
         self._trash = trash
+        self._reserve_bytes = reserve_bytes
         self._report = report
         self._pause_s = 1 / steps_per_s
         self._wake = threading.Event()
@@ -156,26 +185,41 @@ class TrashEmptier:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            self._wake.wait(LOOK_INTERVAL_S)  # segments come without a word: any shard moves its own
-            self._wake.clear()
+        while self._wait():
             errors: list[OSError] = []
-            busy = 0
+            busy = freed_bytes = 0
             self._left["entries_left"] = self._count()
-            for step in empty_trash(self._trash):
+            for step in empty_trash(self._trash, self._hurry):
                 if step.error is not None and step.error.errno == errno.EBUSY:
                     busy += 1
                 elif step.error is not None:
                     errors.append(step.error)
                 self._figures["names_removed"] += step.removed
                 self._figures["bytes_freed"] += step.freed_bytes
+                freed_bytes += step.freed_bytes
                 if step.removed and step.path.parent == self._trash:
                     self._left["entries_left"] -= 1
-                if self._stop.wait(self._pause_s):
+                if self._stop.wait(0 if self._hurry() else self._pause_s):
                     return
+            if freed_bytes and self._hurry():
+                with contextlib.suppress(OSError):
+                    layout.sync_directory(self._trash)  # some file systems give room back with their next commit
             self._left["files_in_use"] = busy
             if errors:
                 self._report(f"{len(errors)} names in {self._trash} cannot be removed, the first: {errors[0]}")
+
+    def _hurry(self) -> bool:
+        return is_short_of_room(self._trash, self._reserve_bytes)
+
+    def _wait(self) -> bool:
+        """Until the trash is to be looked at; False when the thread is to end. Segments come without a word: any shard
+        moves its own."""
+        until = time.monotonic() + LOOK_INTERVAL_S
+        while not self._wake.wait(ROOM_INTERVAL_S) and time.monotonic() < until:
+            if self._hurry() and self._count():
+                break
+        self._wake.clear()
+        return not self._stop.is_set()
 
     def _count(self) -> int:
         try:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -91,10 +91,13 @@ class MetadataWriter(Metadata):
         self._compaction = Compaction(path, threads, disk, self._appending, limits)
         self._compacting: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Loads the log and serves the other shards. Raises LogError, ApplyError when the log cannot be used."""
+    async def start(self, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Loads the log, makes the changes of `prepare`, and only then serves the other shards: none of them gets to
+        know a state without them. Raises LogError, ApplyError when the log cannot be used."""
         self._log, self.state = await self._threads.run(self._load)
         self._task = asyncio.create_task(self._run(), name="metadata writer")
+        if prepare is not None:
+            await prepare()
         self._channel.serve(messages.METHOD_HELLO, self._on_hello)
         self._channel.serve(messages.METHOD_SUBMIT, self._on_submit)
         self._channel.watch(self._followers.peer_changed)
@@ -104,7 +107,7 @@ class MetadataWriter(Metadata):
         return (await self._submit(self._random_bits(64), user, command)).answer.result()
 
     async def bootstrap(self, user: Ref, command: Command) -> Result:
-        """A change by the server itself, while no shard serves yet: needs no permission and waits for no shard."""
+        """A change by the server itself, before other shards are served (`start`): needs no permission."""
         return (await self._submit(self._random_bits(64), user, command, trusted=True)).answer.result()
 
     async def close(self) -> None:

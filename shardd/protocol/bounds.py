@@ -13,8 +13,9 @@ All integers little-endian, identifiers as in iggy-protocol 2.2, names with a le
                 start offset u64, end offset u64 (exclusive), bytes u64, sealed u8, layout u8 (0: plain, iggy-server
                 3.2)
 
-The newest segment is not sealed; its end and bytes are those of the moment. Statuses: 3, 4, 1009, 2010, 3007, 41
-(rule K), 11001 while a partition's owner is not there.
+The newest segment is not sealed; its end and bytes are those of the moment. Statuses: 3, 4 (flags, number of topics, a
+topic twice, a partition twice), 1009, 2010, 3007, 41 (rule K), 2015 for more than 10,000 partitions in all topics
+together, or more than 1,000,000 segments in them: ask for fewer; 11001 while a partition's owner is not there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier, Reader
 
 TOPICS_MAX: Final = 1000
+PARTITIONS_MAX: Final = 10_000  # of one request, all topics together
+SEGMENTS_MAX: Final = 1_000_000  # of one reply
 LAYOUT_PLAIN: Final = 0
 _LIST_SEGMENTS: Final = 1
 _PARTITION: Final = struct.Struct("<IIQQQQQQI")
@@ -53,10 +56,15 @@ class GetPartitionBounds:
         flags, count = reader.u8(), reader.u32()
         if flags & ~_LIST_SEGMENTS or not 1 <= count <= TOPICS_MAX:
             raise ShardError(Status.INVALID_FORMAT, f"flags {flags}, {count} topics")
-        topics = []
+        topics, total = [], 0
         for _ in range(count):
             stream, topic, partitions = reader.identifier(), reader.identifier(), reader.u32()
+            total += partitions
+            if total > PARTITIONS_MAX:
+                raise ShardError(Status.TOO_MANY_PARTITIONS, f"{total} partitions and more")
             ids = struct.unpack(f"<{partitions}I", reader.take(4 * partitions))
+            if len(set(ids)) != partitions:
+                raise ShardError(Status.INVALID_FORMAT, "a partition twice")
             topics.append(TopicSelection(stream, topic, ids))
         return cls(tuple(topics), bool(flags & _LIST_SEGMENTS))
 
@@ -93,6 +101,11 @@ class PartitionBounds:
     messages_count: int
     segments: tuple[SegmentBounds, ...] = ()
 
+    def encode(self) -> bytes:
+        numbers = (self.id, self.state, self.incarnation, self.first, self.end, self.durable_end)
+        head = _PARTITION.pack(*numbers, self.size_bytes, self.messages_count, len(self.segments))
+        return head + b"".join(_SEGMENT.pack(s.start, s.end, s.size_bytes, s.sealed, s.layout) for s in self.segments)
+
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
@@ -102,19 +115,11 @@ class TopicBounds:
     topic: str
     partitions: tuple[PartitionBounds, ...]
 
-    def encode(self) -> bytes:
-        parts = [wire.u32(self.stream_id), wire.u32(self.topic_id), wire.text8(self.stream), wire.text8(self.topic)]
-        parts.append(wire.u32(len(self.partitions)))
-        for each in self.partitions:
-            numbers = (each.id, each.state, each.incarnation, each.first, each.end, each.durable_end)
-            parts.append(_PARTITION.pack(*numbers, each.size_bytes, each.messages_count, len(each.segments)))
-            parts += (_SEGMENT.pack(s.start, s.end, s.size_bytes, s.sealed, s.layout) for s in each.segments)
-        return b"".join(parts)
 
-
-def encode_reply(topics: tuple[TopicBounds, ...]) -> bytes:
-    """The whole reply."""
-    return wire.u32(len(topics)) + b"".join(topic.encode() for topic in topics)
+def encode_topic(stream_id: int, topic_id: int, stream: str, topic: str, partitions_count: int) -> bytes:
+    """What the partitions of a topic follow in a reply."""
+    names = wire.text8(stream) + wire.text8(topic)
+    return wire.u32(stream_id) + wire.u32(topic_id) + names + wire.u32(partitions_count)
 
 
 def decode_reply(payload: bytes) -> tuple[TopicBounds, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shardd.shard.metrics import Metrics
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.sessions import SessionTable
+from shardd.shard.slices import Slices
 
 if TYPE_CHECKING:
     from shardd.config import Settings
@@ -41,4 +42,6 @@ class ShardContext:
     tcp_address: tuple[str, int]
     stopping: bool = False
     metrics: Metrics = field(default_factory=Metrics)
+    reports: Slices = field(default_factory=Slices)  # answers about many topics and partitions
+    routing: Slices = field(default_factory=Slices)
     recent_logs: RecentLogs = field(default_factory=lambda: RecentLogs(""))

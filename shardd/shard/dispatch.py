@@ -19,8 +19,9 @@ from shardd.protocol.requests import decode
 from shardd.shard.context import ShardContext
 from shardd.shard.group_hub import GroupHub
 from shardd.shard.group_members import GroupMembers
-from shardd.shard.services import bounds, messages, partitions, session, streams, tokens, topic_settings, topics, users
+from shardd.shard.services import messages, partitions, session, streams, tokens, topic_settings, topics, users
 from shardd.shard.services.base import Caller
+from shardd.shard.services.bounds import BoundsService
 from shardd.shard.services.extensions import ExtensionService
 from shardd.shard.services.groups import GroupService
 from shardd.shard.services.offsets import OffsetService
@@ -102,7 +103,7 @@ def _services(
         Code.DELETE_SEGMENTS: partial(partitions.delete_segments, calls=calls),
         ExtensionCode.LIST_EXTENSIONS: extensions.list_extensions,
         ExtensionCode.GET_METRICS: extensions.get_metrics,
-        ExtensionCode.GET_PARTITION_BOUNDS: bounds.get_partition_bounds,
+        ExtensionCode.GET_PARTITION_BOUNDS: BoundsService().get_partition_bounds,
         ExtensionCode.SET_TOPIC_SETTINGS: topic_settings.set_topic_settings,
         ExtensionCode.GET_TOPIC_SETTINGS: topic_settings.get_topic_settings,
     }

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from shardd.groups import GroupMachine, Member
@@ -21,6 +22,7 @@ from shardd.protocol.errors import Status
 from shardd.shard import group_messages as messages
 from shardd.shard.context import ShardContext
 from shardd.shard.group_messages import Answer, Assignment, GroupRef, MemberEntry
+from shardd.shard.slices import Slices
 
 GRACE_S: Final = 2.0
 PUSH_TIMEOUT_S: Final = 1.0
@@ -89,13 +91,16 @@ class GroupHub:
         self._groups: dict[int, _Group] = {}
         # Of no group ever below that of an earlier one with the same offsets, or of an earlier worker of shard 0.
         self._generation = context.engine.generation << 32
-        self._announced: dict[int, list[messages.Announced]] = {}
+        self._announced: dict[int, list[messages.Announced]] = {}  # by shard
+        self._complete_words: set[int] = set()  # shards whose last piece has come
+        self._deciding = Slices()
         self._ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         context.bus.serve(messages.METHOD_HUB, self._serve)
         context.bus.watch(self._peer_changed)
         context.metadata.subscribe(self._applied)
-        self._grace = asyncio.get_running_loop().call_later(GRACE_S, self._begin)
+        self._begun = False
+        self._grace = asyncio.get_running_loop().call_later(GRACE_S, lambda: self._spawn(self._begin()))
         self._spawn(self._check_forever())
 
     def close(self) -> None:
@@ -139,7 +144,7 @@ class GroupHub:
             if not self._exists(group):
                 return _NO_GROUP
             if group.enter(question.key, question.shard, question.moves):
-                group.machine.join(question.key, _now_us())
+                await self._deciding.call(lambda: group.machine.join(question.key, _now_us()))
                 await self._tell(group)
         return _OK
 
@@ -149,7 +154,7 @@ class GroupHub:
             return
         async with group.lock:
             group.forget(key)
-            if group.machine.leave(key, _now_us()):
+            if await self._deciding.call(lambda: group.machine.leave(key, _now_us())):
                 await self._tell(group)
 
     async def _moved(self, question: messages.Moved) -> Answer:
@@ -182,45 +187,62 @@ class GroupHub:
                 async with group.lock:
                     await self._tell(group)
             members: Iterable[Member] = () if group is None else group.machine.members()
-            answer.append([MemberEntry(member.id, list(member.partitions)) for member in members])
+            listed = question.partitions
+            answer.append([MemberEntry(member.id, list(member.partitions) if listed else []) for member in members])
         return Answer(Status.OK, answer)
 
     # ---- start ----
 
     async def _announce(self, question: messages.Announce) -> Answer:
-        self._announced[question.shard] = question.members
+        shard = question.shard
+        if question.first:
+            self._announced[shard] = []
+        self._announced.setdefault(shard, []).extend(question.members)
+        if not question.last:
+            return _OK
         if self._ready.is_set():
-            for group in self._restore(self._announced.pop(question.shard), question.shard):
-                async with group.lock:
-                    group.machine.rebalance(_now_us())
-                    await self._tell(group)
-        elif len(self._announced) == self._context.shards:
-            self._begin()
+            await self._restore([(member, shard) for member in self._announced.pop(shard)])
+        else:
+            self._complete_words.add(shard)
+            if len(self._complete_words) == self._context.shards:
+                await self._begin()
         return _OK
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
         """Everybody has announced, or had the time to."""
-        if self._ready.is_set():
+        if self._begun:
             return
+        self._begun = True
         self._grace.cancel()
-        announced = [(member, shard) for shard, members in self._announced.items() for member in members]
-        self._announced.clear()
-        for member, shard in sorted(announced, key=lambda each: -each[0].generation):  # the latest word counts
-            self._restore([member], shard)
-        for group in self._groups.values():
-            group.machine.rebalance(_now_us())
-            self._spawn(self._settle(group))
-        self._ready.set()
+        while words := self._complete_words & self._announced.keys():
+            await self._restore([(member, shard) for shard in words for member in self._announced.pop(shard)])
+        self._ready.set()  # who has not said everything by now is late
 
-    def _restore(self, members: Sequence[messages.Announced], shard: int) -> list[_Group]:
+    async def _restore(self, announced: list[tuple[messages.Announced, int]]) -> None:
+        """Members with the shards that know them; then their groups are shared."""
         restored: dict[int, _Group] = {}
-        for member in members:
-            group = self._group(member.group)
-            if group is not None and group.enter(member.key, shard, member.moves):
-                group.told.pop(member.key, None)
-                group.machine.restore(member.key, member.member_id, member.place, member.partitions, member.generation)
-                restored[member.group.incarnation] = group
-        return list(restored.values())
+
+        def enter() -> Iterator[None]:
+            for member, shard in sorted(announced, key=lambda each: -each[0].generation):  # the latest word counts
+                group = self._group(member.group)
+                if group is not None and group.enter(member.key, shard, member.moves):
+                    known = (member.key, member.member_id, member.place, member.partitions, member.generation)
+                    group.told.pop(member.key, None)
+                    group.machine.restore(*known)
+                    restored[member.group.incarnation] = group
+                yield
+
+        await self._deciding.run(enter())
+        for group in restored.values():
+            await self._deciding.call(partial(self._rebalance, group))
+            self._spawn(self._settle(group))
+
+    def _expire(self, group: _Group) -> None:
+        group.machine.expire(_now_us(), self._timeout_us)
+
+    @staticmethod
+    def _rebalance(group: _Group) -> None:
+        group.machine.rebalance(_now_us())
 
     # ---- what happens around ----
 
@@ -234,14 +256,14 @@ class GroupHub:
                 self._generation = max(self._generation, group.machine.generation)
                 del self._groups[incarnation]
             elif len(topic.partitions) != group.machine.partitions_count:
-                group.machine.resize(len(topic.partitions), _now_us())
-                self._spawn(self._settle(group))
+                self._spawn(self._resize(group))
 
     def _peer_changed(self, shard: int, up: bool) -> None:
         """The connections of a worker die with it."""
         if up:
             return
         self._announced.pop(shard, None)
+        self._complete_words.discard(shard)
         for group in self._groups.values():
             for key in [key for key, home in group.homes.items() if home.shard == shard]:
                 self._spawn(self._leave_if(group, key, shard))
@@ -256,7 +278,8 @@ class GroupHub:
         while True:
             await asyncio.sleep(self._check_interval_s)
             for group in list(self._groups.values()):
-                group.machine.expire(_now_us(), self._timeout_us)
+                if group.machine.pending_count:
+                    await self._deciding.call(partial(self._expire, group))
                 if group.news():
                     await self._settle(group)
 
@@ -275,15 +298,23 @@ class GroupHub:
     def _exists(self, group: _Group) -> bool:
         return self._groups.get(group.ref.incarnation) is group
 
+    async def _resize(self, group: _Group) -> None:
+        """To what the topic has now."""
+        async with group.lock:
+            topic = topic_of_group(self._context.metadata.state, group.ref)
+            if topic is not None and len(topic.partitions) != group.machine.partitions_count:
+                count = len(topic.partitions)
+                await self._deciding.call(lambda: group.machine.resize(count, _now_us()))
+            await self._tell(group)
+
     async def _settle(self, group: _Group) -> None:
         async with group.lock:
             await self._tell(group)
 
     def _complete(self, group: _Group, key: str, partitions: Iterable[int]) -> None:
         """A release of what is not pending any more was answered too late: the worker is told again that it has it."""
-        for partition in partitions:
-            if not group.machine.complete(key, partition):
-                group.told.pop(key, None)
+        if group.machine.complete_all(key, partitions):
+            group.told.pop(key, None)
 
     async def _tell(self, group: _Group) -> None:
         """Until the workers of all members know; what they let go of moves at once. Under the group's lock."""

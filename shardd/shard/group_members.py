@@ -7,12 +7,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 from shardd.engine import namespace, owner
 from shardd.groups import Membership
-from shardd.metadata import Record, State
+from shardd.metadata import Record, State, Topic
 from shardd.metadata.channel import BusError, PeerLost, RemoteError
 from shardd.metadata.commands import DeleteConsumerGroup
 from shardd.protocol.errors import ShardError, Status
@@ -22,10 +22,12 @@ from shardd.shard.context import ShardContext
 from shardd.shard.group_hub import topic_of_group
 from shardd.shard.group_messages import GroupRef
 from shardd.shard.sessions import Session
+from shardd.shard.slices import Slices
 
 HUB_TIMEOUT_S: Final = 5.0
 HUB_ATTEMPTS_MAX: Final = 3  # a shard 0 that dies with a question in its hands is asked again: all can be repeated
 ANNOUNCE_RETRY_S: Final = 0.02
+ANNOUNCED_AT_ONCE: Final = 10_000  # memberships and their partitions in one message
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ class GroupMembers:
         self._context = context
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcing: asyncio.Task[None] | None = None
+        self._assigning = Slices()
         context.bus.serve(messages.METHOD_ASSIGN, self._on_assign)
         context.bus.watch(self._peer_changed)
         context.metadata.subscribe(self._applied)
@@ -80,11 +83,13 @@ class GroupMembers:
         await self._ask(messages.Leave([ref], session.key))
         self._drop(session, ref.incarnation)
 
-    async def members(self, refs: Sequence[GroupRef], *, settled: bool = False) -> list[list[messages.MemberEntry]]:
-        """The members of each group. `settled`: all workers know their assignments then."""
+    async def members(
+        self, refs: Sequence[GroupRef], *, settled: bool = False, partitions: bool = True
+    ) -> list[list[messages.MemberEntry]]:
+        """The members of each group, with their `partitions`. `settled`: all workers know their assignments then."""
         if not refs:
             return []
-        return (await self._ask(messages.Members(list(refs), settled))).members
+        return (await self._ask(messages.Members(list(refs), settled, partitions))).members
 
     def membership(self, session: Session, incarnation: int) -> Membership:
         """For a request of the connection, which has no other one under way. `ShardError` 5006 for who is no member."""
@@ -204,16 +209,24 @@ class GroupMembers:
 
     async def _on_assign(self, payload: bytes) -> bytes:
         releases: messages.Releases = []
-        for each in messages.decode_assignments(payload):
-            session = self._context.sessions.by_key(each.key)
-            membership = None if session is None else session.memberships.get(each.group)
-            if session is None or membership is None:
-                releases.append(None)
-                continue
-            self._take_back(session, membership)
-            membership.assign(each.generation, each.member_id, each.place, each.partitions, each.pending)
-            releases.append(membership.release_idle())
+
+        def assign(assignments: messages.Assignments) -> Iterator[None]:
+            for each in assignments:
+                releases.append(self._assign(each))
+                yield
+
+        await self._assigning.run(assign(messages.decode_assignments(payload)))
         return messages.encode(releases)
+
+    def _assign(self, told: messages.Assignment) -> list[int] | None:
+        """What the member lets go of; None: it is not here."""
+        session = self._context.sessions.by_key(told.key)
+        membership = None if session is None else session.memberships.get(told.group)
+        if session is None or membership is None:
+            return None
+        self._take_back(session, membership)
+        membership.assign(told.generation, told.member_id, told.place, told.partitions, told.pending)
+        return membership.release_idle()
 
     def _peer_changed(self, shard: int, up: bool) -> None:
         if shard == 0 and up:
@@ -227,28 +240,39 @@ class GroupMembers:
     async def _announce(self) -> None:
         """Until shard 0 has heard of every membership here; it may not serve yet."""
         while True:
-            announced = [
-                messages.Announced(
-                    ref_of(each),
-                    session.key,
-                    each.member_id,
-                    each.place,
-                    list(each.partitions),
-                    each.generation,
-                    session.moves,
-                )
-                for session in self._context.sessions
-                for each in session.memberships.values()
-                if each.confirmed
-            ]
-            question = messages.Announce(self._context.shard, announced)
             try:
-                await self._context.bus.request(0, messages.METHOD_HUB, messages.encode(question), HUB_TIMEOUT_S)
+                for piece in self._pieces():
+                    payload = messages.encode(piece)
+                    await self._context.bus.request(0, messages.METHOD_HUB, payload, HUB_TIMEOUT_S)
             except BusError as error:
                 _log.debug("shard 0 does not take the memberships yet: %s", error)
                 await asyncio.sleep(ANNOUNCE_RETRY_S)
             else:
                 return
+
+    def _pieces(self) -> Iterator[messages.Announce]:
+        """Every membership as it is now; lists of partitions are replaced, never changed in place."""
+        announced = [
+            messages.Announced(
+                ref_of(each),
+                session.key,
+                each.member_id,
+                each.place,
+                each.partitions,
+                each.generation,
+                session.moves,
+            )
+            for session in self._context.sessions
+            for each in session.memberships.values()
+            if each.confirmed
+        ]
+        first, begin, size = True, 0, 0
+        for number, each in enumerate(announced):
+            size += 1 + len(each.partitions)
+            if size >= ANNOUNCED_AT_ONCE:
+                yield messages.Announce(self._context.shard, announced[begin : number + 1], first, last=False)
+                first, begin, size = False, number + 1, 0
+        yield messages.Announce(self._context.shard, announced[begin:], first)
 
     # ---- metadata ----
 
@@ -285,9 +309,14 @@ class GroupMembers:
             if before is after or before is None or after is None:
                 continue
             self._take_back(session, membership)
-            for was, now in zip(before.partitions, after.partitions, strict=False):
-                if was.incarnation != now.incarnation:
-                    membership.forget(now.id)
-            for partition in range(len(after.partitions), len(before.partitions)):
+            for partition in [each for each in membership.marks if _is_gone(each, before, after)]:
                 membership.forget(partition)
             self._release_later(session, membership)
+
+
+def _is_gone(partition: int, before: Topic, after: Topic) -> bool:
+    """Whether a partition was deleted or purged."""
+    if partition >= len(after.partitions):
+        return True
+    known = partition < len(before.partitions)
+    return known and before.partitions[partition].incarnation != after.partitions[partition].incarnation

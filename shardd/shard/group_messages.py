@@ -69,17 +69,21 @@ class Announced(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Announce(msgspec.Struct, array_like=True, frozen=True, tag="announce"):
-    """All memberships of a shard, after its own start or after one of shard 0."""
+    """The memberships of a shard, after its own start or after one of shard 0, in pieces."""
 
     shard: int
     members: list[Announced]
+    first: bool = True
+    last: bool = True
 
 
 class Members(msgspec.Struct, array_like=True, frozen=True, tag="members"):
-    """Asks for the members of these groups. With `settled` the answer waits until every worker knows its assignment."""
+    """Asks for the members of these groups. With `settled` the answer waits until every worker knows its assignment.
+    Without `partitions` the answer does not list them."""
 
     groups: list[GroupRef]
     settled: bool = False
+    partitions: bool = True
 
 
 Question = Join | Leave | Moved | Released | Announce | Members

@@ -133,7 +133,11 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._room_returned = asyncio.Event()
         self._all_closed = asyncio.Event()  # set whenever the last connection is gone
-        self._trash = TrashEmptier(layout.trash_directory(self._data), lambda sentence: _log.warning("%s", sentence))
+        self._trash = TrashEmptier(
+            layout.trash_directory(self._data),
+            lambda sentence: _log.warning("%s", sentence),
+            reserve_bytes=system.disk_reserve_bytes,
+        )
 
     # ---- life ----
 
@@ -171,8 +175,13 @@ class Worker:
             return False
         writer = MetadataWriter(path, self._bus, self._helpers, command_allowed, hear=self._control.hear)
         self._metadata = writer
-        await writer.start()
-        return await ensure_root(writer, passwords, inheritance.root_name, inheritance.root_password)
+        created = []
+
+        async def prepare() -> None:
+            created.append(await ensure_root(writer, passwords, inheritance.root_name, inheritance.root_password))
+
+        await writer.start(prepare)
+        return created[0]
 
     async def _open_partitions(self) -> None:
         """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""

@@ -216,3 +216,31 @@ def test_metadata_kills_and_starts_on_a_disk_without_a_free_byte(small_disk: Pat
         judge(server, history)
     finally:
         server.stop()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("reserve", ["64 MiB", pytest.param("0 B", marks=pytest.mark.slow)])
+def test_deleting_on_a_full_disk_gives_its_room_back_at_once(small_disk: Path, reserve: str) -> None:
+    """Of a topic whose partition is on another shard than the thread that empties the trash."""
+    settings = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2", "SHARDD_SYSTEM_DISK_RESERVE": reserve}
+    with Server(small_disk, settings) as server, wire.connect(server.address) as connection:
+        stream = next(number for number in range(100) if load.owner_of(number, 0, 0, 2) == 1)
+        for number in range(stream + 1):
+            connection.create_stream(f"s{number}")
+        connection.create_topic(stream, "old", 1)
+        connection.create_topic(stream, "new", 1)
+        message = [wire.message(bytes(PAYLOAD_BYTES))] * BATCH
+
+        def send(topic: str) -> int:
+            return connection.status(wire.SEND_MESSAGES, wire.batch(stream, topic, wire.to_partition(0), message))
+
+        statuses = [send("new")]
+        while statuses[-1] == 0 and len(statuses) < REQUESTS_MAX:
+            statuses.append(send("old"))
+        assert statuses[-1] == DISK_STATUS == send("new")
+        connection.request(wire.DELETE_TOPIC, wire.identifier(stream) + wire.identifier("old"))
+        deadline = time.monotonic() + 5  # 1 s on a machine that has time; the trash is else looked at every 15 s
+        while send("new") != 0:
+            assert time.monotonic() < deadline, "the deleted topic holds its room"
+            time.sleep(0.02)
+        assert len(connection.read_all(stream, "new", 0)) >= 2 * BATCH

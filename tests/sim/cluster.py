@@ -99,18 +99,20 @@ class Shard:
         submission_number.set(self.cluster.rng.getrandbits(64))
         await self.bus.start()
         try:
-            await self.node.start()
+            await (self.node.start(self._prepare) if isinstance(self.node, MetadataWriter) else self.node.start())
         except LogError as error:
             if not isinstance(error.__cause__, OSError):
                 self.cluster.trace.report(f"shard {self.number} refuses what a crash has left: {error}")
             self.cluster.kill(self.number, f"cannot start: {error}")
             raise ProcessKilled from error
         self.started_index = self.node.state.index
-        if isinstance(self.node, MetadataWriter) and not self.node.state.users:
-            root = CreateUser("iggy", "$argon2id$", True, None)
-            await self.node.bootstrap(Ref(0, 0), root)
         self.groups = ShardGroups(self)
         self.cluster.ready(self)
+
+    async def _prepare(self) -> None:
+        """The root user."""
+        if isinstance(self.node, MetadataWriter) and not self.node.state.users:
+            await self.node.bootstrap(Ref(0, 0), CreateUser("iggy", "$argon2id$", True, None))
 
     async def _follow(self, old: State, new: State) -> None:
         """Stands for opening and closing partitions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +98,14 @@ def test_a_large_file_that_somebody_reads_stays_as_it_is_until_it_is_closed(tmp_
         assert step.error.errno == errno.EBUSY
         assert path.stat().st_size == 2 * CUT_BYTES
     assert sum(step.freed_bytes for step in empty_trash(tmp_path)) == 2 * CUT_BYTES
+    assert not path.exists()
+
+
+def test_a_large_file_that_somebody_reads_loses_its_name_when_room_is_short(tmp_path: Path) -> None:
+    path = sparse(tmp_path / "large", 2 * CUT_BYTES)
+    with path.open("rb") as reader:
+        assert [step.error for step in empty_trash(tmp_path, lambda: True)] == [None]
+        assert os.fstat(reader.fileno()).st_size == 2 * CUT_BYTES, "the reader has all of it"
     assert not path.exists()
 
 

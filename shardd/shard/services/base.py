@@ -5,11 +5,12 @@ The order inside each service is that of iggy-protocol 1.3 and 3.11: semantic ch
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from shardd.engine import namespace
 from shardd.metadata import Result
-from shardd.metadata.channel import BusError
+from shardd.metadata.channel import BusError, UnwantedError
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.state import Partition, State, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
@@ -106,6 +107,48 @@ def partition_stats(context: ShardContext, partition: Partition) -> PartitionSta
     if incarnation != partition.incarnation:
         return EMPTY_PARTITION
     return PartitionStats(segments_count, max(next_offset - 1, 0), size_bytes, messages_count)
+
+
+@dataclass(slots=True)
+class Sums:
+    """Over the partitions of one topic; sizes in bytes."""
+
+    segments_count: int = 0
+    size_bytes: int = 0
+    messages_count: int = 0
+
+    def add(self, stats: PartitionStats) -> None:
+        self.segments_count += stats.segments_count
+        self.size_bytes += stats.size_bytes
+        self.messages_count += stats.messages_count
+
+
+async def compute(context: ShardContext, caller: Caller, steps: Iterable[object]) -> None:
+    """Takes steps whose number grows with the topics and partitions asked about, in slices (`shardd.shard.slices`).
+
+    8 and close when they take longer than a slice and the client has left meanwhile.
+    """
+    try:
+        await context.reports.run(steps, lambda: not context.engine.has_left(caller.connection))
+    except UnwantedError:
+        raise ShardError(Status.DISCONNECTED, "it has left before its turn", close=True) from None
+
+
+async def sums(context: ShardContext, caller: Caller, topics: Iterable[Topic]) -> list[Sums]:
+    """Of each topic."""
+    found: list[Sums] = []
+
+    def steps() -> Iterator[None]:
+        for topic in topics:
+            of_topic = Sums()
+            found.append(of_topic)
+            for partition in topic.partitions:
+                of_topic.add(partition_stats(context, partition))
+                yield
+            yield
+
+    await compute(context, caller, steps())
+    return found
 
 
 def partition_namespace(stream: Stream, topic: Topic, partition: Partition) -> int:

@@ -6,6 +6,9 @@ where 41 wins over 5000.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from shardd.engine import owner
 from shardd.groups import Membership
 from shardd.metadata.commands import CreateConsumerGroup, DeleteConsumerGroup, Ref
@@ -20,6 +23,9 @@ from shardd.shard.group_messages import GroupRef
 from shardd.shard.services import base
 from shardd.shard.services.base import Caller
 from shardd.shard.sessions import Session
+from shardd.shard.slices import Slices
+
+T = TypeVar("T")
 
 
 def find_group(topic: Topic, identifier: Identifier) -> ConsumerGroup | None:
@@ -50,6 +56,7 @@ class GroupService:
 
     def __init__(self, members: GroupMembers) -> None:
         self._members = members
+        self._turns = Slices()  # for what costs as much as the member has partitions
 
     async def get_group(self, context: ShardContext, caller: Caller, request: requests.GroupRequest) -> bytes:
         """Empty when stream, topic or group is missing."""
@@ -71,7 +78,7 @@ class GroupService:
             return b""
         base.require(context, caller, Rule.GET_TOPIC, stream, topic)
         groups = [topic.groups[group_id] for group_id in sorted(topic.groups)]
-        members = await self._members.members(topic_group_refs(stream, topic))
+        members = await self._members.members(topic_group_refs(stream, topic), partitions=False)
         return b"".join(
             replies.Group(group.id, len(topic.partitions), len(those), group.name).encode()
             for group, those in zip(groups, members, strict=True)
@@ -120,6 +127,9 @@ class GroupService:
 
         Otherwise the engine executes the poll and answers it (None).
         """
+        return await self._turns.call(lambda: self._poll(context, caller, request))
+
+    def _poll(self, context: ShardContext, caller: Caller, request: requests.PollMessages) -> bytes | None:
         stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
         base.require(context, caller, Rule.POLL_MESSAGES, stream, topic)
         group = group_of(topic, request.consumer.identifier)
@@ -168,10 +178,14 @@ class GroupService:
         context.engine.resume(session.connection)
         return True
 
+    async def in_turn(self, function: Callable[[], T]) -> T:
+        """What `function()` returns or raises, when it is its turn."""
+        return await self._turns.call(function)
+
     def commits_natively(
         self, context: ShardContext, caller: Caller, topic: Topic, group: ConsumerGroup, partition: int | None
     ) -> bool:
-        """Whether the engine executes the commit in hand. `ShardError` 30, 5006."""
+        """Whether the engine executes the commit in hand; `in_turn`. `ShardError` 30, 5006."""
         session = _session(context, caller)
         membership = self._members.membership(session, group.incarnation)
         chosen = membership.current_partition() if partition is None else partition
@@ -180,7 +194,10 @@ class GroupService:
     def working_on(
         self, context: ShardContext, caller: Caller, group: ConsumerGroup, partition: int | None
     ) -> tuple[Session, Membership, int]:
-        """Who commits, and on which partition: the given one, or the one polled last. `ShardError` 30, 5006, 3022."""
+        """Who commits, and on which partition: the given one, or the one polled last; `in_turn`.
+
+        `ShardError` 30, 5006, 3022.
+        """
         session = _session(context, caller)
         membership = self._members.membership(session, group.incarnation)
         chosen = membership.current_partition() if partition is None else partition
@@ -193,7 +210,7 @@ class GroupService:
 
     async def partitions_changed(self, stream: Stream, topic: Topic) -> None:
         """Returns when every member of the topic's groups knows what it has now."""
-        await self._members.members(topic_group_refs(stream, topic), settled=True)
+        await self._members.members(topic_group_refs(stream, topic), settled=True, partitions=False)
 
 
 def _session(context: ShardContext, caller: Caller) -> Session:

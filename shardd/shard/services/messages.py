@@ -4,7 +4,9 @@ decisions that fill its route table (iggy-protocol 3.7; docs/ARCHITECTURE.md).""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
+from shardd.metadata.state import Stream, Topic
 from shardd.protocol import requests
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
@@ -61,21 +63,29 @@ async def route(
         if OWNER_WAIT_STEP_MS * attempt * (attempt - 1) // 2 >= OWNER_WAIT_MS_MAX:
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, "the owner does not know the partition")
         await asyncio.sleep(OWNER_WAIT_STEP_MS * attempt / 1000)
-    state = context.metadata.state
     names = Reader(stream_identifier).identifier(), Reader(topic_identifier).identifier()
-    stream, topic = base.topic_of(state, *names)
-    base.require(
-        context, caller, Rule.SEND_MESSAGES if code == Code.SEND_MESSAGES else Rule.POLL_MESSAGES, stream, topic
-    )
-    partitions = [
-        (base.partition_namespace(stream, topic, partition), partition.incarnation) for partition in topic.partitions
-    ]
-    context.engine.route_put(
-        caller.user,
-        stream_identifier,
-        topic_identifier,
-        can_send=base.permitted(context, caller, Rule.SEND_MESSAGES, stream, topic),
-        can_poll=base.permitted(context, caller, Rule.POLL_MESSAGES, stream, topic),
-        counter=topic.incarnation % BALANCED_COUNTERS,
-        partitions=partitions,
-    )
+    rule = Rule.SEND_MESSAGES if code == Code.SEND_MESSAGES else Rule.POLL_MESSAGES
+    entered: list[bool] = []
+    while not entered:  # again when the topic changes meanwhile
+        stream, topic = base.topic_of(context.metadata.state, *names)
+        base.require(context, caller, rule, stream, topic)
+
+        def enter(stream: Stream = stream, topic: Topic = topic) -> Iterator[None]:
+            partitions = []
+            for partition in topic.partitions:
+                partitions.append((base.partition_namespace(stream, topic, partition), partition.incarnation))
+                yield
+            if base.topic_of(context.metadata.state, *names)[1] is not topic:
+                return
+            context.engine.route_put(
+                caller.user,
+                stream_identifier,
+                topic_identifier,
+                can_send=base.permitted(context, caller, Rule.SEND_MESSAGES, stream, topic),
+                can_poll=base.permitted(context, caller, Rule.POLL_MESSAGES, stream, topic),
+                counter=topic.incarnation % BALANCED_COUNTERS,
+                partitions=partitions,
+            )
+            entered.append(True)
+
+        await context.routing.run(enter())

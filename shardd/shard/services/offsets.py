@@ -16,7 +16,7 @@ from shardd.shard.context import ShardContext
 from shardd.shard.services import base
 from shardd.shard.services.base import Caller
 from shardd.shard.services.groups import GroupService, group_of
-from shardd.shard.services.partition_calls import PartitionCalls
+from shardd.shard.services.partition_calls import Home, PartitionCalls
 from shardd.shard.sessions import Session
 
 
@@ -41,6 +41,9 @@ def _resolve(
     if request.consumer.kind is ConsumerKind.GROUP:
         return stream, topic, group_of(topic, request.consumer.identifier)
     return stream, topic, None
+
+
+_Work = tuple[Session, Membership, ConsumerGroup, Home]
 
 
 class OffsetService:
@@ -72,18 +75,23 @@ class OffsetService:
     async def store_offset(self, context: ShardContext, caller: Caller, request: requests.StoreOffset) -> bytes | None:
         """A store as consumer group: 1009, 2010, 41, 5000, 5006, 3022, 4100; None when the engine executes it. It
         executes those of consumers, and here only pending partitions and memberships without room there are left."""
-        stream, topic, group = _resolve(context, caller, request)
-        if group is None:
-            raise RuntimeError("the engine handed out a store that it should execute")
-        if self._groups.commits_natively(context, caller, topic, group, request.partition):
+
+        def begin() -> _Work | None:
+            stream, topic, group = _resolve(context, caller, request)
+            if group is None:
+                raise RuntimeError("the engine handed out a store that it should execute")
+            if self._groups.commits_natively(context, caller, topic, group, request.partition):
+                return None
+            return self._begin(context, caller, stream, topic, group, request.partition)
+
+        work = await self._groups.in_turn(begin)
+        if work is None:
             return None
-        session, membership, chosen = self._groups.working_on(context, caller, group, request.partition)
-        home = self._calls.home(stream, topic, base.partition_of(topic, chosen))
-        membership.begin_commit(chosen)
+        session, membership, known, home = work
         stored: int | None = None
         try:
             await self._calls.store_offset(
-                home, ConsumerKind.GROUP, group.offsets_id, request.offset, membership.generation
+                home, ConsumerKind.GROUP, known.offsets_id, request.offset, membership.generation
             )
             stored = request.offset
         finally:
@@ -97,14 +105,34 @@ class OffsetService:
             home = self._calls.home(stream, topic, _partition(topic, request.partition))
             await self._calls.delete_offset(home, ConsumerKind.CONSUMER, consumer_id(request.consumer))
             return b""
-        session, membership, chosen = self._groups.working_on(context, caller, group, request.partition)
-        home = self._calls.home(stream, topic, base.partition_of(topic, chosen))
-        membership.begin_commit(chosen)
+
+        def begin() -> _Work:
+            stream, topic, group = _resolve(context, caller, request)
+            if group is None:
+                raise RuntimeError("it was a group before its turn came")
+            return self._begin(context, caller, stream, topic, group, request.partition)
+
+        session, membership, known, home = await self._groups.in_turn(begin)
         try:
-            await self._calls.delete_offset(home, ConsumerKind.GROUP, group.offsets_id, membership.generation)
+            await self._calls.delete_offset(home, ConsumerKind.GROUP, known.offsets_id, membership.generation)
         finally:
             await self._end(session, membership, None)
         return b""
+
+    def _begin(
+        self,
+        context: ShardContext,
+        caller: Caller,
+        stream: Stream,
+        topic: Topic,
+        group: ConsumerGroup,
+        partition: int | None,
+    ) -> _Work:
+        """A change of a member's offset that goes to the owner of the partition. `ShardError` 30, 5006, 3022, 3007."""
+        session, membership, chosen = self._groups.working_on(context, caller, group, partition)
+        home = self._calls.home(stream, topic, base.partition_of(topic, chosen))
+        membership.begin_commit(chosen)
+        return session, membership, group, home
 
     async def _end(self, session: Session, membership: Membership, offset: int | None) -> None:
         await self._groups.committed(session, membership, offset)

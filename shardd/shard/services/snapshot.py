@@ -85,10 +85,10 @@ class SnapshotService:
 
 def collect_archive(members: list[tuple[str, Collector]], compression: SnapshotCompression) -> bytes:
     """Blocks."""
-    collected = []
-    for name, collect in members:
+    texts: dict[str, bytes] = {}
+    for name, collect in dict(members).items():  # what is asked for twice is collected once
         try:
-            collected.append((name, collect().encode(errors="replace")))
+            texts[name] = collect().encode(errors="replace")
         except Exception:
             _log.exception("a snapshot comes without %s", name)
-    return make_archive(collected, compression)
+    return make_archive([(name, texts[name]) for name, _ in members if name in texts], compression)

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from shardd.metadata.commands import CreateStream, DeleteStream, PurgeStream, UpdateStream
-from shardd.metadata.state import Stream
+from shardd.metadata.state import Stream, Topic
 from shardd.protocol import replies, requests
 from shardd.security import Rule
 from shardd.shard.context import ShardContext
 from shardd.shard.services import base
 from shardd.shard.services.base import Caller
-from shardd.shard.services.topics import topic_reply
+from shardd.shard.services.topics import topic_head
 
 
-def stream_reply(context: ShardContext, stream: Stream) -> tuple[replies.Stream, list[replies.Topic]]:
-    """The stream with the sums over its topics, and its topics by id."""
-    topics = [topic_reply(context, stream.topics[topic_id])[0] for topic_id in sorted(stream.topics)]
-    reply = replies.Stream(
+def _topics(stream: Stream) -> list[Topic]:
+    return [stream.topics[topic_id] for topic_id in sorted(stream.topics)]
+
+
+def _head(stream: Stream, sums: list[base.Sums]) -> bytes:
+    """The stream with the sums over its topics."""
+    return replies.Stream(
         id=stream.id,
         created_at_us=stream.created_at_us,
-        topics_count=len(topics),
-        size_bytes=sum(topic.size_bytes for topic in topics),
-        messages_count=sum(topic.messages_count for topic in topics),
+        topics_count=len(sums),
+        size_bytes=sum(each.size_bytes for each in sums),
+        messages_count=sum(each.messages_count for each in sums),
         name=stream.name,
-    )
-    return reply, topics
+    ).encode()
 
 
 async def get_stream(context: ShardContext, caller: Caller, request: requests.StreamRequest) -> bytes:
@@ -31,20 +33,22 @@ async def get_stream(context: ShardContext, caller: Caller, request: requests.St
     if stream is None:
         return b""
     base.require(context, caller, Rule.GET_STREAM, stream)
-    reply, topics = stream_reply(context, stream)
-    return reply.encode() + b"".join(topic.encode() for topic in topics)
+    topics = _topics(stream)
+    sums = await base.sums(context, caller, topics)
+    return _head(stream, sums) + b"".join(topic_head(*each).encode() for each in zip(topics, sums, strict=True))
 
 
 async def get_streams(context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
     base.require(context, caller, Rule.GET_STREAMS)
     streams = context.metadata.state.streams
-    return b"".join(stream_reply(context, streams[stream_id])[0].encode() for stream_id in sorted(streams))
+    found = [streams[stream_id] for stream_id in sorted(streams)]
+    return b"".join([_head(stream, await base.sums(context, caller, _topics(stream))) for stream in found])
 
 
 async def create_stream(context: ShardContext, caller: Caller, request: requests.CreateStream) -> bytes:
     base.require(context, caller, Rule.CREATE_STREAM)
     result = await base.submit(context, caller, CreateStream(request.name))
-    return stream_reply(context, result.state.streams[result.id])[0].encode()
+    return _head(result.state.streams[result.id], [])
 
 
 async def update_stream(context: ShardContext, caller: Caller, request: requests.UpdateStream) -> bytes:

@@ -161,7 +161,7 @@ class SystemService:
         figures += self._supervisor_figures()
         streams = context.metadata.state.streams.values()
         topics = [topic for stream in streams for topic in stream.topics.values()]
-        stats = [base.partition_stats(context, partition) for topic in topics for partition in topic.partitions]
+        stats = await base.sums(context, caller, topics)
         memory = psutil.virtual_memory()
         disk = shutil.disk_usage(context.settings.system.data_directory)
         os_name, os_version = operating_system()
@@ -180,7 +180,7 @@ class SystemService:
             messages_size_bytes=sum(each.size_bytes for each in stats),
             streams_count=len(context.metadata.state.streams),
             topics_count=len(topics),
-            partitions_count=len(stats),
+            partitions_count=sum(len(topic.partitions) for topic in topics),
             segments_count=sum(each.segments_count for each in stats),
             messages_count=sum(each.messages_count for each in stats),
             clients_count=sum(each.clients_count for each in figures),

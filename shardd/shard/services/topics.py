@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 
 from shardd.metadata.commands import CreateTopic, DeleteTopic, PurgeTopic, UpdateTopic
 from shardd.metadata.state import Topic
@@ -15,34 +15,44 @@ from shardd.shard.services import base
 from shardd.shard.services.base import Caller
 
 
-def topic_reply(context: ShardContext, topic: Topic) -> tuple[replies.Topic, list[replies.Partition]]:
-    """The topic with the sums over its partitions, and its partitions by id."""
-    partitions = []
-    for partition in topic.partitions:
-        stats = base.partition_stats(context, partition)
-        partitions.append(
-            replies.Partition(
-                id=partition.id,
-                created_at_us=partition.created_at_us,
-                segments_count=stats.segments_count,
-                current_offset=stats.current_offset,
-                size_bytes=stats.size_bytes,
-                messages_count=stats.messages_count,
-            )
-        )
-    reply = replies.Topic(
+def topic_head(topic: Topic, sums: base.Sums) -> replies.Topic:
+    """The topic with the sums over its partitions."""
+    return replies.Topic(
         id=topic.id,
         created_at_us=topic.created_at_us,
-        partitions_count=len(partitions),
+        partitions_count=len(topic.partitions),
         message_expiry_us=topic.message_expiry_us,
         compression=topic.compression,
         max_topic_size_bytes=topic.max_topic_size_bytes,
         replication_factor=topic.replication_factor,
-        size_bytes=sum(partition.size_bytes for partition in partitions),
-        messages_count=sum(partition.messages_count for partition in partitions),
+        size_bytes=sums.size_bytes,
+        messages_count=sums.messages_count,
         name=topic.name,
     )
-    return reply, partitions
+
+
+async def topic_reply(context: ShardContext, caller: Caller, topic: Topic, *, created: bool = False) -> bytes:
+    """The topic and its partitions by id. One that was `created` just now is announced without segments; GET_TOPIC
+    shows one in each partition (iggy-protocol 3.5)."""
+    sums, entries = base.Sums(), bytearray()
+
+    def steps() -> Iterator[None]:
+        for partition in topic.partitions:
+            stats = base.partition_stats(context, partition)
+            sums.add(stats)
+            entry = replies.Partition(
+                id=partition.id,
+                created_at_us=partition.created_at_us,
+                segments_count=0 if created else stats.segments_count,
+                current_offset=stats.current_offset,
+                size_bytes=stats.size_bytes,
+                messages_count=stats.messages_count,
+            )
+            entries.extend(entry.encode())
+            yield
+
+    await base.compute(context, caller, steps())
+    return topic_head(topic, sums).encode() + bytes(entries)
 
 
 def _check_compression(compression: int) -> None:
@@ -56,8 +66,7 @@ async def get_topic(context: ShardContext, caller: Caller, request: requests.Top
     if topic is None:
         return b""
     base.require(context, caller, Rule.GET_TOPIC, stream, topic)
-    reply, partitions = topic_reply(context, topic)
-    return reply.encode() + b"".join(partition.encode() for partition in partitions)
+    return await topic_reply(context, caller, topic)
 
 
 async def get_topics(context: ShardContext, caller: Caller, request: requests.StreamRequest) -> bytes:
@@ -65,7 +74,9 @@ async def get_topics(context: ShardContext, caller: Caller, request: requests.St
     if stream is None:
         return b""
     base.require(context, caller, Rule.GET_TOPICS, stream)
-    return b"".join(topic_reply(context, stream.topics[topic_id])[0].encode() for topic_id in sorted(stream.topics))
+    topics = [stream.topics[topic_id] for topic_id in sorted(stream.topics)]
+    sums = await base.sums(context, caller, topics)
+    return b"".join(topic_head(*each).encode() for each in zip(topics, sums, strict=True))
 
 
 async def create_topic(context: ShardContext, caller: Caller, request: requests.CreateTopic) -> bytes:
@@ -88,9 +99,7 @@ async def create_topic(context: ShardContext, caller: Caller, request: requests.
         replication_factor=request.replication_factor or 1,
     )
     result = await base.submit(context, caller, command)
-    reply, partitions = topic_reply(context, result.state.streams[stream.id].topics[result.id])
-    # A new partition is announced without a segment; GET_TOPIC shows one (iggy-protocol 3.5).
-    return reply.encode() + b"".join(replace(partition, segments_count=0).encode() for partition in partitions)
+    return await topic_reply(context, caller, result.state.streams[stream.id].topics[result.id], created=True)
 
 
 async def update_topic(context: ShardContext, caller: Caller, request: requests.UpdateTopic) -> bytes:

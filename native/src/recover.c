@@ -137,8 +137,8 @@ static bool scan_open(recovery *r, const manifest *m, int log, int index, bool a
     r->out->scanned_bytes += scan.valid_bytes;
     *info = (segment_info){m->start_offset, end, c->count + scan.count,
                            c->count > 0 ? c->first_timestamp : scan.first_timestamp, scan.last_timestamp};
-    off_t exact = (off_t)(info->count * INDEX_ENTRY_SIZE);
-    return index_st.st_size <= exact || ftruncate(index, exact) == 0;
+    off_t exact = (off_t)(info->count * INDEX_ENTRY_SIZE); /* durably: entries are proof of where records begin */
+    return index_st.st_size <= exact || (ftruncate(index, exact) == 0 && fdatasync(index) == 0);
 }
 
 /* Everything behind the checkpoint is verified, and the index made to fit it. */

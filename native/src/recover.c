@@ -26,7 +26,7 @@ typedef struct recovery {
 
 static int open_in(int directory, const char *name, int flags)
 {
-    return openat(directory, name, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* it may be no file at all */
+    return openat(directory, name, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW); /* it may be no file at all */
 }
 
 /* The whole content of a small file; -1 when there is none or it has more than `max` bytes. */
@@ -74,7 +74,7 @@ static bool has_size(int directory, uint64_t start, const char *suffix, uint64_t
     char name[48];
     struct stat st;
     segment_name(start, suffix, name, sizeof name);
-    return fstatat(directory, name, &st, 0) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size;
+    return fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size;
 }
 
 /* A sealed segment is what its manifest says when log and index have the right length. */
@@ -236,7 +236,9 @@ static bool recover_found(recovery *r, const partition_names *found)
         if (found->ahead != (last != NULL ? last->start_offset + last->count : 0))
             return false;
     }
-    return !found->offsets || (read_offsets(r->out, r->directory, "offsets/consumers", OFFSET_CONSUMER) &&
+    struct stat offsets;
+    return !found->offsets || (fstatat(r->directory, "offsets", &offsets, AT_SYMLINK_NOFOLLOW) == 0 &&
+                               S_ISDIR(offsets.st_mode) && read_offsets(r->out, r->directory, "offsets/consumers", OFFSET_CONSUMER) &&
                                read_offsets(r->out, r->directory, "offsets/groups", OFFSET_GROUP));
 }
 

@@ -38,6 +38,7 @@ from shardd.log.incarnation import (
     write_incarnation,
 )
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
+from shardd.log.regular import linked_directory
 from shardd.log.segments import (
     Segment,
     check_sealed,
@@ -54,6 +55,7 @@ _OWN_FILES = tuple(
     name + suffix for name in (layout.INCARNATION, layout.IMPORTED) for suffix in ("", layout.TEMPORARY_SUFFIX)
 )
 _FRESH_MANIFEST = ".manifest" + layout.TEMPORARY_SUFFIX
+_LEVELS = 5  # of directories above a partition, up to the data directory, which may be reached through a link
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -82,10 +84,14 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     """Makes a partition directory consistent and tells what it holds. A directory that does not exist is an empty
     partition. Reads what is behind the last checkpoints (blocking; the scan releases the GIL).
 
-    Raises NewerIncarnationError when the directory belongs to a later creation than `incarnation`, ValueError when its
+    Raises ValueError when a directory on the way is a symbolic link, NewerIncarnationError
+    when the directory belongs to a later creation than `incarnation`, ValueError when its
     marker of an import is damaged or a manifest is of a later version, OSError when it cannot be read or repaired: then
     the partition must not be opened, the others can.
     """
+    linked = linked_directory(directory, _LEVELS)
+    if linked is not None:
+        raise ValueError(f"{linked} is a symbolic link: no partition is opened through it")
     usual = _native.recover_partition(os.fspath(directory), incarnation)
     if usual is not None:
         segments, offsets, unsealed, scanned_bytes = usual
@@ -100,6 +106,10 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     _recover_segments(directory, incarnation, starts, imported_end, recovered)
     if imported_end == OPEN_END and not recovered.state:
         write_imported(directory, recovered.segments[-1][0] + recovered.segments[-1][2] if recovered.segments else 0)
+    stored = directory / layout.OFFSETS
+    for path in (stored, stored / layout.CONSUMERS, stored / layout.GROUPS):
+        if path.is_symlink():
+            raise ValueError(f"{path} is a symbolic link: no stored offset is kept behind it")
     recovered.offsets, notes = read_offsets(directory)
     recovered.notes += notes
     return recovered
@@ -110,11 +120,13 @@ def _list_segments(directory: Path, notes: list[str]) -> list[int]:
     found: dict[str, list[int]] = {"log": [], "index": [], "manifest": [], "torn": []}
     for path in sorted(directory.iterdir()):
         parsed = layout.parse_segment_name(path.name)
-        if parsed is not None and path.is_file():
+        if parsed is not None and path.is_file() and not path.is_symlink():
             found[parsed[1]].append(parsed[0])
         elif path.name.endswith(_FRESH_MANIFEST) and layout.parse_segment_name(path.stem) is not None:
             continue  # cut short before its rename; the next one writes over it
-        elif path.name not in _OWN_FILES and not (path.name == layout.OFFSETS and path.is_dir()):
+        elif path.name not in _OWN_FILES and not (
+            path.name == layout.OFFSETS and path.is_dir() and not path.is_symlink()
+        ):
             notes.append(f"{path}: not a file of this server, ignored")
     starts = found["log"]
     known = set(starts)

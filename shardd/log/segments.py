@@ -17,6 +17,7 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.manifest import Checkpoint, Manifest
+from shardd.log.regular import open_regular
 
 _INDEX_ENTRY = struct.Struct("<IIQ")
 _RECORD_BYTES_MAX = 64 + 64_000_000 + 100_000
@@ -54,8 +55,8 @@ class Segment:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """A file descriptor for a `with` block."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    """Descriptor of a regular file, or with O_DIRECTORY of a directory, for a `with` block. OSError."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC) if flags & os.O_DIRECTORY else open_regular(path, flags)
     try:
         yield descriptor
     finally:

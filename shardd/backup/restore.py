@@ -135,7 +135,7 @@ def _restore_segment(
     log = layout.segment_log(directory, start)
     with opened_inside(path, kept) as descriptor, Writer(layout.segment_index(directory, start)) as index:
         if link and os.fstat(descriptor).st_size == segment.bytes:
-            os.link(f"/proc/self/fd/{descriptor}", log)  # what was opened, whatever bears its name now
+            os.link(f"/proc/self/fd/{descriptor}", log, src_dir_fd=descriptor)  # what was opened, by any name
             content = Log(descriptor, start, imported_end, throttle, index=index.write).whole()
         else:
             with Writer(log) as copy:

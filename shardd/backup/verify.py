@@ -120,8 +120,9 @@ def _check_segment(
     log = layout.segment_log(directory, segment.start_offset)
     try:
         with opened_inside(path, log) as descriptor:
-            if os.fstat(descriptor).st_size < segment.bytes:
-                yield f"{log}: it has {os.fstat(descriptor).st_size} bytes instead of {segment.bytes}"
+            size = os.fstat(descriptor).st_size
+            if size < segment.bytes or (size > segment.bytes and segment.kept == COPIED):
+                yield f"{log}: it has {size} bytes instead of {segment.bytes}"
                 return
             content = Log(descriptor, segment.start_offset, imported_end, throttle).whole(bytes_max=bytes_of(segment))
     except BackupError as error:

@@ -18,7 +18,8 @@ int file_open(const disk *d, const char *path, int flags)
 {
     int fd;
     do
-        fd = d->open(d->context, path, flags | O_CLOEXEC, 0644);
+        fd = d->open(d->context, path, flags | O_CLOEXEC | ((flags & O_DIRECTORY) != 0 ? 0 : O_NOFOLLOW | O_NONBLOCK),
+                     0644); /* whatever somebody has put there: it leads nowhere else, and nothing waits for it */
     while (fd < 0 && (errno == EINTR || (no_descriptors(errno) && descriptors_release_one())));
     return fd;
 }

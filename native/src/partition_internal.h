@@ -130,6 +130,8 @@ static inline bool partition_doubt(partition *p, const segment *s)
  * index cannot be read or leaves the log; damaged records may share few bytes, so callers keep 64 for each that they
  * read. */
 bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position);
+/* Entry `k` is in memory: it has not been on a device. */
+bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k);
 typedef enum index_key { INDEX_KEY_END_POSITION, INDEX_KEY_TIMESTAMP } index_key;
 /* First record in [low, high) of the segment whose key is >= bound; `high` when none is. False as above. */
 bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,

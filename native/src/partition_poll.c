@@ -102,6 +102,27 @@ static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint3
     return 0;
 }
 
+/* Whether the record before the `first` one of an answer ends where the index lets it begin, at `from`. A wrong entry
+ * could lead into a payload, to bytes that somebody made look like that record; behind the first one each record leads
+ * to the next. Entries in memory are right, and beside what is withheld a survey has told. */
+static bool start_agrees(partition *p, segment *s, uint64_t first, uint64_t from)
+{
+    if (first == 0 || partition_index_in_memory(p, s, first - 1))
+        return true;
+    uint64_t before = s->start_offset + first - 1, position;
+    const damaged_range *r = partition_damage_from(p, before);
+    if (r != NULL && r->start <= before)
+        return true;
+    uint8_t header[RECORD_HEADER_SIZE];
+    if (!partition_border(p, s, first - 1, &position))
+        return false;
+    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    if (fd < 0 || file_read(p->disk, fd, header, sizeof(header), position) != 0 || load_u64(header + 24) != before ||
+        position + record_size(header) != from)
+        return partition_doubt(p, s);
+    return true;
+}
+
 /* Bytes of the messages [start, end); `end` moves down to a gap or to where the answer would be too long. */
 static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t bytes_max, uint64_t *total_bytes)
 {
@@ -112,7 +133,8 @@ static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t by
         uint64_t first = at - s->start_offset;
         uint64_t last = *end - s->start_offset < s->count ? *end - s->start_offset : s->count;
         uint64_t from, to;
-        if (!partition_border(p, s, first, &from) || !partition_border(p, s, last, &to) ||
+        if (!partition_border(p, s, first, &from) || !start_agrees(p, s, first, from) ||
+            !partition_border(p, s, last, &to) ||
             ((to < from || to - from < (last - first) * RECORD_HEADER_SIZE) && !partition_doubt(p, s)))
             return PARTITION_CANNOT_READ_FILE;
         if (total + (to - from) > bytes_max) {

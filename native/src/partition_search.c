@@ -5,7 +5,7 @@
 
 #define BLOCK_ENTRIES 256u /* a search in the file ends with one read of at most so many */
 
-static bool in_memory(const partition *p, const segment *s, uint64_t k)
+bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k)
 {
     return s == segment_active(&p->segments) && k >= p->index.first;
 }
@@ -29,7 +29,7 @@ bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position)
         return true;
     }
     index_entry entry;
-    if (in_memory(p, s, k - 1))
+    if (partition_index_in_memory(p, s, k - 1))
         entry = p->index.entries[k - 1 - p->index.first];
     else if (!read_entries(p, s, k - 1, 1, &entry))
         return partition_doubt(p, s);
@@ -79,7 +79,7 @@ static bool search_file(partition *p, segment *s, uint64_t low, uint64_t high, i
 bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,
                             uint64_t *found)
 {
-    if (low < high && in_memory(p, s, high - 1)) {
+    if (low < high && partition_index_in_memory(p, s, high - 1)) {
         const index_cache *c = &p->index;
         uint64_t first = low > c->first ? low : c->first;
         if (first == low || !reaches(&c->entries[first - c->first], key, bound)) {

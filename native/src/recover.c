@@ -26,7 +26,7 @@ typedef struct recovery {
 
 static int open_in(int directory, const char *name, int flags)
 {
-    return openat(directory, name, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* it may be no file at all */
+    return openat(directory, name, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW); /* it may be no file at all */
 }
 
 /* The whole content of a small file; -1 when there is none or it has more than `max` bytes. */
@@ -74,7 +74,7 @@ static bool has_size(int directory, uint64_t start, const char *suffix, uint64_t
     char name[48];
     struct stat st;
     segment_name(start, suffix, name, sizeof name);
-    return fstatat(directory, name, &st, 0) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size;
+    return fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size;
 }
 
 /* A sealed segment is what its manifest says when log and index have the right length. */
@@ -137,8 +137,8 @@ static bool scan_open(recovery *r, const manifest *m, int log, int index, bool a
     r->out->scanned_bytes += scan.valid_bytes;
     *info = (segment_info){m->start_offset, end, c->count + scan.count,
                            c->count > 0 ? c->first_timestamp : scan.first_timestamp, scan.last_timestamp};
-    off_t exact = (off_t)(info->count * INDEX_ENTRY_SIZE);
-    return index_st.st_size <= exact || ftruncate(index, exact) == 0;
+    off_t exact = (off_t)(info->count * INDEX_ENTRY_SIZE); /* durably: entries are proof of where records begin */
+    return index_st.st_size <= exact || (ftruncate(index, exact) == 0 && fdatasync(index) == 0);
 }
 
 /* Everything behind the checkpoint is verified, and the index made to fit it. */
@@ -236,7 +236,9 @@ static bool recover_found(recovery *r, const partition_names *found)
         if (found->ahead != (last != NULL ? last->start_offset + last->count : 0))
             return false;
     }
-    return !found->offsets || (read_offsets(r->out, r->directory, "offsets/consumers", OFFSET_CONSUMER) &&
+    struct stat offsets;
+    return !found->offsets || (fstatat(r->directory, "offsets", &offsets, AT_SYMLINK_NOFOLLOW) == 0 &&
+                               S_ISDIR(offsets.st_mode) && read_offsets(r->out, r->directory, "offsets/consumers", OFFSET_CONSUMER) &&
                                read_offsets(r->out, r->directory, "offsets/groups", OFFSET_GROUP));
 }
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from shardd.backup.check import read_checked
 from shardd.backup.format import (
     FORMAT_VERSION,
     MAGIC,
@@ -25,7 +26,6 @@ from shardd.backup.format import (
     PartitionEntry,
     Place,
     partition_path,
-    read_backup,
 )
 from shardd.backup.metadata import incarnations, take_metadata
 from shardd.backup.partition import Base, Taker, UnsettledError
@@ -95,7 +95,7 @@ def _base(directory: Path, options: Options, info: DirectoryInfo) -> Base | None
     if options.full:
         return None
     if options.base is not None:
-        found = options.base, read_backup(options.base)
+        found = options.base, read_checked(options.base)
         if found[1].data_created_at != info.created_at:
             raise BackupError(f"{options.base} is a backup of another data directory")
     else:

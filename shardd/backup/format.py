@@ -28,10 +28,12 @@ from typing import Final
 import msgspec
 
 from shardd.log import layout
+from shardd.log.regular import read_regular
 
 MAGIC: Final = "shardd-backup"
 FORMAT_VERSION: Final = 1
 BACKUP_NAME: Final = "backup.json"
+BACKUP_BYTES_MAX: Final = 1 << 30  # of that file
 INCOMPLETE_SUFFIX: Final = ".incomplete"
 LINKED: Final = "linked"
 COPIED: Final = "copied"
@@ -141,9 +143,11 @@ def read_backup(path: Path) -> Backup:
     if path.absolute().name.endswith(INCOMPLETE_SUFFIX):
         raise BackupError(f"{path} is no complete backup: it is being made, or its run was killed")
     try:
-        data = file.read_bytes()
+        data = read_regular(file, BACKUP_BYTES_MAX)
     except FileNotFoundError:
         raise BackupError(f"{path} is no complete backup: it has no {BACKUP_NAME}") from None
+    except ValueError as error:
+        raise BackupError(str(error)) from error
     except OSError as error:
         raise BackupError(f"{file} cannot be read: {error.strerror}") from error
     try:

@@ -11,7 +11,9 @@ import xxhash
 
 from shardd.backup.format import BackupError, FileEntry, MetadataEntry, Place, file_digest
 from shardd.backup.writing import Writer
+from shardd.log.regular import read_regular
 from shardd.metadata.apply import ApplyError, replay
+from shardd.metadata.disk import FILE_BYTES_MAX
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import records_behind
 from shardd.metadata.log_file import FILE_NAME, check_tail, read_log
@@ -30,9 +32,11 @@ def take_metadata(data: Path, target: Path) -> tuple[State, MetadataEntry]:
         for name in (SNAPSHOT_NAME, FILE_NAME):  # in this order: a log that is cut later is seen to be
             (target / name).unlink(missing_ok=True)
             try:
-                content = (data / name).read_bytes()
+                content = read_regular(data / name, FILE_BYTES_MAX)
             except FileNotFoundError:
                 continue
+            except ValueError as error:
+                raise BackupError(str(error)) from error
             with Writer(target / name, _MODE) as writer:
                 writer.write(content)
         try:
@@ -65,7 +69,7 @@ def read_metadata(directory: Path) -> State:
 def file_entry(path: Path) -> FileEntry | None:
     """None for a file that there is not. OSError."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path, FILE_BYTES_MAX)
     except FileNotFoundError:
         return None
     return FileEntry(len(data), file_digest(xxhash.xxh3_128_digest(data)))

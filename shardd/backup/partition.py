@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import Manifest, decode_manifest
 from shardd.log.reading import Content, Log, Throttle, UnreadableError
+from shardd.log.regular import read_regular
 from shardd.log.segments import opened
 from shardd.log.stored_offsets import read_offsets
 
@@ -58,9 +60,12 @@ class Base:
     def segments(self, place: Place, incarnation: int) -> dict[int, SegmentEntry]:
         """By start offset."""
         partition = self.partitions.get(place)
-        if partition is None or partition.incarnation != incarnation:
+        if partition is None:
             return {}
-        return {segment.start_offset: segment for segment in partition.segments}
+        segments = partition.segments
+        if partition.incarnation != incarnation:  # the directory was restored, or the topic purged: equal bytes only
+            segments = [msgspec.structs.replace(segment, source=None) for segment in segments]
+        return {segment.start_offset: segment for segment in segments}
 
 
 @dataclass(slots=True)
@@ -206,7 +211,8 @@ class _Segment:
             return None
         kept = layout.segment_log(self.base, self.start)
         try:
-            if kept.stat().st_size != size_bytes:
+            found = kept.lstat()
+            if not stat.S_ISREG(found.st_mode) or found.st_size != size_bytes:
                 return None
             os.link(kept, self._kept)
         except OSError:  # the base has lost it, or cannot be linked: it is taken anew
@@ -220,6 +226,8 @@ class _Segment:
             return entry
         shared, double = layout.segment_log(self.base, self.start), self._kept.with_suffix(layout.TEMPORARY_SUFFIX)
         try:
+            if not stat.S_ISREG(shared.lstat().st_mode):
+                return entry
             if shared.samefile(self._kept):  # a rename of one name over another of the same file would leave both
                 return entry
             os.link(shared, double)
@@ -263,7 +271,7 @@ class _Segment:
     def _manifest(self) -> tuple[FileEntry | None, Manifest | None]:
         """Copies the manifest as it is; one that says nothing to this version is only that."""
         try:
-            data = layout.segment_manifest(self.directory, self.start).read_bytes()
+            data = read_regular(layout.segment_manifest(self.directory, self.start))
         except FileNotFoundError:
             return None, None
         with Writer(layout.segment_manifest(self.target, self.start)) as writer:

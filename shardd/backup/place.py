@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
+from shardd.backup.check import read_checked
 from shardd.backup.format import (
     BACKUP_NAME,
     INCOMPLETE_SUFFIX,
@@ -19,7 +20,6 @@ from shardd.backup.format import (
     BackupError,
     encode_backup,
     is_backup_name,
-    read_backup,
 )
 from shardd.backup.writing import sync_file_system
 from shardd.log import layout
@@ -44,7 +44,7 @@ def newest_backup(directory: Path) -> tuple[Path, Backup] | None:
     """The newest one that can be read. OSError."""
     for path in reversed(complete_backups(directory)):
         with contextlib.suppress(BackupError):
-            return path, read_backup(path)
+            return path, read_checked(path)
     return None
 
 
@@ -113,7 +113,7 @@ class Unfinished:
 
     def finish(self, backup: Backup) -> Path:
         """Makes everything durable, then backup.json, then the name; the path of the backup. OSError."""
-        with opened(self.path, os.O_RDONLY) as descriptor:
+        with opened(self.path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             sync_file_system(descriptor)
         layout.write_durably(self.path / BACKUP_NAME, encode_backup(backup))
         self.path.rename(self._final)

@@ -1,7 +1,8 @@
 """Makes a data directory of a backup: complete, or none that a server would start on.
 
 `info.json` says "shardd-restore" until everything is there and on the device; a server refuses a directory with that.
-Every byte is checked while it is copied. Indexes are made from the records.
+Everything that can be told without reading the logs is checked before anything is written, and every byte while it is
+copied. Indexes are made from the records. The directory begins a history of its own (history.py).
 """
 
 from __future__ import annotations
@@ -9,24 +10,23 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from shardd.backup.format import (
-    Backup,
-    BackupError,
-    PartitionEntry,
-    SegmentEntry,
-    partition_path,
-    read_backup,
-)
-from shardd.backup.metadata import file_entry, incarnations, read_metadata
-from shardd.backup.verify import bytes_of, compare
+from shardd.backup.check import read_checked
+from shardd.backup.format import Backup, BackupError, PartitionEntry, SegmentEntry, partition_path
+from shardd.backup.history import encode_metadata, new_history
+from shardd.backup.inside import opened_inside, read_entry
+from shardd.backup.metadata import incarnations, read_metadata
+from shardd.backup.verify import bytes_of, check_places, compare
 from shardd.backup.writing import Writer, sync_file_system
 from shardd.log import layout
 from shardd.log.directory_info import MAGIC, DirectoryInfo, write_info
 from shardd.log.imported import encode_imported
 from shardd.log.incarnation import encode_incarnation
+from shardd.log.manifest import DamagedManifestError, UnknownManifestError, decode_manifest, encode_manifest
 from shardd.log.reading import Log, Throttle
 from shardd.log.segments import opened
 from shardd.log.stored_offsets import OFFSET_CONSUMER
@@ -34,6 +34,7 @@ from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import FILE_NAME
 from shardd.metadata.snapshot import SNAPSHOT_NAME
+from shardd.metadata.state import State
 
 GUARD: Final = "shardd-restore"
 _METADATA_MODE: Final = 0o600
@@ -43,14 +44,15 @@ _OFFSET: Final = struct.Struct("<Q")
 def restore_backup(path: Path, data: Path, *, link: bool = False, bytes_per_second: int = 0) -> Backup:
     """The backup `path` as the data directory `data`, which must be empty or missing. `link`: sealed segments become
     second names of the backup's files (their content is checked, too). BackupError: nothing of it is left."""
-    backup = read_backup(path)
+    backup = read_checked(path)
+    state = _check(path, backup)
     existed = data.exists()
     try:
         if existed and (not data.is_dir() or any(data.iterdir())):
             raise BackupError(f"{data} is not an empty directory; a backup is restored into an empty or a new one only")
         data.mkdir(parents=True, exist_ok=True)
         try:
-            _restore(path, backup, data, link, Throttle(bytes_per_second))
+            _restore(path, backup, new_history(state), data, link, Throttle(bytes_per_second))
         except BaseException:
             _remove_content(data)
             if not existed:
@@ -61,58 +63,79 @@ def restore_backup(path: Path, data: Path, *, link: bool = False, bytes_per_seco
     return backup
 
 
-def _restore(path: Path, backup: Backup, data: Path, link: bool, throttle: Throttle) -> None:
-    write_info(data, DirectoryInfo(GUARD, backup.data_format_version, backup.data_created_at))
-    for partition in backup.partitions:
-        _restore_partition(path, partition, data, link, throttle)
-    for name, entry in ((SNAPSHOT_NAME, backup.metadata.snapshot), (FILE_NAME, backup.metadata.log)):
-        if entry is not None:
-            _copy_small(path / name, data / name, _METADATA_MODE)
-            if file_entry(data / name) != entry:
-                raise BackupError(f"{path / name}: it is not what the backup was made with")
-    try:
-        state = read_metadata(data)
-    except (LogError, ApplyError) as error:
-        raise BackupError(str(error)) from error
+def _check(path: Path, backup: Backup) -> State:
+    """The metadata of the backup, when nothing is wrong that can be seen before the logs are read. BackupError."""
+    state = check_places(path, backup)
     wanted = incarnations(state)
     if any(wanted.get(each.place) != each.incarnation for each in backup.partitions):
         raise BackupError(f"{path}: partitions and metadata do not belong together")
-    with opened(data, os.O_RDONLY) as descriptor:
+    return state
+
+
+def _restore(path: Path, backup: Backup, state: State, data: Path, link: bool, throttle: Throttle) -> None:
+    write_info(data, DirectoryInfo(GUARD, backup.data_format_version, backup.data_created_at))
+    for partition in backup.partitions:
+        _restore_partition(path, partition, state.index, data, link, throttle)
+    for name, content in zip((SNAPSHOT_NAME, FILE_NAME), encode_metadata(state), strict=True):
+        with Writer(data / name, _METADATA_MODE) as writer:
+            writer.write(content)
+    try:
+        written = read_metadata(data)
+    except (LogError, ApplyError) as error:
+        raise BackupError(str(error)) from error
+    if written != state:
+        raise BackupError(f"{data}: the metadata is not what was written")
+    with opened(data, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         sync_file_system(descriptor)
     write_info(data, DirectoryInfo(MAGIC, backup.data_format_version, backup.data_created_at))
     layout.sync_directory(data.parent)
 
 
-def _restore_partition(path: Path, partition: PartitionEntry, data: Path, link: bool, throttle: Throttle) -> None:
+def _restore_partition(
+    path: Path, partition: PartitionEntry, incarnation: int, data: Path, link: bool, throttle: Throttle
+) -> None:
     if not partition.segments and not partition.offsets:
         return
     directory = layout.partition_directory(data, *partition.place)
     directory.mkdir(parents=True)
-    (directory / layout.INCARNATION).write_bytes(encode_incarnation(partition.incarnation))
+    (directory / layout.INCARNATION).write_bytes(encode_incarnation(incarnation))
     if partition.imported_end:
         (directory / layout.IMPORTED).write_bytes(encode_imported(partition.imported_end))
     for kind, number, value in partition.offsets:
         holder = directory / layout.OFFSETS / (layout.CONSUMERS if kind == OFFSET_CONSUMER else layout.GROUPS)
         holder.mkdir(parents=True, exist_ok=True)
         (holder / str(number)).write_bytes(_OFFSET.pack(value))
-    source = partition_path(path, partition.place)
     for segment in partition.segments:
         active = segment is partition.segments[-1]  # the server goes on writing to it: never the backup's own file
-        _restore_segment(source, directory, segment, partition.imported_end, link and not active, throttle)
+        _restore_manifest(path, partition, segment, incarnation, directory)
+        _restore_segment(path, partition, segment, directory, link and not active, throttle)
+
+
+def _restore_manifest(
+    path: Path, partition: PartitionEntry, segment: SegmentEntry, incarnation: int, directory: Path
+) -> None:
+    """One that says nothing to this version stays as it is: a server scans the log, or keeps the partition closed."""
+    if segment.manifest is None:
+        return
+    kept = layout.segment_manifest(partition_path(path, partition.place), segment.start_offset)
+    content = read_entry(path, kept, segment.manifest)
+    with suppress(DamagedManifestError, UnknownManifestError):
+        found = decode_manifest(content)
+        if (found.incarnation, found.start_offset) == (partition.incarnation, segment.start_offset):
+            content = encode_manifest(replace(found, incarnation=incarnation))
+    with Writer(layout.segment_manifest(directory, segment.start_offset)) as writer:
+        writer.write(content)
 
 
 def _restore_segment(
-    source: Path, directory: Path, segment: SegmentEntry, imported_end: int, link: bool, throttle: Throttle
+    path: Path, partition: PartitionEntry, segment: SegmentEntry, directory: Path, link: bool, throttle: Throttle
 ) -> None:
-    start = segment.start_offset
-    kept, log = layout.segment_log(source, start), layout.segment_log(directory, start)
-    if segment.manifest is not None:
-        _copy_small(layout.segment_manifest(source, start), layout.segment_manifest(directory, start), 0o644)
-        if file_entry(layout.segment_manifest(directory, start)) != segment.manifest:
-            raise BackupError(f"{layout.segment_manifest(source, start)}: it is not what the backup was made with")
-    with opened(kept, os.O_RDONLY) as descriptor, Writer(layout.segment_index(directory, start)) as index:
+    start, imported_end = segment.start_offset, partition.imported_end
+    kept = layout.segment_log(partition_path(path, partition.place), start)
+    log = layout.segment_log(directory, start)
+    with opened_inside(path, kept) as descriptor, Writer(layout.segment_index(directory, start)) as index:
         if link and os.fstat(descriptor).st_size == segment.bytes:
-            os.link(kept, log)
+            os.link(f"/proc/self/fd/{descriptor}", log, src_dir_fd=descriptor)  # what was opened, by any name
             content = Log(descriptor, start, imported_end, throttle, index=index.write).whole()
         else:
             with Writer(log) as copy:
@@ -120,11 +143,6 @@ def _restore_segment(
                 content = pass_.whole(bytes_max=bytes_of(segment))
     for sentence in compare(kept, segment, content):
         raise BackupError(sentence)
-
-
-def _copy_small(source: Path, target: Path, mode: int) -> None:
-    with Writer(target, mode) as writer:
-        writer.write(source.read_bytes())
 
 
 def _remove_content(directory: Path) -> None:

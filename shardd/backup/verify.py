@@ -7,26 +7,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shardd.backup.check import read_checked
 from shardd.backup.format import (
     BACKUP_NAME,
     COPIED,
     Backup,
+    BackupError,
     FileEntry,
     PartitionEntry,
     SegmentEntry,
     file_digest,
     partition_path,
-    read_backup,
 )
-from shardd.backup.metadata import file_entry, incarnations, read_metadata
+from shardd.backup.inside import check_size, everything_below, is_there, opened_inside, read_entry
+from shardd.backup.metadata import incarnations, read_metadata
 from shardd.backup.place import MARKER_NAME
 from shardd.log import layout
 from shardd.log.reading import Content, Log, Throttle
-from shardd.log.segments import opened
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import FILE_NAME
 from shardd.metadata.snapshot import SNAPSHOT_NAME
+from shardd.metadata.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Verified:
 
 
 def verify_backup(path: Path, bytes_per_second: int = 0) -> Verified:
-    """Reads all of it. BackupError when `path` is no complete backup."""
-    verified = Verified(read_backup(path))
+    """Reads all of it. BackupError when `path` is no complete backup, or says of itself what no backup says."""
+    verified = Verified(read_checked(path))
     throttle = Throttle(bytes_per_second)
     verified.damage.extend(_check_metadata(path, verified.backup))
     known: set[Path] = {path / BACKUP_NAME, path / FILE_NAME, path / SNAPSHOT_NAME, path / MARKER_NAME}
@@ -51,14 +53,36 @@ def verify_backup(path: Path, bytes_per_second: int = 0) -> Verified:
             known.add(layout.segment_log(directory, segment.start_offset))
             if segment.manifest is not None:
                 known.add(layout.segment_manifest(directory, segment.start_offset))
-    foreign = sorted(each for each in path.rglob("*") if not each.is_dir() and each not in known)
+    try:
+        foreign = [each for each in everything_below(path) if each not in known]
+    except OSError as error:
+        raise BackupError(f"{path} cannot be read: {error}") from error
     verified.damage.extend(f"{each}: {BACKUP_NAME} does not know this file" for each in foreign)
     return verified
 
 
+def check_places(path: Path, backup: Backup) -> State:
+    """What can be told without reading the logs: every file is there, regular and of its length, the metadata is what
+    it was, and the partitions are those of the metadata, which is returned. BackupError with the first that is not
+    so."""
+    for partition in backup.partitions:
+        directory = partition_path(path, partition.place)
+        for segment in partition.segments:
+            log = layout.segment_log(directory, segment.start_offset)
+            check_size(path, log, segment.bytes, may_be_longer=segment.kept != COPIED)
+            if segment.manifest is not None:
+                read_entry(path, layout.segment_manifest(directory, segment.start_offset), segment.manifest)
+    for sentence in _check_metadata(path, backup):
+        raise BackupError(sentence)
+    return read_metadata(path)
+
+
 def _check_metadata(path: Path, backup: Backup) -> Iterator[str]:
-    yield from check_file(path / FILE_NAME, backup.metadata.log)
-    yield from check_file(path / SNAPSHOT_NAME, backup.metadata.snapshot)
+    damage = [*check_file(path, path / FILE_NAME, backup.metadata.log)]
+    damage += check_file(path, path / SNAPSHOT_NAME, backup.metadata.snapshot)
+    if damage:
+        yield from damage
+        return
     try:
         state = read_metadata(path)
     except (LogError, ApplyError) as error:
@@ -84,17 +108,26 @@ def _check_partition(path: Path, partition: PartitionEntry, throttle: Throttle) 
         last = number + 1 == len(partition.segments)
         following = None if last else partition.segments[number + 1].start_offset
         expected = segment.end_offset if following is None or not segment.damage else following
-        yield from _check_segment(directory, segment, partition.imported_end, throttle)
+        yield from _check_segment(path, directory, segment, partition.imported_end, throttle)
     if expected != partition.end_offset:
         yield f"{directory}: it ends at offset {expected}, not {partition.end_offset}"
 
 
-def _check_segment(directory: Path, segment: SegmentEntry, imported_end: int, throttle: Throttle) -> Iterator[str]:
-    yield from check_file(layout.segment_manifest(directory, segment.start_offset), segment.manifest)
+def _check_segment(
+    path: Path, directory: Path, segment: SegmentEntry, imported_end: int, throttle: Throttle
+) -> Iterator[str]:
+    yield from check_file(path, layout.segment_manifest(directory, segment.start_offset), segment.manifest)
     log = layout.segment_log(directory, segment.start_offset)
     try:
-        with opened(log, os.O_RDONLY) as descriptor:
+        with opened_inside(path, log) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if size < segment.bytes or (size > segment.bytes and segment.kept == COPIED):
+                yield f"{log}: it has {size} bytes instead of {segment.bytes}"
+                return
             content = Log(descriptor, segment.start_offset, imported_end, throttle).whole(bytes_max=bytes_of(segment))
+    except BackupError as error:
+        yield str(error)
+        return
     except OSError as error:
         yield f"{log}: {error.strerror}"
         return
@@ -118,20 +151,13 @@ def compare(log: Path, segment: SegmentEntry, content: Content) -> Iterator[str]
         yield f"{log}: its records end before offset {segment.start_offset + content.count}, not {segment.end_offset}"
 
 
-def check_file(path: Path, entry: FileEntry | None) -> Iterator[str]:
+def check_file(backup: Path, path: Path, entry: FileEntry | None) -> Iterator[str]:
     """A small file against its entry."""
+    if entry is None:
+        if is_there(path):
+            yield f"{path} was not part of the backup"
+        return
     try:
-        found = file_entry(path)
-    except OSError as error:
-        yield f"{path}: {error.strerror}"
-        return
-    if found == entry:
-        return
-    if found is None:
-        yield f"{path} is missing"
-    elif entry is None:
-        yield f"{path} was not part of the backup"
-    elif found.bytes != entry.bytes:
-        yield f"{path}: it has {found.bytes} bytes instead of {entry.bytes}"
-    else:
-        yield f"{path}: its digest does not match"
+        read_entry(backup, path, entry)
+    except BackupError as error:
+        yield str(error)

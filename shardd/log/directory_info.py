@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from shardd.log import layout
+from shardd.log.regular import NotRegularError, read_regular
 
 INFO_NAME: Final = "info.json"
 MAGIC: Final = "shardd-data"
@@ -32,9 +33,11 @@ def read_info(directory: Path) -> DirectoryInfo | None:
     a version that this program does not know. OSError."""
     path = directory / INFO_NAME
     try:
-        info = msgspec.json.decode(path.read_bytes(), type=DirectoryInfo)
+        info = msgspec.json.decode(read_regular(path), type=DirectoryInfo)
     except FileNotFoundError:
         return None
+    except NotRegularError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     if info.magic != MAGIC:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
-from shardd.log.marker import UnknownMarkerError
 from shardd.log.trash import move_to_trash
 
 PartitionKey = tuple[int, int, int]  # stream, topic, partition
@@ -65,7 +64,7 @@ def _children(directory: Path) -> list[tuple[int | None, Path]]:
     """Entries by name with the id they are named after; None for files and other names."""
     try:
         with os.scandir(directory) as entries:  # tells what a directory is without a call for each
-            found = sorted((entry.name, entry.is_dir()) for entry in entries)
+            found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [(layout.parse_id(name) if is_directory else None, directory / name) for name, is_directory in found]
@@ -74,8 +73,8 @@ def _children(directory: Path) -> list[tuple[int | None, Path]]:
 def _judge(data: Path, path: Path, alive: set[int], metadata_index: int) -> str:
     try:
         incarnation = read_incarnation(path)
-    except UnknownMarkerError as error:
-        return str(error)
+    except (OSError, ValueError) as error:  # of a later version, or no file at all
+        return f"{error}, left alone"
     if incarnation is None and _remove_unborn(path):
         return f"{path}: partition of a deleted topic, removed: it was made just before a crash and holds nothing"
     if incarnation is None:

@@ -16,6 +16,7 @@ from typing import Final
 
 from shardd.log import layout
 from shardd.log.marker import check_version
+from shardd.log.regular import read_regular
 
 MAGIC: Final = b"SHRDIMP1"
 OPEN_END: Final = (1 << 64) - 1
@@ -32,7 +33,7 @@ def read_imported(directory: Path) -> int:
     marker (UnknownMarkerError: of a later version): without it whole messages would look damaged. OSError."""
     path = directory / layout.IMPORTED
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except FileNotFoundError:
         return 0
     check_version(path, content, MAGIC)

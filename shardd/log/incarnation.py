@@ -17,6 +17,7 @@ from pathlib import Path
 
 from shardd.log import layout
 from shardd.log.marker import check_version
+from shardd.log.regular import read_regular
 
 MAGIC = b"SHRDINC1"
 _MARKER = struct.Struct("<8sQ")
@@ -30,7 +31,7 @@ def read_incarnation(directory: Path) -> int | None:
     """Incarnation in the marker of a partition directory; None when there is no whole marker. UnknownMarkerError for
     that of a later version, OSError otherwise."""
     try:
-        content = (directory / layout.INCARNATION).read_bytes()
+        content = read_regular(directory / layout.INCARNATION)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     check_version(directory / layout.INCARNATION, content, MAGIC)
@@ -53,7 +54,7 @@ def write_incarnation(directory: Path, incarnation: int) -> None:
 def marker_was_never_synced(directory: Path) -> bool:
     """Whether the marker is as a power loss leaves a file that was not synced: missing, short or zeros. OSError."""
     try:
-        content = (directory / layout.INCARNATION).read_bytes()
+        content = read_regular(directory / layout.INCARNATION)
     except FileNotFoundError:
         return True
     return len(content) < _MARKER.size or not any(content)

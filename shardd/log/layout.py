@@ -120,9 +120,21 @@ def sync_directory(directory: Path) -> None:
 def write_durably(target: Path, content: bytes) -> None:
     """Writes a small file whole (new file, fsync, rename, fsync of the directory). OSError."""
     fresh = target.with_name(target.name + TEMPORARY_SUFFIX)
-    with fresh.open("wb") as file:
+    with open(fresh, "wb", opener=_never_through_a_link) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(target)
     sync_directory(target.parent)
+
+
+def write_whole(target: Path, content: bytes) -> None:
+    """As above without any sync: a power loss may damage it. OSError."""
+    fresh = target.with_name(target.name + TEMPORARY_SUFFIX)
+    with open(fresh, "wb", opener=_never_through_a_link) as file:
+        file.write(content)
+    fresh.replace(target)
+
+
+def _never_through_a_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)

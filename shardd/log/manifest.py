@@ -49,6 +49,7 @@ from typing import Final
 import xxhash
 
 from shardd.log import layout
+from shardd.log.regular import read_regular
 
 MAGIC: Final = b"SHRDMANI"
 VERSION: Final = 1
@@ -218,7 +219,7 @@ def read_manifest(directory: Path, start_offset: int) -> Manifest | None:
     ValueError, with the path in the text), OSError."""
     path = layout.segment_manifest(directory, start_offset)
     try:
-        manifest = decode_manifest(path.read_bytes())
+        manifest = decode_manifest(read_regular(path))
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -235,6 +236,4 @@ def write_manifest(directory: Path, manifest: Manifest, *, durable: bool = True)
     if durable:
         layout.write_durably(target, encode_manifest(manifest))
         return
-    fresh = target.with_name(target.name + layout.TEMPORARY_SUFFIX)
-    fresh.write_bytes(encode_manifest(manifest))
-    fresh.replace(target)
+    layout.write_whole(target, encode_manifest(manifest))

@@ -38,18 +38,16 @@ from shardd.log.incarnation import (
     write_incarnation,
 )
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
+from shardd.log.regular import linked_directory
 from shardd.log.segments import (
     Segment,
     check_sealed,
-    cut_tail,
-    cut_zeros,
-    has_later_record,
     scan_segment,
-    tail_is_zero,
     trust_sealed,
 )
 from shardd.log.stored_offsets import read_offsets
 from shardd.log.survey import Survey, survey_segment
+from shardd.log.tail import Rest, cut_tail, cut_zeros, offsets_possible, rest_of
 from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
 
@@ -57,6 +55,7 @@ _OWN_FILES = tuple(
     name + suffix for name in (layout.INCARNATION, layout.IMPORTED) for suffix in ("", layout.TEMPORARY_SUFFIX)
 )
 _FRESH_MANIFEST = ".manifest" + layout.TEMPORARY_SUFFIX
+_LEVELS = 5  # of directories above a partition, up to the data directory, which may be reached through a link
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -85,10 +84,14 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     """Makes a partition directory consistent and tells what it holds. A directory that does not exist is an empty
     partition. Reads what is behind the last checkpoints (blocking; the scan releases the GIL).
 
-    Raises NewerIncarnationError when the directory belongs to a later creation than `incarnation`, ValueError when its
+    Raises ValueError when a directory on the way is a symbolic link, NewerIncarnationError
+    when the directory belongs to a later creation than `incarnation`, ValueError when its
     marker of an import is damaged or a manifest is of a later version, OSError when it cannot be read or repaired: then
     the partition must not be opened, the others can.
     """
+    linked = linked_directory(directory, _LEVELS)
+    if linked is not None:
+        raise ValueError(f"{linked} is a symbolic link: no partition is opened through it")
     usual = _native.recover_partition(os.fspath(directory), incarnation)
     if usual is not None:
         segments, offsets, unsealed, scanned_bytes = usual
@@ -103,6 +106,10 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     _recover_segments(directory, incarnation, starts, imported_end, recovered)
     if imported_end == OPEN_END and not recovered.state:
         write_imported(directory, recovered.segments[-1][0] + recovered.segments[-1][2] if recovered.segments else 0)
+    stored = directory / layout.OFFSETS
+    for path in (stored, stored / layout.CONSUMERS, stored / layout.GROUPS):
+        if path.is_symlink():
+            raise ValueError(f"{path} is a symbolic link: no stored offset is kept behind it")
     recovered.offsets, notes = read_offsets(directory)
     recovered.notes += notes
     return recovered
@@ -113,11 +120,13 @@ def _list_segments(directory: Path, notes: list[str]) -> list[int]:
     found: dict[str, list[int]] = {"log": [], "index": [], "manifest": [], "torn": []}
     for path in sorted(directory.iterdir()):
         parsed = layout.parse_segment_name(path.name)
-        if parsed is not None and path.is_file():
+        if parsed is not None and path.is_file() and not path.is_symlink():
             found[parsed[1]].append(parsed[0])
         elif path.name.endswith(_FRESH_MANIFEST) and layout.parse_segment_name(path.stem) is not None:
             continue  # cut short before its rename; the next one writes over it
-        elif path.name not in _OWN_FILES and not (path.name == layout.OFFSETS and path.is_dir()):
+        elif path.name not in _OWN_FILES and not (
+            path.name == layout.OFFSETS and path.is_dir() and not path.is_symlink()
+        ):
             notes.append(f"{path}: not a file of this server, ignored")
     starts = found["log"]
     known = set(starts)
@@ -192,7 +201,7 @@ def _recover_segments(
             minimum_timestamp = max(minimum_timestamp, manifest.born_at)
             recovered.damaged += [(first, end, True) for first, end in manifest.isolated]
         if active:
-            segment = _recover_active(directory, start, minimum_timestamp, imported_end, manifest, recovered)
+            segment, go_on_at = _recover_active(directory, start, minimum_timestamp, imported_end, manifest, recovered)
             _renew_manifest(directory, start, incarnation, manifest, starts[0], recovered)
         else:
             segment = _recover_sealed(
@@ -205,9 +214,10 @@ def _recover_segments(
         recovered.scanned_bytes += segment.scanned_bytes
         if not active and segment.next_offset != starts[number + 1]:
             _gap(directory, segment, starts[number + 1], recovered)
-        known = _last_checkpoint(manifest)
-        if active and not recovered.state and known is not None and segment.count < known.count:
-            _go_on_behind(directory, incarnation, segment, known, recovered)
+        if active and go_on_at is not None and not recovered.state:
+            known = _last_checkpoint(manifest)
+            last_timestamp = known.last_timestamp if known is not None else 0
+            _go_on_behind(directory, incarnation, segment, go_on_at, last_timestamp, recovered)
 
 
 def _read_manifest(directory: Path, start: int, incarnation: int, notes: list[str]) -> Manifest | None:
@@ -257,7 +267,10 @@ def _recover_sealed(
     if segment is not None:
         recovered.unsealed.append(start)
         return segment
-    survey = survey_segment(directory, start, minimum_timestamp, end_offset=next_start, imported_end=imported_end)
+    survey = survey_segment(
+        directory, start, minimum_timestamp,
+        end_offset=next_start, imported_end=imported_end, checkpoint=_last_checkpoint(manifest),
+    )  # fmt: skip
     segment = survey.segment
     path = layout.segment_log(directory, start)
     if survey.index_changed:
@@ -290,38 +303,49 @@ def _recover_active(
     imported_end: int,
     manifest: Manifest | None,
     recovered: Recovered,
-) -> Segment:
+) -> tuple[Segment, int | None]:
+    """The segment, and where offsets go on if not right behind it."""
     checkpoint = _last_checkpoint(manifest)
     known = checkpoint.count if checkpoint is not None else 0
-    segment = scan_segment(directory, start, minimum_timestamp, imported_end, checkpoint)
-    if segment.count >= known:
-        if segment.file_bytes == segment.log_bytes:
-            return segment
-        if not recovered.state and tail_is_zero(directory, segment):
-            cut_zeros(directory, segment)
-            return segment
     path = layout.segment_log(directory, start)
-    damage = f"{path}: {segment.fault.name} at byte {segment.log_bytes}"
+    segment = scan_segment(directory, start, minimum_timestamp, imported_end, checkpoint)
+    if segment.count >= known and segment.file_bytes == segment.log_bytes:
+        return segment, None
     if recovered.state:
-        recovered.notes.append(f"{damage}: nothing is cut, it is read only up to there")
-        return segment
-    if segment.count < known or has_later_record(directory, segment, imported_end):
-        survey = survey_segment(directory, start, minimum_timestamp, imported_end=imported_end)
-        if survey.gave_up:
-            recovered.state = Status.INVALID_MESSAGE_CHECKSUM
-            recovered.notes.append(
-                f"{damage}, and more behind it than can be searched: nothing is cut, the partition is read only up to "
-                f"offset {segment.next_offset} (exclusive)"
-            )
-            return segment
+        recovered.notes.append(
+            f"{path}: {segment.fault.name} at byte {segment.log_bytes}: nothing is cut, it is read only up to there"
+        )
+        return segment, None
+    rest, clear = rest_of(directory, segment, imported_end), True
+    if segment.count < known or rest in (Rest.CLAIMED, Rest.UNCLEAR):
+        survey = survey_segment(directory, start, minimum_timestamp, imported_end=imported_end, checkpoint=checkpoint)
         _withhold(path, survey, recovered)
-        segment = survey.segment
-        if segment.file_bytes == segment.log_bytes or segment.count < known:
-            return segment
-        if tail_is_zero(directory, segment):
-            cut_zeros(directory, segment)
-            return segment
-        damage = f"{path}: {segment.fault.name} at byte {segment.log_bytes}"
+        segment, clear = survey.segment, not survey.gave_up
+        rest = rest_of(directory, segment, imported_end)
+    end: int | None = None
+    if segment.count < known:
+        end = start + known
+        recovered.notes.append(
+            f"{path}: ends before offset {segment.next_offset}, but it was whole up to {end} (exclusive): what is "
+            "missing is withheld"
+        )
+    elif rest is Rest.ZEROS:
+        cut_zeros(directory, segment)
+    elif rest is Rest.TORN or (rest is Rest.CLAIMED and clear):
+        _cut_torn(directory, segment, recovered)
+    else:
+        end = segment.next_offset + offsets_possible(directory, segment)
+        recovered.notes.append(
+            f"{path}: {segment.fault.name} at byte {segment.log_bytes}, and what looks like later records behind it: "
+            f"nothing proves that they are none of somebody's payload; nothing is cut, the offsets "
+            f"{segment.next_offset} to {end - 1} are withheld, the partition goes on behind them"
+        )
+    return segment, end
+
+
+def _cut_torn(directory: Path, segment: Segment, recovered: Recovered) -> None:
+    path = layout.segment_log(directory, segment.start_offset)
+    damage = f"{path}: {segment.fault.name} at byte {segment.log_bytes}"
     surplus = segment.file_bytes - segment.log_bytes
     try:
         torn_path = cut_tail(directory, segment)
@@ -332,25 +356,21 @@ def _recover_active(
         recovered.notes.append(
             f"{damage}, no room to save the {surplus} bytes behind it: read only until the next start"
         )
-        return segment
+        return
     recovered.notes.append(f"{damage}: torn tail of {surplus} bytes cut off, kept in {torn_path.name}")
-    return segment
 
 
 def _last_checkpoint(manifest: Manifest | None) -> Checkpoint | None:
     return None if manifest is None else manifest.sealed or manifest.checkpoint
 
 
-def _go_on_behind(directory: Path, incarnation: int, segment: Segment, known: Checkpoint, recovered: Recovered) -> None:
-    """The log ends before its last checkpoint: what is missing was acknowledged and on the device. Offsets go on behind
-    it, in a segment of its own; nothing of what is left is changed."""
-    end = segment.start_offset + known.count
+def _go_on_behind(
+    directory: Path, incarnation: int, segment: Segment, end: int, minimum_timestamp: int, recovered: Recovered
+) -> None:
+    """What lies up to this offset may have been acknowledged and cannot be told from what somebody sent, or is missing.
+    Offsets go on there, in a segment of its own; nothing of what is left is changed."""
     recovered.damaged.append((segment.next_offset, end, False))
-    recovered.notes.append(
-        f"{layout.segment_log(directory, segment.start_offset)}: ends before offset {segment.next_offset}, but it was "
-        f"whole up to {end} (exclusive): what is missing is withheld"
-    )
-    last_timestamp = max(recovered.segments[-1][4], known.last_timestamp)
+    last_timestamp = max(recovered.segments[-1][4], minimum_timestamp)
     write_manifest(directory, Manifest(incarnation, end, last_timestamp, recovered.segments[0][0]))
     for path in (layout.segment_log(directory, end), layout.segment_index(directory, end)):
         path.touch()

@@ -1,4 +1,4 @@
-"""Recovery of single segments: is a sealed one whole, what of the active one is valid, what has to be cut off.
+"""Recovery of single segments: is a sealed one whole, what of the active one is valid.
 
 The scans themselves are native (native/src/record.c). The index is never evidence about the log: where it does not fit
 exactly it is written again from the records.
@@ -17,9 +17,9 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.manifest import Checkpoint, Manifest
+from shardd.log.regular import open_regular
 
 _INDEX_ENTRY = struct.Struct("<IIQ")
-_COPY_BYTES = 1 << 20
 _RECORD_BYTES_MAX = 64 + 64_000_000 + 100_000
 
 
@@ -55,8 +55,8 @@ class Segment:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """A file descriptor for a `with` block."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    """Descriptor of a regular file, or with O_DIRECTORY of a directory, for a `with` block. OSError."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC) if flags & os.O_DIRECTORY else open_regular(path, flags)
     try:
         yield descriptor
     finally:
@@ -143,8 +143,8 @@ def scan_segment(
         if checkpoint is not None and _agrees(checkpoint, file_bytes, index):
             known = checkpoint
         found, fault = _scan_log(log, index, known, start_offset, minimum_timestamp, imported_end)
-        if os.fstat(index).st_size > found.count * layout.INDEX_ENTRY_SIZE:
-            os.ftruncate(index, found.count * layout.INDEX_ENTRY_SIZE)
+        if found.log_bytes == file_bytes:
+            cut_entries(index, found.count)
     return Segment(
         start_offset=start_offset,
         log_bytes=found.log_bytes,
@@ -185,74 +185,8 @@ def _agrees(checkpoint: Checkpoint, file_bytes: int, index: int) -> bool:
     return checkpoint.log_bytes <= file_bytes and _read_entry(index, checkpoint.count - 1) == entry
 
 
-def has_later_record(directory: Path, segment: Segment, imported_end: int = 0) -> bool:
-    """Whether a valid record lies behind the last good one: then history is damaged and nothing may be cut. A record
-    with a timestamp below the last good one is a stale one in recycled space and does not count; in what was imported
-    (below `imported_end`) no space is recycled, and it does. OSError."""
-    minimum = segment.last_timestamp
-    if segment.next_offset < imported_end:
-        minimum = 0
-    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDONLY) as log:
-        return _native.find_later(log, segment.log_bytes, segment.next_offset, minimum) is not None
-
-
-def tail_is_zero(directory: Path, segment: Segment) -> bool:
-    """Whether only zero bytes lie behind the last valid record: space that level durable allocated ahead, or what a
-    file system leaves after a power loss. Reads up to the first other byte. OSError."""
-    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDONLY) as log:
-        for position in range(segment.log_bytes, segment.file_bytes, _COPY_BYTES):
-            chunk = os.pread(log, min(_COPY_BYTES, segment.file_bytes - position), position)
-            if chunk.count(0) != len(chunk):
-                return False
-    return True
-
-
-def cut_zeros(directory: Path, segment: Segment) -> None:
-    """Cuts a tail of zero bytes off, durably. OSError."""
-    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDWR) as log:
-        os.ftruncate(log, segment.log_bytes)
-        os.fsync(log)
-
-
-def cut_tail(directory: Path, segment: Segment) -> Path:
-    """Copies the bytes behind the last valid record to a `.torn` file and cuts them off the log, each step durable
-    before the next. Returns the path of the copy. OSError (also for want of room: then nothing has been cut)."""
-    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDWR) as log:
-        torn_path = _save_tail(directory, segment, log)
-        os.ftruncate(log, segment.log_bytes)
-        os.fsync(log)
-    return torn_path
-
-
-def _save_tail(directory: Path, segment: Segment, log: int) -> Path:
-    torn_path, torn = _create_torn(directory, segment.start_offset)
-    try:
-        for position in range(segment.log_bytes, segment.file_bytes, _COPY_BYTES):
-            chunk = os.pread(log, min(_COPY_BYTES, segment.file_bytes - position), position)
-            if chunk.count(0) != len(chunk):  # zero-filled space stays a hole
-                _write_fully(torn, chunk, position - segment.log_bytes)
-        os.ftruncate(torn, segment.file_bytes - segment.log_bytes)
-        os.fsync(torn)
-        layout.sync_directory(directory)
-    except OSError:
-        torn_path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(torn)
-    return torn_path
-
-
-def _create_torn(directory: Path, start_offset: int) -> tuple[Path, int]:
-    number = 0
-    while True:
-        path = layout.segment_torn(directory, start_offset, number)
-        try:
-            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            number += 1
-
-
-def _write_fully(descriptor: int, chunk: bytes, position: int) -> None:
-    written = 0
-    while written < len(chunk):
-        written += os.pwrite(descriptor, chunk[written:], position + written)
+def cut_entries(index: int, count: int) -> None:
+    """Entries without records are gone durably: after a power loss they would be those of other records."""
+    if os.fstat(index).st_size > count * layout.INDEX_ENTRY_SIZE:
+        os.ftruncate(index, count * layout.INDEX_ENTRY_SIZE)
+        os.fdatasync(index)

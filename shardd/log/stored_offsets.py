@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shardd.log import layout
+from shardd.log.regular import read_regular
 
 OFFSET_CONSUMER = 1
 OFFSET_GROUP = 2
@@ -23,12 +24,13 @@ def read_offsets(directory: Path) -> tuple[list[tuple[int, int, int]], list[str]
             if path.suffix == layout.TEMPORARY_SUFFIX and layout.parse_id(path.stem) is not None:
                 continue  # its birth was cut short, nothing was acknowledged; the next birth writes over it
             identifier = layout.parse_id(path.name)
-            if identifier is None or not path.is_file():
+            if identifier is None or path.is_symlink() or not path.is_file():
                 notes.append(f"{path}: not a stored offset, ignored")
                 continue
-            content = path.read_bytes()
+            size = path.stat().st_size
+            content = read_regular(path) if size == OFFSET_SIZE else b""
             if len(content) != OFFSET_SIZE:
-                notes.append(f"{path}: {len(content)} bytes instead of {OFFSET_SIZE}, this stored offset is ignored")
+                notes.append(f"{path}: {size} bytes instead of {OFFSET_SIZE}, this stored offset is ignored")
                 continue
             offsets.append((kind, identifier, int.from_bytes(content, "little")))
     return offsets, notes

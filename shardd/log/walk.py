@@ -99,12 +99,22 @@ def _fill(descriptor: int, buffer: memoryview, position: int) -> int:
     return done
 
 
-def record_bytes(header: bytes | memoryview) -> int:
+def record_bytes(header: bytes | bytearray | memoryview) -> int:
     """Length of the record with this header; 0: no record has these lengths."""
     headers, payload = int.from_bytes(header[48:52], "little"), int.from_bytes(header[52:56], "little")
     if len(header) < HEADER_BYTES or headers > _HEADERS_MAX or payload > _PAYLOAD_MAX:
         return 0
     return HEADER_BYTES + headers + payload
+
+
+def offset_in(header: bytes) -> int:
+    """The offset that a record's header says."""
+    return int.from_bytes(header[24:32], "little")
+
+
+def timestamp_in(header: bytes) -> int:
+    """The timestamp that a record's header says, microseconds."""
+    return int.from_bytes(header[32:40], "little")
 
 
 def next_slice(

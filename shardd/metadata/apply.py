@@ -17,6 +17,7 @@ from shardd.metadata import commands
 from shardd.metadata.apply_users import USER_CHANGES
 from shardd.metadata.records import Record
 from shardd.metadata.state import ConsumerGroup, Partition, Permissions, State, Stream, Topic, User
+from shardd.metadata.validate import SLOTS_MAX
 from shardd.protocol.errors import Status
 from shardd.protocol.topic_settings import check_setting
 
@@ -284,6 +285,8 @@ def _purged(topic: Topic, record: Record) -> Topic:
 
 
 def _new_partitions(state: State, record: Record, first_id: int, count: int) -> tuple[State, tuple[Partition, ...]]:
+    if not 0 <= count <= len(state.free_slots) + SLOTS_MAX - state.next_slot:
+        raise ApplyError(f"record {record.index} makes {count} partitions, for which there is no place")
     reused = min(count, len(state.free_slots))
     kept = len(state.free_slots) - reused
     fresh = count - reused

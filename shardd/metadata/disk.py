@@ -8,6 +8,9 @@ import os
 from pathlib import Path
 from typing import Final, Protocol
 
+from shardd.log.regular import open_regular
+
+FILE_BYTES_MAX: Final = 1 << 30  # of log and snapshot, which are read into memory: a million partitions need a tenth
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _log = logging.getLogger(__name__)
 
@@ -31,7 +34,7 @@ class OsDisk:
     """The real one."""
 
     def open(self, path: Path, flags: int) -> int:
-        return os.open(path, flags | os.O_CLOEXEC, 0o600)  # the log holds password hashes
+        return open_regular(path, flags, 0o600)  # the log holds password hashes
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
@@ -85,6 +88,14 @@ def read_all(disk: Disk, descriptor: int, length: int, position: int = 0) -> byt
         parts.append(part)
         length, position = length - len(part), position + len(part)
     return b"".join(parts)
+
+
+def read_file(disk: Disk, descriptor: int) -> bytes:
+    """All of it. OSError, also when it is larger than such a file can be."""
+    size = disk.size(descriptor)
+    if size > FILE_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"it has {size} bytes, more than such a file can have")
+    return read_all(disk, descriptor, size)
 
 
 def close_quietly(disk: Disk, descriptor: int) -> None:

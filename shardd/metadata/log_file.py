@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shardd.metadata.disk import Disk, OsDisk, close_quietly, read_all
+from shardd.metadata.disk import Disk, OsDisk, close_quietly, read_file
 from shardd.metadata.errors import LogError
 from shardd.metadata.records import (
     DIGEST_BYTES,
@@ -99,7 +99,7 @@ def read_log(path: Path, disk: Disk | None = None) -> LogContent:
     except OSError as error:
         raise LogError(f"{path} cannot be opened: {error.strerror}") from error
     try:
-        data = read_all(disk, descriptor, disk.size(descriptor))
+        data = read_file(disk, descriptor)
     except OSError as error:
         raise LogError(f"{path} cannot be read: {error.strerror}") from error
     finally:

@@ -27,7 +27,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.metadata.disk import Disk, OsDisk, close_quietly, read_all, remove_quietly, write_all
+from shardd.metadata.disk import Disk, OsDisk, close_quietly, read_all, read_file, remove_quietly, write_all
 from shardd.metadata.errors import LogError
 from shardd.metadata.records import FIRST_DIGEST
 from shardd.metadata.snapshot_image import decode_image, encode_image
@@ -74,7 +74,7 @@ def read_snapshot(path: Path, disk: Disk | None = None) -> Snapshot:
     except OSError as error:
         raise LogError(f"{path} cannot be opened: {error.strerror}") from error
     try:
-        data = read_all(disk, descriptor, disk.size(descriptor))
+        data = read_file(disk, descriptor)
     except OSError as error:
         raise LogError(f"{path} cannot be read: {error.strerror}") from error
     finally:

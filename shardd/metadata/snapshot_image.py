@@ -5,14 +5,18 @@ owners of tokens) is left out. Partitions that follow each other in one record a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 from immutables import Map
 
 from shardd.metadata.commands import plain_map, typed_map
 from shardd.metadata.state import ConsumerGroup, Partition, Permissions, State, Stream, Token, Topic, User
+from shardd.metadata.validate import PARTITIONS_MAX, SLOTS_MAX, STREAMS_MAX, TOPICS_MAX
 from shardd.protocol.errors import Status
 from shardd.protocol.topic_settings import check_setting
+
+INDEX_MAX: Final = 2**63 - 1
 
 Submission = tuple[int, int, int]
 
@@ -104,6 +108,7 @@ def encode_image(state: State, submissions: Iterable[Submission]) -> bytes:
 def decode_image(data: bytes | memoryview, index: int, digest: bytes) -> tuple[State, list[Submission]]:
     """Raises msgspec.MsgspecError for what is no image."""
     image = _decoder.decode(data)
+    _check_ranges(image)
     users = {each.id: _user(each) for each in image.users}
     owners = {token.digest: (user.id, token.name) for user in users.values() for token in user.tokens.values()}
     streams = {each.id: _stream(each) for each in image.streams}
@@ -121,6 +126,25 @@ def decode_image(data: bytes | memoryview, index: int, digest: bytes) -> tuple[S
         next_slot=image.next_slot,
     )
     return state, image.submissions
+
+
+def _check_ranges(image: Image) -> None:
+    """ValueError for what no server has written, before anything is made of the numbers."""
+    topics = [topic for stream in image.streams for topic in stream.topics]
+    runs = [run for topic in topics for run in topic.partitions]
+    partitions = max((sum(run.count for run in topic.partitions) for topic in topics), default=0)
+    slots = (*image.free_slots, *(run.slot for run in runs), *(run.slot + run.count - 1 for run in runs))
+    fits = (
+        all(0 <= stream.id < STREAMS_MAX for stream in image.streams)
+        and all(0 <= topic.id < TOPICS_MAX for topic in topics)
+        and all(run.count > 0 and 0 <= run.incarnation <= INDEX_MAX for run in runs)
+        and partitions <= PARTITIONS_MAX
+        and sum(run.count for run in runs) <= SLOTS_MAX
+        and 0 <= image.next_slot <= SLOTS_MAX
+        and all(0 <= slot < SLOTS_MAX for slot in slots)
+    )
+    if not fits:
+        raise ValueError("ids, counts or slots that are out of their range")
 
 
 def _runs(partitions: Sequence[Partition]) -> list[Run]:

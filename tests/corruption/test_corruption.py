@@ -12,6 +12,7 @@ from shardd.cli.main import app
 from shardd.shard.supervisor_directory import lock_directory
 from tests.corruption.stage import DAMAGED, MESSAGES, SETTINGS, Stage, judge
 from tests.corruption.sweep import canaries, cases, flipped, message_at, metadata_findings, run_case
+from tests.crash import faults
 from tests.support import wire
 from tests.unit.services_harness import Workers
 
@@ -146,3 +147,35 @@ def test_doctor_log_leaves_a_directory_in_use_alone(tmp_path: Path) -> None:
     finally:
         os.close(lock)
     assert doctor(str(tmp_path / "nothing"))[0] == 2
+
+
+def test_an_index_entry_that_leads_into_a_payload_serves_nothing_of_it(tmp_path: Path) -> None:
+    """A record whose payload ends with what looks like that record: every flipped bit of the entry before it."""
+    with Stage(tmp_path) as stage:
+        name = f"{stage.starts[1]:020}"
+        victim = stage.starts[1] + 1
+        before, message = stage.messages[victim - 1], stage.messages[victim]
+        end_before, rest = len(before.raw), stage.files[f"{name}.log"][len(before.raw) + len(message.raw) :]
+        bits = [bit for bit in range(8, 13) if end_before ^ 1 << bit > end_before + len(message.raw)]
+        assert bits
+        for bit in bits:
+            hidden = faults.record(message, victim, b"forged", message.timestamp_us)
+            begins = (end_before ^ 1 << bit) - end_before  # in the record, where the wrong entry leads
+            payload = bytes(begins - 64) + hidden[: len(hidden) - len(message.headers)]
+            whole = faults.record(message, victim, payload, message.timestamp_us)
+            assert whole[begins:] == hidden
+            log = before.raw + whole + rest
+            ends = [len(before.raw), len(before.raw) + len(whole)]
+            moved = len(whole) - len(message.raw)
+            entries = bytearray(stage.files[f"{name}.index"])
+            for at in range(0, len(entries), 16):
+                end = int.from_bytes(entries[at + 4 : at + 8], "little") + (moved if at else 0)
+                entries[at + 4 : at + 8] = end.to_bytes(4, "little")
+            assert int.from_bytes(entries[20:24], "little") == ends[1]
+            right = bytes(entries)
+            entries[4:8] = (ends[0] ^ 1 << bit).to_bytes(4, "little")
+            stage.put({f"{name}.log": log, f"{name}.index": right, f"{name}.manifest": b""}, while_open=False)
+            (stage.directory / f"{name}.index").write_bytes(entries)
+            [found] = stage.wire.poll(0, 0, 0, value=victim, count=1).messages
+            assert found.payload == payload and found.raw == whole
+            assert (stage.directory / f"{name}.index").read_bytes() == right

@@ -22,9 +22,9 @@ from shardd.log.reading import Log, Throttle
 from shardd.log.recovery import open_partition
 from shardd.log.segments import opened
 from shardd.metadata import commands
-from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.shard.supervisor_directory import prepare_directory
+from tests.support.history import incarnation_in, without_history
 from tests.unit import backup_data, log_files
 from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_log
 
@@ -44,15 +44,14 @@ def data(tmp_path: Path) -> DataDirectory:
 
 def test_a_restored_directory_is_that_of_the_backup_byte_for_byte(data: DataDirectory) -> None:
     made = back_up(data)
-    before = log_files.tree(data.path)
+    before = without_history(data.path)
     assert verify_backup(made.path).damage == []
     restored = data.path.with_name("restored")
     restore_backup(made.path, restored)
-    assert log_files.tree(restored) == before
-    assert load_state(restored / FILE_NAME) == data.state()
+    assert without_history(restored) == before
     prepare_directory(restored, fresh=False)
     for number in range(3):
-        recovered = open_partition(layout.partition_directory(restored, 0, 0, number), data.incarnation(number))
+        recovered = open_partition(layout.partition_directory(restored, 0, 0, number), incarnation_in(restored))
         assert recovered == open_partition(data.partition(number), data.incarnation(number))
         assert not recovered.notes
 
@@ -84,7 +83,7 @@ def test_an_offset_that_was_stored_before_the_first_message_is_kept(data: DataDi
     made = back_up(data)
     restore_backup(made.path, data.path.with_name("restored"))
     directory = layout.partition_directory(data.path.with_name("restored"), 0, 0, 2)
-    assert open_partition(directory, data.incarnation(2)).offsets == [(1, 9, 0)]
+    assert open_partition(directory, incarnation_in(data.path.with_name("restored"))).offsets == [(1, 9, 0)]
 
 
 def test_sealed_segments_are_linked_and_the_newest_is_copied(data: DataDirectory) -> None:

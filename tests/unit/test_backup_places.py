@@ -25,6 +25,7 @@ from shardd.log.reading import Reader
 from shardd.log.recovery import open_partition
 from shardd.shard.supervisor_directory import prepare_directory
 from shardd.shard.supervisor_errors import StartupError
+from tests.support.history import incarnation_in, without_history
 from tests.unit import backup_data, log_files
 from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_log
 
@@ -94,7 +95,7 @@ def test_a_segment_that_the_server_has_verified_is_not_read_again(
     assert verify_backup(made.path).damage == []
     restore_backup(made.path, data.path.with_name("restored"))
     directory = layout.partition_directory(data.path.with_name("restored"), 0, 0, 0)
-    recovered = open_partition(directory, data.incarnation(0))
+    recovered = open_partition(directory, incarnation_in(data.path.with_name("restored")))
     assert (recovered.notes, recovered.unsealed) == ([], [])
 
 
@@ -276,14 +277,14 @@ def test_a_linked_segment_that_the_server_writes_to_again_stays_what_it_was(
 ) -> None:
     """Its successors were removed by hand, as the manual has it for a damaged partition."""
     made = back_up(data)
-    before = log_files.tree(data.path)
+    before = without_history(data.path)
     for start in (SEGMENT_COUNT, 2 * SEGMENT_COUNT):
         data.log(0, start).unlink()
     with data.log(0, 0).open("ab") as log:
         log.write(log_files.segment(SEGMENT_COUNT, [5], 9000).log)
     assert verify_backup(made.path).damage == []
     restore_backup(made.path, tmp_path / "target", link=link)
-    assert log_files.tree(tmp_path / "target") == before
+    assert without_history(tmp_path / "target") == before
 
 
 def test_a_server_refuses_a_restore_that_was_cut_off(
@@ -307,7 +308,7 @@ def test_a_server_refuses_a_restore_that_was_cut_off(
         if [path.name for path in target.iterdir()] in ([], ["info.json.tmp"]):
             continue
         if GUARD not in (target / "info.json").read_text():  # only the sync of its name was left
-            assert log_files.tree(target) == log_files.tree(data.path)
+            assert without_history(target) == without_history(data.path)
             continue
         for fresh in (False, True):
             with pytest.raises(StartupError, match="no data directory"):

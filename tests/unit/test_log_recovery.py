@@ -148,10 +148,14 @@ def test_valid_record_behind_damage_is_never_cut(directory: Path) -> None:
     log_of(directory, stored).write_bytes(content)
     recovered = open_partition(directory, INCARNATION)
     assert recovered.state == 0
-    assert recovered.segments == [(0, len(content), 4, 1000, 9000)]
-    assert recovered.damaged == [(2, 3, False)]
+    behind = 2 + (len(content) - len(stored.log)) // 64 + 1  # more than there can be records
+    assert recovered.segments == [(0, len(stored.log), 2, 1000, 1000), (behind, 0, 0, 1000, 1000)]
+    assert recovered.damaged == [(2, behind, False)]
     assert log_of(directory, stored).read_bytes() == content
     assert "withheld" in recovered.notes[0]
+    again = open_partition(directory, INCARNATION)
+    assert (again.segments, again.damaged, again.state) == (recovered.segments, recovered.damaged, 0)
+    assert log_of(directory, stored).read_bytes() == content
 
 
 def test_torn_files_are_numbered(directory: Path) -> None:

@@ -1,0 +1,52 @@
+"""A restored directory begins a history of its own: behind the restored end its messages are others than those that
+the server went on with which the backup was taken from, at the same offsets. Every partition gets a new incarnation,
+which tells everybody who remembers one: checkpoints of Spark, archives, transactions of tables.
+
+The index of the metadata jumps to a number that neither that server nor another restore comes to; its lower 32 bits
+stay, as the files of stored offsets of groups are named after those of their group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import replace
+from typing import Final
+
+from immutables import Map
+
+from shardd.backup.format import BackupError
+from shardd.metadata.log_file import CUT_HEADER, MAGIC, VERSION_CUT
+from shardd.metadata.snapshot import encode_snapshot
+from shardd.metadata.state import Partition, State, Stream, Topic
+
+_LOW_BITS: Final = 32
+_HIGH_MAX: Final = 2**31 - 1
+_SHARE: Final = 16  # of the numbers that are left, a restore takes one of the next sixteenth
+
+
+def new_history(state: State) -> State:
+    """The same metadata with another index and digest, and all partitions made by that record."""
+    high, low = divmod(state.index, 1 << _LOW_BITS)
+    span = (_HIGH_MAX - high) // _SHARE
+    if span < 1:
+        raise BackupError("the directory was restored too often: there is no number left for another history")
+    index = (high + 1 + secrets.randbelow(span)) << _LOW_BITS | low
+    digest = hashlib.sha256(b"shardd-restore" + state.digest + index.to_bytes(8, "little")).digest()
+    streams = {number: _stream(stream, index) for number, stream in state.streams.items()}
+    return replace(state, index=index, digest=digest, streams=Map(streams))
+
+
+def _stream(stream: Stream, index: int) -> Stream:
+    return replace(stream, topics=Map({number: _topic(topic, index) for number, topic in stream.topics.items()}))
+
+
+def _topic(topic: Topic, index: int) -> Topic:
+    partitions = tuple(Partition(each.id, each.created_at_us, index, each.slot) for each in topic.partitions)
+    return replace(topic, partitions=partitions)
+
+
+def encode_metadata(state: State) -> tuple[bytes, bytes]:
+    """(snapshot, log without a record) that give this state."""
+    header = CUT_HEADER.pack(MAGIC, VERSION_CUT, 0, state.index, state.digest)
+    return encode_snapshot(state, []), header + hashlib.sha256(header).digest()

@@ -259,7 +259,13 @@ class OwnedPartitions:
             for note in outcome.notes:
                 _log.warning("%s", note)
             self._engine.partition_open(
-                *arguments, outcome.state, outcome.segments, outcome.offsets, level, outcome.damaged, outcome.durable_end
+                *arguments,
+                outcome.state,
+                outcome.segments,
+                outcome.offsets,
+                level,
+                outcome.damaged,
+                outcome.durable_end,
             )
             if outcome.damaged:
                 self._damaged.add(place)

@@ -1,5 +1,5 @@
-"""Rows from the server, polled by explicit offset: no group, nothing committed. One connection for each worker process,
-kept between tasks; the next poll is on its way while the last one is decoded. No row is given on before the incarnation
+"""Rows from the server, polled by explicit offset: no group, nothing committed. A worker process keeps a connection
+between tasks; the next poll is on its way while the last one is decoded. No row is given on before the incarnation
 of its answer is proven (proof.py)."""
 
 from __future__ import annotations
@@ -48,18 +48,15 @@ class Polling:
 
 
 _Key = tuple[int, str, Credentials]
-_kept: dict[_Key, Connection] = {}
+_kept: dict[_Key, Connection] = {}  # with nothing on its way
 _stock: set[_Key] = set()  # servers without our extensions
 
 
-def _key(polling: Polling, address: str) -> _Key:
-    return os.getpid(), address, polling.credentials
-
-
-def _forget(key: _Key) -> None:
-    connection = _kept.pop(key, None)
-    if connection is not None:
-        connection.close()
+def _keep(key: _Key, connection: Connection) -> None:
+    other = _kept.pop(key, None)
+    if other is not None:
+        other.close()
+    _kept[key] = connection
 
 
 def read(
@@ -72,17 +69,21 @@ def read(
     """
     at, failed = start, 0
     while at < end:
-        key = _key(polling, polling.servers[failed % len(polling.servers)])
-        was_kept = key in _kept
+        key = (os.getpid(), polling.servers[failed % len(polling.servers)], polling.credentials)
+        connection = _kept.pop(key, None)
+        was_kept = connection is not None
         try:
-            if not was_kept:
-                _kept[key] = Connection(key[1], polling.credentials, timeout_s=polling.timeout_s)
+            if connection is None:
+                connection = Connection(key[1], polling.credentials, timeout_s=polling.timeout_s)
             proof = Proof(name, partition, incarnation, key in _stock)
-            for batch, following in _polls(_kept[key], decoder, proof, at, end, polling):
+            for batch, following in _polls(connection, decoder, proof, at, end, polling):
                 at, failed = following, 0
                 yield batch
+            _keep(key, connection)
+            connection = None
         except (ConnectionFailedError, ShardError) as error:
-            _forget(key)
+            if connection is not None:
+                connection.close()
             if _is_stock(error) and key not in _stock:
                 _stock.add(key)
                 continue
@@ -97,9 +98,9 @@ def read(
             if failed > polling.retries.count:
                 raise unreachable(polling.servers, failed, error) from error
             polling.retries.pause(failed)
-        except BaseException:
-            _forget(key)  # answers may be on their way
-            raise
+        finally:
+            if connection is not None:
+                connection.close()  # answers may be on their way
 
 
 def _is_stock(error: Exception) -> bool:

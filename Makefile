@@ -15,7 +15,7 @@ SIM_ARGS ?=
 PY_DIRS := $(wildcard shardd tests bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster lint fmt native native-asan fuzz \
+.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster spark-model lint fmt native native-asan fuzz \
 	test-net crash-delete bench bench-recovery demo demo-groups demo-spark bench-spark corrupt-sweep crash-torn crash-backup \
 	crash fault soak audit clean
 
@@ -120,6 +120,9 @@ demo-spark: native setup-spark ## flights into a Delta table by Spark, with kill
 
 test-spark: native setup-spark ## all tests of the Spark side, the slow ones too
 	@$(BIN)/python -m pytest -q -m 'slow or not slow' tests/spark
+
+spark-model: native setup-spark ## random histories of topics with plans and reads of the Spark source in between
+	@$(BIN)/python -m tests.spark.model $(MODEL_ARGS)
 
 test-spark-cluster: native setup-spark ## a standalone cluster of a master and two workers on this machine
 	@$(BIN)/python -m tests.spark.cluster

@@ -66,14 +66,14 @@ static bool withhold(partition *p, PyObject *list)
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args)
 {
     engine *e = shardd_engine_of(self);
-    unsigned long long ns, incarnation, segment_size;
+    unsigned long long ns, incarnation, segment_size, durable_end;
     unsigned slot, state, level;
     const char *directory;
     PyObject *segment_list, *offset_list, *damaged_list;
     size_t count;
-    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!O!IO!", &ns, &incarnation, &slot, &directory, &segment_size,
+    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!O!IO!K", &ns, &incarnation, &slot, &directory, &segment_size,
                                        &state, &PyList_Type, &segment_list, &PyList_Type, &offset_list, &level,
-                                       &PyList_Type, &damaged_list))
+                                       &PyList_Type, &damaged_list, &durable_end))
         return NULL;
     if (level > LEVEL_DURABLE)
         return PyErr_Format(PyExc_ValueError, "%u is no level", level);
@@ -87,6 +87,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args)
                            .directory = directory,
                            .segment_size_bytes = segment_size,
                            .state = state,
+                           .durable_end = durable_end,
                            .level = (partition_level)level,
                            .journal_messages_max = e->options.journal_messages_max,
                            .journal_bytes_max = e->options.journal_bytes_max,

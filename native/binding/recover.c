@@ -69,7 +69,7 @@ static PyObject *call_recover_partition(PyObject *module, PyObject *args)
     if (!clean)
         Py_RETURN_NONE;
     PyObject *segments = segment_list(&found), *offsets = offset_list(&found), *unsealed = unsealed_list(&found);
-    unsigned long long scanned = found.scanned_bytes;
+    unsigned long long scanned = found.scanned_bytes, durable_end = found.durable_end;
     recover_free(&found);
     if (segments == NULL || offsets == NULL || unsealed == NULL) {
         Py_XDECREF(segments);
@@ -77,7 +77,7 @@ static PyObject *call_recover_partition(PyObject *module, PyObject *args)
         Py_XDECREF(unsealed);
         return NULL;
     }
-    return Py_BuildValue("NNNK", segments, offsets, unsealed, scanned);
+    return Py_BuildValue("NNNKK", segments, offsets, unsealed, scanned, durable_end);
 }
 
 static PyObject *call_digest_file(PyObject *module, PyObject *args)

@@ -40,7 +40,8 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         s->last_timestamp = p->last_timestamp;
         if (info->last_timestamp > p->last_timestamp)
             p->last_timestamp = info->last_timestamp; /* the birth of an empty segment */
-        /* What a killed process wrote may be in the page cache only: nothing is durable before the first sync. */
+        /* What a killed process wrote may be in the page cache only: what no checkpoint covers is durable after the
+         * first sync. */
         s->log_dirty = info->count > 0;
         p->next_offset = info->start_offset + info->count;
         p->size_bytes += info->log_bytes;
@@ -85,6 +86,7 @@ partition *partition_open(const partition_options *options, const segment_info *
         errno = error;
         return NULL;
     }
+    p->durable_offset = options->durable_end < p->next_offset ? options->durable_end : p->next_offset;
     if (p->level == LEVEL_DURABLE)
         partition_sync_now(p);
     if (p->sync_failed)

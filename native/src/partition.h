@@ -53,6 +53,7 @@ typedef struct partition_options {
     const char *directory;       /* copied */
     uint64_t segment_size_bytes;
     uint32_t state;              /* 0, or the status that sends get from the start (read only) */
+    uint64_t durable_end;        /* offsets below it were on the device before the start: a checkpoint says so */
     partition_level level;
     /* `memory` only: the journal holds less than these; a batch that would fill it is written with it, and so is one
      * for which there is no memory. */

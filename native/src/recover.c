@@ -169,6 +169,8 @@ static bool recover_segments(recovery *r, const uint64_t *starts, size_t count)
         segment_info *info = &out->segments[i];
         if (!read_manifest(r, starts[i], &m))
             return false;
+        if (m.checkpoint.count > 0 && m.sealed.count == 0) /* sealing syncs its own segment only */
+            out->durable_end = m.start_offset + m.checkpoint.count;
         bool active = i + 1 == count;
         out->sealed[i] = m.sealed.count > 0;
         if (active && out->sealed[i])

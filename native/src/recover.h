@@ -20,6 +20,7 @@ typedef struct recovered_partition {
     stored_offset *offsets;
     size_t offsets_count;
     uint64_t scanned_bytes;
+    uint64_t durable_end; /* the last checkpoint: everything below it was on the device; 0: there is none */
 } recovered_partition;
 
 /* True: `out` holds all that partition_open needs, recover_free() frees it. False: it needs more care. */

@@ -76,9 +76,9 @@ def scan_buffer(
 
 def recover_partition(
     directory: str, incarnation: int, /
-) -> tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int]], list[int], int] | None:
-    """(segments and offsets for partition_open, start offsets of segments to be sealed, scanned bytes); None for one
-    that needs the care of shardd/log/recovery.py. See native/src/recover.h."""
+) -> tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int]], list[int], int, int] | None:
+    """(segments and offsets for partition_open, start offsets of segments to be sealed, scanned bytes, durable end);
+    None for one that needs the care of shardd/log/recovery.py. See native/src/recover.h."""
 
 def digest_file(fd: int, length: int, /) -> bytes:
     """XXH3-128 of the first `length` bytes, canonical. OSError, also when the file is shorter."""
@@ -217,11 +217,12 @@ class Engine:
         offsets: list[tuple[int, int, int]],
         level: int,
         damaged: list[tuple[int, int, bool]],
+        durable_end: int,
         /,
     ) -> None:
         """segments as segment_info and level as partition_level in native/src/partition.h, offsets = (kind, id, value),
-        damaged = (start offset, end offset exclusive, isolated). At level durable it returns when the device has what
-        was found. OSError."""
+        damaged = (start offset, end offset exclusive, isolated), durable_end: what the last checkpoint covers. At level
+        durable it returns when the device has what was found. OSError."""
     def partition_segments(self, namespace: int, /) -> list[tuple[int, int, int, int, int]]:
         """What is in the files now, as segment_info, the active one last. KeyError."""
     def partition_surveyed(

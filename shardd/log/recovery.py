@@ -68,7 +68,8 @@ class Recovered:
     `offsets`: (kind, id, value). `state`: 0, or the status that sends get from the start. `notes`: sentences for the
     operator, to be logged once.
     `unsealed`: start offsets of segments before the active one whose manifests have no digest yet (sealing.py).
-    `scanned_bytes`: what was read of logs.
+    `scanned_bytes`: what was read of logs. `durable_end`: offsets below it were on the device when the last checkpoint
+    was written; 0 without one.
     """
 
     segments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
@@ -78,6 +79,7 @@ class Recovered:
     notes: list[str] = field(default_factory=list)
     unsealed: list[int] = field(default_factory=list)
     scanned_bytes: int = field(default=0, compare=False)
+    durable_end: int = field(default=0, compare=False)
 
 
 def open_partition(directory: Path, incarnation: int) -> Recovered:
@@ -94,8 +96,14 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
         raise ValueError(f"{linked} is a symbolic link: no partition is opened through it")
     usual = _native.recover_partition(os.fspath(directory), incarnation)
     if usual is not None:
-        segments, offsets, unsealed, scanned_bytes = usual
-        return Recovered(segments=segments, offsets=offsets, unsealed=unsealed, scanned_bytes=scanned_bytes)
+        segments, offsets, unsealed, scanned_bytes, durable_end = usual
+        return Recovered(
+            segments=segments,
+            offsets=offsets,
+            unsealed=unsealed,
+            scanned_bytes=scanned_bytes,
+            durable_end=durable_end,
+        )
     recovered = Recovered()
     if not directory.exists():
         return recovered
@@ -200,6 +208,8 @@ def _recover_segments(
         if manifest is not None:
             minimum_timestamp = max(minimum_timestamp, manifest.born_at)
             recovered.damaged += [(first, end, True) for first, end in manifest.isolated]
+            if manifest.checkpoint is not None and manifest.sealed is None:  # sealing syncs its own segment only
+                recovered.durable_end = start + manifest.checkpoint.count
         if active:
             segment, go_on_at = _recover_active(directory, start, minimum_timestamp, imported_end, manifest, recovered)
             _renew_manifest(directory, start, incarnation, manifest, starts[0], recovered)

@@ -259,7 +259,13 @@ class OwnedPartitions:
             for note in outcome.notes:
                 _log.warning("%s", note)
             self._engine.partition_open(
-                *arguments, outcome.state, outcome.segments, outcome.offsets, level, outcome.damaged
+                *arguments,
+                outcome.state,
+                outcome.segments,
+                outcome.offsets,
+                level,
+                outcome.damaged,
+                outcome.durable_end,
             )
             if outcome.damaged:
                 self._damaged.add(place)
@@ -277,7 +283,7 @@ class OwnedPartitions:
                 _log.error("partition %s is read only and empty until the next start: %s", directory, error)
                 self._refused.add(place)
             self._recovered["refused"] += 1
-            self._engine.partition_open(*arguments, _READ_ONLY, [], [], level, [])
+            self._engine.partition_open(*arguments, _READ_ONLY, [], [], level, [], 0)
         self._open[place] = incarnation
 
     def _count(self, recovered: Recovered) -> None:

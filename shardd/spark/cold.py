@@ -15,13 +15,14 @@ import pyarrow as pa
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
 from shardd.spark.decode import Decoder, Fault
+from shardd.spark.loss import ForeignIncarnationError
 
 _ENTRY: Final = struct.Struct("<IIQ")
 _HEADER_BYTES: Final = 64
 
 
 class SegmentGoneError(FileNotFoundError):
-    """The file is not there any more, or belongs to another incarnation of the partition."""
+    """The file is not there any more, or not here."""
 
 
 class DamagedRecordError(ValueError):
@@ -31,13 +32,19 @@ class DamagedRecordError(ValueError):
 def read(
     decoder: Decoder, path: Path, *, segment_start: int, incarnation: int, start: int, end: int, label: str
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of the offsets [start, end). `SegmentGoneError`, `DamagedRecordError`."""
+    """Batches of the offsets [start, end). `SegmentGoneError`, `ForeignIncarnationError`, `DamagedRecordError`."""
     try:
         # the marker is read behind the open: a directory that was exchanged before it shows, one after it does not
         # matter
         with path.open("rb") as file:
-            if read_incarnation(path.parent) != incarnation:
-                raise SegmentGoneError(f"{path} belongs to another incarnation of {label}")
+            found = read_incarnation(path.parent)
+            if found is None:
+                raise SegmentGoneError(f"the directory of {path} is gone")
+            if found != incarnation:
+                raise ForeignIncarnationError(
+                    f"{path} belongs to another incarnation of {label}: it was purged, made anew or restored since it"
+                    " was planned"
+                )
             size = os.fstat(file.fileno()).st_size
             position = _position(path, file.fileno(), size, segment_start, start)
             if size == 0:

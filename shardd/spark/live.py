@@ -1,133 +1,213 @@
-"""Rows from the server, polled by explicit offset: no group, nothing committed. One connection for each worker process,
-kept between tasks; the next poll is on its way while the last one is decoded."""
+"""Rows from the server, polled by explicit offset: no group, nothing committed. A worker process keeps a connection
+between tasks; the next poll is on its way while the last one is decoded. No row is given on before the incarnation
+of its answer is proven (proof.py)."""
 
 from __future__ import annotations
 
 import os
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
 from shardd.client import Connection, ConnectionFailedError, Credentials
+from shardd.protocol.bounds import PartitionBounds
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import PollingKind
 from shardd.spark.cold import DamagedRecordError, explain
 from shardd.spark.decode import Decoder, Fault
+from shardd.spark.loss import ForeignIncarnationError, HistoryGoneError
 from shardd.spark.positions import TopicName
-from shardd.spark.server import poll_request
+from shardd.spark.proof import Proof, foreign
+from shardd.spark.retry import Retries, is_transient, unreachable
+from shardd.spark.server import NOT_FOUND, Server, TopicMissingError, poll_request
 
 _HEAD: Final = struct.Struct("<IQI")
 _RECORD_BYTES: Final = 64
 _FIRST_COUNT: Final = 256
 COUNT_MAX: Final = 1 << 20
 
-_kept: dict[tuple[int, str, Credentials], Connection] = {}
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """How tasks talk to the server. Pickled to the executors."""
+
+    servers: tuple[str, ...]
+    credentials: Credentials
+    timeout_s: float
+    retries: Retries
+    poll_bytes: int
+    depth: int  # polls on their way
+
+    def server(self) -> Server:
+        """For questions beside the polls."""
+        return Server(self.servers, self.credentials, timeout_s=self.timeout_s, retries=self.retries)
 
 
-class HistoryGoneError(LookupError):
-    """The server has not got the offsets any more (or has them no longer)."""
+_Key = tuple[int, str, Credentials]
+_kept: dict[_Key, Connection] = {}  # with nothing on its way
+_stock: set[_Key] = set()  # servers without our extensions
 
 
-def _connection(address: str, credentials: Credentials, timeout_s: float) -> Connection:
-    key = (os.getpid(), address, credentials)
-    if key not in _kept:
-        _kept[key] = Connection(address, credentials, timeout_s=timeout_s)
-    return _kept[key]
-
-
-def _forget(address: str, credentials: Credentials) -> None:
-    connection = _kept.pop((os.getpid(), address, credentials), None)
-    if connection is not None:
-        connection.close()
+def _keep(key: _Key, connection: Connection) -> None:
+    other = _kept.pop(key, None)
+    if other is not None:
+        other.close()
+    _kept[key] = connection
 
 
 def read(
-    decoder: Decoder,
-    servers: tuple[str, ...],
-    credentials: Credentials,
-    name: TopicName,
-    partition: int,
-    *,
-    start: int,
-    end: int,
-    poll_bytes: int,
-    timeout_s: float,
-    depth: int,
+    decoder: Decoder, polling: Polling, name: TopicName, partition: int, *, incarnation: int, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of the offsets [start, end). A connection that breaks is made again, on the next server.
+    """Batches of the offsets [start, end) of one incarnation. A connection that breaks is made again, on the next
+    server, with pauses as on the driver; a row that came counts as a new beginning.
 
-    `HistoryGoneError`, `DamagedRecordError`, `ConnectionFailedError`, `ShardError`.
+    `HistoryGoneError`, `ForeignIncarnationError`, `DamagedRecordError`, `ServerUnreachableError`, `ShardError`.
     """
-    at, broken = start, 0
+    at, failed = start, 0
     while at < end:
-        address = servers[broken % len(servers)]
+        key = (os.getpid(), polling.servers[failed % len(polling.servers)], polling.credentials)
+        connection = _kept.pop(key, None)
+        was_kept = connection is not None
         try:
-            connection = _connection(address, credentials, timeout_s)
-            for batch, following in _polls(connection, decoder, name, partition, at, end, poll_bytes, depth):
-                at, broken = following, 0
+            if connection is None:
+                connection = Connection(key[1], polling.credentials, timeout_s=polling.timeout_s)
+            proof = Proof(name, partition, incarnation, key in _stock)
+            for batch, following in _polls(connection, decoder, proof, at, end, polling):
+                at, failed = following, 0
                 yield batch
+            _keep(key, connection)
+            connection = None
         except (ConnectionFailedError, ShardError) as error:
-            _forget(address, credentials)
-            broken += 1
-            transient = isinstance(error, ConnectionFailedError) or error.status is Status.SHARD_COMMUNICATION_ERROR
-            if not transient or broken > 2 * len(servers):
+            if connection is not None:
+                connection.close()
+            if _is_stock(error) and key not in _stock:
+                _stock.add(key)
+                continue
+            gone = isinstance(error, ShardError) and error.status in NOT_FOUND
+            if gone:
+                _check_there(polling, name, partition, incarnation)
+            elif not is_transient(error):
                 raise
-        except BaseException:
-            _forget(address, credentials)  # answers may be on their way
-            raise
+            if was_kept and not gone:
+                continue  # it may have ended long ago; the next one is fresh
+            failed += 1
+            if failed > polling.retries.count:
+                raise unreachable(polling.servers, failed, error) from error
+            polling.retries.pause(failed)
+        finally:
+            if connection is not None:
+                connection.close()  # answers may be on their way
+
+
+def _is_stock(error: Exception) -> bool:
+    return isinstance(error, ShardError) and error.status is Status.INVALID_COMMAND
+
+
+def bounds_of(polling: Polling, name: TopicName, partition: int) -> PartitionBounds | None:
+    """What there is of a partition now; None when it does not exist. `ServerUnreachableError`, `TopicMissingError`."""
+    server = polling.server()
+    try:
+        return server.bounds({name: (partition,)})[name].partitions[0]
+    except TopicMissingError as error:
+        if error.gone:
+            return None
+        raise
+    finally:
+        server.close()
+
+
+def _check_there(polling: Polling, name: TopicName, partition: int, incarnation: int) -> PartitionBounds:
+    """`HistoryGoneError`, `ForeignIncarnationError`."""
+    now = bounds_of(polling, name, partition)
+    if now is None:
+        raise HistoryGoneError(f"partition {partition} of '{name}' does not exist any more", None)
+    if now.incarnation != incarnation:
+        raise ForeignIncarnationError(foreign(name, partition, incarnation, now.incarnation))
+    return now
+
+
+def _explain_nothing(polling: Polling, proof: Proof, at: int) -> Exception:
+    """An answer without messages, though there were some to come."""
+    now = _check_there(polling, proof.name, proof.partition, proof.incarnation)
+    label = f"partition {proof.partition} of '{proof.name}'"
+    if at < now.first:
+        return HistoryGoneError(f"{label} has no offset {at} any more, it begins at {now.first}", now.first)
+    if at >= now.end:
+        return HistoryGoneError(f"{label} has no offset {at}, it ends at {now.end}", None)
+    return ShardError(Status.SHARD_COMMUNICATION_ERROR, f"{label} has offset {at} and does not give it")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Polls on their way, each with the request that proves it, in order."""
+
+    connection: Connection
+    proof: Proof
+    ranges: list[tuple[int, int]]
+
+    def ask(self, start: int, end: int) -> None:
+        name, partition = self.proof.name, self.proof.partition
+        self.connection.send(Code.POLL_MESSAGES, poll_request(name, partition, PollingKind.OFFSET, start, end - start))
+        self.connection.send(*self.proof.request())
+        self.ranges.append((start, end))
+
+    def answer(self, buffer: bytearray) -> tuple[int, int, memoryview]:
+        """Range and payload of the oldest poll, proven."""
+        low, high = self.ranges.pop(0)
+        answer = self.connection.receive(buffer)
+        self.proof.check(bytes(self.connection.receive()))
+        return low, high, answer
 
 
 def _polls(
-    connection: Connection,
-    decoder: Decoder,
-    name: TopicName,
-    partition: int,
-    start: int,
-    end: int,
-    poll_bytes: int,
-    depth: int,
+    connection: Connection, decoder: Decoder, proof: Proof, start: int, end: int, polling: Polling
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Batches with the offset behind each. Asks by count; the count follows the average size of what came."""
-    asked: list[tuple[int, int]] = []  # ranges on their way, in order
+    asked = _Asked(connection, proof, [])
     count, next_ask, at = _FIRST_COUNT, start, start
-    buffers = [bytearray() for _ in range(depth)]
+    buffers = [bytearray() for _ in range(polling.depth)]
     turn = 0
     while at < end:
-        while len(asked) < depth and next_ask < end:
+        while len(asked.ranges) < polling.depth and next_ask < end:
             upto = min(next_ask + count, end)
-            payload = poll_request(name, partition, PollingKind.OFFSET, next_ask, upto - next_ask)
-            connection.send(Code.POLL_MESSAGES, payload)
-            asked.append((next_ask, upto))
+            asked.ask(next_ask, upto)
             next_ask = upto
-        low, high = asked.pop(0)
-        answer = connection.receive(buffers[turn % depth])
+        low, high, answer = asked.answer(buffers[turn % polling.depth])
         turn += 1
-        _, current, got = _HEAD.unpack_from(answer)
         if low != at:
             continue  # asked before an answer turned out to be shorter than its count
+        got = _HEAD.unpack_from(answer)[2]
         if got == 0:
-            raise HistoryGoneError(f"partition {partition} of '{name}' has no offset {at} (its last is {current})")
+            raise _explain_nothing(polling, proof, at)
         data = answer[_HEAD.size :]
-        position = 0
-        while position < len(data) and at < high:
-            decoded = decoder.decode(data, position, at, high)
-            if decoded.fault is Fault.GAP and decoded.rows == 0 and position == 0:
-                raise HistoryGoneError(
-                    f"partition {partition} of '{name}' has no offset {at}, but {decoded.fault_offset}"
-                )
-            position, at = decoded.position, decoded.next_offset
-            if decoded.batch is not None:
-                yield decoded.batch, at
-            if decoded.fault is not Fault.OK:
-                what = explain(decoded.fault, at, decoded.fault_offset)
-                raise DamagedRecordError(f"partition {partition} of '{name}': {what}")
+        for batch, following in _decoded(decoder, data, proof, at, high):
+            at = following
+            yield batch, at
         if at < high:
             next_ask = at
         average = max(len(data) // got, _RECORD_BYTES)
-        count = max(1, min(poll_bytes // average, COUNT_MAX))
-    while asked:  # leave the connection with nothing on its way
-        connection.receive(buffers[0])
-        asked.pop(0)
+        count = max(1, min(polling.poll_bytes // average, COUNT_MAX))
+    while asked.ranges:  # leave the connection with nothing on its way
+        asked.answer(buffers[0])
+
+
+def _decoded(
+    decoder: Decoder, data: memoryview, proof: Proof, start: int, end: int
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The batches of one answer. `HistoryGoneError` in front of a gap, `DamagedRecordError`."""
+    label = f"partition {proof.partition} of '{proof.name}'"
+    position, at = 0, start
+    while position < len(data) and at < end:
+        decoded = decoder.decode(data, position, at, end)
+        position, at = decoded.position, decoded.next_offset
+        if decoded.batch is not None:
+            yield decoded.batch, at
+        if decoded.fault is Fault.GAP and decoded.fault_offset > at:
+            found = decoded.fault_offset
+            raise HistoryGoneError(f"{label} has no offset {at} any more, but {found}", found)
+        if decoded.fault is not Fault.OK:
+            raise DamagedRecordError(f"{label}: {explain(decoded.fault, at, decoded.fault_offset)}")

@@ -23,6 +23,7 @@ from shardd.spark.positions import (
     Positions,
     TopicName,
     parse_assign,
+    parse_names,
     parse_positions,
     parse_timestamp,
 )
@@ -44,6 +45,7 @@ _UNITS: Final = {
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h)?", re.IGNORECASE)
 _DURATION_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 POLL_BYTES_MAX: Final = 64 << 20
+GROUP_BYTES: Final = 16 << 20  # pieces up to so much share a task: starting one costs as much as reading this
 
 
 class ReadMode(StrEnum):
@@ -73,6 +75,7 @@ class SourceOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     max_bytes_per_partition: int
+    min_bytes_per_partition: int
     include_headers: bool
     key_header: str | None
     read_mode: ReadMode
@@ -96,9 +99,9 @@ NAMES: Final = (
     "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "failOnDataLoss", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
     "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition",
-    "includeHeaders", "keyHeader", "readMode", "path", "archivePath", "verifyChecksums", "isolation", "batchBytes",
-    "poll.maxBytes", "poll.timeoutMs", "poll.pipelining", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
-    "progressConsumer", "columns", "username", "password", "token", "credentialsFile",
+    "minBytesPerPartition", "includeHeaders", "keyHeader", "readMode", "path", "archivePath", "verifyChecksums",
+    "isolation", "batchBytes", "poll.maxBytes", "poll.timeoutMs", "poll.pipelining", "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs", "progressConsumer", "columns", "username", "password", "token", "credentialsFile",
 )  # fmt: skip
 _BY_LOWER: Final = {name.lower(): name for name in NAMES}
 _OWNED: Final = {
@@ -205,6 +208,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         min_partitions=raw.number("minPartitions", high=100_000),
         max_records_per_partition=raw.number("maxRecordsPerPartition"),
         max_bytes_per_partition=raw.size("maxBytesPerPartition", 256 << 20) or 0,
+        min_bytes_per_partition=raw.size("minBytesPerPartition", GROUP_BYTES, low=0) or 0,
         include_headers=include_headers,
         key_header=raw.text("keyHeader"),
         read_mode=read_mode,
@@ -240,9 +244,7 @@ def _subscription(raw: _Raw) -> tuple[tuple[TopicName, ...], str | None, Mapping
         except re.error as error:
             raise OptionError(f"option 'subscribePattern' is no regular expression: {error}") from error
         return (), pattern, {}
-    names = (raw.text("subscribe") or "").split(",")
-    topics = tuple(dict.fromkeys(TopicName.parse(name, stream) for name in names))
-    return topics, None, {}
+    return parse_names(raw.text("subscribe") or "", stream), None, {}
 
 
 def _positions(raw: _Raw, streaming: bool) -> tuple[Positions, Positions]:

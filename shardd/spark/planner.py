@@ -2,18 +2,19 @@
 
 Data loss (spark spec 4.5): a start below what is kept, a place beyond the end, another incarnation, a partition that is
 gone. With `failOnDataLoss` it stops with what was asked and what there is; without it the range is clipped, never
-rewound.
+rewound, never longer than the batch was, and what is missing is counted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
-from shardd.spark import archive_files
+from shardd.spark import archive_files, archive_times
+from shardd.spark.loss import DataLossError, Losses
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece
 from shardd.spark.pieces import Locations
@@ -26,6 +27,7 @@ from shardd.spark.positions import (
     Positions,
     TopicName,
     cuts,
+    group_of,
     stride_of,
 )
 from shardd.spark.server import Server, TopicMissingError
@@ -33,10 +35,7 @@ from shardd.spark.server import Server, TopicMissingError
 _log = logging.getLogger(__name__)
 Bounds = Mapping[TopicName, TopicBounds]
 PARTITIONS_MAX: Final = 1 << 20
-
-
-class DataLossError(RuntimeError):
-    """Messages that were asked for are gone; the message says which and how to go on."""
+SLICES_MAX: Final = 128  # of one task: reading one costs about as much as 1/128 of what may share a task
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +52,18 @@ class Slice:
 
 def discover(server: Server, options: SourceOptions, *, segments: bool = False) -> dict[TopicName, TopicBounds]:
     """Bounds of everything the options select. `TopicMissingError`."""
-    if options.pattern is not None:
-        selected: dict[TopicName, tuple[int, ...]] = dict.fromkeys(server.matching(options.pattern), ())
-    else:
+    segments = segments or _only_sealed(options)
+    if options.pattern is None:
         selected = {name: options.assigned.get(name, ()) for name in options.topics}
-    return server.bounds(selected, segments=segments or _only_sealed(options))
+        return server.bounds(selected, segments=segments)
+    found: dict[TopicName, TopicBounds] = {}
+    for name in server.matching(options.pattern):
+        try:
+            found |= server.bounds({name: ()}, segments=segments)
+        except TopicMissingError as error:
+            if not error.gone:  # else deleted after it was listed
+                raise
+    return found
 
 
 def _only_sealed(options: SourceOptions) -> bool:
@@ -82,6 +88,20 @@ def readable_end(options: SourceOptions, partition: PartitionBounds) -> int:
         sealed = max((each.end for each in partition.segments if each.sealed), default=partition.first)
         end = min(end, sealed)
     return max(end, partition.first)
+
+
+def warn_of_withheld(options: SourceOptions, bounds: Bounds) -> None:
+    """A batch query leaves out what is not known to be on the device; after a restart that may be a lot."""
+    if not options.durable:
+        return
+    waiting = [max(each.end - max(each.durable_end, each.first), 0) for t in bounds.values() for each in t.partitions]
+    if any(waiting):
+        _log.warning(
+            "%d messages in %d partitions are left out: they are not known to be on the device yet. They are part of"
+            " the next query; isolation=visible reads them now",
+            sum(waiting),
+            sum(1 for each in waiting if each),
+        )
 
 
 def check_explicit(option: str, positions: Positions, bounds: Bounds) -> None:
@@ -110,7 +130,21 @@ def resolve(server: Server, options: SourceOptions, positions: Positions, bounds
             )
             for each in topic.partitions
         }
+    if positions.by_timestamp or positions.timestamp_us is not None:
+        _check_unchanged(server, bounds)
     return Offsets(places)
+
+
+def _check_unchanged(server: Server, bounds: Bounds) -> None:
+    """The offsets of times were asked one by one: all must be of the histories that are planned. `DataLossError`."""
+    now = server.bounds({name: tuple(each.id for each in topic.partitions) for name, topic in bounds.items()})
+    for name, topic in bounds.items():
+        incarnations = {each.id: each.incarnation for each in now[name].partitions}
+        for each in topic.partitions:
+            if incarnations.get(each.id) != each.incarnation:
+                raise DataLossError(
+                    f"partition {each.id} of '{name}' was purged or made anew while the query was planned; run it again"
+                )
 
 
 def _offset(
@@ -125,7 +159,7 @@ def _offset(
     end = readable_end(options, partition)
     timestamp_us = explicit if positions.by_timestamp else positions.timestamp_us
     if timestamp_us is not None:
-        offset = server.offset_at(name, partition.id, timestamp_us)
+        offset = _offset_at(server, options, name, partition, timestamp_us)
         if offset is not None:
             return min(offset, end)
         if not ending and not options.timestamp_strategy_latest:
@@ -140,96 +174,133 @@ def _offset(
     return end if value == LATEST else value
 
 
+def _offset_at(
+    server: Server, options: SourceOptions, name: TopicName, partition: PartitionBounds, timestamp_us: int
+) -> int | None:
+    """First offset that can be read and is not older; what the server has deleted is looked up in the archive."""
+    if options.archive_path is not None and options.read_mode is not ReadMode.LIVE:
+        archived = archive_files.find(options.archive_path, name, partition.id, partition.incarnation)
+        deleted = [each for each in archived if each.start < partition.first]
+        offset = archive_times.offset_at(deleted, timestamp_us)
+        if offset is not None and offset < partition.first:
+            return offset
+    return server.offset_at(name, partition.id, timestamp_us)
+
+
 def check_range(
-    options: SourceOptions, name: TopicName, partition: PartitionBounds, start: Place, end: Place
+    options: SourceOptions, name: TopicName, partition: PartitionBounds, start: Place, end: Place, losses: Losses
 ) -> tuple[int, int]:
     """The part of [start, end) that can be read. `DataLossError`."""
-    faults = []
-    first, last = earliest(options, name, partition), end.offset
-    if start.incarnation != partition.incarnation or end.incarnation != partition.incarnation:
-        faults.append("was purged or made anew since the checkpoint, so its offsets mean other messages now")
-    if start.offset > partition.end:
-        faults.append(f"starts at offset {start.offset}, but ends at {partition.end}")
-    elif start.offset < first and start.offset < last:
-        lost = min(first, last) - start.offset
-        faults.append(f"is asked for offset {start.offset}, but begins at {first} ({lost} messages are gone)")
-    if last > partition.end:
-        faults.append(f"is asked for offsets below {last}, but ends at {partition.end}")
-    if faults:
-        _lose(options, f"partition {partition.id} of '{name}' {'; it '.join(faults)}")
+    anew = "was purged, made anew or restored since the checkpoint, so its offsets mean other messages now"
+    if end.incarnation != partition.incarnation:  # the whole batch is of another history
+        known = start.incarnation == end.incarnation
+        losses.add(name, partition.id, max(end.offset - start.offset, 0) if known else None, anew)
+        return 0, 0
+    first, low = earliest(options, name, partition), start.offset
     if start.incarnation != partition.incarnation:
-        return first, max(partition.end, first)
-    return max(start.offset, first), min(last, partition.end)
-
-
-def _lose(options: SourceOptions, what: str) -> None:
-    if options.fail_on_data_loss:
-        raise DataLossError(
-            f"{what}. To go on without them set failOnDataLoss=false; to start elsewhere use a new checkpoint with"
-            " startingOffsets"
+        losses.add(name, partition.id, None, anew)
+        low = first
+    if low > partition.end:
+        losses.add(name, partition.id, None, f"starts at offset {low}, but ends at {partition.end}")
+    elif low < first and low < end.offset:
+        lost = min(first, end.offset) - low
+        losses.add(
+            name, partition.id, lost, f"is asked for offset {low}, but begins at {first} ({lost} messages are gone)"
         )
-    _log.warning("data loss accepted (failOnDataLoss=false): %s", what)
+    if end.offset > partition.end:
+        lost = end.offset - max(low, partition.end)
+        what = f"is asked for offsets below {end.offset}, but ends at {partition.end}"
+        losses.add(name, partition.id, max(lost, 0), what)
+    return max(low, first), min(end.offset, partition.end)
 
 
-def check_present(options: SourceOptions, start: Offsets, bounds: Bounds) -> None:
+def check_present(start: Offsets, bounds: Bounds, losses: Losses) -> None:
     """`DataLossError` when a partition of a checkpoint does not exist any more."""
     for name, places in start.places.items():
         there = {each.id for each in bounds[name].partitions} if name in bounds else set()
         for n in sorted(places.keys() - there):
-            _lose(options, f"partition {n} of '{name}' does not exist any more, or is not selected any more")
+            losses.add(name, n, None, "does not exist any more, or is not selected any more")
 
 
-def strides(options: SourceOptions, bounds: Bounds, start: Offsets, end: Offsets) -> dict[TopicName, int]:
-    """Offsets in one task, for each topic."""
+def with_cuts(options: SourceOptions, bounds: Bounds, start: Offsets, end: Offsets) -> Offsets:
+    """`end` with the numbers that say how the range is cut into tasks, for each topic."""
     partitions = sum(len(topic.partitions) for topic in bounds.values())
-    waiting = {
-        (name, n): max(end.places[name][n].offset - place.offset, 0)
+    waiting = sum(
+        max(end.places[name][n].offset - place.offset, 0)
         for name, places in start.places.items()
         if name in end.places
         for n, place in places.items()
         if n in end.places[name]
-    }
-    return {
-        name: stride_of(
-            sum(waiting.values()),
-            sum(each.size_bytes for each in topic.partitions),
-            sum(each.messages_count for each in topic.partitions),
+    )
+    strides, groups = {}, {}
+    for name, topic in bounds.items():
+        size = sum(each.size_bytes for each in topic.partitions)
+        messages = sum(each.messages_count for each in topic.partitions)
+        strides[name] = stride_of(
+            waiting,
+            size,
+            messages,
             partitions,
             max_records=options.max_records_per_partition,
             max_bytes=options.max_bytes_per_partition,
             min_partitions=options.min_partitions,
         )
-        for name, topic in bounds.items()
-    }
+        group = group_of(
+            waiting,
+            size,
+            messages,
+            min_bytes=options.min_bytes_per_partition,
+            min_partitions=options.min_partitions,
+        )
+        groups[name] = min(group, strides[name])
+    return Offsets(end.places, strides, groups)
 
 
-def slices(options: SourceOptions, bounds: Bounds, start: Offsets, end: Offsets) -> list[Slice]:
-    """The tasks of a range. Where a topic or partition is gone: `DataLossError`, or nothing of it.
+def slices(options: SourceOptions, bounds: Bounds, start: Offsets, end: Offsets, losses: Losses) -> list[Slice]:
+    """The pieces of a range. Where a topic or partition is gone: `DataLossError`, or nothing of it.
 
     The cuts depend on the two places and the stride of `end` alone; only the location of the pieces follows what
     there is now.
     """
-    found = []
+    found: list[Slice] = []
     for name in sorted(end.places):
         topic = bounds.get(name)
         there = {each.id: each for each in topic.partitions} if topic is not None else {}
         for n, last in sorted(end.places[name].items()):
             partition = there.get(n)
-            if topic is None or partition is None:
-                _lose(options, f"partition {n} of '{name}' does not exist any more")
-                continue
             first = start.places.get(name, {}).get(n)
+            if topic is None or partition is None:
+                lost = last.offset - first.offset if first is not None else None
+                losses.add(name, n, lost, "does not exist any more")
+                continue
             if first is None:
                 first = Place(last.incarnation, earliest(options, name, partition))
-            low, high = check_range(options, name, partition, first, last)
-            locations = Locations(options, topic, partition)
-            for a, b in cuts(low, high, end.strides.get(name, 0)):
+            low, high = check_range(options, name, partition, first, last, losses)
+            locations, stride = Locations(options, topic, partition), end.strides.get(name, 0)
+            if len(found) + (high - low) // (stride or high + 1) > PARTITIONS_MAX:
+                raise OptionError(
+                    f"the range is cut into more than {PARTITIONS_MAX} pieces; raise maxBytesPerPartition or"
+                    " maxRecordsPerPartition"
+                )
+            for a, b in cuts(low, high, stride):
                 found.append(Slice(name, n, partition.incarnation, a, b, locations.pieces(a, b)))
-    if len(found) > PARTITIONS_MAX:
-        raise OptionError(
-            f"the range is cut into {len(found)} tasks; raise maxBytesPerPartition or maxRecordsPerPartition"
-        )
     return found
+
+
+def tasks(found: Sequence[Slice], end: Offsets) -> list[tuple[Slice, ...]]:
+    """The slices of each task: small ones that follow each other share one, up to the group of their topic. Depends on
+    the slices and the groups of `end` alone."""
+    made: list[list[Slice]] = []
+    used = 0.0
+    for each in found:
+        group = end.groups.get(each.name, 0)
+        share = (each.end - each.start) / group + 1 / SLICES_MAX if group else 1.0
+        if not made or used + share > 1.0:
+            made.append([])
+            used = 0.0
+        made[-1].append(each)
+        used += share
+    return [tuple(each) for each in made]
 
 
 def needs_segments(options: SourceOptions) -> bool:
@@ -237,4 +308,4 @@ def needs_segments(options: SourceOptions) -> bool:
     return options.path is not None and options.read_mode is not ReadMode.LIVE
 
 
-__all__ = ["DataLossError", "Slice", "TopicMissingError", "discover", "needs_segments", "resolve", "slices", "strides"]
+__all__ = ["DataLossError", "Slice", "TopicMissingError", "discover", "needs_segments", "resolve", "slices", "tasks"]

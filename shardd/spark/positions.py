@@ -1,17 +1,20 @@
 """Where reading starts and ends: topic names, position options, and the offsets that a checkpoint holds. Pure.
 
-Offset of a streaming query, stored by Spark as JSON (format version 1):
+Offset of a streaming query, stored by Spark as JSON:
 
-    {"v": 1, "topics": {"stream/topic": {"p": {"0": [incarnation, next offset], ...}, "stride": offsets in one task}}}
+    {"v": 1, "topics": {"stream/topic": {"p": {"0": [incarnation, next offset], ...}, "stride": offsets in one task,
+                                         "group": offsets up to which small pieces share a task, 0 or absent: never}}}
 
-Ends are exclusive. The incarnation changes with a purge or a new creation, so a number alone never mixes two histories.
-The stride is stored so that a batch that is planned again after a crash is cut at the same places.
+Ends are exclusive. The incarnation changes with a purge, a new creation or a restore, so a number alone never mixes two
+histories. Stride and group are stored so that a batch that is planned again after a crash is cut and put together in
+the same way. Version 2 is the same with quoted names; it is written when a name needs quotes.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,7 +23,11 @@ from typing import Any, Final, Self
 EARLIEST: Final = -2
 LATEST: Final = -1
 _OFFSET_MAX: Final = 2**63 - 1
-FORMAT_VERSION: Final = 1
+FORMAT_PLAIN: Final = 1  # topics as "stream/topic" without quotes
+FORMAT_QUOTED: Final = 2
+_PART: Final = r"(`(?:[^`]|``)+`|[^`/][^/]*)"
+_NAME: Final = re.compile(f"{_PART}(?:/{_PART})?", re.DOTALL)
+_LISTED: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^,])*")
 
 
 class OptionError(ValueError):
@@ -29,27 +36,64 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicName:
-    """A topic by names; text form "stream/topic"."""
+    """A topic by names. Text form: "stream/topic"; a name with a slash, or with a backtick in front, stands in
+    backticks (those inside doubled), so that no two topics have the same text."""
 
     stream: str
     topic: str
 
     def __str__(self) -> str:
-        return f"{self.stream}/{self.topic}"
+        return f"{_quoted(self.stream)}/{_quoted(self.topic)}"
+
+    @property
+    def needs_quotes(self) -> bool:
+        return str(self) != f"{self.stream}/{self.topic}"
 
     @classmethod
     def parse(cls, text: str, stream: str | None) -> Self:
         """From "topic" (in the default stream) or "stream/topic"."""
-        name = text.strip()
-        if "/" in name:
-            before, _, after = name.partition("/")
-            if before and after and "/" not in after:
-                return cls(before, after)
-        elif name and stream:
-            return cls(stream, name)
-        elif name:
-            raise OptionError(f"topic '{name}' has no stream: write 'stream/{name}' or set the option 'stream'")
-        raise OptionError(f"'{text}' is no topic: write 'topic' or 'stream/topic'")
+        given = text.strip()
+        match = _NAME.fullmatch(given)
+        if match is None:
+            raise OptionError(
+                f"'{text}' is no topic: write 'topic' or 'stream/topic', a name with a slash in backticks: `a/b`/c"
+            )
+        first, second = match.groups()
+        if second is not None:
+            return cls(_unquoted(first), _unquoted(second))
+        if not stream:
+            raise OptionError(f"topic '{given}' has no stream: write 'stream/{given}' or set the option 'stream'")
+        return cls(stream, _unquoted(first))
+
+    @classmethod
+    def from_text(cls, text: str, *, quoted: bool) -> Self:
+        """From the text of a checkpoint; before there were quotes it was cut at its only slash. ValueError."""
+        if not quoted:
+            stream, _, topic = text.partition("/")
+            return cls(stream, topic)
+        match = _NAME.fullmatch(text)
+        if match is None or match[2] is None:
+            raise ValueError(f"the checkpoint names the topic {text!r}")
+        return cls(_unquoted(match[1]), _unquoted(match[2]))
+
+
+def _quoted(part: str) -> str:
+    return "`" + part.replace("`", "``") + "`" if "/" in part or part.startswith("`") else part
+
+
+def _unquoted(part: str) -> str:
+    return part[1:-1].replace("``", "`") if part.startswith("`") else part
+
+
+def parse_names(text: str, stream: str | None) -> tuple[TopicName, ...]:
+    """A list with commas, each topic once."""
+    items, at = [], 0
+    while at <= len(text):
+        match = _LISTED.match(text, at)
+        assert match is not None  # it may be empty
+        items.append(match[0])
+        at = match.end() + 1
+    return tuple(dict.fromkeys(TopicName.parse(item, stream) for item in items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,31 +187,35 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """A place in every partition, and the stride of each topic. The offset of a streaming query."""
+    """A place in every partition, and stride and group of each topic. The offset of a streaming query."""
 
     places: Mapping[TopicName, Mapping[int, Place]]
     strides: Mapping[TopicName, int] = field(default_factory=dict)
+    groups: Mapping[TopicName, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         topics = {}
         for name in sorted(self.places):
             places = {str(n): [each.incarnation, each.offset] for n, each in sorted(self.places[name].items())}
-            topics[str(name)] = {"p": places, "stride": self.strides.get(name, 0)}
-        return {"v": FORMAT_VERSION, "topics": topics}
+            topics[str(name)] = {"p": places, "stride": self.strides.get(name, 0), "group": self.groups.get(name, 0)}
+        quoted = any(name.needs_quotes for name in self.places)
+        return {"v": FORMAT_QUOTED if quoted else FORMAT_PLAIN, "topics": topics}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """ValueError for a checkpoint that this version cannot read."""
-        if value.get("v") != FORMAT_VERSION:
+        version = value.get("v")
+        if version not in (FORMAT_PLAIN, FORMAT_QUOTED):
             raise ValueError(
-                f"the checkpoint has offsets of version {value.get('v')}, this shardd reads {FORMAT_VERSION}"
+                f"the checkpoint has offsets of version {version}, this shardd reads {FORMAT_PLAIN} and {FORMAT_QUOTED}"
             )
-        places, strides = {}, {}
+        places, strides, groups = {}, {}, {}
         for text, entry in value["topics"].items():
-            name = TopicName.parse(text, None)
+            name = TopicName.from_text(text, quoted=version == FORMAT_QUOTED)
             places[name] = {int(n): Place(int(each[0]), int(each[1])) for n, each in entry["p"].items()}
             strides[name] = int(entry["stride"])
-        return cls(places, strides)
+            groups[name] = int(entry.get("group", 0))
+        return cls(places, strides, groups)
 
 
 def cuts(start: int, end: int, stride: int) -> list[tuple[int, int]]:
@@ -201,6 +249,14 @@ def stride_of(
     if min_partitions is not None and min_partitions > partitions and offsets:
         stride = min(stride, -(-offsets // min_partitions))
     return max(stride, 1)
+
+
+def group_of(offsets: int, size_bytes: int, messages: int, *, min_bytes: int, min_partitions: int | None) -> int:
+    """Offsets up to which pieces share a task: about `min_bytes`, and so few that there are `min_partitions` tasks; 0:
+    they never share one. `offsets` are to be read in all; the topic has `messages` of `size_bytes`."""
+    average = max(size_bytes // messages, 1) if messages else 1
+    group = min_bytes // average
+    return group if min_partitions is None else min(group, offsets // min_partitions)
 
 
 def share(limit: int, backlog: Mapping[Any, int]) -> dict[Any, int]:

@@ -9,25 +9,28 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from shardd.client import Credentials
 from shardd.spark import archive_files, cold, live
 from shardd.spark.decode import Decoder, Verify
+from shardd.spark.live import Polling
+from shardd.spark.loss import DataLossError, ForeignIncarnationError, HistoryGoneError, Losses
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece, Place
-from shardd.spark.planner import DataLossError, Slice
+from shardd.spark.planner import Slice
+from shardd.spark.retry import Retries
 
-FORMAT_VERSION = 1  # of SlicePartition: planner and executors must have the same
+FORMAT_VERSION = 2  # of SlicePartition: planner and executors must have the same
 
 
 class SlicePartition(InputPartition):
-    """One task's slice."""
+    """What one task reads: slices, one after the other."""
 
-    def __init__(self, slice_: Slice) -> None:
+    def __init__(self, *slices: Slice) -> None:
         self.version = FORMAT_VERSION
-        self.slice = slice_
+        self.slices = slices
 
     def __repr__(self) -> str:
-        return f"SlicePartition({self.slice.name}, {self.slice.partition}, [{self.slice.start}, {self.slice.end}))"
+        parts = (f"{each.name}, {each.partition}, [{each.start}, {each.end})" for each in self.slices)
+        return f"SlicePartition({'; '.join(parts)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +38,10 @@ class TaskSettings:
     """What all tasks of a reader share."""
 
     columns: tuple[str, ...]
-    servers: tuple[str, ...]
-    credentials: Credentials
+    polling: Polling
     key_header: str | None
     verify: Verify
     batch_bytes: int
-    poll_bytes: int
-    poll_timeout_s: float
-    poll_depth: int
     fail_on_data_loss: bool
     cold_only: bool
 
@@ -50,14 +49,17 @@ class TaskSettings:
     def of(cls, options: SourceOptions, columns: tuple[str, ...]) -> TaskSettings:
         return cls(
             columns=columns,
-            servers=options.servers,
-            credentials=options.credentials,
+            polling=Polling(
+                servers=options.servers,
+                credentials=options.credentials,
+                timeout_s=options.poll_timeout_ms / 1000,
+                retries=Retries(options.retries, options.retry_interval_ms / 1000),
+                poll_bytes=options.poll_max_bytes,
+                depth=options.poll_pipelining,
+            ),
             key_header=options.key_header,
             verify=options.verify,
             batch_bytes=options.batch_bytes,
-            poll_bytes=options.poll_max_bytes,
-            poll_timeout_s=options.poll_timeout_ms / 1000,
-            poll_depth=options.poll_pipelining,
             fail_on_data_loss=options.fail_on_data_loss,
             cold_only=options.read_mode is ReadMode.COLD,
         )
@@ -69,41 +71,64 @@ def read(settings: TaskSettings, partition: InputPartition) -> Iterator[pa.Recor
         return
     if partition.version != FORMAT_VERSION:
         raise RuntimeError(f"driver and executors have different versions of shardd (slice format {partition.version})")
-    slice_ = partition.slice
-    decoder = Decoder(
-        settings.columns,
-        stream=slice_.name.stream,
-        topic=slice_.name.topic,
-        partition=slice_.partition,
-        key_header=settings.key_header,
-        verify=settings.verify,
-        batch_bytes=settings.batch_bytes,
-    )
-    for piece in slice_.pieces:
-        yield from _read_piece(settings, decoder, slice_, piece)
+    for slice_ in partition.slices:
+        decoder = Decoder(
+            settings.columns,
+            stream=slice_.name.stream,
+            topic=slice_.name.topic,
+            partition=slice_.partition,
+            key_header=settings.key_header,
+            verify=settings.verify,
+            batch_bytes=settings.batch_bytes,
+        )
+        for piece in slice_.pieces:
+            yield from _read_piece(settings, decoder, slice_, piece)
 
 
 def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: Piece) -> Iterator[pa.RecordBatch]:
-    label = f"partition {slice_.partition} of '{slice_.name}'"
-    at = piece.start
-    try:
-        for batch in _batches(settings, decoder, slice_, piece, label):
-            at += batch.num_rows  # offsets are dense within a piece
-            yield batch
-    except (cold.SegmentGoneError, FileNotFoundError) as error:
-        if settings.cold_only:
-            raise DataLossError(f"{label}: offsets {at} to {piece.end} are gone: {error}") from error
-        rest = Piece(Place.SERVER, at, piece.end)  # retention took the file, or it is not mounted here
-        yield from _read_piece(settings, decoder, slice_, rest)
-    except live.HistoryGoneError as error:
-        if settings.fail_on_data_loss:
-            raise DataLossError(
-                f"{error}: offsets {at} to {piece.end} were planned. To go on without them set failOnDataLoss=false"
-            ) from error
+    """What cannot be read of it is told, or with failOnDataLoss=false counted: only what is really gone is left out."""
+    losses = Losses(accepted=not settings.fail_on_data_loss)
+    at, end = piece.start, piece.end
+    while at < end:
+        try:
+            for batch in _batches(settings, decoder, slice_, piece, at):
+                at += batch.num_rows  # offsets are dense within a piece
+                yield batch
+            return
+        except ForeignIncarnationError as error:
+            losses.add(slice_.name, slice_.partition, end - at, f"lost the offsets {at} to {end}: {error}")
+            return
+        except HistoryGoneError as error:
+            kept = end if error.kept is None else min(error.kept, end)
+            losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
+            at = kept
+        except (cold.SegmentGoneError, FileNotFoundError) as error:
+            if settings.cold_only:
+                kept = _kept_behind(settings, slice_, at, end, error)
+                losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
+                at = kept
+                continue
+            piece = Piece(Place.SERVER, at, end)  # retention took the file, or it is not mounted here
+
+
+def _kept_behind(settings: TaskSettings, slice_: Slice, at: int, end: int, error: OSError) -> int:
+    """readMode=cold: where the history goes on behind a file that is not there. Only what the server does not have any
+    more, either, is lost; else the file is missing here, which is no loss to accept. `DataLossError`."""
+    if settings.fail_on_data_loss:
+        return end
+    now = live.bounds_of(settings.polling, slice_.name, slice_.partition)
+    if now is None or now.incarnation != slice_.incarnation:
+        return end
+    if now.first > at:
+        return min(now.first, end)
+    raise DataLossError(
+        f"partition {slice_.partition} of '{slice_.name}': the server has the offsets {at} to {end}, but not this"
+        f" machine: {error}. readMode 'auto' reads them from the server"
+    ) from error
 
 
 def _batches(
-    settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: Piece, label: str
+    settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: Piece, start: int
 ) -> Iterator[pa.RecordBatch]:
     match piece.place:
         case Place.SEGMENT:
@@ -112,9 +137,9 @@ def _batches(
                 Path(piece.path),
                 segment_start=piece.segment_start,
                 incarnation=slice_.incarnation,
-                start=piece.start,
+                start=start,
                 end=piece.end,
-                label=label,
+                label=f"partition {slice_.partition} of '{slice_.name}'",
             )
         case Place.ARCHIVE:
             return archive_files.read(
@@ -123,19 +148,16 @@ def _batches(
                 stream=slice_.name.stream,
                 topic=slice_.name.topic,
                 key_header=settings.key_header,
-                start=piece.start,
+                start=start,
                 end=piece.end,
             )
         case Place.SERVER:
             return live.read(
                 decoder,
-                settings.servers,
-                settings.credentials,
+                settings.polling,
                 slice_.name,
                 slice_.partition,
-                start=piece.start,
+                incarnation=slice_.incarnation,
+                start=start,
                 end=piece.end,
-                poll_bytes=settings.poll_bytes,
-                timeout_s=settings.poll_timeout_s,
-                depth=settings.poll_depth,
             )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 import struct
-import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
@@ -21,30 +20,43 @@ from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
 from shardd.spark.positions import TopicName
+from shardd.spark.retry import Retries, is_transient, unreachable
 
 _log = logging.getLogger(__name__)
 _POLLED: Final = struct.Struct("<IQI")
 _TOPIC_HEAD: Final = struct.Struct("<IQIQBQBQQ")
 _PARTITION: Final = struct.Struct("<IQIQQQ")
 _STREAM_HEAD: Final = struct.Struct("<IQIQQ")
-_TRANSIENT: Final = {Status.SHARD_COMMUNICATION_ERROR, Status.DISCONNECTED}
+NOT_FOUND: Final = {Status.STREAM_ID_NOT_FOUND, Status.TOPIC_ID_NOT_FOUND, Status.PARTITION_NOT_FOUND}
 READER: Final = Consumer(ConsumerKind.CONSUMER, 1)  # polls by offset without commit leave no trace of it
 
 T = TypeVar("T")
 
 
-class ServerUnreachableError(ConnectionError):
-    """All servers were tried often enough."""
-
-
 class TopicMissingError(LookupError):
     """A topic or stream that does not exist, or that the user may not read."""
+
+    @property
+    def gone(self) -> bool:
+        """It does not exist (any more)."""
+        return isinstance(self.__cause__, ShardError) and self.__cause__.status in NOT_FOUND
 
 
 def poll_request(topic: TopicName, partition: int, strategy: PollingKind, value: int, count: int) -> bytes:
     """Payload of a poll that commits nothing."""
     poll = requests.PollMessages(READER, topic.stream, topic.topic, partition, strategy, value, count, False)
     return poll.encode()
+
+
+def stock_partitions(answer: bytes) -> tuple[int, list[tuple[int, int, int, int, int, int]]]:
+    """From an answer to GET_TOPIC: the topic's id; of each partition number, creation time, segments, current offset,
+    size and messages. `ShardError` when there is no topic."""
+    reader = Reader(answer)
+    if not reader.remaining:
+        raise ShardError(Status.TOPIC_ID_NOT_FOUND)
+    topic_id, _, count, *_ = _TOPIC_HEAD.unpack(reader.take(_TOPIC_HEAD.size))
+    reader.text8()
+    return topic_id, [_PARTITION.unpack(reader.take(_PARTITION.size)) for _ in range(count)]
 
 
 class Server:
@@ -56,14 +68,12 @@ class Server:
         credentials: Credentials,
         *,
         timeout_s: float,
-        retries: int,
-        retry_interval_s: float,
+        retries: Retries,
     ) -> None:
         self._servers = servers
         self._credentials = credentials
         self._timeout_s = timeout_s
         self._retries = retries
-        self._retry_interval_s = retry_interval_s
         self._connection: Connection | None = None
         self._stock = False  # no extension commands
 
@@ -77,28 +87,21 @@ class Server:
 
     def _call(self, ask: Callable[[Connection], T]) -> T:
         """`ask` on a connection; again after a transient fault, on the next server, with doubling pauses."""
-        pause_s, fault = self._retry_interval_s, ""
-        for attempt in range(self._retries + 1):
+        for attempt in range(self._retries.count + 1):
             if attempt:
-                time.sleep(pause_s)
-                pause_s = min(pause_s * 2, 10.0)
+                self._retries.pause(attempt)
             try:
                 if self._connection is None:
                     address = self._servers[attempt % len(self._servers)]
                     self._connection = Connection(address, self._credentials, timeout_s=self._timeout_s)
                 return ask(self._connection)
-            except ConnectionFailedError as error:
-                self.close()
-                fault = str(error)
-            except ShardError as error:
-                if error.status not in _TRANSIENT:
+            except (ConnectionFailedError, ShardError) as error:
+                if not is_transient(error):
                     raise
-                fault = str(error)
-            _log.warning("attempt %d of %d: %s", attempt + 1, self._retries + 1, fault)
-        raise ServerUnreachableError(
-            f"no server of {', '.join(self._servers)} answers after {self._retries + 1} attempts: {fault}."
-            " Is it running, and is the option 'servers' right?"
-        )
+                self.close()
+                fault = error
+                _log.warning("attempt %d of %d: %s", attempt + 1, self._retries.count + 1, error)
+        raise unreachable(self._servers, self._retries.count + 1, fault)
 
     def ask(self, code: Code, payload: bytes) -> bytes:
         """Any request that may be repeated. `ServerUnreachableError`, `ShardError`."""
@@ -111,11 +114,18 @@ class Server:
         names = []
         try:
             for stream in self._names(Code.GET_STREAMS, b"", _STREAM_HEAD):
-                payload = requests.StreamRequest(stream).encode()
-                names += [TopicName(stream, topic) for topic in self._names(Code.GET_TOPICS, payload, _TOPIC_HEAD)]
+                names += [TopicName(stream, topic) for topic in self._topics_of(stream)]
         except ShardError as error:
             raise TopicMissingError(f"topics cannot be listed for the pattern '{pattern}': {error}") from error
         return tuple(sorted(name for name in names if re.fullmatch(pattern, str(name))))
+
+    def _topics_of(self, stream: str) -> list[str]:
+        try:
+            return self._names(Code.GET_TOPICS, requests.StreamRequest(stream).encode(), _TOPIC_HEAD)
+        except ShardError as error:
+            if error.status not in NOT_FOUND:
+                raise
+            return []  # deleted after it was listed
 
     def _names(self, code: Code, payload: bytes, head: struct.Struct) -> list[str]:
         reader, names = Reader(self._call(lambda c: c.request(code, payload))), []
@@ -152,14 +162,9 @@ class Server:
 
     def _stock_bounds(self, name: TopicName, wanted: tuple[int, ...]) -> TopicBounds:
         payload = requests.TopicRequest(name.stream, name.topic).encode()
-        reader = Reader(self._call(lambda c: c.request(Code.GET_TOPIC, payload)))
-        if not reader.remaining:
-            raise ShardError(Status.TOPIC_ID_NOT_FOUND)
-        topic_id, _, count, *_ = _TOPIC_HEAD.unpack(reader.take(_TOPIC_HEAD.size))
-        reader.text8()
+        topic_id, rows = stock_partitions(self._call(lambda c: c.request(Code.GET_TOPIC, payload)))
         partitions = []
-        for _ in range(count):
-            number, created_us, _, current, size_bytes, messages = _PARTITION.unpack(reader.take(_PARTITION.size))
+        for number, created_us, _, current, size_bytes, messages in rows:
             if wanted and number not in wanted:
                 continue
             first = self._offset_of(name, number, PollingKind.FIRST, 0)

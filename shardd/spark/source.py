@@ -11,9 +11,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from shardd.spark import columns, planner, reading
+from shardd.spark.loss import Losses
 from shardd.spark.options import SourceOptions, parse
-from shardd.spark.positions import Offsets, OptionError
+from shardd.spark.positions import OptionError
 from shardd.spark.reading import SlicePartition, TaskSettings
+from shardd.spark.retry import Retries
 from shardd.spark.server import Server
 from shardd.spark.stream import ShardStreamReader
 
@@ -24,8 +26,7 @@ def make_server(options: SourceOptions) -> Server:
         options.servers,
         options.credentials,
         timeout_s=options.poll_timeout_ms / 1000,
-        retries=options.retries,
-        retry_interval_s=options.retry_interval_ms / 1000,
+        retries=Retries(options.retries, options.retry_interval_ms / 1000),
     )
 
 
@@ -76,8 +77,11 @@ class ShardReader(DataSourceReader):
             end = planner.resolve(server, options, options.ending, bounds, ending=True)
         finally:
             server.close()
-        end = Offsets(end.places, planner.strides(options, bounds, start, end))
-        return [SlicePartition(each) for each in planner.slices(options, bounds, start, end)]
+        planner.warn_of_withheld(options, bounds)
+        end = planner.with_cuts(options, bounds, start, end)
+        losses = Losses(accepted=not options.fail_on_data_loss)
+        found = planner.slices(options, bounds, start, end, losses)
+        return [SlicePartition(*each) for each in planner.tasks(found, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return reading.read(self._settings, partition)

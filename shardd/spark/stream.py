@@ -21,10 +21,12 @@ from pyspark.sql.streaming.datasource import (
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.protocol.errors import ShardError
 from shardd.spark import planner, reading
+from shardd.spark.loss import Losses
 from shardd.spark.options import SourceOptions
 from shardd.spark.positions import EARLIEST, Offsets, Place, TopicName, share
 from shardd.spark.reading import SlicePartition, TaskSettings
-from shardd.spark.server import Server, ServerUnreachableError
+from shardd.spark.retry import ServerUnreachableError
+from shardd.spark.server import Server
 
 _log = logging.getLogger(__name__)
 Bounds = Mapping[TopicName, TopicBounds]
@@ -39,6 +41,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._settings = TaskSettings.of(options, names)
         self._until: Offsets | None = None  # AvailableNow: where the query ends
         self._latest: Offsets | None = None
+        self._losses = Losses(accepted=not options.fail_on_data_loss)
         self._last_batch_s = time.monotonic()
         self._limited = options.max_offsets_per_trigger or options.max_bytes_per_trigger
         if options.starting.default == EARLIEST and not self._limited:
@@ -75,13 +78,13 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         begin = Offsets.from_json(start)
         end = self._latest = self._bounded(self._ends(bounds, begin))
-        planner.check_present(self._options, begin, bounds)
-        backlog = _backlog(bounds, begin, end)
+        planner.check_present(begin, bounds, self._losses)
+        backlog = self._backlog(bounds, begin, end)
         if self._too_few(sum(backlog.values()), limit):
             return start
         end = self._admit(bounds, begin, end, backlog, limit)
         self._last_batch_s = time.monotonic()
-        return Offsets(end.places, planner.strides(self._options, bounds, begin, end)).to_json()
+        return planner.with_cuts(self._options, bounds, begin, end).to_json()
 
     def _ends(self, bounds: Bounds, begin: Offsets | None) -> Offsets:
         """Where reading may go to now; never behind what was read already."""
@@ -101,9 +104,12 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._until is None:
             return ends
         places: dict[TopicName, dict[int, Place]] = {}
+        until: dict[TopicName, dict[int, Place]] = {}
         for name, partitions in ends.places.items():
-            until = self._until.places.get(name, {})
-            places[name] = {n: _earlier(place, until[n]) for n, place in partitions.items() if n in until}
+            known = self._until.places.get(name, {})
+            until[name] = {n: _until(place, known[n]) for n, place in partitions.items() if n in known}
+            places[name] = {n: _earlier(partitions[n], end) for n, end in until[name].items()}
+        self._until = Offsets(until)
         return Offsets(places)
 
     def _too_few(self, waiting: int, limit: ReadLimit) -> bool:
@@ -131,7 +137,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, partitions in end.places.items():
             places[name] = {}
             for n, place in partitions.items():
-                first = _begin_of(begin, bounds, name, n, place)
+                first = self._begin_of(begin, bounds, name, n, place)
                 places[name][n] = (
                     Place(place.incarnation, min(first + shares[name, n], place.offset))
                     if (first < place.offset)
@@ -139,8 +145,23 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return Offsets(places)
 
+    def _begin_of(self, begin: Offsets, bounds: Bounds, name: TopicName, n: int, end: Place) -> int:
+        """Where reading goes on; a new partition, or a new incarnation, from its earliest message."""
+        place = begin.places.get(name, {}).get(n)
+        if place is not None and place.incarnation == end.incarnation:
+            return place.offset
+        return planner.earliest(self._options, name, _partition(bounds, name, n))
+
+    def _backlog(self, bounds: Bounds, begin: Offsets, end: Offsets) -> dict[tuple[TopicName, int], int]:
+        return {
+            (name, n): max(place.offset - self._begin_of(begin, bounds, name, n, place), 0)
+            for name, partitions in end.places.items()
+            for n, place in partitions.items()
+        }
+
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        return None if self._latest is None else self._latest.to_json()
+        """Stands in the progress of the query: the ends, and what was lost since it started (failOnDataLoss=false)."""
+        return None if self._latest is None else {**self._latest.to_json(), "lost": self._losses.to_json()}
 
     # ---- batches ----
 
@@ -148,7 +169,8 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         bounds = planner.discover(self._server, options, segments=planner.needs_segments(options))
         begin, last = Offsets.from_json(start), Offsets.from_json(end)
-        return [SlicePartition(each) for each in planner.slices(options, bounds, begin, last)]
+        found = planner.slices(options, bounds, begin, last, self._losses)
+        return [SlicePartition(*each) for each in planner.tasks(found, last)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return reading.read(self._settings, partition)
@@ -164,38 +186,27 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     continue
                 try:
                     self._server.store_progress(consumer, name, n, place.offset - 1)
-                except (ShardError, ServerUnreachableError) as error:
+                except ShardError as error:
                     _log.warning("progress of partition %d of '%s' is not stored: %s", n, name, error)
+                except ServerUnreachableError as error:
+                    _log.warning("the progress is not stored: %s", error)
+                    return
 
     def stop(self) -> None:
         self._server.close()
 
 
+def _until(place: Place, known: Place) -> Place:
+    """Under AvailableNow a partition that is made anew meanwhile ends where it was when that was seen."""
+    return known if place.incarnation == known.incarnation else place
+
+
 def _earlier(place: Place, until: Place) -> Place:
-    """Another incarnation counts whole: what it means is decided when the batch is planned."""
-    return (
-        Place(place.incarnation, min(place.offset, until.offset)) if place.incarnation == until.incarnation else place
-    )
-
-
-def _begin_of(begin: Offsets, bounds: Bounds, name: TopicName, n: int, end: Place) -> int:
-    """Where reading goes on; a new partition, or a new incarnation, from its earliest message."""
-    place = begin.places.get(name, {}).get(n)
-    if place is not None and place.incarnation == end.incarnation:
-        return place.offset
-    return _partition(bounds, name, n).first
+    return Place(place.incarnation, min(place.offset, until.offset))
 
 
 def _partition(bounds: Bounds, name: TopicName, n: int) -> PartitionBounds:
     return next(each for each in bounds[name].partitions if each.id == n)
-
-
-def _backlog(bounds: Bounds, begin: Offsets, end: Offsets) -> dict[tuple[TopicName, int], int]:
-    return {
-        (name, n): max(place.offset - _begin_of(begin, bounds, name, n, place), 0)
-        for name, partitions in end.places.items()
-        for n, place in partitions.items()
-    }
 
 
 def _average_bytes(bounds: Bounds) -> int:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardd.spark import planner
 from shardd.spark.options import ReadMode, parse
+from shardd.spark.planner import Slice
 from shardd.spark.positions import (
     EARLIEST,
     LATEST,
@@ -17,6 +19,7 @@ from shardd.spark.positions import (
     Place,
     TopicName,
     cuts,
+    group_of,
     share,
     stride_of,
 )
@@ -145,21 +148,65 @@ def test_stride_follows_the_tightest_limit() -> None:
     assert stride_of(10_000, 1_000_000, 10_000, 2, max_records=None, max_bytes=1 << 30, min_partitions=8) == 1250
 
 
-@given(
-    st.dictionaries(
-        st.tuples(st.text(min_size=1, max_size=5).filter(lambda s: "/" not in s and s.strip() == s)).map(
-            lambda t: t[0]
-        ),
-        st.dictionaries(st.integers(0, 100), st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**63 - 1))),
-        max_size=3,
-    )
-)
-def test_offsets_survive_the_checkpoint(topics: dict[str, dict[int, tuple[int, int]]]) -> None:
-    places = {TopicName("s", name): {n: Place(*p) for n, p in parts.items()} for name, parts in topics.items()}
-    offsets = Offsets(places, dict.fromkeys(places, 7))
+NAMES = st.text(min_size=1, max_size=5) | st.sampled_from(["a/b", "`", "``/", "/", "a`b", " a ", "a,b", "ten/ant"])
+PLACES = st.dictionaries(st.integers(0, 100), st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**63 - 1)))
+
+
+@given(st.dictionaries(st.tuples(NAMES, NAMES), PLACES, max_size=3))
+def test_offsets_survive_the_checkpoint(topics: dict[tuple[str, str], dict[int, tuple[int, int]]]) -> None:
+    places = {TopicName(*name): {n: Place(*p) for n, p in parts.items()} for name, parts in topics.items()}
+    offsets = Offsets(places, dict.fromkeys(places, 7), dict.fromkeys(places, 3))
     assert Offsets.from_json(json.loads(json.dumps(offsets.to_json()))) == offsets
 
 
+@given(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES))
+def test_no_two_topics_have_the_same_text(one: tuple[str, str], other: tuple[str, str]) -> None:
+    assert (str(TopicName(*one)) == str(TopicName(*other))) == (one == other)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=4, unique=True))
+def test_every_topic_can_be_subscribed_to(names: list[tuple[str, str]]) -> None:
+    quoted = ",".join("/".join("`" + part.replace("`", "``") + "`" for part in name) for name in names)
+    assert parse({**GOOD, "subscribe": quoted}, streaming=False).topics == tuple(TopicName(*name) for name in names)
+
+
+def test_a_name_with_a_slash_stands_in_backticks() -> None:
+    assert str(TopicName("ten/ant", "rows")) == "`ten/ant`/rows"
+    assert TopicName.parse("`ten/ant`/rows", None) == TopicName("ten/ant", "rows")
+    assert TopicName.parse("ten/`ant/rows`", None) == TopicName("ten", "ant/rows")
+    assert "in backticks" in fault(subscribe="ten/ant/rows")
+
+
+def test_checkpoints_from_before_the_quotes_are_read_as_they_were_written() -> None:
+    old = {"v": 1, "topics": {"`s`/a`b": {"p": {"0": [5, 7]}, "stride": 9}}}
+    assert Offsets.from_json(old) == Offsets(
+        {TopicName("`s`", "a`b"): {0: Place(5, 7)}}, {TopicName("`s`", "a`b"): 9}, {TopicName("`s`", "a`b"): 0}
+    )
+    assert Offsets({TopicName("s", "t"): {0: Place(5, 7)}}).to_json()["v"] == 1, "an older shardd reads it, too"
+
+
 def test_an_unknown_checkpoint_version_is_refused() -> None:
-    with pytest.raises(ValueError, match="version 2"):
-        Offsets.from_json({"v": 2, "topics": {}})
+    with pytest.raises(ValueError, match="version 3"):
+        Offsets.from_json({"v": 3, "topics": {}})
+
+
+def piece(partition: int, count: int) -> Slice:
+    return Slice(TopicName("s", "t"), partition, 1, 0, count, ())
+
+
+def test_small_pieces_share_a_task_and_large_ones_do_not() -> None:
+    end = Offsets({}, {}, {TopicName("s", "t"): 100})
+    small = planner.tasks([piece(n, 10) for n in range(1000)], end)
+    assert [len(each) for each in small] == [9] * 111 + [1] and sum(small, ()) == tuple(
+        piece(n, 10) for n in range(1000)
+    )
+    assert [len(each) for each in planner.tasks([piece(n, 0) for n in range(300)], end)] == [128, 128, 44]
+    assert [len(each) for each in planner.tasks([piece(n, 100) for n in range(3)], end)] == [1, 1, 1]
+    assert len(planner.tasks([piece(n, 1) for n in range(9)], Offsets({}))) == 9, "an old checkpoint has no group"
+
+
+def test_sharing_leaves_the_tasks_that_were_asked_for() -> None:
+    sizes = {"size_bytes": 100_000, "messages": 1000}
+    assert group_of(1000, **sizes, min_bytes=1 << 20, min_partitions=None) == (1 << 20) // 100
+    assert group_of(1000, **sizes, min_bytes=1 << 20, min_partitions=8) == 125
+    assert group_of(1000, **sizes, min_bytes=0, min_partitions=None) == 0

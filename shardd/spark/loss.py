@@ -1,0 +1,51 @@
+"""Messages that were asked for and are gone: told, or with `failOnDataLoss=false` accepted, counted and logged."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from shardd.spark.positions import TopicName
+
+_log = logging.getLogger(__name__)
+_WAY_OUT: Final = (
+    "To go on without them set failOnDataLoss=false; to start elsewhere use a new checkpoint with startingOffsets"
+)
+
+
+class DataLossError(RuntimeError):
+    """Messages that were asked for are gone; the message says which and how to go on."""
+
+
+class ForeignIncarnationError(LookupError):
+    """What is there now under the same name is another history: purged, made anew or restored."""
+
+
+class HistoryGoneError(LookupError):
+    """Offsets that are not there any more. `kept`: the first one behind them that is; None when there is none."""
+
+    def __init__(self, what: str, kept: int | None) -> None:
+        super().__init__(what)
+        self.kept = kept
+
+
+class Losses:
+    """What was lost in one query, or one task, by partition."""
+
+    def __init__(self, *, accepted: bool) -> None:
+        self._accepted = accepted
+        self._counts: dict[TopicName, dict[int, int]] = {}
+
+    def add(self, name: TopicName, partition: int, messages: int | None, what: str) -> None:
+        """`messages` None: nobody can know how many. `DataLossError` unless losses are accepted."""
+        said = f"partition {partition} of '{name}' {what}"
+        if not self._accepted:
+            raise DataLossError(f"{said}. {_WAY_OUT}")
+        counts = self._counts.setdefault(name, {})
+        counts[partition] = counts.get(partition, 0) + (messages or 0)
+        number = "an unknown number of" if messages is None else str(messages)
+        _log.warning("data loss accepted (failOnDataLoss=false), %s messages: %s", number, said)
+
+    def to_json(self) -> dict[str, Any]:
+        """{"stream/topic": {"partition": messages}}."""
+        return {str(name): {str(n): lost for n, lost in sorted(each.items())} for name, each in self._counts.items()}

@@ -1,0 +1,52 @@
+"""The incarnation behind an answer to a poll. The classic poll names none, so a second request follows each poll on
+the same connection: answers come in the order of the requests, and an incarnation never comes back once it is gone. If
+it is the planned one behind the poll, it was so when the poll was answered.
+
+A stock server has no GET_PARTITION_BOUNDS; there the creation time of the partition (GET_TOPIC) stands for the
+incarnation, which tells a topic made anew, but not a purge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardd.protocol import bounds, requests
+from shardd.protocol.codes import Code
+from shardd.protocol.extensions import ExtensionCode
+from shardd.spark.loss import ForeignIncarnationError
+from shardd.spark.positions import TopicName
+from shardd.spark.server import stock_partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Of one partition in one incarnation."""
+
+    name: TopicName
+    partition: int
+    incarnation: int
+    stock: bool
+
+    def request(self) -> tuple[int, bytes]:
+        """Code and payload of the request that follows a poll."""
+        if self.stock:
+            return Code.GET_TOPIC, requests.TopicRequest(self.name.stream, self.name.topic).encode()
+        selection = bounds.TopicSelection(self.name.stream, self.name.topic, (self.partition,))
+        return ExtensionCode.GET_PARTITION_BOUNDS, bounds.GetPartitionBounds((selection,)).encode()
+
+    def check(self, answer: bytes) -> None:
+        """`ForeignIncarnationError`; `ShardError` when the topic or partition is not there."""
+        if self.stock:
+            found = {number: created_us for number, created_us, *_ in stock_partitions(answer)[1]}.get(self.partition)
+        else:
+            found = bounds.decode_reply(answer)[0].partitions[0].incarnation
+        if found != self.incarnation:
+            raise ForeignIncarnationError(foreign(self.name, self.partition, self.incarnation, found))
+
+
+def foreign(name: TopicName, partition: int, planned: int, found: int | None) -> str:
+    """What is wrong, as text."""
+    return (
+        f"partition {partition} of '{name}' was purged, made anew or restored since it was planned (incarnation"
+        f" {planned}, now {found}); its offsets mean other messages now"
+    )

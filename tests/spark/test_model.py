@@ -1,0 +1,113 @@
+"""The model of model/ in its short form, and planted faults that it has to find (`make spark-model`: the long form)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardd.log.incarnation import read_incarnation
+from shardd.spark import cold, live, planner, reading
+from shardd.spark.loss import HistoryGoneError
+from shardd.spark.proof import Proof
+from tests.spark.model.run import Model, play
+from tests.spark.model.world import BrokenPromiseError, World
+
+STEPS = 250
+CANARY_STEPS = 1500
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("world"))
+    yield made
+    made.close()
+
+
+def test_random_histories_are_read_as_they_were_planned(world: World) -> None:
+    model = Model(world, seed=20260101, restores=False, restarts=False)
+    model.run(STEPS)
+    assert model.counts["rows"] > 1000 and model.counts["losses told"] > 0 and model.counts["batches"] > 5, model.counts
+
+
+def test_and_through_restarts_and_kills(world: World) -> None:
+    model = Model(world, seed=20260102, restores=False, restarts=False)
+    for change in (world.kill, world.restart):
+        model.run(STEPS // 5)
+        change()
+    model.run(STEPS // 5)
+    assert model.counts["rows"] > 100, model.counts
+
+
+# ---- planted faults ----
+
+
+def _unproven(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Proof, "check", lambda *_: None)
+
+
+def _any_directory(patch: pytest.MonkeyPatch) -> None:
+    """A cold read takes the directory for whatever it is."""
+    real = cold.read
+
+    def read(decoder: Any, path: Path, **more: Any) -> Any:
+        found = read_incarnation(path.parent)
+        return real(decoder, path, **{**more, "incarnation": found or more["incarnation"]})
+
+    patch.setattr(cold, "read", read)
+
+
+def _to_the_end_of_the_partition(patch: pytest.MonkeyPatch) -> None:
+    """A batch of a new incarnation does not end where it was planned."""
+    real = planner.check_range
+
+    def check_range(options: Any, name: Any, partition: Any, start: Any, end: Any, losses: Any) -> tuple[int, int]:
+        low, high = real(options, name, partition, start, end, losses)
+        return (low, high) if start.incarnation == partition.incarnation else (partition.first, partition.end)
+
+    patch.setattr(planner, "check_range", check_range)
+
+
+def _the_rest_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    """Accepted losses take along what is kept."""
+    real = live.read
+
+    def read(*words: Any, **more: Any) -> Any:
+        try:
+            yield from real(*words, **more)
+        except HistoryGoneError as error:
+            raise HistoryGoneError(str(error), None) from error
+
+    patch.setattr(live, "read", read)
+
+
+def _from_the_beginning_again(patch: pytest.MonkeyPatch) -> None:
+    """What comes instead of a file that is gone begins where the file began."""
+    real = reading._batches
+
+    def batches(settings: Any, decoder: Any, slice_: Any, piece: Any, start: int) -> Any:
+        return real(settings, decoder, slice_, piece, max(piece.start - 1, 0) if start == piece.start else start)
+
+    patch.setattr(reading, "_batches", batches)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [_unproven, _any_directory, _to_the_end_of_the_partition, _the_rest_is_dropped, _from_the_beginning_again],
+)
+def test_a_planted_fault_is_found(
+    world: World, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(BrokenPromiseError):
+        Model(world, seed=7, restores=False, restarts=False).run(CANARY_STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(5))
+def test_long_histories_with_restarts_and_restores(tmp_path: Path, seed: int) -> None:
+    counts = play(tmp_path, seed, steps=1500)
+    assert counts["restarts"] and counts["kills"] and counts["restores"], counts

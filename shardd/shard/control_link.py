@@ -15,17 +15,26 @@ from shardd.shard.control import (
     WorkerMessage,
     encode_message,
 )
+from shardd.shard.trust import PeerKey
 
 
 class ControlLink:
-    """`peer_down` and `peer_up` are called with a shard number. Made inside a running loop; beats from then on."""
+    """`peer_down` and `peer_up` are called with a shard number, `peer_key` before the former. Made inside a running
+    loop; beats from then on."""
 
-    def __init__(self, fd: int, peer_down: Callable[[int], None], peer_up: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        fd: int,
+        peer_down: Callable[[int], None],
+        peer_up: Callable[[int], None],
+        peer_key: Callable[[PeerKey], None],
+    ) -> None:
         self._socket = socket.socket(fileno=os.dup(fd))
         self._socket.setblocking(False)
         self._decoder = MessageDecoder(SupervisorMessage)
         self._peer_down = peer_down
         self._peer_up = peer_up
+        self._peer_key = peer_key
         self._loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[float] = self._loop.create_future()
         self._beats = 0
@@ -78,5 +87,7 @@ class ControlLink:
                 self._peer_down(message.peer_down)
             elif message.peer_up is not None:
                 self._peer_up(message.peer_up)
+            elif message.peer_key is not None:
+                self._peer_key(message.peer_key)
             elif message.stop is not None and not self._stop.done():
                 self._stop.set_result(message.stop)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from shardd.groups import GroupMachine, Member
 from shardd.metadata import Record, State, Topic
-from shardd.metadata.channel import BusError
+from shardd.metadata.channel import BusError, Senders
 from shardd.protocol.errors import Status
 from shardd.shard import group_messages as messages
 from shardd.shard.context import ShardContext
@@ -92,7 +92,7 @@ class GroupHub:
         self._announced: dict[int, list[messages.Announced]] = {}
         self._ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        context.bus.serve(messages.METHOD_HUB, self._serve)
+        context.bus.serve(messages.METHOD_HUB, Senders.ANY_SHARD, self._serve)
         context.bus.watch(self._peer_changed)
         context.metadata.subscribe(self._applied)
         self._grace = asyncio.get_running_loop().call_later(GRACE_S, self._begin)
@@ -110,8 +110,11 @@ class GroupHub:
 
     # ---- questions ----
 
-    async def _serve(self, payload: bytes) -> bytes:
-        return messages.encode(await self._answer(messages.decode_question(payload)))
+    async def _serve(self, sender: int, payload: bytes) -> bytes:
+        question = messages.decode_question(payload)
+        if isinstance(question, messages.Join | messages.Moved | messages.Announce) and question.shard != sender:
+            raise ValueError(f"shard {sender} speaks for shard {question.shard}")
+        return messages.encode(await self._answer(question))
 
     async def _answer(self, question: messages.Question) -> Answer:
         if isinstance(question, messages.Announce):

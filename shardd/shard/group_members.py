@@ -13,7 +13,7 @@ from typing import Any, Final
 from shardd.engine import namespace, owner
 from shardd.groups import Membership
 from shardd.metadata import Record, State
-from shardd.metadata.channel import BusError, PeerLost, RemoteError
+from shardd.metadata.channel import BusError, PeerLost, RemoteError, Senders
 from shardd.metadata.commands import DeleteConsumerGroup
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import ConsumerKind
@@ -41,7 +41,7 @@ class GroupMembers:
         self._context = context
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcing: asyncio.Task[None] | None = None
-        context.bus.serve(messages.METHOD_ASSIGN, self._on_assign)
+        context.bus.serve(messages.METHOD_ASSIGN, Senders.SHARD_0, self._on_assign)
         context.bus.watch(self._peer_changed)
         context.metadata.subscribe(self._applied)
         context.sessions.on_leave(self._left)
@@ -202,7 +202,7 @@ class GroupMembers:
                 return answer
         raise ShardError(Status.SHARD_COMMUNICATION_ERROR, reason)
 
-    async def _on_assign(self, payload: bytes) -> bytes:
+    async def _on_assign(self, sender: int, payload: bytes) -> bytes:
         releases: messages.Releases = []
         for each in messages.decode_assignments(payload):
             session = self._context.sessions.by_key(each.key)

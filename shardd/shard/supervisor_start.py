@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
+from shardd.shard.address_lock import lock_address
 from shardd.shard.supervisor import Supervisor
 from shardd.shard.supervisor_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
 from shardd.shard.supervisor_errors import StartupError
@@ -19,7 +20,7 @@ from shardd.shard.supervisor_resources import (
     pool_share_bytes,
     raise_descriptor_limit,
 )
-from shardd.shard.supervisor_sockets import lock_address, open_listeners, server_answers
+from shardd.shard.supervisor_sockets import open_listeners, server_answers
 
 if TYPE_CHECKING:
     from shardd.engine.io_choice import IoEngine
@@ -63,6 +64,7 @@ def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: 
         address=address,
         address_lock=address_lock if address_lock is not None else lock_address(address),
         listeners=listeners,
+        data_directory=directory,
     )
     try:
         return Supervisor(

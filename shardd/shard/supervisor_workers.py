@@ -29,7 +29,7 @@ HEALTHY_AFTER_S: Final = 3.0  # a worker that served for so long starts again at
 RESTARTS_MAX: Final = 20  # in a row without becoming healthy
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 5.0
-_HIDDEN_VARIABLES: Final = ("NOTIFY_SOCKET", "SHARDD_ROOT_PASSWORD", "IGGY_ROOT_PASSWORD")
+_HIDDEN_VARIABLES: Final = ("NOTIFY_SOCKET", "SHARDD_", "IGGY_")  # beginnings: settings and passwords are inherited
 
 
 class WorkerState(enum.Enum):
@@ -90,10 +90,11 @@ class Worker:
         inheritance_fd = write_inheritance(inheritance)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "shardd.cli.worker", str(inheritance_fd)],
+                # -P: nothing is imported from the directory in which the server happens to be started
+                [sys.executable, "-P", "-m", "shardd.cli.worker", str(inheritance_fd)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[inheritance_fd, *inheritance.descriptors()],
-                env={name: value for name, value in os.environ.items() if name not in _HIDDEN_VARIABLES},
+                env={name: value for name, value in os.environ.items() if not name.startswith(_HIDDEN_VARIABLES)},
                 process_group=0,  # Ctrl-C reaches the supervisor alone, which stops the workers in order
             )
             self.pidfd = os.pidfd_open(self._process.pid)

@@ -40,6 +40,7 @@ from shardd.metadata import FILE_NAME, MetadataReplica, MetadataWriter, Record, 
 from shardd.protocol.errors import Status
 from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.shard.bus import Bus
+from shardd.shard.bus_sockets import TrustedSockets
 from shardd.shard.context import ShardContext
 from shardd.shard.control_link import ControlLink
 from shardd.shard.damage_watch import DamageWatch
@@ -56,6 +57,7 @@ from shardd.shard.refusals import report_refusals
 from shardd.shard.sealer import Sealer
 from shardd.shard.services.tokens import clean_expired_tokens
 from shardd.shard.sessions import SessionTable
+from shardd.shard.trust import Trust
 
 _log = logging.getLogger(__name__)
 
@@ -144,8 +146,10 @@ class Worker:
         self._sealer = Sealer(self.engine, self._data)
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
         self._damage = DamageWatch(self.engine, self._data, self._partitions, inheritance.settings.system.scrubber)
-        self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
-        self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up)
+        trust = Trust(inheritance.trust)
+        self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up, trust.renew)
+        sockets = TrustedSockets(inheritance.trust, trust, inheritance.shards, hear=self._control.hear)
+        self._bus = Bus(inheritance.shard, inheritance.shards, sockets)
         await self._bus.start()
         passwords = Passwords(self._password_threads)
         root_created = await self._start_metadata(passwords)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -57,6 +58,11 @@ class Backoff:
         return min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2.0 ** (self.unhealthy_deaths - 2))
 
 
+def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what is only for the supervisor, passwords above all."""
+    return {name: value for name, value in environment.items() if not name.startswith(_HIDDEN_VARIABLES)}
+
+
 class Worker:
     """The process of one shard. Times are of the monotonic clock, in seconds."""
 
@@ -94,7 +100,7 @@ class Worker:
                 [sys.executable, "-P", "-m", "shardd.cli.worker", str(inheritance_fd)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[inheritance_fd, *inheritance.descriptors()],
-                env={name: value for name, value in os.environ.items() if not name.startswith(_HIDDEN_VARIABLES)},
+                env=worker_environment(os.environ),
                 process_group=0,  # Ctrl-C reaches the supervisor alone, which stops the workers in order
             )
             self.pidfd = os.pidfd_open(self._process.pid)

@@ -103,9 +103,8 @@ def test_the_directories_are_of_the_user_alone() -> None:
 @contextlib.contextmanager
 def nobody_does(program: str) -> Iterator[None]:
     """While a program of another user runs; it says when it is ready."""
-    with subprocess.Popen(
-        as_nobody("socket, sys", program), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
+    command = as_nobody("socket, sys", program)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         try:
             assert other.stdout is not None and other.stdout.readline() == "ready\n"
             yield

@@ -34,7 +34,7 @@ from shardd.shard.supervisor_errors import StartupError
 from shardd.shard.supervisor_notify import notify_service_manager
 from shardd.shard.supervisor_resources import pool_share_bytes
 from shardd.shard.supervisor_sockets import open_listeners, server_answers
-from shardd.shard.supervisor_workers import HEALTHY_AFTER_S, RESTARTS_MAX, Backoff
+from shardd.shard.supervisor_workers import HEALTHY_AFTER_S, RESTARTS_MAX, Backoff, worker_environment
 from shardd.shard.trust import PeerKey, TrustInheritance
 
 TCP = load_settings(None, {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"}).settings.tcp
@@ -235,6 +235,11 @@ def test_inheritance_travels_sealed() -> None:
     assert sorted(sent.descriptors()) == list(range(3, 16))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_workers_get_no_password_from_the_environment() -> None:
+    passwords = {"SHARDD_PASSWORD": "1", "IGGY_ROOT_PASSWORD": "2", "SHARDD_ROOT_PASSWORD": "3", "NOTIFY_SOCKET": "4"}
+    assert worker_environment(passwords | {"PATH": "/bin", "PYTHONPATH": "/x"}) == {"PATH": "/bin", "PYTHONPATH": "/x"}
 
 
 def test_pools_are_shares_of_the_whole() -> None:

@@ -109,7 +109,7 @@ def test_who_proves_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bus_sockets, "HANDSHAKE_TIMEOUT_MS", 200)
 
     async def scenario(peers: BusPeers) -> None:
-        bus = await serving(peers.bus(0))
+        await serving(peers.bus(0))
         place = place_path(peers.place(1).trust.places["shard-0"])
         for greeting in (b"", b"\xff", os.urandom(64), b"GET / HTTP/1.1\r\n\r\n"):
             reader, writer = await asyncio.open_unix_connection(place)

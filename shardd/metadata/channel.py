@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import enum
 import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar, TypeVarTuple
 
-Handler = Callable[[bytes], Awaitable[bytes]]
+Handler = Callable[[int, bytes], Awaitable[bytes]]  # (shard that asks, payload)
 PeerWatcher = Callable[[int, bool], None]  # (shard, it is up)
 RandomBits = Callable[[int], int]  # so many random bits
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+
+class Senders(enum.Enum):
+    """Which shards may send a method."""
+
+    ANY_SHARD = "any shard"
+    SHARD_0 = "shard 0"
+
+    def include(self, shard: int) -> bool:
+        return self is Senders.ANY_SHARD or shard == 0
 
 
 class BusError(Exception):
@@ -40,7 +51,7 @@ class Channel(Protocol):
     def shard(self) -> int: ...
     @property
     def shards(self) -> int: ...
-    def serve(self, method: str, handler: Handler) -> None: ...
+    def serve(self, method: str, senders: Senders, handler: Handler) -> None: ...
     def watch(self, watcher: PeerWatcher) -> None:
         """Calls `watcher` after every change of `is_up`."""
 

@@ -34,7 +34,6 @@ class SubmissionAnswer(msgspec.Struct, array_like=True, frozen=True):
 class Hello(msgspec.Struct, array_like=True, frozen=True):
     """How far a replica is: the index and digest of its last record."""
 
-    shard: int
     index: int
     digest: bytes
 

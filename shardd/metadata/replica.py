@@ -17,7 +17,7 @@ from typing import Final
 
 from shardd.metadata import messages
 from shardd.metadata.apply import ApplyError
-from shardd.metadata.channel import BusError, Channel, PeerLost, RandomBits, Threads
+from shardd.metadata.channel import BusError, Channel, PeerLost, RandomBits, Senders, Threads
 from shardd.metadata.commands import Command, Ref, encode_command
 from shardd.metadata.disk import Disk
 from shardd.metadata.load import load_snapshot, load_state
@@ -64,8 +64,8 @@ class MetadataReplica(Metadata):
     async def start(self) -> None:
         """Returns when this replica has everything that shard 0 has. Raises LogError, ApplyError."""
         self.state = await self._threads.run(load_state, self._path, self._disk)
-        self._channel.serve(messages.METHOD_APPLY, self._on_apply)
-        self._channel.serve(messages.METHOD_RESYNC, self._on_resync)
+        self._channel.serve(messages.METHOD_APPLY, Senders.SHARD_0, self._on_apply)
+        self._channel.serve(messages.METHOD_RESYNC, Senders.SHARD_0, self._on_resync)
         self._channel.watch(self._peer_changed)
         await self._catch_up()
         self._started = True
@@ -113,7 +113,7 @@ class MetadataReplica(Metadata):
     async def _say_hello(self) -> None:
         while True:
             state = self.state
-            hello = messages.Hello(self._channel.shard, state.index, state.digest)
+            hello = messages.Hello(state.index, state.digest)
             try:
                 payload = await self._channel.request(0, messages.METHOD_HELLO, messages.encode(hello), HELLO_TIMEOUT_S)
                 answer = messages.decode_hello_answer(payload)
@@ -163,7 +163,7 @@ class MetadataReplica(Metadata):
             self._applied.set()
             self._applied = asyncio.Event()
 
-    async def _on_apply(self, payload: bytes) -> bytes:
+    async def _on_apply(self, sender: int, payload: bytes) -> bytes:
         """Answers when the record is applied: at once, or after asking shard 0 for what is missing before it."""
         index: int = HEADER.unpack_from(payload)[1]
         if self._catching_up is not None and not self._catching_up.done():
@@ -186,6 +186,6 @@ class MetadataReplica(Metadata):
         known = self.state if index == self.state.index else self._recent.get(index)
         return known is None or payload.endswith(known.digest)
 
-    async def _on_resync(self, payload: bytes) -> bytes:
+    async def _on_resync(self, sender: int, payload: bytes) -> bytes:
         await self._catch_up()
         return b""

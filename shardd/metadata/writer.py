@@ -18,7 +18,7 @@ from typing import Final
 
 from shardd.metadata import messages
 from shardd.metadata.apply import apply, created_id
-from shardd.metadata.channel import Channel, Clock, RandomBits, SystemClock, Threads
+from shardd.metadata.channel import Channel, Clock, RandomBits, Senders, SystemClock, Threads
 from shardd.metadata.commands import Command, Ref, decode_command
 from shardd.metadata.compaction import Compaction, Limits
 from shardd.metadata.disk import Disk, OsDisk, remove_quietly
@@ -98,8 +98,8 @@ class MetadataWriter(Metadata):
         self._task = asyncio.create_task(self._run(), name="metadata writer")
         if prepare is not None:
             await prepare()
-        self._channel.serve(messages.METHOD_HELLO, self._on_hello)
-        self._channel.serve(messages.METHOD_SUBMIT, self._on_submit)
+        self._channel.serve(messages.METHOD_HELLO, Senders.ANY_SHARD, self._on_hello)
+        self._channel.serve(messages.METHOD_SUBMIT, Senders.ANY_SHARD, self._on_submit)
         self._channel.watch(self._followers.peer_changed)
         self._compact_if_due()
 
@@ -242,14 +242,14 @@ class MetadataWriter(Metadata):
         if len(self._done) > SUBMISSIONS_REMEMBERED:
             self._done.popitem(last=False)
 
-    async def _on_submit(self, payload: bytes) -> bytes:
+    async def _on_submit(self, sender: int, payload: bytes) -> bytes:
         submission = messages.decode_submission(payload)
         command = decode_command(submission.command)
         waiting = await self._submit(submission.number, submission.user, command)
         result = waiting.answer.result()
         return messages.encode(messages.SubmissionAnswer(int(result.status), result.id, waiting.index))
 
-    async def _on_hello(self, payload: bytes) -> bytes:
+    async def _on_hello(self, sender: int, payload: bytes) -> bytes:
         """What a replica is missing. From the complete answer on it gets every record: nothing awaits in between."""
         assert self._log is not None
         self._hear()
@@ -262,5 +262,5 @@ class MetadataWriter(Metadata):
         records = self._log.read_after(hello.index, CATCH_UP_BYTES)[: last - hello.index]
         complete = hello.index + len(records) == last
         if complete:
-            self._followers.add(hello.shard)
+            self._followers.add(sender)
         return messages.encode(messages.HelloAnswer(records, complete=complete))

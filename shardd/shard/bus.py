@@ -1,7 +1,7 @@
 """Requests and answers between the workers, over ZeroMQ. Lives on the loop thread of each worker.
 
-A worker binds one ROUTER at `<prefix>-<shard>` and has one DEALER for each other shard. Frames, after the identity that
-the ROUTER sees:
+A worker has one ROUTER and one DEALER for each other shard (bus_sockets.py, which also proves who is who). Frames,
+after the identity that the ROUTER sees:
 
     request   MessagePack [number, method]     payload
     reply     MessagePack [number, kind]       payload     kind: 0 taken, 1 answer, 2 error (payload: text)
@@ -12,6 +12,8 @@ PeerLost, one that was not waits for the next process of that shard, at most 2 s
 Nothing is dropped: at most REQUESTS_IN_FLIGHT_MAX requests of one method are on the way to one shard, later ones wait.
 The limit is for each method, so that one method never waits for the room that another one takes. While a shard stands
 still (patience.py) requests to it wait longer.
+
+Whoever serves a method says which shards may send it, and is told which one did.
 """
 
 from __future__ import annotations
@@ -33,16 +35,14 @@ from shardd.metadata.channel import (
     PeerWatcher,
     RemoteError,
     RequestTimeoutError,
+    Senders,
 )
+from shardd.shard.bus_sockets import MESSAGE_BYTES_MAX, BusSockets
 from shardd.shard.patience import AT_ONCE, PATIENCE_S, Patience
 
 REQUESTS_IN_FLIGHT_MAX: Final = 256  # to one shard, of one method
-QUEUE_MESSAGES_MAX: Final = 4096  # of one socket; a sender waits for room
 PEER_HOLD_MS: Final = 2_000  # how long a request waits for a dead shard to come back
 GATHER_TIMEOUT_S: Final = 5.0
-_RECONNECT_INTERVAL_MS: Final = 10
-_RECONNECT_INTERVAL_MAX_MS: Final = 100
-_CLOSE_LINGER_MS: Final = 200
 
 _TAKEN, _ANSWER, _ERROR = 0, 1, 2
 
@@ -55,6 +55,7 @@ __all__ = [
     "PeerUnavailableError",
     "RemoteError",
     "RequestTimeoutError",
+    "Senders",
 ]
 
 
@@ -100,9 +101,8 @@ class _Pending:
 class _Link:
     """The way to one other shard: a socket that exists while the shard is up."""
 
-    def __init__(self, context: zmq.asyncio.Context, endpoint: str, shard: int) -> None:
-        self._context = context
-        self._endpoint = endpoint
+    def __init__(self, sockets: BusSockets, shard: int) -> None:
+        self._sockets = sockets
         self._shard = shard
         self._rooms: dict[str, asyncio.Semaphore] = {}
         self._pending: dict[int, _Pending] = {}
@@ -112,13 +112,7 @@ class _Link:
         self.up = asyncio.Event()
 
     def open(self) -> None:
-        socket = self._context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES_MAX)
-        socket.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES_MAX)
-        socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_INTERVAL_MS)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_INTERVAL_MAX_MS)
-        socket.connect(self._endpoint)
+        socket = self._sockets.dial(self._shard)
         self._socket = socket
         self._receiver = asyncio.create_task(self._receive(socket), name=f"bus replies of shard {self._shard}")
         self.up.set()
@@ -144,6 +138,8 @@ class _Link:
 
     async def exchange(self, method: str, payload: bytes) -> bytes:
         """One request and its answer. Raises _NotTakenError, PeerLost, RemoteError."""
+        if len(payload) > MESSAGE_BYTES_MAX:
+            raise BusError(f"{method}: {len(payload)} bytes are too many for one message")
         room = self._rooms.setdefault(method, asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX))
         await room.acquire()
         if self._socket is None:
@@ -191,17 +187,15 @@ class _Link:
 
 
 class Bus:
-    """`prefix`: address that all shards share, as `ipc://@name`. Every peer counts as up until told otherwise.
-    `context` makes the sockets; it belongs to the bus."""
+    """Every peer counts as up until told otherwise. `sockets` belong to the bus."""
 
-    def __init__(self, prefix: str, shard: int, shards: int, context: zmq.asyncio.Context | None = None) -> None:
-        self._prefix = prefix
+    def __init__(self, shard: int, shards: int, sockets: BusSockets, patience: Patience | None = None) -> None:
         self._shard = shard
         self._shards = shards
-        self._handlers: dict[str, Handler] = {}
+        self._sockets = sockets
+        self._handlers: dict[str, tuple[Senders, Handler]] = {}
         self._watchers: list[PeerWatcher] = []
-        self.patience: Final = Patience()
-        self._context = context or zmq.asyncio.Context()
+        self.patience: Final = patience or Patience()
         self._router: zmq.asyncio.Socket | None = None
         self._links: dict[int, _Link] = {}
         self._server: asyncio.Task[None] | None = None
@@ -216,25 +210,20 @@ class Bus:
         return self._shards
 
     async def start(self) -> None:
-        """Binds and connects. Raises zmq.ZMQError when the address is taken."""
-        router = self._context.socket(zmq.ROUTER)
-        router.setsockopt(zmq.LINGER, _CLOSE_LINGER_MS)
-        router.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES_MAX)
-        # Replies are bounded by the requests that a peer has on the way; a limit here would make a ROUTER drop them.
-        router.setsockopt(zmq.SNDHWM, 0)
-        router.bind(self._endpoint(self._shard))
-        self._router = router
+        """Listens and connects. Raises zmq.ZMQError."""
+        router = self._router = self._sockets.listen()
         for peer in range(self._shards):
             if peer != self._shard:
-                self._links[peer] = _Link(self._context, self._endpoint(peer), peer)
+                self._links[peer] = _Link(self._sockets, peer)
                 self._links[peer].open()
         self._server = asyncio.create_task(self._serve_requests(router), name="bus requests")
 
-    def serve(self, method: str, handler: Handler) -> None:
-        """Answers requests of `method` with `await handler(payload)`. ValueError when somebody does already."""
+    def serve(self, method: str, senders: Senders, handler: Handler) -> None:
+        """Answers requests of `method` by `senders` with `await handler(sender, payload)`. ValueError when somebody
+        does already."""
         if method in self._handlers:
             raise ValueError(f"{method} is served already")
-        self._handlers[method] = handler
+        self._handlers[method] = senders, handler
 
     def watch(self, watcher: PeerWatcher) -> None:
         """Calls `watcher(shard, up)` after every change of `is_up`."""
@@ -294,11 +283,13 @@ class Bus:
         return answers
 
     def figures(self) -> dict[str, int]:
-        """Requests of this shard without an answer, requests of others at work here, shards that are up."""
+        """Requests of this shard without an answer, requests of others at work here, shards that are up, what was not
+        let in."""
         return {
             "requests_out": sum(link.requests_count for link in self._links.values()),
             "requests_in": len(self._running),
             "shards_up": 1 + sum(link.up.is_set() for link in self._links.values()),
+            "refused": self._sockets.refused_count,
         }
 
     async def close(self) -> None:
@@ -314,10 +305,7 @@ class Bus:
         if router is not None:
             router.close()
         await asyncio.sleep(0)  # lets the cancelled receivers end before their loop may
-        self._context.term()
-
-    def _endpoint(self, shard: int) -> str:
-        return f"{self._prefix}-{shard}"
+        self._sockets.close()
 
     def _tell(self, shard: int, up: bool) -> None:
         for watcher in self._watchers:
@@ -332,7 +320,7 @@ class Bus:
         try:
             async with self.patience.timeout(shard, timeout_s, patience_s):
                 if shard == self._shard:
-                    return await self._call(method, payload)
+                    return await self._call(self._shard, method, payload)
                 return await self._send_until_taken(self._links[shard], shard, method, payload, hold_ms)
         except TimeoutError as error:
             raise RequestTimeoutError(f"{method}: no answer of shard {shard} within {timeout_s} s") from error
@@ -357,36 +345,45 @@ class Bus:
 
     async def _serve_requests(self, router: zmq.asyncio.Socket) -> None:
         while True:
-            frames = await router.recv_multipart()
+            sender, frames = await self._sockets.receive(router)
             try:
                 identity, head_frame, payload = frames
                 head = _decode_request(head_frame)
             except (ValueError, msgspec.MsgspecError):
-                _log.error("a request between shards is none")
+                _log.error("a request of shard %d is none", sender)
                 continue
             await self._reply(router, identity, head.number, _TAKEN, b"")
-            task = asyncio.create_task(self._handle(router, identity, head, payload))
+            task = asyncio.create_task(self._handle(router, identity, sender, head, payload))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    async def _handle(self, router: zmq.asyncio.Socket, identity: bytes, head: _RequestHead, payload: bytes) -> None:
+    async def _handle(
+        self, router: zmq.asyncio.Socket, identity: bytes, sender: int, head: _RequestHead, payload: bytes
+    ) -> None:
         try:
-            answer = await self._call(head.method, payload)
+            answer = await self._call(sender, head.method, payload)
         except RemoteError as error:
             await self._reply(router, identity, head.number, _ERROR, str(error).encode())
         else:
             await self._reply(router, identity, head.number, _ANSWER, answer)
 
-    async def _call(self, method: str, payload: bytes) -> bytes:
+    async def _call(self, sender: int, method: str, payload: bytes) -> bytes:
         """The answer of our own handler. Raises RemoteError instead of whatever it raises."""
-        handler = self._handlers.get(method)
-        if handler is None:
+        served = self._handlers.get(method)
+        if served is None:
             raise RemoteError(f"shard {self._shard} does not serve {method}")
+        senders, handler = served
+        if not senders.include(sender):
+            _log.error("shard %d may not send %s", sender, method)
+            raise RemoteError(f"shard {sender} may not send {method}")
         try:
-            return await handler(payload)
+            answer = await handler(sender, payload)
         except Exception as error:
-            _log.exception("%s failed", method)
+            _log.exception("%s of shard %d failed", method, sender)
             raise RemoteError(f"{method} failed on shard {self._shard}: {error}") from error
+        if len(answer) > MESSAGE_BYTES_MAX:
+            raise RemoteError(f"{method}: an answer of {len(answer)} bytes is too large for one message")
+        return answer
 
     @staticmethod
     async def _reply(router: zmq.asyncio.Socket, identity: bytes, number: int, kind: int, payload: bytes) -> None:

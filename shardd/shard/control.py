@@ -5,6 +5,7 @@
                             {"fatal": "sentence"}    before it ends because a new start would not help
     supervisor -> worker    {"peer_down": j}         shard j died; also right after a start, for each shard that is down
                             {"peer_up": j}           shard j is ready
+                            {"peer_key": {...}}      shard j died: what its next process will prove itself with
                             {"all_ready": true}      every shard was ready once; at once for a worker that came later
                             {"stalls": {...}}        which shards stand still now, and how often this one did
                             {"stop": seconds}        flush and end within that time
@@ -17,6 +18,8 @@ from __future__ import annotations
 from typing import Final, Generic, TypeVar
 
 import msgspec
+
+from shardd.shard.trust import PeerKey
 
 HEARTBEAT_INTERVAL_MS: Final = 250
 HEARTBEAT_TIMEOUT_MS: Final = 2_000
@@ -62,6 +65,7 @@ class SupervisorMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_
     """From the supervisor; exactly one field is set."""
 
     peer_down: int | None = None
+    peer_key: PeerKey | None = None
     peer_up: int | None = None
     all_ready: bool = False
     stalls: Stalls | None = None

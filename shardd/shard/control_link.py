@@ -17,19 +17,21 @@ from shardd.shard.control import (
     WorkerMessage,
     encode_message,
 )
+from shardd.shard.trust import PeerKey
 
 PAUSE_S: Final = 0.5  # a heartbeat so late means that this loop stood still
 
 
 class ControlLink:
-    """`peer_down` and `peer_up` are called with a shard number, `paused` with the seconds for which this loop stood
-    still. Made inside a running loop; beats from then on."""
+    """`peer_down` and `peer_up` are called with a shard number, `peer_key` before the former, `paused` with the seconds
+    for which this loop stood still. Made inside a running loop; beats from then on."""
 
     def __init__(
         self,
         fd: int,
         peer_down: Callable[[int], None],
         peer_up: Callable[[int], None],
+        peer_key: Callable[[PeerKey], None],
         stalls: Callable[[Stalls], None] = lambda stalls: None,
         paused: Callable[[float], None] = lambda seconds: None,
     ) -> None:
@@ -40,6 +42,7 @@ class ControlLink:
         self._peer_up = peer_up
         self._stalls = stalls
         self._paused = paused
+        self._peer_key = peer_key
         self._loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[float] = self._loop.create_future()
         self._beats = 0
@@ -99,5 +102,7 @@ class ControlLink:
                 self._peer_up(message.peer_up)
             elif message.stalls is not None:
                 self._stalls(message.stalls)
+            elif message.peer_key is not None:
+                self._peer_key(message.peer_key)
             elif message.stop is not None and not self._stop.done():
                 self._stop.set_result(message.stop)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from shardd.groups import GroupMachine, Member
 from shardd.metadata import Record, State, Topic
-from shardd.metadata.channel import BusError
+from shardd.metadata.channel import BusError, Senders
 from shardd.protocol.errors import Status
 from shardd.shard import group_messages as messages
 from shardd.shard.context import ShardContext
@@ -96,7 +96,7 @@ class GroupHub:
         self._deciding = Slices()
         self._ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        context.bus.serve(messages.METHOD_HUB, self._serve)
+        context.bus.serve(messages.METHOD_HUB, Senders.ANY_SHARD, self._serve)
         context.bus.watch(self._peer_changed)
         context.metadata.subscribe(self._applied)
         self._begun = False
@@ -115,8 +115,11 @@ class GroupHub:
 
     # ---- questions ----
 
-    async def _serve(self, payload: bytes) -> bytes:
-        return messages.encode(await self._answer(messages.decode_question(payload)))
+    async def _serve(self, sender: int, payload: bytes) -> bytes:
+        question = messages.decode_question(payload)
+        if isinstance(question, messages.Join | messages.Moved | messages.Announce) and question.shard != sender:
+            raise ValueError(f"shard {sender} speaks for shard {question.shard}")
+        return messages.encode(await self._answer(question))
 
     async def _answer(self, question: messages.Question) -> Answer:
         if isinstance(question, messages.Announce):

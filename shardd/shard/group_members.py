@@ -13,7 +13,7 @@ from typing import Any, Final
 from shardd.engine import namespace, owner
 from shardd.groups import Membership
 from shardd.metadata import Record, State, Topic
-from shardd.metadata.channel import BusError, PeerLost, RemoteError
+from shardd.metadata.channel import BusError, PeerLost, RemoteError, Senders
 from shardd.metadata.commands import DeleteConsumerGroup
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import ConsumerKind
@@ -44,7 +44,7 @@ class GroupMembers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcing: asyncio.Task[None] | None = None
         self._assigning = Slices()
-        context.bus.serve(messages.METHOD_ASSIGN, self._on_assign)
+        context.bus.serve(messages.METHOD_ASSIGN, Senders.SHARD_0, self._on_assign)
         context.bus.watch(self._peer_changed)
         context.metadata.subscribe(self._applied)
         context.sessions.on_leave(self._left)
@@ -207,7 +207,7 @@ class GroupMembers:
                 return answer
         raise ShardError(Status.SHARD_COMMUNICATION_ERROR, reason)
 
-    async def _on_assign(self, payload: bytes) -> bytes:
+    async def _on_assign(self, sender: int, payload: bytes) -> bytes:
         releases: messages.Releases = []
 
         def assign(assignments: messages.Assignments) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """What a worker gets from its supervisor: plain values and the numbers of the descriptors that it inherits.
 
-It travels as MessagePack in a sealed memfd, never on a command line: it holds the first user's password.
+It travels as MessagePack in a sealed memfd, never on a command line: it holds keys and the first user's password.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from shardd.config.schema import Settings
+from shardd.shard.trust import TrustInheritance
 
 
 class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -21,7 +22,8 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     TCP address. `handover_send_fds[j]` sends a connection to shard j, `handover_receive_fd` receives those for this
     shard (AF_UNIX datagrams, non-blocking). `pool_bytes`: of one shard. `io_engine`: what the
     supervisor chose, "io_uring" or "epoll".
-    `root_name`, `root_password`: the first user, which shard 0 creates when there is none.
+    `trust`: how this worker and the others prove who they are (trust.py).
+    `root_name`, `root_password`: the first user, which shard 0 creates when there is none; for the others no password.
     `respawns`: how many workers of this shard there were before.
     """
 
@@ -40,7 +42,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     doorbell_fds: list[int]
     handover_receive_fd: int
     handover_send_fds: list[int]
-    bus_prefix: str
+    trust: TrustInheritance
     root_name: str
     root_password: str
     started_at_us: int
@@ -68,6 +70,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             *self.pool_fds,
             *self.doorbell_fds,
             *self.handover_send_fds,
+            *self.trust.descriptors(),
         ]
 
 

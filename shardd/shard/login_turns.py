@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from shardd.engine import Engine, xxh32
-from shardd.metadata.channel import BusError
+from shardd.metadata.channel import BusError, Senders
 from shardd.protocol.errors import ShardError, Status
 from shardd.security.backoff import FailedLogins, network_of
 from shardd.shard.bus import Bus
@@ -39,9 +39,9 @@ class LoginTurns:
         self._engine = engine
         self._marked: Counter[int] = Counter()  # networks of the table by mark
         self.table = FailedLogins(changed=self._mark)  # of the networks whose home is here
-        bus.serve(METHOD_BEGIN, self._on_begin)
-        bus.serve(METHOD_FAILED, self._on_failed)
-        bus.serve(METHOD_SUCCEEDED, self._on_succeeded)
+        bus.serve(METHOD_BEGIN, Senders.ANY_SHARD, self._on_begin)
+        bus.serve(METHOD_FAILED, Senders.ANY_SHARD, self._on_failed)
+        bus.serve(METHOD_SUCCEEDED, Senders.ANY_SHARD, self._on_succeeded)
 
     async def wait(self, address: str) -> None:
         """Returns when the address may try. `ShardError` 42 at once when too many of its attempts wait already."""
@@ -91,13 +91,13 @@ class LoginTurns:
                 _log.debug("shard %d does not count the logins of its networks: %s", home, error)
         return await self._bus.request(self._bus.shard, method, payload)
 
-    async def _on_begin(self, payload: bytes) -> bytes:
+    async def _on_begin(self, sender: int, payload: bytes) -> bytes:
         return _encode(self.table.begin(payload.decode()))
 
-    async def _on_failed(self, payload: bytes) -> bytes:
+    async def _on_failed(self, sender: int, payload: bytes) -> bytes:
         self.table.failed(payload.decode())
         return b""
 
-    async def _on_succeeded(self, payload: bytes) -> bytes:
+    async def _on_succeeded(self, sender: int, payload: bytes) -> bytes:
         self.table.succeeded(payload.decode())
         return b""

@@ -160,9 +160,9 @@ class Supervisor:
             doorbell_fds=shared.doorbell_fds,
             handover_receive_fd=shared.handover_receive[shard].fileno(),
             handover_send_fds=[end.fileno() for end in shared.handover_send],
-            bus_prefix=shared.bus_prefix,
+            trust=shared.introductions.inheritance(shard),
             root_name=self._root.name,
-            root_password=self._root.password,
+            root_password=self._root.password if shard == 0 else "",
             started_at_us=self._started_at_us,
             supervisor_pid=os.getpid(),
             version=self._version,
@@ -240,8 +240,10 @@ class Supervisor:
             return
         why = f": {worker.fatal}" if worker.fatal else ""
         _log.error("shard %d (process %d) ended with %s%s", worker.shard, pid, _describe(status), why)
+        self._resources.introductions.ended(worker.shard)
         for peer in self._workers:
             if peer is not worker:
+                peer.send(SupervisorMessage(peer_key=self._resources.introductions.key(worker.shard, peer.shard)))
                 peer.send(SupervisorMessage(peer_down=worker.shard))
         if not self._all_ready:
             if worker.fatal or worker.backoff.unhealthy_deaths >= FIRST_START_DEATHS_MAX:

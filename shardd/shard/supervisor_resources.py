@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import resource
 import socket
-import uuid
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from shardd.config.keys import POOL_BYTES_PER_SHARD_MIN
 from shardd.config.units import format_size
+from shardd.shard.address_lock import AddressLock
 from shardd.shard.supervisor_errors import StartupError
+from shardd.shard.trust import Introductions, make_private_listeners
 
 _HANDOVER_BUFFER_BYTES: Final = 8 << 20
 _MIB: Final = 1 << 20
@@ -26,7 +28,7 @@ class SharedResources:
     shards: int
     directory_lock_fd: int
     address: str
-    address_lock: socket.socket
+    address_lock: AddressLock
     listeners: list[socket.socket | None]
     shared_fd: int
     pool_fds: list[int]
@@ -34,7 +36,7 @@ class SharedResources:
     doorbell_fds: list[int]
     handover_receive: list[socket.socket]
     handover_send: list[socket.socket]
-    bus_prefix: str
+    introductions: Introductions
 
     def close_listener(self, shard: int) -> None:
         """Later connections go to the other shards; those that wait here are reset."""
@@ -46,8 +48,10 @@ class SharedResources:
     def close(self) -> None:
         for shard in range(self.shards):
             self.close_listener(shard)
-        for pair_end in (*self.handover_receive, *self.handover_send, self.address_lock):
+        for pair_end in (*self.handover_receive, *self.handover_send):
             pair_end.close()
+        self.introductions.close()
+        self.address_lock.close()
         # the directory's lock last: nobody else may start while anything of ours is open
         for fd in (self.shared_fd, *self.pool_fds, *self.doorbell_fds, self.directory_lock_fd):
             os.close(fd)
@@ -82,10 +86,11 @@ def make_resources(
     pool_bytes: int,
     directory_lock_fd: int,
     address: str,
-    address_lock: socket.socket,
+    address_lock: AddressLock,
     listeners: list[socket.socket],
+    data_directory: Path,
 ) -> SharedResources:
-    """Takes over the lock and the sockets. Raises OSError."""
+    """Takes over the locks and the sockets. Raises OSError."""
     from shardd.engine import _native  # the supervisor alone of this package can be imported without the engine
 
     shared_fd = os.memfd_create("shardd-shared", os.MFD_CLOEXEC)
@@ -103,7 +108,7 @@ def make_resources(
         doorbell_fds=[os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(shards)],
         handover_receive=[receive for receive, _ in pairs],
         handover_send=[send for _, send in pairs],
-        bus_prefix=f"ipc://@shardd-{uuid.uuid4()}",
+        introductions=Introductions(make_private_listeners(data_directory, shards)),
     )
 
 

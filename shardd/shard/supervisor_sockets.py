@@ -1,8 +1,8 @@
 """The TCP address of a server: held by one supervisor, listened on by one socket for each shard.
 
 SO_REUSEPORT lets the kernel deal connections to the shards, but it would also let a second server share the port
-without a word. So the address is locked with an abstract unix socket, and a server that answers a PING there stops the
-start. A foreign socket that only holds the port (test harnesses do that) answers nothing and does not.
+without a word. So the address is locked (address_lock.py), and a server that answers a PING there stops the start. A
+foreign socket that only holds the port (test harnesses do that) answers nothing and does not.
 """
 
 from __future__ import annotations
@@ -23,17 +23,6 @@ _PONG: Final = bytes(8)  # status 0, length 0
 _PROBES: Final = 5  # the kernel deals them over all sockets of the port, answering or not
 _PROBE_TIMEOUT_S: Final = 0.2
 _BACKLOG: Final = 4096
-
-
-def lock_address(address: str) -> socket.socket:
-    """The lock of "host:port" for as long as the socket lives. Raises StartupError."""
-    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        lock.bind(f"\0shardd-{address}")
-    except OSError as error:
-        lock.close()
-        raise StartupError(f"another shardd server holds the address {address}") from error
-    return lock
 
 
 def server_answers(host: str, port: int) -> bool:

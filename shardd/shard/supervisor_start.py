@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
+from shardd.shard.address_lock import lock_address
 from shardd.shard.supervisor import Supervisor
 from shardd.shard.supervisor_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
 from shardd.shard.supervisor_errors import StartupError
@@ -19,7 +20,7 @@ from shardd.shard.supervisor_resources import (
     pool_share_bytes,
     raise_descriptor_limit,
 )
-from shardd.shard.supervisor_sockets import lock_address, open_listeners, server_answers
+from shardd.shard.supervisor_sockets import open_listeners, server_answers
 from shardd.shard.supervisor_stuck import told_when_stuck
 
 if TYPE_CHECKING:
@@ -70,9 +71,10 @@ def _run(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> in
             address=address,
             address_lock=address_lock if address_lock is not None else lock_address(address),
             listeners=listeners,
+            data_directory=directory,
         )
     except OSError as error:  # limits of open files, of the size of a file, of memory
-        raise StartupError(f"the shared memory of the workers cannot be made: {error.strerror}") from error
+        raise StartupError(f"what the workers share cannot be made: {error.strerror}") from error
     try:
         return Supervisor(
             settings, cpus, resources, root, version, engine, first_start=first_start, memory_nodes=nodes

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -29,7 +30,7 @@ HEALTHY_AFTER_S: Final = 3.0  # a worker that served for so long starts again at
 RESTARTS_MAX: Final = 20  # in a row without becoming healthy
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 5.0
-_HIDDEN_VARIABLES: Final = ("NOTIFY_SOCKET", "SHARDD_ROOT_PASSWORD", "IGGY_ROOT_PASSWORD")
+_HIDDEN_VARIABLES: Final = ("NOTIFY_SOCKET", "SHARDD_", "IGGY_")  # beginnings: settings and passwords are inherited
 
 
 class WorkerState(enum.Enum):
@@ -55,6 +56,11 @@ class Backoff:
         if self.unhealthy_deaths > RESTARTS_MAX:
             return None
         return min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2.0 ** (self.unhealthy_deaths - 2))
+
+
+def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what is only for the supervisor, passwords above all."""
+    return {name: value for name, value in environment.items() if not name.startswith(_HIDDEN_VARIABLES)}
 
 
 class Worker:
@@ -92,10 +98,11 @@ class Worker:
         inheritance_fd = write_inheritance(inheritance)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "shardd.cli.worker", str(inheritance_fd)],
+                # -P: nothing is imported from the directory in which the server happens to be started
+                [sys.executable, "-P", "-m", "shardd.cli.worker", str(inheritance_fd)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[inheritance_fd, *inheritance.descriptors()],
-                env={name: value for name, value in os.environ.items() if name not in _HIDDEN_VARIABLES},
+                env=worker_environment(os.environ),
                 process_group=0,  # Ctrl-C reaches the supervisor alone, which stops the workers in order
             )
             self.pidfd = os.pidfd_open(self._process.pid)

@@ -40,6 +40,7 @@ from shardd.metadata import FILE_NAME, MetadataReplica, MetadataWriter, Record, 
 from shardd.protocol.errors import Status
 from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.shard.bus import Bus
+from shardd.shard.bus_sockets import TrustedSockets
 from shardd.shard.context import ShardContext
 from shardd.shard.control_link import ControlLink
 from shardd.shard.damage_watch import DamageWatch
@@ -51,11 +52,13 @@ from shardd.shard.login_turns import LoginTurns
 from shardd.shard.metrics import Metrics, StallFigures, process_counters, process_gauges
 from shardd.shard.partition_changes import changed_streams, partitions_of, place_text
 from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions
+from shardd.shard.patience import Patience
 from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.refusals import report_refusals
 from shardd.shard.sealer import Sealer
 from shardd.shard.services.tokens import clean_expired_tokens
 from shardd.shard.sessions import SessionTable
+from shardd.shard.trust import Trust
 
 _log = logging.getLogger(__name__)
 
@@ -148,10 +151,13 @@ class Worker:
         self._sealer = Sealer(self.engine, self._data)
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
         self._damage = DamageWatch(self.engine, self._data, self._partitions, inheritance.settings.system.scrubber)
-        self._bus = Bus(inheritance.bus_prefix, inheritance.shard, inheritance.shards)
-        self._stalls = StallFigures(inheritance.shard, self._bus.patience)
-        told = self._stalls.follow, self._bus.patience.forgive
+        trust = Trust(inheritance.trust)
+        patience = Patience()
+        self._stalls = StallFigures(inheritance.shard, patience)
+        told = trust.renew, self._stalls.follow, patience.forgive
         self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up, *told)
+        sockets = TrustedSockets(inheritance.trust, trust, inheritance.shards, hear=self._control.hear)
+        self._bus = Bus(inheritance.shard, inheritance.shards, sockets, patience)
         await self._bus.start()
         passwords = Passwords(self._password_threads)
         root_created = await self._start_metadata(passwords)

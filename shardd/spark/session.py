@@ -24,6 +24,7 @@ _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 
 
@@ -34,6 +35,7 @@ def prepare_environment() -> None:
     os.environ["JAVA_HOME"] = str(find_java().home)
     paths = [str(DISCOVERY), str(_PACKAGE_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
+    os.environ["PYTHONSAFEPATH"] = "1"  # Spark starts `python -m ...`: nothing is imported from the current directory
 
 
 def session(

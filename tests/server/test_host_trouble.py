@@ -41,7 +41,7 @@ def refusal(server: Server) -> str:
 @pytest.mark.parametrize(
     ("limit", "sentence"),
     [
-        ("--fsize=1000000", "the shared memory of the workers cannot be made: File too large"),
+        ("--fsize=1000000", "what the workers share cannot be made: File too large"),
         ("--nofile=24", "the server cannot start"),
     ],
 )

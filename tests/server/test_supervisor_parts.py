@@ -33,8 +33,9 @@ from shardd.shard.supervisor_directory import LOCK_NAME, lock_directory, prepare
 from shardd.shard.supervisor_errors import StartupError
 from shardd.shard.supervisor_notify import notify_service_manager
 from shardd.shard.supervisor_resources import pool_share_bytes
-from shardd.shard.supervisor_sockets import lock_address, open_listeners, server_answers
-from shardd.shard.supervisor_workers import HEALTHY_AFTER_S, RESTARTS_MAX, Backoff
+from shardd.shard.supervisor_sockets import open_listeners, server_answers
+from shardd.shard.supervisor_workers import HEALTHY_AFTER_S, RESTARTS_MAX, Backoff, worker_environment
+from shardd.shard.trust import PeerKey, TrustInheritance
 
 TCP = load_settings(None, {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"}).settings.tcp
 
@@ -137,13 +138,6 @@ def test_a_port_of_another_service_is_refused() -> None:
             open_listeners(tcp, 2)
 
 
-def test_an_address_has_one_supervisor() -> None:
-    address = f"127.0.0.1:{os.getpid()}-of-a-test"
-    with lock_address(address), pytest.raises(StartupError, match="another shardd server holds the address"):
-        lock_address(address)
-    lock_address(address).close()
-
-
 def test_a_directory_has_one_server(tmp_path: Path) -> None:
     fd = lock_directory(tmp_path / "data")
     inherited = os.dup(fd)
@@ -227,7 +221,8 @@ def test_inheritance_travels_sealed() -> None:
     sent = WorkerInheritance(
         shard=1, shards=2, cpus=[4, 6], settings=settings, address="127.0.0.1:1", control_fd=3, listener_fd=4,
         directory_lock_fd=5, shared_fd=6, pool_fds=[7, 8], pool_bytes=1 << 30, io_engine="epoll", doorbell_fds=[9, 10],
-        handover_receive_fd=11, handover_send_fds=[12, 13], bus_prefix="ipc://@x", root_name="iggy",
+        handover_receive_fd=11, handover_send_fds=[12, 13], root_name="iggy",
+        trust=TrustInheritance("shard-1", 1, 14, {"shard-0": 15}, [PeerKey("shard-0", 1, "k")]),
         root_password="secret", started_at_us=1, supervisor_pid=2, version="0", respawns=3,
     )  # fmt: skip
     fd = write_inheritance(sent)
@@ -235,10 +230,16 @@ def test_inheritance_travels_sealed() -> None:
         os.pwrite(fd, b"x", 0)
     assert fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
     assert read_inheritance(fd) == sent
+    assert "'k'" not in repr(sent)
     assert sent.cpu == 6
-    assert sorted(sent.descriptors()) == list(range(3, 14))
+    assert sorted(sent.descriptors()) == list(range(3, 16))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_workers_get_no_password_from_the_environment() -> None:
+    passwords = {"SHARDD_PASSWORD": "1", "IGGY_ROOT_PASSWORD": "2", "SHARDD_ROOT_PASSWORD": "3", "NOTIFY_SOCKET": "4"}
+    assert worker_environment(passwords | {"PATH": "/bin", "PYTHONPATH": "/x"}) == {"PATH": "/bin", "PYTHONPATH": "/x"}
 
 
 def test_pools_are_shares_of_the_whole() -> None:

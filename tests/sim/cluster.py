@@ -23,7 +23,7 @@ from tests.sim.findings import Trace
 from tests.sim.groups import ShardGroups
 from tests.sim.loop import Process, ProcessKilled, SimLoop
 from tests.sim.metadata_oracle import MetadataOracle
-from tests.sim.network import Network, SimContext
+from tests.sim.network import Network, SimSockets
 from tests.sim.planted import Planted
 from tests.sim.store import PartitionStore
 from tests.sim.threads import SimThreads
@@ -61,8 +61,8 @@ class Shard:
         cluster_rng = cluster.rng
         self.threads = SimThreads(cluster.loop, self.process, cluster_rng, interleaved=cluster.interleaved)
         self.disk = SimDisk(cluster.device, self.process, cluster.faults, lambda: cluster.kill(number, "disk"))
-        context = cast(Any, SimContext(cluster.network, self.process))
-        self.bus = Bus("sim", number, cluster.shards_count, context)
+        sockets = SimSockets(cluster.network, self.process, number)
+        self.bus = Bus(number, cluster.shards_count, cast(Any, sockets))
         self.node: MetadataWriter | MetadataReplica
         disk = cluster.planted.disk(self.disk)
         if number == 0:

@@ -15,7 +15,7 @@ import msgspec
 from shardd.config import Settings, load_settings
 from shardd.engine import namespace
 from shardd.metadata import State, Topic
-from shardd.metadata.channel import BusError
+from shardd.metadata.channel import BusError, Senders
 from shardd.protocol.errors import Status
 from shardd.shard.group_hub import GroupHub
 from shardd.shard.group_members import GroupMembers
@@ -150,7 +150,7 @@ class SimEngine:
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
-    async def serve_poll(self, payload: bytes) -> bytes:
+    async def serve_poll(self, sender: int, payload: bytes) -> bytes:
         """On the owner of the partition."""
         poll = msgspec.msgpack.decode(payload, type=_Poll)
         polled = await self._poll(poll)
@@ -192,7 +192,7 @@ class ShardGroups:
         self.members = GroupMembers(self.context)
         self.service = GroupService(self.members)
         self.offsets = OffsetService(PartitionCalls(self.context), self.service)
-        shard.bus.serve(METHOD_POLL, self.engine.serve_poll)
+        shard.bus.serve(METHOD_POLL, Senders.ANY_SHARD, self.engine.serve_poll)
 
     def memberships(self) -> dict[int, dict[str, list[int]]]:
         """Group -> member -> partitions, as this worker knows."""

@@ -30,6 +30,7 @@ class Network:
         self.rng = rng
         self.routers: dict[str, SimSocket] = {}
         self.dealers: dict[bytes, SimSocket] = {}
+        self.senders: dict[bytes, int] = {}  # shard behind an identity
         self.messages = 0
         self.lost = 0
         self._next_identity = 0
@@ -42,17 +43,31 @@ class Network:
         return self.rng.random() * (SLOW_DELAY_S if self.rng.random() < SLOW_SHARE else DELAY_S)
 
 
-class SimContext:
-    """Stands for `zmq.asyncio.Context` inside one process."""
+class SimSockets:
+    """Stands for `shardd.shard.bus_sockets.TrustedSockets` inside one process: here everybody is who he says."""
 
-    def __init__(self, network: Network, process: Process) -> None:
+    refused_count = 0
+
+    def __init__(self, network: Network, process: Process, shard: int) -> None:
         self._network = network
         self._process = process
+        self._shard = shard
 
-    def socket(self, kind: int) -> SimSocket:
-        return SimSocket(self._network, self._process, kind)
+    def listen(self) -> SimSocket:
+        router = SimSocket(self._network, self._process, zmq.ROUTER)
+        router.bind(f"shard-{self._shard}")
+        return router
 
-    def term(self) -> None:
+    def dial(self, shard: int) -> SimSocket:
+        dealer = SimSocket(self._network, self._process, zmq.DEALER)
+        self._network.senders[dealer.connect(f"shard-{shard}")] = self._shard
+        return dealer
+
+    async def receive(self, router: SimSocket) -> tuple[int, list[bytes]]:
+        frames = await router.recv_multipart()
+        return self._network.senders[frames[0]], frames
+
+    def close(self) -> None:
         """Nothing is held."""
 
 
@@ -73,9 +88,6 @@ class SimSocket:
         self.closed = False
         process.on_kill.append(self._process_killed)
 
-    def setsockopt(self, option: int, value: int) -> None:
-        """Queues here are large enough."""
-
     def bind(self, endpoint: str) -> None:
         bound = self._network.routers.get(endpoint)
         if bound is not None and bound.open:
@@ -86,10 +98,12 @@ class SimSocket:
             if dealer._endpoint == endpoint and dealer.open:
                 dealer._flush()
 
-    def connect(self, endpoint: str) -> None:
+    def connect(self, endpoint: str) -> bytes:
+        """The identity that the ROUTER will see."""
         self._endpoint = endpoint
         self._identity = self._network.identity()
         self._network.dealers[self._identity] = self
+        return self._identity
 
     @property
     def open(self) -> bool:

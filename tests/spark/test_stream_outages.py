@@ -19,7 +19,7 @@ from tests.support.server import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Row = tuple[int, int, bytes]
 

@@ -19,6 +19,7 @@ from shardd.engine.io_choice import choose_io_engine
 from shardd.engine.loop import new_event_loop
 from shardd.metadata.commands import CreateUser, Ref
 from shardd.metadata.state import Permissions
+from shardd.shard.address_lock import AddressLock
 from shardd.shard.control import MessageDecoder, SupervisorMessage, WorkerMessage, encode_message
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.supervisor_resources import SharedResources, make_resources
@@ -104,8 +105,9 @@ class Workers:
             pool_bytes=POOL_BYTES,
             directory_lock_fd=os.open(self._data, os.O_RDONLY),
             address=self.addresses[0],
-            address_lock=socket.socket(socket.AF_UNIX),
+            address_lock=AddressLock(),
             listeners=listeners,
+            data_directory=self._data,
         )
         self._threads = [self._spawn(shard, self._resources) for shard in range(self._shards)]
         for thread in self._threads:
@@ -143,7 +145,7 @@ class Workers:
             doorbell_fds=resources.doorbell_fds,
             handover_receive_fd=resources.handover_receive[shard].fileno(),
             handover_send_fds=[end.fileno() for end in resources.handover_send],
-            bus_prefix=resources.bus_prefix,
+            trust=resources.introductions.inheritance(shard),
             root_name="iggy",
             root_password="iggy",
             started_at_us=time.time_ns() // 1000,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,7 +18,9 @@ from shardd.shard.bus import (
     PeerUnavailableError,
     RemoteError,
     RequestTimeoutError,
+    Senders,
 )
+from tests.support.bus_peers import BusPeers
 
 TEST_TIMEOUT_S = 30
 
@@ -32,30 +33,26 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(bounded())
 
 
-def new_prefix() -> str:
-    return f"ipc://@shardd-test-{uuid.uuid4()}"
+async def started(peers: BusPeers, shard: int) -> Bus:
+    bus = peers.bus(shard)
 
-
-async def started(prefix: str, shard: int, shards: int) -> Bus:
-    bus = Bus(prefix, shard, shards)
-
-    async def echo(payload: bytes) -> bytes:
+    async def echo(sender: int, payload: bytes) -> bytes:
         return bytes([shard]) + payload
 
-    bus.serve("echo", echo)
+    bus.serve("echo", Senders.ANY_SHARD, echo)
     await bus.start()
     return bus
 
 
 @asynccontextmanager
 async def shards(count: int) -> AsyncIterator[list[Bus]]:
-    prefix = new_prefix()
-    buses = [await started(prefix, shard, count) for shard in range(count)]
-    try:
-        yield buses
-    finally:
-        for bus in buses:
-            await bus.close()
+    with BusPeers(count) as peers:
+        buses = [await started(peers, shard) for shard in range(count)]
+        try:
+            yield buses
+        finally:
+            for bus in buses:
+                await bus.close()
 
 
 def test_every_shard_answers_every_shard_and_itself() -> None:
@@ -80,12 +77,12 @@ def test_empty_and_large_payloads() -> None:
 
 def test_a_failing_handler_is_an_error_answer_and_the_shard_lives_on() -> None:
     async def scenario() -> None:
-        async def broken(payload: bytes) -> bytes:
+        async def broken(sender: int, payload: bytes) -> bytes:
             raise ValueError("planted")
 
         async with shards(2) as buses:
             for bus in buses:
-                bus.serve("broken", broken)
+                bus.serve("broken", Senders.ANY_SHARD, broken)
             for target in (0, 1):
                 with pytest.raises(RemoteError, match="planted"):
                     await buses[0].request(target, "broken", b"")
@@ -111,16 +108,16 @@ def test_gather_leaves_out_a_shard_that_dies_meanwhile() -> None:
         async with shards(3) as buses:
             hanging = asyncio.Event()
 
-            async def answer(payload: bytes) -> bytes:
+            async def answer(sender: int, payload: bytes) -> bytes:
                 return b"here"
 
-            async def hang(payload: bytes) -> bytes:
+            async def hang(sender: int, payload: bytes) -> bytes:
                 hanging.set()
                 await asyncio.Event().wait()
                 return b""
 
             for bus, handler in zip(buses, (answer, answer, hang), strict=True):
-                bus.serve("who", handler)
+                bus.serve("who", Senders.ANY_SHARD, handler)
             gathering = asyncio.create_task(buses[0].gather("who", b""))
             await hanging.wait()
             await asyncio.sleep(0.05)
@@ -132,58 +129,61 @@ def test_gather_leaves_out_a_shard_that_dies_meanwhile() -> None:
 
 def test_a_request_to_a_dead_shard_waits_for_its_next_process() -> None:
     async def scenario() -> None:
-        prefix = new_prefix()
-        bus = await started(prefix, 0, 2)
-        bus.peer_down(1)
-        request = asyncio.create_task(bus.request(1, "echo", b"later"))
-        await asyncio.sleep(0.2)
-        assert not request.done()
-        peer = await started(prefix, 1, 2)
-        bus.peer_up(1)
-        assert await request == b"\x01later"
-        await peer.close()
-        await bus.close()
+        with BusPeers(2) as peers:
+            bus = await started(peers, 0)
+            peers.ended(1)
+            bus.peer_down(1)
+            request = asyncio.create_task(bus.request(1, "echo", b"later"))
+            await asyncio.sleep(0.2)
+            assert not request.done()
+            peer = await started(peers, 1)
+            bus.peer_up(1)
+            assert await request == b"\x01later"
+            await peer.close()
+            await bus.close()
 
     run(scenario)
 
 
 def test_a_request_that_was_not_taken_is_done_once_by_the_next_process() -> None:
     async def scenario() -> None:
-        prefix = new_prefix()
-        bus = await started(prefix, 0, 2)  # its requests go to a queue: nobody has bound the address of shard 1
-        requests = [asyncio.create_task(bus.request(1, "count", b"")) for _ in range(5)]
-        await asyncio.sleep(0.05)
-        bus.peer_down(1)
-        calls = 0
+        with BusPeers(2) as peers:
+            bus = await started(peers, 0)  # its requests go to a queue: nobody serves shard 1 yet
+            requests = [asyncio.create_task(bus.request(1, "count", b"")) for _ in range(5)]
+            await asyncio.sleep(0.05)
+            peers.ended(1)
+            bus.peer_down(1)
+            calls = 0
 
-        async def count(payload: bytes) -> bytes:
-            nonlocal calls
-            calls += 1
-            return b"%d" % calls
+            async def count(sender: int, payload: bytes) -> bytes:
+                nonlocal calls
+                calls += 1
+                return b"%d" % calls
 
-        peer = await started(prefix, 1, 2)
-        peer.serve("count", count)
-        await asyncio.sleep(0.1)
-        bus.peer_up(1)
-        assert sorted(await asyncio.gather(*requests)) == [b"1", b"2", b"3", b"4", b"5"]
-        await asyncio.sleep(0.2)
-        assert calls == 5
-        await peer.close()
-        await bus.close()
+            peer = await started(peers, 1)
+            peer.serve("count", Senders.ANY_SHARD, count)
+            await asyncio.sleep(0.1)
+            bus.peer_up(1)
+            assert sorted(await asyncio.gather(*requests)) == [b"1", b"2", b"3", b"4", b"5"]
+            await asyncio.sleep(0.2)
+            assert calls == 5
+            await peer.close()
+            await bus.close()
 
     run(scenario)
 
 
 def test_a_request_to_a_shard_that_stays_dead_fails_after_the_hold() -> None:
     async def scenario() -> None:
-        bus = await started(new_prefix(), 0, 2)
-        bus.peer_down(1)
-        loop = asyncio.get_running_loop()
-        before = loop.time()
-        with pytest.raises(PeerUnavailableError):
-            await bus.request(1, "echo", b"")
-        assert PEER_HOLD_MS / 1000 * 0.9 <= loop.time() - before < PEER_HOLD_MS / 1000 + 2
-        await bus.close()
+        with BusPeers(2) as peers:
+            bus = await started(peers, 0)
+            bus.peer_down(1)
+            loop = asyncio.get_running_loop()
+            before = loop.time()
+            with pytest.raises(PeerUnavailableError):
+                await bus.request(1, "echo", b"")
+            assert PEER_HOLD_MS / 1000 * 0.9 <= loop.time() - before < PEER_HOLD_MS / 1000 + 2
+            await bus.close()
 
     run(scenario)
 
@@ -193,12 +193,12 @@ def test_a_request_in_the_hands_of_a_shard_that_dies_is_lost() -> None:
         async with shards(2) as (bus, peer):
             taken = asyncio.Event()
 
-            async def hang(payload: bytes) -> bytes:
+            async def hang(sender: int, payload: bytes) -> bytes:
                 taken.set()
                 await asyncio.Event().wait()
                 return b""
 
-            peer.serve("hang", hang)
+            peer.serve("hang", Senders.ANY_SHARD, hang)
             request = asyncio.create_task(bus.request(1, "hang", b""))
             await taken.wait()
             await asyncio.sleep(0.05)
@@ -215,11 +215,11 @@ def test_no_answer_in_time() -> None:
     async def scenario() -> None:
         async with shards(2) as (bus, peer):
 
-            async def slow(payload: bytes) -> bytes:
+            async def slow(sender: int, payload: bytes) -> bytes:
                 await asyncio.sleep(0.2)
                 return b""
 
-            peer.serve("slow", slow)
+            peer.serve("slow", Senders.ANY_SHARD, slow)
             with pytest.raises(RequestTimeoutError):
                 await bus.request(1, "slow", b"", timeout_s=0.05)
             assert await bus.request(1, "slow", b"", timeout_s=5) == b""
@@ -232,7 +232,7 @@ def test_requests_beyond_the_limit_wait_and_none_is_dropped() -> None:
         async with shards(2) as (bus, peer):
             running = most = 0
 
-            async def work(payload: bytes) -> bytes:
+            async def work(sender: int, payload: bytes) -> bytes:
                 nonlocal running, most
                 running += 1
                 most = max(most, running)
@@ -240,7 +240,7 @@ def test_requests_beyond_the_limit_wait_and_none_is_dropped() -> None:
                 running -= 1
                 return payload
 
-            peer.serve("work", work)
+            peer.serve("work", Senders.ANY_SHARD, work)
             payloads = [b"%d" % number for number in range(3000)]
             answers = await asyncio.gather(*(bus.request(1, "work", payload) for payload in payloads))
             assert answers == payloads
@@ -255,13 +255,13 @@ def test_a_request_that_nobody_waits_for_keeps_its_room_until_it_is_answered() -
             release = asyncio.Event()
             running = 0
 
-            async def block(payload: bytes) -> bytes:
+            async def block(sender: int, payload: bytes) -> bytes:
                 nonlocal running
                 running += 1
                 await release.wait()
                 return payload
 
-            peer.serve("block", block)
+            peer.serve("block", Senders.ANY_SHARD, block)
             abandoned = [asyncio.create_task(bus.request(1, "block", b"")) for _ in range(REQUESTS_IN_FLIGHT_MAX)]
             while running < REQUESTS_IN_FLIGHT_MAX:  # noqa: ASYNC110 - bounded by the timeout of the scenario
                 await asyncio.sleep(0.01)
@@ -300,30 +300,23 @@ def test_two_handlers_of_one_method_are_refused() -> None:
     async def scenario() -> None:
         async with shards(1) as (bus,):
             with pytest.raises(ValueError, match="already"):
-                bus.serve("echo", lambda payload: asyncio.sleep(0, payload))
+                bus.serve("echo", Senders.ANY_SHARD, lambda _, payload: asyncio.sleep(0, payload))
 
     run(scenario)
 
 
 def test_garbage_from_a_peer_is_skipped() -> None:
     async def scenario() -> None:
-        import zmq.asyncio
-
-        prefix = new_prefix()
-        bus = await started(prefix, 0, 2)
-        peer = await started(prefix, 1, 2)
-        context = zmq.asyncio.Context()
-        socket = context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.connect(f"{prefix}-0")
-        for frames in ([b"one"], [b"\xc1", b""], [b"\x92\x01\x02", b""], [b"1", b"2", b"3"]):
-            await socket.send_multipart(frames)
-        await asyncio.sleep(0.05)
-        assert await peer.request(0, "echo", b"") == b"\x00"
-        socket.close()
-        context.term()
-        await peer.close()
-        await bus.close()
+        with BusPeers(2) as peers:
+            bus = await started(peers, 0)
+            peer = await started(peers, 1)
+            socket = peer._links[0]._socket
+            assert socket is not None
+            for frames in ([b"one"], [b"\xc1", b""], [b"\x92\x01\x02", b""], [b"1", b"2", b"3"]):
+                await socket.send_multipart(frames)
+            assert await peer.request(0, "echo", b"") == b"\x00"
+            await peer.close()
+            await bus.close()
 
     run(scenario)
 

@@ -16,6 +16,7 @@ from shardd.config.numa import NumaForm, parse_numa
 from shardd.config.topology import TopologyError, format_list, parse_list, read_nodes
 from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.memory_binding import bind_memory
+from shardd.shard.trust import TrustInheritance
 
 NO_QUOTA = float("inf")
 
@@ -168,7 +169,8 @@ def inheritance(nodes: list[int]) -> WorkerInheritance:
     return WorkerInheritance(
         shard=1, shards=2, cpus=[4, 6], settings=load_settings(None, {}).settings, address="127.0.0.1:1",
         control_fd=3, listener_fd=4, directory_lock_fd=5, shared_fd=6, pool_fds=[7, 8], pool_bytes=1 << 30,
-        doorbell_fds=[9, 10], handover_receive_fd=11, handover_send_fds=[12, 13], bus_prefix="x", root_name="iggy",
+        doorbell_fds=[9, 10], handover_receive_fd=11, handover_send_fds=[12, 13], root_name="iggy",
+        trust=TrustInheritance("shard-1", 1, 14, {"shard-0": 15}, []),
         root_password="secret", started_at_us=1, supervisor_pid=2, version="0", respawns=0, memory_nodes=nodes,
         io_engine="io_uring",
     )  # fmt: skip

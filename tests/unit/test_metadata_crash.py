@@ -4,33 +4,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
 from shardd.metadata import FILE_NAME, MetadataReplica, commands
 from shardd.metadata.commands import Ref
 from shardd.metadata.load import load_state, read_stored
 from shardd.protocol.errors import Status
-from shardd.shard.bus import Bus, PeerLost
+from shardd.shard.bus import PeerLost
 from shardd.shard.helper_threads import HelperThreads
+from tests.support.bus_peers import BusPeers
 
 KILLS = 6
 TEST_TIMEOUT_S = 60
 ROOT = Ref(0, 1)
+ROOT_DIRECTORY = Path(__file__).parents[2]
 SHARD_0 = """
 import asyncio, sys
 from pathlib import Path
 from shardd.metadata import MetadataWriter
 from shardd.metadata.compaction import Limits
 from shardd.security import Passwords, command_allowed, ensure_root
-from shardd.shard.bus import Bus
 from shardd.shard.helper_threads import HelperThreads
+from tests.support.bus_peers import bus_of_text
 
 async def main():
-    bus = Bus(sys.argv[1], 0, 2)
+    bus = bus_of_text(sys.argv[1])
     await bus.start()
     threads = HelperThreads(2)
     writer = MetadataWriter(Path(sys.argv[2]), bus, threads, command_allowed, limits=Limits(7, 4))
@@ -43,8 +45,11 @@ asyncio.run(main())
 """
 
 
-def _popen(prefix: str, path: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", SHARD_0, prefix, str(path)], stdout=subprocess.PIPE, text=True)
+def _popen(peers: BusPeers, path: Path) -> subprocess.Popen[str]:
+    place = peers.place(0)
+    command = [sys.executable, "-c", SHARD_0, place.encode(), str(path)]
+    inherited = place.trust.descriptors()
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=inherited, cwd=ROOT_DIRECTORY)
 
 
 async def _ready(process: subprocess.Popen[str]) -> None:
@@ -96,10 +101,10 @@ class _Load:
 def test_acknowledged_changes_survive_kill9_of_shard_0_and_are_done_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         rng = random.Random(20261121)
-        prefix, path = f"ipc://@shardd-test-{uuid.uuid4()}", tmp_path / FILE_NAME
-        bus, threads = Bus(prefix, 1, 2), HelperThreads(1)
+        peers, path = stack.enter_context(BusPeers(2)), tmp_path / FILE_NAME
+        bus, threads = peers.bus(1), HelperThreads(1)
         await bus.start()
-        process = _popen(prefix, path)
+        process = _popen(peers, path)
         diverged: list[str] = []
         replica = MetadataReplica(path, bus, threads, diverged.append)
         await asyncio.gather(replica.start(), _ready(process))
@@ -114,8 +119,9 @@ def test_acknowledged_changes_survive_kill9_of_shard_0_and_are_done_once(tmp_pat
         for _ in range(KILLS):
             await asyncio.sleep(rng.uniform(0.05, 0.2))
             _end(process)
+            peers.ended(0)
             bus.peer_down(0)
-            process = _popen(prefix, path)
+            process = _popen(peers, path)
             await _ready(process)
             bus.peer_up(0)
         load.stopping = True
@@ -136,4 +142,5 @@ def test_acknowledged_changes_survive_kill9_of_shard_0_and_are_done_once(tmp_pat
         await threads.close()
         _end(process)
 
-    asyncio.run(asyncio.wait_for(scenario(), TEST_TIMEOUT_S))
+    with contextlib.ExitStack() as stack:
+        asyncio.run(asyncio.wait_for(scenario(), TEST_TIMEOUT_S))

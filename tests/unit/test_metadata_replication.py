@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from shardd.protocol.errors import Status
 from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.shard.bus import Bus
 from shardd.shard.helper_threads import HelperThreads
+from tests.support.bus_peers import BusPeers
 
 TEST_TIMEOUT_S = 30
 ROOT = Ref(0, 1)
@@ -31,7 +31,7 @@ class Cluster:
     def __init__(self, directory: Path, shards: int) -> None:
         self.path = directory / FILE_NAME
         self.shards = shards
-        self.prefix = f"ipc://@shardd-test-{uuid.uuid4()}"
+        self.peers = BusPeers(shards)
         self.threads = HelperThreads(2)
         self.buses: dict[int, Bus] = {}
         self.nodes: dict[int, MetadataWriter | MetadataReplica] = {}
@@ -46,7 +46,7 @@ class Cluster:
         self, shard: int, disk: Disk | None = None, *, tell: bool = True
     ) -> MetadataWriter | MetadataReplica:
         """Starts one shard and (`tell`) tells the others that it is up."""
-        bus = Bus(self.prefix, shard, self.shards)
+        bus = self.peers.bus(shard)
         await bus.start()
         node: MetadataWriter | MetadataReplica
         if shard == 0:
@@ -67,6 +67,7 @@ class Cluster:
 
     async def stop(self, shard: int, *, tell: bool = True) -> None:
         node, bus = self.nodes.pop(shard), self.buses.pop(shard)
+        self.peers.ended(shard)
         if tell:
             self.tell_down(shard)
         await bus.close()
@@ -105,6 +106,7 @@ async def cluster(directory: Path, shards: int, *, disk: Disk | None = None) -> 
         for shard in list(made.nodes):
             await made.stop(shard)
         await made.threads.close()
+        made.peers.close()
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

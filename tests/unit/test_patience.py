@@ -4,43 +4,42 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
-from shardd.metadata.channel import RequestTimeoutError
+from shardd.metadata.channel import RequestTimeoutError, Senders
 from shardd.shard import bus as bus_module
 from shardd.shard.bus import Bus
 from shardd.shard.control import Standing
 from shardd.shard.patience import AT_ONCE
+from tests.support.bus_peers import BusPeers
 
 STANDING = {1: Standing(1, "device", 0)}
 TIMEOUT_S = 0.2
 ANSWERED_AFTER_S = 0.6
 
 
-async def pair(tmp_path: Path) -> tuple[Bus, Bus]:
-    """Two shards; the second one answers "slow" when `release` is set, or after ANSWERED_AFTER_S."""
-    prefix = f"ipc://{tmp_path}/bus"
-    asker, answerer = Bus(prefix, 0, 2), Bus(prefix, 1, 2)
+async def pair(peers: BusPeers) -> tuple[Bus, Bus]:
+    """Two shards; the second one answers "slow" after ANSWERED_AFTER_S."""
+    asker, answerer = peers.bus(0), peers.bus(1)
 
-    async def slow(payload: bytes) -> bytes:
+    async def slow(sender: int, payload: bytes) -> bytes:
         await asyncio.sleep(ANSWERED_AFTER_S)
         return b"late"
 
-    async def quick(payload: bytes) -> bytes:
+    async def quick(sender: int, payload: bytes) -> bytes:
         return b"mine"
 
-    answerer.serve("slow", slow)
-    asker.serve("slow", quick)
+    answerer.serve("slow", Senders.ANY_SHARD, slow)
+    asker.serve("slow", Senders.ANY_SHARD, quick)
     await answerer.start()
     await asker.start()
     return asker, answerer
 
 
-def with_pair(tmp_path: Path, check: Callable[[Bus], Awaitable[None]]) -> None:
+def with_pair(check: Callable[[Bus], Awaitable[None]]) -> None:
     async def run() -> None:
-        asker, answerer = await pair(tmp_path)
+        asker, answerer = await pair(peers)
         try:
             async with asyncio.timeout(20):
                 await check(asker)
@@ -48,19 +47,20 @@ def with_pair(tmp_path: Path, check: Callable[[Bus], Awaitable[None]]) -> None:
             await asker.close()
             await answerer.close()
 
-    asyncio.run(run())
+    with BusPeers(2) as peers:
+        asyncio.run(run())
 
 
-def test_a_request_to_a_shard_that_is_well_ends_with_its_timeout(tmp_path: Path) -> None:
+def test_a_request_to_a_shard_that_is_well_ends_with_its_timeout() -> None:
     async def check(asker: Bus) -> None:
         with pytest.raises(RequestTimeoutError):
             await asker.request(1, "slow", b"", TIMEOUT_S)
 
-    with_pair(tmp_path, check)
+    with_pair(check)
 
 
 @pytest.mark.parametrize("told_before", [True, False])
-def test_a_request_waits_for_a_shard_that_stands_still(tmp_path: Path, told_before: bool) -> None:
+def test_a_request_waits_for_a_shard_that_stands_still(told_before: bool) -> None:
     async def check(asker: Bus) -> None:
         if told_before:
             asker.patience.follow(STANDING)
@@ -69,10 +69,10 @@ def test_a_request_waits_for_a_shard_that_stands_still(tmp_path: Path, told_befo
         asker.patience.follow(STANDING)
         assert await request == b"late"
 
-    with_pair(tmp_path, check)
+    with_pair(check)
 
 
-def test_when_the_shard_goes_on_a_request_has_its_whole_timeout_again_and_no_more(tmp_path: Path) -> None:
+def test_when_the_shard_goes_on_a_request_has_its_whole_timeout_again_and_no_more() -> None:
     async def check(asker: Bus) -> None:
         asker.patience.follow(STANDING)
         request = asyncio.create_task(asker.request(1, "slow", b"", TIMEOUT_S))
@@ -81,29 +81,29 @@ def test_when_the_shard_goes_on_a_request_has_its_whole_timeout_again_and_no_mor
         with pytest.raises(RequestTimeoutError):
             await request
 
-    with_pair(tmp_path, check)
+    with_pair(check)
 
 
-def test_the_patience_has_a_bound(tmp_path: Path) -> None:
+def test_the_patience_has_a_bound() -> None:
     async def check(asker: Bus) -> None:
         asker.patience.follow(STANDING)
         with pytest.raises(RequestTimeoutError):
             await asker.request(1, "slow", b"", TIMEOUT_S, patience_s=TIMEOUT_S * 2)
 
-    with_pair(tmp_path, check)
+    with_pair(check)
 
 
-def test_who_has_another_way_does_not_wait(tmp_path: Path) -> None:
+def test_who_has_another_way_does_not_wait() -> None:
     async def check(asker: Bus) -> None:
         asker.patience.follow(STANDING)
         with pytest.raises(RequestTimeoutError):
             await asker.request(1, "slow", b"", TIMEOUT_S, patience_s=None)
 
-    with_pair(tmp_path, check)
+    with_pair(check)
 
 
 @pytest.mark.parametrize("told_before", [True, False])
-def test_figures_are_gathered_without_the_shard_that_stands_still(tmp_path: Path, told_before: bool) -> None:
+def test_figures_are_gathered_without_the_shard_that_stands_still(told_before: bool) -> None:
     async def check(asker: Bus) -> None:
         if told_before:
             asker.patience.follow(STANDING)
@@ -112,22 +112,20 @@ def test_figures_are_gathered_without_the_shard_that_stands_still(tmp_path: Path
         asker.patience.follow(STANDING)
         assert await gathering == [b"mine"]
 
-    with_pair(tmp_path, check)
+    with_pair(check)
 
 
-def test_a_shard_that_stood_still_itself_does_not_end_its_requests(tmp_path: Path) -> None:
+def test_a_shard_that_stood_still_itself_does_not_end_its_requests() -> None:
     async def check(asker: Bus) -> None:
         request = asyncio.create_task(asker.request(1, "slow", b"", TIMEOUT_S))
         await asyncio.sleep(TIMEOUT_S / 3)
         asker.patience.forgive(ANSWERED_AFTER_S)
         assert await request == b"late"
 
-    with_pair(tmp_path, check)
+    with_pair(check)
 
 
-def test_a_dead_shard_whose_successor_stands_still_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_shard_whose_successor_stands_still_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bus_module, "PEER_HOLD_MS", 200)
 
     async def check(asker: Bus) -> None:
@@ -138,4 +136,4 @@ def test_a_dead_shard_whose_successor_stands_still_is_waited_for(
         asker.peer_up(1)
         assert await request == b"late"
 
-    with_pair(tmp_path, check)
+    with_pair(check)

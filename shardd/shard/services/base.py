@@ -155,6 +155,16 @@ def partition_namespace(stream: Stream, topic: Topic, partition: Partition) -> i
     return namespace(stream.id, topic.id, partition.id)
 
 
+def partition_at(state: State, packed: int) -> Partition | None:
+    """The partition of a namespace; None when there is none."""
+    stream = state.streams.get(packed >> 32)
+    topic = None if stream is None else stream.topics.get(packed >> 20 & 0xFFF)
+    partition_id = packed & 0xFFFFF
+    if topic is None or partition_id >= len(topic.partitions):
+        return None
+    return topic.partitions[partition_id]
+
+
 def stream_ref(stream: Stream) -> Ref:
     return Ref(stream.id, stream.incarnation)
 

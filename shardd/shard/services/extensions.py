@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from shardd import __version__
-from shardd.metadata.channel import BusError
+from shardd.metadata.channel import BusError, Senders
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import (
     EXTENSIONS,
@@ -37,9 +37,9 @@ class ExtensionService:
     def __init__(self, context: ShardContext) -> None:
         self._context = context
         self._known: dict[int, ShardFigures] = {}  # the last answer of each shard
-        context.bus.serve(METHOD_METRICS, self._serve_metrics)
+        context.bus.serve(METHOD_METRICS, Senders.ANY_SHARD, self._serve_metrics)
 
-    async def _serve_metrics(self, payload: bytes) -> bytes:
+    async def _serve_metrics(self, sender: int, payload: bytes) -> bytes:
         context = self._context
         return _encoder.encode(context.metrics.read(context.shard, context.engine.generation))
 

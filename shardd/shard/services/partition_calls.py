@@ -16,11 +16,11 @@ import msgspec
 
 from shardd.engine import owner
 from shardd.log.layout import trash_directory
-from shardd.metadata.channel import BusError
+from shardd.metadata.channel import BusError, Senders
 from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
 from shardd.shard.context import ShardContext
-from shardd.shard.services.base import partition_namespace
+from shardd.shard.services.base import partition_at, partition_namespace
 
 METHOD = "partition"
 REQUEST_TIMEOUT_S = 5.0  # a flush waits for the device
@@ -95,7 +95,7 @@ class PartitionCalls:
         self._context = context
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[int]] = {}  # syncs by token
-        context.bus.serve(METHOD, self._serve)
+        context.bus.serve(METHOD, Senders.ANY_SHARD, self._serve)
 
     def home(self, stream: Stream, topic: Topic, partition: Partition) -> Home:
         """Where the partition lives, as this worker knows it."""
@@ -144,7 +144,7 @@ class PartitionCalls:
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
         return _answer_decoder.decode(reply)
 
-    async def _serve(self, payload: bytes) -> bytes:
+    async def _serve(self, sender: int, payload: bytes) -> bytes:
         try:
             answer = await self._execute(_call_decoder.decode(payload))
         except ShardError as error:
@@ -171,12 +171,15 @@ class PartitionCalls:
         return _Answer(status)
 
     async def _knows(self, home: Home) -> bool:
-        """Whether the partition is open here. Waits until the records that the asker had already applied are followed,
-        at most 2 s."""
+        """Whether the partition exists and is open here: what another shard says of it is not believed. Waits until
+        the records that the asker had already applied are followed, at most 2 s."""
         for _ in range(METADATA_ATTEMPTS_MAX):
             if self._context.metadata.followed_index >= home.metadata_index:
                 break
             await asyncio.sleep(METADATA_RETRY_S)
+        known = partition_at(self._context.metadata.state, home.namespace)
+        if known is None or (known.slot, known.incarnation) != (home.slot, home.incarnation):
+            return False
         incarnation, *_ = self._context.engine.stats(home.slot)
         return incarnation == home.incarnation
 

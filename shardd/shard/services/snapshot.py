@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.metadata.channel import BusError
+from shardd.metadata.channel import BusError, Senders
 from shardd.protocol.account_requests import GetSnapshot, SnapshotCompression, SnapshotType
 from shardd.security import Rule
 from shardd.shard.context import ShardContext
@@ -41,9 +41,9 @@ class SnapshotService:
     def __init__(self, context: ShardContext) -> None:
         self._context = context
         self._turn = asyncio.Lock()
-        context.bus.serve(METHOD_LOGS, self._serve_logs)
+        context.bus.serve(METHOD_LOGS, Senders.ANY_SHARD, self._serve_logs)
 
-    async def _serve_logs(self, payload: bytes) -> bytes:
+    async def _serve_logs(self, sender: int, payload: bytes) -> bytes:
         return _encoder.encode(self._context.recent_logs.lines())
 
     async def get_snapshot(self, context: ShardContext, caller: Caller, request: GetSnapshot) -> bytes:
@@ -64,7 +64,7 @@ class SnapshotService:
             answers = await self._context.bus.gather(METHOD_LOGS, b"")
         except BusError as error:
             _log.warning("a snapshot has the logs of one shard only: %s", error)
-            answers = [await self._serve_logs(b"")]
+            answers = [await self._serve_logs(self._context.shard, b"")]
         lines = sorted(line for answer in answers for line in _lines_decoder.decode(answer))
         return "".join(f"{line}\n" for line in lines)
 

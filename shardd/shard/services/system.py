@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import psutil
 
-from shardd.metadata.channel import BusError
+from shardd.metadata.channel import BusError, Senders
 from shardd.protocol import limits, replies, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.security import Rule
@@ -80,13 +80,13 @@ class SystemService:
         self._process.cpu_percent()  # the first call only starts the measurement
         self._supervisor.cpu_percent()
         psutil.cpu_percent()
-        self._bus.serve(METHOD_CLIENTS, self._serve_clients)
-        self._bus.serve(METHOD_PROCESS, self._serve_process)
+        self._bus.serve(METHOD_CLIENTS, Senders.ANY_SHARD, self._serve_clients)
+        self._bus.serve(METHOD_PROCESS, Senders.ANY_SHARD, self._serve_process)
 
-    async def _serve_clients(self, payload: bytes) -> bytes:
+    async def _serve_clients(self, sender: int, payload: bytes) -> bytes:
         return _encoder.encode([_entry(session) for session in self._sessions])
 
-    async def _serve_process(self, payload: bytes) -> bytes:
+    async def _serve_process(self, sender: int, payload: bytes) -> bytes:
         return _encoder.encode(self._figures())
 
     def _figures(self) -> ProcessFigures:

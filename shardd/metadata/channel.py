@@ -51,15 +51,11 @@ class Channel(Protocol):
         ...
 
 
-class UnwantedError(Exception):
-    """A call that nobody waited for any more when its turn came: it was not made."""
-
-
 class Threads(Protocol):
     """Runs blocking calls away from the loop (`shardd.shard.helper_threads.HelperThreads`)."""
 
-    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts, wanted: Callable[[], bool] | None = None) -> T:
-        """What `function(*arguments)` returns or raises; `UnwantedError` when `wanted` said no at its turn."""
+    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """What `function(*arguments)` returns or raises."""
         ...
 
 

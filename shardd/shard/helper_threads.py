@@ -19,8 +19,6 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 import zmq
 import zmq.asyncio
 
-from shardd.metadata.channel import UnwantedError
-
 JOBS_MAX: Final = 1024  # waiting or at work; later calls wait for a place
 _ENDPOINT: Final = "inproc://helper-threads"
 _NUMBER: Final = struct.Struct("<Q")
@@ -37,18 +35,16 @@ _log = logging.getLogger(__name__)
 class _Job:
     """One call; `value` or `error` is filled in by the thread before it reports the number."""
 
-    __slots__ = ("arguments", "error", "finished", "function", "value", "wanted")
+    __slots__ = ("arguments", "error", "finished", "function", "value")
 
     def __init__(
         self,
         function: Callable[..., Any],
         arguments: tuple[Any, ...],
-        wanted: Callable[[], bool] | None,
         finished: asyncio.Future[None],
     ) -> None:
         self.function = function
         self.arguments = arguments
-        self.wanted = wanted
         self.finished = finished
         self.value: Any = None
         self.error: BaseException | None = None
@@ -79,17 +75,16 @@ class HelperThreads:
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
         self._loop_task = asyncio.create_task(self._listen(), name=f"{name} threads")
 
-    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts, wanted: Callable[[], bool] | None = None) -> T:
+    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """What `function(*arguments)` returns or raises, called in one of the threads.
 
-        `wanted` is asked on the loop when a thread is free: if it says no, nothing is called, and this raises
-        `UnwantedError`. A call that was cancelled runs to its end all the same. RuntimeError after `close`.
+        A call that was cancelled runs to its end all the same. RuntimeError after `close`.
         """
         async with self._room:
             if self._closed:
                 raise RuntimeError("the helper threads are closed")
             self._next_number = number = self._next_number + 1
-            job = _Job(function, arguments, wanted, asyncio.get_running_loop().create_future())
+            job = _Job(function, arguments, asyncio.get_running_loop().create_future())
             self._jobs[number] = job
             self._waiting.append(number)
             await self._give_out()
@@ -132,12 +127,7 @@ class HelperThreads:
 
     async def _give_out(self) -> None:
         while self._waiting and self._idle:
-            number = self._waiting.popleft()
-            wanted = self._jobs[number].wanted
-            if wanted is not None and not wanted():
-                self._finish(number, UnwantedError())
-                continue
-            await self._socket.send_multipart([self._idle.pop(), _NUMBER.pack(number)])
+            await self._socket.send_multipart([self._idle.pop(), _NUMBER.pack(self._waiting.popleft())])
 
     async def _listen(self) -> None:
         while True:

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, TypeVarTuple
 
-from shardd.metadata.channel import UnwantedError
 from tests.sim.loop import Process, ProcessKilled
 
 STEP_S = 0.0004  # longest time between two disk calls
@@ -59,10 +58,8 @@ class SimThreads:
         self._parked: set[_Runner] = set()
         process.on_kill.append(self._killed)
 
-    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts, wanted: Callable[[], bool] | None = None) -> T:
+    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         async with self._room:
-            if wanted is not None and not wanted():
-                raise UnwantedError
             if not self._interleaved:
                 await asyncio.sleep(self._rng.random() * STEP_S)
                 return function(*arguments)

@@ -2,7 +2,7 @@
 
 A password costs 10 ms and more of one thread. Attempts wait in lines: one for each address, and one apart for each
 account at an address where it is known. A line tries one at a time; within it accounts take turns. Lines whose moment
-has come take turns at the thread: first known and new ones, then sites, then addresses.
+has come take turns at the thread: known ones, new ones, those of slowed addresses; among these sites, then addresses.
 
 A new attempt waits for what failed at its address and for what failed of its account anywhere; a known one only for
 what failed of this account at this address. So a bad neighbour, or a crowd that guesses a password from everywhere,
@@ -54,10 +54,6 @@ class _Line:
     network: str
     account: str | None
     attempts: FairQueue[_Attempt] = field(default_factory=FairQueue)
-
-    @property
-    def path(self) -> tuple[str, str, str]:
-        return "new" if self.account is None else "known", site_of(self.network), self.network
 
     def keys(self, account: str) -> list[bytes]:
         """Under which an attempt counts: what spaces the line first."""
@@ -147,8 +143,9 @@ class LoginTurns:
         attempt: _Attempt | None = None
         try:
             while (attempt := await self._next(line)) is not None:
-                await self._wait_for_its_moment(line, attempt)
-                async with self._thread.turn(line.path):
+                slowed = await self._wait_for_its_moment(line, attempt)
+                kind = "known" if line.account is not None else "slowed" if slowed else "new"
+                async with self._thread.turn((kind, site_of(line.network), line.network)):
                     if self._may_go(attempt):
                         for key in line.keys(attempt.account):
                             self._engine.login_begin(key, self._now_us())
@@ -178,16 +175,18 @@ class LoginTurns:
             attempt.refuse(UnwantedError())
         return not attempt.ready.done()
 
-    async def _wait_for_its_moment(self, line: _Line, attempt: _Attempt) -> None:
-        now_us, moment_us = self._now_us(), 0
+    async def _wait_for_its_moment(self, line: _Line, attempt: _Attempt) -> bool:
+        """True when failures in its own line made it wait."""
+        now_us, moment_us, slowed = self._now_us(), 0, False
         for place, key in enumerate(line.keys(attempt.account)):
             wait_us = int(wait_s(self._engine.login_failures(key, now_us) - self._under_way_elsewhere) * 1e6)
             if wait_us and place == 0:
-                moment_us = self._engine.login_moment(key, now_us, wait_us)
+                moment_us, slowed = self._engine.login_moment(key, now_us, wait_us), True
             elif wait_us:  # of the account: everyone waits, nobody for another one
                 moment_us = max(moment_us, now_us + wait_us)
         if moment_us > now_us:
             await asyncio.sleep((moment_us - now_us) / 1e6)
+        return slowed
 
     @asynccontextmanager
     async def _counted(self, turn: Awaitable[None]) -> AsyncIterator[None]:

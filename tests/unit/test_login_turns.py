@@ -145,6 +145,17 @@ def test_guesses_from_everywhere_neither_lock_an_account_out_nor_stay_free(worke
             assert attempt(workers, source, "iggy", "iggy", shard)[0] == 0
 
 
+def test_logins_that_wait_hold_nothing_that_others_need(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker has 256 receive buffers."""
+    with thread_held(monkeypatch):
+        crowd = [begin(workers, "127.0.0.9", "iggy", "wrong") for _ in range(300)]
+        wait_until(lambda: workers.passwords_waiting() == 299)
+        for _ in range(3):
+            workers.anonymous(0, "127.0.0.8").ping()
+        for one in crowd:
+            one.close()
+
+
 def test_guesses_of_a_password_to_be_changed_cost_like_logins(workers: Workers) -> None:
     me = workers.connect(0, "plain", "secret")
 

@@ -2,7 +2,8 @@
 
 A password costs 10 ms and more of one thread. Attempts wait in lines: one for each address, and one apart for each
 account at an address where it is known. A line tries one at a time; within it accounts take turns. Lines whose moment
-has come take turns at the thread: known ones, new ones, those of slowed addresses; among these sites, then addresses.
+has come take turns at the thread: known ones, new ones, those where something failed; among these sites, then
+addresses.
 
 A new attempt waits for what failed at its address and for what failed of its account anywhere; a known one only for
 what failed of this account at this address. So a bad neighbour, or a crowd that guesses a password from everywhere,
@@ -143,9 +144,8 @@ class LoginTurns:
         attempt: _Attempt | None = None
         try:
             while (attempt := await self._next(line)) is not None:
-                slowed = await self._wait_for_its_moment(line, attempt)
-                kind = "known" if line.account is not None else "slowed" if slowed else "new"
-                async with self._thread.turn((kind, site_of(line.network), line.network)):
+                await self._wait_for_its_moment(line, attempt)
+                async with self._thread.turn((self._kind(line), site_of(line.network), line.network)):
                     if self._may_go(attempt):
                         for key in line.keys(attempt.account):
                             self._engine.login_begin(key, self._now_us())
@@ -175,18 +175,22 @@ class LoginTurns:
             attempt.refuse(UnwantedError())
         return not attempt.ready.done()
 
-    async def _wait_for_its_moment(self, line: _Line, attempt: _Attempt) -> bool:
-        """True when failures in its own line made it wait."""
-        now_us, moment_us, slowed = self._now_us(), 0, False
+    def _kind(self, line: _Line) -> str:
+        if line.account is not None:
+            return "known"
+        failures = self._engine.login_failures(line.keys("")[0], self._now_us())
+        return "failing" if failures > self._under_way_elsewhere else "new"
+
+    async def _wait_for_its_moment(self, line: _Line, attempt: _Attempt) -> None:
+        now_us, moment_us = self._now_us(), 0
         for place, key in enumerate(line.keys(attempt.account)):
             wait_us = int(wait_s(self._engine.login_failures(key, now_us) - self._under_way_elsewhere) * 1e6)
             if wait_us and place == 0:
-                moment_us, slowed = self._engine.login_moment(key, now_us, wait_us), True
+                moment_us = self._engine.login_moment(key, now_us, wait_us)
             elif wait_us:  # of the account: everyone waits, nobody for another one
                 moment_us = max(moment_us, now_us + wait_us)
         if moment_us > now_us:
             await asyncio.sleep((moment_us - now_us) / 1e6)
-        return slowed
 
     @asynccontextmanager
     async def _counted(self, turn: Awaitable[None]) -> AsyncIterator[None]:

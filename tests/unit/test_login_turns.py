@@ -89,6 +89,26 @@ def test_wrong_logins_of_one_address_do_not_delay_right_logins_of_others(
         one.close()
 
 
+def test_a_crowd_of_many_addresses_delays_a_new_one_by_a_few_turns(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = [f"127.0.4.{host}" for host in range(1, 9)]
+    for host in hosts:
+        for name in ("root", "admin"):
+            assert attempt(workers, host, name, "guess")[0] == 42
+    with thread_held(monkeypatch) as seen:
+        crowd = [begin(workers, host, "other", f"wrong {host} {n}") for n in range(4) for host in hosts]
+        wait_until(lambda: workers.passwords_waiting() == 31)
+        newcomers = [begin(workers, f"127.0.5.{host}", "plain", "secret") for host in range(1, 3)]
+        wait_until(lambda: workers.passwords_waiting() == 33)
+    for newcomer in newcomers:
+        assert newcomer.reply()[0] == 0
+    last = len(seen) - seen[::-1].index("secret")
+    assert last <= 6, "two of them, and what had a turn beside them"
+    for one in crowd:
+        one.close()
+
+
 def test_within_an_address_accounts_take_turns(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     with thread_held(monkeypatch) as seen:
         crowd = [begin(workers, "127.0.0.9", "iggy", f"wrong {number}") for number in range(40)]

@@ -25,6 +25,15 @@ PyObject *shardd_call_seat_put(PyObject *self, PyObject *args);
 PyObject *shardd_call_seat_take(PyObject *self, PyObject *args);
 PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args);
 
+/* binding/engine_logins.c */
+PyObject *shardd_call_login_failures(PyObject *self, PyObject *args);
+PyObject *shardd_call_login_begin(PyObject *self, PyObject *args);
+PyObject *shardd_call_login_take_back(PyObject *self, PyObject *args);
+PyObject *shardd_call_login_clear(PyObject *self, PyObject *args);
+PyObject *shardd_call_login_moment(PyObject *self, PyObject *args);
+PyObject *shardd_call_login_remember(PyObject *self, PyObject *args);
+PyObject *shardd_call_login_is_known(PyObject *self, PyObject *args);
+
 /* binding/engine_partitions.c, binding/engine_counters.c: rows of the same table. */
 PyObject *shardd_segment_row(const segment_info *s); /* five numbers, in the order of the struct */
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args);

@@ -236,26 +236,6 @@ static PyObject *call_counter_reset(PyObject *self, PyObject *arg)
     Py_RETURN_NONE;
 }
 
-static PyObject *call_mark_failing(PyObject *self, PyObject *args)
-{
-    engine *e = shardd_engine_of(self);
-    unsigned mark;
-    int failing;
-    if (e == NULL || !PyArg_ParseTuple(args, "Ip", &mark, &failing))
-        return NULL;
-    links_mark_failing(&e->links, mark, failing != 0);
-    Py_RETURN_NONE;
-}
-
-static PyObject *call_is_failing(PyObject *self, PyObject *args)
-{
-    engine *e = shardd_engine_of(self);
-    unsigned shard, mark;
-    if (e == NULL || !PyArg_ParseTuple(args, "II", &shard, &mark))
-        return NULL;
-    return PyBool_FromLong(links_is_failing(&e->links, shard, mark));
-}
-
 static PyObject *peer_call(PyObject *self, PyObject *arg, void (*call)(engine *, uint32_t))
 {
     engine *e = shardd_engine_of(self);
@@ -310,8 +290,13 @@ PyMethodDef shardd_engine_methods[] = {
     {"offset_store", shardd_call_offset_store, METH_VARARGS, "Stores an offset; status."},
     {"stats", call_stats, METH_O, "Statistics slot as a tuple."},
     {"counter_reset", call_counter_reset, METH_O, "Sets a balanced counter to 0."},
-    {"mark_failing", call_mark_failing, METH_VARARGS, "Whether this shard counts failed logins under a mark."},
-    {"is_failing", call_is_failing, METH_VARARGS, "Whether a shard counts failed logins under a mark."},
+    {"login_failures", shardd_call_login_failures, METH_VARARGS, "Failed logins that count under a key."},
+    {"login_begin", shardd_call_login_begin, METH_VARARGS, "Counts an attempt under a key."},
+    {"login_take_back", shardd_call_login_take_back, METH_VARARGS, "Takes an attempt back."},
+    {"login_clear", shardd_call_login_clear, METH_VARARGS, "Forgets the failures of a key."},
+    {"login_moment", shardd_call_login_moment, METH_VARARGS, "Books a moment for an attempt."},
+    {"login_remember", shardd_call_login_remember, METH_VARARGS, "An account logged in from an address."},
+    {"login_is_known", shardd_call_login_is_known, METH_VARARGS, "Whether it did, not too long ago."},
     {"peer_down", call_peer_down, METH_O, "A peer died."},
     {"peer_up", call_peer_up, METH_O, "A peer serves again."},
     {"counters", shardd_call_counters, METH_NOARGS, "Engine counters."},

@@ -28,6 +28,8 @@ static void ask_python(conn *c) {
     if (v->data == NULL) abort(); /* a few bytes to 10 MiB: the process is past saving */
     v->data_length = c->payload_length;
     if (c->payload_length > 0) memcpy(v->data, c->payload, c->payload_length);
+    /* Python has it, and may take long (a login waits for its turn): a shared buffer is not kept for that. */
+    if (c->code != CODE_POLL_MESSAGES && c->code != CODE_STORE_CONSUMER_OFFSET) conn_frame_release(c);
 }
 
 static void route_miss(conn *c, const uint8_t *address, uint32_t stream_length, uint32_t topic_length) {

@@ -25,7 +25,8 @@ static size_t addresses_offset(uint32_t shards) {
     return counters_offset(shards) + SHARED_COUNTERS * sizeof(uint32_t);
 }
 static size_t addresses_bytes(void) { return SHARED_ADDRESS_ROWS * SHARED_ADDRESS_COLUMNS * sizeof(uint32_t); }
-static size_t stats_offset(uint32_t shards) { return addresses_offset(shards) + shards * addresses_bytes(); }
+static size_t logins_offset(uint32_t shards) { return addresses_offset(shards) + shards * addresses_bytes(); }
+static size_t stats_offset(uint32_t shards) { return logins_offset(shards) + sizeof(shared_logins); }
 static size_t rings_offset(uint32_t shards) {
     return stats_offset(shards) + SHARED_STATS_SLOTS * sizeof(partition_stats);
 }
@@ -61,6 +62,7 @@ static int map_region(links *l, int fd) {
         return -EPROTO;
     l->counters = (_Atomic uint32_t *)(void *)(l->region + counters_offset(l->shards));
     l->addresses = (_Atomic uint32_t *)(void *)(l->region + addresses_offset(l->shards));
+    l->logins = (shared_logins *)(void *)(l->region + logins_offset(l->shards));
     l->seed = header->seed;
     l->stats = (partition_stats *)(void *)(l->region + stats_offset(l->shards));
     return 0;
@@ -90,7 +92,6 @@ int links_open(links *l, uint32_t shard, uint32_t shards, int region_fd, const i
     atomic_store(&page->activity, ACTIVITY_STARTING);
     atomic_store(&page->connections, 0); /* those of the predecessor are gone */
     atomic_store(&page->anonymous, 0);
-    for (uint32_t mark = 0; mark < LINK_FAILING_MARKS; mark++) atomic_store(&page->failing[mark], 0);
     memset(l->region + addresses_offset(shards) + shard * addresses_bytes(), 0, addresses_bytes());
     return 0;
 }
@@ -217,12 +218,4 @@ uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions) {
         value = seen < partitions ? seen : 0; /* partitions were deleted: a counter beyond the end counts as 0 */
     } while (!atomic_compare_exchange_weak(place, &seen, (value + 1) % partitions));
     return value;
-}
-
-void links_mark_failing(links *l, uint32_t mark, bool failing) {
-    atomic_store(&links_page(l, l->shard)->failing[mark % LINK_FAILING_MARKS], failing);
-}
-
-bool links_is_failing(const links *l, uint32_t shard, uint32_t mark) {
-    return shard < l->shards && atomic_load(&links_page(l, shard)->failing[mark % LINK_FAILING_MARKS]) != 0;
 }

@@ -14,7 +14,6 @@
 #include <stdbool.h>
 
 #define LINK_SLOTS 1024u
-#define LINK_FAILING_MARKS 2048u /* of one worker, in its page */
 
 typedef enum link_operation {
     LINK_SEND = 1,  /* lease = records; count, ns, incarnation */
@@ -70,7 +69,6 @@ typedef struct worker_page {
     _Atomic uint32_t generation;
     _Atomic uint32_t sleeping; /* 1: waits in its ring and wants the doorbell */
     _Atomic uint32_t connections, anonymous; /* open ones, and those of them without a login (admission.h) */
-    _Atomic uint8_t failing[LINK_FAILING_MARKS]; /* 1: this worker counts failed logins of a network with this hash */
     _Alignas(64) _Atomic uint64_t beat;          /* passes of the loop through the engine */
     _Atomic uint32_t activity;                   /* what the loop is at (worker_activity); the supervisor reads both */
 } worker_page;
@@ -88,6 +86,7 @@ typedef struct links {
     partition_stats *stats;
     _Atomic uint32_t *counters;
     _Atomic uint32_t *addresses; /* [shard][row][column] (admission.h) */
+    shared_logins *logins;       /* (logins.h) */
     uint64_t seed;               /* random, the same for all workers of the server */
     const uint8_t **peer_pools;  /* read-only mappings, [shard]; NULL for ourselves */
     size_t pool_bytes;
@@ -126,7 +125,4 @@ bool links_sleep(links *l);
 void links_wake(links *l);
 /* The balanced counter of a topic with `partitions` partitions: its value now; then (value + 1) % partitions. */
 uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions);
-/* Marks of failed logins: a worker writes its own, all read them. */
-void links_mark_failing(links *l, uint32_t mark, bool failing);
-bool links_is_failing(const links *l, uint32_t shard, uint32_t mark);
 #endif

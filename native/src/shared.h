@@ -5,6 +5,7 @@
  *   4096                        shards * 4096           worker pages (worker_page in links.h)
  *   ...                         65536 * 4               balanced partitioning counters (u32)
  *   ...                         shards * 2 * 16384 * 4  connections by address (admission.h), rows of each worker (u32)
+ *   ...                         sizeof(shared_logins)   failed logins, and who logged in (logins.h)
  *   ...                         STATS_SLOTS * 64        partition statistics, written by the owner
  *   ...                         shards^2 * ring bytes   descriptor rings, ring [from][to]
  *
@@ -20,7 +21,28 @@
 #define SHARED_STATS_SLOTS 1048576u
 #define SHARED_ADDRESS_ROWS 2u
 #define SHARED_ADDRESS_COLUMNS 16384u
+#define SHARED_LOGIN_ROWS 2u
+#define SHARED_LOGIN_COLUMNS 16384u
+#define SHARED_LOGIN_ACCOUNTS 1024u
+#define SHARED_LOGIN_PLACES 64u
 #define SHARED_SHARDS_MAX 256u
+
+typedef struct login_cell {
+    _Atomic uint64_t failures;  /* minute << 32 | count */
+    _Atomic uint64_t booked_us; /* the last moment that was given away */
+} login_cell;
+
+typedef struct login_place {
+    _Atomic uint64_t pair; /* fingerprint of an address and an account; 0: empty */
+    _Atomic uint64_t at_us;
+} login_place;
+
+/* A whole number of pages; what nobody touched costs no memory. */
+typedef struct shared_logins {
+    login_cell cells[SHARED_LOGIN_ROWS][SHARED_LOGIN_COLUMNS];
+    login_place places[SHARED_LOGIN_ACCOUNTS][SHARED_LOGIN_PLACES];
+} shared_logins;
+_Static_assert(sizeof(shared_logins) % 4096 == 0, "the statistics behind it stay aligned");
 
 /* Statistics of one partition. The owner stores each field with release order;
  * readers may see fields of two neighbouring moments (they are statistics), except that

@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "links.h"
+#include "logins.h"
 #include "request.h"
 #include "route.h"
 
@@ -142,21 +143,86 @@ static void count_drop(route_partition *r)
     dropped++;
 }
 
-static void test_marks_of_failed_logins_are_seen_by_all_and_go_with_their_worker(void)
+#define MINUTE_US 60000000ull
+
+static void test_failed_logins_are_counted_for_all_and_every_minute_halves_them(void)
 {
     pair p;
     open_pair(&p);
-    links_mark_failing(&p.a, 7, true);
-    CHECK(links_is_failing(&p.a, 0, 7) && links_is_failing(&p.b, 0, 7));
-    CHECK(links_is_failing(&p.b, 0, 7 + LINK_FAILING_MARKS));
-    CHECK(!links_is_failing(&p.b, 1, 7) && !links_is_failing(&p.b, 0, 8) && !links_is_failing(&p.b, 2, 7));
-    links_mark_failing(&p.a, 7, false);
-    CHECK(!links_is_failing(&p.b, 0, 7));
-    links_mark_failing(&p.a, LINK_FAILING_MARKS - 1, true);
-    links restarted;
+    uint64_t here = logins_key(&p.a, "here", 4), there = logins_key(&p.b, "there", 5), now_us = 7 * MINUTE_US + 1;
+    CHECK(here != there && here == logins_key(&p.b, "here", 4));
+    for (int i = 0; i < 8; i++) logins_begin(i % 2 ? &p.a : &p.b, here, now_us);
+    CHECK_EQUAL(logins_failures(&p.a, here, now_us), 8);
+    CHECK_EQUAL(logins_failures(&p.b, here, now_us), 8);
+    CHECK_EQUAL(logins_failures(&p.b, there, now_us), 0);
+    logins_take_back(&p.b, here, now_us);
+    logins_take_back(&p.b, there, now_us);
+    CHECK_EQUAL(logins_failures(&p.a, here, now_us), 7);
+    links restarted; /* the counts outlive a worker */
     CHECK(links_open(&restarted, 0, 2, p.region, p.pools, p.bells, POOL_BYTES) == 0);
-    CHECK(!links_is_failing(&p.b, 0, LINK_FAILING_MARKS - 1));
+    CHECK_EQUAL(logins_failures(&restarted, here, now_us), 7);
+    CHECK_EQUAL(logins_failures(&p.a, here, now_us + MINUTE_US), 3);
+    CHECK_EQUAL(logins_failures(&p.a, here, now_us + 3 * MINUTE_US), 0);
+    CHECK_EQUAL(logins_failures(&p.a, here, now_us + 100 * MINUTE_US), 0);
+    logins_begin(&p.a, here, now_us + 2 * MINUTE_US);
+    CHECK_EQUAL(logins_failures(&p.b, here, now_us + 2 * MINUTE_US), 2);
+    logins_clear(&p.b, here, now_us + 2 * MINUTE_US);
+    CHECK_EQUAL(logins_failures(&p.a, here, now_us + 2 * MINUTE_US), 0);
     links_close(&restarted);
+    close_pair(&p);
+}
+
+static void test_failures_under_many_keys_neither_clear_one_nor_count_for_another(void)
+{
+    pair p;
+    open_pair(&p);
+    uint64_t here = logins_key(&p.a, "here", 4), now_us = MINUTE_US;
+    for (int i = 0; i < 100; i++) logins_begin(&p.a, here, now_us);
+    uint32_t most = 0;
+    for (uint32_t other = 0; other < 20000; other++) {
+        uint64_t key = logins_key(&p.a, &other, sizeof other);
+        logins_begin(&p.b, key, now_us);
+        logins_clear(&p.b, key, now_us);
+    }
+    for (uint32_t other = 0; other < 10000; other++) logins_begin(&p.b, logins_key(&p.b, &other, sizeof other), now_us);
+    for (uint32_t other = 10000; other < 10100; other++) {
+        uint32_t failures = logins_failures(&p.b, logins_key(&p.b, &other, sizeof other), now_us);
+        if (failures > most) most = failures;
+    }
+    CHECK(logins_failures(&p.a, here, now_us) >= 90); /* a key that shares a cell takes with it what it brought */
+    CHECK(most < 5);
+    close_pair(&p);
+}
+
+static void test_moments_of_a_key_are_apart_and_those_of_others_do_not_count(void)
+{
+    pair p;
+    open_pair(&p);
+    uint64_t here = logins_key(&p.a, "here", 4), there = logins_key(&p.a, "there", 5);
+    CHECK_EQUAL(logins_moment(&p.a, here, 1000, 50), 1050);
+    CHECK_EQUAL(logins_moment(&p.b, here, 1000, 100), 1150);
+    CHECK_EQUAL(logins_moment(&p.b, there, 1000, 50), 1050);
+    CHECK_EQUAL(logins_moment(&p.a, here, 5000, 50), 5050);
+    close_pair(&p);
+}
+
+static void test_who_logged_in_is_known_for_a_while_and_others_cannot_drive_him_out(void)
+{
+    pair p;
+    open_pair(&p);
+    uint64_t alice = logins_key(&p.a, "alice", 5);
+    uint64_t home = logins_key(&p.a, "alice at home", 13);
+    CHECK(!logins_is_known(&p.a, alice, home, 10, 100));
+    logins_remember(&p.a, alice, home, 10);
+    CHECK(logins_is_known(&p.b, alice, home, 109, 100));
+    CHECK(!logins_is_known(&p.b, alice, home, 110, 100));
+    logins_remember(&p.a, alice, home, 50);
+    CHECK(logins_is_known(&p.b, alice, home, 149, 100));
+    uint64_t other = alice + 1; /* the accounts of the next places */
+    for (uint64_t i = 0; i < 10000; i++) logins_remember(&p.b, other, logins_key(&p.b, &i, sizeof i), 51);
+    CHECK(logins_is_known(&p.a, alice, home, 149, 100));
+    for (uint64_t i = 0; i < SHARED_LOGIN_PLACES; i++) logins_remember(&p.b, alice, logins_key(&p.b, &i, sizeof i), 52);
+    CHECK(!logins_is_known(&p.a, alice, home, 149, 100)); /* the oldest of its own leaves */
     close_pair(&p);
 }
 
@@ -232,7 +298,10 @@ int main(void)
     RUN(test_leases_outside_the_pool_are_refused);
     RUN(test_doorbell_rings_only_for_sleepers);
     RUN(test_balanced_counter_is_shared_and_wraps);
-    RUN(test_marks_of_failed_logins_are_seen_by_all_and_go_with_their_worker);
+    RUN(test_failed_logins_are_counted_for_all_and_every_minute_halves_them);
+    RUN(test_failures_under_many_keys_neither_clear_one_nor_count_for_another);
+    RUN(test_moments_of_a_key_are_apart_and_those_of_others_do_not_count);
+    RUN(test_who_logged_in_is_known_for_a_while_and_others_cannot_drive_him_out);
     RUN(test_routes_are_found_replaced_and_cleared);
     RUN(test_a_full_route_table_is_emptied);
     RUN(test_only_perfect_polls_are_hot);

@@ -74,6 +74,9 @@ def create_backup(
                 metadata, partitions, left_out = _take_all(taker)
                 backup = _describe(info, began, base, metadata, partitions, left_out, taker)
                 return Made(unfinished.finish(backup), backup, removed)
+    except PermissionError as error:
+        sentence = f"{error.filename} may not be used by this user: a backup is made as the server's user or as root"
+        raise BackupError(sentence) from error
     except OSError as error:
         raise BackupError(f"the backup cannot be made: {error}") from error
 

@@ -20,6 +20,7 @@ from shardd.backup.verify import verify_backup
 from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
 from shardd.config import ConfigError, load_settings
 from shardd.config.units import parse_size_bytes
+from shardd.log.file_modes import made_like
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state
@@ -72,7 +73,8 @@ def create(
     options = Options(base, full, _rate(rate))
     flushing = (lambda: None) if flush is None else _flusher(flush, Credentials(username, password), source)
     try:
-        made = create_backup(source, directory, options, flushing)
+        with made_like(directory):
+            made = create_backup(source, directory, options, flushing)
     except (BackupError, ConnectionFailedError, RefusedError) as error:
         _fail(str(error), EXIT_REFUSED)
     _print_made(made, as_json)
@@ -120,7 +122,8 @@ def restore(
     """Make a data directory of a backup, checking every byte. Exit status 0: made, 1: not made, nothing is left,
     3: made, but without the partitions that were left out."""
     try:
-        restored = restore_backup(backup, data, link=link, bytes_per_second=_rate(rate))
+        with made_like(data):
+            restored = restore_backup(backup, data, link=link, bytes_per_second=_rate(rate))
     except BackupError as error:
         _fail(str(error), EXIT_REFUSED)
     if as_json:

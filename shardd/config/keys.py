@@ -51,6 +51,15 @@ def _parse_text(value: object) -> str:
     return value
 
 
+def _parse_group(value: object) -> str:
+    """A name or a number; whether there is one the server looks up when it starts."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32 - 1:
+        return str(value)
+    if not isinstance(value, str) or any(character in value for character in "\0:\n"):
+        raise ValueError(f"{value!r} is no group")
+    return value.strip()
+
+
 def _parse_choice(choices: tuple[str, ...]) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if isinstance(value, str) and value.strip().lower() in choices:
@@ -131,6 +140,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _flag("tcp.socket.nodelay", True),
     _duration("tcp.socket.linger", "tcp.socket.linger_ms", "0 s", 0, _HOUR_MS),
     Key("system.path", "system.path", "local_data", _parse_text),
+    Key("system.group", "system.group", "", _parse_group),
     Key("system.runtime.path", "system.runtime_path", "runtime", _parse_text),
     Key("system.io_engine", "system.io_engine", "auto", _parse_choice(IO_ENGINES)),
     Key("system.logging.level", "system.logging.level", "info", _parse_level),

@@ -110,9 +110,11 @@ class MessageSaver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.*`. `io_engine`: auto, io_uring or epoll. `topic_*` are the server defaults that CREATE_TOPIC resolves
-    (`NEVER`: never, unlimited). `disk_reserve_bytes`: with less free, sends are refused; 0: until the disk is full."""
+    (`NEVER`: never, unlimited). `disk_reserve_bytes`: with less free, sends are refused; 0: until the disk is full.
+    `group`: who may read the messages, a name or a number; "": nobody else."""
 
     path: str
+    group: str
     runtime_path: str
     io_engine: str
     logging: Logging

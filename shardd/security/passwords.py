@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from argon2 import PasswordHasher, Type
@@ -16,6 +15,10 @@ PARALLELISM: Final = 1
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
 
+# Of a password that nobody knows, with the parameters above.
+_NOBODYS_HASH: Final = (
+    "$argon2id$v=19$m=19456,t=2,p=1$HUmiUaEWLDSfdgIsOVmu3g$LoL6z+pgrTxUnTxm0qwYC1bFoYjiEIzBm+IS2ZF1yMs"
+)
 _hasher = PasswordHasher(TIME_COST, MEMORY_COST_KIB, PARALLELISM, HASH_BYTES, SALT_BYTES, type=Type.ID)
 
 
@@ -33,8 +36,8 @@ def verify_password(password_hash: str, password: str) -> bool:
 
 
 def verify_nothing(password: str) -> None:
-    """Takes as long as `verify_password`: the time must not tell whether a name is known. Blocks."""
-    _hasher.hash(password)
+    """Does what `verify_password` does: the time must not tell whether a name is known. Blocks."""
+    verify_password(_NOBODYS_HASH, password)
 
 
 class Passwords:
@@ -47,13 +50,10 @@ class Passwords:
         """A PHC string with a new random salt."""
         return await self._threads.run(hash_password, password)
 
-    async def verify(self, password_hash: str, password: str, wanted: Callable[[], bool] | None = None) -> bool:
-        """True when `password` is the one of the PHC string `password_hash`.
+    async def verify(self, password_hash: str, password: str) -> bool:
+        """True when `password` is the one of the PHC string `password_hash`."""
+        return await self._threads.run(verify_password, password_hash, password)
 
-        `UnwantedError` when `wanted` says at its turn that nobody waits for it any more.
-        """
-        return await self._threads.run(verify_password, password_hash, password, wanted=wanted)
-
-    async def verify_nothing(self, password: str, wanted: Callable[[], bool] | None = None) -> None:
+    async def verify_nothing(self, password: str) -> None:
         """The cost of `verify` where there is no hash."""
-        await self._threads.run(verify_nothing, password, wanted=wanted)
+        await self._threads.run(verify_nothing, password)

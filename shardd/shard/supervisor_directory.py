@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.log.directory_info import FORMAT_VERSION, INFO_NAME, MAGIC, DirectoryInfo, read_info, write_info
+from shardd.log.file_modes import SECRET_MODE
 from shardd.log.layout import STREAMS, parse_id, sync_directory
 from shardd.metadata.disk import NO_ROOM
 from shardd.metadata.reserve import Reserve
@@ -123,9 +124,11 @@ def _wipe(directory: Path, info: DirectoryInfo | None) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """The file has all of `data` or does not change; on the device when this returns."""
+    """The file has all of `data` or does not change; on the device when this returns. For the owner alone."""
     temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("wb") as file:
+    temporary.unlink(missing_ok=True)  # whatever its mode is
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with os.fdopen(os.open(temporary, flags, SECRET_MODE), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -145,7 +148,7 @@ def _write_holder(fd: int) -> None:
 
 def write_runtime_config(runtime_directory: Path, data_directory: Path, text: str) -> None:
     """Clients' harnesses take this file as the sign of a ready server. A full disk takes it from the reserve."""
-    runtime_directory.mkdir(parents=True, exist_ok=True)
+    runtime_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         write_atomically(runtime_directory / RUNTIME_CONFIG_NAME, text.encode())
     except OSError as error:

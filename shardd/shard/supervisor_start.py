@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
+from shardd.log.file_modes import correct_modes, group_id, umask_for
 from shardd.shard.address_lock import lock_address
 from shardd.shard.supervisor import Supervisor
 from shardd.shard.supervisor_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
@@ -54,12 +56,15 @@ def _run(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> in
     engine = _choose_engine(settings)
     _check_descriptor_limit(settings)
 
+    group = _group(settings.system.group)
+    os.umask(umask_for(group))  # the workers have it from here
     directory = settings.system.data_directory
     directory_lock_fd = lock_directory(directory)
     address_lock = lock_address(settings.tcp.address) if settings.tcp.port else None
     if settings.tcp.port and server_answers(settings.tcp.host, settings.tcp.port):
         raise StartupError(f"a server answers at {settings.tcp.address} already")
     prepare_directory(directory, fresh)
+    _correct_modes(directory, group, settings.system.group)
     first_start = not root_exists(directory)
     remove_runtime_config(settings.system.runtime_directory)
     listeners, address = open_listeners(settings.tcp, len(cpus))
@@ -81,6 +86,30 @@ def _run(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> in
         ).run()
     finally:
         resources.close()
+
+
+def _group(name: str) -> int | None:
+    try:
+        return group_id(name)
+    except ValueError as error:
+        raise StartupError(f"system.group: {error}") from error
+
+
+def _correct_modes(directory: Path, group: int | None, name: str) -> None:
+    try:
+        corrected = correct_modes(directory, group)
+    except ValueError as error:
+        raise StartupError(f"system.group: {name}: {error}") from error
+    except OSError as error:
+        raise StartupError(f"data directory {directory}: {error}") from error
+    if corrected.changed:
+        readers = "its user" if group is None else f"its user and messages by group {name}"
+        _log.info("%d files and directories of %s are now read by %s only", corrected.changed, directory, readers)
+    if corrected.failed:
+        _log.warning(
+            "the modes of %d files and directories of %s cannot be corrected: %s",
+            corrected.failed, directory, corrected.reason,
+        )  # fmt: skip
 
 
 def _choose_engine(settings: Settings) -> IoEngine:

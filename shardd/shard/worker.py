@@ -150,6 +150,7 @@ class Worker:
         self._helpers = HelperThreads(_HELPER_THREADS)
         self._sealer = Sealer(self.engine, self._data)
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
+        self._login_turns = LoginTurns(self.engine, inheritance.shards, _PASSWORD_THREADS)
         self._damage = DamageWatch(self.engine, self._data, self._partitions, inheritance.settings.system.scrubber)
         trust = Trust(inheritance.trust)
         patience = Patience()
@@ -219,7 +220,7 @@ class Worker:
             settings=inheritance.settings,
             sessions=self._sessions,
             passwords=passwords,
-            login_turns=LoginTurns(self._bus, self.engine),
+            login_turns=self._login_turns,
             threads=self._helpers,
             started_at_us=inheritance.started_at_us,
             tcp_address=(host.strip("[]"), int(port)),
@@ -241,7 +242,7 @@ class Worker:
         metrics.add("process", process_gauges, process_counters)
         metrics.add("bus", self._bus.figures)
         metrics.add("helpers", self._helpers.figures)
-        metrics.add("passwords", self._password_threads.figures)
+        metrics.add("passwords", self._login_turns.figures)
         metrics.add("metadata", self._metadata_figures)
         metrics.add("sealing", self._sealer.gauges, self._sealer.counters)
         metrics.add("recovery", counters=self._partitions.recovery_figures)
@@ -271,6 +272,7 @@ class Worker:
         """Every connection gets status 8 when its request is answered; then everything reaches the device."""
         deadline = time.monotonic() + max(0.0, seconds - _STOP_RESERVE_S)
         self._context.stopping = True
+        self._login_turns.close()
         self.engine.stop_listening()
         self.engine.close_all(Status.DISCONNECTED)
         if len(self._sessions):

@@ -16,8 +16,8 @@ from shardd.config import load_settings
 from shardd.shard.address_lock import lock_address, runtime_directories
 from shardd.shard.supervisor_errors import StartupError
 from shardd.shard.supervisor_sockets import open_listeners
+from tests.support.other_user import STRANGER, as_stranger, needs_root
 from tests.support.server import Server
-from tests.support.users import NOBODY, as_nobody, needs_root
 
 ADDRESS = "127.0.0.1:8090"
 
@@ -67,7 +67,7 @@ def test_a_killed_server_leaves_no_lock(tmp_path: Path) -> None:
 @needs_root
 def test_a_directory_of_another_user_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     foreign, ours = make(tmp_path / "foreign"), make(tmp_path / "ours")
-    os.chown(foreign, NOBODY, NOBODY)
+    os.chown(foreign, STRANGER, STRANGER)
     lock = lock_address(ADDRESS, [foreign, ours])
     assert taken(foreign, ours)
     assert not list(foreign.iterdir())
@@ -103,7 +103,7 @@ def test_the_directories_are_of_the_user_alone() -> None:
 @contextlib.contextmanager
 def nobody_does(program: str) -> Iterator[None]:
     """While a program of another user runs; it says when it is ready."""
-    command = as_nobody("socket, sys", program)
+    command = as_stranger("socket, sys", program)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         try:
             assert other.stdout is not None and other.stdout.readline() == "ready\n"

@@ -21,8 +21,8 @@ import pytest
 from shardd.metadata.commands import CreateUser, Ref, encode_command
 from shardd.security.root import ROOT_PERMISSIONS
 from tests.support import wire
+from tests.support.other_user import as_stranger, needs_root
 from tests.support.server import Server
-from tests.support.users import as_nobody, needs_root
 from tests.support.wire import Wire
 
 TWO_SHARDS = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
@@ -116,7 +116,7 @@ def intrude(server: Server, become: Callable[..., list[str]]) -> int:
 
 @needs_root
 def test_another_user_is_refused_by_every_worker(server: Server) -> None:
-    assert intrude(server, as_nobody) == 0
+    assert intrude(server, as_stranger) == 0
 
 
 def test_the_same_user_without_a_key_is_refused_by_every_worker(server: Server) -> None:

@@ -169,11 +169,15 @@ def host_and_port(address: str) -> tuple[str, int]:
 class Wire:
     """One connection. Raises StatusError for an error status, OSError (also ConnectionError, TimeoutError)."""
 
-    def __init__(self, address: str, *, timeout_s: float = 10.0, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self, address: str, *, timeout_s: float = 10.0, receive_buffer_bytes: int | None = None, source: str = ""
+    ) -> None:
         self.address = address
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer_bytes is not None:  # must be set before the handshake to bound the window
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        if source:  # another address of this host, for instance 127.0.0.2
+            self.socket.bind((source, 0))
         self.socket.settimeout(timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:

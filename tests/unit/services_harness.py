@@ -51,7 +51,7 @@ class WorkerThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(READY_TIMEOUT_S)
 
     def passwords_waiting(self) -> int:
-        return self._worker._password_threads.figures()["jobs_waiting"]
+        return self._worker._context.login_turns.figures()["jobs_waiting"]
 
     def wait_ready(self) -> None:
         decoder = MessageDecoder(WorkerMessage)
@@ -159,9 +159,9 @@ class Workers:
         """Logins that wait for the thread of the passwords."""
         return self._threads[shard].passwords_waiting()
 
-    def anonymous(self, shard: int = 0) -> Wire:
-        """A connection without a login."""
-        wire = Wire(self.addresses[shard])
+    def anonymous(self, shard: int = 0, source: str = "") -> Wire:
+        """A connection without a login, from `source`."""
+        wire = Wire(self.addresses[shard], source=source)
         self._wires.append(wire)
         return wire
 

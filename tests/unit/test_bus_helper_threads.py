@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from shardd.metadata.channel import UnwantedError
 from shardd.shard.helper_threads import JOBS_MAX, HelperThreads
 
 
@@ -26,6 +27,18 @@ def run(scenario: Callable[[HelperThreads], Coroutine[Any, Any, None]], threads:
     before = threading.active_count()
     asyncio.run(bounded())
     assert threading.active_count() == before
+
+
+def test_a_call_that_nobody_waits_for_at_its_turn_is_not_made() -> None:
+    async def scenario(helpers: HelperThreads) -> None:
+        made: list[int] = []
+        wanted = [number % 2 == 0 for number in range(6)]
+        calls = [helpers.run(made.append, number, wanted=lambda number=number: wanted[number]) for number in range(6)]  # type: ignore[misc]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert sorted(made) == [0, 2, 4]
+        assert [isinstance(result, UnwantedError) for result in results] == [False, True] * 3
+
+    run(scenario)
 
 
 def test_results_and_exceptions_come_back() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from shardd.metadata.channel import UnwantedError
 from shardd.security import Passwords
 from shardd.security.passwords import hash_password, verify_password
 from shardd.shard.helper_threads import HelperThreads
@@ -43,35 +40,6 @@ def test_the_loop_goes_on_while_passwords_are_verified() -> None:
             turns += 1
         assert await checks == [True, False] * 5
         assert turns > 5, "the loop waited for the hashes"
-        await threads.close()
-
-    asyncio.run(asyncio.wait_for(scenario(), 30))
-
-
-def test_what_nobody_waits_for_at_its_turn_is_not_computed() -> None:
-    async def scenario() -> None:
-        threads = HelperThreads(1)
-        passwords = Passwords(threads)
-        hashed = await passwords.hash("secret")
-        asked: list[int] = []
-
-        def leave(number: int) -> bool:
-            asked.append(number)
-            return number % 2 == 0
-
-        checks = [
-            asyncio.create_task(passwords.verify(hashed, "secret", lambda number=number: leave(number)))  # type: ignore[misc]
-            for number in range(8)
-        ]
-        nothing = asyncio.create_task(passwords.verify_nothing("secret", lambda: False))
-        results = await asyncio.gather(*checks, nothing, return_exceptions=True)
-        assert results[0:8:2] == [True] * 4
-        assert all(isinstance(result, UnwantedError) for result in [*results[1:8:2], results[8]])
-        assert asked == list(range(8)), "asked once each, in order, when its turn comes"
-        assert threads.figures() == {"jobs_waiting": 0, "jobs": 0}
-        with pytest.raises(UnwantedError):
-            await passwords.verify(hashed, "secret", lambda: False)
-        assert await passwords.verify(hashed, "secret")
         await threads.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 30))

@@ -7,7 +7,6 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from immutables import Map
@@ -18,7 +17,6 @@ from shardd.protocol import account_requests
 from shardd.protocol.account_requests import SnapshotCompression, SnapshotType
 from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions, StreamPermissions
-from shardd.security.backoff import FIRST_WAIT_S
 from shardd.security.tokens import digest
 from shardd.shard.services.snapshot_members import mask_secrets
 from shardd.shard.sessions import SessionTable
@@ -111,43 +109,6 @@ def test_passwords_and_tokens_are_stored_as_hashes_only(workers: Workers) -> Non
     assert text not in log and b"secret" not in log and b"another one" not in log
     delete(root, "holder")
     assert workers.anonymous(1).status(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, wire.str8(text.decode())) == 20
-
-
-def test_failed_logins_cost_an_address_the_same_on_every_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever fails on one shard and comes back on the other one gains nothing."""
-    with Workers(tmp_path / "data", shards=2) as workers:
-        bad_token, bad_password = wire.str8("nonsense"), wire.str8("iggy") + wire.str8("wrong") + bytes(8)
-        home = workers.context(0).login_turns.home("127.0.0.1")
-        tables = [workers.context(shard).login_turns.table for shard in range(2)]
-        for attempt in range(6):
-            connection = workers.anonymous(attempt % 2)
-            if attempt % 3:
-                assert connection.status(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, bad_token) == 20
-            else:
-                assert connection.status(Code.LOGIN_USER, bad_password) == 42
-        assert tables[home].failures("127.0.0.1") == 6
-        assert len(tables[1 - home]) == 0
-        for shard in range(2):
-            started = time.monotonic()
-            assert workers.anonymous(shard).status(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, bad_token) == 20
-            assert time.monotonic() - started >= FIRST_WAIT_S * 2 ** (shard + 1)
-        workers.connect(1 - home)
-        assert len(tables[home]) == 0, "a login that succeeds ends it"
-        with monkeypatch.context() as patch:
-            asked: list[int] = []
-            for shard in range(2):
-                patch.setattr(workers.context(shard).bus, "request", lambda *_: asked.append(1))
-            for shard in range(2):
-                workers.connect(shard)
-            assert asked == [], "a login from where nothing has failed asks nobody"
-        # the shard that counts is down as far as the other one knows: that one counts for itself
-        workers.call(_tell_down(workers.context(1 - home), home), 1 - home)
-        assert workers.anonymous(1 - home).status(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, bad_token) == 20
-        assert [tables[shard].failures("127.0.0.1") for shard in (home, 1 - home)] == [0, 1]
-
-
-async def _tell_down(context: Any, shard: int) -> None:
-    context.bus.peer_down(shard)
 
 
 def test_expired_tokens_are_refused_and_cleaned(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from shardd.shard import bus_sockets
 from shardd.shard.bus import Bus, RequestTimeoutError, Senders
 from shardd.shard.trust import DIRECTORY_NAME, Introductions, Trust, make_private_listeners, place_path
 from tests.support.bus_peers import BusPeers
-from tests.support.users import as_nobody, needs_root
+from tests.support.other_user import as_stranger, needs_root
 
 TEST_TIMEOUT_S = 30
 
@@ -188,7 +188,7 @@ for path in sys.argv[1:]:
         print(client.connect_ex(path), end=" ")
 """
     ways = place_path(listener.place_fd), f"/proc/{os.getpid()}/fd/{listener.place_fd}"
-    command = as_nobody("socket, sys", program, *ways)
+    command = as_stranger("socket, sys", program, *ways)
     inherited = subprocess.run(command, pass_fds=[listener.place_fd], capture_output=True, text=True, check=True)
     assert inherited.stdout.split() == ["13", "13"]  # EACCES
     listener.close()

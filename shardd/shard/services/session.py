@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from functools import partial
 
 from shardd.metadata.channel import UnwantedError
 from shardd.metadata.state import User, has_expired
@@ -26,8 +26,8 @@ def find_account(context: ShardContext, name: str) -> User | None:
 async def login(context: ShardContext, caller: Caller, request: requests.Login) -> bytes:
     """Checks in the order of iggy-protocol 3.2: 8, 43, 44, 100, 42 unknown, 47 inactive, 42 wrong password.
 
-    A failed login leaves the session as it was, and makes the next ones from its address slower. One whose client has
-    left before its turn is not computed and counts as nothing: 100 and close.
+    A failed login leaves the session as it was, and makes the next ones slower. One whose client has left before its
+    turn is not computed and counts as nothing: 100 and close.
     """
     if context.stopping:
         raise ShardError(Status.DISCONNECTED)
@@ -36,27 +36,29 @@ async def login(context: ShardContext, caller: Caller, request: requests.Login) 
     if not password_fits(request.password):
         raise ShardError(Status.INVALID_PASSWORD)
     address = _entry(context, caller).address
-    await context.login_turns.wait(address)
+    wanted = partial(client_waits, context, caller)
     try:
-        user = await _verified(context, request, lambda: not context.engine.has_left(caller.connection))
+        async with context.login_turns.attempt(address, request.username, wanted):
+            user = await _verified(context, request)
     except UnwantedError:
         raise ShardError(Status.CLIENT_NOT_FOUND, "it has left before its turn", close=True) from None
-    except ShardError:
-        await context.login_turns.failed(address)
-        raise
-    await context.login_turns.succeeded(address)
     return _log_in(context, caller, user)
 
 
-async def _verified(context: ShardContext, request: requests.Login, wanted: Callable[[], bool]) -> User:
+def client_waits(context: ShardContext, caller: Caller) -> bool:
+    """Whether somebody will read the answer."""
+    return not context.engine.has_left(caller.connection)
+
+
+async def _verified(context: ShardContext, request: requests.Login) -> User:
     """The account that name and password belong to."""
     user = find_account(context, request.username)
     if user is None:
-        await context.passwords.verify_nothing(request.password, wanted)  # as slow as a known name
+        await context.passwords.verify_nothing(request.password)  # as slow as a known name
         raise ShardError(Status.INVALID_CREDENTIALS)
     if not user.active:
         raise ShardError(Status.USER_INACTIVE)
-    if not await context.passwords.verify(user.password_hash, request.password, wanted):
+    if not await context.passwords.verify(user.password_hash, request.password):
         raise ShardError(Status.INVALID_CREDENTIALS)
     # Verifying takes milliseconds in a helper thread: the account may have changed meanwhile.
     current = find_account(context, request.username)
@@ -68,21 +70,21 @@ async def _verified(context: ShardContext, request: requests.Login, wanted: Call
 
 
 async def login_with_token(context: ShardContext, caller: Caller, request: account_requests.TokenLogin) -> bytes:
-    """8, 100, 20 unknown, 54 expired, 47 inactive."""
+    """8, 100, 20 unknown, 54 expired, 47 inactive.
+
+    Nobody guesses 400 random bits: tokens wait for nothing, and failed ones slow nobody down.
+    """
     if context.stopping:
         raise ShardError(Status.DISCONNECTED)
-    address = _entry(context, caller).address
-    await context.login_turns.wait(address)
+    _entry(context, caller)
     found = find_token(context.metadata.state, request.token)
     if found is None:
-        await context.login_turns.failed(address)
         raise ShardError(Status.RESOURCE_NOT_FOUND)
     user, token = found
     if has_expired(token, time.time_ns() // 1000):
         raise ShardError(Status.PERSONAL_ACCESS_TOKEN_EXPIRED)
     if not user.active:
         raise ShardError(Status.USER_INACTIVE)
-    await context.login_turns.succeeded(address)
     return _log_in(context, caller, user)
 
 

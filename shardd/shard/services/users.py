@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from shardd.metadata.channel import UnwantedError
 from shardd.metadata.commands import ChangePassword, CreateUser, DeleteUser, Ref, UpdatePermissions, UpdateUser
 from shardd.metadata.state import State, User
 from shardd.metadata.validate_users import password_fits, user_name_fits
@@ -13,6 +16,7 @@ from shardd.security import Rule
 from shardd.shard.context import ShardContext
 from shardd.shard.services import base
 from shardd.shard.services.base import Caller
+from shardd.shard.services.session import client_waits
 
 
 def user_reply(user: User) -> account_replies.User:
@@ -79,7 +83,8 @@ async def create_user(context: ShardContext, caller: Caller, request: account_re
     base.require(context, caller, Rule.MANAGE_USERS)
     if request.username in context.metadata.state.user_ids:
         raise ShardError(Status.USER_ALREADY_EXISTS)
-    password_hash = await context.passwords.hash(request.password)
+    async with context.login_turns.hashing(_address(context, caller)):
+        password_hash = await context.passwords.hash(request.password)
     command = CreateUser(request.username, password_hash, active, request.permissions)
     result = await base.submit(context, caller, command)
     return user_reply(result.state.users[result.id]).encode_details()
@@ -117,22 +122,42 @@ async def update_permissions(
 async def change_password(context: ShardContext, caller: Caller, request: account_requests.ChangePassword) -> bytes:
     """44 for either password, 20, 41 (another user's), 42: the current one is demanded of administrators too.
 
-    A wrong current password counts as a failed login. Sessions stay logged in.
+    The current one is tried like that of a login. Sessions stay logged in.
     """
     _check_password(request.current_password)
     _check_password(request.new_password)
     user = user_of(context.metadata.state, request.user)
     if user.id != caller.user:
         base.require(context, caller, Rule.MANAGE_USERS)
-    session = context.sessions.get(caller.connection)
-    address = "" if session is None else session.address
-    await context.login_turns.wait(address)
-    if not await context.passwords.verify(user.password_hash, request.current_password):
-        await context.login_turns.failed(address)
-        raise ShardError(Status.INVALID_CREDENTIALS)
-    password_hash = await context.passwords.hash(request.new_password)
-    current = context.metadata.state.users.get(user.id)
-    if current is None or current.password_hash != user.password_hash:  # somebody else was faster
-        raise ShardError(Status.INVALID_CREDENTIALS)
+    wanted = partial(client_waits, context, caller)
+    try:
+        async with context.login_turns.attempt(_address(context, caller), user.name, wanted):
+            password_hash = await _new_hash(context, user_ref(user), request)
+    except UnwantedError:
+        raise ShardError(Status.CLIENT_NOT_FOUND, "it has left before its turn", close=True) from None
     await base.submit(context, caller, ChangePassword(user_ref(user), password_hash))
     return b""
+
+
+async def _new_hash(context: ShardContext, user: Ref, request: account_requests.ChangePassword) -> str:
+    """The hash of the new password, when the current one is right."""
+    before = _current(context, user)
+    if not await context.passwords.verify(before.password_hash, request.current_password):
+        raise ShardError(Status.INVALID_CREDENTIALS)
+    password_hash = await context.passwords.hash(request.new_password)
+    if _current(context, user).password_hash != before.password_hash:  # somebody else was faster
+        raise ShardError(Status.INVALID_CREDENTIALS)
+    return password_hash
+
+
+def _current(context: ShardContext, ref: Ref) -> User:
+    """The account as it is now: it may have changed while a request waited for its turn."""
+    user = context.metadata.state.users.get(ref.id)
+    if user is None or user.incarnation != ref.incarnation:
+        raise ShardError(Status.RESOURCE_NOT_FOUND)
+    return user
+
+
+def _address(context: ShardContext, caller: Caller) -> str:
+    session = context.sessions.get(caller.connection)
+    return "" if session is None else session.address

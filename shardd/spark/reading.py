@@ -125,6 +125,7 @@ def _batches(
                 key_header=settings.key_header,
                 start=piece.start,
                 end=piece.end,
+                verify=settings.verify,
             )
         case Place.SERVER:
             return live.read(

@@ -153,7 +153,8 @@ def test_another_query_may_not_write_into_the_same_parquet_directory(spark: Spar
 
 def test_sinks_refuse_options_they_do_not_know(spark: SparkSession, tmp_path: Path) -> None:
     for kind, options, text in (
-        ("delta", {"path": str(tmp_path), "mergeSchema": "true"}, "mergeschema"),
+        ("delta", {"path": str(tmp_path), "schemaMerge": "true"}, "schemamerge"),
+        ("delta", {"path": str(tmp_path), "mergeSchema": "yes"}, "must be true or false"),
         ("delta", {}, "needs the option 'path'"),
         ("iceberg", {"table": "a.b"}, "catalog.warehouse"),
         ("iceberg", {"table": "b", "catalog.warehouse": "file:///x"}, "namespace.name"),

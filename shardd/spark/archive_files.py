@@ -79,7 +79,17 @@ class Footer:
             raise ValueError(f"its footer cannot be read: {error}") from error
 
 
-__all__ = ["ARCHIVED", "DamagedArchiveError", "Footer", "digest", "entries", "find", "parse_headers", "read"]
+__all__ = [
+    "ARCHIVED",
+    "DamagedArchiveError",
+    "Footer",
+    "digest",
+    "entries",
+    "file_system",
+    "find",
+    "parse_headers",
+    "read",
+]
 
 
 def digest(checksums: pa.ChunkedArray) -> str:

@@ -40,7 +40,7 @@ class Locations:
                 number += 1
             else:
                 upto = end if piece is None else min(piece.start, end)
-                if self._options.read_mode is ReadMode.COLD:
+                if self._options.read_mode in (ReadMode.COLD, ReadMode.ARCHIVE):
                     raise OptionError(
                         f"offsets {at} to {upto} of partition {self._partition.id} of '{self._name}' are in no"
                         " sealed segment or archive file; readMode 'auto' reads them from the server"

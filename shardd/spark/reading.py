@@ -59,7 +59,7 @@ class TaskSettings:
             poll_timeout_s=options.poll_timeout_ms / 1000,
             poll_depth=options.poll_pipelining,
             fail_on_data_loss=options.fail_on_data_loss,
-            cold_only=options.read_mode is ReadMode.COLD,
+            cold_only=options.read_mode in (ReadMode.COLD, ReadMode.ARCHIVE),
         )
 
 

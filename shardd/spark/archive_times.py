@@ -1,0 +1,58 @@
+"""Where a time lies in the archive of a partition: the first archived message that is not older."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shardd.spark.archive_files import DamagedArchiveError, file_system
+from shardd.spark.piece import Piece
+
+
+def offset_at(files: Sequence[Piece], timestamp_us: int) -> int | None:
+    """Offset of the first message whose append time is not before `timestamp_us`, in files of one partition by start
+    offset; None when there is none. Times never fall within a partition, so files are halved, not read one by one."""
+    forward: list[Piece] = []  # without files that lie inside others: their ends rise, and so do their last times
+    for each in files:
+        if not forward or each.end > forward[-1].end:
+            forward.append(each)
+    low, high = 0, len(forward)
+    while low < high:
+        middle = (low + high) // 2
+        if _first(forward[middle], timestamp_us) is None:
+            low = middle + 1
+        else:
+            high = middle
+    return _first(forward[low], timestamp_us) if low < len(forward) else None
+
+
+def _first(file: Piece, timestamp_us: int) -> int | None:
+    """The same in one file. `DamagedArchiveError`."""
+    system, inner = file_system(file.path)
+    with system.open_input_file(inner) as opened:
+        try:
+            source = pq.ParquetFile(opened, page_checksum_verification=True)
+            for group in range(source.num_row_groups):
+                if _ends_before(source, group, timestamp_us):
+                    continue
+                table = source.read_row_group(group, columns=["offset", "timestamp"])
+                late = pc.greater_equal(table.column("timestamp").cast(pa.int64()), timestamp_us)
+                place = pc.index(late, True).as_py()
+                if place >= 0:
+                    return int(table.column("offset")[place].as_py())
+        except (OSError, pa.ArrowException, KeyError) as error:
+            raise DamagedArchiveError(f"the archive file {file.path} is damaged: {error}") from error
+    return None
+
+
+def _ends_before(source: pq.ParquetFile, group: int, timestamp_us: int) -> bool:
+    """Whether the statistics tell that no message of the row group is late enough."""
+    metadata = source.metadata.row_group(group)
+    for i in range(metadata.num_columns):
+        column = metadata.column(i)
+        if column.path_in_schema == "timestamp" and column.statistics is not None and column.statistics.has_min_max:
+            return int(column.statistics.max_raw) < timestamp_us
+    return False

@@ -37,6 +37,7 @@ _KEPT_OF_LONG: Final = 150
 _OWN_DIRECTORY: Final = {".": "%2E", "..": "%2E%2E"}
 _SETTLED_S: Final = 1.0  # a directory that changed this recently may change again within one tick of its clock
 _REMOTE_AGE_S: Final = 2.0
+_LOCK_PAUSE_S: Final = 0.01
 Range = tuple[int, int]
 
 
@@ -223,14 +224,23 @@ def find(root: str, name: TopicName, partition: int, incarnation: int) -> list[P
 
 
 @contextmanager
-def locked(directory: str, file: str, *, wait: bool) -> Iterator[None]:
-    """Holds a lock of a local directory. BlockingIOError when another process has it and `wait` is off; the kernel
-    gives it back when its process ends, however that ends."""
+def locked(directory: str, file: str, *, wait_s: float) -> Iterator[None]:
+    """Holds a lock of a local directory. `ArchiveConflictError` when another process has it for longer than `wait_s`;
+    the kernel gives it back when its process ends, however that ends."""
     path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path / file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    # nobody but owner and group may open, and so hold it
+    descriptor = os.open(path / file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise ArchiveConflictError(f"another process holds {path / file}") from error
+                time.sleep(_LOCK_PAUSE_S)
         yield
     finally:
         os.close(descriptor)

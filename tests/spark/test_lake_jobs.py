@@ -24,7 +24,7 @@ from tests.spark.support import Topic, delete_sealed, settle, source_of
 from tests.spark.test_pipelines import holds_exactly, stored, target_of
 
 ROOT = Path(__file__).parents[2]
-CHILD_TIMEOUT_S = 100.0
+CHILD_TIMEOUT_S = 280.0
 
 
 def name_of(topic: Topic) -> TopicName:
@@ -214,6 +214,7 @@ def test_credentials_are_in_no_representation() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_credentials_are_in_no_file_of_a_query(topic: Topic, tmp_path: Path) -> None:
     """Sink, checkpoint, streaming progress, event log (history), output of the driver, an error of a task."""
     child = subprocess.run(

@@ -28,6 +28,7 @@ from shardd.spark.sinks.tables import sync_path
 TEMPORARY: Final = re.compile(r"\d+-\d+-\d{20}-\d{20}\.parquet\.[0-9a-f]{32}\.tmp", re.ASCII)
 ARCHIVER_LOCK: Final = "_archiver.lock"
 PUBLISH_LOCK: Final = "_publish.lock"
+PUBLISH_WAIT_S: Final = 120.0  # it is held for a listing and a link
 Write = Callable[[pafs.FileSystem, str], WrittenFile]
 
 
@@ -40,8 +41,8 @@ def alone(root: str, name: TopicName) -> Iterator[None]:
         return
     with ExitStack() as held:
         try:
-            held.enter_context(archive_listing.locked(directory, ARCHIVER_LOCK, wait=False))
-        except BlockingIOError as error:
+            held.enter_context(archive_listing.locked(directory, ARCHIVER_LOCK, wait_s=0))
+        except ArchiveConflictError as error:
             raise ArchiveConflictError(
                 f"another run archives '{name}' to {root} now; run it again when that one has ended"
             ) from error
@@ -68,7 +69,7 @@ def publish(root: str, footer: Footer, write: Write) -> WrittenFile:
                 system.move(temporary, final)
             return there or WrittenFile(final, written.size_bytes, written.rows)
         sync_path(Path(temporary))
-        with archive_listing.locked(inner, PUBLISH_LOCK, wait=True):
+        with archive_listing.locked(inner, PUBLISH_LOCK, wait_s=PUBLISH_WAIT_S):
             there = _there(root, name, footer)
             if there is None:
                 os.link(temporary, final)

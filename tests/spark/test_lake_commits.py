@@ -55,7 +55,7 @@ def in_two_processes(kind: str, directory: Path, work: str, given: tuple[int, in
     return [json.loads(each) for each in said]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.slow), "parquet"])
 def test_a_batch_that_two_processes_commit_is_there_once(kind: str, tmp_path: Path) -> None:
     """Whole drivers of one query: for each batch exactly one wins."""
     table_of(kind, tmp_path)

@@ -115,7 +115,7 @@ def test_the_python_of_the_document_works(spark: SparkSession, shop: Topic, tmp_
     (view,) = re.findall(r"`(CREATE TEMPORARY VIEW orders .*?)`", DOCUMENT.read_text())
     more = ", ".join(f"{name} '{value}'" for name, value in shop.options().items() if name != "subscribe")
     spark.sql(view.replace("subscribe 'shop/orders'", f"subscribe 'shop/orders', {more}"))
-    assert spark.sql("SELECT count(*) FROM orders").first()[0] == 2 * ROWS
+    assert spark.sql("SELECT count(*) FROM orders").collect()[0][0] == 2 * ROWS
     (sink,) = re.findall(
         r"^    (query = rows\.writeStream.*?\.start\(\))$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE
     )

@@ -176,7 +176,8 @@ def _of_files(
     """The ranges that no file has; what a killed run left out between others, too."""
     marks: list[archive_listing.Range] = []
     if not history.begun:
-        marks.append((0, partition.first if history.begin is None else history.begin))
+        # an archive of earlier versions may lack its first file, and the server may still have those offsets
+        marks.append((0, min(partition.first, partition.first if history.begin is None else history.begin)))
     wanted = []
     for start, upto in History(history.files, history.gaps + marks).missing(end):
         if start < partition.first:

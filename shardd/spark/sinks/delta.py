@@ -66,10 +66,12 @@ class DeltaLake(LakeTable):
             try:
                 if table is None:
                     self._create(incoming, actions, properties)
+                elif fresh := self._fit(table, incoming):
+                    _add_columns(table, fresh)
+                    continue  # others may have committed since: look again
                 else:
-                    fitting = self._fit(table, incoming)
                     mode = "overwrite" if overwrite else "append"
-                    table.create_write_transaction(actions, mode, fitting, commit_properties=properties)
+                    table.create_write_transaction(actions, mode, table.schema(), commit_properties=properties)
                 return True
             except CommitFailedError as error:
                 _log.info("commit of %s: %s; looking again", self._path, error)
@@ -101,8 +103,8 @@ class DeltaLake(LakeTable):
         there = {Path(each).name for each in table.file_uris()}
         return bool(files) and all(Path(each.path).name in there for each in files)
 
-    def _fit(self, table: DeltaTable, incoming: DeltaSchema) -> DeltaSchema:
-        """The table's schema when files of the incoming one fit into it. `SchemaMismatchError`."""
+    def _fit(self, table: DeltaTable, incoming: DeltaSchema) -> list[Any]:
+        """Columns that the table must get before files of the incoming schema fit into it. `SchemaMismatchError`."""
         self._check_features(table)
         there = {each.name.lower(): each for each in table.schema().fields}
         fresh = []
@@ -124,19 +126,7 @@ class DeltaLake(LakeTable):
                 f"the table has no column '{fresh[0].name}'; drop it from the rows, or set the option mergeSchema to"
                 " true to add it"
             )
-        if fresh:
-            self._add(table, fresh)
-        return table.schema()
-
-    @staticmethod
-    def _add(table: DeltaTable, fields: list[Any]) -> None:
-        """New columns, in a commit of their own: older rows have nulls there."""
-        from deltalake import CommitProperties
-        from deltalake.schema import Field
-
-        nullable = [Field(each.name, each.type, nullable=True) for each in fields]
-        table.alter.add_columns(nullable, commit_properties=CommitProperties(max_commit_retries=0))
-        table.update_incremental()
+        return fresh
 
     def _check_features(self, table: DeltaTable) -> None:
         """What a table may demand of its writers beyond columns and types."""
@@ -164,6 +154,15 @@ class DeltaLake(LakeTable):
     def version(self, application: str) -> int | None:
         table = self._open()
         return None if table is None else table.transaction_version(application)
+
+
+def _add_columns(table: DeltaTable, fields: list[Any]) -> None:
+    """In a commit of its own: older rows have nulls there. CommitFailedError."""
+    from deltalake import CommitProperties
+    from deltalake.schema import Field
+
+    nullable = [Field(each.name, each.type, nullable=True) for each in fields]
+    table.alter.add_columns(nullable, commit_properties=CommitProperties(max_commit_retries=0))
 
 
 def _kind(field: Any) -> Any:

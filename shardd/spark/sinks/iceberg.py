@@ -28,6 +28,7 @@ from shardd.spark.sinks.tables import (
 )
 
 _log = logging.getLogger(__name__)
+MAKE_ATTEMPTS: Final = 4
 _RETRIES: Final = "commit.retry.num-retries"
 
 
@@ -80,15 +81,18 @@ class IcebergTable(LakeTable):
     def _open_or_make(self, catalog: Any, schema: pa.Schema) -> Any:
         from pyiceberg.exceptions import NoSuchTableError
 
-        try:
-            return catalog.load_table(self._table_name)
-        except NoSuchTableError:
-            namespace = self._table_name.rpartition(".")[0]
+        for attempt in range(MAKE_ATTEMPTS):
             try:
-                catalog.create_namespace_if_not_exists(namespace)
-                return catalog.create_table_if_not_exists(self._table_name, schema)
-            except Exception:  # another writer may have made either meanwhile: catalogs tell it in many ways
                 return catalog.load_table(self._table_name)
+            except NoSuchTableError:
+                try:
+                    catalog.create_namespace_if_not_exists(self._table_name.rpartition(".")[0])
+                    return catalog.create_table_if_not_exists(self._table_name, schema)
+                except Exception as error:  # another writer may be making either: catalogs tell it in many ways
+                    _log.info("making %s: %s; looking again", self._table_name, error)
+                    time.sleep(RETRY_PAUSE_S * (attempt + 1))
+        catalog.create_namespace_if_not_exists(self._table_name.rpartition(".")[0])
+        return catalog.create_table_if_not_exists(self._table_name, schema)
 
     def _write(self, table: Any, paths: list[str], record: dict[str, str], overwrite: bool) -> None:
         """One snapshot on top of the one that was looked at. pyiceberg would take another one that came meanwhile for

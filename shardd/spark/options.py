@@ -54,6 +54,7 @@ class ReadMode(StrEnum):
     AUTO = "auto"
     LIVE = "live"
     COLD = "cold"
+    ARCHIVE = "archive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +189,11 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     except columns.UnknownColumnError as error:
         raise OptionError(f"option 'columns': {error}") from error
     include_headers = raw.flag("includeHeaders", False)
-    read_mode = ReadMode(raw.choice("readMode", "auto", ("auto", "live", "cold")))
+    read_mode = ReadMode(raw.choice("readMode", "auto", ("auto", "live", "cold", "archive")))
     if read_mode is ReadMode.COLD and not raw.present("path", "archivePath"):
         raise OptionError("readMode 'cold' needs the option 'path' (the server's data directory) or 'archivePath'")
+    if read_mode is ReadMode.ARCHIVE and not raw.present("archivePath"):
+        raise OptionError("readMode 'archive' needs the option 'archivePath'")
     return SourceOptions(
         servers=tuple(each.strip() for each in (raw.text("servers") or "127.0.0.1:8090").split(",")),
         topics=topics,
@@ -224,7 +227,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         retry_interval_ms=raw.number("fetchOffset.retryIntervalMs", 250, high=60_000) or 0,
         progress_consumer=raw.text("progressConsumer"),
         columns=wanted or columns.default_names(include_headers=include_headers, report_checksums=verify == "report"),
-        credentials=_credentials(raw),
+        credentials=_credentials(raw, needed=read_mode is not ReadMode.ARCHIVE),
     )
 
 
@@ -268,7 +271,7 @@ def _positions(raw: _Raw, streaming: bool) -> tuple[Positions, Positions]:
     return sides[0], sides[1]
 
 
-def _credentials(raw: _Raw) -> Credentials:
+def _credentials(raw: _Raw, *, needed: bool) -> Credentials:
     """From the options, a file with two lines (user, password) or one (token), or SHARDD_USERNAME, SHARDD_PASSWORD and
     SHARDD_TOKEN of the environment."""
     ways = raw.present("token", "username", "credentialsFile")
@@ -286,7 +289,7 @@ def _credentials(raw: _Raw) -> Credentials:
         return Credentials(token=token)
     username = raw.text("username") or os.environ.get("SHARDD_USERNAME", "")
     password = raw.text("password") or os.environ.get("SHARDD_PASSWORD", "")
-    if not username:
+    if not username and needed:
         raise OptionError(
             "no credentials: give 'username' and 'password', 'token' or 'credentialsFile', or set"
             " SHARDD_USERNAME and SHARDD_PASSWORD"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import deque
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from shardd.log import layout
 from shardd.protocol.bounds import LAYOUT_PLAIN, PartitionBounds, TopicBounds
@@ -11,6 +15,8 @@ from shardd.spark import archive_files
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece, Place
 from shardd.spark.positions import OptionError, TopicName
+
+_OFFSET_MAX: Final = 1 << 64
 
 
 class Locations:
@@ -25,22 +31,22 @@ class Locations:
         """The pieces of [start, end), without a gap. Sealed segments below `path` first, then the archive, then the
         server."""
         pieces: list[Piece] = []
-        at = start
+        at, number = start, bisect_right(self._cold, start, key=lambda each: each.end)
         while at < end:
-            piece = next((each for each in self._cold if each.start <= at < each.end), None)
-            if piece is None:
-                following = min((each.start for each in self._cold if at < each.start < end), default=end)
-                if self._options.read_mode is ReadMode.COLD:
-                    raise OptionError(
-                        f"offsets {at} to {following} of partition {self._partition.id} of '{self._name}' are in no"
-                        " sealed segment or archive file; readMode 'auto' reads them from the server"
-                    )
-                pieces.append(Piece(Place.SERVER, at, following))
-                at = following
-            else:
+            piece = self._cold[number] if number < len(self._cold) else None
+            if piece is not None and piece.start <= at:
                 upto = min(piece.end, end)
                 pieces.append(Piece(piece.place, at, upto, piece.path, piece.segment_start))
-                at = upto
+                number += 1
+            else:
+                upto = end if piece is None else min(piece.start, end)
+                if self._options.read_mode in (ReadMode.COLD, ReadMode.ARCHIVE):
+                    raise OptionError(
+                        f"offsets {at} to {upto} of partition {self._partition.id} of '{self._name}' are in no"
+                        " sealed segment or archive file; readMode 'auto' reads them from the server"
+                    )
+                pieces.append(Piece(Place.SERVER, at, upto))
+            at = upto
         return tuple(pieces)
 
     @property
@@ -49,12 +55,14 @@ class Locations:
 
     @cached_property
     def _cold(self) -> list[Piece]:
+        """What needs no server, in order and without overlaps."""
         if self._options.read_mode is ReadMode.LIVE:
             return []
         archive, partition = self._options.archive_path, self._partition
         if archive is None:
             return self._sealed()
-        return self._sealed() + archive_files.find(archive, self._name, partition.id, partition.incarnation)
+        archived = archive_files.find(archive, self._name, partition.id, partition.incarnation)
+        return _beside(self._sealed(), archived)
 
     def _sealed(self) -> list[Piece]:
         if self._options.path is None:
@@ -66,3 +74,24 @@ class Locations:
             for each in self._partition.segments
             if each.sealed and each.layout == LAYOUT_PLAIN
         ]
+
+
+def _beside(preferred: list[Piece], others: list[Piece]) -> list[Piece]:
+    """`preferred` as they are, and of the others (by start, they may overlap) what is between."""
+    found: list[Piece] = []
+    rest, at = deque(others), 0
+    for border in [*sorted(preferred, key=lambda each: each.start), None]:
+        upto = _OFFSET_MAX if border is None else border.start
+        while rest and rest[0].start < upto:
+            other = rest[0]
+            start, end = max(other.start, at), min(other.end, upto)
+            if start < end:
+                found.append(replace(other, start=start, end=end))
+                at = end
+            if other.end > upto:
+                break  # it may go on behind the border
+            rest.popleft()
+        if border is not None:
+            found.append(border)
+            at = max(at, border.end)
+    return found

@@ -61,7 +61,7 @@ class TaskSettings:
             verify=options.verify,
             batch_bytes=options.batch_bytes,
             fail_on_data_loss=options.fail_on_data_loss,
-            cold_only=options.read_mode is ReadMode.COLD,
+            cold_only=options.read_mode in (ReadMode.COLD, ReadMode.ARCHIVE),
         )
 
 
@@ -150,6 +150,7 @@ def _batches(
                 key_header=settings.key_header,
                 start=start,
                 end=piece.end,
+                verify=settings.verify,
             )
         case Place.SERVER:
             return live.read(

@@ -200,7 +200,7 @@ def _missing(name: TopicName, partitions: tuple[int, ...], error: ShardError) ->
     match error.status:
         case Status.STREAM_ID_NOT_FOUND:
             return (
-                f"there is no stream '{name.stream}' (asked for '{name}'); streams are listed by `shardd pipeline lag`"
+                f"there is no stream '{name.stream}' (asked for '{name}'); the pattern '.*' reads all topics there are"
             )
         case Status.TOPIC_ID_NOT_FOUND:
             return f"there is no topic '{name}'"

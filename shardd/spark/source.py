@@ -11,8 +11,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from shardd.spark import columns, planner, reading
+from shardd.spark.archive_server import ArchiveServer
 from shardd.spark.loss import Losses
-from shardd.spark.options import SourceOptions, parse
+from shardd.spark.options import ReadMode, SourceOptions, parse
 from shardd.spark.positions import OptionError
 from shardd.spark.reading import SlicePartition, TaskSettings
 from shardd.spark.retry import Retries
@@ -22,6 +23,8 @@ from shardd.spark.stream import ShardStreamReader
 
 def make_server(options: SourceOptions) -> Server:
     """The driver's face of the server."""
+    if options.read_mode is ReadMode.ARCHIVE:
+        return ArchiveServer(options.archive_path or "")
     return Server(
         options.servers,
         options.credentials,

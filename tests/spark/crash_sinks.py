@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 
 from shardd.spark.sinks.files import WrittenFile
 from shardd.spark.sinks.sink import DeltaSink, IcebergSink, LakeSink, ParquetSink
-from shardd.spark.sinks.tables import LakeTable
+from shardd.spark.sinks.tables import LakeTable, Step
 
 
 def kill_the_driver() -> None:
@@ -41,11 +41,12 @@ class CrashingTable(LakeTable):
         return self.inner.version(application)
 
     def commit(
-        self, files: Sequence[WrittenFile], schema: pa.Schema, *, application: str, version: int, overwrite: bool
+        self, files: Sequence[WrittenFile], schema: pa.Schema, steps: Sequence[Step], *, overwrite: bool = False
     ) -> bool:
+        version = steps[0].version
         if version == self.batch and self.when == "before":
             kill_the_driver()
-        done = self.inner.commit(files, schema, application=application, version=version, overwrite=overwrite)
+        done = self.inner.commit(files, schema, steps, overwrite=overwrite)
         if version == self.batch and self.when == "after":
             kill_the_driver()
         return done

@@ -3,6 +3,7 @@ once, to a reader that is not Spark."""
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,6 +69,48 @@ def test_a_driver_killed_behind_a_commit_doubles_nothing(topic: Topic, tmp_path:
     committed = table_of("parquet", tmp_path).num_rows
     assert 0 < committed < len(topic.rows())
     run_child(topic, "parquet", tmp_path)
+    assert faults(table_of("parquet", tmp_path), topic) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_whole_drivers_of_one_query_double_nothing(topic: Topic, kind: str, tmp_path: Path) -> None:
+    """Started at the same time on one checkpoint: one of them may be told and stop, what is there is there once."""
+    arguments = [
+        sys.executable,
+        "-m",
+        "tests.spark.sink_child",
+        kind,
+        topic.server.address,
+        topic.stream,
+        str(tmp_path),
+    ]
+    drivers = [
+        subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        said = [each.communicate(timeout=RUN_TIMEOUT_S * 2)[1] for each in drivers]
+    finally:
+        for each in drivers:
+            each.kill()
+    told = [text for each, text in zip(drivers, said, strict=True) if each.returncode]
+    assert len(told) <= 1, told
+    assert all("another" in text or "CONCURRENT_STREAM_LOG_UPDATE" in text for text in told), told
+    if len(told) == 1:
+        run_child(topic, kind, tmp_path)  # what the survivor left, if it ended before the other was told
+    assert faults(table_of(kind, tmp_path), topic) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_lost_checkpoint_is_told_by_the_parquet_directory(topic: Topic, tmp_path: Path) -> None:
+    """It is another query then; its rows would be there twice."""
+    run_child(topic, "parquet", tmp_path)
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(AssertionError, match="belongs to the query"):
+        run_child(topic, "parquet", tmp_path)
     assert faults(table_of("parquet", tmp_path), topic) == []
 
 
@@ -153,7 +196,8 @@ def test_another_query_may_not_write_into_the_same_parquet_directory(spark: Spar
 
 def test_sinks_refuse_options_they_do_not_know(spark: SparkSession, tmp_path: Path) -> None:
     for kind, options, text in (
-        ("delta", {"path": str(tmp_path), "mergeSchema": "true"}, "mergeschema"),
+        ("delta", {"path": str(tmp_path), "schemaMerge": "true"}, "schemamerge"),
+        ("delta", {"path": str(tmp_path), "mergeSchema": "yes"}, "must be true or false"),
         ("delta", {}, "needs the option 'path'"),
         ("iceberg", {"table": "a.b"}, "catalog.warehouse"),
         ("iceberg", {"table": "b", "catalog.warehouse": "file:///x"}, "namespace.name"),

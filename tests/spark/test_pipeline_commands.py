@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -100,6 +101,30 @@ def test_the_examples_of_the_document_work(spark: SparkSession, shop: Topic, tmp
     sums = next(each["result"] for name, each in done if name == "aggregate")
     assert {row["shop"]: row["count"] for row in sums} == dict.fromkeys(("s0", "s1", "s2"), 2 * ROWS // 3)  # type: ignore[attr-defined]
     assert (tmp_path / "latency.html").exists() and (tmp_path / "bench.html").exists()
+
+
+def test_the_python_of_the_document_works(spark: SparkSession, shop: Topic, tmp_path: Path) -> None:
+    """The quick start and the sink, as they stand there but for the address."""
+    (quick,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    named: dict[str, Any] = {}
+    exec(quick.replace('username="iggy"', f'servers="{shop.server.address}", username="iggy"'), named)
+    assert {row["partition"]: row["count"] for row in named["orders"].groupBy("partition").count().collect()} == {
+        0: ROWS,
+        1: ROWS,
+    }
+    (view,) = re.findall(r"`(CREATE TEMPORARY VIEW orders .*?)`", DOCUMENT.read_text())
+    more = ", ".join(f"{name} '{value}'" for name, value in shop.options().items() if name != "subscribe")
+    spark.sql(view.replace("subscribe 'shop/orders'", f"subscribe 'shop/orders', {more}"))
+    assert spark.sql("SELECT count(*) FROM orders").collect()[0][0] == 2 * ROWS
+    (sink,) = re.findall(
+        r"^    (query = rows\.writeStream.*?\.start\(\))$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE
+    )
+    named["rows"] = spark.readStream.format("shardd").options(**shop.options(startingOffsets="earliest")).load()
+    exec(sink.replace("/lake", str(tmp_path)), named)
+    assert named["query"].awaitTermination(100)
+    from deltalake import DeltaTable
+
+    assert len(DeltaTable(str(tmp_path / "orders")).to_pyarrow_table()) == 2 * ROWS
 
 
 def test_statements_from_stdin(spark: SparkSession, shop: Topic) -> None:

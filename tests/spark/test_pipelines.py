@@ -23,6 +23,7 @@ from shardd.spark import archive_files, session
 from shardd.spark.pipelines import archive, audit, vacuum
 from shardd.spark.pipelines.archive import Target
 from shardd.spark.pipelines.common import PipelineError
+from shardd.spark.sinks.tables import CommitConflictError
 from tests.spark.support import Topic, delete_sealed, flip, segment_path, settle, source_of
 
 ROOT = Path(__file__).parents[2]
@@ -114,9 +115,10 @@ def test_files_without_their_commit_are_written_again(
     source, target = source_of(topic, path=str(topic.server.data_dir)), target_of(kind, tmp_path)
     jobs, _ = archive.plan(source, target)
     results = [job.run() for job in jobs]
-    archive._commit(target, [each for each in results if each["partition"] == 0])
+    archive.commit(target, [each for each in results if each["partition"] == 0])
     assert archive.archive(spark, source, target)["rows"] == 3000
-    archive._commit(target, [each for each in results if each["partition"] == 0])  # the old driver, late
+    with pytest.raises(CommitConflictError, match="another run has committed meanwhile"):
+        archive.commit(target, [each for each in results if each["partition"] == 0])  # the old driver, late
     holds_exactly(target, topic)
     properties = dict(target.properties)
     would = vacuum.vacuum(kind, target.place, older_than_s=0, dry_run=True, properties=properties)
@@ -250,7 +252,11 @@ def test_audit_finds_damage_in_the_archive(
     faults, said = audited(spark, topic, target.place)
     assert faults and [each["where"] for each in json.loads(said)] == [str(file)]
     with pytest.raises(archive_files.DamagedArchiveError, match=file.name):
-        list(archive_files.read(str(file), columns, stream="s", topic="t", key_header=None, start=0, end=3000))
+        list(
+            archive_files.read(
+                str(file), columns, stream=topic.stream, topic="rows", key_header=None, start=0, end=3000
+            )
+        )
 
 
 def test_audit_finds_a_row_of_the_archive_that_is_not_what_was_sent(

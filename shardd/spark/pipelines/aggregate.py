@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
+from shardd.spark.pipelines.export import distinct_name, view_name
+from shardd.spark.pipelines.lag import last_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
 _WINDOW: Final = re.compile(r"\d+\s*(ms|s|m|h|d)")
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_LOOK_S: Final = 1  # between two looks at a query; Spark keeps the progress of 100 batches
 PLAIN: Final = ("count", "sum", "avg", "min", "max", "bytes")
 
 
@@ -145,10 +149,39 @@ def run_stream(
     )
     with Meter("aggregate", None) as meter:
         trigger: dict[str, Any] = {"processingTime": "1 second"} if follow else {"availableNow": True}
-        query = writer.trigger(**trigger).start()
-        query.awaitTermination()
-        rows_read = sum(int(each["numInputRows"]) for each in query.recentProgress)
+        rows_read = _await(writer.trigger(**trigger).start())
     return summary("aggregate", meter, rows_read, 0, table=table, checkpoint=str(checkpoint))
+
+
+def _await(query: StreamingQuery) -> int:
+    """Waits for the end. Rows that were read; counted on the way, as Spark keeps the last 100 batches alone."""
+    rows, last, ended = 0, -1, False
+    while not ended:
+        ended = bool(query.awaitTermination(_LOOK_S))
+        for each in query.recentProgress:
+            batch, found = int(each["batchId"]), int(each["numInputRows"])
+            if batch > last and found:  # a batch that waits tells of itself with no rows before
+                rows, last = rows + found, batch
+    return rows
+
+
+def checkpoint_of(state: Path, source: Source) -> Path:
+    """Where the state of a streaming aggregate of a topic lies; two topics never share it.
+
+    A topic whose view may have the name of another one's gets a digest, unless a directory of earlier versions, without
+    one, is its own.
+    """
+    plain = state / f"aggregate-{view_name(source.topic)}"
+    if re.fullmatch(r"[A-Za-z0-9]+/[A-Za-z0-9]+", source.topic) or _reads(plain, source):
+        return plain
+    return state / f"aggregate-{distinct_name(source.topic)}"
+
+
+def _reads(checkpoint: Path, source: Source) -> bool:
+    try:
+        return set(last_offsets(checkpoint).places) == set(source.parsed().topics)
+    except PipelineError:
+        return False
 
 
 def _options(source: Source, aggregation: Aggregation) -> dict[str, str]:

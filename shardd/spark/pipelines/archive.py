@@ -1,40 +1,45 @@
 """archive: a topic to a Delta table, an Iceberg table, or Parquet files that the source reads back (`archivePath`).
 
 Spark only schedules: each task decodes, verifies every checksum, and writes one Parquet file. How far the archive is
-stands in the archive itself: in the file names, or in the table, where the end offset is the version of the application
-"archive/<stream>/<topic>/<partition>/<incarnation>". So there is no checkpoint that could be lost, and a run that was
-killed goes on after the last commit.
+stands in the archive itself: in the file names (archive_publish.py), or in the table, where the end offset is the
+version of the application "archive/<stream>/<topic>/<partition>/<incarnation>". So there is no checkpoint that could be
+lost, and a run that was killed goes on after the last commit. A commit proves that the archive stands where the run
+began: of two runs at a time one is told, and no row is there twice.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.fs as pafs
 
-from shardd.spark import archive_files, planner
-from shardd.spark.archive_files import ARCHIVED
+from shardd.protocol.bounds import PartitionBounds
+from shardd.spark import archive_files, archive_listing, planner
+from shardd.spark.archive_files import ARCHIVED, Footer
+from shardd.spark.archive_listing import History
 from shardd.spark.columns import arrow_schema
 from shardd.spark.decode import Verify
 from shardd.spark.options import SourceOptions
 from shardd.spark.pieces import Locations
+from shardd.spark.pipelines import archive_publish
 from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
 from shardd.spark.planner import Slice
 from shardd.spark.positions import OptionError, TopicName, cuts, stride_of
 from shardd.spark.reading import SlicePartition, TaskSettings, read
 from shardd.spark.sinks import files
+from shardd.spark.sinks.delta import DeltaLake
 from shardd.spark.sinks.files import ParquetFile, WrittenFile
-from shardd.spark.sinks.tables import DeltaLake, IcebergTable, LakeTable
+from shardd.spark.sinks.iceberg import IcebergTable
+from shardd.spark.sinks.tables import LakeTable, Step
 from shardd.spark.tasks import Job, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TEMPORARY_SUFFIX: Final = ".tmp"
 COLUMNS: Final = (*ARCHIVED, "stream", "topic")
 _ENCODINGS: Final = dict.fromkeys(("offset", "timestamp", "originTimestamp"), "DELTA_BINARY_PACKED")
 _PROPERTIES: Final[dict[str, Any]] = {
@@ -51,7 +56,7 @@ class Target:
 
     kind: str
     place: str
-    properties: tuple[tuple[str, str], ...] = ()
+    properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # credentials may be among them
 
     @classmethod
     def parse(cls, text: str, properties: dict[str, str]) -> Target:
@@ -75,111 +80,126 @@ def application_of(name: TopicName, partition: int, incarnation: int) -> str:
 
 @dataclass
 class ArchiveJob(Job):
-    """One slice to one file."""
+    """One slice to one file. `begin`: where the table stood when the run was planned."""
 
     settings: TaskSettings
     slice: Slice
     target: Target
+    run_id: str
+    begin: int | None = None
 
     def run(self) -> dict[str, Any]:
         if self.target.kind == "parquet":
-            directory = archive_files.topic_path(self.target.place, self.slice.name)
-            system, inner = archive_files.file_system(directory)
-            system.create_dir(inner, recursive=True)
-            name = archive_files.file_name(
-                self.slice.partition, self.slice.incarnation, self.slice.start, self.slice.end
-            )
-            temporary = f"{inner}/{name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+            written = archive_publish.publish(self.target.place, self._footer(), self._write)
         else:
             system, inner = self.target.table().place()
-            name = (
-                f"archive-{self.slice.partition}-{self.slice.start:020}-{self.slice.end:020}-{uuid.uuid4().hex}.parquet"
-            )
-            temporary = f"{inner}/{name}"
-        size = self.slice.end - self.slice.start
-        written = _write(system, temporary, self.settings, self.slice)
-        if written.rows != size:
-            raise PipelineError(
-                f"partition {self.slice.partition} of '{self.slice.name}': {written.rows} of the {size} messages from"
-                f" offset {self.slice.start} on could be read"
-            )
-        final = f"{inner}/{name}"
-        if final != temporary:
-            _publish(system, temporary, final)
+            slice_ = self.slice
+            name = f"archive-{slice_.partition}-{slice_.start:020}-{slice_.end:020}-{uuid.uuid4().hex}.parquet"
+            written = self._write(system, f"{inner}/{name}")
         return {
-            "path": final,
+            "path": written.path,
             "bytes": written.size_bytes,
             "rows": written.rows,
+            "application": application_of(self.slice.name, self.slice.partition, self.slice.incarnation),
+            "begin": self.begin,
             "partition": self.slice.partition,
-            "incarnation": self.slice.incarnation,
-            "topic": str(self.slice.name),
             "start": self.slice.start,
             "end": self.slice.end,
         }
 
+    def _footer(self) -> Footer:
+        slice_ = self.slice
+        numbers = (slice_.partition, slice_.incarnation, slice_.start, slice_.end)
+        return Footer(slice_.name.stream, slice_.name.topic, *numbers, self.run_id)
 
-def _write(system: pafs.FileSystem, path: str, settings: TaskSettings, slice_: Slice) -> WrittenFile:
-    file = ParquetFile(system, path, arrow_schema(COLUMNS), **_PROPERTIES)
-    try:
-        for table in files.row_groups(read(settings, SlicePartition(slice_))):
-            file.add(table)
-        return file.finish()
-    except BaseException:
-        file.discard()
-        raise
-
-
-def _publish(system: pafs.FileSystem, temporary: str, final: str) -> None:
-    """The file is on the device before it has its name."""
-    if isinstance(system, pafs.LocalFileSystem):
-        from shardd.spark.sinks.tables import sync_path
-
-        sync_path(Path(temporary))
-        Path(temporary).replace(final)
-        sync_path(Path(final).parent)
-    else:
-        system.move(temporary, final)
-
-
-def archived_end(target: Target, name: TopicName, partition: int, incarnation: int) -> int | None:
-    """Offset behind the last one that the archive holds without a gap from its first; None when it holds nothing."""
-    if target.kind != "parquet":
-        return target.table().version(application_of(name, partition, incarnation))
-    found = archive_files.find(target.place, name, partition, incarnation)
-    end: int | None = None
-    for piece in found:
-        if end is not None and piece.start > end:
-            raise PipelineError(
-                f"the archive of partition {partition} of '{name}' has a gap: offsets {end} to {piece.start}"
-            )
-        end = max(end or 0, piece.end)
-    return end
+    def _write(self, system: pafs.FileSystem, path: str) -> WrittenFile:
+        """All rows of the slice; nothing is left of an attempt that fails."""
+        file, digests, rows = ParquetFile(system, path, arrow_schema(COLUMNS), **_PROPERTIES), [], 0
+        slice_ = self.slice
+        try:
+            for table in files.row_groups(read(self.settings, SlicePartition(slice_))):
+                file.add(table)
+                digests.append(archive_files.digest(table.column("checksum")))
+                rows += table.num_rows
+            if rows != slice_.end - slice_.start:
+                raise PipelineError(
+                    f"partition {slice_.partition} of '{slice_.name}': {rows} of the {slice_.end - slice_.start}"
+                    f" messages from offset {slice_.start} on could be read"
+                )
+            return file.finish(self._footer().encode(digests))
+        except BaseException:
+            file.discard()
+            raise
 
 
-def plan(source: Source, target: Target) -> tuple[list[ArchiveJob], int]:
-    """What is to be done now, and about how many bytes that is."""
+def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list[ArchiveJob], int]:
+    """What is to be done now, and about how many bytes that is. Records what the server has deleted already, unless
+    this is a dry run."""
     options = source.parsed()
     if options.verify is not Verify.STOP:
         raise OptionError("archive verifies every checksum; leave verifyChecksums as it is")
     bounds = source.bounds(segments=planner.needs_segments(options))
     settings = TaskSettings.of(options, COLUMNS)
-    jobs: list[ArchiveJob] = []
-    size = 0
+    run_id, jobs, size = uuid.uuid4().hex, [], 0
     for name, topic in bounds.items():
         average = _average(topic.partitions)
+        listing = archive_listing.list_topic(target.place, name) if target.kind == "parquet" else {}
+        table = None if target.kind == "parquet" else target.table()
         for partition in topic.partitions:
-            done = archived_end(target, name, partition.id, partition.incarnation)
-            start = partition.first if done is None else done
-            if start < partition.first:
-                _lost(options, name, partition.id, start, partition.first)
-                start = partition.first
-            stride = _stride(options, average)
             locations = Locations(options, topic, partition)
-            for low, high in cuts(start, planner.readable_end(options, partition), stride):
-                slice_ = Slice(name, partition.id, partition.incarnation, low, high, locations.pieces(low, high))
-                jobs.append(ArchiveJob(settings, slice_, target))
-                size += (high - low) * average
+            end = planner.readable_end(options, partition)
+            begin: int | None = None
+            if table is None:
+                history = listing.get((partition.id, partition.incarnation), History())
+                ranges = _of_files(options, target, name, partition, history, end, dry_run=dry_run)
+            else:
+                begin = table.version(application_of(name, partition.id, partition.incarnation))
+                ranges = _of_table(options, name, partition, begin, end)
+            for first, last in ranges:
+                for low, high in cuts(first, last, _stride(options, average)):
+                    slice_ = Slice(name, partition.id, partition.incarnation, low, high, locations.pieces(low, high))
+                    jobs.append(ArchiveJob(settings, slice_, target, run_id, begin))
+                    size += (high - low) * average
     return jobs, size
+
+
+def _of_files(
+    options: SourceOptions,
+    target: Target,
+    name: TopicName,
+    partition: PartitionBounds,
+    history: History,
+    end: int,
+    *,
+    dry_run: bool,
+) -> list[archive_listing.Range]:
+    """The ranges that no file has; what a killed run left out between others, too."""
+    marks: list[archive_listing.Range] = []
+    if not history.begun:
+        # an archive of earlier versions may lack its first file, and the server may still have those offsets
+        marks.append((0, min(partition.first, partition.first if history.begin is None else history.begin)))
+    wanted = []
+    for start, upto in History(history.files, history.gaps + marks).missing(end):
+        if start < partition.first:
+            gone = min(upto, partition.first)
+            _lost(options, name, partition.id, start, gone)
+            marks.append((start, gone))
+        if upto > partition.first:
+            wanted.append((max(start, partition.first), upto))
+    if not dry_run:
+        for start, upto in marks:
+            archive_publish.mark(target.place, name, partition.id, partition.incarnation, start, upto)
+    return wanted
+
+
+def _of_table(
+    options: SourceOptions, name: TopicName, partition: PartitionBounds, begin: int | None, end: int
+) -> list[archive_listing.Range]:
+    start = partition.first if begin is None else begin
+    if start < partition.first:
+        _lost(options, name, partition.id, start, partition.first)
+        start = partition.first
+    return [(start, end)]
 
 
 def _average(partitions: Any) -> int:
@@ -208,27 +228,30 @@ def _lost(options: SourceOptions, name: TopicName, partition: int, start: int, f
 
 
 def archive(spark: SparkSession, source: Source, target: Target) -> dict[str, Any]:
-    """One run up to the present end. Returns the summary."""
-    jobs, size = plan(source, target)
-    rows = sum(job.slice.end - job.slice.start for job in jobs)
-    with Meter("archive", rows) as meter:
-        results = run(spark, jobs)
-        if target.kind != "parquet" and results:
-            _commit(target, results)
-        meter.advance(rows, size)
+    """One run up to the present end. Returns the summary. `CommitConflictError`, `ArchiveConflictError` when another
+    run archives, too."""
+    with ExitStack() as held:
+        if target.kind == "parquet":
+            for name in sorted(source.bounds()):
+                held.enter_context(archive_publish.alone(target.place, name))
+        jobs, size = plan(source, target)
+        rows = sum(job.slice.end - job.slice.start for job in jobs)
+        with Meter("archive", rows) as meter:
+            results = run(spark, jobs)
+            if target.kind != "parquet" and results:
+                commit(target, results)
+            meter.advance(rows, size)
     return summary("archive", meter, rows, size, files=len(results), target=f"{target.kind}:{target.place}")
 
 
-def _commit(target: Target, results: list[dict[str, Any]]) -> None:
-    """One commit for each partition, in order of offsets."""
-    table, schema = target.table(), arrow_schema(COLUMNS)
-    grouped: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
-    for each in sorted(results, key=lambda each: int(each["start"])):
-        grouped.setdefault((each["topic"], each["partition"], each["incarnation"]), []).append(each)
-    for (topic, partition, incarnation), parts in sorted(grouped.items()):
-        application = application_of(TopicName.parse(topic, None), partition, incarnation)
-        written = [WrittenFile(each["path"], each["bytes"], each["rows"]) for each in parts]
-        table.commit(written, schema, application=application, version=parts[-1]["end"], overwrite=False)
+def commit(target: Target, results: list[dict[str, Any]]) -> None:
+    """One transaction for all partitions: each must still stand where the run began. `CommitConflictError`."""
+    steps: dict[str, Step] = {}
+    ordered = sorted(results, key=lambda each: (each["application"], each["start"]))
+    for each in ordered:
+        steps[each["application"]] = Step(each["application"], each["end"], each["begin"], proven=True)
+    written = [WrittenFile(each["path"], each["bytes"], each["rows"]) for each in ordered]
+    target.table().commit(written, arrow_schema(COLUMNS), tuple(steps.values()))
 
 
 def follow(spark: SparkSession, source: Source, target: Target, interval_s: float) -> None:
@@ -239,7 +262,7 @@ def follow(spark: SparkSession, source: Source, target: Target, interval_s: floa
 
 
 def dry_run(source: Source, target: Target) -> dict[str, Any]:
-    jobs, size = plan(source, target)
+    jobs, size = plan(source, target, dry_run=True)
     return {
         "pipeline": "archive",
         "target": f"{target.kind}:{target.place}",

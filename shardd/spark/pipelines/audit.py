@@ -1,6 +1,6 @@
 """audit: reads everything that is kept and checks it: lengths, checksums, dense offsets, timestamps that never fall,
 and for segment files the index against the log. Only counters come back to the driver. Archive files are read, too,
-when the archive is named.
+when the archive is named, and their names must cover every offset once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import numpy as np
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
-from shardd.spark import _decode, archive_files, planner
+from shardd.protocol.bounds import PartitionBounds
+from shardd.spark import _decode, archive_listing, planner
+from shardd.spark.archive_listing import History
 from shardd.spark.cold import explain
 from shardd.spark.decode import ROWS_MAX, Fault, Verify
 from shardd.spark.piece import Place
@@ -177,16 +179,21 @@ class RangeAudit(Job):
         return report
 
 
-def plan(source: Source, archive_root: str | None) -> list[Job]:
-    """Sealed segments as files where `path` reaches them, the rest as ranges."""
+def plan(source: Source, archive_root: str | None) -> tuple[list[Job], list[dict[str, Any]]]:
+    """Sealed segments as files where `path` reaches them, the rest as ranges; and what the names alone of an archive
+    tell: offsets that no file has, or two."""
     options = source.parsed()
     settings = replace(TaskSettings.of(options, ("offset", "timestamp", "checksumOk")), verify=Verify.REPORT)
     jobs: list[Job] = []
+    reports: list[dict[str, Any]] = []
     for name, topic in source.bounds(segments=planner.needs_segments(options)).items():
+        listing = {} if archive_root is None else archive_listing.list_topic(archive_root, name)
         for partition in topic.partitions:
             pieces = Locations(options, topic, partition).pieces(partition.first, partition.end)
-            if archive_root is not None:
-                pieces += tuple(archive_files.find(archive_root, name, partition.id, partition.incarnation))
+            history = listing.get((partition.id, partition.incarnation))
+            if history is not None:
+                pieces += tuple(history.files)
+                reports.append(_audit_names(name, partition, history, str(archive_root)))
             for piece in pieces:
                 if piece.place is Place.SEGMENT:
                     at = (partition.incarnation, piece.start, piece.end, piece.path)
@@ -196,14 +203,26 @@ def plan(source: Source, archive_root: str | None) -> list[Job]:
                     inner = replace(piece, start=low, end=high)
                     slice_ = Slice(name, partition.id, partition.incarnation, low, high, (inner,))
                     jobs.append(RangeAudit(settings, slice_))
-    return jobs
+    return jobs, reports
+
+
+def _audit_names(name: TopicName, partition: PartitionBounds, history: History, root: str) -> dict[str, Any]:
+    """What is between the beginning of the archive and its end, or the beginning of what the server keeps."""
+    end = max([partition.first, *(each.end for each in history.files)])
+    where = archive_listing.topic_path(root, name)
+    report = _report(name, partition.id, history.begin or 0, end, where)
+    for low, high in history.missing(end):
+        _fault(report, f"offsets {low} to {high} are in no file of the archive")
+    for low, high in history.doubled():
+        _fault(report, f"offsets {low} to {high} are in two files of the archive")
+    return report
 
 
 def audit(spark: SparkSession, source: Source, archive_root: str | None = None) -> dict[str, Any]:
     """One run. `faults` in the summary is what the exit status follows."""
-    jobs = plan(source, archive_root)
+    jobs, reports = plan(source, archive_root)
     with Meter("audit", None) as meter:
-        reports = run(spark, jobs)
+        reports += run(spark, jobs)
     rows = sum(each["rows"] for each in reports)
     size = sum(each["bytes"] for each in reports)
     damaged = [each for each in reports if each["faults"]]
@@ -212,7 +231,7 @@ def audit(spark: SparkSession, source: Source, archive_root: str | None = None) 
         meter,
         rows,
         size,
-        parts=len(reports),
+        parts=len(jobs),
         faults=sum(each["faults"] for each in damaged),
         damaged=sorted(damaged, key=lambda each: (each["topic"], each["partition"], each["start"])),
     )

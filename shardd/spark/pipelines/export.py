@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +26,21 @@ def register_views(spark: SparkSession, sources: dict[str, Source]) -> None:
 def view_name(topic: str) -> str:
     """The view of "stream/topic": its letters and digits, the rest as underscores."""
     return "".join(each if each.isalnum() else "_" for each in topic)
+
+
+def view_names(topics: Iterable[str]) -> dict[str, str]:
+    """The view of each topic. Topics whose views would have one name (Spark takes `A` and `a` for the same) get a part
+    of their digest behind it."""
+    wanted = dict.fromkeys(topics)
+    counted = Counter(view_name(each).casefold() for each in wanted)
+    return {
+        each: view_name(each) if counted[view_name(each).casefold()] == 1 else distinct_name(each) for each in wanted
+    }
+
+
+def distinct_name(topic: str) -> str:
+    """`view_name` with a part of the topic's digest, for a name that no other topic has."""
+    return f"{view_name(topic)}_{hashlib.sha256(topic.encode()).hexdigest()[:8]}"
 
 
 def export(spark: SparkSession, statement: str, target: Path, kind: str) -> dict[str, Any]:

@@ -1,76 +1,196 @@
-"""vacuum: removes files that no commit refers to: the leftovers of tasks that were killed or lost against their
-repetition."""
+"""vacuum: removes files that nothing refers to: the leftovers of tasks and drivers that were killed or lost against
+their repetition. Only files that carry a name the sinks and the archive give, never a link, and old enough that no
+writer can still be at them."""
 
 from __future__ import annotations
 
+import math
+import os
+import re
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from shardd.spark.archive_files import parse_file_name
-from shardd.spark.pipelines.archive import TEMPORARY_SUFFIX
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardd.spark import archive_files
+from shardd.spark.archive_files import DamagedArchiveError, Footer
+from shardd.spark.archive_listing import parse_file_name
+from shardd.spark.pipelines import archive_publish
 from shardd.spark.pipelines.common import PipelineError
-from shardd.spark.sinks.tables import ParquetDirectory
+from shardd.spark.sinks.parquet import ParquetDirectory
 
-DAY_S: Final = 86_400
+_HEX: Final = "[0-9a-f]{32}"
+_WRITTEN: Final = re.compile(rf"(part-(\d+|x)-\d{{5}}|archive-\d+-\d{{20}}-\d{{20}})-{_HEX}\.parquet", re.ASCII)
+_ATTEMPT: Final = re.compile(rf"batch=\d+(\.{_HEX})?", re.ASCII)  # without the digits: of earlier versions
+_CLAIM: Final = re.compile(rf"{ParquetDirectory.APPLICATION}\.{_HEX}", re.ASCII)
 
 
-def vacuum(kind: str, place: str, *, older_than_s: int, dry_run: bool, properties: dict[str, str]) -> dict[str, Any]:
-    """Local paths only. Returns what was (or would be) removed."""
+def vacuum(kind: str, place: str, *, older_than_s: float, dry_run: bool, properties: dict[str, str]) -> dict[str, Any]:
+    """Local paths only. Returns what was (or would be) removed. `PipelineError`."""
+    if not math.isfinite(older_than_s) or older_than_s < 0:
+        raise PipelineError(f"--older-than is {older_than_s / 3600:g}, but must be a number of hours from 0")
+    limit_s = time.time() - older_than_s
+    candidates: Iterable[Path]
     match kind:
         case "delta":
-            candidates = _delta(Path(place))
+            candidates = _delta(_directory(place))
         case "iceberg":
             candidates = _iceberg(place, properties)
         case "parquet":
-            candidates = _parquet(Path(place))
+            candidates = _parquet(_directory(place), limit_s)
         case _:
             raise PipelineError(f"vacuum knows delta:, iceberg: and parquet:, not '{kind}:'")
-    limit = time.time() - older_than_s
-    orphans = [path for path in candidates if path.stat().st_mtime < limit]
-    size = sum(path.stat().st_size for path in orphans)
-    if not dry_run:
-        for path in orphans:
-            path.unlink()
-    return {"pipeline": "vacuum", "files": len(orphans), "bytes": size, "dry_run": dry_run}
+    files = size = 0
+    for path in candidates:
+        found = _old_size(path, limit_s)
+        if found is None:
+            continue
+        if not dry_run:
+            path.unlink(missing_ok=True)
+        files, size = files + 1, size + found
+    if not dry_run and kind == "parquet":
+        _remove_empty_attempts(Path(place) / ParquetDirectory.STAGING, limit_s)
+    return {"pipeline": "vacuum", "files": files, "bytes": size, "dry_run": dry_run}
+
+
+def _directory(place: str) -> Path:
+    path = Path(place)
+    if not place or "://" in place:
+        raise PipelineError(f"'{place}' is no local directory; vacuum knows local paths only")
+    if not path.is_dir():
+        raise PipelineError(f"{place} is no directory")
+    return path
+
+
+def _old_size(path: Path, limit_s: float) -> int | None:
+    """Size of a file that is older than the limit; None for a younger one and for what is no plain file."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_size if path.is_file() and not path.is_symlink() and found.st_mtime < limit_s else None
+
+
+def _named(directory: Path, *patterns: re.Pattern[str]) -> Iterator[Path]:
+    """Plain files of a directory whose names match; nothing when it is not there. Links are not followed."""
+    if directory.is_symlink():
+        return
+    try:
+        with os.scandir(directory) as entries:
+            for each in entries:
+                if each.is_file(follow_symlinks=False) and any(p.fullmatch(each.name) for p in patterns):
+                    yield Path(each.path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def _directories(directory: Path) -> list[Path]:
+    """Real directories inside, no links to others."""
+    try:
+        with os.scandir(directory) as entries:
+            return [Path(each.path) for each in entries if each.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+# ---- delta and iceberg ----
 
 
 def _delta(root: Path) -> list[Path]:
+    """Files that no version of the table refers to; an older one may be wanted for time travel."""
     from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
+    from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
         table = DeltaTable(str(root))
     except TableNotFoundError as error:
         raise PipelineError(f"{root} is no Delta table") from error
-    # a file that an older version refers to is not an orphan: time travel needs it
-    known: set[str] = set()
-    for version in range(table.version() + 1):
+    known = {Path(each).name for each in table.file_uris()}
+    for version in range(table.version()):
         try:
             table.load_as_version(version)
-        except Exception:
-            continue
+        except DeltaError as error:
+            if (root / "_delta_log" / f"{version:020}.json").exists():
+                raise PipelineError(f"{root}: version {version} cannot be read, nothing is removed: {error}") from error
+            continue  # the log was cleaned up to here: nobody can go back to it
         known |= {Path(each).name for each in table.file_uris()}
-    return [path for path in root.glob("*.parquet") if path.name not in known]
+    return [path for path in _named(root, _WRITTEN) if path.name not in known]
 
 
 def _iceberg(name: str, properties: dict[str, str]) -> list[Path]:
     from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
 
-    table = load_catalog("default", **properties).load_table(name)
+    if "warehouse" not in properties or "." not in name:
+        raise PipelineError("an Iceberg table needs NAMESPACE.TABLE and --catalog warehouse=... (and uri=...)")
+    try:
+        table = load_catalog("default", **properties).load_table(name)
+    except NoSuchTableError as error:
+        raise PipelineError(f"there is no Iceberg table '{name}'") from error
     known = {Path(row["file_path"]).name for row in table.inspect.all_files().to_pylist()}
     directory = Path(properties["warehouse"].removeprefix("file://")) / name.replace(".", "/") / "data"
-    return [path for path in directory.glob("*.parquet") if path.name not in known]
+    return [path for path in _named(directory, _WRITTEN) if path.name not in known]
 
 
-def _parquet(root: Path) -> list[Path]:
-    """Staging of the sink, temporary files of the archive, and archive files that a longer one covers."""
-    found = [path for path in (root / ParquetDirectory.STAGING).rglob("*") if path.is_file()]
-    found += root.rglob(f"*{TEMPORARY_SUFFIX}")
-    for directory in {path.parent for path in root.rglob("*.parquet")}:
-        files = [(parsed, path) for path in directory.iterdir() if (parsed := parse_file_name(path.name)) is not None]
-        for (partition, incarnation, start, end), path in files:
-            same = [each for each, other in files if other != path and each[:2] == (partition, incarnation)]
-            if any(low <= start and end <= high for _, _, low, high in same):
-                found.append(path)
+# ---- parquet ----
+
+
+def _parquet(root: Path, limit_s: float) -> Iterable[Path]:
+    """Of a sink: what lies in its staging. Of an archive: temporary files, and what a whole, longer file covers."""
+    staging = root / ParquetDirectory.STAGING
+    found = list(_named(staging, _WRITTEN, _CLAIM))
+    for attempt in _directories(staging):
+        if _ATTEMPT.fullmatch(attempt.name):
+            found += _named(attempt, _WRITTEN, re.compile(ParquetDirectory.COMMIT))
+    for stream in _directories(root):
+        for topic in _directories(stream):
+            found += _named(topic, archive_publish.TEMPORARY)
+            found += _covered(topic, limit_s)
     return found
+
+
+def _covered(topic: Path, limit_s: float) -> list[Path]:
+    """Archive files that a longer one covers (earlier versions wrote such). The longer one must be whole, and as old:
+    a reader may have planned with the others before it was there."""
+    paths = _named(topic, re.compile(r".+\.parquet"))
+    files = [(parsed, path) for path in paths if (parsed := parse_file_name(path.name)) is not None]
+    files.sort(key=lambda each: (each[0][:3], -each[0][3]))
+    found: list[Path] = []
+    widest: tuple[tuple[int, int, int, int], Path] | None = None
+    for parsed, path in files:
+        covers = widest is not None and widest[0][:2] == parsed[:2] and parsed[3] <= widest[0][3]
+        if covers and widest is not None:
+            if _old_size(widest[1], limit_s) is not None and _is_whole(widest[1]):
+                found.append(path)
+        else:
+            widest = (parsed, path)
+    return found
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether every row of an archive file can be read and is what was sent."""
+    try:
+        metadata = pq.read_metadata(path)
+        footer, parsed = Footer.of(metadata), parse_file_name(path.name)
+        if parsed is None:
+            return False
+        names = (footer.stream, footer.topic) if footer is not None else ("", "")
+        for _ in archive_files.read(
+            str(path), ("offset",), stream=names[0], topic=names[1], key_header=None, start=parsed[2], end=parsed[3]
+        ):
+            pass
+    except (OSError, ValueError, pa.ArrowException, DamagedArchiveError):
+        return False
+    return True
+
+
+def _remove_empty_attempts(staging: Path, limit_s: float) -> None:
+    for attempt in _directories(staging):
+        if _ATTEMPT.fullmatch(attempt.name) and attempt.lstat().st_mtime < limit_s:
+            try:
+                attempt.rmdir()
+            except OSError:
+                continue  # something is in it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,7 +49,10 @@ class ParquetFile:
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self._rows += table.num_rows
 
-    def finish(self) -> WrittenFile:
+    def finish(self, metadata: Mapping[str, str] | None = None) -> WrittenFile:
+        """Ends it; `metadata` goes into the footer."""
+        if metadata:
+            self._writer.add_key_value_metadata(dict(metadata))
         self._writer.close()
         size = self.size_bytes
         self._sink.close()

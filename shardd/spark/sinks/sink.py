@@ -22,8 +22,11 @@ from pyspark.sql.types import StructType
 
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks import files
+from shardd.spark.sinks.delta import DeltaLake
 from shardd.spark.sinks.files import WrittenFile
-from shardd.spark.sinks.tables import DeltaLake, IcebergTable, LakeTable, ParquetDirectory
+from shardd.spark.sinks.iceberg import IcebergTable
+from shardd.spark.sinks.parquet import ParquetDirectory
+from shardd.spark.sinks.tables import LakeTable, Step
 
 
 @dataclass
@@ -78,7 +81,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             return  # a batch without rows leaves no trace
         if not query:
             raise RuntimeError("Spark did not tell the tasks which query they belong to; nothing is committed")
-        self._table.commit(written, self._schema, application=query, version=batchId, overwrite=self._overwrite)
+        self._table.commit(written, self._schema, (Step(query, batchId),), overwrite=self._overwrite)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Files that were written stay until `shardd pipeline vacuum`: nobody refers to them."""
@@ -102,9 +105,8 @@ class BatchSink(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _, written = _collect(messages)
-        self._table.commit(
-            written, self._schema, application=self._application, version=self._version, overwrite=self._overwrite
-        )
+        steps = (Step(self._application, self._version),)
+        self._table.commit(written, self._schema, steps, overwrite=self._overwrite)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """As for streams."""
@@ -124,6 +126,9 @@ class LakeSink(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
         self._check()
+        for name in ("appId", "appVersion"):
+            if self.options.get(name) is not None:
+                raise OptionError(f"option '{name}' is for batch writes; a stream is known by its checkpoint")
         return StreamSink(self.table(), _arrow(schema), overwrite=overwrite, file_bytes=self._file_bytes())
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
@@ -150,6 +155,12 @@ class LakeSink(DataSource):
             raise OptionError(f"option '{name}' of {self.name()} is '{text}', but must be a whole number")
         return int(text)
 
+    def _flag(self, name: str) -> bool:
+        text = (self.options.get(name) or "false").strip().lower()
+        if text not in ("true", "false"):
+            raise OptionError(f"option '{name}' of {self.name()} is '{text}', but must be true or false")
+        return text == "true"
+
     def _check(self) -> None:
         known = (*self.option_names(), "appid", "appversion", "filebytes", "checkpointlocation")
         families = tuple(name for name in known if name.endswith("."))
@@ -171,10 +182,10 @@ class DeltaSink(LakeSink):
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        return ("path",)
+        return ("path", "mergeschema")
 
     def table(self) -> LakeTable:
-        return DeltaLake(self.needed("path"))
+        return DeltaLake(self.needed("path"), merge_schema=self._flag("mergeSchema"))
 
 
 class ParquetSink(LakeSink):

@@ -71,6 +71,7 @@ typedef struct worker_page {
     _Atomic uint32_t sleeping; /* 1: waits in its ring and wants the doorbell */
     _Atomic uint32_t connections, anonymous; /* open ones, and those of them without a login (admission.h) */
     _Atomic uint8_t failing[LINK_FAILING_MARKS]; /* 1: this worker counts failed logins of a network with this hash */
+    _Atomic uint32_t output_contended; /* 1: polls wait for memory that windows in this worker's pool take */
 } worker_page;
 
 typedef struct links {
@@ -118,6 +119,8 @@ void links_wake(links *l);
 /* The balanced counter of a topic with `partitions` partitions: its value now; then (value + 1) % partitions. */
 uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions);
 /* Marks of failed logins: a worker writes its own, all read them. */
+void links_mark_output_contended(links *l, bool contended);
+bool links_output_contended(const links *l, uint32_t shard);
 void links_mark_failing(links *l, uint32_t mark, bool failing);
 bool links_is_failing(const links *l, uint32_t shard, uint32_t mark);
 #endif

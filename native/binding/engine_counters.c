@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "engine_api.h"
+#include "engine_gauges.h"
 
 #define COUNTER(name) {#name, offsetof(engine_counters, name)}
 static const struct {
@@ -19,6 +20,7 @@ static const struct {
     COUNTER(commits),          COUNTER(append_calls),   COUNTER(syncs),
     COUNTER(sync_errors),      COUNTER(turns),          COUNTER(python_events),
     COUNTER(memory_waits),     COUNTER(buffer_starved), COUNTER(throttled), COUNTER(timeouts),
+    COUNTER(evicted),          COUNTER(parked),
     COUNTER(damaged),          COUNTER(reads_cached),   COUNTER(reads_ring),
 };
 
@@ -28,7 +30,8 @@ static const struct {
     size_t offset;
 } gauge_fields[] = {
     GAUGE(partitions_dirty), GAUGE(syncs_waiting), GAUGE(links_out), GAUGE(links_out_max), GAUGE(links_in),
-    GAUGE(waiters), GAUGE(throttled_connections), GAUGE(receive_buffers_free), GAUGE(partial_bytes),
+    GAUGE(waiters), GAUGE(throttled_connections), GAUGE(receive_buffers_free),
+    GAUGE(anonymous_buffers_free), GAUGE(partial_bytes), GAUGE(output_bytes),
     GAUGE(read_jobs), GAUGE(polls_surveying),
 };
 

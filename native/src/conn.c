@@ -124,7 +124,7 @@ void conn_set_session(conn *c, uint32_t user_id, bool authenticated) {
 void conn_try_free(conn *c) {
     if (!c->closing || c->receive_armed || c->send_armed || c->job != NULL || c->forwarded || c->state == CONN_STAGED)
         return;
-    if (c->in_replies || c->in_ready || c->starved || c->throttled || c->wait.queued)
+    if (c->in_replies || c->in_ready || c->starved || c->wait.queued)
         return; /* their lists let go of it first */
     conn_free_input(c);
     conn_free_output(c);
@@ -148,6 +148,8 @@ void conn_close(conn *c) {
         engine_event(c->e, EVENT_CLOSED, conn_id(c));
     }
     if (c->wait.queued) engine_unwait(c->e, &c->wait);
+    share_stop_waiting(c);
+    execute_left_python(c);
     if (c->held != NULL) sync_leave(c);
     if (!c->send_armed) conn_release_sources(c);
     conn_ready(c); /* freed at the end of the turn, when no caller holds it any more */
@@ -155,7 +157,10 @@ void conn_close(conn *c) {
 
 void conn_ready(conn *c) {
     if (c->in_ready) return;
+    conn_queue *q = c->authenticated || c->closing ? &c->e->ready : &c->e->ready_anonymous;
     c->in_ready = true;
-    c->next_ready = c->e->ready;
-    c->e->ready = c;
+    c->next_ready = NULL;
+    if (q->last != NULL) q->last->next_ready = c;
+    else q->first = c;
+    q->last = c;
 }

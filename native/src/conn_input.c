@@ -1,7 +1,8 @@
 /* Input of connections: receive and frame (iggy-protocol 1.1 to 1.3).
  *
  * A receive takes one of the provided buffers only while it has data. A frame that does not fit gets a private block
- * and the rest of it is received straight into that block, within the budget that all partial frames share. */
+ * and the rest of it is received straight into that block. Who waits with a buffer gives it back when they are scarce.
+ * All private memory has an owner and a share (shares.h). */
 #include "engine.h"
 
 #include <assert.h>
@@ -9,66 +10,33 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#define BUFFERS_SCARCE_PART 4u /* of a set: below one part in so many, who waits with a buffer gives it back */
 #define BLOCK_STEP 65536u /* first block of a large frame when the pool is more than half full */
 
 static void return_buffer(conn *c) {
     if (c->in_block != NULL) {
+        share_give_back(c, (uint32_t)pool_block_size(c->e->pool, c->in_block));
         pool_free(c->e->pool, c->in_block);
         c->in_block = NULL;
     }
     if (c->in_buffer < 0) return;
+    c->e->buffer_holders[c->in_buffer] = NULL;
     io_buffer_return(&c->e->io, c->in_buffer);
     c->in_buffer = -1;
 }
 
 static void free_block(conn *c) {
-    if (c->block == NULL) return;
-    pool_free(c->e->pool, c->block);
+    if (c->block != NULL) {
+        pool_free(c->e->pool, c->block);
+        share_give_back(c, c->block_have);
+    }
     c->block = NULL;
     c->block_have = c->block_size = 0;
-    c->e->partial_bytes -= c->partial_bytes;
-    c->partial_bytes = 0;
-    if (c->e->privileged == c) c->e->privileged = NULL;
 }
 
 static void count_partial(conn *c, uint32_t received) {
     c->block_have += received;
-    c->partial_bytes += received;
-    c->e->partial_bytes += received;
-}
-
-static bool may_receive_more(conn *c) {
-    engine *e = c->e;
-    if (e->partial_bytes < e->partial_budget) return true;
-    if (e->privileged == NULL) {
-        e->privileged = c;
-        e->privileged_since_us = e->now_us;
-    }
-    return e->privileged == c;
-}
-
-static void throttle(conn *c) {
-    engine *e = c->e;
-    e->counters.throttled++;
-    c->throttled = true;
-    c->throttled_us = e->now_us;
-    c->next_throttled = NULL;
-    if (e->throttled == NULL) e->throttled = c;
-    else e->throttled_last->next_throttled = c;
-    e->throttled_last = c;
-}
-
-void conn_run_throttled(engine *e) {
-    while (e->throttled != NULL) {
-        conn *c = e->throttled;
-        if (!c->closing && !may_receive_more(c)) return;
-        e->throttled = c->next_throttled;
-        c->throttled = false;
-        c->progress_us += e->now_us - c->throttled_us; /* waiting was not its own doing */
-        c->frame_us += e->now_us - c->throttled_us;
-        if (c->closing) conn_ready(c);
-        else conn_arm_receive(c);
-    }
+    share_hold(c, received);
 }
 
 void conn_frame_release(conn *c) {
@@ -76,42 +44,98 @@ void conn_frame_release(conn *c) {
     free_block(c);
     c->payload = NULL;
     if (c->in_length == 0) return_buffer(c);
+    if (c->held_bytes == 0) share_leave(c);
 }
 
 void conn_free_input(conn *c) {
     free_block(c);
     return_buffer(c);
+    share_leave(c);
 }
 
 void conn_arm_receive(conn *c) {
     if (c->receive_armed || c->starved || c->throttled || c->closing || c->end_of_input) return;
     engine *e = c->e;
     if (c->block != NULL && c->state == CONN_RECEIVING && c->block_have < c->keep_length) {
-        if (!may_receive_more(c)) {
-            throttle(c);
+        if (!share_may_grow(c)) {
+            share_wait(c);
             return;
         }
         uint32_t room = (c->block_size < c->keep_length ? c->block_size : c->keep_length) - c->block_have;
-        io_receive(&e->io, &c->receive_operation, c->fd, c->block + c->block_have,
-                   room < PARTIAL_RECEIVE_BYTES ? room : PARTIAL_RECEIVE_BYTES);
+        if (room > PARTIAL_RECEIVE_BYTES) room = PARTIAL_RECEIVE_BYTES;
+        share_arm(c, room);
+        io_receive(&e->io, &c->receive_operation, c->fd, c->block + c->block_have, room);
     } else {
-        io_receive_provided(&e->io, &c->receive_operation, c->fd);
+        io_receive_provided(&e->io, &c->receive_operation, c->fd,
+                            c->authenticated ? BUFFERS_LOGGED_IN : BUFFERS_ANONYMOUS);
     }
     c->receive_armed = true;
+}
+
+/* ---- provided buffers come back from whoever waits with one ---- */
+
+/* Whether the bytes of its frame are needed again. */
+static bool needs_payload(const conn *c) {
+    return c->payload != NULL && c->block == NULL &&
+           (c->state == CONN_PYTHON || c->state == CONN_WAITING || c->state == CONN_FORWARDED ||
+            c->state == CONN_RECEIVING);
+}
+
+bool conn_park(conn *c) {
+    if (c->in_buffer < 0) return true;
+    engine *e = c->e;
+    uint8_t *from = needs_payload(c) ? c->payload : c->in;
+    size_t length = (size_t)(c->in + c->in_length - from);
+    if (length > 0) {
+        uint8_t *block = engine_allocate(e, length, false);
+        if (block == NULL) return false;
+        memcpy(block, from, length);
+        if (from == c->payload) c->payload = block;
+        c->in = block + (c->in - from);
+        c->in_block = block;
+        e->counters.parked++;
+    }
+    e->buffer_holders[c->in_buffer] = NULL;
+    io_buffer_return(&e->io, c->in_buffer);
+    c->in_buffer = -1;
+    return length == 0 || share_hold(c, (uint32_t)pool_block_size(e->pool, c->in_block));
+}
+
+/* It waits for somebody, and nobody else looks at its buffer meanwhile. */
+static bool may_park(const conn *c) {
+    switch (c->state) {
+    case CONN_STAGED: return c->held != NULL;
+    case CONN_FORWARDED: return c->code != CODE_SEND_MESSAGES; /* its records are leased */
+    case CONN_RECEIVING: return false;
+    default: return !c->closing;
+    }
+}
+
+void conn_reclaim_buffers(engine *e) {
+    for (buffer_set set = 0; set < BUFFER_SETS; set++) {
+        uint32_t count = io_buffers_count(set);
+        if (e->io.free_buffers[set] >= count / BUFFERS_SCARCE_PART) continue;
+        conn **holders = e->buffer_holders + io_first_buffer(set);
+        for (uint32_t n = 0; n < count; n++)
+            if (holders[n] != NULL && may_park(holders[n])) conn_park(holders[n]);
+    }
 }
 
 static void no_buffer_left(conn *c) {
     c->e->counters.buffer_starved++;
     c->starved = true;
-    c->next_starved = c->e->starved;
-    c->e->starved = c;
+    conn_queue *q = &c->e->starved[c->authenticated ? BUFFERS_LOGGED_IN : BUFFERS_ANONYMOUS];
+    c->next_starved = NULL;
+    if (q->last != NULL) q->last->next_starved = c;
+    else q->first = c;
+    q->last = c;
 }
 
 /* The operation brought the first bytes; the rest that is already there comes by plain calls into the block. */
 static void fill_block(conn *c) {
     for (;;) {
         uint32_t room = (c->block_size < c->keep_length ? c->block_size : c->keep_length) - c->block_have;
-        if (room == 0 || !may_receive_more(c)) return;
+        if (room == 0 || c->closing || !share_may_grow(c)) return;
         if (room > PARTIAL_FILL_BYTES) room = PARTIAL_FILL_BYTES;
         ssize_t got = recv(c->fd, c->block + c->block_have, room, MSG_DONTWAIT);
         if (got == 0) c->end_of_input = true;
@@ -124,6 +148,7 @@ static void fill_block(conn *c) {
 void conn_on_receive(conn *c, int result, int32_t buffer) {
     engine *e = c->e;
     c->receive_armed = false;
+    share_arm(c, 0);
     if (c->closing || result <= 0) {
         if (buffer >= 0) io_buffer_return(&e->io, buffer);
         if (c->closing) conn_ready(c);
@@ -141,6 +166,7 @@ void conn_on_receive(conn *c, int result, int32_t buffer) {
         assert(c->in_buffer < 0 && c->in_length == 0);
         c->in = io_buffer(&e->io, buffer);
         c->in_buffer = buffer;
+        e->buffer_holders[buffer] = c;
         c->in_length = (uint32_t)result;
     } else {
         count_partial(c, (uint32_t)result);
@@ -163,18 +189,23 @@ static bool begin_frame(conn *c) {
         return false;
     }
     c->payload_length = length - 4;
-    if (c->payload_length > (c->code == CODE_SEND_MESSAGES ? c->e->frame_send_max : FRAME_CONTROL_MAX)) {
+    uint32_t limit = c->code == CODE_SEND_MESSAGES ? c->e->frame_send_max : frame_limit(c->code);
+    c->too_large = c->payload_length > limit;
+    if (c->payload_length > FRAME_CONTROL_MAX && c->too_large) {
         c->close_after_reply = true;
         conn_reply_status(c, STATUS_INVALID_COMMAND);
         return false;
     }
     c->keep_length = c->payload_length;
-    if (c->code == CODE_PING || (c->code == CODE_SEND_MESSAGES && !c->authenticated)) c->keep_length = 0;
+    if (c->too_large || c->code == CODE_PING || (c->code == CODE_SEND_MESSAGES && !c->authenticated))
+        c->keep_length = 0;
     else if (!c->authenticated && c->keep_length > FRAME_ANONYMOUS_MAX) c->keep_length = FRAME_ANONYMOUS_MAX;
     return true;
 }
 
-static uint32_t wanted_block(const conn *c) {
+static uint32_t wanted_block(conn *c) {
+    if (c->block == NULL && c->in_length > 0 && c->in_length < c->keep_length && !share_may_grow(c))
+        return c->in_length; /* it waits for its turn: room for what has come */
     if (c->keep_length <= BLOCK_STEP || pool_used(c->e->pool) < pool_capacity(c->e->pool) / 2) return c->keep_length;
     uint32_t doubled = c->block_have * 2 > BLOCK_STEP ? c->block_have * 2 : BLOCK_STEP;
     return doubled < c->keep_length ? doubled : c->keep_length;
@@ -255,7 +286,7 @@ void conn_advance(conn *c) {
         return;
     }
     while (!c->closing && c->state == CONN_RECEIVING) {
-        if (engine_events_full(c->e)) { /* Python first; the frame waits one turn */
+        if (engine_events_full(c->e, c)) { /* Python first; the frame waits one turn */
             conn_ready(c);
             return;
         }
@@ -277,7 +308,8 @@ void conn_advance(conn *c) {
         c->head_have = 0;
         c->request_us = c->e->now_us;
         c->answer_begun = false;
-        execute_frame(c);
+        if (c->too_large) conn_reply_status(c, STATUS_INVALID_COMMAND);
+        else execute_frame(c);
     }
     if (c->closing || c->state != CONN_RECEIVING) return;
     if (c->in_length == 0) return_buffer(c);

@@ -1,22 +1,46 @@
 /* How long a connection may take: looked at for every connection every HOUSEKEEPING_US (docs/limits.md). */
 #include "engine.h"
 
-#define PRIVILEGE_SILENCE_US 1000000 /* a partial frame ends when nothing of it comes for so long ... */
-#define PRIVILEGE_US 10000000        /* ... or, the privileged one, when it is not complete by then */
-#define THROTTLED_PATIENCE 4         /* so many partial_frame_timeouts a frame waits for its turn above the budget */
-#define FRAME_BYTES_PER_S_MIN 16384  /* a frame that comes more slowly than this is given up after the timeout */
+/* While others wait for the same memory: */
+#define CONTENDED_SILENCE_US 1000000   /* who lets nothing move for so long goes, */
+#define CONTENDED_US 5000000           /* and after so long in all who moves less than ... */
+#define CONTENDED_BYTES_PER_S 65536
+#define PRIVILEGE_US 10000000          /* a frame beyond its owner's part has to be complete by then */
+#define THROTTLED_PATIENCE 4           /* so many partial_frame_timeouts a frame waits for its turn */
+/* Always: a frame and a part of an answer have the timeout and a second for each so many bytes. */
+#define BYTES_PER_S_MIN 16384
 #define LINGER_US 1000000            /* what a client still sends after its last answer is taken in and dropped */
+
+static bool too_slow(const engine *e, const conn *c, int64_t since_us, uint64_t bytes) {
+    int64_t age_us = e->now_us - since_us;
+    if (e->now_us - c->progress_us > CONTENDED_SILENCE_US) return true;
+    return age_us > CONTENDED_US && bytes < (uint64_t)age_us * CONTENDED_BYTES_PER_S / 1000000;
+}
 
 static bool frame_overdue(const engine *e, const conn *c) {
     int64_t still_us = e->now_us - c->progress_us, timeout_us = e->options.partial_frame_timeout_us;
     if (c->throttled) return e->now_us - c->throttled_us > THROTTLED_PATIENCE * timeout_us;
     if (c->head_have == 0) return false;
-    if (e->throttled != NULL && c->partial_bytes > 0) { /* others wait for its memory */
-        if (still_us > PRIVILEGE_SILENCE_US) return true;
-        if (c == e->privileged && e->now_us - e->privileged_since_us > PRIVILEGE_US) return true;
+    if (share_contended(c)) {
+        const pot *p = c->share->pot;
+        if (too_slow(e, c, c->frame_us, c->block_have)) return true;
+        if (c == p->privileged && e->now_us - p->privileged_since_us > PRIVILEGE_US) return true;
     }
     int64_t length = c->head_have == FRAME_HEADER_SIZE ? c->payload_length : 0;
-    return still_us > timeout_us || e->now_us - c->frame_us > timeout_us + length * 1000000 / FRAME_BYTES_PER_S_MIN;
+    return still_us > timeout_us || e->now_us - c->frame_us > timeout_us + length * 1000000 / BYTES_PER_S_MIN;
+}
+
+/* Of memory for output: here, or at the owner whose window it has. */
+static bool output_contended(const engine *e, const conn *c) {
+    if (c->lease_open) return links_output_contended(&e->links, c->forward_shard);
+    return e->output_contended && (c->job != NULL || c->out_block != NULL || c->out_heap != NULL);
+}
+
+static bool answer_overdue(const engine *e, const conn *c) {
+    int64_t still_us = e->now_us - c->progress_us, timeout_us = e->options.slow_reader_timeout_us;
+    if ((share_contended(c) || output_contended(e, c)) && too_slow(e, c, c->output_us, c->out_sent)) return true;
+    return still_us > timeout_us ||
+           e->now_us - c->output_us > timeout_us + (int64_t)c->out_length * 1000000 / BYTES_PER_S_MIN;
 }
 
 static bool request_overdue(const engine *e, const conn *c) {
@@ -40,7 +64,9 @@ static bool overdue(const engine *e, const conn *c, uint32_t *status) {
         *status = STATUS_STALE_CLIENT;
         return e->options.idle_timeout_us > 0 && c->head_have == 0 && still_us > e->options.idle_timeout_us;
     case CONN_WAITING: return still_us > e->options.partial_frame_timeout_us;
-    case CONN_REPLYING: return still_us > e->options.slow_reader_timeout_us;
+    case CONN_REPLYING:
+        if (!c->authenticated && e->now_us - c->anonymous_us > e->options.login_timeout_us) return true;
+        return answer_overdue(e, c);
     case CONN_READING: return c->job != NULL && c->job->wait.queued && still_us > e->options.slow_reader_timeout_us;
     case CONN_PYTHON:
     case CONN_FORWARDED:
@@ -61,7 +87,8 @@ static void put_off(const engine *e, int64_t *since_us, int64_t still_us) {
 
 /* Not request_us: who waits for an answer waits in real time, and is counted so. */
 void conn_forgive(conn *c, int64_t still_us) {
-    int64_t *const clocks[] = {&c->progress_us, &c->frame_us, &c->anonymous_us, &c->throttled_us, &c->heartbeat_us};
+    int64_t *const clocks[] = {&c->progress_us,  &c->frame_us,  &c->anonymous_us,
+                               &c->throttled_us, &c->output_us, &c->heartbeat_us};
     for (size_t i = 0; i < sizeof clocks / sizeof clocks[0]; i++) put_off(c->e, clocks[i], still_us);
 }
 

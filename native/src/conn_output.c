@@ -6,10 +6,17 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#define BULK_BYTES_MIN 65536u /* larger parts of answers leave after the others, a few in each pass */
+
 void conn_free_output(conn *c) {
     free(c->out_heap);
+    c->e->output_bytes -= c->out_heap_bytes;
     c->out_heap = NULL;
-    if (c->out_block != NULL) pool_free(c->e->pool, c->out_block);
+    c->out_heap_bytes = 0;
+    if (c->out_block != NULL) {
+        c->e->output_bytes -= pool_block_size(c->e->pool, c->out_block);
+        pool_free(c->e->pool, c->out_block);
+    }
     c->out_block = NULL;
     c->out = NULL;
 }
@@ -19,18 +26,25 @@ static void put_head(uint8_t *at, uint32_t status, uint32_t length) {
     memcpy(at + 4, &length, 4);
 }
 
+static void queue_reply(conn *c) {
+    if (c->in_replies) return;
+    conn_queue *q = c->out_length > BULK_BYTES_MIN ? &c->e->bulk_replies : &c->e->replies;
+    c->in_replies = true;
+    c->next_reply = NULL;
+    if (q->last != NULL) q->last->next_reply = c;
+    else q->first = c;
+    q->last = c;
+}
+
 void conn_reply_bytes(conn *c, const uint8_t *data, size_t length) {
     c->out = data;
     c->out_length = length;
     c->out_sent = 0;
     c->state = CONN_REPLYING;
     c->answer_begun = true;
-    c->progress_us = c->e->now_us;
+    c->progress_us = c->output_us = c->e->now_us;
     c->e->counters.bytes_out += length;
-    if (c->in_replies) return;
-    c->in_replies = true;
-    c->next_reply = c->e->replies;
-    c->e->replies = c;
+    queue_reply(c);
 }
 
 void conn_reply_status(conn *c, uint32_t status) {
@@ -97,6 +111,10 @@ void conn_flush_reply(conn *c, bool alone) {
         return;
     }
     size_t left = c->out_length - c->out_sent;
+    if (left == 0) {
+        output_done(c);
+        return;
+    }
     if (alone || c->e->io.sends_at_once || left > 16384) { /* large: copied now, the operation only waits for room */
         ssize_t sent = send(c->fd, c->out + c->out_sent, left, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno != EAGAIN && errno != EINTR) {
@@ -138,6 +156,7 @@ void conn_on_send(conn *c, int result) {
         c->out_sent += (size_t)result;
         c->progress_us = c->e->now_us;
     }
-    if (c->out_sent == c->out_length) output_done(c);
+    if (c->out_length > BULK_BYTES_MIN) queue_reply(c); /* what follows is work for a pass */
+    else if (c->out_sent == c->out_length) output_done(c);
     else conn_flush_reply(c, c->out_length - c->out_sent > 16384);
 }

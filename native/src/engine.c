@@ -17,6 +17,10 @@
 #define ACCEPT_BACKOFF_US 100000
 #define WAITERS_POLL_US 5000
 #define IDLE_US 60000000
+#define WORK_SLICE_US 5000            /* then completions, timers and Python get their turn */
+#define FRAMES_BETWEEN_LOOKS 16u      /* at the clock */
+#define BULK_REPLIES_PER_PASS 16u     /* large parts of answers; the rest after what came meanwhile */
+#define ANONYMOUS_FRAMES_PER_PASS 64u /* connections without a login that get a turn beside all the others */
 #define TRIM_KEEP_BYTES (24u << 20)
 #define STANDSTILL_US 1000000 /* a pass of the loop that took longer: nobody was heard meanwhile */
 
@@ -49,7 +53,9 @@ event *engine_event(engine *e, event_kind kind, uint64_t connection) {
     return v;
 }
 
-bool engine_events_full(const engine *e) { return e->events_count >= EVENTS_MAX; }
+bool engine_events_full(const engine *e, const conn *c) {
+    return e->events_count >= EVENTS_MAX || (!c->authenticated && e->events_anonymous >= EVENTS_ANONYMOUS_MAX);
+}
 
 /* ---- waiting for memory or descriptors ---- */
 
@@ -74,8 +80,9 @@ void engine_unwait(engine *e, waiter *w) {
     w->queued = false;
 }
 
-static void run_waiters(engine *e) {
+static void run_waiters(engine *e, int64_t until_us) {
     waiter *last = e->waiters_last;
+    uint32_t count = 0;
     for (bool more = e->waiters != NULL; more && e->waiters != NULL;) {
         waiter *w = e->waiters;
         more = w != last;
@@ -85,6 +92,7 @@ static void run_waiters(engine *e) {
             engine_wait(e, w, retry);
             e->counters.memory_waits--;
         }
+        if (more && ++count % FRAMES_BETWEEN_LOOKS == 0 && clock_monotonic_us() > until_us) return;
     }
 }
 
@@ -252,55 +260,76 @@ static void complete(void *context, const completion *done) {
     }
 }
 
-static void run_ready(engine *e) {
-    conn *list = e->ready;
-    e->ready = NULL;
-    while (list != NULL) {
-        conn *c = list;
-        list = c->next_ready;
+/* Those that are in the queue now, in order; what becomes ready meanwhile comes after them. */
+static void run_queue(conn_queue *q, uint32_t count_max, int64_t until_us) {
+    const conn *last = q->last;
+    for (uint32_t count = 0; q->first != NULL && count < count_max; count++) {
+        if (count % FRAMES_BETWEEN_LOOKS == FRAMES_BETWEEN_LOOKS - 1 && clock_monotonic_us() > until_us) return;
+        conn *c = q->first;
+        bool is_last = c == last;
+        q->first = c->next_ready;
+        if (q->first == NULL) q->last = NULL;
         c->in_ready = false;
         if (c->closing) conn_try_free(c);
         else conn_advance(c);
+        if (is_last) return;
     }
 }
 
+/* As many as there are buffers, first come first served: each of them had something to receive. */
 static void run_starved(engine *e) {
-    if (e->starved == NULL || e->io.free_buffers == 0) return;
-    conn *list = e->starved;
-    e->starved = NULL;
-    while (list != NULL) {
-        conn *c = list;
-        list = c->next_starved;
-        c->starved = false;
-        if (c->closing) conn_ready(c);
-        else conn_arm_receive(c);
+    for (buffer_set set = 0; set < BUFFER_SETS; set++) {
+        conn_queue *q = &e->starved[set];
+        for (uint32_t left = e->io.free_buffers[set]; q->first != NULL && left > 0; left--) {
+            conn *c = q->first;
+            q->first = c->next_starved;
+            if (q->first == NULL) q->last = NULL;
+            c->starved = false;
+            if (c->closing) conn_ready(c);
+            else conn_arm_receive(c);
+        }
     }
 }
 
-static void flush_replies(engine *e) {
-    conn *list = e->replies;
-    e->replies = NULL;
-    while (list != NULL) {
-        conn *c = list;
-        list = c->next_reply;
-        conn_flush_reply(c, list == NULL && e->ready == NULL);
+static void flush_replies(engine *e, conn_queue *q, uint32_t count_max, int64_t until_us) {
+    const conn *last = q->last;
+    for (uint32_t count = 0; q->first != NULL && count < count_max; count++) {
+        conn *c = q->first;
+        bool is_last = c == last;
+        q->first = c->next_reply;
+        if (q->first == NULL) q->last = NULL;
+        conn_flush_reply(c, q->first == NULL && e->ready.first == NULL && e->ready_anonymous.first == NULL);
+        if (is_last || (q == &e->bulk_replies && clock_monotonic_us() > until_us)) return;
     }
+}
+
+/* Something can go on without Python. */
+static bool has_work(const engine *e) {
+    if (e->events_count >= EVENTS_MAX) return false;
+    return e->ready.first != NULL || e->replies.first != NULL ||
+           e->bulk_replies.first != NULL || e->touched != NULL ||
+           (e->ready_anonymous.first != NULL && e->events_anonymous < EVENTS_ANONYMOUS_MAX);
 }
 
 static void work(engine *e) {
+    int64_t until_us = clock_monotonic_us() + WORK_SLICE_US;
     do {
-        if (e->serving) forward_serve(e);
+        conn_reclaim_buffers(e);
+        if (e->serving) forward_serve(e, until_us);
         run_starved(e);
-        conn_run_throttled(e);
-        run_waiters(e);
-        run_ready(e);
+        shares_run(e);
+        run_waiters(e, until_us);
+        run_queue(&e->ready, UINT32_MAX, until_us);
+        run_queue(&e->ready_anonymous, ANONYMOUS_FRAMES_PER_PASS, until_us);
         commit(e);
-        flush_replies(e);
-    } while ((e->ready != NULL || e->replies != NULL || e->touched != NULL) && !engine_events_full(e));
+        flush_replies(e, &e->replies, UINT32_MAX, until_us);
+        flush_replies(e, &e->bulk_replies, BULK_REPLIES_PER_PASS, until_us);
+    } while (has_work(e) && clock_monotonic_us() < until_us);
     links_ring_doorbells(&e->links);
 }
 
 static void housekeeping(engine *e) {
+    reads_look_at_output(e);
     for (uint32_t i = 0; i < e->conns_capacity; i++)
         if (e->conns[i] != NULL) conn_check_times(e->conns[i]);
     pool_trim(e->pool, TRIM_KEEP_BYTES);
@@ -341,7 +370,7 @@ static void begin_pass(engine *e) {
     int64_t still_us = e->now_us - e->pass_us - HOUSEKEEPING_US;
     e->pass_us = e->now_us;
     if (still_us > STANDSTILL_US) {
-        e->privileged_since_us += still_us;
+        for (uint32_t set = 0; set < BUFFER_SETS; set++) e->pots[set].privileged_since_us += still_us;
         for (uint32_t i = 0; i < e->conns_capacity; i++)
             if (e->conns[i] != NULL) conn_forgive(e->conns[i], still_us);
     }
@@ -363,7 +392,7 @@ bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
         bool settled = sync_begin_pending(e); /* all batches of the turn are written */
         arm_standing(e); /* after the completions that used it up */
         if (e->events_count > 0 || e->epoll_ready || e->now_us >= deadline_us) break;
-        int64_t limit = !settled && e->ready == NULL && links_sleep(&e->links) ? wait_limit(e, deadline_us) : 0;
+        int64_t limit = !settled && !has_work(e) && links_sleep(&e->links) ? wait_limit(e, deadline_us) : 0;
         set_activity(e, ACTIVITY_WAITING);
         io_enter(&e->io, limit);
         set_activity(e, ACTIVITY_ENGINE);

@@ -11,6 +11,7 @@
 #define SHARDD_ENGINE_H
 #include "admission.h"
 #include "fence.h"
+#include "frame_limits.h"
 #include "io.h"
 #include "links.h"
 #include "partition.h"
@@ -19,11 +20,8 @@
 #include "room.h"
 #include "route.h"
 #include "seat.h"
+#include "shares.h"
 
-#define FRAME_HEADER_SIZE 8u
-#define FRAME_CONTROL_MAX 10485760u      /* payload of every command but SEND_MESSAGES (P 1.2) */
-#define FRAME_SEND_MAX (96u << 20)       /* payload of SEND_MESSAGES: >= 64 MB + headers */
-#define FRAME_ANONYMOUS_MAX 65536u       /* kept of a frame before login; the rest is drained */
 #define POLL_WINDOW_BYTES (256u << 10)   /* read, verified and sent at a time */
 #define POLL_HEAD_BYTES 24u              /* response frame header + Polled head */
 #define PARTIAL_RECEIVE_BYTES 32768u     /* one receive operation into a private block */
@@ -34,7 +32,9 @@
 #define HANDOVER_SPACE (HANDOVER_SESSION_MAX + RECEIVE_BUFFER_SIZE)
 #define JOURNALS_POOL_SHARE 4u           /* all journals of `memory` together: at most a quarter of the pool */
 #define SPARE_PLACES 64u                 /* in the table of connections: for those that close or are refused */
-#define EVENTS_MAX 1024u                 /* per turn; no further frame is looked at until Python took them */
+#define EVENTS_MAX 128u                  /* per turn; no further frame is looked at until Python took them */
+#define EVENTS_ANONYMOUS_MAX 32u         /* requests among them of the crowd without a login */
+#define LARGE_REQUESTS_MAX 16u           /* above FRAME_SMALL_MAX that Python has at a time */
 
 enum {
     STATUS_ERROR = 1,
@@ -54,8 +54,6 @@ enum {
     STATUS_TASK_TIMEOUT = 12001
 };
 
-typedef struct engine engine;
-typedef struct conn conn;
 typedef struct read_job read_job;
 typedef struct held held;
 
@@ -107,6 +105,10 @@ typedef enum conn_state {
     CONN_LINGERING, /* the last answer is out: what still comes is dropped, so that the close does not overtake it */
 } conn_state;
 
+typedef struct conn_queue {
+    conn *first, *last;
+} conn_queue;
+
 struct conn {
     waiter wait;                    /* first: waiter* converts to conn* */
     engine *e;
@@ -116,6 +118,7 @@ struct conn {
     operation receive_operation, send_operation;
     bool receive_armed, send_armed, starved, end_of_input, closing, close_after_reply, authenticated, move_wanted,
         moved;
+    bool too_large, large_in_python; /* the frame in work: is refused (frame_limits.h), one of LARGE_REQUESTS_MAX */
     bool answer_begun;              /* of the request in work: a status would be read as a part of it */
     bool uncounted;                 /* admission.h: the shard that it moves to counts it */
     bool group_asked;               /* Python wants to know what comes of this request of a member */
@@ -130,7 +133,7 @@ struct conn {
     uint8_t *in;                    /* unread bytes of the provided buffer */
     uint32_t in_length;
     int32_t in_buffer;              /* its id, -1 none */
-    uint8_t *in_block;              /* instead of it: unread bytes that came with a moved connection */
+    uint8_t *in_block;              /* instead of it: what was parked, or came with a moved connection */
     uint32_t code, payload_length;  /* of the frame in work */
     uint32_t keep_length;           /* how much of it is kept (less than payload_length before login) */
     uint8_t *payload;
@@ -144,10 +147,14 @@ struct conn {
     size_t out_length, out_sent;
     void *out_heap;                 /* malloc'ed by an answer of Python */
     uint8_t *out_block;             /* pool block of the last window of a poll */
-    conn *next_reply, *next_ready, *next_starved, *next_throttled;
-    bool throttled;                 /* in that list: the budget of partial frames is spent */
-    uint32_t partial_bytes;         /* received into `block` */
+    size_t out_heap_bytes;
+    conn *next_reply, *next_ready, *next_starved;
     bool in_replies, in_ready;
+    /* private input memory (shares.h) */
+    share *share;                   /* whose it is; NULL: there is none */
+    uint32_t held_bytes, armed_bytes;
+    conn *next_holder, *previous_holder, *next_throttled, *previous_throttled;
+    bool throttled;                 /* waits until its owner may have more */
     read_job *job;
     held *held;                     /* its answer waits for the device */
     /* forwarding */
@@ -162,6 +169,7 @@ struct conn {
     int64_t anonymous_us;           /* since when it is not logged in */
     int64_t frame_us;               /* first byte of the frame */
     int64_t throttled_us;           /* since when it waits for its turn */
+    int64_t output_us;              /* when this part of an answer began to leave */
 };
 
 struct read_job {
@@ -223,7 +231,8 @@ typedef struct engine_counters {
     uint64_t accepted, closed, refused_connections, refused_by_address, refused_before_login;
     uint64_t frames, sends, polls, stores, messages_in, messages_out, bytes_in,
         bytes_out, forwarded, served_for_peers, moved_out, moved_in, commits, append_calls, syncs, sync_errors, turns,
-        python_events, memory_waits, buffer_starved, throttled, timeouts, damaged, reads_cached, reads_ring;
+        python_events, memory_waits, buffer_starved, throttled, timeouts, evicted, parked, damaged, reads_cached,
+        reads_ring;
 } engine_counters;
 
 /* Bucket 0 counts requests below 1 us, bucket i those of 2^(i-1) to 2^i - 1 us, the last one everything longer. */
@@ -254,13 +263,14 @@ struct engine {
     append_batch *scratch;
     owned *touched, *dirty, *sync_pending, *sync_pending_last;
     bool *peer_is_down;
-    conn *replies, *ready, *starved;
+    conn_queue replies, bulk_replies;
+    conn_queue starved[BUFFER_SETS], ready, ready_anonymous; /* the crowd without a login has its own, and a part of each pass */
     waiter *waiters, *waiters_last;
-    /* Bytes in private blocks of frames that are not complete. Above the budget only the privileged connection goes on
-     * receiving, so that one frame after the other becomes complete; the others wait in their sockets. */
-    uint64_t partial_bytes, partial_budget;
-    conn *privileged, *throttled, *throttled_last;
-    int64_t privileged_since_us;
+    pot pots[BUFFER_SETS];          /* private input memory: of those logged in, of the others */
+    conn *buffer_holders[BUFFERS_IN_ALL];
+    uint32_t events_anonymous, large_in_python;
+    uint64_t output_bytes;          /* windows of polls and answers of Python that have not left */
+    bool output_refused, output_contended; /* polls wait for that memory, or it is over its budget */
     uint32_t frame_send_max;        /* FRAME_SEND_MAX, less when the pool is small */
     read_job *jobs;
     uint64_t next_handle;
@@ -278,20 +288,11 @@ struct engine {
     uint64_t latency[LATENCY_BUCKETS]; /* requests, from the complete frame to the whole answer with the kernel */
 };
 
-/* What there is now of everything that can queue up. Walks lists: for whoever asks, never for a request. */
-typedef struct engine_gauges {
-    uint64_t partitions_dirty, syncs_waiting, links_out, links_out_max, links_in, waiters, throttled_connections,
-        receive_buffers_free, partial_bytes, read_jobs, polls_surveying;
-} engine_gauges;
-
-/* engine_gauges.c */
-void engine_read_gauges(const engine *e, engine_gauges *gauges);
-uint32_t latency_bucket(int64_t us);
-
 /* engine.c */
+uint32_t latency_bucket(int64_t us); /* engine_gauges.c */
 int64_t clock_monotonic_us(void);
 event *engine_event(engine *e, event_kind kind, uint64_t connection); /* never NULL; valid until the next call */
-bool engine_events_full(const engine *e);
+bool engine_events_full(const engine *e, const conn *c); /* for a frame of this connection */
 void engine_stage(engine *e, owned *target, const append_batch *batch, const requester *from, uint8_t *block);
 void engine_answer(engine *e, const requester *to, uint32_t status);
 void engine_wait(engine *e, waiter *w, bool (*retry)(waiter *));
@@ -326,7 +327,9 @@ void conn_on_receive(conn *c, int result, int32_t buffer);
 void conn_advance(conn *c);                /* runs frames until the connection has to wait */
 void conn_frame_release(conn *c);          /* the frame's bytes are not needed any more */
 void conn_free_input(conn *c);
-void conn_run_throttled(engine *e);        /* goes on with partial frames as far as their budget allows */
+/* Gives the provided buffer of a connection that waits back; what it still needs goes into a private block. */
+bool conn_park(conn *c);
+void conn_reclaim_buffers(engine *e);      /* parks who waits with a buffer when a set is nearly used up */
 
 /* conn_output.c */
 void conn_reply_status(conn *c, uint32_t status);
@@ -340,6 +343,8 @@ void conn_free_output(conn *c);
 
 /* execute.c */
 void execute_frame(conn *c);
+bool execute_retry(waiter *w);             /* of a connection that waited: its frame again */
+void execute_left_python(conn *c);         /* Python has answered, or nobody wants the answer */
 void execute_unknown_partition(conn *c);   /* the owner does not know it: Python decides again */
 /* A poll whose partition and consumer Python chose; `d` says what and how. EVENT_GROUP_POLLED comes with its answer. */
 void execute_group_poll(conn *c, uint32_t owner, descriptor *d);
@@ -353,6 +358,7 @@ uint32_t execute_store(owned *target, const descriptor *d); /* kind, consumer, v
 /* reads.c */
 void reads_start(engine *e, owned *target, const requester *to, const descriptor *d); /* d: the poll */
 void reads_next_window(read_job *job);     /* the last window was sent */
+void reads_look_at_output(engine *e);      /* now and then: do polls wait for memory? */
 void reads_on_read(read_job *job, int result);
 void reads_abandon(read_job *job);         /* nobody wants the answer any more */
 void reads_offset_stored(read_job *job, uint32_t status); /* sync_hold_poll is over */
@@ -360,7 +366,7 @@ void reads_surveyed(owned *o, uint64_t segment); /* polls that wait for it start
 
 /* forward.c */
 void forward_request(conn *c, uint32_t shard, descriptor *d);
-void forward_serve(engine *e);             /* takes everything that peers posted */
+void forward_serve(engine *e, int64_t until_us); /* takes what peers posted, until that time */
 void forward_answer_status(engine *e, const requester *to, uint32_t status, uint8_t flags);
 void forward_answer_window(read_job *job, size_t bytes, bool more);
 void forward_output_done(conn *c);

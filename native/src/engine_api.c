@@ -4,8 +4,11 @@
 #include "descriptors.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static int allocate_tables(engine *e) {
@@ -63,10 +66,12 @@ static int open_parts(engine *e) {
                                    .give = give_journal, .context = e};
     uint64_t quarter = pool_capacity(e->pool) / 4;
     e->frame_send_max = quarter < FRAME_SEND_MAX ? (uint32_t)quarter : FRAME_SEND_MAX;
-    uint64_t share = pool_capacity(e->pool) / 64;
-    e->partial_budget = share > (16u << 20) ? share : 16u << 20;
-    uint8_t *memory = pool_alloc(e->pool, RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE);
-    if (memory == NULL) return -ENOMEM;
+    shares_open(e);
+    uint8_t *memory[BUFFER_SETS];
+    for (buffer_set set = 0; set < BUFFER_SETS; set++) {
+        memory[set] = pool_alloc(e->pool, io_buffers_bytes(set));
+        if (memory[set] == NULL) return -ENOMEM;
+    }
     if (id_source_seed(&e->ids) != 0) return -errno;
     result = room_open(&e->room, o->data_directory, o->disk_reserve_bytes, o->shards);
     if (result != 0) return result;
@@ -103,7 +108,7 @@ int engine_open(engine **out, const engine_options *options) {
 
 void engine_events_clear(engine *e) {
     for (uint32_t i = 0; i < e->events_count; i++) free(e->events[i].data);
-    e->events_count = 0;
+    e->events_count = e->events_anonymous = 0;
 }
 
 /* The process is about to end: descriptors close, partitions flush their index; memory of single connections goes with
@@ -129,11 +134,15 @@ void engine_close(engine *e) {
     links_close(&e->links);
     room_close(&e->room);
     pool_destroy(e->pool);
+    shares_close(e);
     free_tables(e);
     free(e);
 }
 
 void engine_listen(engine *e, int fd) {
+    /* What a client that does not read makes the kernel keep of its answers; connections inherit it. */
+    int unsent_bytes = (int)POLL_WINDOW_BYTES;
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
     e->listen_fd = fd;
     e->serving = true;
 }
@@ -147,6 +156,7 @@ void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t
     conn *c = conn_find(e, connection);
     if (c == NULL || c->state != CONN_PYTHON) return;
     c->close_after_reply = close;
+    execute_left_python(c);
     if (length == 0) {
         conn_reply_status(c, status);
         return;
@@ -161,6 +171,8 @@ void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t
     memcpy(out + 4, &length32, 4);
     memcpy(out + FRAME_HEADER_SIZE, data, length);
     c->out_heap = out;
+    c->out_heap_bytes = FRAME_HEADER_SIZE + length;
+    e->output_bytes += c->out_heap_bytes;
     conn_reply_bytes(c, out, FRAME_HEADER_SIZE + length);
 }
 

@@ -1,5 +1,5 @@
 /* Figures for metrics that nobody has to keep up to date. */
-#include "engine.h"
+#include "engine_gauges.h"
 
 uint32_t latency_bucket(int64_t us)
 {
@@ -11,15 +11,17 @@ uint32_t latency_bucket(int64_t us)
 
 void engine_read_gauges(const engine *e, engine_gauges *gauges)
 {
-    *gauges = (engine_gauges){.receive_buffers_free = e->io.free_buffers, .partial_bytes = e->partial_bytes};
+    *gauges = (engine_gauges){.receive_buffers_free = e->io.free_buffers[BUFFERS_LOGGED_IN],
+                              .anonymous_buffers_free = e->io.free_buffers[BUFFERS_ANONYMOUS],
+                              .partial_bytes = shares_bytes(e),
+                              .throttled_connections = shares_waiting(e),
+                              .output_bytes = e->output_bytes};
     for (const owned *o = e->dirty; o != NULL; o = o->next_dirty)
         gauges->partitions_dirty++;
     for (const owned *o = e->sync_pending; o != NULL; o = o->next_pending)
         gauges->syncs_waiting++;
     for (const waiter *w = e->waiters; w != NULL; w = w->next)
         gauges->waiters++;
-    for (const conn *c = e->throttled; c != NULL; c = c->next_throttled)
-        gauges->throttled_connections++;
     for (const read_job *job = e->jobs; job != NULL; job = job->next) {
         gauges->read_jobs++;
         gauges->polls_surveying += job->surveying;

@@ -17,9 +17,30 @@ static void start_over(conn *c) {
     seat_undo(&c->seat_work);
 }
 
+bool execute_retry(waiter *w) {
+    conn *c = (conn *)w;
+    c->state = CONN_RECEIVING;
+    execute_frame(c); /* may queue itself again */
+    return true;
+}
+
+void execute_left_python(conn *c) {
+    c->e->large_in_python -= c->large_in_python;
+    c->large_in_python = false;
+}
+
 static void ask_python(conn *c) {
-    c->state = CONN_PYTHON;
+    engine *e = c->e;
     start_over(c);
+    if (c->payload_length > FRAME_SMALL_MAX && e->large_in_python >= LARGE_REQUESTS_MAX) {
+        c->state = CONN_WAITING;
+        engine_wait(e, &c->wait, execute_retry);
+        return;
+    }
+    c->state = CONN_PYTHON;
+    c->large_in_python = c->payload_length > FRAME_SMALL_MAX;
+    e->large_in_python += c->large_in_python;
+    e->events_anonymous += !c->authenticated;
     event *v = engine_event(c->e, EVENT_REQUEST, conn_id(c));
     v->code = c->code;
     v->user_id = c->user_id;
@@ -29,7 +50,8 @@ static void ask_python(conn *c) {
     v->data_length = c->payload_length;
     if (c->payload_length > 0) memcpy(v->data, c->payload, c->payload_length);
     /* Python has it, and may take long (a login waits for its turn): a shared buffer is not kept for that. */
-    if (c->code != CODE_POLL_MESSAGES && c->code != CODE_STORE_CONSUMER_OFFSET) conn_frame_release(c);
+    if (c->code != CODE_POLL_MESSAGES && c->code != CODE_STORE_CONSUMER_OFFSET) /* those may come back */
+        conn_frame_release(c);
 }
 
 static void route_miss(conn *c, const uint8_t *address, uint32_t stream_length, uint32_t topic_length) {
@@ -110,6 +132,14 @@ static void execute_send(conn *c) {
     e->counters.sends++;
     e->counters.messages_in += s.count;
     if (p->owner != e->links.shard) {
+        if (e->io.free_buffers[BUFFERS_LOGGED_IN] < RECEIVE_BUFFERS / 2) { /* the owner may take its time */
+            const uint8_t *before = c->payload;
+            c->state = CONN_FORWARDED; /* so that the payload is kept */
+            bool open = conn_park(c) || !c->closing;
+            c->state = CONN_RECEIVING;
+            if (!open) return;
+            s.messages += c->payload - before;
+        }
         descriptor d = {.operation = LINK_SEND, .ns = p->ns, .incarnation = p->incarnation, .count = s.count,
                         .lease_offset = pool_offset(e->pool, s.messages), .lease_length = s.messages_length};
         forward_request(c, p->owner, &d);

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ROUNDS_BETWEEN_LOOKS 8u /* at the clock */
+
 /* ---- posting; a full ring makes the descriptor wait its turn ---- */
 
 typedef struct outgoing {
@@ -37,20 +39,13 @@ static void post(engine *e, uint32_t shard, const descriptor *d) {
 
 /* ---- our requests ---- */
 
-static bool retry_request(waiter *w) {
-    conn *c = (conn *)w;
-    c->state = CONN_RECEIVING;
-    execute_frame(c); /* may queue itself again */
-    return true;
-}
-
 void forward_request(conn *c, uint32_t shard, descriptor *d) {
     engine *e = c->e;
     d->connection = conn_id(c);
     d->sequence = ++c->sequence;
     if (!links_post(&e->links, shard, d, &c->forward_position)) {
         c->state = CONN_WAITING;
-        engine_wait(e, &c->wait, retry_request);
+        engine_wait(e, &c->wait, execute_retry);
         return;
     }
     e->counters.forwarded++;
@@ -229,11 +224,18 @@ static void serve(engine *e, uint32_t from, const descriptor *d) {
     }
 }
 
-void forward_serve(engine *e) {
+/* One of each peer in turn, so that none waits for another one's crowd. */
+void forward_serve(engine *e, int64_t until_us) {
     descriptor d;
-    for (uint32_t from = 0; from < e->links.shards; from++) {
-        if (from == e->links.shard) continue;
-        for (uint32_t n = 0; n < LINK_SLOTS && links_take(&e->links, from, &d); n++) serve(e, from, &d);
+    bool any = true;
+    for (uint32_t round = 1; any && round <= LINK_SLOTS; round++) {
+        any = false;
+        for (uint32_t from = 0; from < e->links.shards; from++) {
+            if (from == e->links.shard || !links_take(&e->links, from, &d)) continue;
+            any = true;
+            serve(e, from, &d);
+        }
+        if (round % ROUNDS_BETWEEN_LOOKS == 0 && clock_monotonic_us() > until_us) return;
     }
 }
 
@@ -245,7 +247,7 @@ static bool was_taken(engine *e, const conn *c) {
 }
 
 void forward_peer_down(engine *e, uint32_t shard) {
-    forward_serve(e); /* its last answers count */
+    forward_serve(e, INT64_MAX); /* its last answers count */
     e->peer_is_down[shard] = true;
     for (uint32_t i = 0; i < e->conns_capacity; i++) {
         conn *c = e->conns[i];

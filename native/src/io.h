@@ -13,8 +13,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RECEIVE_BUFFERS 256u          /* provided buffers shared by all connections */
+/* Provided buffers: one set for all connections that are logged in, and a small one for the crowd that is not. Ids of
+ * the second set follow those of the first. */
+#define RECEIVE_BUFFERS 256u
 #define RECEIVE_BUFFER_SIZE 16384u
+#define ANONYMOUS_BUFFERS 128u
+#define ANONYMOUS_BUFFER_SIZE 4096u
+#define BUFFERS_IN_ALL (RECEIVE_BUFFERS + ANONYMOUS_BUFFERS)
+
+typedef enum buffer_set { BUFFERS_LOGGED_IN, BUFFERS_ANONYMOUS, BUFFER_SETS } buffer_set;
 
 typedef enum io_engine { IO_ENGINE_URING, IO_ENGINE_EPOLL } io_engine;
 
@@ -38,7 +45,7 @@ typedef struct operation {
     size_t length;
     uint64_t position;
     int fd, result;
-    uint8_t verb;
+    uint8_t verb, set;
 } operation;
 
 static inline operation operation_of(operation_kind kind, void *owner) {
@@ -60,7 +67,7 @@ typedef struct io_calls {
     void (*close)(io *i);
     void (*accept)(io *i, operation *op, int fd);
     void (*cancel_accept)(io *i, operation *op, int fd);
-    void (*receive_provided)(io *i, operation *op, int fd);
+    void (*receive_provided)(io *i, operation *op, int fd, buffer_set set);
     void (*receive)(io *i, operation *op, int fd, void *data, uint32_t length);
     void (*send)(io *i, operation *op, int fd, const void *data, size_t length);
     void (*read)(io *i, operation *op, int fd, void *data, uint32_t length, uint64_t position);
@@ -76,16 +83,31 @@ typedef struct io_calls {
 struct io {
     const io_calls *calls;
     void *state;           /* of the implementation */
-    uint8_t *memory;       /* RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE, inside the pool */
-    uint32_t free_buffers; /* provided and not taken by a completion */
+    uint8_t *memory[BUFFER_SETS];       /* of the provided buffers, inside the pool */
+    uint32_t free_buffers[BUFFER_SETS]; /* provided and not taken by a completion */
     uint64_t enters;       /* system calls that wait for or collect completions */
     bool sends_at_once;    /* a plain send is the cheapest: io_send() is only for what did not fit into the socket */
 };
 
-/* `memory`: room for all receive buffers (pool memory, so that a peer can read a frame in place). 0 or -errno. */
-int io_open(io *i, io_engine which, uint8_t *memory);
-int io_ring_open(io *i, uint8_t *memory);
-int io_epoll_open(io *i, uint8_t *memory);
+static inline buffer_set io_buffer_set(int32_t id) {
+    return id < (int32_t)RECEIVE_BUFFERS ? BUFFERS_LOGGED_IN : BUFFERS_ANONYMOUS;
+}
+static inline uint32_t io_buffers_count(buffer_set set) {
+    return set == BUFFERS_LOGGED_IN ? RECEIVE_BUFFERS : ANONYMOUS_BUFFERS;
+}
+static inline uint32_t io_buffer_size(buffer_set set) {
+    return set == BUFFERS_LOGGED_IN ? RECEIVE_BUFFER_SIZE : ANONYMOUS_BUFFER_SIZE;
+}
+static inline size_t io_buffers_bytes(buffer_set set) { return (size_t)io_buffers_count(set) * io_buffer_size(set); }
+static inline int32_t io_first_buffer(buffer_set set) {
+    return set == BUFFERS_LOGGED_IN ? 0 : (int32_t)RECEIVE_BUFFERS;
+}
+
+/* `memory`: room for the receive buffers of each set (pool memory, so that a peer can read a frame in place).
+ * 0 or -errno. */
+int io_open(io *i, io_engine which, uint8_t *const memory[BUFFER_SETS]);
+int io_ring_open(io *i, uint8_t *const memory[BUFFER_SETS]);
+int io_epoll_open(io *i, uint8_t *const memory[BUFFER_SETS]);
 /* NULL when io_uring with what we need works here, else a sentence (static storage). */
 const char *io_ring_probe(void);
 
@@ -95,8 +117,10 @@ static inline void io_close(io *i) { i->calls->close(i); }
 static inline void io_accept(io *i, operation *op, int fd) { i->calls->accept(i, op, fd); }
 /* The accept ends with -ECANCELED soon, or when the listener is closed. */
 static inline void io_cancel_accept(io *i, operation *op, int fd) { i->calls->cancel_accept(i, op, fd); }
-/* Receives into a provided buffer, which is taken only when there is something; none left: -ENOBUFS. */
-static inline void io_receive_provided(io *i, operation *op, int fd) { i->calls->receive_provided(i, op, fd); }
+/* Receives into a provided buffer, which is taken only when there is something; none left in the set: -ENOBUFS. */
+static inline void io_receive_provided(io *i, operation *op, int fd, buffer_set set) {
+    i->calls->receive_provided(i, op, fd, set);
+}
 static inline void io_receive(io *i, operation *op, int fd, void *data, uint32_t length) {
     i->calls->receive(i, op, fd, data, length);
 }
@@ -118,6 +142,9 @@ static inline void io_submit(io *i) { i->calls->submit(i); }
 static inline void io_enter(io *i, int64_t timeout_us) { i->calls->enter(i, timeout_us); }
 /* Gives the completions there are to `callback`, which may start operations. */
 static inline void io_reap(io *i, io_callback *callback, void *context) { i->calls->reap(i, callback, context); }
-static inline uint8_t *io_buffer(const io *i, int32_t id) { return i->memory + (size_t)id * RECEIVE_BUFFER_SIZE; }
+static inline uint8_t *io_buffer(const io *i, int32_t id) {
+    buffer_set set = io_buffer_set(id);
+    return i->memory[set] + (size_t)(id - io_first_buffer(set)) * io_buffer_size(set);
+}
 static inline void io_buffer_return(io *i, int32_t id) { i->calls->buffer_return(i, id); }
 #endif

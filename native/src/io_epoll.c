@@ -43,7 +43,7 @@ typedef struct poller {
     io_queue tries;      /* operations whose call is worth trying */
     descriptor_state *descriptors; /* [fd] */
     uint32_t descriptors_count;
-    uint16_t free_ids[RECEIVE_BUFFERS];
+    uint16_t free_ids[BUFFERS_IN_ALL]; /* those of each set from its first id on */
     struct epoll_event events[EVENTS_PER_WAIT];
 } poller;
 
@@ -122,8 +122,9 @@ static void epoll_cancel_accept(io *i, operation *op, int fd) {
     if (waits) io_queue_push(&p->tries, op); /* otherwise it is there already */
 }
 
-static void epoll_receive_provided(io *i, operation *op, int fd) {
-    start(i, op, fd, VERB_RECEIVE_PROVIDED, NULL, RECEIVE_BUFFER_SIZE);
+static void epoll_receive_provided(io *i, operation *op, int fd, buffer_set set) {
+    op->set = (uint8_t)set;
+    start(i, op, fd, VERB_RECEIVE_PROVIDED, NULL, io_buffer_size(set));
 }
 
 static void epoll_receive(io *i, operation *op, int fd, void *data, uint32_t length) {
@@ -229,11 +230,12 @@ static void try_receive(const reaper *r, operation *op) {
     int32_t buffer = -1;
     void *data = op->data;
     if (op->verb == VERB_RECEIVE_PROVIDED) {
-        if (i->free_buffers == 0) {
+        buffer_set set = op->set;
+        if (i->free_buffers[set] == 0) {
             finish(r, op, -ENOBUFS, -1, false);
             return;
         }
-        buffer = p->free_ids[i->free_buffers - 1];
+        buffer = p->free_ids[(uint32_t)io_first_buffer(set) + i->free_buffers[set] - 1];
         data = io_buffer(i, buffer);
     }
     ssize_t got;
@@ -247,7 +249,7 @@ static void try_receive(const reaper *r, operation *op) {
         return;
     }
     if (got > 0 && (size_t)got < op->length && !d->ended) d->no_input = true;
-    if (got > 0 && buffer >= 0) i->free_buffers--;
+    if (got > 0 && buffer >= 0) i->free_buffers[op->set]--;
     finish(r, op, got < 0 ? -error : (int)got, got > 0 ? buffer : -1, false);
 }
 
@@ -291,8 +293,10 @@ static void epoll_reap(io *i, io_callback *callback, void *context) {
 }
 
 static void epoll_buffer_return(io *i, int32_t id) {
-    assert(id >= 0 && id < (int32_t)RECEIVE_BUFFERS && i->free_buffers < RECEIVE_BUFFERS);
-    poller_of(i)->free_ids[i->free_buffers++] = (uint16_t)id; /* the last one first: it is in the cache */
+    buffer_set set = io_buffer_set(id);
+    assert(id >= 0 && id < (int32_t)BUFFERS_IN_ALL && i->free_buffers[set] < io_buffers_count(set));
+    /* the last one first: it is in the cache */
+    poller_of(i)->free_ids[(uint32_t)io_first_buffer(set) + i->free_buffers[set]++] = (uint16_t)id;
 }
 
 static void epoll_close(io *i) {
@@ -321,7 +325,7 @@ static const io_calls epoll_calls = {
     .buffer_return = epoll_buffer_return,
 };
 
-int io_epoll_open(io *i, uint8_t *memory) {
+int io_epoll_open(io *i, uint8_t *const memory[BUFFER_SETS]) {
     poller *p = calloc(1, sizeof *p);
     descriptor_state *descriptors = calloc(DESCRIPTORS_FIRST, sizeof *descriptors);
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -332,11 +336,11 @@ int io_epoll_open(io *i, uint8_t *memory) {
         free(p);
         return result;
     }
-    *i = (io){.calls = &epoll_calls, .state = p, .memory = memory, .sends_at_once = true};
+    *i = (io){.calls = &epoll_calls, .state = p, .memory = {memory[0], memory[1]}, .sends_at_once = true};
     p->epoll_fd = epoll_fd;
     p->descriptors = descriptors;
     p->descriptors_count = DESCRIPTORS_FIRST;
-    for (uint16_t id = 0; id < RECEIVE_BUFFERS; id++) epoll_buffer_return(i, id);
+    for (uint16_t id = 0; id < BUFFERS_IN_ALL; id++) epoll_buffer_return(i, id);
     epoll_poll(i, &p->threads_done, p->threads.wake_fd);
     return 0;
 }

@@ -12,36 +12,44 @@
 #include <sys/socket.h>
 
 #define RING_ENTRIES 1024u
-#define RECEIVE_GROUP 1
+#define FIRST_GROUP 1 /* of the provided buffers, one group for each set */
 #define REAP_BATCH 256u
 
 typedef struct ring {
     struct io_uring uring;
-    struct io_uring_buf_ring *buffers; /* kernel's view of the provided buffers */
+    struct io_uring_buf_ring *buffers[BUFFER_SETS]; /* kernel's view of the provided buffers */
 } ring;
 
 static ring *ring_of(const io *i) { return i->state; }
 
-static int provide_buffers(io *i) {
+static int provide_buffers(io *i, buffer_set set) {
     ring *r = ring_of(i);
-    size_t bytes = RECEIVE_BUFFERS * sizeof(struct io_uring_buf);
-    void *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE, -1, 0);
+    uint32_t count = io_buffers_count(set);
+    void *table = mmap(NULL, count * sizeof(struct io_uring_buf), PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE,
+                       -1, 0);
     if (table == MAP_FAILED) return -errno;
     struct io_uring_buf_reg registration = {
-        .ring_addr = (uint64_t)(uintptr_t)table, .ring_entries = RECEIVE_BUFFERS, .bgid = RECEIVE_GROUP};
+        .ring_addr = (uint64_t)(uintptr_t)table, .ring_entries = count, .bgid = (uint16_t)(FIRST_GROUP + set)};
     int result = io_uring_register_buf_ring(&r->uring, &registration, 0);
     if (result != 0) {
-        munmap(table, bytes);
+        munmap(table, count * sizeof(struct io_uring_buf));
         return result;
     }
-    r->buffers = table;
-    io_uring_buf_ring_init(r->buffers);
-    for (uint16_t id = 0; id < RECEIVE_BUFFERS; id++)
-        io_uring_buf_ring_add(r->buffers, io_buffer(i, id), RECEIVE_BUFFER_SIZE, id,
-                              io_uring_buf_ring_mask(RECEIVE_BUFFERS), id);
-    io_uring_buf_ring_advance(r->buffers, RECEIVE_BUFFERS);
-    i->free_buffers = RECEIVE_BUFFERS;
+    r->buffers[set] = table;
+    io_uring_buf_ring_init(r->buffers[set]);
+    for (uint16_t n = 0; n < count; n++) {
+        int32_t id = io_first_buffer(set) + n;
+        io_uring_buf_ring_add(r->buffers[set], io_buffer(i, id), io_buffer_size(set), (uint16_t)id,
+                              io_uring_buf_ring_mask(count), n);
+    }
+    io_uring_buf_ring_advance(r->buffers[set], (int)count);
+    i->free_buffers[set] = count;
     return 0;
+}
+
+static void unmap_tables(ring *r) {
+    for (buffer_set set = 0; set < BUFFER_SETS; set++)
+        if (r->buffers[set] != NULL) munmap(r->buffers[set], io_buffers_count(set) * sizeof(struct io_uring_buf));
 }
 
 static int init_uring(struct io_uring *uring) {
@@ -87,11 +95,11 @@ static void ring_cancel_accept(io *i, operation *op, int fd) {
     io_uring_sqe_set_data(slot, NULL);
 }
 
-static void ring_receive_provided(io *i, operation *op, int fd) {
+static void ring_receive_provided(io *i, operation *op, int fd, buffer_set set) {
     struct io_uring_sqe *slot = slot_for(i, op);
-    io_uring_prep_recv(slot, fd, NULL, RECEIVE_BUFFER_SIZE, 0);
+    io_uring_prep_recv(slot, fd, NULL, io_buffer_size(set), 0);
     slot->flags |= IOSQE_BUFFER_SELECT;
-    slot->buf_group = RECEIVE_GROUP;
+    slot->buf_group = (uint16_t)(FIRST_GROUP + set);
 }
 
 static void ring_receive(io *i, operation *op, int fd, void *data, uint32_t length) {
@@ -147,7 +155,7 @@ static void ring_reap(io *i, io_callback *callback, void *context) {
                                .more = (at->flags & IORING_CQE_F_MORE) != 0};
             if ((at->flags & IORING_CQE_F_BUFFER) != 0) {
                 done.buffer = (int32_t)(at->flags >> IORING_CQE_BUFFER_SHIFT);
-                i->free_buffers--;
+                i->free_buffers[io_buffer_set(done.buffer)]--;
             }
             callback(context, &done);
         }
@@ -156,18 +164,19 @@ static void ring_reap(io *i, io_callback *callback, void *context) {
 }
 
 static void ring_buffer_return(io *i, int32_t id) {
-    assert(id >= 0 && id < (int32_t)RECEIVE_BUFFERS);
-    ring *r = ring_of(i);
-    io_uring_buf_ring_add(r->buffers, io_buffer(i, id), RECEIVE_BUFFER_SIZE, (uint16_t)id,
-                          io_uring_buf_ring_mask(RECEIVE_BUFFERS), 0);
-    io_uring_buf_ring_advance(r->buffers, 1);
-    i->free_buffers++;
+    assert(id >= 0 && id < (int32_t)BUFFERS_IN_ALL);
+    buffer_set set = io_buffer_set(id);
+    struct io_uring_buf_ring *buffers = ring_of(i)->buffers[set];
+    io_uring_buf_ring_add(buffers, io_buffer(i, id), io_buffer_size(set), (uint16_t)id,
+                          io_uring_buf_ring_mask(io_buffers_count(set)), 0);
+    io_uring_buf_ring_advance(buffers, 1);
+    i->free_buffers[set]++;
 }
 
 static void ring_close(io *i) {
     ring *r = ring_of(i);
     io_uring_queue_exit(&r->uring);
-    if (r->buffers != NULL) munmap(r->buffers, RECEIVE_BUFFERS * sizeof(struct io_uring_buf));
+    unmap_tables(r);
     free(r);
     i->state = NULL;
 }
@@ -189,16 +198,17 @@ static const io_calls ring_calls = {
     .buffer_return = ring_buffer_return,
 };
 
-int io_ring_open(io *i, uint8_t *memory) {
+int io_ring_open(io *i, uint8_t *const memory[BUFFER_SETS]) {
     ring *r = calloc(1, sizeof *r);
     if (r == NULL) return -ENOMEM;
-    *i = (io){.calls = &ring_calls, .state = r, .memory = memory};
+    *i = (io){.calls = &ring_calls, .state = r, .memory = {memory[0], memory[1]}};
     int result = init_uring(&r->uring);
     if (result == 0) {
-        result = provide_buffers(i);
+        for (buffer_set set = 0; set < BUFFER_SETS && result == 0; set++) result = provide_buffers(i, set);
         if (result != 0) io_uring_queue_exit(&r->uring);
     }
     if (result != 0) {
+        unmap_tables(r);
         free(r);
         i->state = NULL;
         return result;
@@ -207,7 +217,7 @@ int io_ring_open(io *i, uint8_t *memory) {
     return 0;
 }
 
-int io_open(io *i, io_engine which, uint8_t *memory) {
+int io_open(io *i, io_engine which, uint8_t *const memory[BUFFER_SETS]) {
     return which == IO_ENGINE_EPOLL ? io_epoll_open(i, memory) : io_ring_open(i, memory);
 }
 
@@ -223,16 +233,17 @@ static int round_trip(io *i) {
 }
 
 const char *io_ring_probe(void) {
-    uint8_t *memory = mmap(NULL, RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE, PROT_READ | PROT_WRITE,
-                           MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE, -1, 0);
+    size_t first = io_buffers_bytes(BUFFERS_LOGGED_IN), bytes = first + io_buffers_bytes(BUFFERS_ANONYMOUS);
+    uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return "no memory for the receive buffers";
+    uint8_t *sets[BUFFER_SETS] = {memory, memory + first};
     io i;
-    int result = io_ring_open(&i, memory);
+    int result = io_ring_open(&i, sets);
     if (result == 0) {
         result = round_trip(&i);
         io_close(&i);
     }
-    munmap(memory, RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE);
+    munmap(memory, bytes);
     switch (-result) {
     case 0: return NULL;
     case EPERM: case EACCES: return "io_uring is forbidden here (kernel.io_uring_disabled or a seccomp profile)";

@@ -92,6 +92,7 @@ int links_open(links *l, uint32_t shard, uint32_t shards, int region_fd, const i
     atomic_store(&page->activity, ACTIVITY_STARTING);
     atomic_store(&page->connections, 0); /* those of the predecessor are gone */
     atomic_store(&page->anonymous, 0);
+    atomic_store(&page->output_contended, 0);
     memset(l->region + addresses_offset(shards) + shard * addresses_bytes(), 0, addresses_bytes());
     return 0;
 }
@@ -218,4 +219,13 @@ uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions) {
         value = seen < partitions ? seen : 0; /* partitions were deleted: a counter beyond the end counts as 0 */
     } while (!atomic_compare_exchange_weak(place, &seen, (value + 1) % partitions));
     return value;
+}
+
+void links_mark_output_contended(links *l, bool contended) {
+    _Atomic uint32_t *mark = &links_page(l, l->shard)->output_contended;
+    if (atomic_load_explicit(mark, memory_order_relaxed) != contended) atomic_store(mark, contended);
+}
+
+bool links_output_contended(const links *l, uint32_t shard) {
+    return atomic_load_explicit(&links_page(l, shard)->output_contended, memory_order_relaxed) != 0;
 }

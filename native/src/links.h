@@ -69,8 +69,9 @@ typedef struct worker_page {
     _Atomic uint32_t generation;
     _Atomic uint32_t sleeping; /* 1: waits in its ring and wants the doorbell */
     _Atomic uint32_t connections, anonymous; /* open ones, and those of them without a login (admission.h) */
-    _Alignas(64) _Atomic uint64_t beat;          /* passes of the loop through the engine */
-    _Atomic uint32_t activity;                   /* what the loop is at (worker_activity); the supervisor reads both */
+    _Atomic uint32_t output_contended; /* 1: polls wait for memory that windows in this worker's pool take */
+    _Alignas(64) _Atomic uint64_t beat; /* passes of the loop through the engine */
+    _Atomic uint32_t activity;          /* what the loop is at (worker_activity); the supervisor reads both */
 } worker_page;
 
 /* Inside of the engine nothing sleeps but calls to files: whoever sleeps there for long waits for a device. */
@@ -125,4 +126,7 @@ bool links_sleep(links *l);
 void links_wake(links *l);
 /* The balanced counter of a topic with `partitions` partitions: its value now; then (value + 1) % partitions. */
 uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions);
+/* Whether polls wait for memory of a pool: its worker says so, all read it. */
+void links_mark_output_contended(links *l, bool contended);
+bool links_output_contended(const links *l, uint32_t shard);
 #endif

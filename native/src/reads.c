@@ -13,10 +13,21 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#define OUTPUT_POOL_PART 2u            /* windows and answers of Python take at most one part of the pool in so many */
+#define POLL_WINDOW_SMALL_BYTES 32768u /* when half of that is in use */
+
+static void free_window(read_job *job) {
+    if (job->block == NULL) return;
+    job->e->output_bytes -= job->block_size;
+    pool_free(job->e->pool, job->block);
+    job->block = NULL;
+    job->block_size = 0;
+}
+
 static void job_free(read_job *job) {
     engine *e = job->e;
     if (job->wait.queued) engine_unwait(e, &job->wait);
-    if (job->block != NULL) pool_free(e->pool, job->block);
+    free_window(job);
     partition_cursor_end(&job->cursor);
     owned_release(job->target);
     if (job->to.c != NULL) {
@@ -236,13 +247,33 @@ void reads_on_read(read_job *job, int result) {
 
 static bool retry_window(waiter *w);
 
+static uint64_t output_budget(const engine *e) { return pool_capacity(e->pool) / OUTPUT_POOL_PART; }
+
+/* All windows together leave the rest of the pool to what comes in; one alone may be as large as it has to. */
 static bool ensure_room(read_job *job) {
+    engine *e = job->e;
     size_t wanted = job->head_bytes + job->window.length;
     if (job->block_size >= wanted) return true;
-    if (job->block != NULL) pool_free(job->e->pool, job->block);
-    job->block = engine_allocate(job->e, wanted, false);
-    job->block_size = job->block != NULL ? pool_block_size(job->e->pool, job->block) : 0;
-    return job->block != NULL;
+    free_window(job);
+    if (e->output_bytes == 0 || e->output_bytes + wanted <= output_budget(e))
+        job->block = engine_allocate(e, wanted, false);
+    if (job->block == NULL) {
+        e->output_refused = true;
+        return false;
+    }
+    job->block_size = pool_block_size(e->pool, job->block);
+    e->output_bytes += job->block_size;
+    return true;
+}
+
+void reads_look_at_output(engine *e) {
+    e->output_contended = e->output_refused || e->output_bytes > output_budget(e);
+    e->output_refused = false;
+    links_mark_output_contended(&e->links, e->output_contended);
+}
+
+static uint32_t window_bytes(const engine *e) {
+    return e->output_bytes < output_budget(e) / 2 ? POLL_WINDOW_BYTES : POLL_WINDOW_SMALL_BYTES;
 }
 
 static void window_known(read_job *job) {
@@ -267,7 +298,7 @@ static void next_window(read_job *job) {
     uint32_t status = 0;
     job->head_bytes = job->first_window ? POLL_HEAD_BYTES : 0;
     memset(&job->window, 0, sizeof job->window);
-    bool any = partition_cursor_next(&job->cursor, POLL_WINDOW_BYTES - POLL_HEAD_BYTES, &job->window, &status);
+    bool any = partition_cursor_next(&job->cursor, window_bytes(job->e) - POLL_HEAD_BYTES, &job->window, &status);
     if (status == STATUS_CANNOT_READ) {
         doubt(job, partition_suspect(job->target->p), status);
     } else if (status != 0) {

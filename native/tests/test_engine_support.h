@@ -56,8 +56,8 @@ static void answer(server *s, engine *e, const event *v)
 {
     uint8_t user[4] = {0};
     if (v->kind == EVENT_REQUEST && v->code == CODE_LOGIN_USER) {
-        conn *c = conn_find(e, v->connection);
-        if (c != NULL) conn_set_session(c, 0, true);
+        conn *c = conn_find(e, v->connection); /* the second byte of the payload, if any, is the user */
+        if (c != NULL) conn_set_session(c, v->data_length > 1 ? v->data[1] : 0, true);
         engine_reply(e, v->connection, 0, user, sizeof user, false);
     } else if (v->kind == EVENT_REQUEST && v->code == CODE_POLL_MESSAGES && v->authenticated) {
         consumer_request q;

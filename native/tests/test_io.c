@@ -6,7 +6,7 @@ static void test_receives_complete_when_bytes_come_and_take_buffers_only_then(vo
     int two[2];
     make_pair(two);
     operation op = operation_of(OPERATION_RECEIVE, NULL);
-    io_receive_provided(&i, &op, two[0]);
+    io_receive_provided(&i, &op, two[0], BUFFERS_LOGGED_IN);
     CHECK(nothing_comes());
     for (unsigned n = 1; n <= 3; n++) {
         CHECK(write(two[1], "hello", n) == (ssize_t)n);
@@ -14,9 +14,9 @@ static void test_receives_complete_when_bytes_come_and_take_buffers_only_then(vo
         completion done = s.all[n - 1];
         CHECK(done.op == &op && done.result == (int)n && done.buffer >= 0);
         CHECK(memcmp(io_buffer(&i, done.buffer), "hello", n) == 0);
-        CHECK_EQUAL(i.free_buffers, RECEIVE_BUFFERS - 1);
+        CHECK_EQUAL(i.free_buffers[BUFFERS_LOGGED_IN], RECEIVE_BUFFERS - 1);
         io_buffer_return(&i, done.buffer);
-        io_receive_provided(&i, &op, two[0]);
+        io_receive_provided(&i, &op, two[0], BUFFERS_LOGGED_IN);
     }
     close(two[1]);
     CHECK(wait_for_completions(4));
@@ -44,7 +44,7 @@ static void test_bytes_that_one_receive_does_not_hold_come_with_the_next(void) {
     static char large[3 * RECEIVE_BUFFER_SIZE];
     CHECK(write(two[1], large, sizeof large) == sizeof large);
     for (unsigned n = 4; n <= 6; n++) {
-        io_receive_provided(&i, &op, two[0]);
+        io_receive_provided(&i, &op, two[0], BUFFERS_LOGGED_IN);
         CHECK(wait_for_completions(n));
         CHECK_EQUAL(s.all[n - 1].result, RECEIVE_BUFFER_SIZE);
         io_buffer_return(&i, s.all[n - 1].buffer);
@@ -128,7 +128,7 @@ static void test_a_forgotten_descriptor_brings_nothing_and_its_number_can_come_b
     int two[2], next[2];
     make_pair(two);
     operation op = operation_of(OPERATION_RECEIVE, NULL);
-    io_receive_provided(&i, &op, two[0]);
+    io_receive_provided(&i, &op, two[0], BUFFERS_LOGGED_IN);
     CHECK(nothing_comes()); /* it waits: epoll has the descriptor */
     CHECK(write(two[1], "a", 1) == 1 && wait_for_completions(1));
     io_buffer_return(&i, s.all[0].buffer);
@@ -136,7 +136,7 @@ static void test_a_forgotten_descriptor_brings_nothing_and_its_number_can_come_b
     drop(two[0]);
     make_pair(next);
     CHECK(next[0] == number);
-    io_receive_provided(&i, &op, next[0]);
+    io_receive_provided(&i, &op, next[0], BUFFERS_LOGGED_IN);
     CHECK(nothing_comes());
     CHECK(write(two[1], "b", 1) == 1);
     CHECK(sleeps_for_100_ms());

@@ -33,7 +33,7 @@ static void test_more_receivers_than_buffers_fail_and_go_on_when_one_is_returned
         make_pair(pairs[n]);
         ops[n] = operation_of(OPERATION_RECEIVE, NULL);
         CHECK(write(pairs[n][1], "x", 1) == 1);
-        io_receive_provided(&i, &ops[n], pairs[n][0]);
+        io_receive_provided(&i, &ops[n], pairs[n][0], BUFFERS_LOGGED_IN);
     }
     CHECK(wait_for_completions(RECEIVE_BUFFERS + 1));
     unsigned starved = 0;
@@ -48,9 +48,9 @@ static void test_more_receivers_than_buffers_fail_and_go_on_when_one_is_returned
     }
     CHECK_EQUAL(starved, 1);
     CHECK_EQUAL(failed.buffer, -1);
-    CHECK_EQUAL(i.free_buffers, 0);
+    CHECK_EQUAL(i.free_buffers[BUFFERS_LOGGED_IN], 0);
     io_buffer_return(&i, good.buffer);
-    io_receive_provided(&i, failed.op, pairs[failed.op - ops][0]);
+    io_receive_provided(&i, failed.op, pairs[failed.op - ops][0], BUFFERS_LOGGED_IN);
     CHECK(wait_for_completions(RECEIVE_BUFFERS + 2));
     CHECK(s.all[RECEIVE_BUFFERS + 1].result == 1 && s.all[RECEIVE_BUFFERS + 1].buffer == good.buffer);
     for (unsigned n = 0; n <= RECEIVE_BUFFERS; n++) {
@@ -78,7 +78,7 @@ static void test_sends_wait_for_room_and_shutdown_ends_what_waits(void) {
     CHECK(s.count == 1 && s.all[0].op == &out && s.all[0].result > 0 && s.all[0].result <= (int)sizeof large);
     while (send(two[0], large, sizeof large, MSG_DONTWAIT) > 0) continue;
     io_send(&i, &out, two[0], large, sizeof large);
-    io_receive_provided(&i, &in, two[0]);
+    io_receive_provided(&i, &in, two[0], BUFFERS_LOGGED_IN);
     CHECK(nothing_comes());
     shutdown(two[0], SHUT_RDWR);
     CHECK(wait_for_completions(3));
@@ -100,7 +100,7 @@ static void test_a_reset_connection_fails_what_waits(void) {
         abort();
     int accepted = accept(listener, NULL, NULL);
     operation op = operation_of(OPERATION_RECEIVE, NULL);
-    io_receive_provided(&i, &op, accepted);
+    io_receive_provided(&i, &op, accepted, BUFFERS_LOGGED_IN);
     CHECK(nothing_comes());
     setsockopt(client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     close(client);
@@ -166,7 +166,7 @@ static void test_signals_change_nothing(void) {
     struct itimerval often = {.it_interval = {.tv_usec = 1000}, .it_value = {.tv_usec = 1000}}, never = {0};
     sigaction(SIGALRM, &action, NULL);
     operation op = operation_of(OPERATION_RECEIVE, NULL);
-    io_receive_provided(&i, &op, two[0]);
+    io_receive_provided(&i, &op, two[0], BUFFERS_LOGGED_IN);
     setitimer(ITIMER_REAL, &often, NULL);
     CHECK(nothing_comes());
     for (unsigned n = 1; n <= 50; n++) {
@@ -175,7 +175,7 @@ static void test_signals_change_nothing(void) {
         CHECK(wait_for_completions(n));
         CHECK_EQUAL(s.all[n - 1].result, 1);
         io_buffer_return(&i, s.all[n - 1].buffer);
-        io_receive_provided(&i, &op, two[0]);
+        io_receive_provided(&i, &op, two[0], BUFFERS_LOGGED_IN);
     }
     setitimer(ITIMER_REAL, &never, NULL);
     close(two[1]);

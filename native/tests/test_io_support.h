@@ -28,7 +28,7 @@ typedef struct seen {
 
 static io_engine which;
 static io i;
-static uint8_t *memory;
+static uint8_t *memory[BUFFER_SETS];
 static seen s;
 
 static void remember(void *context, const completion *done) {
@@ -56,14 +56,14 @@ static bool nothing_comes(void) {
 }
 
 static void set_up(void) {
-    memory = aligned_alloc(4096, RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE);
+    for (buffer_set set = 0; set < BUFFER_SETS; set++) memory[set] = aligned_alloc(4096, io_buffers_bytes(set));
     s.count = 0;
-    if (memory == NULL || io_open(&i, which, memory) != 0) abort();
+    if (memory[0] == NULL || memory[1] == NULL || io_open(&i, which, memory) != 0) abort();
 }
 
 static void tear_down(void) {
     io_close(&i);
-    free(memory);
+    for (buffer_set set = 0; set < BUFFER_SETS; set++) free(memory[set]);
 }
 
 static void make_pair(int two[2]) {

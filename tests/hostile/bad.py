@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 
 from tests.hostile import crowd
@@ -24,7 +25,17 @@ RECONNECTS_PER_S = 200
 _NICE = 10
 _IDLE_SOURCES = 10
 
-Bad = Callable[[str, str, Event, Event], None]
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`token` is that of root, `outsider` that of a user without any right."""
+
+    address: str
+    token: str
+    outsider: str
+
+
+Bad = Callable[[Target, Event, Event], None]
 
 
 def _pace(per_s: int, stop: Event, act: Callable[[], None]) -> None:
@@ -41,12 +52,12 @@ def _close(connections: list[wire.Wire]) -> None:
         connection.close()
 
 
-def half_open(address: str, token: str, ready: Event, stop: Event) -> None:
+def half_open(target: Target, ready: Event, stop: Event) -> None:
     """Begin a frame and say nothing more, some after a part of the header; some end their half."""
     frame = wire.frame(wire.SEND_MESSAGES, bytes(1_000_000))
     connections = []
     for number in range(HALF_OPEN):
-        connection = wire.Wire(address)
+        connection = wire.Wire(target.address)
         connection.send_bytes(frame[: (3, 8, 40, 20_000)[number % 4]])
         if number % 8 == 0:
             connection.socket.shutdown(socket.SHUT_WR)
@@ -56,14 +67,14 @@ def half_open(address: str, token: str, ready: Event, stop: Event) -> None:
     _close(connections)
 
 
-def slow_reader(address: str, token: str, ready: Event, stop: Event) -> None:
+def slow_reader(target: Target, ready: Event, stop: Event) -> None:
     """Ask for 30 MB each and take a few bytes of it every now and then."""
     request = wire.consumer() + wire.identifier("net") + wire.identifier("big") + wire.optional_partition(0)
     request += struct.pack("<BQIB", wire.POLL_OFFSET, 0, 30, 0)
     connections = []
     for _ in range(SLOW_READERS):
-        connection = wire.Wire(address, receive_buffer_bytes=1 << 14)
-        connection.request(LOGIN_WITH_TOKEN, wire.str8(token))
+        connection = wire.Wire(target.address, receive_buffer_bytes=1 << 14)
+        connection.request(LOGIN_WITH_TOKEN, wire.str8(target.token))
         connection.send_bytes(wire.frame(wire.POLL_MESSAGES, request))
         connections.append(connection)
     ready.set()
@@ -76,10 +87,10 @@ def slow_reader(address: str, token: str, ready: Event, stop: Event) -> None:
     _close(connections)
 
 
-def drip(address: str, token: str, ready: Event, stop: Event) -> None:
+def drip(target: Target, ready: Event, stop: Event) -> None:
     """Send frames byte by byte."""
     frame = wire.frame(wire.PING, bytes(60))
-    connections = [wire.Wire(address) for _ in range(DRIPPING)]
+    connections = [wire.Wire(target.address) for _ in range(DRIPPING)]
     sent = [0] * DRIPPING
     for connection in connections:
         connection.socket.setblocking(False)
@@ -97,7 +108,7 @@ def drip(address: str, token: str, ready: Event, stop: Event) -> None:
     _close(connections)
 
 
-def cut(address: str, token: str, ready: Event, stop: Event) -> None:
+def cut(target: Target, ready: Event, stop: Event) -> None:
     """Connect, log in, send a part of a frame and are gone; every other one with a reset."""
     body = wire.batch("net", "small", wire.to_partition(0), [wire.message(bytes(50_000))])
     frame = wire.frame(wire.SEND_MESSAGES, body)
@@ -106,8 +117,8 @@ def cut(address: str, token: str, ready: Event, stop: Event) -> None:
     def act() -> None:
         nonlocal number
         number += 1
-        connection = wire.Wire(address)
-        connection.request(LOGIN_WITH_TOKEN, wire.str8(token))
+        connection = wire.Wire(target.address)
+        connection.request(LOGIN_WITH_TOKEN, wire.str8(target.token))
         connection.send_bytes(frame[: random.randrange(1, len(frame))])
         if number % 2:
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("<ii", 1, 0))
@@ -118,12 +129,12 @@ def cut(address: str, token: str, ready: Event, stop: Event) -> None:
     _pace(CUTS_PER_S, stop, act)
 
 
-def reconnect_storm(address: str, token: str, ready: Event, stop: Event) -> None:
+def reconnect_storm(target: Target, ready: Event, stop: Event) -> None:
     """Connect, log in, ping and close, again and again."""
 
     def act() -> None:
-        with wire.Wire(address) as connection:
-            connection.request(LOGIN_WITH_TOKEN, wire.str8(token))
+        with wire.Wire(target.address) as connection:
+            connection.request(LOGIN_WITH_TOKEN, wire.str8(target.token))
             connection.ping()
 
     act()
@@ -131,10 +142,10 @@ def reconnect_storm(address: str, token: str, ready: Event, stop: Event) -> None
     _pace(RECONNECTS_PER_S, stop, act)
 
 
-def idle(address: str, token: str, ready: Event, stop: Event) -> None:
+def idle(target: Target, ready: Event, stop: Event) -> None:
     """Ten thousand connections that say nothing, from several addresses."""
     crowd.allow_descriptors(IDLE + 1000)
-    host, port = wire.host_and_port(address)
+    host, port = wire.host_and_port(target.address)
     sockets = []
     for number in range(IDLE):
         made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -150,7 +161,7 @@ def idle(address: str, token: str, ready: Event, stop: Event) -> None:
         made.close()
 
 
-def run(bad: Bad, address: str, token: str, ready: Event, stop: Event) -> None:
+def run(bad: Bad, target: Target, ready: Event, stop: Event) -> None:
     """What the process of a bad client does."""
     os.nice(_NICE)
-    bad(address, token, ready, stop)
+    bad(target, ready, stop)

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -242,6 +243,26 @@ static bool recover_found(recovery *r, const partition_names *found)
                                read_offsets(r->out, r->directory, "offsets/groups", OFFSET_GROUP));
 }
 
+#define LEVELS 5u /* of directories above a partition up to the data directory, which a link may lead to */
+
+/* Whether a directory on the way is a symbolic link; the last one is opened as none. */
+static bool leads_through_link(const char *directory)
+{
+    char path[4096];
+    struct stat st;
+    if ((size_t)snprintf(path, sizeof path, "%s", directory) >= sizeof path)
+        return true;
+    for (unsigned level = 0; level < LEVELS; level++) {
+        char *slash = strrchr(path, '/');
+        if (slash == NULL || slash == path)
+            return false;
+        *slash = '\0';
+        if (lstat(path, &st) != 0 || S_ISLNK(st.st_mode))
+            return true;
+    }
+    return false;
+}
+
 bool recover_partition(const char *directory, uint64_t incarnation, recovered_partition *out)
 {
     *out = (recovered_partition){0};
@@ -249,6 +270,10 @@ bool recover_partition(const char *directory, uint64_t incarnation, recovered_pa
     r.directory = open_in(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY);
     if (r.directory < 0)
         return false;
+    if (leads_through_link(directory)) {
+        close(r.directory);
+        return false;
+    }
     partition_names found;
     bool clean = partition_names_read(&found, r.directory) && recover_found(&r, &found);
     partition_names_free(&found);

@@ -89,13 +89,13 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     marker of an import is damaged or a manifest is of a later version, OSError when it cannot be read or repaired: then
     the partition must not be opened, the others can.
     """
-    linked = linked_directory(directory, _LEVELS)
-    if linked is not None:
-        raise ValueError(f"{linked} is a symbolic link: no partition is opened through it")
     usual = _native.recover_partition(os.fspath(directory), incarnation)
     if usual is not None:
         segments, offsets, unsealed, scanned_bytes = usual
         return Recovered(segments=segments, offsets=offsets, unsealed=unsealed, scanned_bytes=scanned_bytes)
+    linked = linked_directory(directory, _LEVELS)
+    if linked is not None:
+        raise ValueError(f"{linked} is a symbolic link: no partition is opened through it")
     recovered = Recovered()
     if not directory.exists():
         return recovered

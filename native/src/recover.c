@@ -27,7 +27,7 @@ typedef struct recovery {
 
 static int open_in(int directory, const char *name, int flags)
 {
-    return openat(directory, name, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW); /* it may be no file at all */
+    return openat(directory, name, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW); /* may be no file */
 }
 
 /* The whole content of a small file; -1 when there is none or it has more than `max` bytes. */
@@ -75,7 +75,8 @@ static bool has_size(int directory, uint64_t start, const char *suffix, uint64_t
     char name[48];
     struct stat st;
     segment_name(start, suffix, name, sizeof name);
-    return fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size;
+    return fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+           (uint64_t)st.st_size == size;
 }
 
 /* A sealed segment is what its manifest says when log and index have the right length. */
@@ -238,9 +239,10 @@ static bool recover_found(recovery *r, const partition_names *found)
             return false;
     }
     struct stat offsets;
-    return !found->offsets || (fstatat(r->directory, "offsets", &offsets, AT_SYMLINK_NOFOLLOW) == 0 &&
-                               S_ISDIR(offsets.st_mode) && read_offsets(r->out, r->directory, "offsets/consumers", OFFSET_CONSUMER) &&
-                               read_offsets(r->out, r->directory, "offsets/groups", OFFSET_GROUP));
+    return !found->offsets ||
+           (fstatat(r->directory, "offsets", &offsets, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(offsets.st_mode) &&
+            read_offsets(r->out, r->directory, "offsets/consumers", OFFSET_CONSUMER) &&
+            read_offsets(r->out, r->directory, "offsets/groups", OFFSET_GROUP));
 }
 
 #define LEVELS 5u /* of directories above a partition up to the data directory, which a link may lead to */

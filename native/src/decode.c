@@ -103,6 +103,11 @@ void decode_index(const uint8_t *data, size_t length, const decode_request *requ
             out->fault = DECODE_TRUNCATED;
             return;
         }
+        if (passed_over && request->verify != DECODE_VERIFY_NO && record_checksum(record, size) != load_u64(record)) {
+            out->fault = DECODE_BAD_CHECKSUM; /* its length may be wrong, too, and lead into a payload */
+            out->fault_offset = offset;
+            return;
+        }
         if (!passed_over) {
             uint64_t bytes = out->value_bytes + out->headers_bytes + size - RECORD_HEADER_SIZE;
             if (out->rows > 0 && bytes > request->bytes_max)

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ typedef struct recovery {
 
 static int open_in(int directory, const char *name, int flags)
 {
-    return openat(directory, name, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW); /* it may be no file at all */
+    return openat(directory, name, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW); /* may be no file */
 }
 
 /* The whole content of a small file; -1 when there is none or it has more than `max` bytes. */
@@ -74,7 +75,8 @@ static bool has_size(int directory, uint64_t start, const char *suffix, uint64_t
     char name[48];
     struct stat st;
     segment_name(start, suffix, name, sizeof name);
-    return fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size;
+    return fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+           (uint64_t)st.st_size == size;
 }
 
 /* A sealed segment is what its manifest says when log and index have the right length. */
@@ -239,9 +241,30 @@ static bool recover_found(recovery *r, const partition_names *found)
             return false;
     }
     struct stat offsets;
-    return !found->offsets || (fstatat(r->directory, "offsets", &offsets, AT_SYMLINK_NOFOLLOW) == 0 &&
-                               S_ISDIR(offsets.st_mode) && read_offsets(r->out, r->directory, "offsets/consumers", OFFSET_CONSUMER) &&
-                               read_offsets(r->out, r->directory, "offsets/groups", OFFSET_GROUP));
+    return !found->offsets ||
+           (fstatat(r->directory, "offsets", &offsets, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(offsets.st_mode) &&
+            read_offsets(r->out, r->directory, "offsets/consumers", OFFSET_CONSUMER) &&
+            read_offsets(r->out, r->directory, "offsets/groups", OFFSET_GROUP));
+}
+
+#define LEVELS 5u /* of directories above a partition up to the data directory, which a link may lead to */
+
+/* Whether a directory on the way is a symbolic link; the last one is opened as none. */
+static bool leads_through_link(const char *directory)
+{
+    char path[4096];
+    struct stat st;
+    if ((size_t)snprintf(path, sizeof path, "%s", directory) >= sizeof path)
+        return true;
+    for (unsigned level = 0; level < LEVELS; level++) {
+        char *slash = strrchr(path, '/');
+        if (slash == NULL || slash == path)
+            return false;
+        *slash = '\0';
+        if (lstat(path, &st) != 0 || S_ISLNK(st.st_mode))
+            return true;
+    }
+    return false;
 }
 
 bool recover_partition(const char *directory, uint64_t incarnation, recovered_partition *out)
@@ -251,6 +274,10 @@ bool recover_partition(const char *directory, uint64_t incarnation, recovered_pa
     r.directory = open_in(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY);
     if (r.directory < 0)
         return false;
+    if (leads_through_link(directory)) {
+        close(r.directory);
+        return false;
+    }
     partition_names found;
     bool clean = partition_names_read(&found, r.directory) && recover_found(&r, &found);
     partition_names_free(&found);

@@ -17,6 +17,7 @@ from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import DamagedManifestError, Manifest, read_manifest, write_manifest
 from shardd.log.segments import Fault, opened
 from shardd.log.survey import DamagedRange, Survey, survey_segment
+from shardd.log.tail import Rest, rest_of
 
 Place = tuple[int, int, int]  # stream, topic, partition
 
@@ -78,13 +79,14 @@ def _inspect_segment(
     manifest, text = _manifest_of(directory, start)
     if manifest is not None:
         minimum = max(minimum, manifest.born_at)
+    known = None if manifest is None else manifest.sealed or manifest.checkpoint
     survey = survey_segment(
-        directory, start, minimum, end_offset=next_start, imported_end=imported_end, write_index=False
-    )
+        directory, start, minimum,
+        end_offset=next_start, imported_end=imported_end, checkpoint=known, write_index=False,
+    )  # fmt: skip
     segment = survey.segment
     view = SegmentView(start, segment.next_offset if next_start is None else next_start, segment.file_bytes, text)
     view.damaged = survey.damaged
-    known = None if manifest is None else manifest.sealed or manifest.checkpoint
     if next_start is None and known is not None and segment.count < known.count:
         view.damaged.append(
             DamagedRange(
@@ -93,8 +95,9 @@ def _inspect_segment(
         )
         view.end_offset = start + known.count
     elif next_start is None and segment.file_bytes > segment.log_bytes:
-        surplus = segment.file_bytes - segment.log_bytes
-        view.notes.append(f"{surplus} bytes behind the last record: zeros, being written, or a torn tail")
+        surplus, rest = segment.file_bytes - segment.log_bytes, rest_of(directory, segment, imported_end)
+        withheld = " (from the next start on withheld)" if rest is Rest.UNCLEAR else ""
+        view.notes.append(f"{surplus} bytes behind the last record: {rest.value}, or being written{withheld}")
     if manifest is not None:
         view.isolated = manifest.isolated
     if next_start is not None and survey.index_changed:

@@ -4,20 +4,18 @@ The rules (docs/ARCHITECTURE.md, DESIGN 4):
 - only valid records count: checksum, dense offsets, timestamps that never fall; zero bytes and stale records are none;
   timestamps may fall in what Apache Iggy wrote (imported.py);
 - zeros behind the last record of the active segment are cut off (level durable allocates space ahead);
-- a torn tail is copied to `<start>.torn` and cut off; but when a valid record lies behind the damage, or a segment is
-  missing in between, history is damaged: the log is surveyed (survey.py), the damaged offsets are withheld (status
-  4027), what lies before and behind them is served, and offsets go on behind the last valid record;
+- a torn tail is copied to `<start>.torn` and cut off; but when what looks like a later record lies in it, or a segment
+  is missing, the log is surveyed (survey.py): damaged offsets are withheld (status 4027), what is proven to be a
+  record is served, what is not is neither served nor cut, and offsets go on behind it (borders.py, tail.py);
 - a sealed segment is what its manifest says when the lengths of its files fit; every other one is scanned from the last
-  checkpoint in its manifest, and no record counts that is older than the segment (manifest.py). A manifest that is
-  missing or damaged costs a scan; one of a later version keeps the partition closed; a log that is shorter than its
-  manifest says is damaged history, never silently less;
+  checkpoint in its manifest (manifest.py). A manifest that is missing or damaged costs a scan; one of a later version
+  keeps the partition closed; a log that is shorter than its manifest says is damaged history, never silently less;
 - an index that does not fit its log exactly is written again;
 - a directory of an earlier incarnation goes to the trash, one of a later incarnation is refused, one whose marker was
   never synced (power loss) is kept aside and not read;
 - what is not ours is reported and ignored, never removed.
 
-Nearly every partition needs none of that: `_native.recover_partition` (native/src/recover.h) opens those in which there
-is nothing to decide.
+Nearly every partition is opened by `_native.recover_partition` (native/src/recover.h): nothing is to be decided in it.
 """
 
 from __future__ import annotations
@@ -91,9 +89,6 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     marker of an import is damaged or a manifest is of a later version, OSError when it cannot be read or repaired: then
     the partition must not be opened, the others can.
     """
-    linked = linked_directory(directory, _LEVELS)
-    if linked is not None:
-        raise ValueError(f"{linked} is a symbolic link: no partition is opened through it")
     usual = _native.recover_partition(os.fspath(directory), incarnation)
     if usual is not None:
         segments, offsets, unsealed, scanned_bytes, durable_end = usual
@@ -104,6 +99,9 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
             scanned_bytes=scanned_bytes,
             durable_end=durable_end,
         )
+    linked = linked_directory(directory, _LEVELS)
+    if linked is not None:
+        raise ValueError(f"{linked} is a symbolic link: no partition is opened through it")
     recovered = Recovered()
     if not directory.exists():
         return recovered
@@ -224,10 +222,10 @@ def _recover_segments(
         recovered.scanned_bytes += segment.scanned_bytes
         if not active and segment.next_offset != starts[number + 1]:
             _gap(directory, segment, starts[number + 1], recovered)
+        known = _last_checkpoint(manifest)
         if active and go_on_at is not None and not recovered.state:
-            known = _last_checkpoint(manifest)
-            last_timestamp = known.last_timestamp if known is not None else 0
-            _go_on_behind(directory, incarnation, segment, go_on_at, last_timestamp, recovered)
+            least = known.last_timestamp if known is not None else 0
+            _go_on_behind(directory, incarnation, segment, go_on_at, least, recovered)
 
 
 def _read_manifest(directory: Path, start: int, incarnation: int, notes: list[str]) -> Manifest | None:
@@ -347,15 +345,14 @@ def _recover_active(
         end = segment.next_offset + offsets_possible(directory, segment)
         recovered.notes.append(
             f"{path}: {segment.fault.name} at byte {segment.log_bytes}, and what looks like later records behind it: "
-            f"nothing proves that they are none of somebody's payload; nothing is cut, the offsets "
-            f"{segment.next_offset} to {end - 1} are withheld, the partition goes on behind them"
+            f"they may be of a payload. Nothing is cut, offsets {segment.next_offset} to {end - 1} are withheld, the "
+            "partition goes on behind them"
         )
     return segment, end
 
 
 def _cut_torn(directory: Path, segment: Segment, recovered: Recovered) -> None:
-    path = layout.segment_log(directory, segment.start_offset)
-    damage = f"{path}: {segment.fault.name} at byte {segment.log_bytes}"
+    damage = f"{layout.segment_log(directory, segment.start_offset)}: {segment.fault.name} at byte {segment.log_bytes}"
     surplus = segment.file_bytes - segment.log_bytes
     try:
         torn_path = cut_tail(directory, segment)
@@ -377,8 +374,7 @@ def _last_checkpoint(manifest: Manifest | None) -> Checkpoint | None:
 def _go_on_behind(
     directory: Path, incarnation: int, segment: Segment, end: int, minimum_timestamp: int, recovered: Recovered
 ) -> None:
-    """What lies up to this offset may have been acknowledged and cannot be told from what somebody sent, or is missing.
-    Offsets go on there, in a segment of its own; nothing of what is left is changed."""
+    """What lies up to this offset is unclear or missing: offsets go on there, in a segment of its own."""
     recovered.damaged.append((segment.next_offset, end, False))
     last_timestamp = max(recovered.segments[-1][4], minimum_timestamp)
     write_manifest(directory, Manifest(incarnation, end, last_timestamp, recovered.segments[0][0]))

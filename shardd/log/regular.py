@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -65,11 +64,4 @@ def read_descriptor(descriptor: int, path: Path, bytes_max: int) -> bytes:
 
 def linked_directory(directory: Path, levels: int) -> Path | None:
     """The directory, or the nearest of so many of its ancestors, that is a symbolic link; None: none of them."""
-    if directory.is_symlink():
-        return directory
-    return _linked_ancestor(directory.parent, levels - 1)
-
-
-@lru_cache(maxsize=4096)  # the partitions of a topic have the same
-def _linked_ancestor(directory: Path, levels: int) -> Path | None:
     return next((path for path in (directory, *directory.parents[:levels]) if path.is_symlink()), None)

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
+from shardd.log.walk import HEADER_BYTES, offset_in, record_bytes
 from shardd.spark.decode import Decoder, Fault
 from shardd.spark.loss import ForeignIncarnationError
 
 _ENTRY: Final = struct.Struct("<IIQ")
-_HEADER_BYTES: Final = 64
 
 
 class SegmentGoneError(FileNotFoundError):
@@ -57,21 +57,24 @@ def read(
 
 
 def _position(path: Path, log: int, size: int, segment_start: int, offset: int) -> int:
-    """Byte where the record `offset` starts: what the index says if the log agrees, else the start of the segment."""
+    """Byte where the record `offset` starts: what the index says if the record before it ends there, else the start of
+    the segment. A wrong entry could lead into a payload, to bytes that somebody made look like the record."""
     number = offset - segment_start
     if number == 0:
         return 0
     try:
         with layout.segment_index(path.parent, segment_start).open("rb") as index:
-            entry = os.pread(index.fileno(), _ENTRY.size, (number - 1) * _ENTRY.size)
+            first = max(0, number - 2)
+            entries = os.pread(index.fileno(), (number - first) * _ENTRY.size, first * _ENTRY.size)
     except FileNotFoundError:
         return 0
-    if len(entry) < _ENTRY.size:
+    if len(entries) < (number - first) * _ENTRY.size:
         return 0
-    position = int(_ENTRY.unpack(entry)[1])
-    header = os.pread(log, _HEADER_BYTES, position) if position < size else b""
-    found = int.from_bytes(header[24:32], "little") if len(header) == _HEADER_BYTES else -1
-    return position if found == offset else 0
+    *before, (_, position, _) = _ENTRY.iter_unpack(entries)
+    begin = before[0][1] if before else 0
+    header = os.pread(log, HEADER_BYTES, begin) if position < size else b""
+    agrees = len(header) == HEADER_BYTES and offset_in(header) == offset - 1
+    return int(position) if agrees and begin + record_bytes(header) == position else 0
 
 
 def decode_all(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+import struct
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardd.log import layout
+from shardd.log.incarnation import write_incarnation
+from shardd.spark import cold
 from shardd.spark.columns import ALL, default_names
 from shardd.spark.decode import Decoder, Fault, Verify
 from tests.spark.records import Row, segment
@@ -159,3 +164,37 @@ def test_arguments_out_of_range_are_refused() -> None:
         decoder(("offset",)).decode(b"", 1, 0, 1)
     with pytest.raises(ValueError, match="bytes_max"):
         decoder(("offset",), batch_bytes=1 << 40).decode(b"", 0, 0, 1)
+
+
+def hidden_row(payload_ends_with: int) -> tuple[bytes, bytes, list[int]]:
+    """A segment whose record 1 ends with what looks like a record of this offset; its index; where records begin."""
+    forged = Row(payload_ends_with, b"forged").encode()
+    rows = [Row(0, b"first"), Row(1, b"x" * 192 + forged), Row(2, b"third"), Row(3, b"fourth")]
+    data, index = segment(rows)
+    return data, index, [0, *(int.from_bytes(index[at + 4 : at + 8], "little") for at in (0, 16, 32))]
+
+
+def test_a_damaged_length_before_the_first_row_leads_into_no_payload() -> None:
+    """Without an index a reader passes over what lies before its first row."""
+    data, _, begins = hidden_row(2)
+    size = begins[2] - begins[1]
+    inside = 64 + 192  # where the forged record stands in record 1
+    wrong = data[: begins[1] + 48] + struct.pack("<II", 0, inside - 64) + data[begins[1] + 56 :]
+    assert size > inside
+    decoded = decoder().decode(wrong, 0, 2, 3)
+    assert (decoded.batch, decoded.fault, decoded.fault_offset) == (None, Fault.BAD_CHECKSUM, 1)
+
+
+def test_a_wrong_index_entry_leads_a_cold_read_into_no_payload(tmp_path: Path) -> None:
+    data, index, begins = hidden_row(1)
+    directory = tmp_path / "0"
+    directory.mkdir()
+    write_incarnation(directory, 7)
+    log = layout.segment_log(directory, 0)
+    log.write_bytes(data)
+    inside = begins[1] + 64 + 192
+    wrong = index[:4] + struct.pack("<I", inside) + index[8:]
+    for entries in (index, wrong, b""):
+        layout.segment_index(directory, 0).write_bytes(entries)
+        [batch] = cold.read(decoder(), log, segment_start=0, incarnation=7, start=1, end=3, label="p")
+        assert batch.column("value").to_pylist() == [data[begins[1] + 64 : begins[2]], b"third"]

@@ -167,11 +167,16 @@ def _set(*path: Any) -> Callable[[Any], None]:
     return change
 
 
+def _segments(content: Any) -> list[Any]:
+    found: list[Any] = content["partitions"][0]["segments"]
+    return found
+
+
 SEGMENT = ("partitions", 0, "segments", 1)
 LIES = {
     "a partition twice": lambda content: content["partitions"].append(content["partitions"][0]),
-    "a segment twice": lambda content: content["partitions"][0]["segments"].append(content["partitions"][0]["segments"][0]),
-    "segments that go backwards": lambda content: content["partitions"][0]["segments"].reverse(),
+    "a segment twice": lambda content: _segments(content).append(_segments(content)[0]),
+    "segments that go backwards": lambda content: _segments(content).reverse(),
     "a negative stream": _set("partitions", 0, "stream", -1),
     "a stream beyond all": _set("partitions", 0, "stream", 4096),
     "a partition beyond all": _set("partitions", 0, "partition", 1 << 20),

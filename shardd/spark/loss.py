@@ -30,10 +30,11 @@ class HistoryGoneError(LookupError):
 
 
 class Losses:
-    """What was lost in one query, or one task, by partition."""
+    """What was lost in one plan, or one task, by partition. `quiet`: without warnings, somebody else gives them."""
 
-    def __init__(self, *, accepted: bool) -> None:
+    def __init__(self, *, accepted: bool, quiet: bool = False) -> None:
         self._accepted = accepted
+        self._quiet = quiet
         self._counts: dict[TopicName, dict[int, int]] = {}
 
     def add(self, name: TopicName, partition: int, messages: int | None, what: str) -> None:
@@ -41,10 +42,23 @@ class Losses:
         said = f"partition {partition} of '{name}' {what}"
         if not self._accepted:
             raise DataLossError(f"{said}. {_WAY_OUT}")
-        counts = self._counts.setdefault(name, {})
-        counts[partition] = counts.get(partition, 0) + (messages or 0)
+        self._count(name, partition, messages or 0)
+        if self._quiet:
+            return
         number = "an unknown number of" if messages is None else str(messages)
         _log.warning("data loss accepted (failOnDataLoss=false), %s messages: %s", number, said)
+
+    def _count(self, name: TopicName, partition: int, messages: int) -> None:
+        counts = self._counts.setdefault(name, {})
+        counts[partition] = counts.get(partition, 0) + messages
+
+    def __add__(self, other: Losses) -> Losses:
+        both = Losses(accepted=self._accepted)
+        for each in (self, other):
+            for name, counts in each._counts.items():
+                for partition, messages in counts.items():
+                    both._count(name, partition, messages)
+        return both
 
     def to_json(self) -> dict[str, Any]:
         """{"stream/topic": {"partition": messages}}."""

@@ -196,10 +196,11 @@ def check_range(
         known = start.incarnation == end.incarnation
         losses.add(name, partition.id, max(end.offset - start.offset, 0) if known else None, anew)
         return 0, 0
-    first, low = earliest(options, name, partition), start.offset
+    low = start.offset
     if start.incarnation != partition.incarnation:
         losses.add(name, partition.id, None, anew)
-        low = first
+        low = earliest(options, name, partition)
+    first = partition.first if low >= partition.first else earliest(options, name, partition)
     if low > partition.end:
         losses.add(name, partition.id, None, f"starts at offset {low}, but ends at {partition.end}")
     elif low < first and low < end.offset:
@@ -214,12 +215,23 @@ def check_range(
     return max(low, first), min(end.offset, partition.end)
 
 
-def check_present(start: Offsets, bounds: Bounds, losses: Losses) -> None:
-    """`DataLossError` when a partition of a checkpoint does not exist any more."""
+def check_present(start: Offsets, end: Offsets, bounds: Bounds, losses: Losses) -> None:
+    """`DataLossError` when a partition of a checkpoint does not exist any more and so is not part of the batch."""
     for name, places in start.places.items():
         there = {each.id for each in bounds[name].partitions} if name in bounds else set()
-        for n in sorted(places.keys() - there):
+        for n in sorted(places.keys() - there - end.places.get(name, {}).keys()):
             losses.add(name, n, None, "does not exist any more, or is not selected any more")
+
+
+def check_losses(options: SourceOptions, bounds: Bounds, start: Offsets, end: Offsets, losses: Losses) -> None:
+    """What a plan of the range would find missing now. `DataLossError`."""
+    check_present(start, end, bounds, losses)
+    for name, places in end.places.items():
+        there = {each.id: each for each in bounds[name].partitions} if name in bounds else {}
+        for n, last in places.items():
+            first = start.places.get(name, {}).get(n)
+            if first is not None and n in there:
+                check_range(options, name, there[n], first, last, losses)
 
 
 def with_cuts(options: SourceOptions, bounds: Bounds, start: Offsets, end: Offsets) -> Offsets:

@@ -41,7 +41,8 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._settings = TaskSettings.of(options, names)
         self._until: Offsets | None = None  # AvailableNow: where the query ends
         self._latest: Offsets | None = None
-        self._losses = Losses(accepted=not options.fail_on_data_loss)
+        self._lost = self._no_losses()  # in finished batches
+        self._lost_now = self._no_losses()  # in the batch that was planned last
         self._last_batch_s = time.monotonic()
         self._limited = options.max_offsets_per_trigger or options.max_bytes_per_trigger
         if options.starting.default == EARLIEST and not self._limited:
@@ -49,6 +50,9 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "the stream starts at 'earliest' without maxOffsetsPerTrigger or maxBytesPerTrigger:"
                 " its first batch holds all history"
             )
+
+    def _no_losses(self, *, quiet: bool = False) -> Losses:
+        return Losses(accepted=not self._options.fail_on_data_loss, quiet=quiet)
 
     # ---- offsets ----
 
@@ -78,12 +82,15 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         begin = Offsets.from_json(start)
         end = self._latest = self._bounded(self._ends(bounds, begin))
-        planner.check_present(begin, bounds, self._losses)
         backlog = self._backlog(bounds, begin, end)
         if self._too_few(sum(backlog.values()), limit):
             return start
         end = self._admit(bounds, begin, end, backlog, limit)
         self._last_batch_s = time.monotonic()
+        losses = self._no_losses(quiet=True)  # the progress of the batch is made before its tasks are planned
+        planner.check_losses(self._options, bounds, begin, end, losses)
+        if end.places != begin.places:
+            self._lost, self._lost_now = self._lost + self._lost_now, losses
         return planner.with_cuts(self._options, bounds, begin, end).to_json()
 
     def _ends(self, bounds: Bounds, begin: Offsets | None) -> Offsets:
@@ -161,7 +168,14 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Stands in the progress of the query: the ends, and what was lost since it started (failOnDataLoss=false)."""
-        return None if self._latest is None else {**self._latest.to_json(), "lost": self._losses.to_json()}
+        return (
+            None
+            if self._latest is None
+            else {
+                **self._latest.to_json(),
+                "lost": (self._lost + self._lost_now).to_json(),
+            }
+        )
 
     # ---- batches ----
 
@@ -169,7 +183,9 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         bounds = planner.discover(self._server, options, segments=planner.needs_segments(options))
         begin, last = Offsets.from_json(start), Offsets.from_json(end)
-        found = planner.slices(options, bounds, begin, last, self._losses)
+        self._lost_now = self._no_losses()
+        planner.check_present(begin, last, bounds, self._lost_now)
+        found = planner.slices(options, bounds, begin, last, self._lost_now)
         return [SlicePartition(*each) for each in planner.tasks(found, last)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

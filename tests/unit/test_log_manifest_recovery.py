@@ -91,6 +91,18 @@ def test_both_ways_find_the_same(directory: Path) -> None:
         (directory / "foreign").unlink()
 
 
+def test_the_last_checkpoint_of_the_engine_is_the_durable_end(directory: Path) -> None:
+    """Sealing syncs its own segment only: its checkpoint says nothing about those before it."""
+    write_whole(directory)
+    for foreign in (False, True):
+        if foreign:
+            (directory / "foreign").touch()
+        for records in (0, 2):
+            write_manifest(directory, manifest_of(ACTIVE, records))
+            assert usual(directory) is not foreign
+            assert open_partition(directory, INCARNATION).durable_end == (3 + records if records else 0)
+
+
 def test_what_is_before_the_checkpoint_is_not_read(directory: Path) -> None:
     """Reads verify it; here the flip shows that the recovery did not."""
     write_whole(directory)

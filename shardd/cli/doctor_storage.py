@@ -17,6 +17,7 @@ from typing import Final
 from shardd.cli.doctor_report import Finding, Level, Roots, ok, problem, warning
 from shardd.config.schema import Settings, Tcp
 from shardd.config.units import format_size
+from shardd.shard.address_lock import is_locked
 from shardd.shard.supervisor_directory import LOCK_NAME
 from shardd.shard.supervisor_sockets import server_answers
 
@@ -58,7 +59,7 @@ def storage_findings(settings: Settings, roots: Roots) -> list[Finding]:
     directory = settings.system.data_directory
     holder = directory_holder(directory)
     existing = next(path for path in (directory, *directory.parents) if path.exists())
-    address, running = _address(settings.tcp, roots)
+    address, running = _address(settings.tcp)
     findings = [_directory(directory, existing, holder, running), _file_system(existing, roots)]
     if os.access(existing, os.W_OK | os.X_OK) and existing.is_dir():
         findings += _device(existing)
@@ -199,12 +200,11 @@ def _inodes(existing: Path) -> Finding:
     return ok("free inodes", str(stat.f_favail), "a segment takes two")
 
 
-def _address(tcp: Tcp, roots: Roots) -> tuple[Finding, bool]:
+def _address(tcp: Tcp) -> tuple[Finding, bool]:
     """The finding, and whether a shardd server holds the address."""
     if tcp.port == 0:
         return ok("address", tcp.address, "the kernel gives a free port; current_config.toml names it"), False
-    locks = (roots.read(roots.proc / "net/unix") or "").splitlines()
-    if any(line.endswith(f" @shardd-{tcp.address}") for line in locks):
+    if is_locked(tcp.address):
         return problem("address", f"{tcp.address} is held by a shardd server", "stop it or set tcp.address"), True
     family = socket.AF_INET6 if ":" in tcp.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:

@@ -13,6 +13,7 @@ import fcntl
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from typing import Final
 from shardd.shard.supervisor_errors import StartupError
 
 _DIRECTORY_MODE: Final = 0o700
+_WAIT_S: Final = 0.2  # for whoever only looks
 _log = logging.getLogger(__name__)
 
 
@@ -35,20 +37,20 @@ class AddressLock:
 
     def take(self, directory: Path, name: str) -> bool:
         """False when somebody has it. OSError when the directory cannot be used."""
+        deadline = time.monotonic() + _WAIT_S
         while True:
-            fd = _open_lock_file(directory, name)
+            fd = _open_lock_file(directory, name, os.O_CREAT)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(fd, directory / name):
+                if _try_lock(fd, fcntl.LOCK_EX) and _is_at(fd, directory / name):
                     self._held.append((directory / name, fd))
+                    fd = -1
                     return True
-            except BlockingIOError:
-                os.close(fd)
+            finally:
+                if fd >= 0:
+                    os.close(fd)  # somebody has it, or has removed it meanwhile
+            if time.monotonic() > deadline:
                 return False
-            except BaseException:
-                os.close(fd)
-                raise
-            os.close(fd)  # whoever had it has removed it meanwhile
+            time.sleep(0.01)
 
     def close(self) -> None:
         while self._held:
@@ -79,18 +81,40 @@ def lock_address(address: str, directories: Iterable[Path] | None = None) -> Add
     return lock
 
 
-def _open_lock_file(directory: Path, name: str) -> int:
-    with contextlib.suppress(FileExistsError):
-        directory.mkdir(_DIRECTORY_MODE)
+def is_locked(address: str) -> bool:
+    """Whether a server of this user holds the address. Changes nothing; a starting server waits this look out."""
+    for directory in runtime_directories(os.geteuid()):
+        with contextlib.suppress(OSError):
+            fd = _open_lock_file(directory, f"{address}.lock", 0)
+            try:
+                if not _try_lock(fd, fcntl.LOCK_SH):
+                    return True
+            finally:
+                os.close(fd)
+    return False
+
+
+def _open_lock_file(directory: Path, name: str, create: int) -> int:
+    if create:
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(_DIRECTORY_MODE)
     directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(directory_fd)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             raise PermissionError(0, "others may write there or own it")
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        flags = os.O_RDWR | create | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         return os.open(name, flags, 0o600, dir_fd=directory_fd)
     finally:
         os.close(directory_fd)
+
+
+def _try_lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_at(fd: int, path: Path) -> bool:

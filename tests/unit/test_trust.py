@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from shardd.shard import bus as bus_module
 from shardd.shard import bus_sockets
-from shardd.shard.bus import Bus, RequestTimeoutError, Senders
+from shardd.shard.bus import Bus, BusError, RemoteError, RequestTimeoutError, Senders
 from shardd.shard.trust import DIRECTORY_NAME, Introductions, Trust, make_private_listeners, place_path
 from tests.support.bus_peers import BusPeers
 from tests.support.other_user import as_stranger, needs_root
@@ -192,3 +193,22 @@ for path in sys.argv[1:]:
     inherited = subprocess.run(command, pass_fds=[listener.place_fd], capture_output=True, text=True, check=True)
     assert inherited.stdout.split() == ["13", "13"]  # EACCES
     listener.close()
+
+
+def test_a_message_that_is_too_large_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bus_module, "MESSAGE_BYTES_MAX", 1000)
+
+    async def large(sender: int, payload: bytes) -> bytes:
+        return bytes(1001)
+
+    async def scenario(peers: BusPeers) -> None:
+        server, client = await serving(peers.bus(0)), peers.bus(1)
+        server.serve("large", Senders.ANY_SHARD, large)
+        await client.start()
+        with pytest.raises(BusError, match="1001 bytes are too many"):
+            await client.request(0, "who", bytes(1001))
+        with pytest.raises(RemoteError, match="an answer of 1001 bytes is too large"):
+            await client.request(0, "large", b"")
+        assert await client.request(0, "who", bytes(1000)) == b"1"
+
+    run(scenario)

@@ -37,12 +37,7 @@ from shardd.log.incarnation import (
 )
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
 from shardd.log.regular import linked_directory
-from shardd.log.segments import (
-    Segment,
-    check_sealed,
-    scan_segment,
-    trust_sealed,
-)
+from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
 from shardd.log.stored_offsets import read_offsets
 from shardd.log.survey import Survey, survey_segment
 from shardd.log.tail import Rest, cut_tail, cut_zeros, offsets_possible, rest_of
@@ -84,21 +79,14 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     """Makes a partition directory consistent and tells what it holds. A directory that does not exist is an empty
     partition. Reads what is behind the last checkpoints (blocking; the scan releases the GIL).
 
-    Raises ValueError when a directory on the way is a symbolic link, NewerIncarnationError
-    when the directory belongs to a later creation than `incarnation`, ValueError when its
-    marker of an import is damaged or a manifest is of a later version, OSError when it cannot be read or repaired: then
-    the partition must not be opened, the others can.
+    Raises NewerIncarnationError when the directory belongs to a later creation than `incarnation`, ValueError when a
+    directory on the way is a symbolic link, the marker of an import is damaged or a manifest is of a later version,
+    OSError when it cannot be read or repaired: then the partition must not be opened, the others can.
     """
     usual = _native.recover_partition(os.fspath(directory), incarnation)
     if usual is not None:
-        segments, offsets, unsealed, scanned_bytes, durable_end = usual
-        return Recovered(
-            segments=segments,
-            offsets=offsets,
-            unsealed=unsealed,
-            scanned_bytes=scanned_bytes,
-            durable_end=durable_end,
-        )
+        segments, offsets, unsealed, scanned, durable_end = usual
+        return Recovered(segments, [], offsets, 0, [], unsealed, scanned, durable_end)
     linked = linked_directory(directory, _LEVELS)
     if linked is not None:
         raise ValueError(f"{linked} is a symbolic link: no partition is opened through it")

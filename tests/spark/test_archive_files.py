@@ -18,9 +18,9 @@ from shardd.spark import archive_files, archive_listing, options, planner
 from shardd.spark.archive_files import DamagedArchiveError, Footer
 from shardd.spark.archive_listing import ArchiveConflictError, escape, file_name, unescape
 from shardd.spark.decode import Verify
+from shardd.spark.pieces import Locations
 from shardd.spark.pipelines import archive_publish
-from shardd.spark.positions import Offsets, OptionError, TopicName
-from shardd.spark.positions import Place as At
+from shardd.spark.positions import OptionError, TopicName, cuts
 from shardd.spark.sinks.files import WrittenFile
 from shardd.spark.source import ShardReader
 from tests.spark.lake import NAME, archive_file, archived
@@ -329,14 +329,16 @@ def test_planning_lists_an_archive_once(
 
     monkeypatch.setattr(archive_listing, "_names", counted)
     given = {"subscribe": str(NAME), "username": "u", "password": "p", "archivePath": str(tmp_path)}
-    parsed = options.parse({**given, "maxRecordsPerPartition": "100"}, streaming=False)
-    bounds = {NAME: topic}
-    start = Offsets({NAME: {each.id: At(7, planner.earliest(parsed, NAME, each)) for each in topic.partitions}})
-    end = Offsets({NAME: {each.id: At(7, each.end) for each in topic.partitions}}, {NAME: 100})
-    slices = planner.slices(parsed, bounds, start, end)
-    assert len(slices) == partitions * (files + 1) and all(each.pieces for each in slices)
+    parsed = options.parse(given, streaming=False)
+    tasks = 0
+    for partition in topic.partitions:
+        first, locations = planner.earliest(parsed, NAME, partition), Locations(parsed, topic, partition)
+        for start, end in cuts(first, partition.end, 100):
+            pieces = locations.pieces(start, end)
+            assert (pieces[0].start, pieces[-1].end) == (start, end)
+            tasks += 1
+    assert tasks == partitions * (files + 1)
     assert len(listed) == 1
-    assert sum(each.end - each.start for one in slices for each in one.pieces) == partitions * (100 * files + 10)
 
 
 def test_a_plan_sees_files_that_came_since_the_last_one(tmp_path: Path) -> None:

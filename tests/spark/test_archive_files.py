@@ -3,6 +3,7 @@ planning over many of them costs."""
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import string
@@ -22,8 +23,9 @@ from shardd.spark.pieces import Locations
 from shardd.spark.pipelines import archive_publish
 from shardd.spark.positions import OptionError, TopicName, cuts
 from shardd.spark.sinks.files import WrittenFile
+from shardd.spark.sinks.tables import Step
 from shardd.spark.source import ShardReader
-from tests.spark.lake import NAME, archive_file, archived
+from tests.spark.lake import NAME, NUMBERS, archive_file, archived, table_of
 
 # ---- names ----
 
@@ -260,6 +262,39 @@ def test_archive_files_of_two_runs_never_overlap(tmp_path: Path) -> None:
     assert publish(tmp_path, 100, 50, run="other").rows == 50
     names = sorted(each.name for each in Path(archive_listing.topic_path(str(tmp_path), NAME)).iterdir())
     assert [each for each in names if not each.startswith("_")] == [file_name(0, 5, 0, 100), file_name(0, 5, 100, 150)]
+
+
+def without_links(source: object, target: object) -> None:
+    raise PermissionError(errno.EPERM, "no hard links here")
+
+
+def test_files_come_without_hard_links_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", without_links)
+    assert publish(tmp_path, 0, 100).rows == 100
+    with pytest.raises(ArchiveConflictError):
+        publish(tmp_path, 50, 100, run="other")
+    assert [each.end for each in history(tmp_path).files] == [100] and not list(tmp_path.rglob("*.tmp"))
+    sink = table_of("parquet", tmp_path)
+    assert sink.commit([], NUMBERS, (Step("first", 0),))
+    with pytest.raises(OptionError, match="belongs to the query first"):
+        sink.commit([], NUMBERS, (Step("second", 1),))
+
+
+def test_no_planted_link_is_followed(tmp_path: Path) -> None:
+    """In a directory that others may write to: neither by a lock nor by a record of a gap."""
+    directory = Path(archive_listing.topic_path(str(tmp_path), NAME))
+    directory.mkdir(parents=True)
+    precious = tmp_path / "precious"
+    precious.write_text("content")
+    for name in (file_name(0, 5, 0, 10, "gap"), archive_publish.ARCHIVER_LOCK, archive_publish.PUBLISH_LOCK):
+        (directory / name).symlink_to(precious)
+    with pytest.raises(OSError, match="symbolic links"):
+        archive_publish.mark(str(tmp_path), NAME, 0, 5, 0, 10)
+    with pytest.raises(OSError, match="symbolic links"), archive_publish.alone(str(tmp_path), NAME):
+        pass
+    with pytest.raises(OSError, match="symbolic links"):
+        publish(tmp_path, 0, 100)
+    assert precious.read_text() == "content"
 
 
 def test_a_file_that_came_while_another_was_written_is_not_doubled(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ planning over many of them costs."""
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import string
@@ -18,13 +19,13 @@ from shardd.spark import archive_files, archive_listing, options, planner
 from shardd.spark.archive_files import DamagedArchiveError, Footer
 from shardd.spark.archive_listing import ArchiveConflictError, escape, file_name, unescape
 from shardd.spark.decode import Verify
-from shardd.spark.loss import Losses
+from shardd.spark.pieces import Locations
 from shardd.spark.pipelines import archive_publish
-from shardd.spark.positions import Offsets, OptionError, TopicName
-from shardd.spark.positions import Place as At
+from shardd.spark.positions import OptionError, TopicName, cuts
 from shardd.spark.sinks.files import WrittenFile
+from shardd.spark.sinks.tables import Step
 from shardd.spark.source import ShardReader
-from tests.spark.lake import NAME, archive_file, archived
+from tests.spark.lake import NAME, NUMBERS, archive_file, archived, table_of
 
 # ---- names ----
 
@@ -263,6 +264,39 @@ def test_archive_files_of_two_runs_never_overlap(tmp_path: Path) -> None:
     assert [each for each in names if not each.startswith("_")] == [file_name(0, 5, 0, 100), file_name(0, 5, 100, 150)]
 
 
+def without_links(source: object, target: object) -> None:
+    raise PermissionError(errno.EPERM, "no hard links here")
+
+
+def test_files_come_without_hard_links_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", without_links)
+    assert publish(tmp_path, 0, 100).rows == 100
+    with pytest.raises(ArchiveConflictError):
+        publish(tmp_path, 50, 100, run="other")
+    assert [each.end for each in history(tmp_path).files] == [100] and not list(tmp_path.rglob("*.tmp"))
+    sink = table_of("parquet", tmp_path)
+    assert sink.commit([], NUMBERS, (Step("first", 0),))
+    with pytest.raises(OptionError, match="belongs to the query first"):
+        sink.commit([], NUMBERS, (Step("second", 1),))
+
+
+def test_no_planted_link_is_followed(tmp_path: Path) -> None:
+    """In a directory that others may write to: neither by a lock nor by a record of a gap."""
+    directory = Path(archive_listing.topic_path(str(tmp_path), NAME))
+    directory.mkdir(parents=True)
+    precious = tmp_path / "precious"
+    precious.write_text("content")
+    for name in (file_name(0, 5, 0, 10, "gap"), archive_publish.ARCHIVER_LOCK, archive_publish.PUBLISH_LOCK):
+        (directory / name).symlink_to(precious)
+    with pytest.raises(OSError, match="symbolic links"):
+        archive_publish.mark(str(tmp_path), NAME, 0, 5, 0, 10)
+    with pytest.raises(OSError, match="symbolic links"), archive_publish.alone(str(tmp_path), NAME):
+        pass
+    with pytest.raises(OSError, match="symbolic links"):
+        publish(tmp_path, 0, 100)
+    assert precious.read_text() == "content"
+
+
 def test_a_file_that_came_while_another_was_written_is_not_doubled(tmp_path: Path) -> None:
     """Between the first look and the name: what a task of a driver that was killed may do."""
     footer = Footer(NAME.stream, NAME.topic, 0, 5, 0, 130, "late")
@@ -330,14 +364,16 @@ def test_planning_lists_an_archive_once(
 
     monkeypatch.setattr(archive_listing, "_names", counted)
     given = {"subscribe": str(NAME), "username": "u", "password": "p", "archivePath": str(tmp_path)}
-    parsed = options.parse({**given, "maxRecordsPerPartition": "100"}, streaming=False)
-    bounds = {NAME: topic}
-    start = Offsets({NAME: {each.id: At(7, planner.earliest(parsed, NAME, each)) for each in topic.partitions}})
-    end = Offsets({NAME: {each.id: At(7, each.end) for each in topic.partitions}}, {NAME: 100})
-    slices = planner.slices(parsed, bounds, start, end, Losses(accepted=False))
-    assert len(slices) == partitions * (files + 1) and all(each.pieces for each in slices)
+    parsed = options.parse(given, streaming=False)
+    tasks = 0
+    for partition in topic.partitions:
+        first, locations = planner.earliest(parsed, NAME, partition), Locations(parsed, topic, partition)
+        for start, end in cuts(first, partition.end, 100):
+            pieces = locations.pieces(start, end)
+            assert (pieces[0].start, pieces[-1].end) == (start, end)
+            tasks += 1
+    assert tasks == partitions * (files + 1)
     assert len(listed) == 1
-    assert sum(each.end - each.start for one in slices for each in one.pieces) == partitions * (100 * files + 10)
 
 
 def test_a_plan_sees_files_that_came_since_the_last_one(tmp_path: Path) -> None:

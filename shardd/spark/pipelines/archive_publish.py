@@ -23,7 +23,7 @@ from shardd.spark.archive_files import Footer
 from shardd.spark.archive_listing import GAP_SUFFIX, ArchiveConflictError, file_name, file_system, topic_path
 from shardd.spark.positions import TopicName
 from shardd.spark.sinks.files import WrittenFile
-from shardd.spark.sinks.tables import sync_path
+from shardd.spark.sinks.tables import link_if_possible, sync_path
 
 TEMPORARY: Final = re.compile(r"\d+-\d+-\d{20}-\d{20}\.parquet\.[0-9a-f]{32}\.tmp", re.ASCII)
 ARCHIVER_LOCK: Final = "_archiver.lock"
@@ -72,12 +72,18 @@ def publish(root: str, footer: Footer, write: Write) -> WrittenFile:
         with archive_listing.locked(inner, PUBLISH_LOCK, wait_s=PUBLISH_WAIT_S):
             there = _there(root, name, footer)
             if there is None:
-                os.link(temporary, final)
+                _give_name(Path(temporary), Path(final))
         sync_path(Path(inner))
         return there or WrittenFile(final, written.size_bytes, written.rows)
     finally:
         if system.get_file_info(temporary).type != pafs.FileType.NotFound:
             system.delete_file(temporary)
+
+
+def _give_name(temporary: Path, final: Path) -> None:
+    """By a link, which never replaces a file; the lock alone must do on file systems without them."""
+    if not link_if_possible(temporary, final):
+        temporary.rename(final)
 
 
 def _there(root: str, name: TopicName, footer: Footer) -> WrittenFile | None:
@@ -105,4 +111,8 @@ def mark(root: str, name: TopicName, partition: int, incarnation: int, start: in
     """Records offsets that the archive will never hold: the server had deleted them."""
     system, inner = file_system(topic_path(root, name))
     system.create_dir(inner, recursive=True)
-    system.open_output_stream(f"{inner}/{file_name(partition, incarnation, start, end, GAP_SUFFIX)}").close()
+    path = f"{inner}/{file_name(partition, incarnation, start, end, GAP_SUFFIX)}"
+    if isinstance(system, pafs.LocalFileSystem):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666))
+    else:
+        system.open_output_stream(path).close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import pyarrow.fs as pafs
 
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks.files import WrittenFile
-from shardd.spark.sinks.tables import CommitConflictError, LakeTable, Step, sync_path
+from shardd.spark.sinks.tables import CommitConflictError, LakeTable, Step, link_if_possible, sync_path
 
 
 class ParquetDirectory(LakeTable):
@@ -100,7 +99,10 @@ class ParquetDirectory(LakeTable):
             try:
                 fresh.write_text(application)
                 sync_path(fresh)
-                os.link(fresh, marker)
+                if not link_if_possible(fresh, marker):
+                    with marker.open("x") as file:
+                        file.write(application)
+                sync_path(marker)
                 sync_path(self._path)
             except FileExistsError:
                 pass  # another driver was faster

@@ -6,6 +6,7 @@ skipped. After a crash Spark runs a batch again under the same id.
 
 from __future__ import annotations
 
+import errno
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -91,3 +92,16 @@ def sync_path(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def link_if_possible(source: Path, target: Path) -> bool:
+    """Gives a file a second name. FileExistsError when it is taken; False on file systems without hard links."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            return False
+        raise
+    return True

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from typing import Final
 
 from shardd.shard.control import (
     HEARTBEAT_INTERVAL_MS,
@@ -15,6 +16,8 @@ from shardd.shard.control import (
     WorkerMessage,
     encode_message,
 )
+
+LOGS_TIMEOUT_S: Final = 0.5
 
 
 class ControlLink:
@@ -29,12 +32,24 @@ class ControlLink:
         self._loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[float] = self._loop.create_future()
         self._beats = 0
+        self._logs: asyncio.Future[list[str]] | None = None
         self._loop.add_reader(self._socket, self.hear)
         self._beat()
 
     def ready(self, root_created: bool) -> None:
         """The shard serves."""
         self._send(WorkerMessage(ready=Ready(root_created=root_created)))
+
+    async def supervisor_logs(self) -> list[str]:
+        """The newest log lines of the supervisor; none when it does not answer in time. It is asked again only when it
+        has answered: its answers never pile up in the socket."""
+        if self._logs is None:
+            self._logs = self._loop.create_future()
+            self._send(WorkerMessage(logs=True))
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._logs), LOGS_TIMEOUT_S)
+        except TimeoutError:
+            return []
 
     async def stop_requested(self) -> float:
         """Waits for the stop; seconds that are left for it."""
@@ -80,3 +95,6 @@ class ControlLink:
                 self._peer_up(message.peer_up)
             elif message.stop is not None and not self._stop.done():
                 self._stop.set_result(message.stop)
+            elif message.logs is not None and self._logs is not None:
+                self._logs.set_result(message.logs)
+                self._logs = None

@@ -1,4 +1,5 @@
 /* The loop of one worker: completions in, decisions, one commit a turn, one enter a turn. */
+#include "descriptors.h"
 #include "engine.h"
 
 #include "hash.h"
@@ -14,7 +15,8 @@
 #include "engine_api.h"
 
 #define HOUSEKEEPING_US 250000
-#define ACCEPT_BACKOFF_US 100000
+#define ACCEPT_BACKOFF_US 20000
+#define SHORT_SYNC_US 1000 /* until files that are not synced are, when they keep the log above its share */
 #define WAITERS_POLL_US 5000
 #define IDLE_US 60000000
 #define WORK_SLICE_US 5000            /* then completions, timers and Python get their turn */
@@ -221,8 +223,9 @@ static void arm_standing(engine *e) {
 static void on_accept(engine *e, int result, bool more) {
     if (!more) e->accept_armed = false;
     if (result < 0) {
-        if (result != -EINTR && result != -ECONNABORTED && result != -ECANCELED)
-            e->accept_again_us = e->now_us + ACCEPT_BACKOFF_US;
+        bool none = result == -EMFILE || result == -ENFILE;
+        bool again = result == -EINTR || result == -ECONNABORTED || result == -ECANCELED;
+        if (!again && !(none && descriptors_release_some())) e->accept_again_us = e->now_us + ACCEPT_BACKOFF_US;
         return;
     }
     conn *c = conn_open(e, result);
@@ -335,9 +338,14 @@ static void housekeeping(engine *e) {
     pool_trim(e->pool, TRIM_KEEP_BYTES);
     room_look(&e->room);
     report_room(e);
+    descriptors_spares_keep();
 }
 
 static void run_timers(engine *e) {
+    if (descriptors_short()) {
+        if (e->next_sync_us > e->now_us + SHORT_SYNC_US) e->next_sync_us = e->now_us + SHORT_SYNC_US;
+        if (e->next_save_us > e->now_us + SHORT_SYNC_US) e->next_save_us = e->now_us + SHORT_SYNC_US;
+    }
     if (e->now_us >= e->next_sync_us) {
         e->next_sync_us = e->now_us + e->options.sync_interval_us;
         sync_tick(e);
@@ -356,6 +364,7 @@ static int64_t wait_limit(const engine *e, int64_t deadline_us) {
     int64_t until = deadline_us < e->next_housekeeping_us ? deadline_us : e->next_housekeeping_us;
     if (e->dirty != NULL && e->next_sync_us < until) until = e->next_sync_us;
     if (e->dirty != NULL && e->options.save_interval_us > 0 && e->next_save_us < until) until = e->next_save_us;
+    if (e->listen_fd >= 0 && !e->accept_armed && e->accept_again_us < until) until = e->accept_again_us;
     if (e->waiters != NULL && e->now_us + WAITERS_POLL_US < until) until = e->now_us + WAITERS_POLL_US;
     return until > e->now_us ? until - e->now_us : 0;
 }

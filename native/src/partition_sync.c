@@ -1,6 +1,7 @@
 /* Background sync: which files are not known to be on the device, and how far the durable end may move. */
 #include "partition_internal.h"
 
+#include "descriptors.h"
 #include "partition_files.h"
 
 #include <errno.h>
@@ -168,11 +169,13 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     }
     collection c = {.fds = fds, .max = max};
     errno = 0;
+    descriptors_spares_lend(); /* they come back when the sync is done */
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
     bool complete = collect_directories(p, &c) && collect_marker(p, &c) &&
                     collect_segments(p, &c, SEGMENT_MANIFEST) && collect_segments(p, &c, SEGMENT_LOG);
     p->sync_covers = complete && collect_offsets(p, &c) && saved;
     partition_checkpoint_begin(p, p->sync_covers && scope == SYNC_EVERYTHING && collect_segments(p, &c, SEGMENT_INDEX));
+    descriptors_spares_end();
     while (p->dirty_from < p->segments.count && !p->segments.items[p->dirty_from].log_dirty &&
            !p->segments.items[p->dirty_from].index_dirty && !p->segments.items[p->dirty_from].manifest_dirty)
         p->dirty_from++;

@@ -19,6 +19,7 @@ struct segment_files {
 };
 
 uint32_t segment_files_max = 8192;
+bool segment_files_short;
 
 /* One worker is one process with one loop thread: the list needs no lock. */
 static struct {
@@ -129,6 +130,7 @@ static void files_limit(const segment_set *set, uint32_t wanted)
     }
     while (recent.count + wanted > segment_files_max && files_evict(NULL)) {
     }
+    segment_files_short |= recent.count + wanted > segment_files_max;
 }
 
 void segment_set_trim(segment_set *set)
@@ -162,7 +164,9 @@ static segment_files *files_of(segment_set *set, segment *s)
 
 bool segment_files_release_one(void)
 {
-    return files_evict(NULL);
+    bool released = files_evict(NULL);
+    segment_files_short |= !released;
+    return released;
 }
 
 /* Opens into the pair, which stays when others go for want of descriptors. */

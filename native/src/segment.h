@@ -16,6 +16,7 @@
 
 #define SEGMENT_FILES_PER_PARTITION 64u
 extern uint32_t segment_files_max; /* of this worker */
+extern bool segment_files_short;   /* more pairs are open than may be: they are in use, or not synced */
 
 typedef struct segment_files segment_files;
 

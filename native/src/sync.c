@@ -4,6 +4,7 @@
  * concurrently. A failed sync poisons the partition, answers all that it holds with its status and is never tried
  * again. A sync that does not end, or cannot begin, holds a connection for request_timeout (conn_limits.c): when it
  * closes its answer is taken out, and the sync goes on without it. */
+#include "descriptors.h"
 #include "engine.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <unistd.h>
 
 #define SYNC_FDS_MAX 64u
-#define SYNCS_RUNNING_MAX 64u
 #define SYNC_RETRY_US 5000 /* when descriptors were missing and answers wait */
 
 typedef struct sync_group {
@@ -155,7 +155,7 @@ static size_t collect(owned *target, int *fds, size_t max) {
     sync_scope scope = target->sync_everything ? SYNC_EVERYTHING : SYNC_ACKNOWLEDGEMENTS;
     target->sync_everything = false;
     target->syncs_begun++;
-    return partition_sync_begin(target->p, scope, fds, max);
+    return partition_sync_begin(target->p, scope, fds, max < sync_files_max ? max : sync_files_max);
 }
 
 /* False: there was nothing to sync, it is over. */
@@ -179,7 +179,7 @@ static bool begin(engine *e, owned *target) {
 
 bool sync_begin_pending(engine *e) {
     bool settled = false;
-    while (e->sync_pending != NULL && e->syncs_running < SYNCS_RUNNING_MAX) {
+    while (e->sync_pending != NULL && e->syncs_running < syncs_running_max) {
         owned *target = e->sync_pending;
         e->sync_pending = target->next_pending;
         if (e->sync_pending == NULL) e->sync_pending_last = NULL;
@@ -198,6 +198,7 @@ void sync_on_complete(operation *op, int result) {
     }
     if (result < 0 && group->error == 0) group->error = -result;
     close(file->fd);
+    descriptors_spares_keep(); /* before anybody else takes it */
     free(file);
     if (--group->running > 0) return;
     finish(e, group, false);

@@ -67,7 +67,7 @@ static void answer(server *s, engine *e, const event *v)
         if (s->assignment != 0) {
             seat *lent = engine_seat_put(e, v->connection, stream, 1);
             if (lent == NULL) abort();
-            lent->partitions[0] = (seat_partition){0, SEAT_NONE, SEAT_NONE};
+            seat_set(lent, 0, 0, SEAT_NONE, SEAT_NONE);
             lent->last_polled = SEAT_NONE;
             lent->offsets_id = 7;
             lent->generation = s->assignment;

@@ -16,6 +16,7 @@ import setproctitle
 from shardd import __version__
 from shardd.config import ConfigError, Loaded, RootUser, load_settings, resolve_root_user
 from shardd.observability.logs import set_up_logs
+from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.supervisor_errors import StartupError
 from shardd.shard.supervisor_start import root_exists, run_supervisor
 
@@ -58,6 +59,7 @@ def _serve(options: ServeOptions, data: Path | None) -> int:
         return EXIT_CONFIG
     settings = loaded.settings
     set_up_logs("supervisor", settings.system.logging.level, settings.system.logging.format)
+    RecentLogs("supervisor").install()  # what is printed (a generated password) is no log line and never among them
     setproctitle.setproctitle("shardd: supervisor")
     warning = loaded.warning()
     if warning:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -45,3 +46,4 @@ class ShardContext:
     reports: Slices = field(default_factory=Slices)  # answers about many topics and partitions
     routing: Slices = field(default_factory=Slices)
     recent_logs: RecentLogs = field(default_factory=lambda: RecentLogs(""))
+    supervisor_logs: Callable[[], Awaitable[list[str]]] | None = None  # its newest lines

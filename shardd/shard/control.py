@@ -3,7 +3,9 @@
     worker -> supervisor    {"heartbeat": n}         every HEARTBEAT_INTERVAL_MS, from the first moment of the loop
                             {"ready": {...}}         once, when the shard serves
                             {"fatal": "sentence"}    before it ends because a new start would not help
-    supervisor -> worker    {"peer_down": j}         shard j died; also right after a start, for each shard that is down
+                            {"logs": true}           asks for the newest log lines of the supervisor
+    supervisor -> worker    {"logs": [...]}          the answer: as many whole lines as one message holds
+                            {"peer_down": j}         shard j died; also right after a start, for each shard that is down
                             {"peer_up": j}           shard j is ready
                             {"peer_key": {...}}      shard j died: what its next process will prove itself with
                             {"all_ready": true}      every shard was ready once; at once for a worker that came later
@@ -59,6 +61,7 @@ class WorkerMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     heartbeat: int | None = None
     ready: Ready | None = None
     fatal: str | None = None
+    logs: bool = False
 
 
 class SupervisorMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -70,6 +73,17 @@ class SupervisorMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_
     all_ready: bool = False
     stalls: Stalls | None = None
     stop: float | None = None
+    logs: list[str] | None = None
+
+
+def newest_lines(lines: list[str]) -> list[str]:
+    """The last ones, as many as surely fit into one message."""
+    left = LINE_BYTES_MAX // 2
+    for number, line in enumerate(reversed(lines)):
+        left -= len(msgspec.json.encode(line)) + 1
+        if left < 0:
+            return lines[len(lines) - number :]
+    return lines
 
 
 def encode_message(message: WorkerMessage | SupervisorMessage) -> bytes:

@@ -21,6 +21,8 @@ from shardd.shard.trust import PeerKey
 
 PAUSE_S: Final = 0.5  # a heartbeat so late means that this loop stood still
 
+LOGS_TIMEOUT_S: Final = 0.5
+
 
 class ControlLink:
     """`peer_down` and `peer_up` are called with a shard number, `peer_key` before the former, `paused` with the seconds
@@ -47,12 +49,24 @@ class ControlLink:
         self._stop: asyncio.Future[float] = self._loop.create_future()
         self._beats = 0
         self._due = self._loop.time()
+        self._logs: asyncio.Future[list[str]] | None = None
         self._loop.add_reader(self._socket, self.hear)
         self._beat()
 
     def ready(self, root_created: bool) -> None:
         """The shard serves."""
         self._send(WorkerMessage(ready=Ready(root_created=root_created)))
+
+    async def supervisor_logs(self) -> list[str]:
+        """The newest log lines of the supervisor; none when it does not answer in time. It is asked again only when it
+        has answered: its answers never pile up in the socket."""
+        if self._logs is None:
+            self._logs = self._loop.create_future()
+            self._send(WorkerMessage(logs=True))
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._logs), LOGS_TIMEOUT_S)
+        except TimeoutError:
+            return []
 
     async def stop_requested(self) -> float:
         """Waits for the stop; seconds that are left for it."""
@@ -106,3 +120,6 @@ class ControlLink:
                 self._peer_key(message.peer_key)
             elif message.stop is not None and not self._stop.done():
                 self._stop.set_result(message.stop)
+            elif message.logs is not None and self._logs is not None:
+                self._logs.set_result(message.logs)
+                self._logs = None

@@ -1,4 +1,4 @@
-"""The newest log lines of one worker, in memory for snapshots (iggy-server 7.5): the server logs to stderr only."""
+"""The newest log lines of one process, in memory for snapshots (iggy-server 7.5): the server logs to stderr only."""
 
 from __future__ import annotations
 
@@ -33,3 +33,8 @@ class RecentLogs(logging.Handler):
 
     def remove(self) -> None:
         logging.getLogger().removeHandler(self)
+
+
+def recent_lines() -> list[str]:
+    """Of this process, oldest first; none when nothing is installed."""
+    return [line for each in logging.getLogger().handlers if isinstance(each, RecentLogs) for line in each.lines()]

@@ -21,8 +21,9 @@ from shardd.config.keys import settings_toml
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
 from shardd.metadata.disk import NO_ROOM
-from shardd.shard.control import Ready, SupervisorMessage
+from shardd.shard.control import Ready, SupervisorMessage, newest_lines
 from shardd.shard.inheritance import WorkerInheritance
+from shardd.shard.recent_logs import recent_lines
 from shardd.shard.standstill import WorkerSample
 from shardd.shard.supervisor_directory import remove_runtime_config, write_runtime_config
 from shardd.shard.supervisor_notify import notify_service_manager
@@ -176,6 +177,8 @@ class Supervisor:
                 worker.fatal = message.fatal
             elif message.ready is not None:
                 self._on_ready(worker, message.ready)
+            elif message.logs:
+                worker.send(SupervisorMessage(logs=newest_lines(recent_lines())))
         if worker.control is not None and worker.control_ended:  # else the selector would report its end for ever
             self._selector.unregister(worker.control)
             worker.close_control()

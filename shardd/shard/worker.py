@@ -191,6 +191,7 @@ class Worker:
             started_at_us=inheritance.started_at_us,
             tcp_address=(host.strip("[]"), int(port)),
             recent_logs=self._recent_logs,
+            supervisor_logs=self._control.supervisor_logs,
             metrics=self._metrics(),
         )
         self._dispatcher = Dispatcher(self._context)

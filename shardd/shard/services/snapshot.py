@@ -59,13 +59,15 @@ class SnapshotService:
                 await threads.close()
 
     async def _server_logs(self) -> str:
-        """The newest lines of all live shards in the order of their times."""
+        """The newest lines of the supervisor and of all live shards in the order of their times."""
+        ask = self._context.supervisor_logs
+        supervisor = await ask() if ask is not None else []
         try:
             answers = await self._context.bus.gather(METHOD_LOGS, b"")
         except BusError as error:
             _log.warning("a snapshot has the logs of one shard only: %s", error)
             answers = [await self._serve_logs(self._context.shard, b"")]
-        lines = sorted(line for answer in answers for line in _lines_decoder.decode(answer))
+        lines = sorted(supervisor + [line for answer in answers for line in _lines_decoder.decode(answer)])
         return "".join(f"{line}\n" for line in lines)
 
     def _collectors(self, types: tuple[SnapshotType, ...], logs: str) -> list[tuple[str, Collector]]:

@@ -53,6 +53,8 @@ def test_a_loop_that_sleeps_inside_one_call_of_the_engine_waits_for_a_file() -> 
     """As on a file system in user space, which lets it sleep interruptibly."""
     before = worker(thread("S"), in_engine=True)
     assert excuse(before, before, 1.0) == (Cause.DEVICE, 1.0)
+    locked = worker(thread("S", waits_in="futex_wait_queue"), in_engine=True)
+    assert excuse(locked, locked, 1.0) is None
     assert excuse(before, worker(thread("S"), in_engine=True, beat=8), 1.0) is None
     assert excuse(before, worker(thread("S"), in_engine=False), 1.0) is None
 

@@ -263,8 +263,7 @@ struct engine {
     append_batch *scratch;
     owned *touched, *dirty, *sync_pending, *sync_pending_last;
     bool *peer_is_down;
-    conn_queue replies, bulk_replies;
-    conn_queue starved[BUFFER_SETS], ready, ready_anonymous; /* the crowd without a login has its own, and a part of each pass */
+    conn_queue starved[BUFFER_SETS], ready, ready_anonymous, replies, bulk_replies; /* engine.c: each has its turn */
     waiter *waiters, *waiters_last;
     pot pots[BUFFER_SETS];          /* private input memory: of those logged in, of the others */
     conn *buffer_holders[BUFFERS_IN_ALL];

@@ -141,7 +141,7 @@ void engine_close(engine *e) {
 
 void engine_listen(engine *e, int fd) {
     /* What a client that does not read makes the kernel keep of its answers; connections inherit it. */
-    int unsent_bytes = (int)POLL_WINDOW_BYTES;
+    int unsent_bytes = 1 << 20;
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
     e->listen_fd = fd;
     e->serving = true;

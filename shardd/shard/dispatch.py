@@ -16,6 +16,7 @@ from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.requests import decode
+from shardd.security import Rule, allowed
 from shardd.shard.context import ShardContext
 from shardd.shard.group_hub import GroupHub
 from shardd.shard.group_members import GroupMembers
@@ -33,6 +34,8 @@ from shardd.shard.sessions import Session
 _log = logging.getLogger(__name__)
 
 _LOGINS: Final = frozenset({Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN})
+_USER_CHANGES: Final = frozenset({Code.CREATE_USER, Code.UPDATE_PERMISSIONS})
+_LARGE_BYTES: Final = 4096  # of a payload; what small ones cost is the same for everybody
 _FAILED_LOGINS: Final = frozenset(
     {
         Status.INVALID_CREDENTIALS,
@@ -141,6 +144,10 @@ class Dispatcher:
                 self._context.engine.reply(connection, Status.OK, reply)
 
     async def _answer(self, connection: int, code: int, payload: bytes, user_id: int | None) -> bytes | None:
+        if len(payload) > _LARGE_BYTES and code in _USER_CHANGES and user_id is not None:
+            state = self._context.metadata.state
+            if not allowed(state, user_id, Rule.MANAGE_USERS):  # before it costs the loop a long decoding
+                raise ShardError(Status.UNAUTHORIZED)
         request = decode(code, payload)
         if user_id is None and code not in ALLOWED_WITHOUT_LOGIN:
             raise ShardError(Status.UNAUTHENTICATED)

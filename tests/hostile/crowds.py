@@ -1,5 +1,5 @@
-"""Crowds of one address: many connections of one process that are silent, drip, never read or pipeline, with and without
-a login. Each is a `bad.Bad`: it sets up, says so, goes on until it is told to stop. Who is closed comes again.
+"""Crowds of one address: many connections of one process that are silent, drip, never read or pipeline, with and
+without a login. Each is a `bad.Bad`: it sets up, says so, goes on until it is told to stop. Who is closed comes again.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ STALL_MAX_S = 8.0
 BESIDE_S = 1.0
 ROUNDS_MIN = 3
 LARGE_BYTES = 100_000
-INVALID_COMMAND, UNAUTHENTICATED = 3, 40
+INVALID_COMMAND, UNAUTHENTICATED, UNAUTHORIZED = 3, 40, 41
 CREATE_USER, UPDATE_PERMISSIONS, GET_BOUNDS = 33, 36, 0x5344_0010
 
 
@@ -135,3 +135,7 @@ def test_each_command_has_a_limit_of_its_own(make_server: MakeServer) -> None:
         assert connection.status(UPDATE_PERMISSIONS, named + bytes(524_288)) == INVALID_COMMAND
         assert connection.status(GET_BOUNDS, bytes((1 << 20) + 1)) == INVALID_COMMAND
         connection.ping()
+        assert connection.status(CREATE_USER, wire.str8("outsider") + wire.str8("outsider") + b"\1\0") == 0
+        assert connection.status(wire.LOGIN_USER, wire.str8("outsider") + wire.str8("outsider") + bytes(8)) == 0
+        # who may not change users does not make the server read half a megabyte
+        assert connection.status(UPDATE_PERMISSIONS, named + b"\1" + bytes(400_000)) == UNAUTHORIZED

@@ -219,6 +219,21 @@ static void test_descriptors_are_planned_below_the_limit(void)
     CHECK_EQUAL(descriptors_plan(1 << 20, 5000).offset_files, OFFSET_FILES_MAX);
 }
 
+/* The header of a record of 1 MiB, which is all that is there of it. */
+static void write_header(uint64_t start, uint64_t k)
+{
+    char path[256];
+    uint8_t header[RECORD_HEADER_SIZE] = {0};
+    uint64_t offset = start + k;
+    uint32_t payload = (1 << 20) - RECORD_HEADER_SIZE;
+    memcpy(header + 24, &offset, sizeof(offset));
+    memcpy(header + 52, &payload, sizeof(payload));
+    snprintf(path, sizeof(path), "%s/%020u.log", directory, (unsigned)start);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    CHECK_EQUAL(pwrite(fd, header, sizeof(header), (off_t)(k << 20)), sizeof(header));
+    close(fd);
+}
+
 /* Segments of 1 GiB with 1024 records each, known from their indexes alone: an answer stops below 4 GiB. */
 static void test_answer_size_limit(void)
 {
@@ -237,6 +252,8 @@ static void test_answer_size_limit(void)
         CHECK_EQUAL(write(fd, entries, sizeof(entries)), sizeof(entries));
         close(fd);
     }
+    write_header(0, 999); /* before the first record of an answer */
+    write_header(2048, 2999 - 2048);
     partition *p = partition_open(&options, segments, 6);
     poll_cursor cursor;
     CHECK_EQUAL(partition_poll(p, POLL_FIRST, 0, UINT32_MAX, 1, 1, &cursor), 0);

@@ -130,6 +130,7 @@ def restore(
         _print_json({**_figures(backup, restored), "data": str(data)})
     else:
         typer.echo(f"restored to {data}: {_line(backup, restored)}")
+        typer.echo("a new history begins: whoever remembers the old one (Spark, archives) is told by an error")
         _warn(restored)
     if restored.left_out:
         raise typer.Exit(EXIT_LEFT_OUT)

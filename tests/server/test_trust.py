@@ -156,8 +156,8 @@ def test_connections_that_prove_nothing_keep_nobody_from_being_served(server: Se
             silent.connect(ways[number % 2])
             if number % 3:
                 silent.send(os.urandom(10 * (number % 3)))
-        for round_ in range(8):  # the kernel deals connections over the shards
-            connection = stack.enter_context(wire.connect(server.address))
+        for round_ in range(4):  # the kernel deals connections over the shards
+            connection = stack.enter_context(wire.connect(server.address, timeout_s=30.0))
             stream = connection.create_stream(f"s{round_}")
             connection.create_topic(stream, "t", 2)
             for partition in (0, 1):

@@ -100,6 +100,8 @@ def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: 
             return
         except HistoryGoneError as error:
             kept = end if error.kept is None else min(error.kept, end)
+            if kept <= at:
+                raise  # it would not go on
             losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
             at = kept
         except (cold.SegmentGoneError, FileNotFoundError) as error:

@@ -16,7 +16,7 @@ from tests.spark.model.run import Model, play
 from tests.spark.model.world import BrokenPromiseError, World
 
 STEPS = 250
-CANARY_STEPS = 1500
+CANARY_STEPS = 500
 
 
 @pytest.fixture(scope="module")
@@ -83,26 +83,27 @@ def _the_rest_is_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(live, "read", read)
 
 
-def _from_the_beginning_again(patch: pytest.MonkeyPatch) -> None:
-    """What comes instead of a file that is gone begins where the file began."""
+def _the_first_rows_twice(patch: pytest.MonkeyPatch) -> None:
     real = reading._batches
 
-    def batches(settings: Any, decoder: Any, slice_: Any, piece: Any, start: int) -> Any:
-        return real(settings, decoder, slice_, piece, max(piece.start - 1, 0) if start == piece.start else start)
+    def batches(*words: Any) -> Any:
+        for number, part in enumerate(real(*words)):
+            yield from [part, part] if number == 0 else [part]
 
     patch.setattr(reading, "_batches", batches)
 
 
 @pytest.mark.parametrize(
     "plant",
-    [_unproven, _any_directory, _to_the_end_of_the_partition, _the_rest_is_dropped, _from_the_beginning_again],
+    [_unproven, _any_directory, _to_the_end_of_the_partition, _the_rest_is_dropped, _the_first_rows_twice],
 )
 def test_a_planted_fault_is_found(
     world: World, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     plant(monkeypatch)
     with pytest.raises(BrokenPromiseError):
-        Model(world, seed=7, restores=False, restarts=False).run(CANARY_STEPS)
+        for seed in range(4):  # the state of the server differs, too
+            Model(world, seed, restores=False, restarts=False).run(CANARY_STEPS)
 
 
 @pytest.mark.slow

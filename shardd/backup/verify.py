@@ -74,7 +74,10 @@ def check_places(path: Path, backup: Backup) -> State:
                 read_entry(path, layout.segment_manifest(directory, segment.start_offset), segment.manifest)
     for sentence in _check_metadata(path, backup):
         raise BackupError(sentence)
-    return read_metadata(path)
+    try:
+        return read_metadata(path)
+    except (LogError, ApplyError) as error:  # it was readable a moment ago
+        raise BackupError(str(error)) from error
 
 
 def _check_metadata(path: Path, backup: Backup) -> Iterator[str]:

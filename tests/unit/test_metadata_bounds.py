@@ -73,7 +73,7 @@ def test_a_change_larger_than_a_record_is_refused_and_the_next_one_is_made(tmp_p
 def test_a_record_that_never_arrives_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica, "APPLY_TIMEOUT_S", 0.2)
 
-    async def swallow(self: replica.MetadataReplica, payload: bytes) -> bytes:
+    async def swallow(self: replica.MetadataReplica, sender: int, payload: bytes) -> bytes:
         return b""
 
     monkeypatch.setattr(replica.MetadataReplica, "_on_apply", swallow)

@@ -20,7 +20,7 @@ static bool too_slow(const engine *e, const conn *c, int64_t since_us, uint64_t 
 static bool frame_overdue(const engine *e, const conn *c) {
     int64_t still_us = e->now_us - c->progress_us, timeout_us = e->options.partial_frame_timeout_us;
     if (c->throttled) return e->now_us - c->throttled_us > THROTTLED_PATIENCE * timeout_us;
-    if (c->head_have == 0) return false;
+    if (c->head_have == 0 || c->in_ready || c->starved) return false; /* or it is our turn */
     if (share_contended(c)) {
         const pot *p = c->share->pot;
         if (too_slow(e, c, c->frame_us, c->block_have)) return true;
@@ -38,6 +38,7 @@ static bool output_contended(const engine *e, const conn *c) {
 
 static bool answer_overdue(const engine *e, const conn *c) {
     int64_t still_us = e->now_us - c->progress_us, timeout_us = e->options.slow_reader_timeout_us;
+    if (c->in_replies) return false; /* it is our turn */
     if ((share_contended(c) || output_contended(e, c)) && too_slow(e, c, c->output_us, c->out_sent)) return true;
     return still_us > timeout_us ||
            e->now_us - c->output_us > timeout_us + (int64_t)c->out_length * 1000000 / BYTES_PER_S_MIN;

@@ -115,6 +115,7 @@ void conn_flush_reply(conn *c, bool alone) {
         output_done(c);
         return;
     }
+    if (c->out_sent == 0) c->progress_us = c->output_us = c->e->now_us; /* it has waited for its turn until now */
     if (alone || c->e->io.sends_at_once || left > 16384) { /* large: copied now, the operation only waits for room */
         ssize_t sent = send(c->fd, c->out + c->out_sent, left, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno != EAGAIN && errno != EINTR) {

@@ -32,6 +32,7 @@ static void take_the_device(server *of, engine *e)
 {
     static io_calls calls[SHARDS];
     of->engines[e->links.shard] = e;
+    pending_count[e->links.shard] = 0; /* what an engine before began at its end is gone with it */
     calls[e->links.shard] = *e->io.calls;
     calls[e->links.shard].fdatasync = start_sync;
     e->io.calls = &calls[e->links.shard];

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 import time
 
-import pytest
-
 from tests.conftest import MakeServer
 from tests.support import wire
 from tests.support.server import Server
@@ -15,8 +13,6 @@ LIMIT = 256
 PARTITIONS = 200
 CONNECTIONS = 10
 WAIT_S = 10.0
-
-pytestmark = pytest.mark.io_engine
 
 
 class Producer(threading.Thread):

@@ -6,16 +6,12 @@ import socket
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.support import wire
 from tests.support.server import Server
 
 STARTS = 2
 CONNECTIONS = 10  # the kernel spreads them over the listeners of all shards
 WAIT_S = 30.0
-
-pytestmark = pytest.mark.io_engine
 
 
 def free_port() -> int:

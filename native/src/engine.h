@@ -3,13 +3,14 @@
  *
  * Everything here lives on the worker's loop thread. A request goes through these rooms:
  *   conn_input.c   bytes -> frame                execute.c  frame -> decision (answer, stage, read, forward, Python)
- *   engine.c       commit: one vectored append per partition and turn      reads.c  poll windows: read, verify, send
+ *   commit.c       one vectored append per partition and turn              reads.c  poll windows: read, verify, send
  *   conn_output.c  answer -> bytes               forward.c  requests to and from other shards
  *   sync.c         background fdatasync, group commit of `durable`
  */
 #ifndef SHARDD_ENGINE_H
 #define SHARDD_ENGINE_H
 #include "admission.h"
+#include "engine_counters.h"
 #include "fence.h"
 #include "frame_limits.h"
 #include "io.h"
@@ -227,17 +228,6 @@ typedef struct engine_options {
     io_engine io_engine;
 } engine_options;
 
-typedef struct engine_counters {
-    uint64_t accepted, closed, refused_connections, refused_by_address, refused_before_login;
-    uint64_t frames, sends, polls, stores, messages_in, messages_out, bytes_in,
-        bytes_out, forwarded, served_for_peers, moved_out, moved_in, commits, append_calls, syncs, sync_errors, turns,
-        python_events, memory_waits, buffer_starved, throttled, timeouts, evicted, parked, damaged, reads_cached,
-        reads_ring;
-} engine_counters;
-
-/* Bucket 0 counts requests below 1 us, bucket i those of 2^(i-1) to 2^i - 1 us, the last one everything longer. */
-#define LATENCY_BUCKETS 32u
-
 struct engine {
     engine_options options;
     io io;
@@ -292,11 +282,15 @@ uint32_t latency_bucket(int64_t us); /* engine_gauges.c */
 int64_t clock_monotonic_us(void);
 event *engine_event(engine *e, event_kind kind, uint64_t connection); /* never NULL; valid until the next call */
 bool engine_events_full(const engine *e, const conn *c); /* for a frame of this connection */
-void engine_stage(engine *e, owned *target, const append_batch *batch, const requester *from, uint8_t *block);
-void engine_answer(engine *e, const requester *to, uint32_t status);
 void engine_wait(engine *e, waiter *w, bool (*retry)(waiter *));
 void engine_unwait(engine *e, waiter *w);
 void *engine_allocate(engine *e, size_t bytes, bool partial_frame);
+
+/* commit.c */
+void engine_stage(engine *e, owned *target, const append_batch *batch, const requester *from, uint8_t *block);
+void engine_answer(engine *e, const requester *to, uint32_t status);
+void engine_commit(engine *e);
+void engine_report_room(engine *e);        /* tells Python when there is room on the disk again, or none any more */
 
 /* partition_table.c */
 owned *engine_owned(engine *e, uint64_t ns);

@@ -43,7 +43,7 @@ class TaskSettings:
     verify: Verify
     batch_bytes: int
     fail_on_data_loss: bool
-    cold_only: bool
+    read_mode: ReadMode
 
     @classmethod
     def of(cls, options: SourceOptions, columns: tuple[str, ...]) -> TaskSettings:
@@ -61,7 +61,7 @@ class TaskSettings:
             verify=options.verify,
             batch_bytes=options.batch_bytes,
             fail_on_data_loss=options.fail_on_data_loss,
-            cold_only=options.read_mode in (ReadMode.COLD, ReadMode.ARCHIVE),
+            read_mode=options.read_mode,
         )
 
 
@@ -105,7 +105,7 @@ def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: 
             losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
             at = kept
         except (cold.SegmentGoneError, FileNotFoundError) as error:
-            if settings.cold_only:
+            if settings.read_mode in (ReadMode.COLD, ReadMode.ARCHIVE):
                 kept = _kept_behind(settings, slice_, at, end, error)
                 losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
                 at = kept
@@ -114,9 +114,10 @@ def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: 
 
 
 def _kept_behind(settings: TaskSettings, slice_: Slice, at: int, end: int, error: OSError) -> int:
-    """readMode=cold: where the history goes on behind a file that is not there. Only what the server does not have any
-    more, either, is lost; else the file is missing here, which is no loss to accept. `DataLossError`."""
-    if settings.fail_on_data_loss:
+    """Where the history goes on behind a file that is not there. readMode=cold: only what the server does not have any
+    more, either, is lost; else the file is missing here, which is no loss to accept. readMode=archive: there is no
+    server to ask. `DataLossError`."""
+    if settings.fail_on_data_loss or settings.read_mode is ReadMode.ARCHIVE:
         return end
     now = live.bounds_of(settings.polling, slice_.name, slice_.partition)
     if now is None or now.incarnation != slice_.incarnation:

@@ -11,6 +11,7 @@ import pytest
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.spark import archive_listing, options, planner
 from shardd.spark.archive_listing import file_name
+from shardd.spark.loss import DataLossError
 from shardd.spark.pieces import Locations
 from shardd.spark.positions import OptionError, cuts
 from shardd.spark.source import ShardReader
@@ -115,3 +116,22 @@ def test_what_an_archive_does_not_have_is_told(tmp_path: Path) -> None:
         read_without_a_server(tmp_path, subscribe="", assign='{"shop/orders": [0, 3]}')
     with pytest.raises(OptionError, match="needs the option 'archivePath'"):
         read_without_a_server(tmp_path, archivePath="")
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_file_that_goes_between_plan_and_read_is_told_or_left_out(tmp_path: Path, accepted: bool) -> None:
+    """There is no server to ask what became of it."""
+    _, gone, _ = [archive_file(tmp_path, start, 100) for start in (0, 100, 200)]
+    given = {"subscribe": str(NAME), "readMode": "archive", "archivePath": str(tmp_path)}
+    reader = ShardReader(options.parse(given | {"failOnDataLoss": str(not accepted)}, streaming=False), ("offset",))
+    planned = reader.partitions()
+    gone.unlink()
+
+    def offsets() -> list[int]:
+        return [n for one in planned for batch in reader.read(one) for n in batch.column("offset").to_pylist()]
+
+    if accepted:
+        assert offsets() == [*range(100), *range(200, 300)]
+    else:
+        with pytest.raises(DataLossError, match="100 to 200"):
+            offsets()

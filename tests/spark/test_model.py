@@ -32,9 +32,9 @@ def test_random_histories_are_read_as_they_were_planned(world: World) -> None:
     assert model.counts["rows"] > 1000 and model.counts["losses told"] > 0 and model.counts["batches"] > 5, model.counts
 
 
-def test_and_through_restarts_and_kills(world: World) -> None:
+def test_and_through_kills_restarts_and_restores(world: World) -> None:
     model = Model(world, seed=20260102, restores=False, restarts=False)
-    for change in (world.kill, world.restart):
+    for change in (world.kill, world.backup, world.restart, world.restore):
         model.run(STEPS // 5)
         change()
     model.run(STEPS // 5)

@@ -140,6 +140,7 @@ class Shardd:
             self._process = subprocess.Popen(
                 [*words, "serve", "--with-default-root-credentials"],
                 env=environment,
+                cwd=directory,  # early builds import from the current directory: theirs, not this checkout's
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -27,13 +27,14 @@ from bench.targets import Shardd, Target
 
 ROUNDS = 10
 JUDGED_BYTES_MAX = 1_000_000
+DISK_WAIT_S = 1.0  # a segment that was open when it was deleted goes at the next look of the trash, 15 s later
 COLUMNS = ("line", "before", "after", "ratio (req/s)", "A/A pair", "CPU us", "CPU ratio", "A/A pair", "verdict")
 
 
 def compare(options: argparse.Namespace, lines: list[Line], base: Path) -> dict[str, dict[str, Cell]]:
     """Cells by line and build: "before", "again" (the same build once more) and "after"."""
     cpus = sorted(os.sched_getaffinity(0))[: options.shards]
-    effort = dataclasses.replace(FULL, rounds=options.rounds, duration_ms=options.duration_ms)
+    effort = dataclasses.replace(FULL, rounds=options.rounds, duration_ms=options.duration_ms, disk_wait_s=DISK_WAIT_S)
     commands = {"before": options.before, "after": options.after, "again": options.before}
     cells: dict[str, dict[str, Cell]] = {}
     for durable in (False, True):

@@ -27,7 +27,7 @@ MADV_POPULATE_WRITE = 23  # not named by Python's mmap
 @dataclass(frozen=True)
 class Effort:
     """How much is measured. Sends stop at `send_bytes_max`, so that no line reaches the kernel's dirty-page limit;
-    `touch_bytes` of memory are touched before each of them."""
+    `touch_bytes` of memory are touched before each of them. `disk_wait_s`: for deleted segments to be really gone."""
 
     rounds: int
     duration_ms: int
@@ -35,6 +35,7 @@ class Effort:
     send_bytes_max: int
     prefill_bytes: int
     touch_bytes: int
+    disk_wait_s: float = 10.0
 
 
 FULL = Effort(5, 1500, 300, 1 << 30, 128 << 20, 3 << 29)
@@ -128,7 +129,7 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
         return answer, placement
     finally:
         target.drop_streams(streams)
-        wait_for_free_disk(target.directory)
+        wait_for_free_disk(target.directory, effort.disk_wait_s)
 
 
 def run_rounds(

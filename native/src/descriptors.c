@@ -5,6 +5,7 @@
 #include "segment.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -20,6 +21,8 @@
 
 uint32_t syncs_running_max = SYNCS_MAX, sync_files_max = SYNCS_MAX;
 
+/* A worker has one engine; the tests have several in one process. */
+static pthread_mutex_t spares_lock = PTHREAD_MUTEX_INITIALIZER;
 static int spares[SPARES];
 static uint32_t spares_count;
 static bool spares_lent;
@@ -63,10 +66,12 @@ bool descriptors_release_one(void)
 {
     if (segment_files_release_one() || offset_files_release_one())
         return true;
-    if (!spares_lent || spares_count == 0)
-        return false;
-    close(spares[--spares_count]);
-    return true;
+    pthread_mutex_lock(&spares_lock);
+    bool any = spares_lent && spares_count > 0;
+    if (any)
+        close(spares[--spares_count]);
+    pthread_mutex_unlock(&spares_lock);
+    return any;
 }
 
 bool descriptors_release_some(void)
@@ -86,20 +91,26 @@ bool descriptors_short(void)
 
 void descriptors_spares_keep(void)
 {
+    pthread_mutex_lock(&spares_lock);
     while (spares_count < SPARES) {
         int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (fd < 0)
-            return;
+            break;
         spares[spares_count++] = fd;
     }
+    pthread_mutex_unlock(&spares_lock);
 }
 
 void descriptors_spares_lend(void)
 {
+    pthread_mutex_lock(&spares_lock);
     spares_lent = true;
+    pthread_mutex_unlock(&spares_lock);
 }
 
 void descriptors_spares_end(void)
 {
+    pthread_mutex_lock(&spares_lock);
     spares_lent = false;
+    pthread_mutex_unlock(&spares_lock);
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from shardd.backup.verify import verify_backup
 from shardd.log import layout
 from shardd.log.recovery import open_partition
 from tests.support import golden_directory
+from tests.support.archives import unpack_fixture
 from tests.support.history import incarnation_in, without_history
 
 BACKUPS = Path(__file__).parent / "backups"
@@ -31,8 +31,7 @@ def test_every_version_is_covered() -> None:
 
 @pytest.mark.parametrize("version", SOURCES)
 def test_a_backup_of_an_earlier_version_is_restored(tmp_path: Path, version: str) -> None:
-    with tarfile.open(BACKUPS / f"{version}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack_fixture(BACKUPS / f"{version}.tar.xz", tmp_path)
     path = tmp_path / "backup"
     backup = read_backup(path)
     assert f"v{backup.format_version}" == version

@@ -1,16 +1,27 @@
-"""Reads the ZIP archives of snapshots, also the members that `zipfile` cannot unpack (Zstandard, xz)."""
+"""Unpacks fixtures, and ZIP archives of snapshots, also members that `zipfile` cannot unpack (Zstandard, xz)."""
 
 from __future__ import annotations
 
 import io
 import lzma
+import tarfile
 import zipfile
 import zlib
+from pathlib import Path
 
 import zstandard
 
 _LOCAL_HEADER_BYTES = 30
 _UNPACK = {93: lambda data: zstandard.ZstdDecompressor().decompress(data), 95: lzma.decompress}
+
+
+def unpack_fixture(archive: Path, target: Path) -> None:
+    """A tar archive of this repository. Python 3.11 has filters from 3.11.4 on; Debian 12 has 3.11.2."""
+    with tarfile.open(archive) as opened:
+        if hasattr(tarfile, "data_filter"):
+            opened.extractall(target, filter="data")
+        else:
+            opened.extractall(target)
 
 
 def archive_members(archive: bytes) -> list[tuple[str, bytes]]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import struct
-import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.support import wire
+from tests.support.archives import unpack_fixture
 from tests.support.wire import Wire, identifier, str8
 
 DATA = Path(__file__).parents[1] / "golden" / "data"
@@ -31,8 +31,7 @@ def description() -> dict[str, Any]:
 
 def unpack(parent: Path) -> Path:
     """A fresh copy of the directory below `parent`."""
-    with tarfile.open(DATA / "iggy-0.8.0-data.tar.xz") as archive:
-        archive.extractall(parent, filter="data")
+    unpack_fixture(DATA / "iggy-0.8.0-data.tar.xz", parent)
     return parent / "iggy-0.8.0-data"
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-import tarfile
 from pathlib import Path
 from typing import Any
 
 from shardd.protocol import topic_settings
 from shardd.protocol.extensions import ExtensionCode
 from tests.support import wire
+from tests.support.archives import unpack_fixture
 from tests.support.wire import Wire, identifier, str8
 
 ROOT = Path(__file__).parents[1] / "golden" / "directories"
@@ -35,8 +35,7 @@ def description(version: str) -> dict[str, Any]:
 
 def unpack(version: str, parent: Path) -> Path:
     """A fresh copy of the directory below `parent`."""
-    with tarfile.open(ROOT / version / "data.tar.xz") as archive:
-        archive.extractall(parent, filter="data")
+    unpack_fixture(ROOT / version / "data.tar.xz", parent)
     return parent / "data"
 
 

@@ -95,28 +95,30 @@ def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: 
                 at += batch.num_rows  # offsets are dense within a piece
                 yield batch
             return
-        except ForeignIncarnationError as error:
-            losses.add(slice_.name, slice_.partition, end - at, f"lost the offsets {at} to {end}: {error}")
-            return
         except HistoryGoneError as error:
             kept = end if error.kept is None else min(error.kept, end)
             if kept <= at:
                 raise  # it would not go on
             losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
             at = kept
-        except (cold.SegmentGoneError, FileNotFoundError) as error:
+        except (ForeignIncarnationError, cold.SegmentGoneError, FileNotFoundError) as error:
+            if piece.place is Place.SERVER:
+                losses.add(slice_.name, slice_.partition, end - at, f"lost the offsets {at} to {end}: {error}")
+                return
             if settings.read_mode in (ReadMode.COLD, ReadMode.ARCHIVE):
                 kept = _kept_behind(settings, slice_, at, end, error)
                 losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
                 at = kept
                 continue
-            piece = Piece(Place.SERVER, at, end)  # retention took the file, or it is not mounted here
+            # Retention took the file, it is not mounted here, or the directory is of another history (that of a server
+            # before a restore, for instance). The server proves which history it gives.
+            piece = Piece(Place.SERVER, at, end)
 
 
-def _kept_behind(settings: TaskSettings, slice_: Slice, at: int, end: int, error: OSError) -> int:
-    """Where the history goes on behind a file that is not there. readMode=cold: only what the server does not have any
-    more, either, is lost; else the file is missing here, which is no loss to accept. readMode=archive: there is no
-    server to ask. `DataLossError`."""
+def _kept_behind(settings: TaskSettings, slice_: Slice, at: int, end: int, error: Exception) -> int:
+    """Where the history goes on behind a file that is not there, or is of another history. readMode=cold: only what
+    the server does not have any more, either, is lost; else the file is missing here, which is no loss to accept.
+    readMode=archive: there is no server to ask. `DataLossError`."""
     if settings.fail_on_data_loss or settings.read_mode is ReadMode.ARCHIVE:
         return end
     now = live.bounds_of(settings.polling, slice_.name, slice_.partition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 import socket
 import struct
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from shardd.log.incarnation import write_incarnation
 from shardd.protocol.codes import Code
 from shardd.spark import planner
 from shardd.spark.loss import DataLossError
@@ -190,6 +192,24 @@ def test_cold_reads_lose_nothing_that_only_this_machine_does_not_have(topic: Top
     reader = batch(topic.options(readMode="cold", path=str(tmp_path), failOnDataLoss="false"))
     with pytest.raises(DataLossError, match="but not this machine"):
         rows(reader, reader.partitions())
+
+
+@pytest.mark.parametrize("mode", ["auto", "cold"])
+def test_a_directory_of_another_history_costs_no_row_that_the_server_has(
+    topic: Topic, tmp_path: Path, mode: str
+) -> None:
+    """The directory of a server before a restore, for instance."""
+    stale = tmp_path / "stale"
+    shutil.copytree(topic.server.data_dir, stale)
+    for marker in stale.rglob("partitions/*/incarnation"):
+        write_incarnation(marker.parent, 1 << 40)
+    reader = batch(topic.options(readMode=mode, path=str(stale), failOnDataLoss="false"))
+    expected = batch(topic.options(readMode="live"))
+    if mode == "auto":
+        assert rows(reader, reader.partitions()) == rows(expected, expected.partitions())
+    else:
+        with pytest.raises(DataLossError, match="but not this machine"):
+            rows(reader, reader.partitions())
 
 
 # ---- times ----

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
 import zmq
 import zmq.asyncio
 
-from shardd.shard.trust import Trust, TrustInheritance, place_path, shard_name
+from shardd.shard.trust import WRONG_KEY, Trust, TrustInheritance, place_path, shard_name
 
 QUEUE_MESSAGES_MAX: Final = 4096  # of one socket; a sender waits for room
 MESSAGE_BYTES_MAX: Final = 256 << 20
@@ -25,6 +26,7 @@ _RECONNECT_INTERVAL_MS: Final = 10
 _RECONNECT_INTERVAL_MAX_MS: Final = 100
 _CLOSE_LINGER_MS: Final = 200
 _REPORT_INTERVAL_S: Final = 10.0
+_PREDECESSOR_S: Final = 5.0  # so long after our start a worker may bring the key that our predecessor had with it
 _ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 _ALLOWED, _REFUSED = b"200", b"400"
 _log = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ class TrustedSockets:
         self._zap: zmq.asyncio.Socket | None = None
         self._judge: asyncio.Task[None] | None = None
         self._report_at = 0.0
+        self._started_at = time.monotonic()
         self.refused_count = 0
 
     def listen(self) -> zmq.asyncio.Socket:
@@ -127,7 +130,7 @@ class TrustedSockets:
             version, number, _domain, address, _identity, mechanism, *credentials = frames[end:]
             refusal = self._judge_one(address.decode(), mechanism, credentials)
             if refusal is not None:
-                self._refused(f"a connection of {address.decode()} (uid:gid:pid): {refusal}")
+                self._refused(f"a connection of {address.decode()} (uid:gid:pid): {refusal}", refusal == WRONG_KEY)
             user = credentials[0] if refusal is None else b""
             with contextlib.suppress(zmq.ZMQError):
                 status = _ALLOWED if refusal is None else _REFUSED
@@ -142,9 +145,11 @@ class TrustedSockets:
         _, uid, _, _ = address.rsplit(":", 3)
         return self._trust.refusal(int(uid), id_, key)
 
-    def _refused(self, what: str) -> None:
+    def _refused(self, what: str, wrong_key: bool = False) -> None:
         """One line in 10 s; all are counted."""
         self.refused_count += 1
+        if wrong_key and time.monotonic() - self._started_at < _PREDECESSOR_S:
+            return
         now = asyncio.get_running_loop().time()
         if now >= self._report_at:
             self._report_at = now + _REPORT_INTERVAL_S

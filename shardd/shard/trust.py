@@ -27,6 +27,7 @@ from typing import Final
 import msgspec
 
 DIRECTORY_NAME: Final = ".sockets"  # in the data directory, for the moment between bind and unlink
+WRONG_KEY: Final = "the key is wrong"
 _BACKLOG: Final = 4096
 _FIRST_INCARNATION: Final = 1
 
@@ -92,7 +93,7 @@ class Trust:
         if name is None:
             return "no such process"
         if not hmac.compare_digest(self._keys[name].key.encode(), key.encode()):
-            return "the key is wrong"
+            return WRONG_KEY
         return None
 
     def sender(self, id_: str) -> str | None:

@@ -217,4 +217,4 @@ class World:
             raise BrokenPromiseError(f"the backup had {sorted(contents)}, restored is {sorted(self.now)}")
         for place, payloads in contents.items():
             known = self.history(*place)
-            known.payloads, known.floor = payloads, floors[place]
+            known.payloads, known.floor = list(payloads), floors[place]  # the same backup may be restored again

@@ -2,7 +2,6 @@
  * forgotten. */
 #include "test_engine_support.h"
 
-#include <sys/resource.h>
 
 #define CROWD 1300 /* more than the provided buffers, EVENTS_MAX and LINK_SLOTS */
 
@@ -61,10 +60,7 @@ static void run_on(io_engine which) {
 }
 
 int main(void) {
-    struct rlimit files;
-    getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
+    raise_descriptor_limit();
     for_each_engine(run_on);
     return check_report();
 }

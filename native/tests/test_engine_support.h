@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -363,5 +364,12 @@ static inline int login(const server *s)
     int fd = dial(s);
     CHECK_EQUAL(call(fd, CODE_LOGIN_USER, "x", 1, NULL, NULL), 0);
     return fd;
+}
+/* As many open files as this process may have: a crowd has two for each connection. */
+static inline void raise_descriptor_limit(void) {
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
 }
 #endif

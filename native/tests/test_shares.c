@@ -3,7 +3,6 @@
 #include "test_engine_support.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 
 #define CROWD 700u     /* more than both shards have receive buffers */
 #define OUTSIDERS 5u   /* user of the crowd: another owner than user 0 */
@@ -170,10 +169,7 @@ static void run_on(io_engine which) {
 }
 
 int main(void) {
-    struct rlimit files;
-    getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
+    raise_descriptor_limit();
     for_each_engine(run_on);
     return check_report();
 }

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "peer/links.h"
+#include "io/links.h"
 #include "net/logins.h"
 #include "wire/request.h"
 #include "core/route.h"

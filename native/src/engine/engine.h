@@ -10,12 +10,12 @@
 #ifndef SHARDD_ENGINE_H
 #define SHARDD_ENGINE_H
 #include "net/admission.h"
-#include "engine/engine_counters.h"
-#include "engine/event.h"
+#include "core/counters.h"
+#include "core/event.h"
 #include "core/fence.h"
 #include "wire/frame_limits.h"
 #include "io/io.h"
-#include "peer/links.h"
+#include "io/links.h"
 #include "log/partition.h"
 #include "base/pool.h"
 #include "wire/request.h"

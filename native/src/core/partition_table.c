@@ -1,18 +1,25 @@
-/* The partitions that this shard owns: open addressing by namespace, references counted. */
-#include "engine/engine_api.h"
+/* See partition_table.h. */
+#include "core/partition_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/hash.h"
 
-static uint32_t partition_place(const engine *e, uint64_t ns) {
-    uint32_t mask = e->partitions_capacity - 1, at = hash_place(ns) & mask;
-    while (e->partitions[at] != NULL && e->partitions[at]->ns != ns) at = (at + 1) & mask;
+#define CAPACITY_FIRST 1024u
+
+int partitions_open(partition_table *t) {
+    *t = (partition_table){.slots = calloc(CAPACITY_FIRST, sizeof *t->slots), .capacity = CAPACITY_FIRST};
+    return t->slots != NULL ? 0 : -ENOMEM;
+}
+
+static uint32_t place_of(const partition_table *t, uint64_t ns) {
+    uint32_t mask = t->capacity - 1, at = hash_place(ns) & mask;
+    while (t->slots[at] != NULL && t->slots[at]->ns != ns) at = (at + 1) & mask;
     return at;
 }
 
-owned *engine_owned(engine *e, uint64_t ns) { return e->partitions[partition_place(e, ns)]; }
+owned *partitions_find(const partition_table *t, uint64_t ns) { return t->slots[place_of(t, ns)]; }
 
 void owned_release(owned *o) {
     if (--o->references > 0) return;
@@ -26,59 +33,33 @@ void drop_route_partition(route_partition *r) {
     r->local = NULL;
 }
 
-static bool partitions_grow(engine *e) {
-    owned **old = e->partitions;
-    uint32_t old_capacity = e->partitions_capacity;
-    owned **larger = calloc(old_capacity * 2, sizeof *larger);
-    if (larger == NULL) return false;
-    e->partitions = larger;
-    e->partitions_capacity = old_capacity * 2;
-    for (uint32_t i = 0; i < old_capacity; i++)
-        if (old[i] != NULL) larger[partition_place(e, old[i]->ns)] = old[i];
-    free(old);
+static bool grow(partition_table *t) {
+    partition_table larger = {.slots = calloc(t->capacity * 2, sizeof *t->slots), .capacity = t->capacity * 2};
+    if (larger.slots == NULL) return false;
+    for (uint32_t i = 0; i < t->capacity; i++)
+        if (t->slots[i] != NULL) larger.slots[place_of(&larger, t->slots[i]->ns)] = t->slots[i];
+    larger.used = t->used;
+    free(t->slots);
+    *t = larger;
     return true;
 }
 
-int engine_partition_add(engine *e, partition *p) {
-    if ((e->partitions_used + 1) * 4 > e->partitions_capacity * 3 && !partitions_grow(e)) return -ENOMEM;
-    uint32_t at = partition_place(e, partition_namespace(p));
-    if (e->partitions[at] != NULL) return -EEXIST;
-    owned *o = calloc(1, sizeof *o);
-    if (o == NULL) return -ENOMEM;
-    *o = (owned){.e = e,
-                 .p = p,
-                 .ns = partition_namespace(p),
-                 .incarnation = partition_incarnation(p),
-                 .references = 1,
-                 .poison_reported = partition_state(p) != 0}; /* opened read only: recovery has told why */
-    e->partitions[at] = o;
-    e->partitions_used++;
-    if (partition_state(p) == 0 && partition_is_dirty(p)) /* what recovery found may be in the page cache only */
-        sync_mark_dirty(o);
+int partitions_enter(partition_table *t, owned *o) {
+    if ((t->used + 1) * 4 > t->capacity * 3 && !grow(t)) return -ENOMEM;
+    uint32_t at = place_of(t, o->ns);
+    if (t->slots[at] != NULL) return -EEXIST;
+    t->slots[at] = o;
+    t->used++;
     return 0;
 }
 
-bool engine_partition_set_level(engine *e, uint64_t ns, partition_level level) {
-    owned *o = engine_owned(e, ns);
-    if (o == NULL) return false;
-    partition_set_level(o->p, level);
-    sync_level_changed(o);
-    return true;
-}
-
-void engine_partition_remove(engine *e, uint64_t ns) {
-    uint32_t mask = e->partitions_capacity - 1, at = partition_place(e, ns);
-    owned *o = e->partitions[at];
-    if (o == NULL) return;
-    partition_close(o->p);
-    sync_drop_held(o, STATUS_PARTITION_NOT_FOUND);
-    reads_surveyed(o, UINT64_MAX);
-    e->partitions[at] = NULL;
-    e->partitions_used--;
-    for (uint32_t next = (at + 1) & mask; e->partitions[next] != NULL; next = (next + 1) & mask) { /* close the gap */
-        owned *moved = e->partitions[next];
-        e->partitions[next] = NULL;
-        e->partitions[partition_place(e, moved->ns)] = moved;
+void partitions_remove(partition_table *t, const owned *o) {
+    uint32_t mask = t->capacity - 1, at = place_of(t, o->ns);
+    t->slots[at] = NULL;
+    t->used--;
+    for (uint32_t next = (at + 1) & mask; t->slots[next] != NULL; next = (next + 1) & mask) { /* close the gap */
+        owned *moved = t->slots[next];
+        t->slots[next] = NULL;
+        t->slots[place_of(t, moved->ns)] = moved;
     }
-    owned_release(o);
 }

@@ -70,7 +70,10 @@ static void open_core(partition_level level) {
     open_route("e", NS_ELSEWHERE, 1);
 }
 
+static void turn(void);
+
 static void close_core(void) {
+    for (int i = 0; i < 5000 && k->sync.running > 0; i++) turn();
     io_close(&k->io);
     core_close_partitions(k);
     core_free(k);

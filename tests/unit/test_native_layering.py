@@ -23,7 +23,9 @@ KNOWN_CYCLES = {
 
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 COMMENT = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"|//[^\n]*', re.DOTALL)
-FUNCTION = re.compile(r"^(?!static|typedef|struct|enum|union|#)[A-Za-z_][\w \t*]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
+FUNCTION = re.compile(
+    r"^(?!static|typedef|struct|enum|union|#)[A-Za-z_][\w \t*]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE
+)
 OBJECT = re.compile(r"^(?!static|typedef|extern)const [\w ]+?\b(\w+)(?:\[[^\]]*\])? = ", re.MULTILINE)
 NAME = re.compile(r"\b[A-Za-z_]\w+\b")
 
@@ -43,7 +45,10 @@ def calls(files: Files) -> Arrows:
     """Source file -> other source files whose functions or objects it names, also to keep their address."""
     bare = {name: COMMENT.sub(" ", text) for name, text in files.items() if name.endswith(".c")}
     home = {
-        symbol: name for name, text in bare.items() for pattern in (FUNCTION, OBJECT) for symbol in pattern.findall(text)
+        symbol: name
+        for name, text in bare.items()
+        for pattern in (FUNCTION, OBJECT)
+        for symbol in pattern.findall(text)
     }
     return {name: {home[word] for word in NAME.findall(text) if word in home} - {name} for name, text in bare.items()}
 

@@ -6,7 +6,7 @@
 /* 0 or -errno. The descriptors in the options stay the caller's. */
 int engine_open(engine **out, const engine_options *options);
 void engine_close(engine *e);
-/* Works until an event for Python, readiness of epoll_fd (true) or the timeout (-1: none). Events are in e->core.events. */
+/* Works until an event for Python (in e->core.events), readiness of epoll_fd (true) or the timeout (-1: none). */
 bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us);
 void engine_listen(engine *e, int fd);
 void engine_stop_listening(engine *e);

@@ -3,11 +3,6 @@
 
 #include <stddef.h>
 
-void session_start_over(session *s) {
-    s->group_asked = s->storing = false;
-    seat_undo(&s->work);
-}
-
 static void report(session *s, uint64_t count, uint64_t offset, bool stored) {
     if (!s->group_asked) return;
     s->group_asked = false;
@@ -31,16 +26,6 @@ void session_failed(session *s) {
     if (s->work.seat == NULL) report(s, 0, 0, false);
     else if (s->storing) seat_committed(&s->work, false);
     else seat_polled(&s->work, 0, 0);
-}
-
-void session_count_streak(session *s, uint32_t shard, uint32_t own) {
-    if (shard == own) {
-        s->streak = 0;
-        return;
-    }
-    if (s->streak_shard != shard) s->streak = 0;
-    s->streak_shard = shard;
-    s->streak++;
 }
 
 seat *session_take_seat(session *s, uint64_t group, seat_work *under_way) {

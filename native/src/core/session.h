@@ -19,13 +19,19 @@ typedef struct session {
 } session;
 
 /* The request in work is not carried out, or begins again. */
-void session_start_over(session *s);
+static inline void session_start_over(session *s) {
+    s->group_asked = s->storing = false;
+    if (s->work.seat != NULL) seat_undo(&s->work);
+}
 /* Its end: a poll was answered, an offset was stored, or it got a status. */
 void session_polled(session *s, uint64_t count, uint64_t last_offset);
 void session_committed(session *s);
 void session_failed(session *s);
 /* Consecutive requests to one other shard (`own` is this one) count towards moving there. */
-void session_count_streak(session *s, uint32_t shard, uint32_t own);
+static inline void session_count_streak(session *s, uint32_t shard, uint32_t own) {
+    s->streak = shard == own ? 0 : shard == s->streak_shard ? s->streak + 1 : 1;
+    if (shard != own) s->streak_shard = shard;
+}
 /* Takes a seat back (NULL: there is none); the caller frees it. Its request that is under way, if any, is in
  * `under_way`, and its end becomes EVENT_GROUP_POLLED. */
 seat *session_take_seat(session *s, uint64_t group, seat_work *under_way);

@@ -98,7 +98,7 @@ static void work(engine *e) {
         conn_reclaim_buffers(&e->net);
         if (e->standing.serving) peers_serve(&e->peers, until_us);
         net_take_input(&e->net);
-        waiters_run(&k->waiters, until_us);
+        if (k->waiters.first != NULL) waiters_run(&k->waiters, until_us);
         net_run_frames(&e->net, until_us);
         commit_all(k);
         net_flush(&e->net, until_us);

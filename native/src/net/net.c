@@ -97,18 +97,13 @@ void net_take_input(net *n) {
 }
 
 void net_run_frames(net *n, int64_t until_us) {
-    run_queue(&n->ready, UINT32_MAX, until_us);
-    run_queue(&n->ready_anonymous, ANONYMOUS_FRAMES_PER_PASS, until_us);
+    if (n->ready.first != NULL) run_queue(&n->ready, UINT32_MAX, until_us);
+    if (n->ready_anonymous.first != NULL) run_queue(&n->ready_anonymous, ANONYMOUS_FRAMES_PER_PASS, until_us);
 }
 
 void net_flush(net *n, int64_t until_us) {
-    flush_replies(n, &n->replies, UINT32_MAX, until_us);
-    flush_replies(n, &n->bulk_replies, BULK_REPLIES_PER_PASS, until_us);
-}
-
-bool net_has_work(const net *n) {
-    return n->ready.first != NULL || n->replies.first != NULL || n->bulk_replies.first != NULL ||
-           (n->ready_anonymous.first != NULL && n->core->events.anonymous < EVENTS_ANONYMOUS_MAX);
+    if (n->replies.first != NULL) flush_replies(n, &n->replies, UINT32_MAX, until_us);
+    if (n->bulk_replies.first != NULL) flush_replies(n, &n->bulk_replies, BULK_REPLIES_PER_PASS, until_us);
 }
 
 void net_check_times(net *n) {

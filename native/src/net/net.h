@@ -53,6 +53,11 @@ struct net {
     uint64_t latency[LATENCY_BUCKETS]; /* requests, from the complete frame to the whole answer with the kernel */
 };
 
+static inline bool net_has_work(const net *n) {
+    return n->ready.first != NULL || n->replies.first != NULL || n->bulk_replies.first != NULL ||
+           (n->ready_anonymous.first != NULL && n->core->events.anonymous < EVENTS_ANONYMOUS_MAX);
+}
+
 int net_open(net *n, core *k, const net_options *options); /* 0 or -ENOMEM */
 void net_close(net *n);                                    /* after io; memory of the pool goes with it */
 void net_free(net *n);
@@ -60,7 +65,6 @@ void net_free(net *n);
 void net_take_input(net *n);
 void net_run_frames(net *n, int64_t until_us);
 void net_flush(net *n, int64_t until_us);
-bool net_has_work(const net *n);
 void net_check_times(net *n);
 void net_forgive(net *n, int64_t still_us);
 void net_close_all(net *n, uint32_t status); /* everybody gets it as soon as the request in work is answered */

@@ -106,7 +106,7 @@ static bool may_park(const conn *c) {
     switch (c->state) {
     case CONN_STAGED: return c->held != NULL;
     case CONN_FORWARDED: return c->code != CODE_SEND_MESSAGES; /* its records are leased */
-    case CONN_RECEIVING: return false;
+    case CONN_RECEIVING: return c->in_ready;                   /* what it has sent ahead waits for its turn */
     default: return !c->closing;
     }
 }

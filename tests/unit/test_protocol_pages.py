@@ -56,7 +56,7 @@ def test_the_polled_example_is_a_valid_record() -> None:
     messages = [frame[FRAME_HEAD_BYTES + POLL_HEAD_BYTES :] for frame in frames("response") if len(frame) > 60]
     polled = [each for each in messages if each.endswith(b"hello")]
     assert len(polled) == 1
-    valid_bytes, count, *_ = twin_record.scan_buffer(polled[0], 0, 0)
+    valid_bytes, count, *_ = twin_record.scan_buffer(polled[0], 0, 0, 0, 0)
     assert (valid_bytes, count) == (len(polled[0]), 1)
 
 

@@ -84,7 +84,7 @@ def _configure(options: ServeOptions, data: Path | None) -> tuple[Loaded, RootUs
         problems += error.problems
 
     known = loaded is not None and not options.fresh and root_exists(loaded.settings.system.data_directory)
-    # once the first user exists, the variables for it have no effect (iggy-server 2.5)
+    # once the first user exists, the variables for it have no effect (docs/protocol/accounts.md#first-user)
     environment = {} if options.dev or known else os.environ
     root: RootUser | None = None
     try:

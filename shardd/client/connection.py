@@ -1,4 +1,4 @@
-"""One blocking TCP connection that speaks the classic protocol (iggy-protocol 1). Used by one thread."""
+"""One blocking TCP connection that speaks the classic protocol (docs/protocol/framing.md). Used by one thread."""
 
 from __future__ import annotations
 

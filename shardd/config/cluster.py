@@ -1,5 +1,6 @@
-"""The other nodes that GET_CLUSTER_METADATA lists (iggy-server 2.10, 6.3): `[[cluster.node.others]]` in the file, or
-one variable for each field, `CLUSTER_NODE_OTHERS_<0..9>_NAME`, `_IP`, `_PORTS_TCP` and so on. Nothing is sent to them.
+"""The other nodes that GET_CLUSTER_METADATA lists (docs/protocol/system.md#get-cluster-metadata):
+`[[cluster.node.others]]` in the file, or one variable for each field, `CLUSTER_NODE_OTHERS_<0..9>_NAME`, `_IP`,
+`_PORTS_TCP` and so on. Nothing is sent to them.
 """
 
 from __future__ import annotations

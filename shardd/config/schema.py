@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 NEVER = 2**64 - 1
-"""Wire value of "never expires" and of "unlimited" (iggy-server 4.1)."""
+"""Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
 
 
 class Socket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -172,7 +172,8 @@ class ClusterNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`cluster.*`: what clients are told about nodes (iggy-server 2.10). `follower`: this node is not the leader."""
+    """`cluster.*`: what clients are told about nodes (docs/protocol/system.md#get-cluster-metadata). `follower`: this
+    node is not the leader."""
 
     enabled: bool
     name: str

@@ -1,6 +1,6 @@
 """Recovery of a partition before its owner opens it: what is in the directory, what of it is valid, what has to go.
 
-The rules (docs/ARCHITECTURE.md, DESIGN 4):
+The rules:
 - only valid records count: checksum, dense offsets, timestamps that never fall; zero bytes and stale records are none;
   timestamps may fall in what Apache Iggy wrote (imported.py);
 - zeros behind the last record of the active segment are cut off (level durable allocates space ahead);

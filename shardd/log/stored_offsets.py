@@ -1,4 +1,5 @@
-"""Reads the stored consumer offsets of a partition (iggy-server 3.7): a file of 8 bytes for each consumer or group."""
+"""Reads the stored consumer offsets of a partition (docs/formats.md#consumer-offsets): a file of 8 bytes for each
+consumer or group."""
 
 from __future__ import annotations
 

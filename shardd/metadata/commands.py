@@ -39,7 +39,7 @@ class PurgeStream(msgspec.Struct, frozen=True, array_like=True, tag=205):
 
 
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag=302):
-    """`message_expiry_us` and `max_topic_size_bytes` are resolved (iggy-protocol 2.6)."""
+    """`message_expiry_us` and `max_topic_size_bytes` are resolved (docs/protocol/primitives.md#topic-values)."""
 
     stream: Ref
     name: str

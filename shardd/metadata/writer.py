@@ -230,7 +230,7 @@ class MetadataWriter(Metadata):
         waiting.answer.set_result(Result(Status.OK, new_id, self.state))
 
     def _check(self, waiting: _Waiting) -> Status:
-        """The order of the protocol: values, existence, permission, effect (iggy-protocol 3.11)."""
+        """The order of the protocol: values, existence, permission, effect (docs/protocol/framing.md#checks)."""
         command = waiting.command
         status = validate_values(command) or validate_existence(self.state, command)
         if status == Status.OK and not waiting.trusted and not self._authorize(self.state, waiting.user, command):

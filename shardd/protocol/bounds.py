@@ -1,7 +1,7 @@
 """GET_PARTITION_BOUNDS, an extension command (0x5344_0010): where the partitions of topics begin and end. Sans-IO.
 
 One request asks for many partitions; what a reader that plans by offset needs is here and nowhere on the classic wire.
-All integers little-endian, identifiers as in iggy-protocol 2.2, names with a length byte.
+All integers little-endian, identifiers as in docs/protocol/primitives.md#identifier, names with a length byte.
 
     request     flags u8 (bit 0: list the segments), topics u32 (1..1000), then for each topic:
                 stream identifier, topic identifier, partitions u32 (0: all of the topic), partition ids u32 each
@@ -10,11 +10,10 @@ All integers little-endian, identifiers as in iggy-protocol 2.2, names with a le
                 id u32, state u32 (0 healthy, else the status that sends get), incarnation u64, first offset u64,
                 end u64 (exclusive, what a poll may see), durable end u64 (exclusive, on the device),
                 size in bytes u64, messages u64, segments u32, then for each segment:
-                start offset u64, end offset u64 (exclusive), bytes u64, sealed u8, layout u8 (0: plain, iggy-server
-                3.2)
+                start offset u64, end offset u64 (exclusive), bytes u64, sealed u8, layout u8 (0: plain)
 
 The newest segment is not sealed; its end and bytes are those of the moment. Statuses: 3, 4 (flags, number of topics, a
-topic twice, a partition twice), 1009, 2010, 3007, 41 (rule K), 2015 for more than 10,000 partitions in all topics
+topic twice, a partition twice), 1009, 2010, 3007, 41 (K of docs/protocol/commands.md#permissions), 2015 for more than 10,000 partitions in all topics
 together, or more than 1,000,000 segments in them: ask for fewer; 11001 while a partition's owner is not there.
 """
 

@@ -1,4 +1,5 @@
-"""Argon2id password hashes (iggy-server 2.6). They cost tens of milliseconds and 19 MiB: always in a helper thread."""
+"""Argon2id password hashes (docs/protocol/accounts.md#passwords). They cost tens of milliseconds and 19 MiB: always in
+a helper thread."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ class ShardContext:
     """One per worker, used on its loop thread only. `tcp_address` is the address the server is really bound to;
     `threads` run blocking calls that may take as long as the device (fdatasync).
 
-    `stopping` is set when the orderly stop begins: logins are answered with 8 from then on (iggy-protocol 3.2).
+    `stopping` is set when the orderly stop begins: logins are answered with 8 from then on
+    (docs/protocol/sessions.md#stop).
     """
 
     shard: int

@@ -1,5 +1,5 @@
-"""From a request of the engine to its answer: decode, login check, service (iggy-protocol 1.3). Lives on the loop
-thread of the worker that holds the connection; the engine keeps the order of the requests of one connection.
+"""From a request of the engine to its answer: decode, login check, service (docs/protocol/framing.md#checks). Lives on
+the loop thread of the worker that holds the connection; the engine keeps the order of the requests of one connection.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Dispatcher:
 
     async def evict_stale_clients(self) -> None:
         """Clients that have not sent PING for 1.2 intervals leave their groups and the client table for good; their
-        sockets stay open (iggy-server 5.6)."""
+        sockets stay open (docs/protocol/sessions.md#heartbeat)."""
         heartbeat = self._context.settings.heartbeat
         while heartbeat.enabled:
             await asyncio.sleep(heartbeat.interval_ms / 1000)
@@ -233,13 +233,13 @@ class Dispatcher:
 
     def applied(self, old: State, new: State, record: Record) -> None:
         """A record, before it is acknowledged. The connections of a deleted user may do nothing any more, whoever gets
-        its id next (iggy-protocol 3.3)."""
+        its id next (docs/protocol/sessions.md#entry)."""
         if isinstance(record.command, DeleteUser):
             for session in self._context.sessions.of_user(record.command.user.id):
                 self._remove(session)
 
     def _remove(self, session: Session) -> None:
-        """The connection stays open as that of a user who does not exist (iggy-protocol 1.3)."""
+        """The connection stays open as that of a user who does not exist (docs/protocol/sessions.md#entry)."""
         self._context.sessions.remove(session)
         self._context.sessions.set_user(session.connection, None)
         self._context.engine.set_session(session.connection, limits.NOT_LOGGED_IN, True)

@@ -1,4 +1,5 @@
-"""Shard 0 decides who has which partition in every consumer group (iggy-protocol 5.4; rules: `shardd.groups.machine`).
+"""Shard 0 decides who has which partition in every consumer group (docs/protocol/groups.md; rules:
+`shardd.groups.machine`).
 
 Members and assignments are in memory only. When shard 0 starts, the workers announce the members of their connections;
 nothing is decided until all have done so or `GRACE_S` is over, so a restart of shard 0 moves nothing.

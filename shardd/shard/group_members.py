@@ -1,5 +1,6 @@
-"""The memberships of this worker's connections (iggy-protocol 5.4): asks the hub on shard 0, takes its assignments and
-reports what is released. Lives on the loop thread. The memberships are part of the sessions and move with them.
+"""The memberships of this worker's connections (docs/protocol/groups.md): asks the hub on shard 0, takes its
+assignments and reports what is released. Lives on the loop thread. The memberships are part of the sessions and move
+with them.
 """
 
 from __future__ import annotations

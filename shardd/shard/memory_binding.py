@@ -1,5 +1,5 @@
-"""Binds a worker's memory to the NUMA node of its CPU (iggy-server 1.3): only in the `numa:` forms, and a failure is
-logged and nothing else, since memory of another node is slower and just as good."""
+"""Binds a worker's memory to the NUMA node of its CPU (docs/configuration.md#cpu_allocation): only in the `numa:`
+forms, and a failure is logged and nothing else, since memory of another node is slower and just as good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The newest log lines of one process, in memory for snapshots (iggy-server 7.5): the server logs to stderr only."""
+"""The newest log lines of one process, in memory for snapshots (docs/protocol/system.md#get-snapshot): the server logs
+to stderr only."""
 
 from __future__ import annotations
 

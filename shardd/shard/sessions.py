@@ -1,4 +1,5 @@
-"""The connections of one worker: who is behind each (iggy-protocol 1.4). Lives on the shard that holds the socket.
+"""The connections of one worker: who is behind each (docs/protocol/sessions.md). Lives on the shard that holds the
+socket.
 
 When a socket moves to another shard its session travels as bytes (`export`), so that login, client id, the time of
 the connection and its memberships in consumer groups survive the move.
@@ -19,7 +20,8 @@ class Session(msgspec.Struct):
 
     `user_incarnation`: which user with that id, as ids are reused. `removed`: the server has taken the entry out of the
     client table (its user was deleted, or it sent no heartbeat); the socket stays open, but GET_ME, logins and commands
-    of groups are refused (iggy-protocol 1.3). `moves`: how often the connection has come to another shard.
+    of groups are refused (docs/protocol/sessions.md#entry). `moves`: how often the connection has come to another
+    shard.
     """
 
     connection: int

@@ -18,7 +18,7 @@ from shardd.config.schema import Socket, Tcp
 from shardd.config.units import format_address
 from shardd.shard.supervisor_errors import StartupError
 
-_PING: Final = bytes.fromhex("0400000001000000")  # length 4, code 1 (iggy-protocol 1.2)
+_PING: Final = bytes.fromhex("0400000001000000")  # length 4, code 1 (docs/protocol/framing.md#request)
 _PONG: Final = bytes(8)  # status 0, length 0
 _PROBES: Final = 5  # the kernel deals them over all sockets of the port, answering or not
 _PROBE_TIMEOUT_S: Final = 0.2

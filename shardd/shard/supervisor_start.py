@@ -32,7 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 def root_exists(directory: Path) -> bool:
-    """True when the metadata log holds something: its first record is the first user (iggy-server 2.5)."""
+    """True when the metadata log holds something: its first record is the first user
+    (docs/protocol/accounts.md#first-user)."""
     try:
         return (directory / STATE_NAME).stat().st_size > 0
     except OSError:

@@ -1,8 +1,8 @@
 """From options and the server's bounds to ranges of offsets and to slices, one for each task. Runs on the driver.
 
-Data loss (spark spec 4.5): a start below what is kept, a place beyond the end, another incarnation, a partition that is
-gone. With `failOnDataLoss` it stops with what was asked and what there is; without it the range is clipped, never
-rewound, never longer than the batch was, and what is missing is counted.
+Data loss (docs/spark.md#data-loss): a start below what is kept, a place beyond the end, another incarnation, a
+partition that is gone. With `failOnDataLoss` it stops with what was asked and what there is; without it the range is
+clipped, never rewound, never longer than the batch was, and what is missing is counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The streaming side of the source: offsets, admission control, AvailableNow (spark spec 3.4, 4.1, 4.3). One object
+"""The streaming side of the source: offsets, admission control, AvailableNow. One object
 lives on the driver for each query; the tasks get copies that only read."""
 
 from __future__ import annotations

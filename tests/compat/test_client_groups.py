@@ -130,7 +130,7 @@ REFUSED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("version", REFUSED)
 def test_older_clients_get_typed_refusals_and_store_nothing(version: str, tmp_path: Path) -> None:
-    """Their wire is not served (iggy-protocol A.2): what it has in common works, the rest is refused."""
+    """Their wire is not served (docs/protocol/README.md#dialect): what it has in common works, the rest is refused."""
     try:
         client_python(version)
     except subprocess.CalledProcessError:

@@ -20,7 +20,7 @@ RETRY_PAUSE_S = 0.02
 
 
 def owner_of(stream: int, topic: int, partition: int, shards: int) -> int:
-    """The shard that owns a partition (iggy-server 1.2)."""
+    """The shard that owns a partition (docs/protocol/records.md#placement)."""
     namespace = stream << 32 | topic << 20 | partition
     return (mmh3.hash(struct.pack("<Q", namespace), 0, signed=False) >> 16) % shards
 

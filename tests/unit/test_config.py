@@ -1,4 +1,4 @@
-"""Settings: sources, precedence, refusals (iggy-server 6)."""
+"""Settings: sources, precedence, refusals (docs/configuration.md)."""
 
 from __future__ import annotations
 

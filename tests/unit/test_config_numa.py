@@ -1,4 +1,5 @@
-"""`numa:` allocations on fake sysfs trees, and the system calls that bind memory (iggy-server 1.3)."""
+"""`numa:` allocations on fake sysfs trees, and the system calls that bind memory
+(docs/configuration.md#cpu_allocation)."""
 
 from __future__ import annotations
 

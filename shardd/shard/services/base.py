@@ -1,6 +1,7 @@
 """What every command family shares: the caller, lookups with their statuses, statistics, submitting a change.
 
-The order inside each service is that of iggy-protocol 1.3 and 3.11: semantic checks, existence, permission, partition.
+The order inside each service is that of docs/protocol/framing.md#checks: semantic checks, existence, permission,
+partition.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def partition_of(topic: Topic, partition: int) -> Partition:
 def permitted(
     context: ShardContext, caller: Caller, rule: Rule, stream: Stream | None = None, topic: Topic | None = None
 ) -> bool:
-    """Whether a permission of the caller grants `rule` (iggy-protocol 3.11)."""
+    """Whether a permission of the caller grants `rule` (docs/protocol/commands.md#permissions)."""
     stream_id = None if stream is None else stream.id
     topic_id = None if topic is None else topic.id
     return allowed(context.metadata.state, caller.user, rule, stream_id, topic_id)
@@ -102,7 +103,8 @@ def require(
 
 
 def partition_stats(context: ShardContext, partition: Partition) -> PartitionStats:
-    """What the owner published; an empty partition while the slot holds another incarnation (iggy-server 3.12)."""
+    """What the owner published; an empty partition while the slot holds another incarnation
+    (docs/protocol/records.md#statistics)."""
     incarnation, next_offset, size_bytes, messages_count, segments_count, *_ = context.engine.stats(partition.slot)
     if incarnation != partition.incarnation:
         return EMPTY_PARTITION

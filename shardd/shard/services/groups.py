@@ -1,4 +1,4 @@
-"""Consumer groups: codes 600-605, and the partition behind a request as consumer group (iggy-protocol 3.9, 5.2 - 5.4).
+"""Consumer groups: codes 600-605, and the partition behind a request as consumer group (docs/protocol/groups.md).
 
 The order is 1009, 2010, 5000, then the permission (41): for everything here but polls and offsets (`for_messages`),
 where 41 wins over 5000.

@@ -1,5 +1,5 @@
 """Messages outside the warm path: FLUSH_UNSAVED_BUFFER (102), polls that the native engine does not take, and the
-decisions that fill its route table (iggy-protocol 3.7; docs/ARCHITECTURE.md)."""
+decisions that fill its route table (docs/protocol/messages.md; docs/ARCHITECTURE.md)."""
 
 from __future__ import annotations
 

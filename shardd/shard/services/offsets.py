@@ -1,4 +1,4 @@
-"""Consumer offsets: codes 120-122 (iggy-protocol 3.8, 5.3). Executed by the owner of the partition.
+"""Consumer offsets: codes 120-122 (docs/protocol/messages.md#offsets). Executed by the owner of the partition.
 
 STORE_CONSUMER_OFFSET of a plain consumer is native; here is what the engine leaves to Python.
 """
@@ -21,7 +21,7 @@ from shardd.shard.sessions import Session
 
 
 def consumer_id(consumer: Consumer) -> int:
-    """The number of a plain consumer; a name becomes its hash (iggy-protocol 2.3)."""
+    """The number of a plain consumer; a name becomes its hash (docs/protocol/primitives.md#consumer)."""
     if isinstance(consumer.identifier, str):
         return xxh32(consumer.identifier.encode())
     return consumer.identifier

@@ -1,4 +1,4 @@
-"""Partitions and their segments: codes 402, 403, 503 (iggy-protocol 3.6)."""
+"""Partitions and their segments: codes 402, 403, 503 (docs/protocol/streams.md#partitions)."""
 
 from __future__ import annotations
 

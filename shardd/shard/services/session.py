@@ -1,4 +1,4 @@
-"""Login by password or token, and logout: codes 38, 44, 39 (iggy-protocol 3.2)."""
+"""Login by password or token, and logout: codes 38, 44, 39 (docs/protocol/accounts.md#login)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from shardd.shard.sessions import Session
 
 
 def find_account(context: ShardContext, name: str) -> User | None:
-    """The account with a name. A name that looks like a number is a name (iggy-protocol 3.2)."""
+    """The account with a name. A name that looks like a number is a name."""
     state = context.metadata.state
     user_id = state.user_ids.get(name)
     return None if user_id is None else state.users.get(user_id)
 
 
 async def login(context: ShardContext, caller: Caller, request: requests.Login) -> bytes:
-    """Checks in the order of iggy-protocol 3.2: 8, 43, 44, 100, 42 unknown, 47 inactive, 42 wrong password.
+    """Checks in the order of docs/protocol/accounts.md#login: 8, 43, 44, 100, 42 unknown, 47 inactive, 42 wrong
+    password.
 
     A failed login leaves the session as it was, and makes the next ones slower. One whose client has left before its
     turn is not computed and counts as nothing: 100 and close.
@@ -89,7 +90,7 @@ async def login_with_token(context: ShardContext, caller: Caller, request: accou
 
 
 def _entry(context: ShardContext, caller: Caller) -> Session:
-    """100 and close when the connection has lost its entry, for instance with its user (iggy-protocol 3.2)."""
+    """100 and close when the connection has lost its entry, for instance with its user."""
     session = context.sessions.get(caller.connection)
     if session is None or session.removed:
         raise ShardError(Status.CLIENT_NOT_FOUND, close=True)

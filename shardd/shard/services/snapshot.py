@@ -1,4 +1,4 @@
-"""GET_SNAPSHOT: code 11 (iggy-protocol 3.1, iggy-server 7.5): a ZIP archive in memory, one `<type>.txt` for each."""
+"""GET_SNAPSHOT: code 11 (docs/protocol/system.md#get-snapshot): a ZIP archive in memory, one `<type>.txt` for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZIP archives in memory, with every compression that GET_SNAPSHOT names (iggy-protocol 3.1).
+"""ZIP archives in memory, with every compression that GET_SNAPSHOT names (docs/protocol/system.md#get-snapshot).
 
 `zipfile` writes the members that it can. Zstandard and xz it cannot (Python 3.11): they are written here, after
 PKWARE's APPNOTE 6.3.x, methods 93 and 95. All integers little-endian, no data descriptors, no extra fields:

@@ -1,4 +1,5 @@
-"""What the members of a snapshot hold (iggy-server 7.5). Plain functions that block: helper threads only.
+"""What the members of a snapshot hold (docs/protocol/system.md#get-snapshot). Plain functions that block: helper
+threads only.
 
 Nothing here runs another program, and no text holds a secret: settings are masked, processes are listed by name.
 """

@@ -1,4 +1,4 @@
-"""Streams: codes 200-205 (iggy-protocol 3.4)."""
+"""Streams: codes 200-205 (docs/protocol/streams.md#streams)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server itself: codes 1, 10, 12, 20, 21, 22 (iggy-protocol 3.1)."""
+"""The server itself: codes 1, 10, 12, 20, 21, 22 (docs/protocol/system.md)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class SystemService:
         return b""
 
     async def get_me(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
-        """100 and close when the connection has no entry (iggy-protocol 1.3)."""
+        """100 and close when the connection has no entry (docs/protocol/sessions.md#entry)."""
         session = context.sessions.get(caller.connection)
         if session is None or session.removed:
             raise ShardError(Status.CLIENT_NOT_FOUND, close=True)

@@ -1,4 +1,5 @@
-"""Personal access tokens: codes 41-43 (iggy-protocol 3.2), always those of the caller, and their expiry on shard 0."""
+"""Personal access tokens: codes 41-43 (docs/protocol/accounts.md#tokens), always those of the caller, and their expiry
+on shard 0."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ async def delete_token(context: ShardContext, caller: Caller, request: account_r
 
 
 async def clean_expired_tokens(context: ShardContext) -> None:
-    """Task of shard 0: removes what has expired, at start and at every interval (iggy-server 2.7)."""
+    """Task of shard 0: removes what has expired, at start and at every interval (docs/protocol/accounts.md#tokens)."""
     while True:
         if expired_tokens(context.metadata.state, time.time_ns() // 1000):
             try:

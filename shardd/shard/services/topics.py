@@ -1,4 +1,4 @@
-"""Topics: codes 300-305 (iggy-protocol 3.5)."""
+"""Topics: codes 300-305 (docs/protocol/streams.md#topics)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def topic_head(topic: Topic, sums: base.Sums) -> replies.Topic:
 
 async def topic_reply(context: ShardContext, caller: Caller, topic: Topic, *, created: bool = False) -> bytes:
     """The topic and its partitions by id. One that was `created` just now is announced without segments; GET_TOPIC
-    shows one in each partition (iggy-protocol 3.5)."""
+    shows one in each partition (docs/protocol/streams.md#topics)."""
     sums, entries = base.Sums(), bytearray()
 
     def steps() -> Iterator[None]:
@@ -80,7 +80,8 @@ async def get_topics(context: ShardContext, caller: Caller, request: requests.St
 
 
 async def create_topic(context: ShardContext, caller: Caller, request: requests.CreateTopic) -> bytes:
-    """Checks in the order of iggy-protocol 3.5: 2015, 3, 1009, 41, 1019, 2013; zeros become server defaults (2.6)."""
+    """Checks in this order: 2015, 3, 1009, 41, 1019, 2013; zeros become server defaults
+    (docs/protocol/primitives.md#topic-values)."""
     if request.partitions_count > limits.PARTITIONS_PER_REQUEST_MAX:
         raise ShardError(Status.TOO_MANY_PARTITIONS)
     _check_compression(request.compression)
@@ -103,7 +104,8 @@ async def create_topic(context: ShardContext, caller: Caller, request: requests.
 
 
 async def update_topic(context: ShardContext, caller: Caller, request: requests.UpdateTopic) -> bytes:
-    """Expiry and size are stored as sent, zeros too, and without the check of the size (iggy-protocol 2.6)."""
+    """Expiry and size are stored as sent, zeros too, and without the check of the size
+    (docs/protocol/primitives.md#topic-values)."""
     _check_compression(request.compression)
     stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
     base.require(context, caller, Rule.CHANGE_TOPIC, stream, topic)

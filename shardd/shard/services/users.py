@@ -1,4 +1,5 @@
-"""Users: codes 31-37 (iggy-protocol 3.3). Other than with streams the permission comes before existence."""
+"""Users: codes 31-37 (docs/protocol/accounts.md#users). Other than with streams the permission comes before
+existence."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """SET_TOPIC_SETTINGS (0x5344_0020) and GET_TOPIC_SETTINGS (0x5344_0021), extension commands: what the classic wire
-cannot say about a topic, by key. Sans-IO, both directions. Layout and statuses: docs/extensions.md#topic-settings. A new
-key needs no new command and no new version.
+cannot say about a topic, by key. Sans-IO, both directions. Layout and statuses: docs/extensions.md#topic-settings. A
+new key needs no new command and no new version.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def _decode(read: Callable[[bytes], T], answer: bytes) -> T:
     try:
         return read(answer)
     except (ShardError, ValueError, struct.error) as error:
-        raise ConnectionFailedError(f"an answer that is none: {error}") from error
+        raise ConnectionFailedError(f"the answer cannot be read: {error}") from error
 
 
 def _known(status: int) -> Status:

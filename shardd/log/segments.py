@@ -130,9 +130,9 @@ def scan_segment(
     imported_end: int = 0,
     checkpoint: Checkpoint | None = None,
 ) -> Segment:
-    """Verifies every record from the start of the log, or from a checkpoint that log and index agree with, to the first
-    that is none, and makes the index exactly that of the valid ones (the engine syncs it). Timestamps of records below
-    `imported_end` may fall. OSError."""
+    """Verifies every record from the start of the log, or from a checkpoint that log and index agree with, up to the
+    first invalid one, and makes the index exactly that of the valid ones (the engine syncs it). Timestamps of records
+    below `imported_end` may fall. OSError."""
     index_path = layout.segment_index(directory, start_offset)
     with (
         opened(layout.segment_log(directory, start_offset), os.O_RDONLY) as log,

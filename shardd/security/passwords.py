@@ -29,7 +29,7 @@ def hash_password(password: str) -> str:
 
 
 def verify_password(password_hash: str, password: str) -> bool:
-    """Whether `password` is the one of the PHC string; False for a string that is none. Blocks."""
+    """Whether `password` is the one of the PHC string; False when it is not a PHC string. Blocks."""
     try:
         return _hasher.verify(password_hash, password)
     except (VerificationError, InvalidHashError):

@@ -174,7 +174,7 @@ class _Link:
                 head_frame, payload = frames
                 head = _decode_reply(head_frame)
             except (ValueError, msgspec.MsgspecError):
-                _log.error("shard %d sent a reply that is none", self._shard)
+                _log.error("shard %d sent a reply that cannot be read", self._shard)
                 continue
             if head.kind == _TAKEN:
                 if head.number in self._pending:
@@ -350,7 +350,7 @@ class Bus:
                 identity, head_frame, payload = frames
                 head = _decode_request(head_frame)
             except (ValueError, msgspec.MsgspecError):
-                _log.error("a request of shard %d is none", sender)
+                _log.error("a request of shard %d cannot be read", sender)
                 continue
             await self._reply(router, identity, head.number, _TAKEN, b"")
             task = asyncio.create_task(self._handle(router, identity, sender, head, payload))

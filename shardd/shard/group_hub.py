@@ -35,7 +35,7 @@ _NO_GROUP: Final = Answer(Status.CONSUMER_GROUP_ID_NOT_FOUND)
 
 
 class _Home(NamedTuple):
-    """Of a member. `moves`: as often it had moved when it came to this shard."""
+    """Of a member. `moves`: how often it had moved when it came to this shard."""
 
     shard: int
     moves: int

@@ -143,7 +143,7 @@ def _check_whole(source: pq.ParquetFile, path: str, stream: str, topic: str) -> 
     """Name, footer and number of rows must agree. Returns the first offset. ValueError."""
     named = parse_file_name(path.rpartition("/")[2])
     if named is None:
-        raise ValueError("its name is none of an archive")
+        raise ValueError("its name is not that of a file of an archive")
     partition, incarnation, start, end = named
     held = source.metadata.num_rows
     if held != end - start:

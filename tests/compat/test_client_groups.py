@@ -1,5 +1,5 @@
 """Consumers of the released clients: groups, every way to commit, two members; where a cluster sends a client; and what
-clients of before that wire are told."""
+older clients are told."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _trash(data: DataDirectory, unlink: bool) -> None:
 
 
 def purge_record(data: DataDirectory) -> None:
-    """The record is durable, the directories are still those of before."""
+    """The record is durable, the directories are still the earlier ones."""
     data.change(commands.PurgeTopic(STREAM, TOPIC))
 
 

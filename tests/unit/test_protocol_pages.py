@@ -12,20 +12,11 @@ from shardd.engine import twin, twin_record
 from shardd.protocol import replies, requests
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
+from tests.support.examples import frames
 
 PAGES = Path(__file__).parents[2] / "docs" / "protocol"
-BLOCK = re.compile(r"^```(request|response)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FRAME_HEAD_BYTES = 8
 POLL_HEAD_BYTES = 16
-
-
-def frames(kind: str) -> list[bytes]:
-    text = (PAGES / "examples.md").read_text()
-    return [
-        b"".join(bytes.fromhex(line.partition("|")[0]) for line in body.splitlines())
-        for found, body in BLOCK.findall(text)
-        if found == kind
-    ]
 
 
 def number(data: bytes) -> int:

@@ -27,10 +27,11 @@ ELSEWHERE: Final = re.compile(
 
 
 def files() -> Iterator[Path]:
-    yield from sorted(ROOT.glob("*.md"))
+    yield from (*sorted(ROOT.glob("*.md")), ROOT / "Makefile", ROOT / "pyproject.toml")
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in SOURCES and path.is_file() and "build" not in path.relative_to(ROOT).parts:
+            known = path.suffix in SOURCES or path.name == "Makefile"
+            if known and path.is_file() and "build" not in path.relative_to(ROOT).parts:
                 yield path
 
 

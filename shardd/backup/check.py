@@ -19,8 +19,8 @@ from shardd.backup.format import (
     read_backup,
 )
 from shardd.log.stored_offsets import OFFSET_CONSUMER, OFFSET_GROUP
-from shardd.metadata.disk import FILE_BYTES_MAX
 from shardd.protocol import limits
+from shardd.runtime.disk import FILE_BYTES_MAX
 
 _U32: Final = 2**32
 _U64: Final = 2**64

@@ -28,7 +28,7 @@ from typing import Final
 import msgspec
 
 from shardd.log import layout
-from shardd.log.regular import read_regular
+from shardd.runtime.regular_files import read_regular
 
 MAGIC: Final = "shardd-backup"
 FORMAT_VERSION: Final = 1

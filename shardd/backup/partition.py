@@ -38,9 +38,9 @@ from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import Manifest, decode_manifest
 from shardd.log.reading import Content, Log, Throttle, UnreadableError
-from shardd.log.regular import read_regular
 from shardd.log.segments import opened
 from shardd.log.stored_offsets import read_offsets
+from shardd.runtime.regular_files import read_regular
 
 ATTEMPTS_MAX: Final = 20  # listings of a directory whose segments are being deleted
 _NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)

@@ -13,8 +13,8 @@ from typing import Final
 import setproctitle
 
 from shardd.observability.logs import set_up_logs
-from shardd.shard.control import WorkerMessage, encode_message
-from shardd.shard.inheritance import WorkerInheritance, read_inheritance
+from shardd.runtime.control_messages import WorkerMessage, encode_message
+from shardd.runtime.inheritance import WorkerInheritance, read_inheritance
 from shardd.shard.memory_binding import bind_memory
 
 _PR_SET_PDEATHSIG: Final = 1

@@ -36,13 +36,13 @@ from shardd.log.incarnation import (
     write_incarnation,
 )
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
-from shardd.log.regular import linked_directory
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
 from shardd.log.stored_offsets import read_offsets
 from shardd.log.survey import Survey, survey_segment
 from shardd.log.tail import Rest, cut_tail, cut_zeros, offsets_possible, rest_of
 from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
+from shardd.runtime.regular_files import linked_directory
 
 _OWN_FILES = tuple(
     name + suffix for name in (layout.INCARNATION, layout.IMPORTED) for suffix in ("", layout.TEMPORARY_SUFFIX)

@@ -17,7 +17,7 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.manifest import Checkpoint, Manifest
-from shardd.log.regular import open_regular
+from shardd.runtime.regular_files import open_regular
 
 _INDEX_ENTRY = struct.Struct("<IIQ")
 _RECORD_BYTES_MAX = 64 + 64_000_000 + 100_000

@@ -6,18 +6,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shardd.shard.metrics import Metrics
-from shardd.shard.recent_logs import RecentLogs
+from shardd.runtime.metrics import Metrics
+from shardd.runtime.recent_logs import RecentLogs
+from shardd.runtime.slices import Slices
 from shardd.shard.sessions import SessionTable
-from shardd.shard.slices import Slices
 
 if TYPE_CHECKING:
     from shardd.config import Settings
     from shardd.engine import Engine
     from shardd.metadata import Metadata
-    from shardd.metadata.channel import Threads
+    from shardd.runtime.bus import Bus
+    from shardd.runtime.threads import Threads
     from shardd.security import Passwords
-    from shardd.shard.bus import Bus
     from shardd.shard.login_turns import LoginTurns
 
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from shardd.shard.control import (
+from shardd.runtime.control_messages import (
     HEARTBEAT_INTERVAL_MS,
     MessageDecoder,
     Ready,
@@ -17,7 +17,7 @@ from shardd.shard.control import (
     WorkerMessage,
     encode_message,
 )
-from shardd.shard.trust import PeerKey
+from shardd.runtime.trust import PeerKey
 
 PAUSE_S: Final = 0.5  # a heartbeat so late means that this loop stood still
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from shardd.config.schema import Scrubber as ScrubberSettings
 from shardd.engine import Engine
-from shardd.shard.helper_threads import HelperThreads
-from shardd.shard.metrics import Metrics
+from shardd.runtime.helper_threads import HelperThreads
+from shardd.runtime.metrics import Metrics
 from shardd.shard.scrubber import Scrubber
 from shardd.shard.surveys import Owned, Surveys
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardd.engine import Engine
-from shardd.shard.inheritance import WorkerInheritance
+from shardd.runtime.inheritance import WorkerInheritance
 
 
 def make_engine(inheritance: WorkerInheritance) -> Engine:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shardd.engine import Engine
-from shardd.metadata.channel import Threads
+from shardd.runtime.threads import Threads
 from shardd.shard.services.partition_calls import sync_descriptors
 
 _log = logging.getLogger(__name__)

@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 
 from shardd.groups import GroupMachine, Member
 from shardd.metadata import Record, State, Topic
-from shardd.metadata.channel import BusError, Senders
 from shardd.protocol.errors import Status
+from shardd.runtime.channel import BusError, Senders
+from shardd.runtime.slices import Slices
 from shardd.shard import group_messages as messages
 from shardd.shard.context import ShardContext
 from shardd.shard.group_messages import Answer, Assignment, GroupRef, MemberEntry
-from shardd.shard.slices import Slices
 
 GRACE_S: Final = 2.0
 PUSH_TIMEOUT_S: Final = 1.0

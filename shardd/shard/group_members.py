@@ -13,16 +13,16 @@ from typing import Any, Final
 from shardd.engine import namespace, owner
 from shardd.groups import Membership
 from shardd.metadata import Record, State, Topic
-from shardd.metadata.channel import BusError, PeerLost, RemoteError, Senders
 from shardd.metadata.commands import DeleteConsumerGroup
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import ConsumerKind
+from shardd.runtime.channel import BusError, PeerLost, RemoteError, Senders
+from shardd.runtime.slices import Slices
 from shardd.shard import group_messages as messages
 from shardd.shard.context import ShardContext
 from shardd.shard.group_hub import topic_of_group
 from shardd.shard.group_messages import GroupRef
 from shardd.shard.sessions import Session
-from shardd.shard.slices import Slices
 
 HUB_TIMEOUT_S: Final = 5.0
 HUB_ATTEMPTS_MAX: Final = 3  # a shard 0 that dies with a question in its hands is asked again: all can be repeated

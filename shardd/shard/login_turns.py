@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shardd.engine import Engine
-from shardd.metadata.channel import UnwantedError
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.fair_turns import FairQueue, FairTurns
+from shardd.runtime.threads import UnwantedError
 from shardd.security.backoff import KNOWN_FOR_S, network_of, site_of, wait_s
-from shardd.shard.fair_turns import FairQueue, FairTurns
 
 _LEFT_SLICE: Final = 256  # attempts without a client that are dropped between two turns of the loop
 

@@ -7,7 +7,7 @@ import logging
 import os
 from typing import Protocol
 
-from shardd.shard.inheritance import WorkerInheritance
+from shardd.runtime.inheritance import WorkerInheritance
 
 _log = logging.getLogger(__name__)
 

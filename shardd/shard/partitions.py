@@ -18,11 +18,11 @@ from shardd.config.schema import System
 from shardd.engine import Engine, namespace, owner
 from shardd.log import layout
 from shardd.log.recovery import Recovered, open_partition
-from shardd.metadata.channel import Threads
-from shardd.metadata.disk import NO_ROOM
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.topic_settings import ACK
+from shardd.runtime.disk import NO_ROOM
+from shardd.runtime.threads import Threads
 from shardd.shard.partition_changes import (
     Change,
     Directories,

@@ -15,7 +15,7 @@ from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.scrub import SegmentScrub
 from shardd.log.walk import Bounds
-from shardd.metadata.channel import Threads
+from shardd.runtime.threads import Threads
 from shardd.shard.partition_changes import Place, place_text
 from shardd.shard.surveys import Owned, Surveys
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shardd.config.schema import Watchdog
-from shardd.shard.control import Standing
+from shardd.runtime.control_messages import Standing
 from shardd.shard.standstill import Cause, ThreadSample, WorkerSample, excuse, stuck_threads
 
 LOOK_INTERVAL_S: Final = 1.0  # at a worker that beats

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final
 from shardd.config.keys import settings_toml
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
-from shardd.metadata.disk import NO_ROOM
-from shardd.shard.control import Ready, SupervisorMessage, newest_lines
-from shardd.shard.inheritance import WorkerInheritance
-from shardd.shard.recent_logs import recent_lines
+from shardd.runtime.control_messages import Ready, SupervisorMessage, newest_lines
+from shardd.runtime.disk import NO_ROOM
+from shardd.runtime.inheritance import WorkerInheritance
+from shardd.runtime.recent_logs import recent_lines
 from shardd.shard.standstill import WorkerSample
 from shardd.shard.supervisor_directory import remove_runtime_config, write_runtime_config
 from shardd.shard.supervisor_notify import notify_service_manager

@@ -15,10 +15,10 @@ from typing import Final
 from shardd.log.directory_info import FORMAT_VERSION, INFO_NAME, MAGIC, DirectoryInfo, read_info, write_info
 from shardd.log.file_modes import SECRET_MODE
 from shardd.log.layout import STREAMS, parse_id, sync_directory
-from shardd.metadata.disk import NO_ROOM
 from shardd.metadata.reserve import Reserve
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_directory import LOG_KEPT, STATE_DIRECTORY, iggy_log, import_directory
+from shardd.runtime.disk import NO_ROOM
 from shardd.shard.supervisor_errors import StartupError
 
 LOCK_NAME: Final = ".lock"

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from shardd.config.schema import Watchdog
-from shardd.shard.control import Stalls, SupervisorMessage
+from shardd.runtime.control_messages import Stalls, SupervisorMessage
 from shardd.shard.stall_watch import SILENT_AFTER_S, StallWatch
 from shardd.shard.standstill import Cause, WorkerSample
 from shardd.shard.supervisor_workers import Worker, WorkerState

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.shard.control import (
+from shardd.runtime.control_messages import (
     HEARTBEAT_TIMEOUT_MS,
     STARTUP_TIMEOUT_MS,
     ControlError,
@@ -24,7 +24,7 @@ from shardd.shard.control import (
     WorkerMessage,
     encode_message,
 )
-from shardd.shard.inheritance import WorkerInheritance, write_inheritance
+from shardd.runtime.inheritance import WorkerInheritance, write_inheritance
 
 HEALTHY_AFTER_S: Final = 3.0  # a worker that served for so long starts again at once, whatever happened before
 RESTARTS_MAX: Final = 20  # in a row without becoming healthy

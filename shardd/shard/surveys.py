@@ -19,7 +19,7 @@ from shardd.engine import Engine, namespace
 from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.survey import Survey, survey_segment
-from shardd.metadata.channel import Threads
+from shardd.runtime.threads import Threads
 from shardd.shard.partition_changes import Place, place_of, place_text
 
 _log = logging.getLogger(__name__)

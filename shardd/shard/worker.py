@@ -37,28 +37,28 @@ from shardd.log.foreign import sweep_streams
 from shardd.log.trash import TrashEmptier
 from shardd.metadata import FILE_NAME, MetadataReplica, MetadataWriter, Record, State
 from shardd.protocol.errors import Status
+from shardd.runtime.bus import Bus
+from shardd.runtime.bus_sockets import TrustedSockets
+from shardd.runtime.helper_threads import HelperThreads
+from shardd.runtime.inheritance import WorkerInheritance
+from shardd.runtime.metrics import Metrics, StallFigures, process_counters, process_gauges
+from shardd.runtime.patience import Patience
+from shardd.runtime.recent_logs import RecentLogs
+from shardd.runtime.trust import Trust
 from shardd.security import Passwords, command_allowed, ensure_root
-from shardd.shard.bus import Bus
-from shardd.shard.bus_sockets import TrustedSockets
 from shardd.shard.context import ShardContext
 from shardd.shard.control_link import ControlLink
 from shardd.shard.damage_watch import DamageWatch
 from shardd.shard.dispatch import Dispatcher
 from shardd.shard.engine_options import make_engine
 from shardd.shard.flush import flush_everything
-from shardd.shard.helper_threads import HelperThreads
-from shardd.shard.inheritance import WorkerInheritance
 from shardd.shard.login_turns import LoginTurns
-from shardd.shard.metrics import Metrics, StallFigures, process_counters, process_gauges
 from shardd.shard.partition_changes import changed_streams, partitions_of, place_text
 from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions
-from shardd.shard.patience import Patience
-from shardd.shard.recent_logs import RecentLogs
 from shardd.shard.refusals import report_refusals
 from shardd.shard.sealer import Sealer
 from shardd.shard.services.tokens import clean_expired_tokens
 from shardd.shard.sessions import SessionTable
-from shardd.shard.trust import Trust
 
 _log = logging.getLogger(__name__)
 

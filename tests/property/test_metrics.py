@@ -18,7 +18,7 @@ from shardd.protocol.extensions import (
     percentile_us,
 )
 from shardd.protocol.primitives import Reader
-from shardd.shard.metrics import ShardFigures
+from shardd.runtime.metrics import ShardFigures
 from shardd.shard.services.extensions import merge
 
 BUCKETS = 32

@@ -15,8 +15,8 @@ import msgspec
 from shardd.config import Settings, load_settings
 from shardd.engine import namespace
 from shardd.metadata import State, Topic
-from shardd.metadata.channel import BusError, Senders
 from shardd.protocol.errors import Status
+from shardd.runtime.channel import BusError, Senders
 from shardd.shard.group_hub import GroupHub
 from shardd.shard.group_members import GroupMembers
 from shardd.shard.services.groups import GroupService

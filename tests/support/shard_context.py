@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from shardd.config import Settings
 from shardd.metadata import Metadata
-from shardd.metadata.channel import Threads
+from shardd.runtime.threads import Threads
 from shardd.shard.context import ShardContext
 from shardd.shard.sessions import SessionTable
 

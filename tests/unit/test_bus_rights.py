@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from shardd.engine import namespace, owner
-from shardd.metadata.channel import RemoteError
 from shardd.protocol.errors import Status
+from shardd.runtime.channel import RemoteError
 from shardd.shard import group_messages
 from shardd.shard.group_messages import GroupRef
 from shardd.shard.services.partition_calls import Operation

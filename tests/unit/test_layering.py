@@ -9,11 +9,13 @@ PACKAGE = Path(__file__).parents[2] / "shardd"
 # lowest first; packages of one row may know each other in one direction
 ROWS = [
     {"config", "engine"},
-    {"protocol"},
+    {"protocol", "runtime"},
     {"log"},
     {"metadata", "security", "groups"},
     {"migration", "backup"},
-    {"shard", "client"},
+    {"service", "transport"},
+    {"worker", "maintenance"},
+    {"shard", "server", "client"},
     {"observability", "spark"},
     {"cli"},
 ]

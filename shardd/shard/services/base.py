@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from shardd.engine import namespace
 from shardd.metadata import Result
-from shardd.metadata.channel import BusError, UnwantedError
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.state import Partition, State, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
+from shardd.runtime.channel import BusError
+from shardd.runtime.threads import UnwantedError
 from shardd.security import Rule, allowed
 from shardd.shard.context import ShardContext
 
@@ -124,7 +125,7 @@ class Sums:
 
 
 async def compute(context: ShardContext, caller: Caller, steps: Iterable[object]) -> None:
-    """Takes steps whose number grows with the topics and partitions asked about, in slices (`shardd.shard.slices`).
+    """Takes steps whose number grows with the topics and partitions asked about, in slices (`shardd.runtime.slices`).
 
     8 and close when they take longer than a slice and the client has left meanwhile.
     """

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
-from shardd.metadata.channel import UnwantedError
 from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol import bounds, primitives
 from shardd.protocol.bounds import PartitionBounds, SegmentBounds
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.threads import UnwantedError
 from shardd.security import Rule
 from shardd.shard.context import ShardContext
 from shardd.shard.services import base

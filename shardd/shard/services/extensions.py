@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from shardd import __version__
-from shardd.metadata.channel import BusError, Senders
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import (
     EXTENSIONS,
@@ -18,11 +17,12 @@ from shardd.protocol.extensions import (
     Metrics,
     ShardMetrics,
 )
+from shardd.runtime.channel import BusError, Senders
+from shardd.runtime.control_messages import Standing
+from shardd.runtime.metrics import ShardFigures
+from shardd.runtime.patience import AT_ONCE
 from shardd.security import Rule
 from shardd.shard.context import ShardContext
-from shardd.shard.control import Standing
-from shardd.shard.metrics import ShardFigures
-from shardd.shard.patience import AT_ONCE
 from shardd.shard.services import base
 from shardd.shard.services.base import Caller
 

@@ -16,6 +16,7 @@ from shardd.metadata.state import ConsumerGroup, Stream, Topic
 from shardd.protocol import replies, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
+from shardd.runtime.slices import Slices
 from shardd.security import Rule
 from shardd.shard.context import ShardContext
 from shardd.shard.group_members import GroupMembers
@@ -23,7 +24,6 @@ from shardd.shard.group_messages import GroupRef
 from shardd.shard.services import base
 from shardd.shard.services.base import Caller
 from shardd.shard.sessions import Session
-from shardd.shard.slices import Slices
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ import msgspec
 
 from shardd.engine import owner
 from shardd.log.layout import trash_directory
-from shardd.metadata.channel import BusError, Senders
 from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.channel import BusError, Senders
 from shardd.shard.context import ShardContext
 from shardd.shard.services.base import partition_at, partition_namespace
 

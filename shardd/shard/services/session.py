@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from shardd.metadata.channel import UnwantedError
 from shardd.metadata.state import User, has_expired
 from shardd.metadata.validate_users import password_fits, user_name_fits
 from shardd.protocol import account_requests, limits, primitives, requests
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.threads import UnwantedError
 from shardd.security.tokens import find_token
 from shardd.shard.context import ShardContext
 from shardd.shard.services.base import Caller

@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from shardd.metadata.channel import BusError, Senders
 from shardd.protocol.account_requests import GetSnapshot, SnapshotCompression, SnapshotType
+from shardd.runtime.channel import BusError, Senders
+from shardd.runtime.helper_threads import HelperThreads
 from shardd.security import Rule
 from shardd.shard.context import ShardContext
-from shardd.shard.helper_threads import HelperThreads
 from shardd.shard.services import base, snapshot_members
 from shardd.shard.services.base import Caller
 from shardd.shard.services.snapshot_archive import make_archive

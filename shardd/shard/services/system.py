@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 import psutil
 
-from shardd.metadata.channel import BusError, Senders
 from shardd.protocol import limits, replies, requests
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.channel import BusError, Senders
 from shardd.security import Rule
 from shardd.shard.context import ShardContext
 from shardd.shard.services import base

@@ -8,12 +8,12 @@ import time
 
 from shardd.metadata import DeleteExpiredTokens
 from shardd.metadata.apply_users import expired_tokens
-from shardd.metadata.channel import BusError
 from shardd.metadata.commands import CreateToken, DeleteToken
 from shardd.metadata.state import User
 from shardd.metadata.validate_users import token_name_fits
 from shardd.protocol import account_replies, account_requests, primitives, requests
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.channel import BusError
 from shardd.security import ROOT_USER_ID
 from shardd.security.tokens import digest, expires_at, new_token
 from shardd.shard.context import ShardContext

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from shardd.metadata.channel import UnwantedError
 from shardd.metadata.commands import ChangePassword, CreateUser, DeleteUser, Ref, UpdatePermissions, UpdateUser
 from shardd.metadata.state import State, User
 from shardd.metadata.validate_users import password_fits, user_name_fits
@@ -12,6 +11,7 @@ from shardd.protocol import account_replies, account_requests, requests
 from shardd.protocol.account_replies import STATUS_ACTIVE, STATUS_INACTIVE
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
+from shardd.runtime.threads import UnwantedError
 from shardd.security import Rule
 from shardd.shard.context import ShardContext
 from shardd.shard.services import base

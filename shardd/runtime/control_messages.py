@@ -21,7 +21,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from shardd.shard.trust import PeerKey
+from shardd.runtime.trust import PeerKey
 
 HEARTBEAT_INTERVAL_MS: Final = 250
 HEARTBEAT_TIMEOUT_MS: Final = 2_000

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 import zmq
 import zmq.asyncio
 
-from shardd.metadata.channel import UnwantedError
+from shardd.runtime.threads import UnwantedError
 
 JOBS_MAX: Final = 1024  # waiting or at work; later calls wait for a place
 _ENDPOINT: Final = "inproc://helper-threads"

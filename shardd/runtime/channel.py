@@ -1,17 +1,13 @@
-"""What the replication needs from its surroundings, as protocols: the way to the other shards, threads, the clock."""
+"""The way to the other shards, as a protocol, and what can become of a request to one of them."""
 
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar, TypeVarTuple
+from typing import Protocol
 
 Handler = Callable[[int, bytes], Awaitable[bytes]]  # (shard that asks, payload)
 PeerWatcher = Callable[[int, bool], None]  # (shard, it is up)
-RandomBits = Callable[[int], int]  # so many random bits
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 
 class Senders(enum.Enum):
@@ -45,7 +41,7 @@ class RemoteError(BusError):
 
 
 class Channel(Protocol):
-    """The bus between the shards (`shardd.shard.bus.Bus`). Loop thread only."""
+    """The bus between the shards (`shardd.runtime.bus.Bus`). Loop thread only."""
 
     @property
     def shard(self) -> int: ...
@@ -60,26 +56,3 @@ class Channel(Protocol):
     async def request(self, shard: int, method: str, payload: bytes, timeout_s: float | None = None) -> bytes:
         """Raises BusError."""
         ...
-
-
-class UnwantedError(Exception):
-    """A call that nobody waited for any more when its turn came: it was not made."""
-
-
-class Threads(Protocol):
-    """Runs blocking calls away from the loop (`shardd.shard.helper_threads.HelperThreads`)."""
-
-    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts, wanted: Callable[[], bool] | None = None) -> T:
-        """What `function(*arguments)` returns or raises; `UnwantedError` when `wanted` said no at its turn."""
-        ...
-
-
-class Clock(Protocol):
-    def now_us(self) -> int:
-        """Microseconds since the epoch."""
-        ...
-
-
-class SystemClock:
-    def now_us(self) -> int:
-        return time.time_ns() // 1000

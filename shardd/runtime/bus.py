@@ -27,7 +27,8 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from shardd.metadata.channel import (
+from shardd.runtime.bus_sockets import MESSAGE_BYTES_MAX, BusSockets
+from shardd.runtime.channel import (
     BusError,
     Handler,
     PeerLost,
@@ -37,8 +38,7 @@ from shardd.metadata.channel import (
     RequestTimeoutError,
     Senders,
 )
-from shardd.shard.bus_sockets import MESSAGE_BYTES_MAX, BusSockets
-from shardd.shard.patience import AT_ONCE, PATIENCE_S, Patience
+from shardd.runtime.patience import AT_ONCE, PATIENCE_S, Patience
 
 REQUESTS_IN_FLIGHT_MAX: Final = 256  # to one shard, of one method
 PEER_HOLD_MS: Final = 2_000  # how long a request waits for a dead shard to come back

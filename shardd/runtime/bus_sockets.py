@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import zmq
 import zmq.asyncio
 
-from shardd.shard.trust import WRONG_KEY, Trust, TrustInheritance, place_path, shard_name
+from shardd.runtime.trust import WRONG_KEY, Trust, TrustInheritance, place_path, shard_name
 
 QUEUE_MESSAGES_MAX: Final = 4096  # of one socket; a sender waits for room
 MESSAGE_BYTES_MAX: Final = 256 << 20

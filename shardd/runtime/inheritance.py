@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from shardd.config.schema import Settings
-from shardd.shard.trust import TrustInheritance
+from shardd.runtime.trust import TrustInheritance
 
 
 class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

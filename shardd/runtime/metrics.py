@@ -11,8 +11,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from shardd.shard.control import Stalls
-from shardd.shard.patience import Patience
+from shardd.runtime.control_messages import Stalls
+from shardd.runtime.patience import Patience
 
 Read = Callable[[], dict[str, int]]
 _STATM: Final = Path("/proc/self/statm")

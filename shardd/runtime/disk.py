@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Final, Protocol
 
-from shardd.log.regular import open_regular
+from shardd.runtime.regular_files import open_regular
 
 FILE_BYTES_MAX: Final = 1 << 30  # of log and snapshot, which are read into memory: a million partitions need a tenth
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)

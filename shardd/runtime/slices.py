@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
-from shardd.metadata.channel import UnwantedError
+from shardd.runtime.threads import UnwantedError
 
 SLICE_MS: Final = 1.0
 T = TypeVar("T")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shardd.runtime.bus import Bus
     from shardd.runtime.threads import Threads
     from shardd.security import Passwords
-    from shardd.shard.login_turns import LoginTurns
+    from shardd.security.login_turns import LoginTurns
 
 
 @dataclass(slots=True)

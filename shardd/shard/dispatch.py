@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
+from shardd.groups.hub import GroupHub
+from shardd.groups.members import GroupMembers
 from shardd.metadata import DeleteUser, Record, State
 from shardd.protocol import limits
 from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
@@ -18,8 +20,6 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.requests import decode
 from shardd.security import Rule, allowed
 from shardd.shard.context import ShardContext
-from shardd.shard.group_hub import GroupHub
-from shardd.shard.group_members import GroupMembers
 from shardd.shard.services import messages, partitions, session, streams, tokens, topic_settings, topics, users
 from shardd.shard.services.base import Caller
 from shardd.shard.services.bounds import BoundsService

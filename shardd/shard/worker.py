@@ -46,13 +46,13 @@ from shardd.runtime.patience import Patience
 from shardd.runtime.recent_logs import RecentLogs
 from shardd.runtime.trust import Trust
 from shardd.security import Passwords, command_allowed, ensure_root
+from shardd.security.login_turns import LoginTurns
 from shardd.shard.context import ShardContext
 from shardd.shard.control_link import ControlLink
 from shardd.shard.damage_watch import DamageWatch
 from shardd.shard.dispatch import Dispatcher
 from shardd.shard.engine_options import make_engine
 from shardd.shard.flush import flush_everything
-from shardd.shard.login_turns import LoginTurns
 from shardd.shard.partition_changes import changed_streams, partitions_of, place_text
 from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions
 from shardd.shard.refusals import report_refusals

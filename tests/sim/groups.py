@@ -14,11 +14,11 @@ import msgspec
 
 from shardd.config import Settings, load_settings
 from shardd.engine import namespace
+from shardd.groups.hub import GroupHub
+from shardd.groups.members import GroupMembers
 from shardd.metadata import State, Topic
 from shardd.protocol.errors import Status
 from shardd.runtime.channel import BusError, Senders
-from shardd.shard.group_hub import GroupHub
-from shardd.shard.group_members import GroupMembers
 from shardd.shard.services.groups import GroupService
 from shardd.shard.services.offsets import OffsetService
 from shardd.shard.services.partition_calls import PartitionCalls

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
+from shardd.groups.hub import GroupHub
 from shardd.metadata import Topic
-from shardd.shard.group_hub import GroupHub
 from tests.sim.findings import Trace
 
 Turn = tuple[int, int, int]  # incarnation of the group, partition, generation

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from shardd.engine import owner
 from shardd.groups import Membership
+from shardd.groups.members import GroupMembers
+from shardd.groups.messages import GroupRef
 from shardd.metadata.commands import CreateConsumerGroup, DeleteConsumerGroup, Ref
 from shardd.metadata.state import ConsumerGroup, Stream, Topic
 from shardd.protocol import replies, requests
@@ -19,8 +21,6 @@ from shardd.protocol.primitives import Identifier
 from shardd.runtime.slices import Slices
 from shardd.security import Rule
 from shardd.shard.context import ShardContext
-from shardd.shard.group_members import GroupMembers
-from shardd.shard.group_messages import GroupRef
 from shardd.shard.services import base
 from shardd.shard.services.base import Caller
 from shardd.shard.sessions import Session

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from shardd.groups import GroupMachine, Member
+from shardd.groups import GroupMachine, Member, messages
+from shardd.groups.messages import Answer, Assignment, GroupRef, MemberEntry
+from shardd.groups.surroundings import HubSurroundings
 from shardd.metadata import Record, State, Topic
 from shardd.protocol.errors import Status
 from shardd.runtime.channel import BusError, Senders
 from shardd.runtime.slices import Slices
-from shardd.shard import group_messages as messages
-from shardd.shard.context import ShardContext
-from shardd.shard.group_messages import Answer, Assignment, GroupRef, MemberEntry
 
 GRACE_S: Final = 2.0
 PUSH_TIMEOUT_S: Final = 1.0
@@ -83,7 +82,7 @@ def _now_us() -> int:
 class GroupHub:
     """All groups of the server. Lives on the loop thread of shard 0; made inside the running loop."""
 
-    def __init__(self, context: ShardContext) -> None:
+    def __init__(self, context: HubSurroundings) -> None:
         self._context = context
         settings = context.settings.consumer_group
         self._timeout_us = settings.rebalancing_timeout_ms * 1000

@@ -11,18 +11,16 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 from shardd.engine import namespace, owner
-from shardd.groups import Membership
+from shardd.groups import Membership, messages
+from shardd.groups.hub import topic_of_group
+from shardd.groups.messages import GroupRef
+from shardd.groups.surroundings import MemberSession, MembersSurroundings
 from shardd.metadata import Record, State, Topic
 from shardd.metadata.commands import DeleteConsumerGroup
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import ConsumerKind
 from shardd.runtime.channel import BusError, PeerLost, RemoteError, Senders
 from shardd.runtime.slices import Slices
-from shardd.shard import group_messages as messages
-from shardd.shard.context import ShardContext
-from shardd.shard.group_hub import topic_of_group
-from shardd.shard.group_messages import GroupRef
-from shardd.shard.sessions import Session
 
 HUB_TIMEOUT_S: Final = 5.0
 HUB_ATTEMPTS_MAX: Final = 3  # a shard 0 that dies with a question in its hands is asked again: all can be repeated
@@ -39,7 +37,7 @@ def ref_of(membership: Membership) -> GroupRef:
 class GroupMembers:
     """Made inside the running loop; announces what it has to shard 0 at once."""
 
-    def __init__(self, context: ShardContext) -> None:
+    def __init__(self, context: MembersSurroundings) -> None:
         self._context = context
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcing: asyncio.Task[None] | None = None
@@ -62,7 +60,7 @@ class GroupMembers:
 
     # ---- commands ----
 
-    async def join(self, session: Session, ref: GroupRef) -> None:
+    async def join(self, session: MemberSession, ref: GroupRef) -> None:
         """Does nothing for a member. `ShardError` 5000, 11001."""
         known = session.memberships.get(ref.incarnation)
         if known is not None and known.confirmed:
@@ -76,7 +74,7 @@ class GroupMembers:
             raise
         membership.confirmed = True
 
-    async def leave(self, session: Session, ref: GroupRef) -> None:
+    async def leave(self, session: MemberSession, ref: GroupRef) -> None:
         """`ShardError` 5006 for who is no member, 11001."""
         if ref.incarnation not in session.memberships:
             raise ShardError(Status.CONSUMER_GROUP_MEMBER_NOT_FOUND)
@@ -91,7 +89,7 @@ class GroupMembers:
             return []
         return (await self._ask(messages.Members(list(refs), settled, partitions))).members
 
-    def membership(self, session: Session, incarnation: int) -> Membership:
+    def membership(self, session: MemberSession, incarnation: int) -> Membership:
         """For a request of the connection, which has no other one under way. `ShardError` 5006 for who is no member."""
         membership = session.memberships.get(incarnation)
         if membership is None:
@@ -102,7 +100,7 @@ class GroupMembers:
 
     # ---- memberships lent to the engine (docs/adr/0010-native-group-requests.md) ----
 
-    def lend(self, session: Session, membership: Membership, offsets_id: int, partitions_count: int) -> bool:
+    def lend(self, session: MemberSession, membership: Membership, offsets_id: int, partitions_count: int) -> bool:
         """The engine may poll and commit alone, as the request in hand is written. False: it has no room."""
         last_polled = -1 if membership.last_polled is None else membership.last_polled
         return self._context.engine.seat_put(
@@ -115,13 +113,13 @@ class GroupMembers:
             membership.lend(partitions_count),
         )
 
-    def _take_back(self, session: Session, membership: Membership) -> None:
+    def _take_back(self, session: MemberSession, membership: Membership) -> None:
         """Before anybody looks at, changes or moves what the engine may have changed."""
         taken = self._context.engine.seat_take(session.connection, membership.group)
         if taken is not None:
             membership.take_back(*taken)
 
-    def _drop(self, session: Session, incarnation: int) -> None:
+    def _drop(self, session: MemberSession, incarnation: int) -> None:
         self._context.engine.seat_take(session.connection, incarnation)
         session.memberships.pop(incarnation, None)
 
@@ -145,33 +143,33 @@ class GroupMembers:
                     membership.end_poll(count, offset)
                 self._release_later(session, membership)
 
-    async def committed(self, session: Session, membership: Membership, offset: int | None) -> None:
+    async def committed(self, session: MemberSession, membership: Membership, offset: int | None) -> None:
         """The commit that the membership began has stored `offset`, or failed; a pending partition may move now."""
         membership.end_commit(offset)
         released = membership.release_idle()
         if released:
             await self._release(session, membership, released)
 
-    def _release_later(self, session: Session, membership: Membership) -> None:
+    def _release_later(self, session: MemberSession, membership: Membership) -> None:
         released = membership.release_idle()
         if released:
             self._spawn(self._release(session, membership, released))
 
-    async def _release(self, session: Session, membership: Membership, released: list[int]) -> None:
+    async def _release(self, session: MemberSession, membership: Membership, released: list[int]) -> None:
         """When shard 0 cannot be told, the timeout of the hand-over moves the partitions."""
         with contextlib.suppress(ShardError):
             await self._ask(messages.Released(ref_of(membership), session.key, released))
 
     # ---- life of a connection ----
 
-    def _left(self, session: Session) -> None:
+    def _left(self, session: MemberSession) -> None:
         """The connection is gone, or no client any more, and leaves its groups; joins that are still at work too."""
         if session.memberships:
             self._spawn(self._tell(messages.Leave(self._refs(session), session.key)))
         for incarnation in session.memberships:  # the connection may stay open
             self._context.engine.seat_take(session.connection, incarnation)
 
-    def moved_in(self, session: Session) -> None:
+    def moved_in(self, session: MemberSession) -> None:
         """The connection came from another shard with its memberships."""
         if session.memberships:
             self._forget_gone(session, self._context.metadata.state)
@@ -179,7 +177,7 @@ class GroupMembers:
             self._spawn(self._tell(moved))
 
     @staticmethod
-    def _refs(session: Session) -> list[GroupRef]:
+    def _refs(session: MemberSession) -> list[GroupRef]:
         return [ref_of(membership) for membership in session.memberships.values()]
 
     async def _tell(self, question: messages.Question) -> None:
@@ -297,12 +295,12 @@ class GroupMembers:
                     self._context.engine.offset_delete(packed, ConsumerKind.GROUP, offsets_id)
                 self._context.engine.fence_drop(packed, offsets_id)
 
-    def _forget_gone(self, session: Session, state: State) -> None:
+    def _forget_gone(self, session: MemberSession, state: State) -> None:
         for incarnation, membership in list(session.memberships.items()):
             if topic_of_group(state, ref_of(membership)) is None:
                 self._drop(session, incarnation)
 
-    def _forget_purged(self, session: Session, old: State, new: State) -> None:
+    def _forget_purged(self, session: MemberSession, old: State, new: State) -> None:
         for membership in session.memberships.values():
             before = topic_of_group(old, ref_of(membership))
             after = topic_of_group(new, ref_of(membership))

@@ -11,7 +11,7 @@ from typing import Final
 
 from shardd.engine import Engine
 from shardd.runtime.threads import Threads
-from shardd.shard.services.partition_calls import sync_descriptors
+from shardd.service.partition_calls import sync_descriptors
 
 _log = logging.getLogger(__name__)
 

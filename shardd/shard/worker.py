@@ -47,18 +47,18 @@ from shardd.runtime.recent_logs import RecentLogs
 from shardd.runtime.trust import Trust
 from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.security.login_turns import LoginTurns
-from shardd.shard.context import ShardContext
+from shardd.service.context import ShardContext
+from shardd.service.sessions import SessionTable
+from shardd.service.tokens import clean_expired_tokens
 from shardd.shard.control_link import ControlLink
 from shardd.shard.damage_watch import DamageWatch
-from shardd.shard.dispatch import Dispatcher
 from shardd.shard.engine_options import make_engine
 from shardd.shard.flush import flush_everything
 from shardd.shard.partition_changes import changed_streams, partitions_of, place_text
 from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions
 from shardd.shard.refusals import report_refusals
 from shardd.shard.sealer import Sealer
-from shardd.shard.services.tokens import clean_expired_tokens
-from shardd.shard.sessions import SessionTable
+from shardd.transport.dispatch import Dispatcher
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from shardd.protocol.extensions import (
 )
 from shardd.protocol.primitives import Reader
 from shardd.runtime.metrics import ShardFigures
-from shardd.shard.services.extensions import merge
+from shardd.service.extensions import merge
 
 BUCKETS = 32
 u16, u32, u64 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)

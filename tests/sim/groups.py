@@ -19,9 +19,9 @@ from shardd.groups.members import GroupMembers
 from shardd.metadata import State, Topic
 from shardd.protocol.errors import Status
 from shardd.runtime.channel import BusError, Senders
-from shardd.shard.services.groups import GroupService
-from shardd.shard.services.offsets import OffsetService
-from shardd.shard.services.partition_calls import PartitionCalls
+from shardd.service.groups import GroupService
+from shardd.service.offsets import OffsetService
+from shardd.service.partition_calls import PartitionCalls
 from tests.sim.log_library import Fences
 from tests.sim.store import Place
 from tests.support.shard_context import shard_context

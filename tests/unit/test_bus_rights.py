@@ -13,7 +13,7 @@ from shardd.groups import messages as group_messages
 from shardd.groups.messages import GroupRef
 from shardd.protocol.errors import Status
 from shardd.runtime.channel import RemoteError
-from shardd.shard.services.partition_calls import Operation
+from shardd.service.partition_calls import Operation
 from tests.unit.services_harness import Workers
 
 SHARDS = 3

@@ -16,7 +16,7 @@ from shardd.groups.messages import GroupRef
 from shardd.metadata import commands
 from shardd.metadata.commands import Ref
 from shardd.protocol.errors import Status
-from shardd.shard.sessions import Session
+from shardd.service.sessions import Session
 from tests.support.shard_context import shard_context
 from tests.unit.test_metadata_replication import ROOT, Cluster, cluster, run
 

@@ -14,9 +14,9 @@ import pytest
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.control_messages import HEARTBEAT_TIMEOUT_MS, STARTUP_TIMEOUT_MS
-from shardd.shard.context import ShardContext
-from shardd.shard.services.base import Caller
-from shardd.shard.services.messages import route
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.messages import route
 from shardd.shard.supervisor_workers import Worker, WorkerState
 
 

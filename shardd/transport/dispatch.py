@@ -19,17 +19,17 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.requests import decode
 from shardd.security import Rule, allowed
-from shardd.shard.context import ShardContext
-from shardd.shard.services import messages, partitions, session, streams, tokens, topic_settings, topics, users
-from shardd.shard.services.base import Caller
-from shardd.shard.services.bounds import BoundsService
-from shardd.shard.services.extensions import ExtensionService
-from shardd.shard.services.groups import GroupService
-from shardd.shard.services.offsets import OffsetService
-from shardd.shard.services.partition_calls import PartitionCalls
-from shardd.shard.services.snapshot import SnapshotService
-from shardd.shard.services.system import SystemService
-from shardd.shard.sessions import Session
+from shardd.service import messages, partitions, session, streams, tokens, topic_settings, topics, users
+from shardd.service.base import Caller
+from shardd.service.bounds import BoundsService
+from shardd.service.context import ShardContext
+from shardd.service.extensions import ExtensionService
+from shardd.service.groups import GroupService
+from shardd.service.offsets import OffsetService
+from shardd.service.partition_calls import PartitionCalls
+from shardd.service.sessions import Session
+from shardd.service.snapshot import SnapshotService
+from shardd.service.system import SystemService
 
 _log = logging.getLogger(__name__)
 

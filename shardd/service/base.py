@@ -17,7 +17,7 @@ from shardd.protocol.primitives import Identifier
 from shardd.runtime.channel import BusError
 from shardd.runtime.threads import UnwantedError
 from shardd.security import Rule, allowed
-from shardd.shard.context import ShardContext
+from shardd.service.context import ShardContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from shardd.metadata.commands import CreatePartitions, DeletePartitions
 from shardd.protocol import account_requests, limits, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
-from shardd.shard.services.groups import GroupService
-from shardd.shard.services.partition_calls import PartitionCalls
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.groups import GroupService
+from shardd.service.partition_calls import PartitionCalls
 
 
 async def create_partitions(

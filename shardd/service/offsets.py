@@ -12,12 +12,12 @@ from shardd.protocol import limits, replies, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Consumer, ConsumerKind
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
-from shardd.shard.services.groups import GroupService, group_of
-from shardd.shard.services.partition_calls import Home, PartitionCalls
-from shardd.shard.sessions import Session
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.groups import GroupService, group_of
+from shardd.service.partition_calls import Home, PartitionCalls
+from shardd.service.sessions import Session
 
 
 def consumer_id(consumer: Consumer) -> int:

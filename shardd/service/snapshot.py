@@ -13,10 +13,10 @@ from shardd.protocol.account_requests import GetSnapshot, SnapshotCompression, S
 from shardd.runtime.channel import BusError, Senders
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base, snapshot_members
-from shardd.shard.services.base import Caller
-from shardd.shard.services.snapshot_archive import make_archive
+from shardd.service import base, snapshot_members
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.snapshot_archive import make_archive
 
 METHOD_LOGS: Final = "recent logs"
 TEST_TEXT: Final = "test"

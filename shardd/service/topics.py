@@ -10,9 +10,9 @@ from shardd.protocol import limits, replies, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Compression
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
 
 
 def topic_head(topic: Topic, sums: base.Sums) -> replies.Topic:

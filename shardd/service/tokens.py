@@ -16,10 +16,10 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.channel import BusError
 from shardd.security import ROOT_USER_ID
 from shardd.security.tokens import digest, expires_at, new_token
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
-from shardd.shard.services.users import user_ref
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.users import user_ref
 
 _log = logging.getLogger(__name__)
 

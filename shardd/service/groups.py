@@ -20,10 +20,10 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
 from shardd.runtime.slices import Slices
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
-from shardd.shard.sessions import Session
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.sessions import Session
 
 T = TypeVar("T")
 

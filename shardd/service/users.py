@@ -13,10 +13,10 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
 from shardd.runtime.threads import UnwantedError
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
-from shardd.shard.services.session import client_waits
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.session import client_waits
 
 
 def user_reply(user: User) -> account_replies.User:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shardd.runtime.metrics import Metrics
 from shardd.runtime.recent_logs import RecentLogs
 from shardd.runtime.slices import Slices
-from shardd.shard.sessions import SessionTable
+from shardd.service.sessions import SessionTable
 
 if TYPE_CHECKING:
     from shardd.config import Settings

@@ -22,9 +22,9 @@ from shardd.runtime.control_messages import Standing
 from shardd.runtime.metrics import ShardFigures
 from shardd.runtime.patience import AT_ONCE
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
 
 METHOD_METRICS: Final = "metrics"
 _encoder = msgspec.msgpack.Encoder()

@@ -17,9 +17,9 @@ from shardd.protocol.bounds import PartitionBounds, SegmentBounds
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.threads import UnwantedError
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
 
 LISTED_AT_ONCE: Final = 64  # directories in one call of a helper thread: others use the threads, too
 

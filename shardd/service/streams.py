@@ -6,10 +6,10 @@ from shardd.metadata.commands import CreateStream, DeleteStream, PurgeStream, Up
 from shardd.metadata.state import Stream, Topic
 from shardd.protocol import replies, requests
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
-from shardd.shard.services.topics import topic_head
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.topics import topic_head
 
 
 def _topics(stream: Stream) -> list[Topic]:

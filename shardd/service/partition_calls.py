@@ -19,8 +19,8 @@ from shardd.log.layout import trash_directory
 from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.channel import BusError, Senders
-from shardd.shard.context import ShardContext
-from shardd.shard.services.base import partition_at, partition_namespace
+from shardd.service.base import partition_at, partition_namespace
+from shardd.service.context import ShardContext
 
 METHOD = "partition"
 REQUEST_TIMEOUT_S = 5.0  # a flush waits for the device

@@ -11,9 +11,9 @@ from shardd.protocol import account_requests, limits, primitives, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.threads import UnwantedError
 from shardd.security.tokens import find_token
-from shardd.shard.context import ShardContext
-from shardd.shard.services.base import Caller
-from shardd.shard.sessions import Session
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.sessions import Session
 
 
 def find_account(context: ShardContext, name: str) -> User | None:

@@ -7,9 +7,9 @@ from shardd.protocol import topic_settings
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.topic_settings import TopicSetting
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
 
 
 async def set_topic_settings(context: ShardContext, caller: Caller, request: topic_settings.SetTopicSettings) -> bytes:

@@ -16,10 +16,10 @@ from shardd.protocol import limits, replies, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.channel import BusError, Senders
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
-from shardd.shard.sessions import Session
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.sessions import Session
 
 SERVER_VERSION: Final = "0.8.0"  # the release whose protocol is spoken; clients compare it
 SERVER_SEMVER: Final = 8_000  # major * 1,000,000 + minor * 1,000 + patch

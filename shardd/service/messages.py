@@ -12,11 +12,11 @@ from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import ConsumerKind, Reader
 from shardd.security import Rule
-from shardd.shard.context import ShardContext
-from shardd.shard.services import base
-from shardd.shard.services.base import Caller
-from shardd.shard.services.groups import GroupService
-from shardd.shard.services.partition_calls import PartitionCalls
+from shardd.service import base
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.groups import GroupService
+from shardd.service.partition_calls import PartitionCalls
 
 BALANCED_COUNTERS = 65_536  # native/src/base/shared.h: SHARED_COUNTERS
 OWNER_WAIT_STEP_MS = 5

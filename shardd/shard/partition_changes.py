@@ -12,23 +12,13 @@ from pathlib import Path
 
 from shardd.engine import namespace, owner
 from shardd.log import layout
+from shardd.log.layout import Place
 from shardd.log.trash import move_to_trash
 from shardd.metadata.state import Partition, State, Stream, Topic
 
 _log = logging.getLogger(__name__)
 
-Place = tuple[int, int, int]  # stream, topic, partition
 Identity = tuple[int, int]  # incarnation, slot
-
-
-def place_of(ns: int) -> Place:
-    """(stream, topic, partition) of a namespace."""
-    return ns >> 32, ns >> 20 & 0xFFF, ns & 0xFFFFF
-
-
-def place_text(ns: int) -> str:
-    """ "stream/topic/partition" of a namespace."""
-    return "/".join(map(str, place_of(ns)))
 
 
 def partitions_of(stream: Stream) -> dict[Place, Identity]:

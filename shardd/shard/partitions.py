@@ -17,6 +17,7 @@ from typing import Final
 from shardd.config.schema import System
 from shardd.engine import Engine, namespace, owner
 from shardd.log import layout
+from shardd.log.layout import Place, place_of
 from shardd.log.recovery import Recovered, open_partition
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State, Stream, Topic
@@ -27,11 +28,9 @@ from shardd.shard.partition_changes import (
     Change,
     Directories,
     Identity,
-    Place,
     changed_streams,
     identity_in,
     partitions_of,
-    place_of,
     plan,
     remove_closed,
 )

@@ -34,7 +34,11 @@ from shardd.engine import (
 from shardd.engine.loop import Event, new_event_loop
 from shardd.log import layout
 from shardd.log.foreign import sweep_streams
-from shardd.log.trash import TrashEmptier
+from shardd.log.layout import place_text
+from shardd.maintenance.damage_watch import DamageWatch
+from shardd.maintenance.flush import flush_everything
+from shardd.maintenance.sealer import Sealer
+from shardd.maintenance.trash_emptier import TrashEmptier
 from shardd.metadata import FILE_NAME, MetadataReplica, MetadataWriter, Record, State
 from shardd.protocol.errors import Status
 from shardd.runtime.bus import Bus
@@ -51,13 +55,10 @@ from shardd.service.context import ShardContext
 from shardd.service.sessions import SessionTable
 from shardd.service.tokens import clean_expired_tokens
 from shardd.shard.control_link import ControlLink
-from shardd.shard.damage_watch import DamageWatch
 from shardd.shard.engine_options import make_engine
-from shardd.shard.flush import flush_everything
-from shardd.shard.partition_changes import changed_streams, partitions_of, place_text
+from shardd.shard.partition_changes import changed_streams, partitions_of
 from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions
 from shardd.shard.refusals import report_refusals
-from shardd.shard.sealer import Sealer
 from shardd.transport.dispatch import Dispatcher
 
 _log = logging.getLogger(__name__)

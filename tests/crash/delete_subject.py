@@ -13,9 +13,10 @@ from typing import Final
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
+from shardd.log.layout import Place
 from shardd.metadata import FILE_NAME
 from shardd.metadata.load import load_state
-from shardd.shard.partition_changes import Place, partitions_of
+from shardd.shard.partition_changes import partitions_of
 from tests.support import wire
 from tests.support.server import Server
 

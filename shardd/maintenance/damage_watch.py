@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from shardd.config.schema import Scrubber as ScrubberSettings
 from shardd.engine import Engine
+from shardd.maintenance.scrubber import Scrubber
+from shardd.maintenance.surveys import Owned, Surveys
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.runtime.metrics import Metrics
-from shardd.shard.scrubber import Scrubber
-from shardd.shard.surveys import Owned, Surveys
 
 _THREADS: Final = 1  # of each kind
 _SURVEY_NICE: Final = 5  # polls wait for it, all other work goes on

@@ -18,9 +18,9 @@ from typing import Final, Protocol
 from shardd.engine import Engine, namespace
 from shardd.log import layout
 from shardd.log.imported import read_imported
+from shardd.log.layout import Place, place_of, place_text
 from shardd.log.survey import Survey, survey_segment
 from shardd.runtime.threads import Threads
-from shardd.shard.partition_changes import Place, place_of, place_text
 
 _log = logging.getLogger(__name__)
 

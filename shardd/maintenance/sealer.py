@@ -12,10 +12,10 @@ from typing import Final
 
 from shardd.engine import Engine, namespace
 from shardd.log import layout
+from shardd.log.layout import Place
 from shardd.log.reading import Throttle
 from shardd.log.sealing import seal_segment
 from shardd.runtime.helper_threads import HelperThreads
-from shardd.shard.partition_changes import Place
 
 _log = logging.getLogger(__name__)
 

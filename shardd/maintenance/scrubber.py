@@ -13,11 +13,11 @@ from shardd.config.schema import Scrubber as Settings
 from shardd.engine import Engine, namespace
 from shardd.log import layout
 from shardd.log.imported import read_imported
+from shardd.log.layout import Place, place_text
 from shardd.log.scrub import SegmentScrub
 from shardd.log.walk import Bounds
+from shardd.maintenance.surveys import Owned, Surveys
 from shardd.runtime.threads import Threads
-from shardd.shard.partition_changes import Place, place_text
-from shardd.shard.surveys import Owned, Surveys
 
 _log = logging.getLogger(__name__)
 

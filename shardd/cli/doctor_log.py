@@ -12,8 +12,8 @@ from shardd.cli.doctor_state import EXIT_DAMAGE, EXIT_USAGE
 from shardd.config import ConfigError, load_settings
 from shardd.log.inspect import SegmentView, inspect_partition, isolate, partitions_below
 from shardd.log.survey import DamagedRange
-from shardd.shard.supervisor_directory import lock_directory
-from shardd.shard.supervisor_errors import StartupError
+from shardd.server.data_directory import lock_directory
+from shardd.server.errors import StartupError
 
 Filter = Annotated[int | None, typer.Option(help="Only this id.")]
 

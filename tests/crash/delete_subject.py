@@ -16,7 +16,7 @@ from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import Place
 from shardd.metadata import FILE_NAME
 from shardd.metadata.load import load_state
-from shardd.shard.partition_changes import partitions_of
+from shardd.worker.partition_changes import partitions_of
 from tests.support import wire
 from tests.support.server import Server
 

@@ -95,7 +95,7 @@ class Shard:
             call(shard)
 
     async def boot(self) -> None:
-        """As `shardd.shard.worker.Worker.main`."""
+        """As `shardd.worker.worker.Worker.main`."""
         submission_number.set(self.cluster.rng.getrandbits(64))
         await self.bus.start()
         try:

@@ -23,7 +23,7 @@ from shardd.log.recovery import open_partition
 from shardd.log.segments import opened
 from shardd.metadata import commands
 from shardd.metadata.log_file import FILE_NAME
-from shardd.shard.supervisor_directory import prepare_directory
+from shardd.server.data_directory import prepare_directory
 from tests.support.history import incarnation_in, without_history
 from tests.unit import backup_data, log_files
 from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_log

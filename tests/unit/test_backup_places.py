@@ -23,8 +23,8 @@ from shardd.log.directory_info import DirectoryInfo, write_info
 from shardd.log.manifest import Manifest, Sealed, write_manifest
 from shardd.log.reading import Reader
 from shardd.log.recovery import open_partition
-from shardd.shard.supervisor_directory import prepare_directory
-from shardd.shard.supervisor_errors import StartupError
+from shardd.server.data_directory import prepare_directory
+from shardd.server.errors import StartupError
 from tests.support.history import incarnation_in, without_history
 from tests.unit import backup_data, log_files
 from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_log

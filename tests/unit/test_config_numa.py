@@ -16,7 +16,7 @@ from shardd.config.numa import NumaForm, parse_numa
 from shardd.config.topology import TopologyError, format_list, parse_list, read_nodes
 from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.trust import TrustInheritance
-from shardd.shard.memory_binding import bind_memory
+from shardd.worker.memory_binding import bind_memory
 
 NO_QUOTA = float("inf")
 

@@ -15,7 +15,7 @@ ROWS = [
     {"migration", "backup"},
     {"service", "transport"},
     {"worker", "maintenance"},
-    {"shard", "server", "client"},
+    {"server", "client"},
     {"observability", "spark"},
     {"cli"},
 ]
@@ -71,5 +71,5 @@ def test_packages_of_one_row_form_no_cycle() -> None:
 
 
 def test_imports_are_found_wherever_they_stand() -> None:
-    source = "from shardd import engine\nimport shardd.log.trash\ndef f():\n    from shardd.shard import worker\n"
-    assert imported_rooms(source) == {"engine", "log", "shard"}
+    source = "from shardd import engine\nimport shardd.log.trash\ndef f():\n    from shardd.worker import partitions\n"
+    assert imported_rooms(source) == {"engine", "log", "worker"}

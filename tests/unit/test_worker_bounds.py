@@ -14,10 +14,10 @@ import pytest
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.control_messages import HEARTBEAT_TIMEOUT_MS, STARTUP_TIMEOUT_MS
+from shardd.server.worker_process import Worker, WorkerState
 from shardd.service.base import Caller
 from shardd.service.context import ShardContext
 from shardd.service.messages import route
-from shardd.shard.supervisor_workers import Worker, WorkerState
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from shardd.shard.standstill import ThreadSample, WorkerSample
+from shardd.server.standstill import ThreadSample, WorkerSample
 
 
 def sample_worker(pid: int, shared_fd: int, shard: int, *, everything: bool) -> WorkerSample | None:

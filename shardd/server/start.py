@@ -11,19 +11,19 @@ from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
 from shardd.log.file_modes import correct_modes, group_id, umask_for
-from shardd.shard.address_lock import lock_address
-from shardd.shard.supervisor import Supervisor
-from shardd.shard.supervisor_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
-from shardd.shard.supervisor_errors import StartupError
-from shardd.shard.supervisor_resources import (
+from shardd.server.address_lock import lock_address
+from shardd.server.data_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
+from shardd.server.errors import StartupError
+from shardd.server.listeners import open_listeners, server_answers
+from shardd.server.own_stall import told_when_stuck
+from shardd.server.shared_resources import (
     FILES_RESERVE,
     descriptors_wanted,
     make_resources,
     pool_share_bytes,
     raise_descriptor_limit,
 )
-from shardd.shard.supervisor_sockets import open_listeners, server_answers
-from shardd.shard.supervisor_stuck import told_when_stuck
+from shardd.server.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from shardd.engine.io_choice import IoEngine

@@ -24,13 +24,13 @@ from shardd.runtime.control_messages import Ready, SupervisorMessage, newest_lin
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.recent_logs import recent_lines
-from shardd.shard.standstill import WorkerSample
-from shardd.shard.supervisor_directory import remove_runtime_config, write_runtime_config
-from shardd.shard.supervisor_notify import notify_service_manager
-from shardd.shard.supervisor_resources import SharedResources
-from shardd.shard.supervisor_stalls import StallBoard
-from shardd.shard.supervisor_workers import Worker, WorkerState
-from shardd.shard.thread_samples import sample_worker
+from shardd.server.data_directory import remove_runtime_config, write_runtime_config
+from shardd.server.service_manager import notify_service_manager
+from shardd.server.shared_resources import SharedResources
+from shardd.server.stall_board import StallBoard
+from shardd.server.standstill import WorkerSample
+from shardd.server.thread_samples import sample_worker
+from shardd.server.worker_process import Worker, WorkerState
 
 if TYPE_CHECKING:
     from shardd.engine.io_choice import IoEngine  # needs the built engine; its absence is told in a sentence

@@ -54,12 +54,12 @@ from shardd.security.login_turns import LoginTurns
 from shardd.service.context import ShardContext
 from shardd.service.sessions import SessionTable
 from shardd.service.tokens import clean_expired_tokens
-from shardd.shard.control_link import ControlLink
-from shardd.shard.engine_options import make_engine
-from shardd.shard.partition_changes import changed_streams, partitions_of
-from shardd.shard.partitions import RECOVERY_LANES, OwnedPartitions
-from shardd.shard.refusals import report_refusals
 from shardd.transport.dispatch import Dispatcher
+from shardd.worker.control_link import ControlLink
+from shardd.worker.engine_options import make_engine
+from shardd.worker.partition_changes import changed_streams, partitions_of
+from shardd.worker.partitions import RECOVERY_LANES, OwnedPartitions
+from shardd.worker.refusals import report_refusals
 
 _log = logging.getLogger(__name__)
 

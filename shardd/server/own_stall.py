@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from shardd.shard.standstill import ThreadSample
-from shardd.shard.thread_samples import read_thread
+from shardd.server.standstill import ThreadSample
+from shardd.server.thread_samples import read_thread
 
 LOOK_INTERVAL_S: Final = 0.5
 _log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from shardd.metadata.reserve import Reserve
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_directory import LOG_KEPT, STATE_DIRECTORY, iggy_log, import_directory
 from shardd.runtime.disk import NO_ROOM
-from shardd.shard.supervisor_errors import StartupError
+from shardd.server.errors import StartupError
 
 LOCK_NAME: Final = ".lock"
 STATE_NAME: Final = "state.messages"

@@ -24,7 +24,7 @@ from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.topic_settings import ACK
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.threads import Threads
-from shardd.shard.partition_changes import (
+from shardd.worker.partition_changes import (
     Change,
     Directories,
     Identity,

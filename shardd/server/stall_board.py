@@ -8,9 +8,9 @@ from typing import Final
 
 from shardd.config.schema import Watchdog
 from shardd.runtime.control_messages import Stalls, SupervisorMessage
-from shardd.shard.stall_watch import SILENT_AFTER_S, StallWatch
-from shardd.shard.standstill import Cause, WorkerSample
-from shardd.shard.supervisor_workers import Worker, WorkerState
+from shardd.server.stall_watch import SILENT_AFTER_S, StallWatch
+from shardd.server.standstill import Cause, WorkerSample
+from shardd.server.worker_process import Worker, WorkerState
 
 _ZERO: Final = {cause.value: 0 for cause in Cause}
 _NOTHING: Final = Stalls([], _ZERO, _ZERO)

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from shardd.shard.supervisor_errors import StartupError
+from shardd.server.errors import StartupError
 
 _DIRECTORY_MODE: Final = 0o700
 _WAIT_S: Final = 0.2  # for whoever only looks

@@ -12,7 +12,7 @@ from typing import Final
 
 from shardd.config.schema import Watchdog
 from shardd.runtime.control_messages import Standing
-from shardd.shard.standstill import Cause, ThreadSample, WorkerSample, excuse, stuck_threads
+from shardd.server.standstill import Cause, ThreadSample, WorkerSample, excuse, stuck_threads
 
 LOOK_INTERVAL_S: Final = 1.0  # at a worker that beats
 SILENT_AFTER_S: Final = 0.5  # two heartbeats are missing

@@ -16,7 +16,7 @@ from typing import Final
 
 from shardd.config.schema import Socket, Tcp
 from shardd.config.units import format_address
-from shardd.shard.supervisor_errors import StartupError
+from shardd.server.errors import StartupError
 
 _PING: Final = bytes.fromhex("0400000001000000")  # length 4, code 1 (iggy-protocol 1.2)
 _PONG: Final = bytes(8)  # status 0, length 0

@@ -9,8 +9,9 @@ from typing import Final
 
 import xxhash
 
-from shardd.backup.format import BackupError, FileEntry, MetadataEntry, Place, file_digest
+from shardd.backup.format import BackupError, FileEntry, MetadataEntry, file_digest
 from shardd.backup.writing import Writer
+from shardd.log.layout import PartitionIds
 from shardd.metadata.apply import ApplyError, replay
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import records_behind
@@ -75,7 +76,7 @@ def file_entry(path: Path) -> FileEntry | None:
     return FileEntry(len(data), file_digest(xxhash.xxh3_128_digest(data)))
 
 
-def incarnations(state: State) -> dict[Place, int]:
+def incarnations(state: State) -> dict[PartitionIds, int]:
     """Every partition of the metadata."""
     return {
         (stream.id, topic.id, partition.id): partition.incarnation

@@ -37,17 +37,17 @@ _ID_NAME = re.compile(r"0|[1-9][0-9]{0,9}")
 _U32_MAX = 2**32 - 1
 _U64_MAX = 2**64 - 1
 
-Place = tuple[int, int, int]  # stream, topic, partition
+PartitionIds = tuple[int, int, int]  # stream, topic, partition
 
 
-def place_of(ns: int) -> Place:
+def partition_ids(ns: int) -> PartitionIds:
     """(stream, topic, partition) of a namespace."""
     return ns >> 32, ns >> 20 & 0xFFF, ns & 0xFFFFF
 
 
-def place_text(ns: int) -> str:
+def partition_text(ns: int) -> str:
     """ "stream/topic/partition" of a namespace."""
-    return "/".join(map(str, place_of(ns)))
+    return "/".join(map(str, partition_ids(ns)))
 
 
 def stream_directory(data: Path, stream: int) -> Path:

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from shardd.engine import _native
 from shardd.log import layout
+from shardd.log.damage_survey import DamageSurvey, survey_segment
 from shardd.log.imported import OPEN_END, read_imported, write_imported
 from shardd.log.incarnation import (
     NewerIncarnationError,
@@ -38,7 +39,6 @@ from shardd.log.incarnation import (
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
 from shardd.log.stored_offsets import read_offsets
-from shardd.log.survey import Survey, survey_segment
 from shardd.log.tail import Rest, cut_tail, cut_zeros, offsets_possible, rest_of
 from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
@@ -372,7 +372,7 @@ def _go_on_behind(
     recovered.segments.append((end, 0, 0, last_timestamp, last_timestamp))
 
 
-def _withhold(path: Path, survey: Survey, recovered: Recovered) -> None:
+def _withhold(path: Path, survey: DamageSurvey, recovered: Recovered) -> None:
     for found in survey.damaged:
         if _is_isolated(found.start, found.end, recovered):
             continue

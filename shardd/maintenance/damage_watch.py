@@ -6,12 +6,12 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
-from shardd.config.schema import Scrubber as ScrubberSettings
+from shardd.config.schema import ScrubberSettings
 from shardd.engine import Engine
+from shardd.maintenance.damage_surveys import DamageSurveys, Owned
 from shardd.maintenance.scrubber import Scrubber
-from shardd.maintenance.surveys import Owned, Surveys
 from shardd.runtime.helper_threads import HelperThreads
-from shardd.runtime.metrics import Metrics
+from shardd.runtime.metrics import MetricRegistry
 
 _THREADS: Final = 1  # of each kind
 _SURVEY_NICE: Final = 5  # polls wait for it, all other work goes on
@@ -25,7 +25,7 @@ class DamageWatch:
         self._settings = settings
         self._survey_threads = HelperThreads(_THREADS, "survey", nice=_SURVEY_NICE)
         self._scrub_threads = HelperThreads(_THREADS, "scrub", nice=_SCRUB_NICE)
-        self._surveys = Surveys(engine, data, owned, self._survey_threads)
+        self._surveys = DamageSurveys(engine, data, owned, self._survey_threads)
         self._scrubber = Scrubber(engine, data, owned, self._surveys, self._scrub_threads, settings)
 
     def start(self, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
@@ -37,7 +37,7 @@ class DamageWatch:
         """EVENT_DOUBT: log and index of this segment contradict each other."""
         self._surveys.ask(namespace, segment)
 
-    def add_to(self, metrics: Metrics) -> None:
+    def add_to(self, metrics: MetricRegistry) -> None:
         metrics.add("damage", self._surveys.gauges, self._surveys.counters)
         metrics.add("scrubber", self._scrubber.gauges, self._scrubber.counters)
 

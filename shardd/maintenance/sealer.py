@@ -12,9 +12,9 @@ from typing import Final
 
 from shardd.engine import Engine, namespace
 from shardd.log import layout
-from shardd.log.layout import Place
-from shardd.log.reading import Throttle
+from shardd.log.layout import PartitionIds
 from shardd.log.sealing import seal_segment
+from shardd.log.single_pass import Throttle
 from shardd.runtime.helper_threads import HelperThreads
 
 _log = logging.getLogger(__name__)
@@ -29,15 +29,15 @@ class Sealer:
 
     def __init__(self, engine: Engine, data: Path) -> None:
         self._engine, self._data = engine, data
-        self._waiting: deque[tuple[Place, int, int]] = deque()
+        self._waiting: deque[tuple[PartitionIds, int, int]] = deque()
         self._arrived = asyncio.Event()
         self._threads = HelperThreads(1, "sealing", nice=_NICE)
         self._throttle = Throttle(BYTES_PER_S)
         self._figures = {"segments": 0, "bytes": 0, "refused": 0}
 
-    def add(self, place: Place, incarnation: int, start_offset: int) -> None:
+    def add(self, ids: PartitionIds, incarnation: int, start_offset: int) -> None:
         """A segment of that partition that will not change any more."""
-        self._waiting.append((place, incarnation, start_offset))
+        self._waiting.append((ids, incarnation, start_offset))
         self._arrived.set()
 
     def gauges(self) -> dict[str, int]:
@@ -54,11 +54,11 @@ class Sealer:
             while not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
-            place, incarnation, start_offset = self._waiting.popleft()
-            await self._seal(place, incarnation, start_offset)
+            ids, incarnation, start_offset = self._waiting.popleft()
+            await self._seal(ids, incarnation, start_offset)
 
-    async def _seal(self, place: Place, incarnation: int, start_offset: int) -> None:
-        directory = layout.partition_directory(self._data, *place)
+    async def _seal(self, ids: PartitionIds, incarnation: int, start_offset: int) -> None:
+        directory = layout.partition_directory(self._data, *ids)
         try:
             size_bytes, refusal = await self._threads.run(
                 seal_segment, directory, start_offset, incarnation, self._throttle
@@ -67,7 +67,7 @@ class Sealer:
             size_bytes, refusal = 0, f"{directory}: the segment at {start_offset} cannot be sealed: {error}"
             if isinstance(error, layout.SyncFailedError):  # never retried: later syncs would claim what no device has
                 with contextlib.suppress(KeyError):  # closed meanwhile
-                    self._engine.partition_sync_lost(namespace(*place), incarnation, error.errno or errno.EIO)
+                    self._engine.partition_sync_lost(namespace(*ids), incarnation, error.errno or errno.EIO)
         if refusal is not None:
             _log.warning("%s", refusal)
             self._figures["refused"] += 1

@@ -31,7 +31,7 @@ _ROOM_PART: Final = 16  # of the disk is kept at most (native/src/log/room.h)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrashStep:
     """One step of emptying: a name that was removed, a file that was made shorter (`removed` False, no error), or the
     error that keeps a name from going (EBUSY: somebody has a large file open). That name stays for the next run."""
 
@@ -52,7 +52,7 @@ def is_short_of_room(directory: Path, reserve_bytes: int) -> bool:
     return disk.f_bavail * disk.f_frsize < 2 * low_bytes
 
 
-def empty_trash(trash: Path, hurry: Callable[[], bool] = lambda: False) -> Iterator[Step]:
+def empty_trash(trash: Path, hurry: Callable[[], bool] = lambda: False) -> Iterator[TrashStep]:
     """Removes the content of the trash, depth first. In a `hurry` files that somebody has open go, too: their room is
     free when the last reader is done."""
     try:
@@ -61,7 +61,7 @@ def empty_trash(trash: Path, hurry: Callable[[], bool] = lambda: False) -> Itera
     except FileNotFoundError:
         return
     except OSError as error:
-        yield Step(trash, error=error)
+        yield TrashStep(trash, error=error)
         return
     for path, is_directory in children:
         if is_directory:
@@ -69,16 +69,16 @@ def empty_trash(trash: Path, hurry: Callable[[], bool] = lambda: False) -> Itera
         try:
             if is_directory:
                 path.rmdir()
-                yield Step(path, removed=True)
+                yield TrashStep(path, removed=True)
             else:
                 yield from _remove_file(path, hurry)
         except FileNotFoundError:
             continue
         except OSError as error:
-            yield Step(path, error=error)
+            yield TrashStep(path, error=error)
 
 
-def _remove_file(path: Path, hurry: Callable[[], bool]) -> Iterator[Step]:
+def _remove_file(path: Path, hurry: Callable[[], bool]) -> Iterator[TrashStep]:
     """Raises what `os` raises."""
     status = path.lstat()
     size = status.st_size if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
@@ -88,11 +88,11 @@ def _remove_file(path: Path, hurry: Callable[[], bool]) -> Iterator[Step]:
             while size > CUT_BYTES and _may_be_cut(descriptor, hurry):
                 size -= CUT_BYTES
                 os.ftruncate(descriptor, size)
-                yield Step(path, freed_bytes=CUT_BYTES)
+                yield TrashStep(path, freed_bytes=CUT_BYTES)
         finally:
             os.close(descriptor)
     path.unlink()
-    yield Step(path, removed=True, freed_bytes=size)
+    yield TrashStep(path, removed=True, freed_bytes=size)
 
 
 def _may_be_cut(descriptor: int, hurry: Callable[[], bool]) -> bool:

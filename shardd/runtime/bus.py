@@ -10,7 +10,7 @@ after the identity that the ROUTER sees:
 PeerLost, one that was not waits for the next process of that shard, at most 2 s, and is sent again.
 
 Nothing is dropped: at most REQUESTS_IN_FLIGHT_MAX requests of one method are on the way to one shard, later ones wait.
-The limit is for each method, so that one method never waits for the room that another one takes. While a shard stands
+The limit is for each method, so that one method never waits for what another one has in flight. While a shard stands
 still (patience.py) requests to it wait longer.
 
 Whoever serves a method says which shards may send it, and is told which one did.
@@ -79,17 +79,17 @@ class _NotTakenError(Exception):
 
 
 class _Pending:
-    """A request on its way. It holds its room until it is settled, even when nobody waits for the answer any more."""
+    """A request on its way, in flight until it is settled, even when nobody waits for the answer any more."""
 
-    __slots__ = ("answer", "room", "taken")
+    __slots__ = ("answer", "in_flight", "taken")
 
-    def __init__(self, answer: asyncio.Future[bytes], room: asyncio.Semaphore) -> None:
+    def __init__(self, answer: asyncio.Future[bytes], in_flight: asyncio.Semaphore) -> None:
         self.answer = answer
-        self.room = room
+        self.in_flight = in_flight
         self.taken = False
 
     def settle(self, answer: bytes | None, error: Exception | None) -> None:
-        self.room.release()
+        self.in_flight.release()
         if self.answer.done():
             return
         if error is not None:
@@ -104,7 +104,7 @@ class _Link:
     def __init__(self, sockets: BusSockets, shard: int) -> None:
         self._sockets = sockets
         self._shard = shard
-        self._rooms: dict[str, asyncio.Semaphore] = {}
+        self._in_flight: dict[str, asyncio.Semaphore] = {}
         self._pending: dict[int, _Pending] = {}
         self._next_number = 0
         self._socket: zmq.asyncio.Socket | None = None
@@ -140,13 +140,13 @@ class _Link:
         """One request and its answer. Raises _NotTakenError, PeerLost, RemoteError."""
         if len(payload) > MESSAGE_BYTES_MAX:
             raise BusError(f"{method}: {len(payload)} bytes are too many for one message")
-        room = self._rooms.setdefault(method, asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX))
-        await room.acquire()
+        in_flight = self._in_flight.setdefault(method, asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX))
+        await in_flight.acquire()
         if self._socket is None:
-            room.release()
+            in_flight.release()
             raise _NotTakenError
         self._next_number = number = self._next_number + 1
-        pending = _Pending(asyncio.get_running_loop().create_future(), room)
+        pending = _Pending(asyncio.get_running_loop().create_future(), in_flight)
         self._pending[number] = pending
         try:
             await self._socket.send_multipart([_encode(_RequestHead(number, method)), payload])

@@ -48,7 +48,7 @@ class ShardFigures(msgspec.Struct, array_like=True, frozen=True):
     latency: list[int]
 
 
-class Metrics:
+class MetricRegistry:
     """Names are `<source>.<figure>`. Counters only grow while the worker lives; gauges are what there is now."""
 
     def __init__(self, latency: Callable[[], list[int]] = list) -> None:

@@ -3,7 +3,7 @@
 SO_REUSEPORT would let a second server of the same user share the port without a word; the kernel refuses it across
 users. So the lock need not reach further than one user, and no other user can hold it. The files are below /run/user/N
 (root: /run) and /tmp, wherever that can be used: who makes /tmp/shardd-N first takes one lock away, not the start. A
-server that answers a PING at the address is found in any case (supervisor_sockets.py).
+server that answers a PING at the address is found in any case (listeners.py).
 """
 
 from __future__ import annotations

@@ -10,17 +10,17 @@ from shardd.config.schema import Watchdog
 from shardd.runtime.control_messages import Stalls, SupervisorMessage
 from shardd.server.stall_watch import SILENT_AFTER_S, StallWatch
 from shardd.server.standstill import Cause, WorkerSample
-from shardd.server.worker_process import Worker, WorkerState
+from shardd.server.worker_process import WorkerProcess, WorkerState
 
 _ZERO: Final = {cause.value: 0 for cause in Cause}
 _NOTHING: Final = Stalls([], _ZERO, _ZERO)
-Sample = Callable[[Worker, bool], WorkerSample | None]
+Sample = Callable[[WorkerProcess, bool], WorkerSample | None]
 
 
 class StallBoard:
     """Lives in the supervisor. Times are of the monotonic clock, in seconds."""
 
-    def __init__(self, workers: Sequence[Worker], limits: Watchdog, sample: Sample) -> None:
+    def __init__(self, workers: Sequence[WorkerProcess], limits: Watchdog, sample: Sample) -> None:
         self._workers: Final = workers
         self._watches = [StallWatch(worker.shard, limits, partial(sample, worker)) for worker in workers]
         self._told = [_NOTHING for _ in workers]
@@ -32,7 +32,7 @@ class StallBoard:
                 worker.forgive(watch.look(now, now - worker.heard_at, starting=starting))
         self._tell(now)
 
-    def ended(self, worker: Worker, now: float) -> None:
+    def ended(self, worker: WorkerProcess, now: float) -> None:
         """Its process is gone; its successor has heard nothing."""
         self._watches[worker.shard].ended(now)
         self._told[worker.shard] = _NOTHING

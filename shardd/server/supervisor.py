@@ -30,7 +30,7 @@ from shardd.server.shared_resources import SharedResources
 from shardd.server.stall_board import StallBoard
 from shardd.server.standstill import WorkerSample
 from shardd.server.thread_samples import sample_worker
-from shardd.server.worker_process import Worker, WorkerState
+from shardd.server.worker_process import WorkerProcess, WorkerState
 
 if TYPE_CHECKING:
     from shardd.engine.io_choice import IoEngine  # needs the built engine; its absence is told in a sentence
@@ -66,7 +66,7 @@ class Supervisor:
         self._root = root
         self._version = version
         self._show_password = first_start and root.generated
-        self._workers = [Worker(shard) for shard in range(len(cpus))]
+        self._workers = [WorkerProcess(shard) for shard in range(len(cpus))]
         self._selector = selectors.DefaultSelector()
         self._started_at_us = time.time_ns() // 1000
         self._engine = engine
@@ -115,7 +115,7 @@ class Supervisor:
                 for _ in wakeup.recv(64):
                     self._on_signal()
                 continue
-            worker: Worker = key.data
+            worker: WorkerProcess = key.data
             if worker.running and key.fd == worker.pidfd:
                 self._on_death(worker)
             elif worker.control is not None and key.fileobj is worker.control:
@@ -123,7 +123,7 @@ class Supervisor:
 
     # ---- workers ----
 
-    def _spawn(self, worker: Worker) -> None:
+    def _spawn(self, worker: WorkerProcess) -> None:
         try:
             worker.spawn(self._inheritance(worker.shard))
         except OSError as error:  # no process, memory or descriptor: as if it had died at once
@@ -171,7 +171,7 @@ class Supervisor:
             memory_nodes=self._memory_nodes,
         )
 
-    def _on_control(self, worker: Worker) -> None:
+    def _on_control(self, worker: WorkerProcess) -> None:
         for message in worker.receive():
             if message.fatal is not None:
                 worker.fatal = message.fatal
@@ -183,7 +183,7 @@ class Supervisor:
             self._selector.unregister(worker.control)
             worker.close_control()
 
-    def _on_ready(self, worker: Worker, ready: Ready) -> None:
+    def _on_ready(self, worker: WorkerProcess, ready: Ready) -> None:
         worker.mark_ready()
         if (worker.shard == 0 and self._show_password) or (ready.root_created and self._root.generated):
             self._show_password = False
@@ -228,7 +228,7 @@ class Supervisor:
                 return
         notify_service_manager("READY=1")
 
-    def _on_death(self, worker: Worker) -> None:
+    def _on_death(self, worker: WorkerProcess) -> None:
         self._on_control(worker)  # its last words
         self._selector.unregister(worker.pidfd)
         if worker.control is not None:
@@ -259,7 +259,7 @@ class Supervisor:
         self._exit_status = 1
         self._stop()
 
-    def _give_up(self, worker: Worker) -> None:
+    def _give_up(self, worker: WorkerProcess) -> None:
         worker.state = WorkerState.GIVEN_UP
         self._resources.close_listener(worker.shard)
         _log.error("shard %d is given up; the others go on without its partitions", worker.shard)
@@ -269,7 +269,7 @@ class Supervisor:
 
     # ---- time and signals ----
 
-    def _sample(self, worker: Worker, everything: bool) -> WorkerSample | None:
+    def _sample(self, worker: WorkerProcess, everything: bool) -> WorkerSample | None:
         return sample_worker(worker.pid, self._resources.shared_fd, worker.shard, everything=everything)
 
     def _check_deadlines(self, now: float, since_last_s: float) -> None:

@@ -63,7 +63,7 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(_HIDDEN_VARIABLES)}
 
 
-class Worker:
+class WorkerProcess:
     """The process of one shard. Times are of the monotonic clock, in seconds."""
 
     def __init__(self, shard: int) -> None:

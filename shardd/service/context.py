@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shardd.runtime.metrics import Metrics
+from shardd.runtime.metrics import MetricRegistry
 from shardd.runtime.recent_logs import RecentLogs
 from shardd.runtime.slices import Slices
 from shardd.service.sessions import SessionTable
@@ -42,7 +42,7 @@ class ShardContext:
     started_at_us: int
     tcp_address: tuple[str, int]
     stopping: bool = False
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: MetricRegistry = field(default_factory=MetricRegistry)
     reports: Slices = field(default_factory=Slices)  # answers about many topics and partitions
     routing: Slices = field(default_factory=Slices)
     recent_logs: RecentLogs = field(default_factory=lambda: RecentLogs(""))

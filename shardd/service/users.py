@@ -16,7 +16,7 @@ from shardd.security import Rule
 from shardd.service import base
 from shardd.service.base import Caller
 from shardd.service.context import ShardContext
-from shardd.service.session import client_waits
+from shardd.service.logins import client_waits
 
 
 def user_reply(user: User) -> account_replies.User:

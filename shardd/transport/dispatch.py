@@ -19,7 +19,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.requests import decode
 from shardd.security import Rule, allowed
-from shardd.service import messages, partitions, session, streams, tokens, topic_settings, topics, users
+from shardd.service import logins, messages, partitions, streams, tokens, topic_settings, topics, users
 from shardd.service.base import Caller
 from shardd.service.bounds import BoundsService
 from shardd.service.context import ShardContext
@@ -65,8 +65,8 @@ def _services(
         Code.GET_ME: system.get_me,
         Code.GET_CLIENT: system.get_client,
         Code.GET_CLIENTS: system.get_clients,
-        Code.LOGIN_USER: session.login,
-        Code.LOGOUT_USER: session.logout,
+        Code.LOGIN_USER: logins.login,
+        Code.LOGOUT_USER: logins.logout,
         Code.GET_USER: users.get_user,
         Code.GET_USERS: users.get_users,
         Code.CREATE_USER: users.create_user,
@@ -77,7 +77,7 @@ def _services(
         Code.GET_PERSONAL_ACCESS_TOKENS: tokens.get_tokens,
         Code.CREATE_PERSONAL_ACCESS_TOKEN: tokens.create_token,
         Code.DELETE_PERSONAL_ACCESS_TOKEN: tokens.delete_token,
-        Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: session.login_with_token,
+        Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: logins.login_with_token,
         Code.POLL_MESSAGES: partial(messages.poll_messages, groups=groups),
         Code.FLUSH_UNSAVED_BUFFER: partial(messages.flush_unsaved_buffer, calls=calls),
         Code.GET_CONSUMER_OFFSET: offsets.get_offset,

@@ -1,4 +1,4 @@
-"""The worker's end of the control channel (control.py): heartbeats out, peers and stop in. Lives on the loop thread."""
+"""The worker's end of the control channel (control_messages.py): heartbeats out, peers and stop in. Lives on the loop thread."""
 
 from __future__ import annotations
 

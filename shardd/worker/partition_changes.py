@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shardd.engine import namespace, owner
 from shardd.log import layout
-from shardd.log.layout import Place
+from shardd.log.layout import PartitionIds
 from shardd.log.trash import move_to_trash
 from shardd.metadata.state import Partition, State, Stream, Topic
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 Identity = tuple[int, int]  # incarnation, slot
 
 
-def partitions_of(stream: Stream) -> dict[Place, Identity]:
+def partitions_of(stream: Stream) -> dict[PartitionIds, Identity]:
     """Every partition of a stream."""
     return {
         (stream.id, topic.id, partition.id): (partition.incarnation, partition.slot)
@@ -30,13 +30,13 @@ def partitions_of(stream: Stream) -> dict[Place, Identity]:
     }
 
 
-def identity_in(state: State, place: Place) -> Identity | None:
+def identity_in(state: State, ids: PartitionIds) -> Identity | None:
     """The partition that stands there now."""
-    stream = state.streams.get(place[0])
-    topic = None if stream is None else stream.topics.get(place[1])
-    if topic is None or place[2] >= len(topic.partitions):
+    stream = state.streams.get(ids[0])
+    topic = None if stream is None else stream.topics.get(ids[1])
+    if topic is None or ids[2] >= len(topic.partitions):
         return None
-    partition = topic.partitions[place[2]]
+    partition = topic.partitions[ids[2]]
     return partition.incarnation, partition.slot
 
 
@@ -59,14 +59,14 @@ class Directories:
         self._data = data
         self._topics: dict[tuple[int, int], tuple[str, set[str] | None]] = {}
 
-    def find(self, place: Place) -> tuple[str, bool]:
+    def find(self, ids: PartitionIds) -> tuple[str, bool]:
         """(path, whether something may be there)."""
-        known = self._topics.get(place[:2])
+        known = self._topics.get(ids[:2])
         if known is None:
-            parent = layout.topic_directory(self._data, *place[:2]) / layout.PARTITIONS
-            known = self._topics[place[:2]] = (f"{parent}/", _names(parent))
+            parent = layout.topic_directory(self._data, *ids[:2]) / layout.PARTITIONS
+            known = self._topics[ids[:2]] = (f"{parent}/", _names(parent))
         prefix, names = known
-        name = str(place[2])
+        name = str(ids[2])
         return prefix + name, names is None or name in names
 
 
@@ -88,8 +88,8 @@ class Change:
     `skeletons`: directories of topics and streams that are gone, each inner one first.
     """
 
-    closing: list[Place]
-    opening: list[tuple[Place, Identity]]
+    closing: list[PartitionIds]
+    opening: list[tuple[PartitionIds, Identity]]
     skeletons: list[tuple[Path, ...]]
 
     def __bool__(self) -> bool:
@@ -101,21 +101,21 @@ def plan(data: Path, shard: int, shards: int, old: State, new: State) -> Change:
     change = Change([], [], [])
     for stream_id in changed_streams(old, new):
         old_stream, new_stream = old.streams.get(stream_id), new.streams.get(stream_id)
-        for place, before, after in _changed_partitions(stream_id, old_stream, new_stream):
-            if owner(namespace(*place), shards) != shard:
+        for ids, before, after in _changed_partitions(stream_id, old_stream, new_stream):
+            if owner(namespace(*ids), shards) != shard:
                 continue
             if before is not None:
-                change.closing.append(place)
+                change.closing.append(ids)
             if after is not None:
-                change.opening.append((place, (after.incarnation, after.slot)))
+                change.opening.append((ids, (after.incarnation, after.slot)))
         change.skeletons.extend(_skeletons(data, old_stream, new_stream))
     return change
 
 
 def _changed_partitions(
     stream_id: int, old: Stream | None, new: Stream | None
-) -> Iterator[tuple[Place, Partition | None, Partition | None]]:
-    """Every place whose partition is another one now, with both of them. What did not change is shared."""
+) -> Iterator[tuple[PartitionIds, Partition | None, Partition | None]]:
+    """The ids of every partition that is another one now, with both of them. What did not change is shared."""
     old_topics: Mapping[int, Topic] = {} if old is None else old.topics
     new_topics: Mapping[int, Topic] = {} if new is None else new.topics
     for topic_id in {*old_topics, *new_topics}:
@@ -141,13 +141,13 @@ def _skeletons(data: Path, old: Stream | None, new: Stream | None) -> Iterator[t
         yield stream / layout.TOPICS, stream
 
 
-def remove_closed(data: Path, change: Change, left_alone: frozenset[Place]) -> bool:
+def remove_closed(data: Path, change: Change, left_alone: frozenset[PartitionIds]) -> bool:
     """Moves what was closed to the trash, but for `left_alone`, and removes the skeletons that are empty (the last
     shard that gets here succeeds). True when something was moved. Blocks: helper threads only."""
     directories, trash, moved = Directories(data), layout.trash_directory(data), False
-    for place in change.closing:
-        directory, exists = directories.find(place)
-        if not exists or place in left_alone:
+    for ids in change.closing:
+        directory, exists = directories.find(ids)
+        if not exists or ids in left_alone:
             continue
         try:
             moved = move_to_trash(Path(directory), trash, durable=False) is not None or moved

@@ -17,7 +17,7 @@ from typing import Final
 from shardd.config.schema import System
 from shardd.engine import Engine, namespace, owner
 from shardd.log import layout
-from shardd.log.layout import Place, place_of
+from shardd.log.layout import PartitionIds, partition_ids
 from shardd.log.recovery import Recovered, open_partition
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State, Stream, Topic
@@ -70,7 +70,7 @@ class OwnedPartitions:
         shards: int,
         data: Path,
         system: System,
-        seal: Callable[[Place, int, int], None] = lambda _place, _incarnation, _start: None,
+        seal: Callable[[PartitionIds, int, int], None] = lambda _place, _incarnation, _start: None,
     ) -> None:
         self._engine = engine
         self._shard = shard
@@ -80,10 +80,10 @@ class OwnedPartitions:
         self._ack = system.partition.ack
         self._changing = asyncio.Lock()  # a change, or the opening of what a full disk had kept out
         self._seal = seal
-        self._open: dict[Place, int] = {}  # and their incarnations
-        self._damaged: set[Place] = set()
-        self._refused: set[Place] = set()  # directories that are not ours to move
-        self._no_room: set[Place] = set()  # read only because the disk was full when they were opened
+        self._open: dict[PartitionIds, int] = {}  # and their incarnations
+        self._damaged: set[PartitionIds] = set()
+        self._refused: set[PartitionIds] = set()  # directories that are not ours to move
+        self._no_room: set[PartitionIds] = set()  # read only because the disk was full when they were opened
         self._recovered = {
             "partitions": 0,
             "segments": 0,
@@ -97,14 +97,14 @@ class OwnedPartitions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def incarnation_of(self, place: Place) -> int | None:
+    def incarnation_of(self, ids: PartitionIds) -> int | None:
         """Of the partition that is open there."""
-        return self._open.get(place)
+        return self._open.get(ids)
 
-    def open_places(self) -> list[Place]:
+    def open_partitions(self) -> list[PartitionIds]:
         return list(self._open)
 
-    def damaged_places(self) -> set[Place]:
+    def damaged_partitions(self) -> set[PartitionIds]:
         """Open partitions with damaged ranges; whoever finds more adds to it."""
         return self._damaged
 
@@ -121,18 +121,18 @@ class OwnedPartitions:
         """
         phase_began_ns, cpu_began_ns = time.monotonic_ns(), time.process_time_ns()
         state, directories = current(), Directories(self._data)
-        waiting: list[tuple[Place, Identity]] = []
+        waiting: list[tuple[PartitionIds, Identity]] = []
         for stream_id in sorted(state.streams):
-            for number, (place, identity) in enumerate(partitions_of(state.streams[stream_id]).items()):
+            for number, (ids, identity) in enumerate(partitions_of(state.streams[stream_id]).items()):
                 if number % SLICE == 0:
                     await asyncio.sleep(0)
-                if not self._owns(place):
+                if not self._owns(ids):
                     continue
-                directory, exists = directories.find(place)
+                directory, exists = directories.find(ids)
                 if exists:
-                    waiting.append((place, identity))
-                elif identity_in(current(), place) == identity:
-                    self._open_as(place, identity, state, directory, Recovered())
+                    waiting.append((ids, identity))
+                elif identity_in(current(), ids) == identity:
+                    self._open_as(ids, identity, state, directory, Recovered())
         waiting.reverse()
 
         async def lane() -> None:
@@ -141,9 +141,9 @@ class OwnedPartitions:
                 began_ns = time.monotonic_ns()
                 outcomes = await threads.run(self._recover_all, batch)
                 self._recovered["microseconds"] += (time.monotonic_ns() - began_ns) // 1000
-                for (place, identity), outcome in zip(batch, outcomes, strict=True):
-                    if identity_in(current(), place) == identity:
-                        self._open_as(place, identity, state, directories.find(place)[0], outcome)
+                for (ids, identity), outcome in zip(batch, outcomes, strict=True):
+                    if identity_in(current(), ids) == identity:
+                        self._open_as(ids, identity, state, directories.find(ids)[0], outcome)
 
         await asyncio.gather(*(lane() for _ in range(RECOVERY_LANES)))
         self._recovered["phase_microseconds"] += (time.monotonic_ns() - phase_began_ns) // 1000
@@ -152,18 +152,18 @@ class OwnedPartitions:
 
     async def room_returned(self, current: Callable[[], State], threads: Threads) -> None:
         """Opens again what a full disk left read only. `current` gives the state of the moment."""
-        for place in sorted(self._no_room):
+        for ids in sorted(self._no_room):
             async with self._changing:
-                identity = identity_in(current(), place)
-                if identity is None or place not in self._no_room:
+                identity = identity_in(current(), ids)
+                if identity is None or ids not in self._no_room:
                     continue
-                [outcome] = await threads.run(self._recover_all, [(place, identity)])
-                if identity_in(current(), place) != identity:
+                [outcome] = await threads.run(self._recover_all, [(ids, identity)])
+                if identity_in(current(), ids) != identity:
                     continue  # deleted or purged meanwhile: whoever follows that waits for us
-                self._no_room.discard(place)
-                self._engine.partition_close(namespace(*place))
-                directory = str(layout.partition_directory(self._data, *place))
-                self._open_as(place, identity, current(), directory, outcome)
+                self._no_room.discard(ids)
+                self._engine.partition_close(namespace(*ids))
+                directory = str(layout.partition_directory(self._data, *ids))
+                self._open_as(ids, identity, current(), directory, outcome)
                 self._engine.routes_invalidate()
 
     async def follow(self, old: State, new: State, threads: Threads) -> bool:
@@ -177,37 +177,39 @@ class OwnedPartitions:
         async with self._changing:
             slices = _Slices()
             for stream_id in list(changed_streams(old, new)):
-                for place, level in self._levels_to_change(old.streams.get(stream_id), new.streams.get(stream_id)):
-                    self._engine.partition_set_level(namespace(*place), level)
+                for ids, level in self._levels_to_change(old.streams.get(stream_id), new.streams.get(stream_id)):
+                    self._engine.partition_set_level(namespace(*ids), level)
                     await slices.next()
             change = await threads.run(plan, self._data, self._shard, self._shards, old, new)
             if not change:
                 return False
             left_alone = frozenset(self._refused.intersection(change.closing))  # may belong to a newer log
             slices = _Slices()
-            for place in change.closing:
-                self._close(place)
+            for ids in change.closing:
+                self._close(ids)
                 await slices.next()
             trashed, found = await threads.run(self._exchange_files, change, left_alone)
             slices = _Slices()
-            for place, identity in change.opening:
-                directory = str(layout.partition_directory(self._data, *place))
-                self._open_as(place, identity, new, directory, found.get(place, Recovered()))
+            for ids, identity in change.opening:
+                directory = str(layout.partition_directory(self._data, *ids))
+                self._open_as(ids, identity, new, directory, found.get(ids, Recovered()))
                 await slices.next()
             return trashed
 
-    def _exchange_files(self, change: Change, left_alone: frozenset[Place]) -> tuple[bool, dict[Place, Outcome]]:
+    def _exchange_files(
+        self, change: Change, left_alone: frozenset[PartitionIds]
+    ) -> tuple[bool, dict[PartitionIds, Outcome]]:
         """In a helper thread: what was closed goes; whether anything went, and what lies where a partition opens."""
         trashed = remove_closed(self._data, change, left_alone)
         directories = Directories(self._data)
         there = [item for item in change.opening if directories.find(item[0])[1]]
         outcomes = self._recover_all(there)
-        return trashed, {place: outcome for (place, _), outcome in zip(there, outcomes, strict=True)}
+        return trashed, {ids: outcome for (ids, _), outcome in zip(there, outcomes, strict=True)}
 
     def _level(self, topic: Topic) -> int:
         return LEVELS[topic.settings.get(ACK, self._ack)]
 
-    def _levels_to_change(self, old: Stream | None, new: Stream | None) -> Iterator[tuple[Place, int]]:
+    def _levels_to_change(self, old: Stream | None, new: Stream | None) -> Iterator[tuple[PartitionIds, int]]:
         """The open partitions of topics whose setting has changed, with their new level."""
         if old is None or new is None:
             return
@@ -216,41 +218,41 @@ class OwnedPartitions:
             if before is None or before.settings == topic.settings:
                 continue
             for partition, previous in zip(topic.partitions, before.partitions, strict=False):
-                place = (new.id, topic.id, partition.id)
-                if place in self._open and partition.incarnation == previous.incarnation:
-                    yield place, self._level(topic)
+                ids = (new.id, topic.id, partition.id)
+                if ids in self._open and partition.incarnation == previous.incarnation:
+                    yield ids, self._level(topic)
 
     def rolled(self, ns: int, start_offset: int) -> None:
         """The segment that starts there will not change any more."""
-        place = place_of(ns)
-        if place in self._open:
-            self._seal(place, self._open[place], start_offset)
+        ids = partition_ids(ns)
+        if ids in self._open:
+            self._seal(ids, self._open[ids], start_offset)
 
-    def _owns(self, place: Place) -> bool:
-        return owner(namespace(*place), self._shards) == self._shard
+    def _owns(self, ids: PartitionIds) -> bool:
+        return owner(namespace(*ids), self._shards) == self._shard
 
-    def _recover_all(self, batch: list[tuple[Place, Identity]]) -> list[Outcome]:
+    def _recover_all(self, batch: list[tuple[PartitionIds, Identity]]) -> list[Outcome]:
         """In a helper thread, or on the loop for single ones. A full disk gets the room of the reserve once."""
         outcomes: list[Outcome] = []
-        for place, (incarnation, _) in batch:
-            directory = layout.partition_directory(self._data, *place)
+        for ids, (incarnation, _) in batch:
+            directory = layout.partition_directory(self._data, *ids)
             outcome = _recover_one(directory, incarnation)
             if _wants_room(outcome) and Reserve(self._data).release():
                 outcome = _recover_one(directory, incarnation)
             outcomes.append(outcome)
         return outcomes
 
-    def _open_as(self, place: Place, identity: Identity, state: State, directory: str, outcome: Outcome) -> None:
+    def _open_as(self, ids: PartitionIds, identity: Identity, state: State, directory: str, outcome: Outcome) -> None:
         """Opens what was recovered, without the offsets of groups that were deleted.
 
         A partition that could not be recovered opens read only, the others are not concerned.
         """
         incarnation, slot = identity
-        arguments = (namespace(*place), incarnation, slot, directory, self._segment_size_bytes)
-        topic = state.streams[place[0]].topics[place[1]]
+        arguments = (namespace(*ids), incarnation, slot, directory, self._segment_size_bytes)
+        topic = state.streams[ids[0]].topics[ids[1]]
         level = self._level(topic)
         if _wants_room(outcome):
-            self._no_room.add(place)
+            self._no_room.add(ids)
         try:
             if not isinstance(outcome, Recovered):
                 raise outcome
@@ -267,23 +269,23 @@ class OwnedPartitions:
                 outcome.durable_end,
             )
             if outcome.damaged:
-                self._damaged.add(place)
+                self._damaged.add(ids)
             for start in outcome.unsealed:
-                self._seal(place, incarnation, start)
+                self._seal(ids, incarnation, start)
             groups = topic.groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
             for kind, number, _ in outcome.offsets:
                 if kind == OFFSET_GROUP and number not in alive:
-                    self._engine.offset_delete(namespace(*place), kind, number)
+                    self._engine.offset_delete(namespace(*ids), kind, number)
         except (OSError, ValueError) as error:
-            if place in self._no_room:
+            if ids in self._no_room:
                 _log.error("partition %s is read only and empty until there is room: %s", directory, error)
             else:
                 _log.error("partition %s is read only and empty until the next start: %s", directory, error)
-                self._refused.add(place)
+                self._refused.add(ids)
             self._recovered["refused"] += 1
             self._engine.partition_open(*arguments, _READ_ONLY, [], [], level, [], 0)
-        self._open[place] = incarnation
+        self._open[ids] = incarnation
 
     def _count(self, recovered: Recovered) -> None:
         if recovered.segments:
@@ -291,12 +293,12 @@ class OwnedPartitions:
             self._recovered["segments"] += len(recovered.segments)
             self._recovered["scanned_bytes"] += recovered.scanned_bytes
 
-    def _close(self, place: Place) -> None:
-        self._open.pop(place, None)
-        self._damaged.discard(place)
-        self._no_room.discard(place)
-        self._refused.discard(place)
-        self._engine.partition_close(namespace(*place))
+    def _close(self, ids: PartitionIds) -> None:
+        self._open.pop(ids, None)
+        self._damaged.discard(ids)
+        self._no_room.discard(ids)
+        self._refused.discard(ids)
+        self._engine.partition_close(namespace(*ids))
 
 
 def _recover_one(directory: Path, incarnation: int) -> Outcome:

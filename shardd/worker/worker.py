@@ -34,7 +34,7 @@ from shardd.engine import (
 from shardd.engine.loop import Event, new_event_loop
 from shardd.log import layout
 from shardd.log.foreign import sweep_streams
-from shardd.log.layout import place_text
+from shardd.log.layout import partition_text
 from shardd.maintenance.damage_watch import DamageWatch
 from shardd.maintenance.flush import flush_everything
 from shardd.maintenance.sealer import Sealer
@@ -45,7 +45,7 @@ from shardd.runtime.bus import Bus
 from shardd.runtime.bus_sockets import TrustedSockets
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.runtime.inheritance import WorkerInheritance
-from shardd.runtime.metrics import Metrics, StallFigures, process_counters, process_gauges
+from shardd.runtime.metrics import MetricRegistry, StallFigures, process_counters, process_gauges
 from shardd.runtime.patience import Patience
 from shardd.runtime.recent_logs import RecentLogs
 from shardd.runtime.trust import Trust
@@ -203,9 +203,9 @@ class Worker:
             self._spawn(clean_expired_tokens(self._context))
         self.engine.listen(inheritance.listener_fd)
 
-    def _metrics(self) -> Metrics:
+    def _metrics(self) -> MetricRegistry:
         """The one place that knows where a figure of this worker comes from."""
-        metrics = Metrics(self.engine.latency)
+        metrics = MetricRegistry(self.engine.latency)
         metrics.add_engine(self.engine)
         metrics.add("process", process_gauges, process_counters)
         metrics.add("bus", self._bus.figures)
@@ -341,7 +341,7 @@ class Worker:
         self._damage.doubt(namespace, segment)
 
     def _on_poisoned(self, namespace: int, errno: int) -> None:
-        _log.error("partition %s is read only: %s", place_text(namespace), os.strerror(errno))
+        _log.error("partition %s is read only: %s", partition_text(namespace), os.strerror(errno))
 
     def _on_rolled(self, namespace: int, start_offset: int) -> None:
         self._partitions.rolled(namespace, start_offset)

@@ -12,14 +12,13 @@ from pathlib import Path
 
 from shardd.engine import _native
 from shardd.log import layout
+from shardd.log.damage_survey import DamagedRange, DamageSurvey, survey_segment
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
+from shardd.log.layout import PartitionIds
 from shardd.log.manifest import DamagedManifestError, Manifest, read_manifest, write_manifest
-from shardd.log.segments import Fault, opened
-from shardd.log.survey import DamagedRange, Survey, survey_segment
+from shardd.log.segments import RecordFault, opened
 from shardd.log.tail import Rest, rest_of
-
-Place = tuple[int, int, int]  # stream, topic, partition
 
 
 @dataclass(slots=True)
@@ -43,7 +42,7 @@ class SegmentView:
         ]
 
 
-def partitions_below(data: Path) -> Iterator[tuple[Place, Path]]:
+def partitions_below(data: Path) -> Iterator[tuple[PartitionIds, Path]]:
     """Every partition directory, ascending. OSError."""
     for stream, stream_path in _numbered(data / layout.STREAMS):
         for topic, topic_path in _numbered(stream_path / layout.TOPICS):
@@ -58,7 +57,7 @@ def _numbered(directory: Path) -> list[tuple[int, Path]]:
     return sorted((number, path) for number, path in found if number is not None)
 
 
-def inspect_partition(directory: Path) -> Iterator[SegmentView]:
+def diagnose_partition(directory: Path) -> Iterator[SegmentView]:
     """Reads every segment whole, one at a time. OSError, ValueError (a damaged marker of an import)."""
     imported_end = read_imported(directory)
     parsed = [layout.parse_segment_name(path.name) for path in directory.iterdir()]
@@ -66,16 +65,16 @@ def inspect_partition(directory: Path) -> Iterator[SegmentView]:
     minimum = 0
     for number, start in enumerate(starts):
         next_start = starts[number + 1] if number + 1 < len(starts) else None
-        view, survey = _inspect_segment(
+        view, survey = _diagnose_segment(
             directory, start, next_start, 0 if start < imported_end else minimum, imported_end
         )
         minimum = survey.segment.last_timestamp if survey.segment.count else minimum
         yield view
 
 
-def _inspect_segment(
+def _diagnose_segment(
     directory: Path, start: int, next_start: int | None, minimum: int, imported_end: int
-) -> tuple[SegmentView, Survey]:
+) -> tuple[SegmentView, DamageSurvey]:
     manifest, text = _manifest_of(directory, start)
     if manifest is not None:
         minimum = max(minimum, manifest.born_at)
@@ -90,7 +89,12 @@ def _inspect_segment(
     if next_start is None and known is not None and segment.count < known.count:
         view.damaged.append(
             DamagedRange(
-                start, segment.next_offset, start + known.count, segment.log_bytes, segment.file_bytes, Fault.TRUNCATED
+                start,
+                segment.next_offset,
+                start + known.count,
+                segment.log_bytes,
+                segment.file_bytes,
+                RecordFault.TRUNCATED,
             )
         )
         view.end_offset = start + known.count

@@ -17,9 +17,9 @@ from typing import Final, Protocol
 
 from shardd.engine import Engine, namespace
 from shardd.log import layout
+from shardd.log.damage_survey import DamageSurvey, survey_segment
 from shardd.log.imported import read_imported
-from shardd.log.layout import Place, place_of, place_text
-from shardd.log.survey import Survey, survey_segment
+from shardd.log.layout import PartitionIds, partition_ids, partition_text
 from shardd.runtime.threads import Threads
 
 _log = logging.getLogger(__name__)
@@ -31,12 +31,12 @@ _NOTHING: Final[tuple[tuple[int, int, bool], ...]] = ()
 class Owned(Protocol):
     """What is known of the partitions of this shard."""
 
-    def incarnation_of(self, place: Place) -> int | None: ...
-    def open_places(self) -> list[Place]: ...
-    def damaged_places(self) -> set[Place]: ...
+    def incarnation_of(self, ids: PartitionIds) -> int | None: ...
+    def open_partitions(self) -> list[PartitionIds]: ...
+    def damaged_partitions(self) -> set[PartitionIds]: ...
 
 
-class Surveys:
+class DamageSurveys:
     """`ask` for every EVENT_DOUBT; `run` is a task for the life of the worker."""
 
     def __init__(
@@ -60,8 +60,8 @@ class Surveys:
     def gauges(self) -> dict[str, int]:
         """What is withheld now, over all partitions of this shard."""
         result = {"waiting": len(self._waiting), "damaged_ranges": 0, "damaged_messages": 0, "isolated_messages": 0}
-        for place in self._owned.damaged_places():
-            for start, end, isolated in self._engine.partition_damage(namespace(*place)):
+        for ids in self._owned.damaged_partitions():
+            for start, end, isolated in self._engine.partition_damage(namespace(*ids)):
                 result["damaged_ranges"] += 1
                 result["isolated_messages" if isolated else "damaged_messages"] += end - start
         return result
@@ -80,12 +80,16 @@ class Surveys:
             self._wake.clear()
             while self._waiting:
                 key = next(iter(self._waiting))
-                incarnation, first_timestamp, found = self._owned.incarnation_of(place_of(key[0])) or 0, 0, _NOTHING
+                incarnation, first_timestamp, found = (
+                    self._owned.incarnation_of(partition_ids(key[0])) or 0,
+                    0,
+                    _NOTHING,
+                )
                 try:
                     if incarnation and self._is_due(key):
                         first_timestamp, found = await self._survey(*key)
                 except Exception:  # whatever it is: the polls get an answer
-                    _log.exception("partition %s: segment %d cannot be surveyed", place_text(key[0]), key[1])
+                    _log.exception("partition %s: segment %d cannot be surveyed", partition_text(key[0]), key[1])
                     self._counters["surveys_failed"] += 1
                 with suppress(KeyError):  # closed meanwhile: its polls have their answers
                     self._engine.partition_surveyed(key[0], incarnation, key[1], first_timestamp, list(found))
@@ -111,36 +115,36 @@ class Surveys:
                 return 0, _NOTHING  # deleted meanwhile
             _, log_bytes, count, _, _ = segments[number]
             minimum = max((each[4] for each in segments[:number] if each[2]), default=0)
-            directory = layout.partition_directory(self._data, *place_of(ns))
+            directory = layout.partition_directory(self._data, *partition_ids(ns))
             survey = await self._threads.run(_survey_open, directory, segment, minimum, segment + count, log_bytes)
             self._report(ns, segment, survey)
         except KeyError:
             return 0, _NOTHING  # closed meanwhile
         except (OSError, ValueError) as error:
             self._counters["surveys_failed"] += 1
-            _log.error("partition %s: segment %d cannot be surveyed: %s", place_text(ns), segment, error)
+            _log.error("partition %s: segment %d cannot be surveyed: %s", partition_text(ns), segment, error)
             return 0, _NOTHING
         return survey.segment.first_timestamp, tuple((each.start, each.end, False) for each in survey.damaged)
 
-    def _report(self, ns: int, segment: int, survey: Survey) -> None:
+    def _report(self, ns: int, segment: int, survey: DamageSurvey) -> None:
         self._counters["surveys"] += 1
         if survey.index_changed:
             self._counters["indexes_repaired"] += 1
             _log.warning(
-                "partition %s: the index of segment %d was wrong and is written again", place_text(ns), segment
+                "partition %s: the index of segment %d was wrong and is written again", partition_text(ns), segment
             )
         known = self._engine.partition_damage(ns)
         if survey.damaged:
-            self._owned.damaged_places().add(place_of(ns))
+            self._owned.damaged_partitions().add(partition_ids(ns))
         for each in survey.damaged:
             if any(start <= each.start and each.end <= end for start, end, _ in known):
                 continue
             self._counters["damaged_ranges_found"] += 1
             self._counters["damaged_messages_found"] += each.end - each.start
-            _log.error("partition %s: segment %d is damaged: %s are withheld", place_text(ns), segment, each)
+            _log.error("partition %s: segment %d is damaged: %s are withheld", partition_text(ns), segment, each)
 
 
-def _survey_open(directory: Path, segment: int, minimum: int, end_offset: int, log_bytes: int) -> Survey:
+def _survey_open(directory: Path, segment: int, minimum: int, end_offset: int, log_bytes: int) -> DamageSurvey:
     imported_end = read_imported(directory)
     if segment < imported_end:
         minimum = 0

@@ -23,8 +23,8 @@ from typing import Final
 from shardd.log import layout
 from shardd.log.borders import GAPS_MAX, Border, Borders, borders_of
 from shardd.log.manifest import Checkpoint
-from shardd.log.segments import Fault, Segment, opened
-from shardd.log.walk import HEADER_BYTES, Bounds, read_at, timestamp_in, walk
+from shardd.log.segments import RecordFault, Segment, opened
+from shardd.log.verified_slices import HEADER_BYTES, SegmentExtent, read_at, timestamp_in, verified_slices
 
 RANGES_MAX: Final = GAPS_MAX  # of one segment; what lies behind the last one counts as damaged
 _ENTRY: Final = struct.Struct("<IIQ")
@@ -41,14 +41,14 @@ class DamagedRange:
     end: int
     from_byte: int
     to_byte: int
-    fault: Fault
+    fault: RecordFault
 
     def __str__(self) -> str:
         return f"offsets {self.start} to {self.end - 1} (bytes {self.from_byte} to {self.to_byte}, {self.fault.name})"
 
 
 @dataclass(slots=True)
-class Survey:
+class DamageSurvey:
     """`segment.count` and `log_bytes` cover the damaged ranges up to the last valid record, and with a known end offset
     those behind it. `gave_up`: what lies behind was not searched to its end."""
 
@@ -106,7 +106,7 @@ def survey_segment(
     checkpoint: Checkpoint | None = None,
     live_bytes: int | None = None,
     write_index: bool = True,
-) -> Survey:
+) -> DamageSurvey:
     """Reads a whole segment (blocking; about a second for each GiB in memory).
 
     `end_offset`: where the next segment starts. `checkpoint`: what the manifest says was whole once.
@@ -123,7 +123,7 @@ def survey_segment(
         index = _Index(descriptor, write_index)
         file_bytes = os.fstat(log).st_size
         limit = file_bytes if live_bytes is None else min(file_bytes, live_bytes)
-        bounds = Bounds(start_offset, limit, end_offset, imported_end)
+        bounds = SegmentExtent(start_offset, limit, end_offset, imported_end)
         known = None if checkpoint is None else (checkpoint.log_bytes, checkpoint.count)
         borders = borders_of(log, descriptor, bounds, known, live=live_bytes is not None)
         surveyor = _Surveyor(log, index, bounds, borders, minimum_timestamp, live=live_bytes is not None)
@@ -137,7 +137,7 @@ class _Surveyor:
     """One pass over an open segment."""
 
     def __init__(
-        self, log: int, index: _Index, bounds: Bounds, borders: Borders, minimum_timestamp: int, *, live: bool
+        self, log: int, index: _Index, bounds: SegmentExtent, borders: Borders, minimum_timestamp: int, *, live: bool
     ) -> None:
         self._log, self._index, self._bounds, self._borders, self._live = log, index, bounds, borders, live
         self._position, self._offset, self._minimum = 0, bounds.start_offset, minimum_timestamp
@@ -146,11 +146,11 @@ class _Surveyor:
         self._ahead: dict[Border, Border] = {}  # damaged records that are known before they are met: where they end
         self._gave_up = False
 
-    def run(self, file_bytes: int) -> Survey:
+    def run(self, file_bytes: int) -> DamageSurvey:
         bounds = self._bounds
         while True:
             fault = self._take_run()
-            if fault is Fault.OK or not self._skip_damage(fault):
+            if fault is RecordFault.OK or not self._skip_damage(fault):
                 break
         start, end = bounds.start_offset, bounds.end_offset
         if end is not None and self._offset < end:
@@ -160,11 +160,11 @@ class _Surveyor:
             self._minimum if self._first_timestamp is not None else 0, file_bytes, fault,
         )  # fmt: skip
         gave_up = self._gave_up or self._borders.spent
-        return Survey(segment, self._damaged, index_changed=False, gave_up=gave_up)
+        return DamageSurvey(segment, self._damaged, index_changed=False, gave_up=gave_up)
 
-    def _take_run(self) -> Fault:
+    def _take_run(self) -> RecordFault:
         """Valid records from here on; why they end: OK at the end of all."""
-        for part in walk(self._log, self._position, self._offset, self._minimum, self._bounds):
+        for part in verified_slices(self._log, self._position, self._offset, self._minimum, self._bounds):
             if part.count:
                 self._index.put(part.offset - self._bounds.start_offset, part.index)
                 if self._first_timestamp is None:
@@ -174,10 +174,10 @@ class _Surveyor:
             if part.fault:
                 return part.fault
         if self._bounds.end_offset is not None and self._offset < self._bounds.end_offset:
-            return Fault.TRUNCATED
-        return Fault.OK
+            return RecordFault.TRUNCATED
+        return RecordFault.OK
 
-    def _skip_damage(self, fault: Fault) -> bool:
+    def _skip_damage(self, fault: RecordFault) -> bool:
         """Goes on at the next border; False when there is none before the end."""
         if len(self._damaged) == RANGES_MAX:
             self._gave_up = True
@@ -204,7 +204,7 @@ class _Surveyor:
             self._ahead = self._borders.between(damaged, self._minimum, border) or {}
         return self._ahead.pop(damaged, border)
 
-    def _take_tail(self, fault: Fault, end: int) -> None:
+    def _take_tail(self, fault: RecordFault, end: int) -> None:
         """Nothing proven up to the end offset: the bytes belong to the damaged offsets, unless they are too few. An
         open partition counts these records already."""
         limit = self._bounds.limit_bytes
@@ -214,7 +214,7 @@ class _Surveyor:
             self._index.put_damaged(relative, end - self._offset, limit, self._minimum)
             self._position, self._offset = limit, end
 
-    def _note(self, end: int, to_byte: int, fault: Fault) -> None:
+    def _note(self, end: int, to_byte: int, fault: RecordFault) -> None:
         start, from_byte = self._offset, self._position
         if self._damaged and (self._damaged[-1].end, self._damaged[-1].to_byte) == (start, from_byte):
             before = self._damaged.pop()

@@ -29,7 +29,7 @@ class Inspection:
     damage: list[str] = field(default_factory=list)
 
 
-def inspect_state(directory: Path) -> Inspection:
+def diagnose_state(directory: Path) -> Inspection:
     """Verifies the checksums of snapshot and log, that they belong together, and that the records can be applied."""
     for _ in range(_ATTEMPTS):
         inspection = _inspect(directory)

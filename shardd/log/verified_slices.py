@@ -12,7 +12,7 @@ from typing import Final
 
 from shardd.engine import _native
 from shardd.log import layout
-from shardd.log.segments import Fault
+from shardd.log.segments import RecordFault
 
 SLICE_BYTES: Final = 1 << 20
 HEADER_BYTES: Final = 64
@@ -24,7 +24,7 @@ Read = Callable[[int, int, int], bytes]  # descriptor, bytes, position
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SegmentExtent:
     """What is known of a segment before it is read.
 
     `limit_bytes`: nothing behind it is looked at. `end_offset`: where the next segment starts; None: not known.
@@ -38,7 +38,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class VerifiedSlice:
     """Valid records one after the other: `count` from `offset` on, in `size_bytes` from `position` on."""
 
     position: int
@@ -47,7 +47,7 @@ class Slice:
     count: int
     first_timestamp: int
     last_timestamp: int
-    fault: Fault  # OK: there may be more behind it
+    fault: RecordFault  # OK: there may be more behind it
     index: bytes  # their entries
 
     @property
@@ -122,39 +122,41 @@ def next_slice(
     position: int,
     offset: int,
     minimum: int,
-    bounds: Bounds,
+    bounds: SegmentExtent,
     read: Read = read_at,
     slice_bytes: int = SLICE_BYTES,
-) -> Slice:
+) -> VerifiedSlice:
     """Records from a border on, about a slice of them. `count` 0 only with a fault or at the limit. OSError."""
     size = min(slice_bytes, bounds.limit_bytes - position)
     data = read(log, size, position)
     size = min(size, len(data))  # the file may have become shorter
     result = _native.scan_buffer(data, offset, minimum, bounds.start_offset, position)
-    if result[5] == Fault.TRUNCATED and result[1] == 0 and len(data) >= HEADER_BYTES:
+    if result[5] == RecordFault.TRUNCATED and result[1] == 0 and len(data) >= HEADER_BYTES:
         whole = record_bytes(data)
         if size < whole <= bounds.limit_bytes - position:  # one record that is longer than a slice
             data = read(log, whole, position)
             result = _native.scan_buffer(data, offset, minimum, bounds.start_offset, position)
     valid, count, _, first, last, fault, index = result
-    if fault == Fault.TRUNCATED and count and position + len(data) < bounds.limit_bytes:
-        fault = Fault.OK  # the next slice has the rest of it
-    if fault == Fault.BAD_TIMESTAMP and offset + count < bounds.imported_end:
+    if fault == RecordFault.TRUNCATED and count and position + len(data) < bounds.limit_bytes:
+        fault = RecordFault.OK  # the next slice has the rest of it
+    if fault == RecordFault.BAD_TIMESTAMP and offset + count < bounds.imported_end:
         if count == 0:
             return next_slice(log, position, offset, 0, bounds, read, slice_bytes)
-        fault = Fault.OK
+        fault = RecordFault.OK
     if offset + count == bounds.end_offset:
-        fault = Fault.OK  # what lies behind is not looked at
+        fault = RecordFault.OK  # what lies behind is not looked at
     elif bounds.end_offset is not None and offset + count > bounds.end_offset:
         count = bounds.end_offset - offset
         index = index[: count * layout.INDEX_ENTRY_SIZE]
         valid = int.from_bytes(index[-12:-8], "little") - position if count else 0
         last = int.from_bytes(index[-8:], "little") if count else 0
-        fault = Fault.OK
-    return Slice(position, valid, offset, count, first, last, Fault(fault), index)
+        fault = RecordFault.OK
+    return VerifiedSlice(position, valid, offset, count, first, last, RecordFault(fault), index)
 
 
-def walk(log: int, position: int, offset: int, minimum: int, bounds: Bounds) -> Iterator[Slice]:
+def verified_slices(
+    log: int, position: int, offset: int, minimum: int, bounds: SegmentExtent
+) -> Iterator[VerifiedSlice]:
     """Slices up to the limit, the end offset or the first that is no record (the last slice has its fault). OSError."""
     while position < bounds.limit_bytes and offset != bounds.end_offset:
         part = next_slice(log, position, offset, minimum, bounds)

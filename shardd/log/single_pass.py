@@ -12,8 +12,8 @@ from typing import Final
 import xxhash
 
 from shardd.engine import _native
-from shardd.log.segments import Fault
-from shardd.log.walk import HEADER_BYTES, fill_passing, record_bytes
+from shardd.log.segments import RecordFault
+from shardd.log.verified_slices import HEADER_BYTES, fill_passing, record_bytes
 
 CHUNK_BYTES: Final = 64 << 10
 TAIL_ATTEMPTS: Final = 5  # looks at bytes that a server may be writing at this moment
@@ -46,7 +46,7 @@ class UnreadableError(OSError):
     """The device does not give what a file holds."""
 
 
-class Reader:
+class PassReader:
     """Parts of an open file, in ascending order. Pages that were not in the cache before do not stay there: no
     read-ahead, and what had to come from the device is dropped."""
 
@@ -83,7 +83,7 @@ class Reader:
         self._begin = self._end = 0
 
 
-class Scanner:
+class RecordScanner:
     """Checks records, a part of the log after the other. Timestamps begin with the minimum; below `imported_end` they
     may fall."""
 
@@ -93,7 +93,7 @@ class Scanner:
         self.count = 0
         self.first_timestamp = 0
         self.last_timestamp = minimum_timestamp
-        self.fault = Fault.OK
+        self.fault = RecordFault.OK
         self.need_bytes = HEADER_BYTES  # of the next record, as far as it is known
         self._imported_end = imported_end
 
@@ -114,8 +114,8 @@ class Scanner:
                 self.first_timestamp = self.first_timestamp if self.count else first_timestamp
                 self.last_timestamp = last_timestamp
             self.valid_bytes, self.count = self.valid_bytes + valid, self.count + count
-            if fault != Fault.BAD_TIMESTAMP or self.next_offset >= self._imported_end:
-                self.fault = Fault.OK if fault == Fault.TRUNCATED else Fault(fault)
+            if fault != RecordFault.BAD_TIMESTAMP or self.next_offset >= self._imported_end:
+                self.fault = RecordFault.OK if fault == RecordFault.TRUNCATED else RecordFault(fault)
                 break
             self.last_timestamp = 0
         self.need_bytes = max(HEADER_BYTES, record_bytes(data[taken : taken + HEADER_BYTES]))
@@ -123,11 +123,11 @@ class Scanner:
 
     def again(self) -> None:
         """The next part is what follows the last valid record."""
-        self.fault, self.need_bytes = Fault.OK, HEADER_BYTES
+        self.fault, self.need_bytes = RecordFault.OK, HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class PassResult:
     """What was found: `bytes` (kept, with `digest` over them), the first of them `count` valid records with these
     timestamps; `damage`: a sentence about what follows these, or nothing."""
 
@@ -142,7 +142,7 @@ class Content:
 Sink = Callable[[bytes | memoryview], None]  # what it gets is valid during the call
 
 
-class Log:
+class LogPass:
     """One pass over an open .log file. `copy` gets its kept bytes in order, `index` the entries of the records."""
 
     def __init__(
@@ -156,13 +156,13 @@ class Log:
         minimum_timestamp: int = 0,
     ) -> None:
         self._descriptor = descriptor
-        self._reader = Reader(descriptor, throttle)
-        self._scanner = Scanner(start_offset, imported_end, minimum_timestamp)
+        self._reader = PassReader(descriptor, throttle)
+        self._scanner = RecordScanner(start_offset, imported_end, minimum_timestamp)
         self._digest = xxhash.xxh3_128()
         self._copy = copy
         self._index = index
 
-    def whole(self, end_offset: int | None = None, bytes_max: int | None = None) -> Content:
+    def whole(self, end_offset: int | None = None, bytes_max: int | None = None) -> PassResult:
         """Every byte of a file that does not change, or the first `bytes_max`. `end_offset`: where its records have to
         end. OSError."""
         size = self._size() if bytes_max is None else min(self._size(), bytes_max)
@@ -176,7 +176,7 @@ class Log:
             damage = f"its records end before offset {scanner.next_offset} instead of {end_offset}"
         return self._content(size, damage)
 
-    def tail(self, bytes_min: int = 0) -> Content:
+    def tail(self, bytes_min: int = 0) -> PassResult:
         """The whole valid records of the newest segment, which a server may be writing to: not what is being written,
         nor zeros, nor a torn tail. Everything when valid records lie behind a bad one, or when they end before
         `bytes_min`, up to where they were whole once. OSError."""
@@ -200,20 +200,20 @@ class Log:
         damage = f"{self._fault()} at byte {reached}, {behind}"
         return self._content(self._raw(self._size()), damage)
 
-    def _content(self, size: int, damage: str = "") -> Content:
+    def _content(self, size: int, damage: str = "") -> PassResult:
         found = self._scanner
-        return Content(size, found.count, found.first_timestamp, found.last_timestamp, self._digest, damage)
+        return PassResult(size, found.count, found.first_timestamp, found.last_timestamp, self._digest, damage)
 
     def _size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
     def _fault(self) -> str:
-        return (self._scanner.fault or Fault.TRUNCATED).name
+        return (self._scanner.fault or RecordFault.TRUNCATED).name
 
     def _scan(self, size: int) -> None:
         """Goes on behind the last valid record, up to `size` or a fault."""
         scanner = self._scanner
-        while scanner.valid_bytes + scanner.need_bytes <= size and scanner.fault is Fault.OK:
+        while scanner.valid_bytes + scanner.need_bytes <= size and scanner.fault is RecordFault.OK:
             position = scanner.valid_bytes
             wanted = min(max(CHUNK_BYTES, scanner.need_bytes), size - position)
             data = self._reader.read(position, wanted)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
-from shardd.log.walk import Bounds, next_slice, read_at, read_passing
+from shardd.log.verified_slices import SegmentExtent, next_slice, read_at, read_passing
 
 SLICE_BYTES: Final = 64 << 10  # read and hashed in about 30 us, which a send may have to wait for
 
@@ -23,7 +23,7 @@ class SegmentScrub:
     """
 
     def __init__(
-        self, directory: Path, bounds: Bounds, minimum_timestamp: int, damaged: Sequence[tuple[int, int]]
+        self, directory: Path, bounds: SegmentExtent, minimum_timestamp: int, damaged: Sequence[tuple[int, int]]
     ) -> None:
         assert bounds.end_offset is not None
         self._bounds, self._end = bounds, bounds.end_offset
@@ -64,7 +64,7 @@ class SegmentScrub:
         if self._damaged and self._damaged[0][0] <= self._offset:
             return self._pass_over(self._damaged.pop(0)[1])
         limit = self._damaged[0][0] if self._damaged else self._end
-        bounds = Bounds(self._bounds.start_offset, self._bounds.limit_bytes, limit, self._bounds.imported_end)
+        bounds = SegmentExtent(self._bounds.start_offset, self._bounds.limit_bytes, limit, self._bounds.imported_end)
         part = next_slice(self._log, self._position, self._offset, self._minimum, bounds, read_passing, SLICE_BYTES)
         entries = read_passing(self._index, len(part.index), self._entry_position(self._offset))
         self._position, self._offset = part.end_position, part.end_offset

@@ -13,7 +13,7 @@ from shardd.runtime.bus import Bus
 
 
 class MemberSession(Protocol):
-    """A connection, as far as it is a member. `key` names it on every shard; `moves`: how often it changed the shard."""
+    """A connection as a member. `key` names it on every shard; `moves`: how often it came to another one."""
 
     @property
     def connection(self) -> int: ...

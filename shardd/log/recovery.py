@@ -5,7 +5,7 @@ The rules (docs/ARCHITECTURE.md, DESIGN 4):
   timestamps may fall in what Apache Iggy wrote (imported.py);
 - zeros behind the last record of the active segment are cut off (level durable allocates space ahead);
 - a torn tail is copied to `<start>.torn` and cut off; but when what looks like a later record lies in it, or a segment
-  is missing, the log is surveyed (survey.py): damaged offsets are withheld (status 4027), what is proven to be a
+  is missing, the log is surveyed (damage_survey.py): damaged offsets are withheld (status 4027), what is proven to be a
   record is served, what is not is neither served nor cut, and offsets go on behind it (borders.py, tail.py);
 - a sealed segment is what its manifest says when the lengths of its files fit; every other one is scanned from the last
   checkpoint in its manifest (manifest.py). A manifest that is missing or damaged costs a scan; one of a later version
@@ -15,7 +15,8 @@ The rules (docs/ARCHITECTURE.md, DESIGN 4):
   never synced (power loss) is kept aside and not read;
 - what is not ours is reported and ignored, never removed.
 
-Nearly every partition is opened by `_native.recover_partition` (native/src/log/recover.h): nothing is to be decided in it.
+Nearly every partition is opened by `_native.recover_partition` (native/src/log/recover.h): nothing is to be decided in
+it.
 """
 
 from __future__ import annotations

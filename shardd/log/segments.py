@@ -1,7 +1,7 @@
 """Recovery of single segments: is a sealed one whole, what of the active one is valid.
 
-The scans themselves are native (native/src/log/record.c). The index is never evidence about the log: where it does not fit
-exactly it is written again from the records.
+The scans themselves are native (native/src/log/record.c). The index is never evidence about the log: where it does not
+fit exactly it is written again from the records.
 """
 
 from __future__ import annotations

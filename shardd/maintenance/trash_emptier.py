@@ -42,8 +42,8 @@ class TrashStep:
 
 
 def is_short_of_room(directory: Path, reserve_bytes: int) -> bool:
-    """Whether sends are refused for want of room, or soon will be (native/src/log/room.c: from the reserve on, and until
-    half as much more is free)."""
+    """Whether sends are refused for want of room, or soon will be (native/src/log/room.c: from the reserve on, and
+    until half as much more is free)."""
     try:
         disk = os.statvfs(directory)
     except OSError:

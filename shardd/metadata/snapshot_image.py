@@ -1,5 +1,6 @@
 """The state as a snapshot holds it: MessagePack arrays. Lists are ascending by id; what a map can tell again (names,
-owners of tokens) is left out. Partitions that follow each other in one record and in their slots are one `PartitionRun`.
+owners of tokens) is left out. Partitions that follow each other in one record and in their slots are one
+`PartitionRun`.
 """
 
 from __future__ import annotations

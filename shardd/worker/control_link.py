@@ -1,4 +1,5 @@
-"""The worker's end of the control channel (control_messages.py): heartbeats out, peers and stop in. Lives on the loop thread."""
+"""The worker's end of the control channel (control_messages.py): heartbeats out, peers and stop in. Loop thread
+only."""
 
 from __future__ import annotations
 

@@ -85,7 +85,8 @@ class DataDirectory:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No power fails and nobody else writes: content is tested. The order of the syncs has a test of its own."""
     syncs = (
-        "os.fsync", "os.fdatasync", "shardd.backup.backups_directory.sync_file_system", "shardd.backup.restore.sync_file_system",
+        "os.fsync", "os.fdatasync",
+        "shardd.backup.backups_directory.sync_file_system", "shardd.backup.restore.sync_file_system",
     )  # fmt: skip
     for name in syncs:
         monkeypatch.setattr(name, lambda _descriptor: None)

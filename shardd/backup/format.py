@@ -57,7 +57,7 @@ class FileEntry(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Source(msgspec.Struct, frozen=True):
+class SourceFile(msgspec.Struct, frozen=True):
     """Which file of the server a sealed segment was: the next backup need not read one that is still the same."""
 
     device: int
@@ -74,7 +74,7 @@ class SegmentEntry(msgspec.Struct, frozen=True):
     bytes: int
     digest: str
     kept: str
-    source: Source | None = None
+    source: SourceFile | None = None
     manifest: FileEntry | None = None
     damage: str = ""
 

@@ -27,7 +27,7 @@ from shardd.backup.format import (
     FileEntry,
     PartitionEntry,
     SegmentEntry,
-    Source,
+    SourceFile,
     file_digest,
     partition_path,
 )
@@ -177,7 +177,7 @@ class _Segment:
             segment = self._copy_tail(0 if point is None else point.log_bytes)
         else:
             state = self._log.stat()
-            source = Source(state.st_dev, state.st_ino, state.st_mtime_ns)
+            source = SourceFile(state.st_dev, state.st_ino, state.st_mtime_ns)
             digest = self._known_digest(manifest, state.st_size)
             segment = self._share(source, state.st_size, digest) or self._share_equal(
                 self._link(source, state.st_size, digest) or self._copy_sealed(source, digest)
@@ -202,7 +202,7 @@ class _Segment:
     def _kept(self) -> Path:
         return layout.segment_log(self.target, self.start)
 
-    def _share(self, source: Source, size_bytes: int, digest: str | None) -> SegmentEntry | None:
+    def _share(self, source: SourceFile, size_bytes: int, digest: str | None) -> SegmentEntry | None:
         """The file of the base, when that was made from this very file. Nothing is read."""
         earlier = self.earlier
         if earlier is None or self.base is None or digest not in (None, earlier.digest):
@@ -236,7 +236,7 @@ class _Segment:
         double.replace(self._kept)
         return msgspec.structs.replace(entry, kept=SHARED)
 
-    def _link(self, source: Source, size_bytes: int, digest: str | None) -> SegmentEntry | None:
+    def _link(self, source: SourceFile, size_bytes: int, digest: str | None) -> SegmentEntry | None:
         """A second name for a sealed log, read only when its digest is not known. None where that is not possible."""
         try:
             os.link(self._log, self._kept)
@@ -250,7 +250,7 @@ class _Segment:
             content = LogPass(log, self.start, self.imported_end, self.throttle).whole(self.following)
         return self._entry(content, LINKED, source)
 
-    def _copy_sealed(self, source: Source, digest: str | None) -> SegmentEntry:
+    def _copy_sealed(self, source: SourceFile, digest: str | None) -> SegmentEntry:
         with opened(self._log, os.O_RDONLY) as log, Writer(self._kept) as writer:
             content = LogPass(log, self.start, self.imported_end, self.throttle, copy=writer.write).whole(
                 self.following
@@ -265,7 +265,7 @@ class _Segment:
             content = LogPass(log, self.start, self.imported_end, self.throttle, copy=writer.write).tail(bytes_min)
         return self._entry(content, COPIED, None)
 
-    def _entry(self, content: PassResult, kept: str, source: Source | None) -> SegmentEntry:
+    def _entry(self, content: PassResult, kept: str, source: SourceFile | None) -> SegmentEntry:
         digest = file_digest(content.digest.digest())
         end_offset = self.start + content.count
         return SegmentEntry(self.start, end_offset, content.bytes, digest, kept, source, None, content.damage)

@@ -53,7 +53,7 @@ typedef struct record_scan {
     uint64_t next_offset;     /* offset after the last valid record */
     uint64_t first_timestamp; /* 0 when count == 0 */
     uint64_t last_timestamp;
-    record_fault fault;       /* why the scan stopped */
+    record_fault fault; /* why the scan stopped */
 } record_scan;
 
 /* Size of the record that starts at `data` from its length fields (no checks but the limits); 0 = impossible. */
@@ -82,7 +82,7 @@ typedef struct record_found {
 } record_found;
 
 typedef struct record_wanted {
-    uint64_t from_position, end_position; /* where it may start; the end exclusive */
+    uint64_t from_position, end_position;     /* where it may start; the end exclusive */
     uint64_t at_least_offset, at_most_offset; /* at most 2^32 - 1 apart: an index has no more */
     uint64_t minimum_timestamp;
 } record_wanted;

@@ -22,8 +22,8 @@ typedef struct segment_files segment_files;
 
 typedef struct segment {
     uint64_t start_offset;
-    uint64_t log_bytes; /* acknowledged bytes: nothing beyond them is ever read */
-    uint64_t count;     /* records */
+    uint64_t log_bytes;                       /* acknowledged bytes: nothing beyond them is ever read */
+    uint64_t count;                           /* records */
     uint64_t first_timestamp, last_timestamp; /* an empty segment carries those of the record before it */
     segment_files *files;                     /* NULL: not open */
     bool log_dirty, index_dirty;              /* written since the last sync */
@@ -48,8 +48,7 @@ typedef enum segment_file { SEGMENT_LOG, SEGMENT_INDEX, SEGMENT_MANIFEST } segme
 segment *segment_add(segment_set *set, uint64_t start_offset);
 /* The last segment that starts at or before `offset`; NULL when there is none. */
 segment *segment_find(const segment_set *set, uint64_t offset);
-static inline segment *segment_active(const segment_set *set)
-{
+static inline segment *segment_active(const segment_set *set) {
     return set->count > 0 ? &set->items[set->count - 1] : NULL;
 }
 /* Makes the files of a new active segment and adds it. An existing .log is taken over only when empty. 0 or -1. */
@@ -72,6 +71,6 @@ void segment_remove_front(segment_set *set, uint32_t count);
 void segment_set_close(segment_set *set);
 /* Closes everything and frees the memory. */
 void segment_set_free(segment_set *set);
-uint32_t segment_files_open(void); /* pairs of this worker */
+uint32_t segment_files_open(void);    /* pairs of this worker */
 bool segment_files_release_one(void); /* the least recently used pair that may go; false: none */
 #endif

@@ -16,9 +16,9 @@ import setproctitle
 from shardd import __version__
 from shardd.config import ConfigError, Loaded, RootUser, load_settings, resolve_root_user
 from shardd.observability.logs import set_up_logs
-from shardd.shard.recent_logs import RecentLogs
-from shardd.shard.supervisor_errors import StartupError
-from shardd.shard.supervisor_start import root_exists, run_supervisor
+from shardd.runtime.recent_logs import RecentLogs
+from shardd.server.errors import StartupError
+from shardd.server.start import root_exists, run_supervisor
 
 EXIT_STARTUP: Final = 1
 EXIT_CONFIG: Final = 2

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shardd.log import layout
-from shardd.log.regular import read_regular
+from shardd.runtime.regular_files import read_regular
 
 OFFSET_CONSUMER = 1
 OFFSET_GROUP = 2

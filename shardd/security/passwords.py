@@ -8,7 +8,7 @@ from typing import Final
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from shardd.metadata.channel import Threads
+from shardd.runtime.threads import Threads
 
 MEMORY_COST_KIB: Final = 19_456
 TIME_COST: Final = 2

@@ -149,8 +149,8 @@ void *pool_alloc_reserving(pool *p, size_t bytes, size_t reserve_bytes) {
     return p->memory + ((size_t)page << PAGE_SHIFT);
 }
 
-/* Page of an allocated block. A pointer that is none means that memory is being corrupted: going on would hand the same
- * bytes to two connections, so this ends the process in every build (the check is one byte compare). */
+/* Page of an allocated block. A pointer to anything else means that memory is being corrupted: going on would hand the
+ * same bytes to two connections, so this ends the process in every build (the check is one byte compare). */
 static uint32_t page_of(const pool *p, const void *block, const char *caller) {
     size_t offset = (size_t)((uintptr_t)block - (uintptr_t)p->memory);
     uint32_t page = (uint32_t)(offset >> PAGE_SHIFT);

@@ -60,7 +60,7 @@ static void answer_status(read_job *job, uint32_t status) {
     else forward_answer_status(e, &to, status, 0);
 }
 
-/* The stored offset moves before the last bytes of the answer leave (iggy-protocol 5.2). */
+/* The stored offset moves before the last bytes of the answer leave (docs/protocol/messages.md#auto-commit). */
 static uint32_t commit_offset(read_job *job) {
     sync_mark_dirty(job->target);
     return partition_offset_store(job->target->p, job->consumer_kind, job->consumer_id, job->cursor.last_offset);

@@ -170,7 +170,7 @@ struct conn {
     uint64_t forward_position, sequence, lease_handle;
     int64_t forward_deadline_us; /* 0: the owner lives */
     uint32_t streak_shard, streak;
-    int64_t heartbeat_us; /* when it was opened, or sent its last PING (iggy-server 5.6) */
+    int64_t heartbeat_us; /* when it was opened, or sent its last PING (docs/protocol/sessions.md#heartbeat) */
     int64_t progress_us;  /* last progress of a partial frame or of an output */
     int64_t anonymous_us; /* since when it is not logged in */
     int64_t frame_us;     /* first byte of the frame */

@@ -1,4 +1,4 @@
-/* Input of connections: receive and frame (iggy-protocol 1.1 to 1.3).
+/* Input of connections: receive and frame (docs/protocol/framing.md).
  *
  * A receive takes one of the provided buffers only while it has data. A frame that does not fit gets a private block
  * and the rest of it is received straight into that block. Who waits with a buffer gives it back when they are scarce.

@@ -185,7 +185,7 @@ static void test_a_poll_between_two_windows_is_cancelled_and_leaves_nothing(void
     pending_cancel(h.work);
     CHECK_EQUAL(h.ends, 1);
     CHECK(h.dropped && h.work == NULL);
-    CHECK(k->jobs == NULL);
+    CHECK(k->reads.jobs == NULL);
     CHECK_EQUAL(k->output.bytes, 0);
     close_core();
 }

@@ -98,6 +98,7 @@ static void turn(void) {
     io_reap(&k->io, complete, NULL);
     k->now_us = clock_monotonic_us();
     waiters_run(&k->waiters, k->now_us + 1000000);
+    reads_run_bulk(k, k->now_us + 1000000);
     commit_all(k);
     sync_begin_pending(k);
     io_enter(&k->io, 1000);

@@ -92,7 +92,7 @@ static void test_a_connection_that_closes_while_its_answer_waits_for_the_device_
     size_t length;
     uint8_t *frame = classic_send(100, &length);
     feed(m, frame, length, UINT32_MAX);
-    net_run_frames(&n, INT64_MAX);
+    net_run_prompt_frames(&n, INT64_MAX);
     commit_all(k);
     CHECK(m->output_length == 8 || conn_waits_for(m->c, WAITS_FOR_DEVICE));
     free(frame);

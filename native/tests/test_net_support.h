@@ -106,9 +106,11 @@ static memory_stream *dial(const dialect *d, bool movable, bool with_login) {
 static void pump(memory_stream *m) {
     turn();
     net_take_input(&n);
-    net_run_frames(&n, k->now_us + 1000000);
+    net_run_prompt_frames(&n, k->now_us + 1000000);
+    net_run_bulk_frames(&n, k->now_us + 1000000);
     commit_all(k);
-    net_flush(&n, k->now_us + 1000000);
+    net_flush_prompt(&n, k->now_us + 1000000);
+    net_flush_bulk(&n, k->now_us + 1000000);
     if (m != NULL && m->sending != NULL) {
         stream s = {.state = m};
         m->sending = NULL;

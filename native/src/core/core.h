@@ -19,6 +19,9 @@
 
 typedef struct read_job read_job;
 typedef struct staged staged;
+typedef struct read_line { /* poll jobs, first come first served */
+    read_job *first, *last;
+} read_line;
 
 /* The way to the owners on other shards (peer/forward.c); without one there are none. */
 typedef struct remote {
@@ -66,7 +69,11 @@ struct core {
         uint64_t bytes;
         bool refused, contended; /* polls wait for that memory, or it is over its budget */
     } output;
-    read_job *jobs; /* reads.c */
+    struct { /* reads.c */
+        read_job *jobs;
+        read_line bulk[2];     /* READS_WITH_BLOCK, READS_WITHOUT_BLOCK: each has a slice of a turn */
+        int64_t bulk_again_us; /* the pool had no block for the first of them */
+    } reads;
 };
 
 /* What has to be there already: links, pool, io. 0 or -errno. */

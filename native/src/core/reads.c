@@ -7,7 +7,9 @@
  * for a segment. When a part of the answer is out already, the connection closes instead. */
 #include "core/reads.h"
 
+#include "base/clock.h"
 #include "core/output.h"
+#include "core/read_queue.h"
 #include "core/status.h"
 #include "core/sync.h"
 
@@ -18,6 +20,7 @@
 #include <sys/uio.h>
 
 #define POLL_WINDOW_SMALL_BYTES 32768u /* when the memory for output is half in use */
+#define BULK_READS_AGAIN_US 5000       /* without memory */
 
 static void free_window(read_job *job) {
     output_free(job->core, job->block);
@@ -28,6 +31,7 @@ static void free_window(read_job *job) {
 /* The caller knows the job no more; what it hears comes after that. */
 static void job_free(read_job *job) {
     core *k = job->core;
+    reads_leave_bulk(job);
     if (job->wait.queued) waiters_remove(&k->waiters, &job->wait);
     caller_parked(&job->to, NULL);
     free_window(job);
@@ -35,7 +39,7 @@ static void job_free(read_job *job) {
     owned_release(job->target);
     if (job->next != NULL) job->next->previous = job->previous;
     if (job->previous != NULL) job->previous->next = job->next;
-    else k->jobs = job->next;
+    else k->reads.jobs = job->next;
     free(job);
 }
 
@@ -56,7 +60,7 @@ static void answer_status(read_job *job, uint32_t status) {
     else caller_status(&to, status);
 }
 
-/* The stored offset moves before the last bytes of the answer leave (iggy-protocol 5.2). */
+/* The stored offset moves before the last bytes of the answer leave (docs/protocol/messages.md#auto-commit). */
 static uint32_t commit_offset(read_job *job) {
     sync_mark_dirty(job->target);
     return partition_offset_store(job->target->p, job->what.consumer_kind, job->what.consumer_id,
@@ -162,7 +166,7 @@ void reads_surveyed(owned *o, uint64_t segment) {
     bool again = true;
     while (again) { /* an answer may end other jobs: the list is walked from its beginning */
         again = false;
-        for (read_job *job = o->core->jobs; job != NULL && !again; job = job->next) {
+        for (read_job *job = o->core->reads.jobs; job != NULL && !again; job = job->next) {
             if (!job->surveying || job->target != o || (segment != UINT64_MAX && job->doubtful != segment)) continue;
             job->surveying = false;
             job->surveys++;
@@ -197,7 +201,8 @@ static void window_read(read_job *job) {
 
 static void read_more(read_job *job) {
     core *k = job->core;
-    struct iovec part = {job->block + job->head_bytes + job->have, job->window.length - job->have};
+    size_t left = job->window.length - job->have, slice = left < BULK_SLICE_BYTES ? left : BULK_SLICE_BYTES;
+    struct iovec part = {job->block + job->head_bytes + job->have, slice};
     while (part.iov_len > 0) {
         off_t position = (off_t)(job->window.position + job->have);
         ssize_t got = preadv2(job->window.fd, &part, 1, position, RWF_NOWAIT);
@@ -208,13 +213,17 @@ static void read_more(read_job *job) {
         part.iov_base = (uint8_t *)part.iov_base + got;
         part.iov_len -= (size_t)got;
     }
+    if (part.iov_len == 0 && slice < left) {
+        reads_enter_bulk(job);
+        return;
+    }
     if (part.iov_len == 0) {
         k->counters.reads_cached++;
         window_read(job);
         return;
     }
     k->counters.reads_ring++;
-    io_read(&k->io, &job->operation, job->window.fd, part.iov_base, (uint32_t)part.iov_len,
+    io_read(&k->io, &job->operation, job->window.fd, part.iov_base, (uint32_t)(job->window.length - job->have),
             job->window.position + job->have);
     job->reading = true;
 }
@@ -238,20 +247,14 @@ static bool ensure_room(read_job *job) {
     size_t wanted = job->head_bytes + job->window.length;
     if (job->block_size >= wanted) return true;
     free_window(job);
-    job->block = output_allocate(job->core, wanted);
+    job->block = output_allocate(job->core, wanted, !job->is_bulk);
     if (job->block == NULL) return false;
     job->block_size = pool_block_size(job->core->pool, job->block);
     return true;
 }
 
-static void window_known(read_job *job) {
-    if (!ensure_room(job)) {
-        job->pending.waits_for = WAITS_FOR_MEMORY;
-        core_wait(job->core, &job->wait, retry_window);
-        return;
-    }
-    job->have = 0;
-    if (job->head_bytes > 0) {
+static void fill_window(read_job *job) {
+    if (job->have == 0 && job->head_bytes > 0) {
         poll_summary whole = summary_of(job);
         job->to.calls->put_head(&job->to, job->block, &whole);
     }
@@ -263,20 +266,71 @@ static bool retry_window(waiter *w) {
     read_job *job = (read_job *)w;
     if (!ensure_room(job)) return false;
     job->pending.waits_for = WAITS_FOR_NOTHING;
-    window_known(job);
+    fill_window(job);
     return true;
 }
 
-static void next_window(read_job *job) {
-    uint32_t status = 0;
-    uint64_t bytes_max = (output_is_plenty(job->core) ? POLL_WINDOW_BYTES : POLL_WINDOW_SMALL_BYTES);
-    job->head_bytes = job->first_window ? job->to.head_bytes : 0;
-    memset(&job->window, 0, sizeof job->window);
+static void begin_window(read_job *job) {
+    if (ensure_room(job)) {
+        fill_window(job);
+    } else if (job->is_bulk) { /* the first in line: no smaller one passes it for ever */
+        reads_enter_bulk_first(job);
+        job->core->reads.bulk_again_us = job->core->now_us + BULK_READS_AGAIN_US;
+    } else {
+        job->pending.waits_for = WAITS_FOR_MEMORY;
+        core_wait(job->core, &job->wait, retry_window);
+    }
+}
+
+static void take_window(read_job *job) {
+    uint32_t status = 0, bytes_max = output_is_plenty(job->core) ? POLL_WINDOW_BYTES : POLL_WINDOW_SMALL_BYTES;
     bool any = partition_cursor_next(&job->cursor, bytes_max - job->to.head_bytes, &job->window, &status);
     assert(any || status != 0 || job->first_window); /* the job ends with the window after which nothing remains */
+    job->window_known = true;
     if (status == STATUS_CANNOT_READ) doubt(job, partition_suspect(job->target->p), status);
     else if (status != 0) fail(job, status);
-    else window_known(job);
+    else begin_window(job);
+}
+
+static void next_window(read_job *job) {
+    job->head_bytes = job->first_window ? job->to.head_bytes : 0;
+    job->have = 0;
+    job->window_known = false;
+    job->window = (poll_window){0};
+    job->is_bulk = job->cursor.total_bytes - job->cursor.sent_bytes > BULK_BYTES_MIN;
+    if (job->is_bulk) reads_enter_bulk(job);
+    else take_window(job);
+}
+
+static void run_first(read_line *line) {
+    read_job *job = line->first;
+    reads_leave_bulk(job);
+    if (job->window_known) begin_window(job);
+    else take_window(job);
+}
+
+bool reads_may_go_on(const core *k) { return k->reads.bulk[READS_WITH_BLOCK].first != NULL || reads_next_fits(k); }
+
+void reads_run_bulk(core *k, int64_t until_us) {
+    read_line *with = &k->reads.bulk[READS_WITH_BLOCK], *without = &k->reads.bulk[READS_WITHOUT_BLOCK];
+    const read_job *last_with = with->last, *last_without = without->last;
+    while (last_with != NULL || last_without != NULL) { /* in turns; who enters meanwhile is for the next call */
+        if (with->first == NULL) last_with = NULL;
+        if (last_with != NULL) {
+            if (with->first == last_with) last_with = NULL;
+            run_first(with);
+        }
+        if (!reads_next_fits(k)) last_without = NULL;
+        if (last_without != NULL) {
+            if (without->first == last_without) last_without = NULL;
+            run_first(without);
+        }
+        if (clock_monotonic_us() > until_us) return;
+    }
+}
+
+void reads_look_at_output(core *k) {
+    output_look(k, k->reads.bulk[READS_WITHOUT_BLOCK].first != NULL && !reads_next_fits(k));
 }
 
 static read_job *job_of(pending *p) { return (read_job *)(void *)((char *)p - offsetof(read_job, pending)); }
@@ -303,9 +357,9 @@ void reads_start(core *k, owned *target, const partition_request *what, const ca
     job->to = *to;
     job->what = *what;
     job->first_window = true;
-    job->next = k->jobs;
+    job->next = k->reads.jobs;
     if (job->next != NULL) job->next->previous = job;
-    k->jobs = job;
+    k->reads.jobs = job;
     caller_parked(to, &job->pending);
     if (fences_pass(&target->fences, what->consumer_id, what->assignment)) start_poll(job);
     else answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);

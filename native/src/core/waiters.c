@@ -10,21 +10,18 @@
 
 void waiters_add(waiter_queue *q, waiter *w, bool (*retry)(waiter *)) {
     assert(!w->queued);
-    *w = (waiter){.retry = retry, .queued = true};
+    *w = (waiter){.retry = retry, .queued = true, .previous = q->last};
     if (q->first == NULL) q->first = w;
     else q->last->next = w;
     q->last = w;
 }
 
 void waiters_remove(waiter_queue *q, waiter *w) {
-    waiter *before = NULL;
-    for (waiter *at = q->first; at != NULL; before = at, at = at->next) {
-        if (at != w) continue;
-        if (before == NULL) q->first = w->next;
-        else before->next = w->next;
-        if (q->last == w) q->last = before;
-        break;
-    }
+    if (!w->queued) return;
+    if (w->previous == NULL) q->first = w->next;
+    else w->previous->next = w->next;
+    if (w->next == NULL) q->last = w->previous;
+    else w->next->previous = w->previous;
     w->queued = false;
 }
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 typedef struct waiter {
-    struct waiter *next;
+    struct waiter *next, *previous;
     bool (*retry)(struct waiter *); /* true: done with waiting */
     bool queued;
 } waiter;

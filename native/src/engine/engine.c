@@ -3,8 +3,7 @@
 
 #include "base/clock.h"
 #include "core/commit.h"
-#include "core/output.h"
-#include "core/reads.h"
+#include "core/read_queue.h"
 #include "core/sync.h"
 #include "engine/engine_api.h"
 #include "log/descriptors.h"
@@ -19,7 +18,10 @@
 #define WAITERS_POLL_US 5000
 #define IDLE_US 60000000
 #define WORK_SLICE_US 5000 /* then completions, timers and Python get their turn */
+#define BULK_SLICE_US 100
 #define TRIM_KEEP_BYTES (24u << 20)
+#define TRIM_SLICE_BYTES (1u << 20)
+#define TRIM_INTERVAL_US 1000
 #define STANDSTILL_US 1000000 /* a pass of the loop that took longer: nobody was heard meanwhile */
 
 static void arm_poll(engine *e, operation *op, int fd, bool *armed) {
@@ -86,12 +88,18 @@ static void complete(void *context, const completion *done) {
     }
 }
 
+static bool has_bulk_work(const engine *e) { return net_has_bulk_work(&e->net) || reads_may_go_on(&e->core); }
+
+static bool has_prompt_work(const engine *e) { return net_has_prompt_work(&e->net) || e->core.commit.touched != NULL; }
+
+static bool python_is_due(const engine *e) { return e->core.events.count >= EVENTS_MAX; }
+
 /* Something can go on without Python. */
 static bool has_work(const engine *e) {
-    return e->core.events.count < EVENTS_MAX && (net_has_work(&e->net) || e->core.commit.touched != NULL);
+    return !python_is_due(e) && (has_prompt_work(e) || has_bulk_work(e) || net_has_checks(&e->net));
 }
 
-static void work(engine *e) {
+static void work_promptly(engine *e) {
     core *k = &e->core;
     int64_t until_us = clock_monotonic_us() + WORK_SLICE_US;
     do {
@@ -99,18 +107,40 @@ static void work(engine *e) {
         if (e->standing.serving) peers_serve(&e->peers, until_us);
         net_take_input(&e->net);
         if (k->waiters.first != NULL) waiters_run(&k->waiters, until_us);
-        net_run_frames(&e->net, until_us);
+        net_run_prompt_frames(&e->net, until_us);
         commit_all(k);
-        net_flush(&e->net, until_us);
-    } while (has_work(e) && clock_monotonic_us() < until_us);
-    links_ring_doorbells(&k->links);
+        net_flush_prompt(&e->net, until_us);
+    } while (has_prompt_work(e) && !python_is_due(e) && clock_monotonic_us() < until_us);
+}
+
+/* What sends ahead, has no login, is large: a slice, then the completions of the others. */
+static void work_in_bulk(engine *e) {
+    core *k = &e->core;
+    int64_t until_us = clock_monotonic_us() + BULK_SLICE_US;
+    do {
+        net_run_bulk_frames(&e->net, until_us);
+        reads_run_bulk(k, until_us);
+        commit_all(k);
+        net_flush_prompt(&e->net, until_us);
+        net_flush_bulk(&e->net, until_us);
+        io_submit(&k->io); /* the kernel's part of it belongs to the slice */
+    } while (has_bulk_work(e) && !python_is_due(e) && clock_monotonic_us() < until_us);
+}
+
+static void work(engine *e) {
+    work_promptly(e);
+    if (has_bulk_work(e) && !python_is_due(e)) {
+        io_submit(&e->core.io); /* the answers of the others do not wait for it */
+        work_in_bulk(e);
+    }
+    links_ring_doorbells(&e->core.links);
 }
 
 static void housekeeping(engine *e) {
-    output_look(&e->core);
+    reads_look_at_output(&e->core);
     forward_check_times(&e->peers);
-    net_check_times(&e->net);
-    pool_trim(e->core.pool, TRIM_KEEP_BYTES);
+    net_begin_checks(&e->net);
+    e->trimming = true;
     room_look(&e->core.commit.room);
     commit_report_room(&e->core);
     descriptors_spares_keep();
@@ -135,6 +165,11 @@ static void run_timers(engine *e) {
         e->next_housekeeping_us = e->core.now_us + HOUSEKEEPING_US;
         housekeeping(e);
     }
+    if (net_has_checks(&e->net)) net_check_times(&e->net, clock_monotonic_us() + BULK_SLICE_US);
+    if (e->trimming && e->core.now_us >= e->next_trim_us) {
+        e->next_trim_us = e->core.now_us + TRIM_INTERVAL_US;
+        e->trimming = pool_trim(e->core.pool, TRIM_KEEP_BYTES, TRIM_SLICE_BYTES);
+    }
 }
 
 static int64_t wait_limit(const engine *e, int64_t deadline_us) {
@@ -144,8 +179,9 @@ static int64_t wait_limit(const engine *e, int64_t deadline_us) {
         until = e->core.sync.next_save_us;
     if (e->standing.listen_fd >= 0 && !e->standing.accept_armed && e->standing.accept_again_us < until)
         until = e->standing.accept_again_us;
-    if (e->core.waiters.first != NULL && e->core.now_us + WAITERS_POLL_US < until)
-        until = e->core.now_us + WAITERS_POLL_US;
+    if (e->trimming && e->next_trim_us < until) until = e->next_trim_us;
+    bool wait = e->core.waiters.first != NULL || e->core.reads.bulk[READS_WITHOUT_BLOCK].first != NULL;
+    if (wait && e->core.now_us + WAITERS_POLL_US < until) until = e->core.now_us + WAITERS_POLL_US;
     return until > e->core.now_us ? until - e->core.now_us : 0;
 }
 

@@ -12,7 +12,7 @@ void engine_read_gauges(const engine *e, engine_gauges *gauges) {
     for (const owned *o = e->core.sync.dirty; o != NULL; o = o->sync.next_dirty) gauges->partitions_dirty++;
     for (const owned *o = e->core.sync.pending; o != NULL; o = o->sync.next_pending) gauges->syncs_waiting++;
     for (const waiter *w = e->core.waiters.first; w != NULL; w = w->next) gauges->waiters++;
-    for (const read_job *job = e->core.jobs; job != NULL; job = job->next) {
+    for (const read_job *job = e->core.reads.jobs; job != NULL; job = job->next) {
         gauges->read_jobs++;
         gauges->polls_surveying += job->surveying;
     }

@@ -70,7 +70,7 @@ typedef struct conn_memory { /* private input memory (shares.h) */
 
 typedef struct conn_clocks {
     int64_t request_us;   /* when the frame was complete, or when it began to linger */
-    int64_t heartbeat_us; /* when it was opened, or sent its last PING (iggy-server 5.6) */
+    int64_t heartbeat_us; /* when it was opened, or sent its last PING (docs/protocol/sessions.md#heartbeat) */
     int64_t progress_us;  /* last progress of a partial frame or of an output */
     int64_t anonymous_us; /* since when it is not logged in */
     int64_t frame_us;     /* first byte of the frame */
@@ -109,6 +109,7 @@ static inline bool conn_waits_for(const conn *c, pending_wait what) {
 
 /* conn_queue.c */
 void conn_ready(conn *c);           /* conn_advance later in this turn */
+void conn_ready_again(conn *c);     /* the same for what it has sent ahead: others first */
 void conn_close(conn *c);           /* now; freed at the end of the turn, when no caller holds it any more */
 void conn_left_python(conn *c);     /* it has answered, or nobody wants the answer */
 void conn_release_sources(conn *c); /* lets go of what the output came from */

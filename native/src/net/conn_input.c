@@ -1,4 +1,4 @@
-/* Input of connections: receive and frame (iggy-protocol 1.1 to 1.3).
+/* Input of connections: receive and frame .
  *
  * A receive takes one of the provided buffers only while it has data. A frame that does not fit gets a private block
  * and the rest of it is received straight into that block. Who waits with a buffer gives it back when they are scarce.
@@ -107,7 +107,7 @@ static bool may_park(const conn *c) {
     switch (c->state) {
     case CONN_WORKING: /* the records of a SEND are staged or leased, until it waits for the device */
         return c->work != NULL && (c->frame.head.kind != REQUEST_SEND || conn_waits_for(c, WAITS_FOR_DEVICE));
-    case CONN_RECEIVING: return false;
+    case CONN_RECEIVING: return c->in_ready; /* what it has sent ahead waits for its turn */
     default: return !c->closing;
     }
 }

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BULK_BYTES_MIN 65536u /* larger parts of answers leave after the others, a few in each pass */
-
 #define OUTPUT_AT_ONCE_BYTES 16384u /* larger ones: copied now, the operation only waits for room */
 
 void conn_free_output(conn *c) {
@@ -92,6 +90,8 @@ static void frame_done(conn *c) {
         c->state = CONN_MOVING;
         events_add(&c->core->events, EVENT_MOVE, conn_id(c))->number = c->session.streak_shard;
         c->session.streak = 0;
+    } else if (c->input.length > 0) {
+        conn_ready_again(c);
     } else {
         conn_ready(c);
     }
@@ -128,7 +128,8 @@ void conn_flush_reply(conn *c, bool alone) {
     if (c->output.sent == 0)
         c->clocks.progress_us = c->clocks.output_us = c->core->now_us; /* it has waited for its turn until now */
     if (alone || c->core->io.sends_at_once || left > OUTPUT_AT_ONCE_BYTES) {
-        ssize_t sent = stream_send_now(&c->stream, c->output.bytes + c->output.sent, left);
+        size_t slice = left < BULK_SLICE_BYTES ? left : BULK_SLICE_BYTES;
+        ssize_t sent = stream_send_now(&c->stream, c->output.bytes + c->output.sent, slice);
         if (sent < 0 && errno != EAGAIN && errno != EINTR) {
             conn_close(c);
             return;
@@ -140,6 +141,10 @@ void conn_flush_reply(conn *c, bool alone) {
         }
         if (c->output.sent == c->output.length) {
             output_done(c);
+            return;
+        }
+        if (sent == (ssize_t)slice) {
+            queue_reply(c);
             return;
         }
         left = c->output.length - c->output.sent;

@@ -2,14 +2,23 @@
  * it has its turn and nothing holds it. */
 #include "net/net.h"
 
-void conn_ready(conn *c) {
+static void enter_ready(conn *c, conn_queue *q) {
     if (c->in_ready) return;
-    conn_queue *q = c->session.authenticated || c->closing ? &c->net->ready : &c->net->ready_anonymous;
     c->in_ready = true;
     c->next_ready = NULL;
     if (q->last != NULL) q->last->next_ready = c;
     else q->first = c;
     q->last = c;
+}
+
+/* Whoever has sent ahead, and a crowd that is closed, waits behind those who have asked one thing. */
+void conn_ready_again(conn *c) {
+    enter_ready(c, c->session.authenticated ? &c->net->ready_pipelined : &c->net->ready_anonymous);
+}
+
+void conn_ready(conn *c) {
+    if (c->closing || !c->session.authenticated) conn_ready_again(c);
+    else enter_ready(c, &c->net->ready);
 }
 
 void conn_left_python(conn *c) {

@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define FRAMES_BETWEEN_LOOKS 16u      /* at the clock */
-#define BULK_REPLIES_PER_PASS 16u     /* large parts of answers; the rest after what came meanwhile */
-#define ANONYMOUS_FRAMES_PER_PASS 64u /* connections without a login that get a turn beside all the others */
+#define FRAMES_BETWEEN_LOOKS 16u  /* at the clock */
+#define BULK_REPLIES_PER_PASS 16u /* large parts of answers; the rest after what came meanwhile */
+#define BULK_FRAMES_PER_PASS 16u  /* of those who have sent ahead, and of those without a login */
 
 int net_open(net *n, core *k, const net_options *options) {
     uint32_t places = options->limits.connections + SPARE_PLACES; /* all of them may come to one shard */
@@ -86,7 +86,7 @@ static void flush_replies(net *n, conn_queue *q, uint32_t count_max, int64_t unt
         bool is_last = c == last;
         q->first = c->output.next_reply;
         if (q->first == NULL) q->last = NULL;
-        conn_flush_reply(c, q->first == NULL && n->ready.first == NULL && n->ready_anonymous.first == NULL);
+        conn_flush_reply(c, q->first == NULL && n->ready.first == NULL);
         if (is_last || (q == &n->bulk_replies && clock_monotonic_us() > until_us)) return;
     }
 }
@@ -96,19 +96,32 @@ void net_take_input(net *n) {
     shares_run(n);
 }
 
-void net_run_frames(net *n, int64_t until_us) {
+void net_run_prompt_frames(net *n, int64_t until_us) {
     if (n->ready.first != NULL) run_queue(&n->ready, UINT32_MAX, until_us);
-    if (n->ready_anonymous.first != NULL) run_queue(&n->ready_anonymous, ANONYMOUS_FRAMES_PER_PASS, until_us);
 }
 
-void net_flush(net *n, int64_t until_us) {
+void net_run_bulk_frames(net *n, int64_t until_us) {
+    run_queue(&n->ready_pipelined, BULK_FRAMES_PER_PASS, until_us);
+    run_queue(&n->ready_anonymous, BULK_FRAMES_PER_PASS, until_us);
+}
+
+void net_flush_prompt(net *n, int64_t until_us) {
     if (n->replies.first != NULL) flush_replies(n, &n->replies, UINT32_MAX, until_us);
-    if (n->bulk_replies.first != NULL) flush_replies(n, &n->bulk_replies, BULK_REPLIES_PER_PASS, until_us);
 }
 
-void net_check_times(net *n) {
-    for (uint32_t i = 0; i < n->conns.capacity; i++)
-        if (n->conns.places[i] != NULL) conn_check_times(n->conns.places[i]);
+void net_flush_bulk(net *n, int64_t until_us) { flush_replies(n, &n->bulk_replies, BULK_REPLIES_PER_PASS, until_us); }
+
+void net_begin_checks(net *n) {
+    if (!net_has_checks(n)) n->check_next = 0;
+}
+
+/* As many as the time allows. */
+void net_check_times(net *n, int64_t until_us) {
+    for (uint32_t count = 1; net_has_checks(n); count++) {
+        conn *c = n->conns.places[n->check_next++];
+        if (c != NULL) conn_check_times(c);
+        if (count % FRAMES_BETWEEN_LOOKS == 0 && clock_monotonic_us() > until_us) return;
+    }
 }
 
 void net_forgive(net *n, int64_t still_us) {

@@ -44,7 +44,10 @@ struct net {
         uint32_t *generations, *free_indexes;
         uint32_t free_count, count, capacity;
     } conns;
-    conn_queue starved[BUFFER_SETS], ready, ready_anonymous, replies, bulk_replies; /* each has its turn (net.c) */
+    conn_queue starved[BUFFER_SETS];
+    conn_queue ready, replies;                                 /* at once */
+    conn_queue ready_pipelined, ready_anonymous, bulk_replies; /* a slice of each turn */
+    uint32_t check_next;    /* connection whose times are looked at next; the capacity: all were */
     void (*go_on)(conn *c); /* shares.c lets it receive more, ... */
     void (*evict)(conn *c); /* ... or closes it */
     pot pots[BUFFER_SETS];  /* private input memory: of those logged in, of the others */
@@ -53,19 +56,28 @@ struct net {
     uint64_t latency[LATENCY_BUCKETS]; /* requests, from the complete frame to the whole answer with the kernel */
 };
 
-static inline bool net_has_work(const net *n) {
-    return n->ready.first != NULL || n->replies.first != NULL || n->bulk_replies.first != NULL ||
+/* Of those who have asked one thing. */
+static inline bool net_has_prompt_work(const net *n) { return n->ready.first != NULL || n->replies.first != NULL; }
+
+/* What is done in slices: it never makes those wait for long. */
+static inline bool net_has_bulk_work(const net *n) {
+    return n->ready_pipelined.first != NULL || n->bulk_replies.first != NULL ||
            (n->ready_anonymous.first != NULL && n->core->events.anonymous < EVENTS_ANONYMOUS_MAX);
 }
+
+static inline bool net_has_checks(const net *n) { return n->check_next < n->conns.capacity; }
 
 int net_open(net *n, core *k, const net_options *options); /* 0 or -ENOMEM */
 void net_close(net *n);                                    /* after io; memory of the pool goes with it */
 void net_free(net *n);
 /* The parts of a turn. */
 void net_take_input(net *n);
-void net_run_frames(net *n, int64_t until_us);
-void net_flush(net *n, int64_t until_us);
-void net_check_times(net *n);
+void net_run_prompt_frames(net *n, int64_t until_us);
+void net_run_bulk_frames(net *n, int64_t until_us);
+void net_flush_prompt(net *n, int64_t until_us);
+void net_flush_bulk(net *n, int64_t until_us);
+void net_begin_checks(net *n); /* how long everything takes: of all connections, in slices */
+void net_check_times(net *n, int64_t until_us);
 void net_forgive(net *n, int64_t still_us);
 void net_close_all(net *n, uint32_t status); /* everybody gets it as soon as the request in work is answered */
 #endif

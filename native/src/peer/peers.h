@@ -8,6 +8,7 @@
 #include "core/core.h"
 #include "net/net.h"
 
+#define POLL_BUCKETS 1024u
 #define HELD_REQUEST_US 2000000 /* a request that a dead owner had not taken waits so long */
 
 typedef struct forwarded forwarded;
@@ -24,7 +25,7 @@ typedef struct peers {
         uint64_t sequence;
     } asked;
     struct { /* serve.c */
-        peer_poll *first;
+        peer_poll *by_handle[POLL_BUCKETS];
         uint64_t last_handle;
     } polls;
     struct { /* handover.c */

@@ -71,16 +71,20 @@ struct peer_poll {
     const dialect *dialect; /* NULL: no head */
     uint32_t shard;
     uint64_t handle;
-    bool lent; /* the asker has a window */
-    peer_poll *next, *previous;
+    bool lent;       /* the asker has a window */
+    peer_poll *next; /* in its bucket */
 };
+
+static peer_poll **place_of(peers *p, uint64_t handle) {
+    peer_poll **place = &p->polls.by_handle[handle % POLL_BUCKETS];
+    while (*place != NULL && (*place)->handle != handle) place = &(*place)->next;
+    return place;
+}
 
 static void poll_free(peer_poll *poll) {
     peers *p = poll->peers;
     output_free(p->core, poll->block);
-    if (poll->next != NULL) poll->next->previous = poll->previous;
-    if (poll->previous != NULL) poll->previous->next = poll->next;
-    else p->polls.first = poll->next;
+    *place_of(p, poll->handle) = poll->next;
     free(poll);
 }
 
@@ -142,9 +146,8 @@ static void take_poll(peers *p, owned *target, const partition_request *what, co
     poll->dialect = form;
     poll->shard = to.shard;
     poll->handle = ++p->polls.last_handle;
-    poll->next = p->polls.first;
-    if (poll->next != NULL) poll->next->previous = poll;
-    p->polls.first = poll;
+    poll->next = p->polls.by_handle[poll->handle % POLL_BUCKETS];
+    p->polls.by_handle[poll->handle % POLL_BUCKETS] = poll;
     to.calls = &calls;
     to.owner = poll;
     to.head_bytes = form != NULL ? form->poll_head_bytes : 0;
@@ -157,9 +160,8 @@ static void stop(peer_poll *poll) {
 }
 
 static void take_next(peers *p, uint32_t from, const descriptor *d) {
-    peer_poll *poll = p->polls.first;
-    while (poll != NULL && (poll->handle != d->handle || poll->shard != from)) poll = poll->next;
-    if (poll == NULL) return;
+    peer_poll *poll = *place_of(p, d->handle);
+    if (poll == NULL || poll->shard != from) return;
     if (d->flags & LINK_FLAG_STOP) {
         stop(poll);
     } else if (poll->lent) { /* otherwise it asks for what it was not told of */
@@ -170,10 +172,11 @@ static void take_next(peers *p, uint32_t from, const descriptor *d) {
 }
 
 void serve_peer_down(peers *p, uint32_t shard) {
-    for (peer_poll *poll = p->polls.first, *next; poll != NULL; poll = next) {
-        next = poll->next;
-        if (poll->shard == shard) stop(poll);
-    }
+    for (uint32_t n = 0; n < POLL_BUCKETS; n++)
+        for (peer_poll *poll = p->polls.by_handle[n], *next; poll != NULL; poll = next) {
+            next = poll->next; /* a stop ends no other poll */
+            if (poll->shard == shard) stop(poll);
+        }
 }
 
 /* ---- requests ---- */
@@ -257,8 +260,9 @@ void serve_request(peers *p, uint32_t from, const descriptor *d) {
 }
 
 void serve_free(peers *p) {
-    while (p->polls.first != NULL) {
-        p->polls.first->block = NULL; /* the pool goes with it */
-        poll_free(p->polls.first);
-    }
+    for (uint32_t n = 0; n < POLL_BUCKETS; n++)
+        while (p->polls.by_handle[n] != NULL) {
+            p->polls.by_handle[n]->block = NULL; /* the pool goes with it */
+            poll_free(p->polls.by_handle[n]);
+        }
 }

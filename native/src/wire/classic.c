@@ -1,4 +1,4 @@
-/* The classic dialect: binary frames with little-endian integers (iggy-protocol 1.1 to 1.3, 3.6 to 3.8).
+/* The classic dialect: binary frames with little-endian integers (docs/protocol/framing.md, docs/protocol/messages.md).
  *
  * request  u32 length of what follows, u32 code, payload
  * answer   u32 status, u32 length, payload

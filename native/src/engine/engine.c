@@ -240,21 +240,26 @@ static void work_promptly(engine *e) {
 /* What sends ahead, has no login, is large: a slice, then the completions of the others. */
 static void work_in_bulk(engine *e) {
     int64_t until_us = clock_monotonic_us() + BULK_SLICE_US;
+    uint64_t looked = e->counters.frames;
     do {
         run_queue(&e->ready_pipelined, BULK_FRAMES_PER_PASS, until_us);
         run_queue(&e->ready_anonymous, BULK_FRAMES_PER_PASS, until_us);
-        reads_run_bulk(e, until_us);
+        bool small = !reads_may_go_on(e) && e->bulk_replies.first == NULL;
+        if (!small) reads_run_bulk(e, until_us);
         engine_commit(e);
         flush_replies(e, &e->replies, UINT32_MAX, until_us);
-        flush_replies(e, &e->bulk_replies, BULK_REPLIES_PER_PASS, until_us);
-        io_submit(&e->io); /* the kernel's part of it belongs to the slice */
-    } while (has_bulk_work(e) && e->events_count < EVENTS_MAX && clock_monotonic_us() < until_us);
+        if (!small) flush_replies(e, &e->bulk_replies, BULK_REPLIES_PER_PASS, until_us);
+        io_push(&e->io); /* the kernel's part of it belongs to the slice */
+        if (small && e->counters.frames - looked < FRAMES_BETWEEN_LOOKS) continue;
+        looked = e->counters.frames;
+        if (clock_monotonic_us() >= until_us) return;
+    } while (has_bulk_work(e) && e->events_count < EVENTS_MAX);
 }
 
 static void work(engine *e) {
     work_promptly(e);
     if (has_bulk_work(e) && e->events_count < EVENTS_MAX) {
-        io_submit(&e->io); /* the answers of the others do not wait for it */
+        io_push(&e->io); /* the answers of the others do not wait for it */
         work_in_bulk(e);
     }
     links_ring_doorbells(&e->links);

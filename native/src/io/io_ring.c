@@ -130,6 +130,13 @@ static void ring_submit(io *i) {
     io_uring_submit_and_get_events(&ring_of(i)->uring);
 }
 
+static void ring_push(io *i) {
+    struct io_uring *uring = &ring_of(i)->uring;
+    if (io_uring_sq_ready(uring) == 0) return;
+    i->enters++;
+    io_uring_submit(uring);
+}
+
 static void ring_enter(io *i, int64_t timeout_us) {
     if (timeout_us == 0) {
         ring_submit(i);
@@ -193,6 +200,7 @@ static const io_calls ring_calls = {
     .poll = ring_poll,
     .forget = ring_forget,
     .submit = ring_submit,
+    .push = ring_push,
     .enter = ring_enter,
     .reap = ring_reap,
     .buffer_return = ring_buffer_return,

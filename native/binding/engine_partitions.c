@@ -173,7 +173,7 @@ PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args) {
     unsigned long long ns, token;
     owned *o = PyArg_ParseTuple(args, "KK", &ns, &token) ? find_partition(self, ns) : NULL;
     if (o == NULL) return NULL;
-    sync_report(o, token);
+    if (!sync_report(o, token)) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 

@@ -29,7 +29,7 @@ static int allocate_tables(engine *e) {
     e->handover_send_fds = calloc(e->options.shards, sizeof *e->handover_send_fds);
     if (e->conns == NULL || e->conn_generations == NULL || e->free_indexes == NULL || e->partitions == NULL ||
         e->staged == NULL || e->scratch == NULL || e->events == NULL || e->move_space == NULL ||
-        e->peer_is_down == NULL || e->handover_send_fds == NULL)
+        e->peer_is_down == NULL || e->handover_send_fds == NULL || !forward_open(e))
         return -ENOMEM;
     for (uint32_t i = 0; i < connections; i++) e->free_indexes[e->free_count++] = connections - 1 - i;
     memcpy(e->handover_send_fds, e->options.handover_send_fds, e->options.shards * sizeof(int));
@@ -48,6 +48,7 @@ static void free_tables(engine *e) {
     free(e->move_space);
     free(e->peer_is_down);
     free(e->handover_send_fds);
+    forward_close(e);
 }
 
 static void *take_journal(void *context, size_t bytes) { return engine_allocate(context, bytes, true); }
@@ -106,11 +107,6 @@ int engine_open(engine **out, const engine_options *options) {
     }
     *out = e;
     return 0;
-}
-
-void engine_events_clear(engine *e) {
-    for (uint32_t i = 0; i < e->events_count; i++) free(e->events[i].data);
-    e->events_count = e->events_anonymous = 0;
 }
 
 /* The process is about to end: descriptors close, partitions flush their index; memory of single connections goes with

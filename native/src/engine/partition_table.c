@@ -50,6 +50,7 @@ int engine_partition_add(engine *e, partition *p) {
                  .ns = partition_namespace(p),
                  .incarnation = partition_incarnation(p),
                  .references = 1,
+                 .active_reported = partition_active_start(p),
                  .poison_reported = partition_state(p) != 0}; /* opened read only: recovery has told why */
     e->partitions[at] = o;
     e->partitions_used++;

@@ -92,9 +92,11 @@ void conn_frame_done(conn *c) {
         conn_say_goodbye(c, c->e->stopping_status);
         return;
     }
-    if (c->move_wanted && !c->receive_armed && !c->end_of_input) {
+    event *v = c->move_wanted && !c->receive_armed && !c->end_of_input ? engine_event(c->e, EVENT_MOVE, conn_id(c))
+                                                                       : NULL;
+    if (v != NULL) {
+        v->number = c->streak_shard;
         c->state = CONN_MOVING;
-        engine_event(c->e, EVENT_MOVE, conn_id(c))->number = c->streak_shard;
         c->streak = 0;
     } else {
         conn_ready(c);

@@ -1,7 +1,7 @@
 /* See links.h. */
 #include "peer/links.h"
+#include "base/assert.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +120,7 @@ worker_page *links_page(const links *l, uint32_t shard) {
 }
 
 link_ring *links_ring(const links *l, uint32_t from, uint32_t to) {
-    assert(from < l->shards && to < l->shards);
+    ASSERT(from < l->shards && to < l->shards);
     return (link_ring *)(void *)(l->region + rings_offset(l->shards) + ((size_t)from * l->shards + to) * ring_stride());
 }
 
@@ -210,7 +210,7 @@ bool links_sleep(links *l) {
 void links_wake(links *l) { atomic_store_explicit(&links_page(l, l->shard)->sleeping, 0, memory_order_relaxed); }
 
 uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions) {
-    assert(partitions > 0);
+    ASSERT(partitions > 0);
     _Atomic uint32_t *place = &l->counters[counter % SHARED_COUNTERS];
     uint32_t seen = atomic_load(place), value;
     do {

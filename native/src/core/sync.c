@@ -14,8 +14,6 @@
 #define SYNC_FDS_MAX 64u
 #define SYNC_RETRY_US 5000 /* when descriptors were missing and answers wait */
 
-typedef struct sync_group sync_group;
-
 typedef struct sync_file {
     operation operation;
     sync_group *group;
@@ -23,8 +21,9 @@ typedef struct sync_file {
 } sync_file;
 
 struct sync_group {
+    sync_group *next, *previous; /* of all that run */
     owned *target;
-    uint32_t running;
+    uint32_t begun, running; /* files */
     int error;
     sync_file files[];
 };
@@ -151,11 +150,25 @@ static void settle(engine *e, owned *target, int error, bool none) {
     }
 }
 
+static void enter_running(engine *e, sync_group *group) {
+    e->syncs_running++;
+    group->next = e->sync_groups;
+    if (group->next != NULL) group->next->previous = group;
+    e->sync_groups = group;
+}
+
+static void leave_running(engine *e, sync_group *group) {
+    e->syncs_running--;
+    if (group->next != NULL) group->next->previous = group->previous;
+    if (group->previous != NULL) group->previous->next = group->next;
+    else e->sync_groups = group->next;
+}
+
 static void finish(engine *e, sync_group *group, bool none) {
     owned *target = group->target;
     e->counters.syncs++;
     if (group->error != 0) e->counters.sync_errors++;
-    e->syncs_running--;
+    leave_running(e, group);
     settle(e, target, group->error, none);
     owned_release(target);
     free(group);
@@ -184,10 +197,10 @@ static bool begin(engine *e, owned *target) {
         postpone(e, target);
         return false;
     }
-    e->syncs_running++;
     size_t count = collect(target, fds, SYNC_FDS_MAX);
     /* takes over the reference of the queue */
-    *group = (sync_group){.target = target, .running = (uint32_t)count};
+    *group = (sync_group){.target = target, .begun = (uint32_t)count, .running = (uint32_t)count};
+    enter_running(e, group);
     for (size_t i = 0; i < count; i++) {
         sync_file *file = &group->files[i];
         *file = (sync_file){.operation = operation_of(OPERATION_SYNC, file), .group = group, .fd = fds[i]};
@@ -218,6 +231,7 @@ void sync_on_complete(operation *op, int result) {
     }
     if (result < 0 && group->error == 0) group->error = -result;
     close(file->fd);
+    file->fd = -1;
     descriptors_spares_keep(); /* before anybody else takes it */
     if (--group->running > 0) return;
     finish(e, group, false);
@@ -232,7 +246,15 @@ void sync_close(engine *e) {
         next = o->next_pending;
         owned_release(o);
     }
+    for (sync_group *group = e->sync_groups, *next; group != NULL; group = next) {
+        next = group->next;
+        for (uint32_t i = 0; i < group->begun; i++)
+            if (group->files[i].fd >= 0) close(group->files[i].fd);
+        owned_release(group->target);
+        free(group);
+    }
     e->dirty = e->sync_pending = e->sync_pending_last = NULL;
+    e->sync_groups = NULL;
 }
 
 /* ---- who asks for one ---- */

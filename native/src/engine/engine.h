@@ -59,6 +59,7 @@ enum {
 typedef struct read_job read_job;
 typedef struct held held;
 typedef struct outgoing outgoing;
+typedef struct sync_group sync_group;
 
 /* Something that could not go on for want of memory or of a free descriptor; tried again in order of arrival. */
 typedef struct waiter {
@@ -254,6 +255,7 @@ struct engine {
     outgoing *outgoing, *outgoing_free; /* forward.c: what waits for a full ring */
     uint32_t outgoing_used, outgoing_max;
     uint32_t syncs_running;
+    sync_group *sync_groups; /* of these */
     event *events;
     uint32_t events_count, events_capacity, events_promised;
     room room;

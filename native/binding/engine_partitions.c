@@ -82,6 +82,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
                            .journals = &e->journals,
                            .stats = &e->links.stats[slot],
                            .disk = &disk_system,
+                           .files = &e->files,
                            .ids = &e->ids};
     partition *p = partition_open(&o, segments, count);
     free(segments);

@@ -128,6 +128,7 @@ static void open_partitions(server *s, engine *e, uint32_t shard) {
                                .stats = &e->links.stats[stream],
                                .ids = &e->ids,
                                .level = s->level,
+                               .files = &e->files,
                                .disk = s->disk != NULL ? s->disk : &disk_system};
         partition *p = partition_open(&o, NULL, 0);
         if (p == NULL || engine_partition_add(e, p) != 0) abort();

@@ -4,7 +4,6 @@
  * concurrently. A failed sync poisons the partition, answers all that it holds with its status and is never tried
  * again. A sync that does not end, or cannot begin, holds a connection for request_timeout (conn_limits.c): when it
  * closes its answer is taken out, and the sync goes on without it. */
-#include "log/descriptors.h"
 #include "engine/engine.h"
 
 #include <errno.h>
@@ -178,7 +177,8 @@ static size_t collect(owned *target, int *fds, size_t max) {
     sync_scope scope = target->sync_everything ? SYNC_EVERYTHING : SYNC_ACKNOWLEDGEMENTS;
     target->sync_everything = false;
     target->syncs_begun++;
-    return partition_sync_begin(target->p, scope, fds, max < sync_files_max ? max : sync_files_max);
+    uint32_t files_max = target->e->files.budget.sync_files;
+    return partition_sync_begin(target->p, scope, fds, max < files_max ? max : files_max);
 }
 
 /* No memory now: the dirty list keeps it, with all who wait, for the next tick. */
@@ -212,7 +212,7 @@ static bool begin(engine *e, owned *target) {
 
 bool sync_begin_pending(engine *e) {
     bool settled = false;
-    while (e->sync_pending != NULL && e->syncs_running < syncs_running_max) {
+    while (e->sync_pending != NULL && e->syncs_running < e->files.budget.syncs) {
         owned *target = e->sync_pending;
         e->sync_pending = target->next_pending;
         if (e->sync_pending == NULL) e->sync_pending_last = NULL;
@@ -232,7 +232,7 @@ void sync_on_complete(operation *op, int result) {
     if (result < 0 && group->error == 0) group->error = -result;
     close(file->fd);
     file->fd = -1;
-    descriptors_spares_keep(); /* before anybody else takes it */
+    file_cache_spares_keep(&e->files); /* before anybody else takes it */
     if (--group->running > 0) return;
     finish(e, group, false);
 }

@@ -1,5 +1,4 @@
 /* The loop of one worker: completions in, decisions, one commit (commit.c) and one enter a turn. */
-#include "log/descriptors.h"
 #include "base/assert.h"
 #include "engine/engine.h"
 
@@ -101,7 +100,7 @@ static void on_accept(engine *e, int result, bool more) {
     if (result < 0) {
         bool none = result == -EMFILE || result == -ENFILE;
         bool again = result == -EINTR || result == -ECONNABORTED || result == -ECANCELED;
-        if (!again && !(none && descriptors_release_some())) e->accept_again_us = e->now_us + ACCEPT_BACKOFF_US;
+        if (!again && !(none && file_cache_release_some(&e->files))) e->accept_again_us = e->now_us + ACCEPT_BACKOFF_US;
         return;
     }
     conn *c = conn_open(e, result);
@@ -217,11 +216,11 @@ static void housekeeping(engine *e) {
     pool_trim(e->pool, TRIM_KEEP_BYTES);
     room_look(&e->room);
     engine_report_room(e);
-    descriptors_spares_keep();
+    file_cache_spares_keep(&e->files);
 }
 
 static void run_timers(engine *e) {
-    if (descriptors_short()) {
+    if (file_cache_was_short(&e->files)) {
         if (e->next_sync_us > e->now_us + SHORT_SYNC_US) e->next_sync_us = e->now_us + SHORT_SYNC_US;
         if (e->next_save_us > e->now_us + SHORT_SYNC_US) e->next_save_us = e->now_us + SHORT_SYNC_US;
     }

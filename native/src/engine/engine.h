@@ -261,6 +261,7 @@ struct engine {
     room room;
     bool room_refusal_reported;
     journal_memory journals;
+    file_cache files;  /* of all partitions */
     worker_page *page; /* ours */
     int64_t pass_us;   /* when this pass of the loop began */
     int64_t now_us, next_sync_us, next_save_us, next_housekeeping_us;

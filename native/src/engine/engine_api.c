@@ -1,8 +1,6 @@
 /* What the binding calls: life of the engine and answers from Python. The loop itself is in engine.c. */
 #include "engine/engine_api.h"
 
-#include "log/descriptors.h"
-
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -49,6 +47,7 @@ static void free_tables(engine *e) {
     free(e->peer_is_down);
     free(e->handover_send_fds);
     forward_close(e);
+    file_cache_close(&e->files);
 }
 
 static void *take_journal(void *context, size_t bytes) { return engine_allocate(context, bytes, true); }
@@ -83,10 +82,10 @@ static int open_parts(engine *e) {
 
 int engine_open(engine **out, const engine_options *options) {
     if (options->limits.connections == 0) return -EINVAL;
-    descriptors_limit(options->limits.connections);
     engine *e = calloc(1, sizeof *e);
     if (e == NULL) return -ENOMEM;
     e->options = *options;
+    file_cache_open_for(&e->files, options->limits.connections);
     e->listen_fd = e->epoll_fd = e->room.fd = -1;
     e->now_us = e->pass_us = clock_monotonic_us();
     e->next_sync_us = e->now_us + options->sync_interval_us;

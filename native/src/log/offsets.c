@@ -105,7 +105,7 @@ uint32_t offsets_delete(offsets *o, uint8_t kind, uint32_t id) {
     offset_entry *entry = offsets_find(o, kind, id);
     if (entry == NULL) return PARTITION_OFFSET_NOT_FOUND;
     if (offset_file_remove(o, kind, id) != 0) return PARTITION_CANNOT_DELETE_OFFSET_FILE;
-    offset_file_close(entry);
+    offset_file_close(o, entry);
     if (entry->dirty) o->dirty--;
     erase(o, entry);
     return 0;
@@ -115,7 +115,7 @@ void offsets_discard_file(offsets *o, uint8_t kind, uint32_t id) { offset_file_r
 
 void offsets_free(offsets *o) {
     for (uint32_t i = 0; i < o->capacity; i++)
-        if (o->entries[i].kind != 0) offset_file_close(&o->entries[i]);
+        if (o->entries[i].kind != 0) offset_file_close(o, &o->entries[i]);
     free(o->entries);
     o->entries = NULL;
     o->capacity = o->count = o->dirty = o->dirty_directories = 0;

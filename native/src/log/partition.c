@@ -72,6 +72,7 @@ partition *partition_open(const partition_options *options, const segment_info *
                      .references = 1,
                      .directory = strdup(options->directory)};
     p->segments.disk = p->offsets.disk = p->disk;
+    p->segments.files = p->offsets.files = options->files;
     p->journal.messages_max = options->journal_messages_max;
     p->journal.bytes_max = options->journal_bytes_max;
     p->journal.memory = options->journals;

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint8_t zeros[65536]; /* never written */
+static const uint8_t zeros[65536];
 
 /* The state after a write error: 10006, or what the partition is poisoned with. */
 static uint32_t refused(partition *p, int error) {
@@ -68,7 +68,7 @@ static int make_directory(partition *p) {
     uint8_t marker[16] = "SHRDINC1";
     uint64_t incarnation = htole64(p->incarnation);
     memcpy(marker + 8, &incarnation, sizeof(incarnation));
-    int fd = file_make_whole(p->disk, path, marker, sizeof(marker));
+    int fd = file_make_whole(p->disk, p->segments.files, path, marker, sizeof(marker));
     if (fd < 0) return -1;
     p->marker_dirty = true;
     p->disk->close(p->disk->context, fd);
@@ -118,7 +118,7 @@ static int cut_back(partition *p, segment *s, int fd) {
     }
     while (!p->stale_zeroed && at < p->stale_end) {
         size_t length = p->stale_end - at < sizeof(zeros) ? (size_t)(p->stale_end - at) : sizeof(zeros);
-        struct iovec part = {.iov_base = zeros, .iov_len = length};
+        struct iovec part = {.iov_base = (void *)(uintptr_t)zeros, .iov_len = length};
         if (file_write(p->disk, fd, &part, 1, at, NULL) != 0) return -1;
         at += length;
     }

@@ -56,7 +56,7 @@ lint: setup-spark ## style and types
 	@$(BIN)/mypy $(PY_DIRS)
 
 test: native lint ## lint, types, native tests under sanitizers, Python tests
-	@$(MAKE) --no-print-directory --keep-going --output-sync -C native -j$(shell nproc) PYTHON=$(BIN)/python test
+	@$(MAKE) --no-print-directory --keep-going --output-sync -C native -j$(shell nproc) PYTHON=$(BIN)/python test test-tsan-short
 	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)
 	@echo "== what touches the I/O engine, again on epoll"
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q -m 'io_engine and not slow' $(PYTEST_ARGS)

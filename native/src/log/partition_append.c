@@ -262,7 +262,7 @@ static void commit(partition *p, segment *s, const group *g) {
 static size_t append_group(partition *p, append_batch *batches, size_t count, uint64_t now_us, uint32_t *status) {
     struct iovec parts[1 + IOV_MAX]; /* the first one for the journal */
     group g;
-    int fd;
+    int fd = -1;
     do { /* twice when the segment has no positions left for the batch */
         *status = make_ready(p, now_us, &fd);
         segment *s = segment_active(&p->segments);

@@ -53,6 +53,7 @@ lint: setup-spark ## style and types
 	@$(BIN)/ruff check $(PY_DIRS)
 	@$(BIN)/ruff format --check --quiet $(PY_DIRS)
 	@$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python lint
 	@$(BIN)/mypy $(PY_DIRS)
 
 test: native lint ## lint, types, native tests under sanitizers, Python tests

@@ -162,6 +162,7 @@ static uint32_t page_of(const pool *p, const void *block) {
 void pool_free(pool *p, void *block) {
     if (block == NULL) return;
     uint32_t page = page_of(p, block), order = p->heads[page] & HEAD_ORDER;
+    ASSERT(p->used >= (size_t)POOL_BLOCK_MIN << order);
     p->used -= (size_t)POOL_BLOCK_MIN << order;
     p->heads[page] = 0;
     while (order < ORDERS - 1) {

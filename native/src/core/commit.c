@@ -1,6 +1,8 @@
 /* The commit of a turn: all batches that it brought, one append call per partition; then their answers. */
 #include "engine/engine.h"
 
+#include "base/assert.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +28,7 @@ static bool staged_grow(engine *e) {
 
 void engine_stage(engine *e, owned *target, const append_batch *batch, const requester *from, uint8_t *block) {
     if (e->staged_count == e->staged_capacity && !staged_grow(e)) engine_commit(e); /* the turn has two commits then */
+    ASSERT(e->staged_count < e->staged_capacity);
     uint32_t number = ++e->staged_count;
     e->staged[number - 1] = (staged){.batch = *batch, .from = *from, .block = block};
     if (target->first_staged == 0) {
@@ -40,6 +43,7 @@ void engine_stage(engine *e, owned *target, const append_batch *batch, const req
 }
 
 void engine_answer(engine *e, const requester *to, uint32_t status) {
+    ASSERT(to->c == NULL || to->shard == e->links.shard);
     conn *c = to->c;
     if (c == NULL) {
         forward_answer_status(e, to, status, 0);

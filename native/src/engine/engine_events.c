@@ -1,5 +1,5 @@
 /* Events for Python: an array that grows. Room for what has to be told is promised beforehand. */
-#include "engine/engine.h"
+#include "engine/engine_api.h"
 
 #include "base/assert.h"
 

@@ -37,10 +37,10 @@ static int provide_buffers(io *i, buffer_set set) {
     }
     r->buffers[set] = table;
     io_uring_buf_ring_init(r->buffers[set]);
-    for (uint16_t n = 0; n < count; n++) {
-        int32_t id = io_first_buffer(set) + n;
+    for (uint32_t n = 0; n < count; n++) {
+        int32_t id = io_first_buffer(set) + (int32_t)n;
         io_uring_buf_ring_add(r->buffers[set], io_buffer(i, id), io_buffer_size(set), (uint16_t)id,
-                              io_uring_buf_ring_mask(count), n);
+                              io_uring_buf_ring_mask(count), (int)n);
     }
     io_uring_buf_ring_advance(r->buffers[set], (int)count);
     i->free_buffers[set] = count;

@@ -93,7 +93,7 @@ static int put_slot(const disk *d, int fd, const manifest *m) {
         errno = EBADMSG; /* not that of this segment: nothing here is worth a checkpoint */
         return -1;
     }
-    uint64_t a = slot_sequence(present + BLOCK_SIZE), b = slot_sequence(present + 2 * BLOCK_SIZE);
+    uint64_t a = slot_sequence(present + BLOCK_SIZE), b = slot_sequence(present + (size_t)2 * BLOCK_SIZE);
     store_u64(slot, (a > b ? a : b) + 1);
     store_u64(slot + 8, m->checkpoint.log_bytes);
     store_u64(slot + 16, m->checkpoint.count);

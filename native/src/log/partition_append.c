@@ -3,6 +3,7 @@
  * The steady state of a small batch is batch_assign, one pwritev and a few stores. */
 #include "log/partition_internal.h"
 
+#include "base/assert.h"
 #include "log/partition_files.h"
 
 #include <endian.h>
@@ -293,4 +294,5 @@ void partition_append(partition *p, append_batch *batches, size_t count, uint64_
         done += n;
     }
     for (; done < count; done++) batches[done].status = status;
+    ASSERT(partition_visible_end(p) <= p->next_offset && p->durable_offset <= p->next_offset);
 }

@@ -1,6 +1,7 @@
 /* Background sync: which files are not known to be on the device, and how far the durable end may move. */
 #include "log/partition_internal.h"
 
+#include "base/assert.h"
 #include "log/partition_files.h"
 
 #include <errno.h>
@@ -150,6 +151,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     p->sync_target = complete ? p->next_offset - p->journal.count : p->durable_offset;
     p->sync_open_error = c.error;
     p->sync_running = true;
+    ASSERT(c.count <= max && p->sync_target <= p->next_offset);
     return c.count;
 }
 

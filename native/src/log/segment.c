@@ -1,6 +1,7 @@
 /* The segments of one partition and their open files. */
 #include "log/segment.h"
 
+#include "base/assert.h"
 #include "log/partition_files.h"
 
 #include <errno.h>
@@ -41,6 +42,7 @@ segment *segment_add(segment_set *set, uint64_t start_offset) {
         set->items = items;
         set->capacity = capacity;
     }
+    ASSERT(set->count == 0 || set->items[set->count - 1].start_offset <= start_offset);
     segment *s = &set->items[set->count++];
     *s = (segment){.start_offset = start_offset};
     return s;
@@ -140,6 +142,7 @@ int segment_fd(segment_set *set, segment *s, segment_file which) {
     segment_files *f = files_of(set, s);
     if (f == NULL) return -1;
     if (f->fds[which] >= 0) return f->fds[which];
+    ASSERT(which != SEGMENT_MANIFEST && s >= set->items && s < set->items + set->count);
     bool writable = s == segment_active(set) && !set->read_only;
     int fd = files_open(set, f, which, writable ? O_RDWR : O_RDONLY);
     if (fd < 0 && f->fds[0] < 0 && f->fds[1] < 0) {
@@ -177,13 +180,18 @@ int segment_create(segment_set *set, uint64_t start_offset) {
     return -1;
 }
 
-void segment_pin(segment *s) { s->files->pins++; }
+void segment_pin(segment *s) {
+    ASSERT(s->files != NULL);
+    s->files->pins++;
+}
 
 void segment_unpin(segment_set *set, segment *s) {
+    ASSERT(s->files != NULL && s->files->pins > 0);
     if (--s->files->pins == 0 && set->closed) files_close(s->files);
 }
 
 void segment_remove_front(segment_set *set, uint32_t count) {
+    ASSERT(count <= set->count);
     for (uint32_t i = 0; i < count; i++)
         if (set->items[i].files != NULL) files_close(set->items[i].files);
     set->count -= count;

@@ -1,6 +1,8 @@
 /* Output of connections: answers, their way into the socket, and what follows when the kernel has them. */
 #include "engine/engine.h"
 
+#include "base/assert.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +39,7 @@ static void queue_reply(conn *c) {
 }
 
 void conn_reply_bytes(conn *c, const uint8_t *data, size_t length) {
+    ASSERT(length > 0 && !c->send_armed);
     c->out = data;
     c->out_length = length;
     c->out_sent = 0;

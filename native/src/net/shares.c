@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include "base/assert.h"
+
 #include <stdlib.h>
 
 #define PARTIAL_BUDGET_MIN (16u << 20)
@@ -83,6 +85,7 @@ void share_give_back(conn *c, uint32_t bytes) {
     share *s = c->share;
     if (bytes > c->held_bytes) bytes = c->held_bytes; /* counted out before, when it was closed for it */
     if (bytes == 0) return;
+    ASSERT(s->bytes >= bytes && s->pot->bytes >= bytes);
     c->held_bytes -= bytes;
     s->bytes -= bytes;
     s->pot->bytes -= bytes;
@@ -123,6 +126,7 @@ void share_leave(conn *c) {
     if (s->pot->privileged == c) s->pot->privileged = NULL;
     c->share = NULL;
     if (--s->connections > 0) return;
+    ASSERT(s->pot->owners > 0 && s->bytes == 0 && s->armed == 0);
     s->pot->owners--;
     if (s == &s->pot->common) return;
     *place_of(s->pot, s->key) = s->next_in_bucket;

@@ -22,7 +22,7 @@ typedef struct region_header {
 static size_t pages_offset(void) { return PAGE; }
 static size_t counters_offset(uint32_t shards) { return pages_offset() + (size_t)shards * PAGE; }
 static size_t addresses_offset(uint32_t shards) { return counters_offset(shards) + SHARED_COUNTERS * sizeof(uint32_t); }
-static size_t addresses_bytes(void) { return SHARED_ADDRESS_ROWS * SHARED_ADDRESS_COLUMNS * sizeof(uint32_t); }
+static size_t addresses_bytes(void) { return (size_t)SHARED_ADDRESS_ROWS * SHARED_ADDRESS_COLUMNS * sizeof(uint32_t); }
 static size_t logins_offset(uint32_t shards) { return addresses_offset(shards) + shards * addresses_bytes(); }
 static size_t stats_offset(uint32_t shards) { return logins_offset(shards) + sizeof(shared_logins); }
 static size_t rings_offset(uint32_t shards) {
@@ -116,6 +116,7 @@ int links_read_beat(int fd, uint32_t shard, uint64_t *beat, uint32_t *activity) 
 }
 
 worker_page *links_page(const links *l, uint32_t shard) {
+    ASSERT(shard < l->shards);
     return (worker_page *)(void *)(l->region + pages_offset() + (size_t)shard * PAGE);
 }
 
@@ -125,6 +126,7 @@ link_ring *links_ring(const links *l, uint32_t from, uint32_t to) {
 }
 
 bool links_post(links *l, uint32_t to, const descriptor *d, uint64_t *position) {
+    ASSERT(to != l->shard);
     link_ring *r = links_ring(l, l->shard, to);
     uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
     if (head - atomic_load_explicit(&r->tail, memory_order_acquire) >= LINK_SLOTS) return false;

@@ -1,9 +1,9 @@
 /* The segments of one partition and their open files.
  *
  * Descriptors are opened when they are needed and closed least recently used first: at most SEGMENT_FILES_PER_PARTITION
- * pairs of one partition and the budget of pairs of the worker (file_cache.h). Pinned pairs (a cursor reads them) and pairs not
- * synced since their last write (their descriptor may hold the only report of a failed write-back) stay open above the
- * limits.
+ * pairs of one partition and the worker's budget of pairs (file_cache.h). Pinned pairs (a cursor reads them) and pairs
+ * not synced since their last write (their descriptor may hold the only report of a failed write-back) stay open above
+ * the limits.
  * Single-threaded, as partition.h.
  */
 #ifndef SHARDD_SEGMENT_H

@@ -48,6 +48,6 @@ def test_no_file_of_the_core_has_state() -> None:
 )
 def test_state_is_found(tmp_path: Path, source: str, names: set[str]) -> None:
     (tmp_path / "a.c").write_text(source)
-    command = ["cc", "-O3", "-fPIC", "-c", "-o", tmp_path / "a.o", tmp_path / "a.c"]
+    command = ["cc", "-O3", "-fPIC", "-c", "-o", str(tmp_path / "a.o"), str(tmp_path / "a.c")]
     subprocess.run(command, check=True, capture_output=True)
     assert writable_symbols(tmp_path / "a.o") == names

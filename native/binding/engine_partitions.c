@@ -86,6 +86,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
                            .journals = &e->core.journals,
                            .stats = &e->core.links.stats[slot],
                            .disk = &disk_system,
+                           .files = &e->core.files,
                            .ids = &e->core.ids};
     partition *p = partition_open(&o, segments, count);
     free(segments);
@@ -177,7 +178,7 @@ PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args) {
     unsigned long long ns, token;
     owned *o = PyArg_ParseTuple(args, "KK", &ns, &token) ? find_partition(self, ns) : NULL;
     if (o == NULL) return NULL;
-    sync_report(o, token);
+    if (!sync_report(o, token)) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 

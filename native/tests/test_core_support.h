@@ -36,6 +36,7 @@ static void open_partition(partition_level level) {
                            .stats = &k->links.stats[0],
                            .ids = &k->ids,
                            .level = level,
+                           .files = &k->files,
                            .disk = &disk_system};
     partition *p = partition_open(&o, NULL, 0);
     if (p == NULL || core_partition_add(k, p) != 0) abort();
@@ -61,6 +62,7 @@ static void open_core(partition_level level) {
     k->pool = pool_create(descriptors[1], POOL_BYTES);
     k->now_us = clock_monotonic_us();
     k->commit.room.fd = -1;
+    file_cache_open_for(&k->files, 100);
     core_options options = {.shard = 0, .shards = 2, .sync_interval_us = 1000000};
     uint8_t *memory[BUFFER_SETS];
     for (buffer_set set = 0; set < BUFFER_SETS; set++) memory[set] = pool_alloc(k->pool, io_buffers_bytes(set));
@@ -77,6 +79,7 @@ static void close_core(void) {
     io_close(&k->io);
     core_close_partitions(k);
     core_free(k);
+    file_cache_close(&k->files);
     links_close(&k->links);
     pool_destroy(k->pool);
     free(k);

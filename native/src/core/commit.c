@@ -1,6 +1,7 @@
 /* See commit.h. */
 #include "core/commit.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "core/status.h"
 #include "core/sync.h"
@@ -29,16 +30,21 @@ void commit_close(core *k) {
     free(k->commit.scratch);
 }
 
+static bool staged_grow(core *k) {
+    uint32_t capacity = k->commit.capacity * 2;
+    staged *larger = realloc(k->commit.list, capacity * sizeof *larger);
+    if (larger == NULL) return false;
+    k->commit.list = larger;
+    append_batch *scratch = realloc(k->commit.scratch, capacity * sizeof *scratch);
+    if (scratch == NULL) return false;
+    k->commit.scratch = scratch;
+    k->commit.capacity = capacity;
+    return true;
+}
+
 void commit_stage(core *k, owned *target, const append_batch *batch, const caller *from, uint8_t *block) {
-    if (k->commit.count == k->commit.capacity) {
-        uint32_t capacity = k->commit.capacity * 2;
-        staged *larger = realloc(k->commit.list, capacity * sizeof *larger);
-        append_batch *scratch = realloc(k->commit.scratch, capacity * sizeof *scratch);
-        if (larger == NULL || scratch == NULL) abort();
-        k->commit.list = larger;
-        k->commit.scratch = scratch;
-        k->commit.capacity = capacity;
-    }
+    if (k->commit.count == k->commit.capacity && !staged_grow(k)) commit_all(k); /* the turn has two commits then */
+    ASSERT(k->commit.count < k->commit.capacity);
     uint32_t number = ++k->commit.count;
     k->commit.list[number - 1] = (staged){.batch = *batch, .from = *from, .block = block};
     if (target->staged.first == 0) {
@@ -55,8 +61,10 @@ void commit_stage(core *k, owned *target, const append_batch *batch, const calle
 /* One event for each change: sends are refused for want of room, or no more. */
 void commit_report_room(core *k) {
     if (k->commit.room.refused == k->commit.room_refusal_reported) return;
+    event *v = events_add(&k->events, EVENT_ROOM, k->commit.room.refused);
+    if (v == NULL) return;
+    v->number = k->commit.room.free_bytes;
     k->commit.room_refusal_reported = k->commit.room.refused;
-    events_add(&k->events, EVENT_ROOM, k->commit.room.refused)->number = k->commit.room.free_bytes;
 }
 
 static void append_or_refuse(core *k, partition *p, size_t count, uint64_t wall_us) {
@@ -71,19 +79,23 @@ static void append_or_refuse(core *k, partition *p, size_t count, uint64_t wall_
     commit_report_room(k);
 }
 
-/* One event for each segment that is sealed now, from the one that was active before. */
-static void report_rolls(core *k, const owned *target, uint64_t active) {
-    for (uint64_t next; partition_next_start(target->p, active, &next); active = next)
-        events_add(&k->events, EVENT_ROLLED, target->ns)->number = active;
+/* One event for each segment that was sealed since the last one; without memory the next commit tells it. */
+static void report_rolls(core *k, owned *target) {
+    for (uint64_t next; partition_next_start(target->p, target->active_reported, &next);) {
+        event *v = events_add(&k->events, EVENT_ROLLED, target->ns);
+        if (v == NULL) return;
+        v->number = target->active_reported;
+        target->active_reported = next;
+    }
+    target->active_reported = partition_active_start(target->p); /* retention may have overtaken it */
 }
 
 static void commit_partition(core *k, owned *target, uint64_t wall_us) {
     size_t count = 0;
     for (uint32_t n = target->staged.first; n != 0; n = k->commit.list[n - 1].next)
         k->commit.scratch[count++] = k->commit.list[n - 1].batch;
-    uint64_t active = partition_active_start(target->p);
     append_or_refuse(k, target->p, count, wall_us);
-    report_rolls(k, target, active);
+    report_rolls(k, target);
     k->counters.append_calls++;
     count = 0;
     for (uint32_t n = target->staged.first, next; n != 0; n = next) {

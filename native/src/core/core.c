@@ -26,6 +26,7 @@ int core_open(core *k, const core_options *options) {
 
 void core_close_partitions(core *k) {
     core_routes_invalidate(k);
+    reads_close(k);
     sync_close(k);
     for (uint32_t i = 0; i < k->partitions.capacity; i++) {
         owned *o = k->partitions.slots[i];
@@ -58,6 +59,7 @@ int core_partition_add(core *k, partition *p) {
                  .ns = partition_namespace(p),
                  .incarnation = partition_incarnation(p),
                  .references = 1,
+                 .active_reported = partition_active_start(p),
                  .poison_reported = partition_state(p) != 0}; /* opened read only: recovery has told why */
     int result = partitions_enter(&k->partitions, o);
     if (result != 0) {

@@ -19,6 +19,7 @@
 
 typedef struct read_job read_job;
 typedef struct staged staged;
+typedef struct sync_group sync_group;
 typedef struct read_line { /* poll jobs, first come first served */
     read_job *first, *last;
 } read_line;
@@ -51,6 +52,7 @@ struct core {
     waiter_queue waiters;
     event_queue events;
     journal_memory journals;
+    file_cache files; /* of all partitions */
     core_counters counters;
     struct { /* commit.c */
         staged *list;
@@ -63,6 +65,7 @@ struct core {
     struct { /* sync.c */
         owned *dirty, *pending, *pending_last;
         uint32_t running;
+        sync_group *groups; /* of these */
         int64_t next_us, next_save_us;
     } sync;
     struct { /* output.c: windows of polls and answers of Python that have not left */

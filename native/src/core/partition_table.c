@@ -1,6 +1,8 @@
 /* See partition_table.h. */
 #include "core/partition_table.h"
 
+#include "base/assert.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -22,6 +24,7 @@ static uint32_t place_of(const partition_table *t, uint64_t ns) {
 owned *partitions_find(const partition_table *t, uint64_t ns) { return t->slots[place_of(t, ns)]; }
 
 void owned_release(owned *o) {
+    ASSERT(o->references > 0);
     if (--o->references > 0) return;
     partition_release(o->p);
     fences_free(&o->fences);
@@ -34,7 +37,7 @@ void drop_route_partition(route_partition *r) {
 }
 
 static bool grow(partition_table *t) {
-    partition_table larger = {.slots = calloc(t->capacity * 2, sizeof *t->slots), .capacity = t->capacity * 2};
+    partition_table larger = {.slots = calloc((size_t)t->capacity * 2, sizeof *t->slots), .capacity = t->capacity * 2};
     if (larger.slots == NULL) return false;
     for (uint32_t i = 0; i < t->capacity; i++)
         if (t->slots[i] != NULL) larger.slots[place_of(&larger, t->slots[i]->ns)] = t->slots[i];

@@ -15,6 +15,7 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     uint32_t references;
     fences fences; /* of the consumer groups */
     bool poison_reported;
+    uint64_t active_reported; /* start of the active segment when Python last heard of a sealed one */
     struct {
         bool dirty;
         bool waits; /* for its sync, or it runs */

@@ -7,13 +7,13 @@
  * for a segment. When a part of the answer is out already, the connection closes instead. */
 #include "core/reads.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "core/output.h"
 #include "core/read_queue.h"
 #include "core/status.h"
 #include "core/sync.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,8 +140,9 @@ static bool is_settled(const read_job *job, uint64_t segment) {
 static void doubt(read_job *job, uint64_t segment, uint32_t status) {
     core *k = job->core;
     k->counters.damaged++;
-    bool settled = is_settled(job, segment);
-    if (!settled) events_add(&k->events, EVENT_DOUBT, job->target->ns)->number = segment;
+    event *v = is_settled(job, segment) ? NULL : events_add(&k->events, EVENT_DOUBT, job->target->ns);
+    bool settled = v == NULL; /* without memory for the event nobody would end the doubt */
+    if (v != NULL) v->number = segment;
     if (!job->first_window) {
         break_off(job);
     } else if (settled) {
@@ -285,7 +286,7 @@ static void begin_window(read_job *job) {
 static void take_window(read_job *job) {
     uint32_t status = 0, bytes_max = output_is_plenty(job->core) ? POLL_WINDOW_BYTES : POLL_WINDOW_SMALL_BYTES;
     bool any = partition_cursor_next(&job->cursor, bytes_max - job->to.head_bytes, &job->window, &status);
-    assert(any || status != 0 || job->first_window); /* the job ends with the window after which nothing remains */
+    ASSERT(any || status != 0 || job->first_window); /* the job ends with the window after which nothing remains */
     job->window_known = true;
     if (status == STATUS_CANNOT_READ) doubt(job, partition_suspect(job->target->p), status);
     else if (status != 0) fail(job, status);
@@ -348,7 +349,10 @@ static void cancel(pending *p) {
 void reads_start(core *k, owned *target, const partition_request *what, const caller *to) {
     static const pending_calls calls = {.cancel = cancel, .next = next};
     read_job *job = calloc(1, sizeof *job);
-    if (job == NULL) abort();
+    if (job == NULL) {
+        caller_status(to, STATUS_CANNOT_READ);
+        return;
+    }
     job->pending = (pending){.calls = &calls, .memory_shard = k->options.shard};
     job->core = k;
     job->operation = operation_of(OPERATION_READ, job);
@@ -363,4 +367,14 @@ void reads_start(core *k, owned *target, const partition_request *what, const ca
     caller_parked(to, &job->pending);
     if (fences_pass(&target->fences, what->consumer_id, what->assignment)) start_poll(job);
     else answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);
+}
+
+void reads_close(core *k) {
+    while (k->reads.jobs != NULL) {
+        read_job *job = k->reads.jobs;
+        k->reads.jobs = job->next;
+        partition_cursor_end(&job->cursor);
+        owned_release(job->target);
+        free(job);
+    }
 }

@@ -30,6 +30,7 @@ struct read_job {
 };
 
 void reads_start(core *k, owned *target, const partition_request *what, const caller *to);
+void reads_close(core *k); /* the process ends: nobody hears anything, the pool goes with its blocks */
 void reads_on_read(read_job *job, int result);
 bool reads_may_go_on(const core *k);             /* reads_run_bulk would do something */
 void reads_run_bulk(core *k, int64_t until_us);  /* large windows: one slice at least */

@@ -7,6 +7,8 @@ static void report(session *s, uint64_t count, uint64_t offset, bool stored) {
     if (!s->group_asked) return;
     s->group_asked = false;
     event *v = events_add(s->events, EVENT_GROUP_POLLED, s->connection);
+    s->event_lost = v == NULL;
+    if (v == NULL) return;
     v->code = (uint32_t)count;
     v->number = offset;
     v->authenticated = stored;

@@ -11,10 +11,11 @@ typedef struct session {
     uint64_t connection; /* what Python calls it */
     uint32_t user_id;
     bool authenticated;
-    seat *seats;                   /* what it may do as a member of groups */
-    seat_work work;                /* the request of a seat that is under way */
-    bool storing;                  /* that request is a STORE */
-    bool group_asked;              /* Python wants to know what comes of it */
+    seat *seats;      /* what it may do as a member of groups */
+    seat_work work;   /* the request of a seat that is under way */
+    bool storing;     /* that request is a STORE */
+    bool event_lost;  /* Python waits for an event for which there was no memory: the end of the connection tells it */
+    bool group_asked; /* Python wants to know what comes of it */
     uint32_t streak_shard, streak; /* consecutive requests to one other shard */
 } session;
 

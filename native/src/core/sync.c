@@ -6,7 +6,7 @@
  * without it. */
 #include "core/sync.h"
 
-#include "log/descriptors.h"
+#include "core/status.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,17 +15,19 @@
 #define SYNC_FDS_MAX 64u
 #define SYNC_RETRY_US 5000 /* when descriptors were missing and answers wait */
 
-typedef struct sync_group {
-    owned *target;
-    uint32_t running;
-    int error;
-} sync_group;
-
 typedef struct sync_file {
     operation operation;
     sync_group *group;
     int fd;
 } sync_file;
+
+struct sync_group {
+    sync_group *next, *previous; /* of all that run */
+    owned *target;
+    uint32_t begun, running; /* files */
+    int error;
+    sync_file files[];
+};
 
 typedef enum held_kind { HELD_ANSWER, HELD_CALL, HELD_EVENT } held_kind;
 
@@ -77,7 +79,7 @@ static void tell(held *h, uint32_t status) {
     switch (was.kind) {
     case HELD_ANSWER: caller_end(&was.to, &was.what); break;
     case HELD_CALL: was.done(was.context, status); break;
-    case HELD_EVENT: events_add(&was.of->core->events, EVENT_SYNCED, was.token)->number = status; break;
+    case HELD_EVENT: events_promised(&was.of->core->events, EVENT_SYNCED, was.token)->number = status; break;
     }
 }
 
@@ -114,6 +116,7 @@ static void cancel(pending *p) {
 void sync_free_held(owned *o) {
     for (held *h = o->sync.held_first, *next; h != NULL; h = next) {
         next = h->next;
+        if (h->kind == HELD_EVENT) events_unpromise(&o->core->events);
         free(h);
     }
     o->sync.held_first = o->sync.held_last = NULL;
@@ -131,8 +134,14 @@ static void enqueue(core *k, owned *target) { /* takes over a reference */
 
 void sync_report_poison(owned *o, int error) {
     if (o->poison_reported) return;
+    event *v = events_add(&o->core->events, EVENT_POISONED, o->ns);
+    if (v == NULL) return; /* the next one who finds it poisoned tells */
+    v->number = (uint64_t)error;
     o->poison_reported = true;
-    events_add(&o->core->events, EVENT_POISONED, o->ns)->number = (uint64_t)error;
+}
+
+static void sync_soon(core *k) {
+    if (k->sync.next_us > k->now_us + SYNC_RETRY_US) k->sync.next_us = k->now_us + SYNC_RETRY_US;
 }
 
 /* After a sync: who may be answered now, and whether another one has to begin. `none`: it could not open a file. */
@@ -145,18 +154,32 @@ static void settle(core *k, owned *target, int error, bool none) {
     if (partition_is_dirty(target->p) || target->sync.held_first != NULL) sync_mark_dirty(target);
     if (target->sync.held_first == NULL) return;
     if (none && !covered) {
-        if (k->sync.next_us > k->now_us + SYNC_RETRY_US) k->sync.next_us = k->now_us + SYNC_RETRY_US;
+        sync_soon(k);
     } else if (!target->sync.waits) {
         target->references++;
         enqueue(k, target);
     }
 }
 
+static void enter_running(core *k, sync_group *group) {
+    k->sync.running++;
+    group->next = k->sync.groups;
+    if (group->next != NULL) group->next->previous = group;
+    k->sync.groups = group;
+}
+
+static void leave_running(core *k, sync_group *group) {
+    k->sync.running--;
+    if (group->next != NULL) group->next->previous = group->previous;
+    if (group->previous != NULL) group->previous->next = group->next;
+    else k->sync.groups = group->next;
+}
+
 static void finish(core *k, sync_group *group, bool none) {
     owned *target = group->target;
     k->counters.syncs++;
     if (group->error != 0) k->counters.sync_errors++;
-    k->sync.running--;
+    leave_running(k, group);
     settle(k, target, group->error, none);
     owned_release(target);
     free(group);
@@ -166,21 +189,32 @@ static size_t collect(owned *target, int *fds, size_t max) {
     sync_scope scope = target->sync.everything ? SYNC_EVERYTHING : SYNC_ACKNOWLEDGEMENTS;
     target->sync.everything = false;
     target->sync.begun++;
-    return partition_sync_begin(target->p, scope, fds, max < sync_files_max ? max : sync_files_max);
+    uint32_t files_max = target->core->files.budget.sync_files;
+    return partition_sync_begin(target->p, scope, fds, max < files_max ? max : files_max);
 }
 
-/* False: there was nothing to sync, it is over. */
+/* No memory now: the dirty list keeps it, with all who wait, for the next tick. */
+static void postpone(core *k, owned *target) {
+    target->sync.waits = false;
+    sync_mark_dirty(target);
+    sync_soon(k);
+    owned_release(target);
+}
+
+/* False: there was nothing to sync, it is over; or it is postponed. */
 static bool begin(core *k, owned *target) {
     int fds[SYNC_FDS_MAX];
-    sync_group *group = calloc(1, sizeof *group);
-    if (group == NULL) abort();
-    group->target = target; /* takes over the reference of the queue */
-    k->sync.running++;
+    sync_group *group = malloc(sizeof *group + SYNC_FDS_MAX * sizeof *group->files);
+    if (group == NULL) {
+        postpone(k, target);
+        return false;
+    }
     size_t count = collect(target, fds, SYNC_FDS_MAX);
-    group->running = (uint32_t)count;
+    /* takes over the reference of the queue */
+    *group = (sync_group){.target = target, .begun = (uint32_t)count, .running = (uint32_t)count};
+    enter_running(k, group);
     for (size_t i = 0; i < count; i++) {
-        sync_file *file = calloc(1, sizeof *file);
-        if (file == NULL) abort();
+        sync_file *file = &group->files[i];
         *file = (sync_file){.operation = operation_of(OPERATION_SYNC, file), .group = group, .fd = fds[i]};
         io_fdatasync(&k->io, &file->operation, file->fd);
     }
@@ -190,7 +224,7 @@ static bool begin(core *k, owned *target) {
 
 bool sync_begin_pending(core *k) {
     bool settled = false;
-    while (k->sync.pending != NULL && k->sync.running < syncs_running_max) {
+    while (k->sync.pending != NULL && k->sync.running < k->files.budget.syncs) {
         owned *target = k->sync.pending;
         k->sync.pending = target->sync.next_pending;
         if (k->sync.pending == NULL) k->sync.pending_last = NULL;
@@ -209,8 +243,8 @@ void sync_on_complete(operation *op, int result) {
     }
     if (result < 0 && group->error == 0) group->error = -result;
     close(file->fd);
-    descriptors_spares_keep(); /* before anybody else takes it */
-    free(file);
+    file->fd = -1;
+    file_cache_spares_keep(&k->files); /* before anybody else takes it */
     if (--group->running > 0) return;
     finish(k, group, false);
 }
@@ -224,7 +258,15 @@ void sync_close(core *k) {
         next = o->sync.next_pending;
         owned_release(o);
     }
+    for (sync_group *group = k->sync.groups, *next; group != NULL; group = next) {
+        next = group->next;
+        for (uint32_t i = 0; i < group->begun; i++)
+            if (group->files[i].fd >= 0) close(group->files[i].fd);
+        owned_release(group->target);
+        free(group);
+    }
     k->sync.dirty = k->sync.pending = k->sync.pending_last = NULL;
+    k->sync.groups = NULL;
 }
 
 /* ---- who asks for one ---- */
@@ -278,23 +320,23 @@ void sync_lost(owned *o, int error) {
     if (!o->sync.waits) sync_drop_held(o, partition_state(o->p));
 }
 
-/* NULL: it was told at once. */
-static held *hold(owned *o, const held *what) {
+/* False: no memory. `entry`: what it became, unless it was told at once. */
+static bool hold(owned *o, const held *what, held **entry) {
     held *h = malloc(sizeof *h);
-    if (h == NULL) abort();
+    if (h == NULL) return false;
     *h = *what;
     h->of = o;
     if (partition_sync_failed(o->p)) {
         tell(h, partition_state(o->p));
-        return NULL;
+        return true;
     }
     h->sync = o->sync.begun + 1;
     put_in(h);
-    if (!o->sync.waits) {
-        o->references++;
-        enqueue(o->core, o);
-    }
-    return h;
+    *entry = h;
+    if (o->sync.waits) return true;
+    o->references++;
+    enqueue(o->core, o);
+    return true;
 }
 
 void sync_answer(owned *o, const caller *to, const outcome *what) {
@@ -303,23 +345,28 @@ void sync_answer(owned *o, const caller *to, const outcome *what) {
         caller_end(to, what);
         return;
     }
-    held *h = hold(o, &(held){.kind = HELD_ANSWER,
-                              .pending = {.calls = &calls, .waits_for = WAITS_FOR_DEVICE},
-                              .to = *to,
-                              .what = *what});
-    if (h != NULL) caller_parked(to, &h->pending);
+    held *h = NULL;
+    held waiting = {
+        .kind = HELD_ANSWER, .pending = {.calls = &calls, .waits_for = WAITS_FOR_DEVICE}, .to = *to, .what = *what};
+    if (!hold(o, &waiting, &h)) caller_gone(to); /* whether the device will have it nobody can wait to hear */
+    else if (h != NULL) caller_parked(to, &h->pending);
 }
 
 bool sync_hold(owned *o, void *context, void (*done)(void *context, uint32_t status), held **entry) {
     if (partition_level_of(o->p) != LEVEL_DURABLE) return false;
-    held *h = hold(o, &(held){.kind = HELD_CALL, .context = context, .done = done});
+    held *h = NULL;
+    if (!hold(o, &(held){.kind = HELD_CALL, .context = context, .done = done}, &h)) done(context, STATUS_CANNOT_SYNC);
     if (h != NULL) *entry = h; /* otherwise it is over, and maybe the context with it */
     return true;
 }
 
-void sync_report(owned *o, uint64_t token) {
+bool sync_report(owned *o, uint64_t token) {
+    held *unused;
+    if (!events_promise(&o->core->events)) return false;
     o->sync.everything = true;
-    hold(o, &(held){.kind = HELD_EVENT, .token = token});
+    bool held_it = hold(o, &(held){.kind = HELD_EVENT, .token = token}, &unused);
+    if (!held_it) events_unpromise(&o->core->events);
+    return held_it;
 }
 
 size_t sync_begin_by_caller(owned *o, int *fds, size_t max) {

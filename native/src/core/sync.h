@@ -17,7 +17,7 @@ void sync_answer(owned *o, const caller *to, const outcome *what);
 /* At `durable`: `done` comes when what is stored now is on the device, maybe at once. False: nothing to wait for. */
 bool sync_hold(owned *o, void *context, void (*done)(void *context, uint32_t status), held **entry);
 void sync_leave(held *h);                       /* `done` will not come */
-void sync_report(owned *o, uint64_t token);     /* EVENT_SYNCED when all there is now is on the device; any level */
+bool sync_report(owned *o, uint64_t token);     /* EVENT_SYNCED when all there is now is on the device; any level */
 void sync_drop_held(owned *o, uint32_t status); /* the partition goes: whoever waits gets `status` */
 void sync_free_held(owned *o);                  /* the process ends: nobody gets anything */
 void sync_close(core *k);                       /* lets go of the partitions that wait for a sync */

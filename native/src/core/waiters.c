@@ -1,15 +1,15 @@
 /* See waiters.h. */
 #include "core/waiters.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 
-#include <assert.h>
 #include <stddef.h>
 
 #define RETRIES_BETWEEN_LOOKS 16u /* at the clock */
 
 void waiters_add(waiter_queue *q, waiter *w, bool (*retry)(waiter *)) {
-    assert(!w->queued);
+    ASSERT(!w->queued);
     *w = (waiter){.retry = retry, .queued = true, .previous = q->last};
     if (q->first == NULL) q->first = w;
     else q->last->next = w;

@@ -6,7 +6,6 @@
 #include "core/read_queue.h"
 #include "core/sync.h"
 #include "engine/engine_api.h"
-#include "log/descriptors.h"
 
 #include <errno.h>
 #include <string.h>
@@ -47,13 +46,17 @@ static void on_accept(engine *e, int result, bool more) {
     if (result < 0) {
         bool none = result == -EMFILE || result == -ENFILE;
         bool again = result == -EINTR || result == -ECONNABORTED || result == -ECANCELED;
-        if (!again && !(none && descriptors_release_some()))
+        if (!again && !(none && file_cache_release_some(&e->core.files)))
             e->standing.accept_again_us = e->core.now_us + ACCEPT_BACKOFF_US;
         return;
     }
     conn *c = conn_open(&e->net, stream_socket(result), e->net.options.dialect);
     if (c == NULL) return;
     event *v = events_add(&e->core.events, EVENT_ACCEPTED, conn_id(c));
+    if (v == NULL) {
+        conn_close(c);
+        return;
+    }
     memcpy(v->address, c->address, sizeof v->address);
     conn_ready(c);
 }
@@ -117,20 +120,25 @@ static void work_promptly(engine *e) {
 static void work_in_bulk(engine *e) {
     core *k = &e->core;
     int64_t until_us = clock_monotonic_us() + BULK_SLICE_US;
+    uint64_t looked = k->counters.frames;
     do {
         net_run_bulk_frames(&e->net, until_us);
-        reads_run_bulk(k, until_us);
+        bool small = !reads_may_go_on(k) && !net_has_bulk_replies(&e->net);
+        if (!small) reads_run_bulk(k, until_us);
         commit_all(k);
         net_flush_prompt(&e->net, until_us);
-        net_flush_bulk(&e->net, until_us);
-        io_submit(&k->io); /* the kernel's part of it belongs to the slice */
-    } while (has_bulk_work(e) && !python_is_due(e) && clock_monotonic_us() < until_us);
+        if (!small) net_flush_bulk(&e->net, until_us);
+        io_push(&k->io); /* the kernel's part of it belongs to the slice */
+        if (small && k->counters.frames - looked < FRAMES_BETWEEN_LOOKS) continue;
+        looked = k->counters.frames;
+        if (clock_monotonic_us() >= until_us) return;
+    } while (has_bulk_work(e) && !python_is_due(e));
 }
 
 static void work(engine *e) {
     work_promptly(e);
     if (has_bulk_work(e) && !python_is_due(e)) {
-        io_submit(&e->core.io); /* the answers of the others do not wait for it */
+        io_push(&e->core.io); /* the answers of the others do not wait for it */
         work_in_bulk(e);
     }
     links_ring_doorbells(&e->core.links);
@@ -143,11 +151,11 @@ static void housekeeping(engine *e) {
     e->trimming = true;
     room_look(&e->core.commit.room);
     commit_report_room(&e->core);
-    descriptors_spares_keep();
+    file_cache_spares_keep(&e->core.files);
 }
 
 static void run_timers(engine *e) {
-    if (descriptors_short()) {
+    if (file_cache_was_short(&e->core.files)) {
         if (e->core.sync.next_us > e->core.now_us + SHORT_SYNC_US)
             e->core.sync.next_us = e->core.now_us + SHORT_SYNC_US;
         if (e->core.sync.next_save_us > e->core.now_us + SHORT_SYNC_US)

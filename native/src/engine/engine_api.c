@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "core/sync.h"
-#include "log/descriptors.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -67,15 +66,16 @@ static void free_parts(engine *e) {
     peers_close(&e->peers);
     net_free(&e->net);
     core_free(k);
+    file_cache_close(&k->files);
     free(e);
 }
 
 int engine_open(engine **out, const engine_options *options) {
     if (options->limits.connections == 0) return -EINVAL;
-    descriptors_limit(options->limits.connections);
     engine *e = calloc(1, sizeof *e);
     if (e == NULL) return -ENOMEM;
     e->options = *options;
+    file_cache_open_for(&e->core.files, options->limits.connections);
     e->standing.listen_fd = e->standing.epoll_fd = e->core.commit.room.fd = -1;
     e->core.now_us = e->pass_us = clock_monotonic_us();
     e->standing.accept = operation_of(OPERATION_ACCEPT, e);

@@ -41,7 +41,8 @@ bool conn_has_left(conn *c) {
 /* One more connection in the table, not counted yet. NULL: no place or no memory (closed). */
 static conn *enter(net *n, stream s, const dialect *d) {
     conn *c = n->conns.free_count > 0 ? calloc(1, sizeof *c) : NULL;
-    if (c == NULL) {
+    if (c == NULL || !events_promise(&n->core->events)) { /* of its end */
+        free(c);
         n->core->counters.refused_connections++;
         stream_close(&s, &n->core->io);
         return NULL;
@@ -70,6 +71,7 @@ static void leave(conn *c) {
     n->conns.places[c->index] = NULL;
     n->conns.free_indexes[n->conns.free_count++] = c->index;
     n->conns.count--;
+    if (!c->closing || c->moved) events_unpromise(&n->core->events);
     free(c);
 }
 

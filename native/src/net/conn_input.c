@@ -5,7 +5,8 @@
  * All private memory has an owner and a share (shares.h). */
 #include "net/net.h"
 
-#include <assert.h>
+#include "base/assert.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -165,7 +166,7 @@ void conn_on_receive(conn *c, int result, int32_t buffer) {
     c->clocks.progress_us = k->now_us;
     k->counters.bytes_in += (uint64_t)result;
     if (buffer >= 0) {
-        assert(c->input.buffer < 0 && c->input.length == 0);
+        ASSERT(c->input.buffer < 0 && c->input.length == 0);
         c->input.bytes = io_buffer(&k->io, buffer);
         c->input.buffer = buffer;
         c->net->buffer_holders[buffer] = c;
@@ -178,7 +179,7 @@ void conn_on_receive(conn *c, int result, int32_t buffer) {
 }
 
 bool conn_on_bytes(conn *c, const uint8_t *bytes, uint32_t length) {
-    assert(c->input.buffer < 0 && c->input.length == 0 && c->input.block == NULL);
+    ASSERT(c->input.buffer < 0 && c->input.length == 0 && c->input.block == NULL);
     c->input.armed = false;
     share_arm(c, 0);
     uint8_t *block = pool_alloc(c->core->pool, length);

@@ -1,6 +1,7 @@
 /* Output of connections: answers, their way into the socket, and what follows when the kernel has them. */
 #include "net/net.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "core/output.h"
 
@@ -31,6 +32,7 @@ static void queue_reply(conn *c) {
 }
 
 void conn_reply_bytes(conn *c, const uint8_t *data, size_t length) {
+    ASSERT(length > 0 && !c->output.armed);
     c->output.bytes = data;
     c->output.length = length;
     c->output.sent = 0;
@@ -86,9 +88,11 @@ static void frame_done(conn *c) {
         conn_say_goodbye(c, c->net->stopping_status);
         return;
     }
-    if (c->move_wanted && !c->input.armed && !c->input.ended) {
+    bool moves = c->move_wanted && !c->input.armed && !c->input.ended;
+    event *v = moves ? events_add(&c->core->events, EVENT_MOVE, conn_id(c)) : NULL;
+    if (v != NULL) {
+        v->number = c->session.streak_shard;
         c->state = CONN_MOVING;
-        events_add(&c->core->events, EVENT_MOVE, conn_id(c))->number = c->session.streak_shard;
         c->session.streak = 0;
     } else if (c->input.length > 0) {
         conn_ready_again(c);

@@ -37,7 +37,7 @@ void conn_close(conn *c) {
     c->core->counters.closed++;
     if (!c->moved) {             /* a moved socket lives on in another process */
         stream_stop(&c->stream); /* makes armed operations complete */
-        events_add(&c->core->events, EVENT_CLOSED, conn_id(c));
+        events_promised(&c->core->events, EVENT_CLOSED, conn_id(c));
     }
     if (c->wait.queued) waiters_remove(&c->core->waiters, &c->wait);
     share_stop_waiting(c);

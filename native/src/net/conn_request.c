@@ -2,36 +2,47 @@
  * output: the caller that is a connection. */
 #include "net/net.h"
 
+#include "base/assert.h"
 #include "core/execute.h"
 #include "core/status.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- Python's ---- */
 
+/* Python decides, with a copy of `data`. NULL: no memory, the request is refused. */
+static event *event_with_data(conn *c, event_kind kind, const uint8_t *data, uint32_t length) {
+    uint8_t *copy = malloc(length + 1u);
+    event *v = copy != NULL ? events_add(&c->core->events, kind, conn_id(c)) : NULL;
+    if (v == NULL) {
+        free(copy);
+        conn_reply_status(c, STATUS_ERROR);
+        return NULL;
+    }
+    if (length > 0) memcpy(copy, data, length);
+    v->code = c->frame.head.code;
+    v->user_id = c->session.user_id;
+    v->data = copy;
+    v->data_length = length;
+    c->state = CONN_PYTHON;
+    return v;
+}
+
 static void ask_python(conn *c) {
-    core *k = c->core;
     bool large = c->frame.head.length > LARGE_REQUEST_BYTES;
     session_start_over(&c->session);
     if (large && c->net->large_in_python >= LARGE_REQUESTS_MAX) {
         c->state = CONN_WAITING;
-        core_wait(k, &c->wait, conn_retry);
+        core_wait(c->core, &c->wait, conn_retry);
         return;
     }
-    c->state = CONN_PYTHON;
+    event *v = event_with_data(c, EVENT_REQUEST, c->frame.payload, c->frame.head.length);
+    if (v == NULL) return;
     c->frame.large_in_python = large;
     c->net->large_in_python += large;
-    k->events.anonymous += !c->session.authenticated;
-    event *v = events_add(&k->events, EVENT_REQUEST, conn_id(c));
-    v->code = c->frame.head.code;
-    v->user_id = c->session.user_id;
+    c->core->events.anonymous += !c->session.authenticated;
     v->authenticated = c->session.authenticated;
-    v->data = malloc(c->frame.head.length + 1u);
-    if (v->data == NULL) abort(); /* a few bytes to 10 MiB: the process is past saving */
-    v->data_length = c->frame.head.length;
-    if (v->data_length > 0) memcpy(v->data, c->frame.payload, v->data_length);
     /* Python has it, and may take long (a login waits for its turn): a shared buffer is not kept for that. */
     if (c->frame.head.kind != REQUEST_POLL && c->frame.head.kind != REQUEST_STORE) /* those may come back */
         conn_frame_release(c);
@@ -42,16 +53,10 @@ static void ask_route(conn *c, const request *q) {
     const uint8_t *address = sends ? q->send.address : q->consumer.address;
     uint32_t stream_length = sends ? q->send.stream_length : q->consumer.stream_length;
     uint32_t topic_length = sends ? q->send.topic_length : q->consumer.topic_length;
-    c->state = CONN_PYTHON;
     session_start_over(&c->session);
-    event *v = events_add(&c->core->events, EVENT_ROUTE_MISS, conn_id(c));
-    v->code = c->frame.head.code;
-    v->user_id = c->session.user_id;
+    event *v = event_with_data(c, EVENT_ROUTE_MISS, address, stream_length + topic_length);
+    if (v == NULL) return;
     v->number = c->frame.attempts++;
-    v->data = malloc(stream_length + topic_length);
-    if (v->data == NULL) abort();
-    memcpy(v->data, address, stream_length + topic_length);
-    v->data_length = stream_length + topic_length;
     v->split = stream_length;
 }
 
@@ -59,8 +64,9 @@ static void ask_route(conn *c, const request *q) {
 
 /* False: it closes, and nobody hears the answer. */
 static bool ended(conn *c) {
-    assert(c->unanswered);
+    ASSERT(c->unanswered);
     c->unanswered = false;
+    c->close_after_reply |= c->session.event_lost;
     if (c->closing) conn_ready(c);
     return !c->closing;
 }

@@ -81,14 +81,19 @@ conn *conn_arrived(net *n, int fd, const moving *m) {
         c->input.bytes = c->input.block;
         c->input.length = m->unread_length;
     }
+    uint8_t *session = malloc(m->session_length + 1u);
+    event *v = session != NULL ? events_add(&n->core->events, EVENT_MOVED_IN, conn_id(c)) : NULL;
+    if (v == NULL) {
+        free(session);
+        conn_close(c);
+        return NULL;
+    }
     n->core->counters.moved_in++;
-    event *v = events_add(&n->core->events, EVENT_MOVED_IN, conn_id(c));
     v->user_id = m->user_id;
     v->authenticated = m->authenticated;
     memcpy(v->address, c->address, sizeof v->address);
-    v->data = malloc(m->session_length + 1u);
-    if (v->data == NULL) abort();
-    memcpy(v->data, m->session, m->session_length);
+    memcpy(session, m->session, m->session_length);
+    v->data = session;
     v->data_length = m->session_length;
     conn_ready(c);
     return c;

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define FRAMES_BETWEEN_LOOKS 16u  /* at the clock */
 #define BULK_REPLIES_PER_PASS 16u /* large parts of answers; the rest after what came meanwhile */
 #define BULK_FRAMES_PER_PASS 16u  /* of those who have sent ahead, and of those without a login */
 

@@ -12,6 +12,7 @@
 #define EVENTS_ANONYMOUS_MAX 32u     /* requests among them of the crowd without a login */
 #define LARGE_REQUESTS_MAX 16u       /* above LARGE_REQUEST_BYTES that Python has at a time */
 #define LARGE_REQUEST_BYTES 4096u
+#define FRAMES_BETWEEN_LOOKS 16u /* at the clock */
 
 /* Bucket 0 counts requests below 1 us, bucket i those of 2^(i-1) to 2^i - 1 us, the last one everything longer. */
 #define LATENCY_BUCKETS 32u
@@ -64,6 +65,8 @@ static inline bool net_has_bulk_work(const net *n) {
     return n->ready_pipelined.first != NULL || n->bulk_replies.first != NULL ||
            (n->ready_anonymous.first != NULL && n->core->events.anonymous < EVENTS_ANONYMOUS_MAX);
 }
+
+static inline bool net_has_bulk_replies(const net *n) { return n->bulk_replies.first != NULL; }
 
 static inline bool net_has_checks(const net *n) { return n->check_next < n->conns.capacity; }
 

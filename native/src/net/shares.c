@@ -1,5 +1,6 @@
 #include "net/shares.h"
 
+#include "base/assert.h"
 #include "net/net.h"
 
 #include <stdlib.h>
@@ -39,16 +40,15 @@ static share *owner_of(conn *c) {
     uint64_t key = c->session.authenticated ? c->network ^ (c->session.user_id + 1ull) * 0x9e3779b97f4a7c15ull
                                             : c->network;
     share **place = place_of(p, key);
-    if (*place == NULL) {
-        *place = calloc(1, sizeof **place);
-        if (*place == NULL) abort();
-        (*place)->pot = p;
-        (*place)->key = key;
+    if (*place == NULL) *place = calloc(1, sizeof **place);
+    share *s = *place != NULL ? *place : &p->common;
+    if (s->connections++ == 0) {
+        s->pot = p;
+        s->key = key;
         p->owners++;
     }
-    (*place)->connections++;
-    c->memory.share = *place;
-    return c->memory.share;
+    c->memory.share = s;
+    return s;
 }
 
 static uint64_t part_of_one(const pot *p) { return p->budget / (p->owners > 0 ? p->owners : 1); }
@@ -87,6 +87,7 @@ void share_give_back(conn *c, uint32_t bytes) {
     share *s = c->memory.share;
     if (bytes > c->memory.held_bytes) bytes = c->memory.held_bytes; /* counted out before, when it was closed for it */
     if (bytes == 0) return;
+    ASSERT(s->bytes >= bytes && s->pot->bytes >= bytes);
     c->memory.held_bytes -= bytes;
     s->bytes -= bytes;
     s->pot->bytes -= bytes;
@@ -127,8 +128,10 @@ void share_leave(conn *c) {
     if (s->pot->privileged == c) s->pot->privileged = NULL;
     c->memory.share = NULL;
     if (--s->connections > 0) return;
-    *place_of(s->pot, s->key) = s->next_in_bucket;
+    ASSERT(s->pot->owners > 0 && s->bytes == 0 && s->armed == 0);
     s->pot->owners--;
+    if (s == &s->pot->common) return;
+    *place_of(s->pot, s->key) = s->next_in_bucket;
     free(s);
 }
 

@@ -1,9 +1,9 @@
 /* Requests to the owner on another shard. Whoever asks is a caller, so all that is known of an answer is here. */
 #include "peer/peers.h"
 
+#include "base/assert.h"
 #include "core/status.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +90,7 @@ static void give_back(forwarded *f, bool stop) {
 
 static void next(pending *p) {
     forwarded *f = (forwarded *)p;
-    assert(!f->out);
+    ASSERT(!f->out);
     give_back(f, false);
     f->out = f->more;
     f->pending.waits_for = WAITS_FOR_PEER;

@@ -13,11 +13,16 @@
 
 typedef struct forwarded forwarded;
 typedef struct peer_poll peer_poll;
+typedef struct outgoing outgoing;
 
 typedef struct peers {
     remote remote; /* first: the core's way to us */
     core *core;
     net *net;
+    struct { /* post.c: what waits for a full ring */
+        outgoing *all, *free;
+        uint32_t used, max;
+    } outgoing;
     struct { /* forward.c: requests of ours that are out, or whose window a caller has */
         forwarded **places;
         uint32_t *generations, *free_indexes;
@@ -43,6 +48,8 @@ void peers_down(peers *p, uint32_t shard);
 void peers_up(peers *p, uint32_t shard);
 
 /* post.c: a full ring makes the descriptor wait its turn */
+bool post_open(peers *p); /* false: no memory */
+void post_close(peers *p);
 void peers_post(peers *p, uint32_t shard, const descriptor *d);
 
 /* forward.c */

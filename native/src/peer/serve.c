@@ -141,7 +141,10 @@ static void take_poll(peers *p, owned *target, const partition_request *what, co
         return;
     }
     peer_poll *poll = calloc(1, sizeof *poll);
-    if (poll == NULL) abort();
+    if (poll == NULL) {
+        caller_status(&to, STATUS_CANNOT_READ);
+        return;
+    }
     poll->peers = p;
     poll->dialect = form;
     poll->shard = to.shard;
@@ -221,7 +224,11 @@ static bool retry_remote_send(waiter *w) {
 static void take_send(peers *p, uint32_t from, const descriptor *d) {
     if (serve_send(p, from, d)) return;
     remote_send *r = calloc(1, sizeof *r);
-    if (r == NULL) abort();
+    if (r == NULL) {
+        caller to = caller_of(p, from, d);
+        caller_status(&to, STATUS_CANNOT_WRITE);
+        return;
+    }
     r->peers = p;
     r->from = from;
     r->d = *d;

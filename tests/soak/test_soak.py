@@ -5,14 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
-
 from tests.soak.run import LEVELS, Soak
 
 DURATION_S = 6.0
 
 
-@pytest.mark.timeout(120)
 def test_a_short_soak_loses_nothing_and_measures_everything(tmp_path: Path) -> None:
     soak = Soak(tmp_path, 20, 6, warm_up_s=1.0)
     try:

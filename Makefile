@@ -59,12 +59,14 @@ lint: setup-spark ## style and types
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q
 SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS) --no-loadscope-reorder
 
+# All programs are there before any runs: tests call make, too, and must not meet another one at work.
 test: native lint ## lint, types; native tests under sanitizers beside the Python tests
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 test-native test-python
+	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python programs
+	@$(MAKE) --no-print-directory --keep-going --jobs $$(($(shell nproc) + 1)) test-native test-python
 
 .PHONY: test-native test-python
 test-native:
-	@$(MAKE) --no-print-directory --keep-going --output-sync -C native -j$(shell nproc) PYTHON=$(BIN)/python test
+	@$(MAKE) --no-print-directory --keep-going --output-sync -C native PYTHON=$(BIN)/python test
 
 test-python:
 	@$(PYTEST) $(SIDE_BY_SIDE) $(PYTEST_ARGS)

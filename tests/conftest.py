@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.server import Server
-from tests.support.side_by_side import ONE_SESSION, FilesTogether
+from tests.support.side_by_side import ONE_JVM, FilesTogether, unit_of
 
 MakeServer = Callable[..., Server]
 
@@ -27,7 +27,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first: at the end of a run side by side nobody waits for one process."""
-    items.sort(key=lambda item: not item.nodeid.startswith(ONE_SESSION))
+    items.sort(key=lambda item: unit_of(item.nodeid.partition("::")[0]) != ONE_JVM)
 
 
 @pytest.hookimpl(optionalhook=True)  # unknown without pytest-xdist

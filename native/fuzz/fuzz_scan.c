@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "record.h"
+#include "log/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -51,7 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (good > size) abort();
     record_found found;
     if (record_find_later(fd, &(record_wanted){memory.valid_bytes, UINT64_MAX, file.next_offset, UINT64_MAX, 0},
-                          &found) != 0) abort();
+                          &found) != 0)
+        abort();
     free(log);
     return 0;
 }

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shardd.config import ConfigError, load_settings
-from shardd.metadata.inspect import inspect_state
+from shardd.metadata.diagnosis import diagnose_state
 
 EXIT_DAMAGE = 1
 EXIT_USAGE = 2
@@ -33,7 +33,7 @@ def state(
     if not directory.is_dir():
         typer.echo(f"shardd: {directory} is no directory", err=True)
         raise typer.Exit(EXIT_USAGE)
-    inspection = inspect_state(directory)
+    inspection = diagnose_state(directory)
     for sentence in inspection.findings:
         typer.echo(sentence)
     for sentence in inspection.damage:

@@ -1,4 +1,4 @@
-"""`system.sharding.cpu_allocation`: which CPUs get a shard (iggy-server 1.3).
+"""`system.sharding.cpu_allocation`: which CPUs get a shard (docs/configuration.md#cpu_allocation).
 
 Only CPUs of the process's own cpuset are used, and not more of them than its CPU quota pays for: a container that may
 use CPUs 8-11 with a quota of two CPUs gets two shards on CPUs 8 and 9.
@@ -16,7 +16,7 @@ from shardd.config.numa import PREFIX, NumaError, numa_cpus, parse_numa
 from shardd.config.numa import node_numbers as numa_node_numbers
 from shardd.config.topology import SYSTEM, TopologyError, format_list, read_nodes
 
-SHARDS_MAX: Final = 256  # native/src/shared.h
+SHARDS_MAX: Final = 256  # native/src/base/shared.h
 _RANGE: Final = re.compile(r"(\d{1,6})\.\.(\d{1,6})")
 _FORMS: Final = "all, a count, a range like 0..4, or numa:auto"
 

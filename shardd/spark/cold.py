@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
-from shardd.log.walk import HEADER_BYTES, offset_in, record_bytes
+from shardd.log.verified_slices import HEADER_BYTES, offset_in, record_bytes
 from shardd.spark.decode import Decoder, Fault
 from shardd.spark.loss import ForeignIncarnationError
 

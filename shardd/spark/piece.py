@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Place(StrEnum):
+class PieceOrigin(StrEnum):
     SEGMENT = "segment"
     ARCHIVE = "archive"
     SERVER = "server"
@@ -16,7 +16,7 @@ class Place(StrEnum):
 class Piece:
     """Offsets [start, end); `path` of the .log or archive file, `segment_start` of a segment's first offset."""
 
-    place: Place
+    place: PieceOrigin
     start: int
     end: int
     path: str = ""

@@ -14,7 +14,7 @@ from shardd.spark.decode import Decoder, Verify
 from shardd.spark.live import Polling
 from shardd.spark.loss import DataLossError, ForeignIncarnationError, HistoryGoneError, Losses
 from shardd.spark.options import ReadMode, SourceOptions
-from shardd.spark.piece import Piece, Place
+from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.planner import Slice
 from shardd.spark.retry import Retries
 
@@ -102,7 +102,7 @@ def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: 
             losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
             at = kept
         except (ForeignIncarnationError, cold.SegmentGoneError, FileNotFoundError) as error:
-            if piece.place is Place.SERVER:
+            if piece.place is PieceOrigin.SERVER:
                 losses.add(slice_.name, slice_.partition, end - at, f"lost the offsets {at} to {end}: {error}")
                 return
             if settings.read_mode in (ReadMode.COLD, ReadMode.ARCHIVE):
@@ -112,7 +112,7 @@ def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: 
                 continue
             # Retention took the file, it is not mounted here, or the directory is of another history (that of a server
             # before a restore, for instance). The server proves which history it gives.
-            piece = Piece(Place.SERVER, at, end)
+            piece = Piece(PieceOrigin.SERVER, at, end)
 
 
 def _kept_behind(settings: TaskSettings, slice_: Slice, at: int, end: int, error: Exception) -> int:
@@ -136,7 +136,7 @@ def _batches(
     settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: Piece, start: int
 ) -> Iterator[pa.RecordBatch]:
     match piece.place:
-        case Place.SEGMENT:
+        case PieceOrigin.SEGMENT:
             return cold.read(
                 decoder,
                 Path(piece.path),
@@ -146,7 +146,7 @@ def _batches(
                 end=piece.end,
                 label=f"partition {slice_.partition} of '{slice_.name}'",
             )
-        case Place.ARCHIVE:
+        case PieceOrigin.ARCHIVE:
             return archive_files.read(
                 piece.path,
                 settings.columns,
@@ -157,7 +157,7 @@ def _batches(
                 end=piece.end,
                 verify=settings.verify,
             )
-        case Place.SERVER:
+        case PieceOrigin.SERVER:
             return live.read(
                 decoder,
                 settings.polling,

@@ -18,8 +18,8 @@ from shardd.protocol.extensions import (
     percentile_us,
 )
 from shardd.protocol.primitives import Reader
-from shardd.shard.metrics import ShardFigures
-from shardd.shard.services.extensions import merge
+from shardd.runtime.metrics import ShardFigures
+from shardd.service.extensions import merge
 
 BUCKETS = 32
 u16, u32, u64 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
@@ -32,7 +32,7 @@ shard_figures = st.builds(ShardFigures, u32, u32, u64, figures, figures, st.list
 
 
 def bucket(us: int) -> int:
-    """As native/src/engine_gauges.c."""
+    """As native/src/engine/engine_gauges.c."""
     return min(us.bit_length(), BUCKETS - 1)
 
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from shardd.shard import bus as bus_module
-from shardd.shard.bus import PeerLost
+from shardd.runtime import bus as bus_module
+from shardd.runtime.bus import PeerLost
 from tests.support.bus_peers import BusPeers
 
 TEST_TIMEOUT_S = 120
 ROOT = Path(__file__).parents[2]
 PEER = """
 import asyncio, sys
-from shardd.shard.bus import Senders
+from shardd.runtime.bus import Senders
 from tests.support.bus_peers import bus_of_text
 
 async def main():

@@ -1,0 +1,76 @@
+/* Reading the index: the newest entries from memory, older ones from the .index file, all checked against the log. */
+#include "log/partition_internal.h"
+
+#include "log/partition_files.h"
+
+#define BLOCK_ENTRIES 256u /* a search in the file ends with one read of at most so many */
+
+bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k) {
+    return s == segment_active(&p->segments) && k >= p->index.first;
+}
+
+/* Entries [k, k + count) from the file. False: cannot be read, or not entries of these records. */
+static bool read_entries(partition *p, segment *s, uint64_t k, uint32_t count, index_entry *out) {
+    int fd = segment_fd(&p->segments, s, SEGMENT_INDEX);
+    if (fd < 0 || file_read(p->disk, fd, out, (size_t)count * INDEX_ENTRY_SIZE, k * INDEX_ENTRY_SIZE) != 0)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (out[i].relative_offset != k + i) return false;
+    return true;
+}
+
+bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position) {
+    if (k == 0 || k == s->count) {
+        *position = k == 0 ? 0 : s->log_bytes;
+        return true;
+    }
+    index_entry entry;
+    if (partition_index_in_memory(p, s, k - 1)) entry = p->index.entries[k - 1 - p->index.first];
+    else if (!read_entries(p, s, k - 1, 1, &entry)) return partition_doubt(p, s);
+    *position = entry.end_position;
+    return *position <= s->log_bytes || partition_doubt(p, s);
+}
+
+static bool reaches(const index_entry *entry, index_key key, uint64_t bound) {
+    return (key == INDEX_KEY_TIMESTAMP ? entry->timestamp : entry->end_position) >= bound;
+}
+
+/* The search itself, over `count` entries in memory. */
+static uint32_t search_entries(const index_entry *entries, uint32_t count, index_key key, uint64_t bound) {
+    uint32_t low = 0, high = count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (reaches(&entries[middle], key, bound)) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
+
+static bool search_file(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,
+                        uint64_t *found) {
+    index_entry block[BLOCK_ENTRIES];
+    while (high - low > BLOCK_ENTRIES) {
+        uint64_t middle = low + (high - low) / 2;
+        if (!read_entries(p, s, middle, 1, block)) return false;
+        if (reaches(block, key, bound)) high = middle;
+        else low = middle + 1;
+    }
+    uint32_t count = (uint32_t)(high - low);
+    if (count > 0 && !read_entries(p, s, low, count, block)) return false;
+    *found = low + search_entries(block, count, key, bound);
+    return true;
+}
+
+bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,
+                            uint64_t *found) {
+    if (low < high && partition_index_in_memory(p, s, high - 1)) {
+        const index_cache *c = &p->index;
+        uint64_t first = low > c->first ? low : c->first;
+        if (first == low || !reaches(&c->entries[first - c->first], key, bound)) {
+            *found = first + search_entries(c->entries + (first - c->first), (uint32_t)(high - first), key, bound);
+            return true;
+        }
+        high = first; /* the first entry in memory reaches the bound: it, or one in the file */
+    }
+    return search_file(p, s, low, high, key, bound, found) || partition_doubt(p, s);
+}

@@ -1,0 +1,222 @@
+"""What is really in a log: the runs of valid records and, between them, the ranges of offsets that are damaged.
+
+A whole segment is read. Behind a record that fails its check the survey goes on where a record is proven to begin
+(borders.py): bytes that look like a record may be those of a payload. What lies up to there is damaged, but for the
+records to which the lengths in between lead without a doubt. Behind the last proven border it ends.
+
+The index is written exactly, in place: it is the index of the same records, so whoever reads it meanwhile finds either
+what was there or what is right. Entries of damaged offsets end where the last of them ends, which is a border, and
+carry the timestamp of the next valid record, so that entry k stays at 16 * k.
+
+The log itself is never changed: backups share it by hard links.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shardd.log import layout
+from shardd.log.borders import GAPS_MAX, Border, Borders, borders_of
+from shardd.log.manifest import Checkpoint
+from shardd.log.segments import RecordFault, Segment, opened
+from shardd.log.verified_slices import HEADER_BYTES, SegmentExtent, read_at, timestamp_in, verified_slices
+
+RANGES_MAX: Final = GAPS_MAX  # of one segment; what lies behind the last one counts as damaged
+_ENTRY: Final = struct.Struct("<IIQ")
+_CHUNK: Final = 4096  # entries
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRange:
+    """Offsets `start` to `end` (exclusive) are not readable. Their bytes: `from_byte` to `to_byte` (exclusive) of the
+    log that starts at `segment`; the same when there are none."""
+
+    segment: int
+    start: int
+    end: int
+    from_byte: int
+    to_byte: int
+    fault: RecordFault
+
+    def __str__(self) -> str:
+        return f"offsets {self.start} to {self.end - 1} (bytes {self.from_byte} to {self.to_byte}, {self.fault.name})"
+
+
+@dataclass(slots=True)
+class DamageSurvey:
+    """`segment.count` and `log_bytes` cover the damaged ranges up to the last valid record, and with a known end offset
+    those behind it. `gave_up`: what lies behind was not searched to its end."""
+
+    segment: Segment
+    damaged: list[DamagedRange]
+    index_changed: bool
+    gave_up: bool = False
+
+
+class _Index:
+    """The index file of the segment, compared and, where it differs, written."""
+
+    def __init__(self, descriptor: int | None, writable: bool) -> None:
+        self._descriptor = descriptor
+        self._writable = writable
+        self.changed = descriptor is None
+
+    def put(self, number: int, entries: bytes) -> None:
+        if self._descriptor is None:
+            return
+        position = number * _ENTRY.size
+        if read_at(self._descriptor, len(entries), position) == entries:
+            return
+        self.changed = True
+        if self._writable:
+            done = 0
+            while done < len(entries):
+                done += os.pwrite(self._descriptor, entries[done:], position + done)
+
+    def put_damaged(self, relative: int, count: int, to_byte: int, timestamp: int) -> None:
+        for first in range(0, count, _CHUNK):
+            entries = b"".join(
+                _ENTRY.pack(relative + i, to_byte, timestamp) for i in range(first, min(first + _CHUNK, count))
+            )
+            self.put(relative + first, entries)
+
+    def finish(self, count: int, *, exact: bool) -> None:
+        if self._descriptor is None:
+            return
+        if exact and os.fstat(self._descriptor).st_size != count * _ENTRY.size:
+            self.changed = True
+            if self._writable:
+                os.ftruncate(self._descriptor, count * _ENTRY.size)
+        if self.changed and self._writable:
+            os.fdatasync(self._descriptor)
+
+
+def survey_segment(
+    directory: Path,
+    start_offset: int,
+    minimum_timestamp: int,
+    *,
+    end_offset: int | None = None,
+    imported_end: int = 0,
+    checkpoint: Checkpoint | None = None,
+    live_bytes: int | None = None,
+    write_index: bool = True,
+) -> DamageSurvey:
+    """Reads a whole segment (blocking; about a second for each GiB in memory).
+
+    `end_offset`: where the next segment starts. `checkpoint`: what the manifest says was whole once.
+    `live_bytes`: the partition is open and has this much of the log, up to
+    the end offset; else the index is cut to its records. With `write_index` False nothing is changed. OSError.
+    """
+    with ExitStack() as stack:
+        log = stack.enter_context(opened(layout.segment_log(directory, start_offset), os.O_RDONLY))
+        path = layout.segment_index(directory, start_offset)
+        descriptor = None
+        if write_index or path.is_file():
+            flags = os.O_RDWR | os.O_CREAT if write_index else os.O_RDONLY
+            descriptor = stack.enter_context(opened(path, flags))
+        index = _Index(descriptor, write_index)
+        file_bytes = os.fstat(log).st_size
+        limit = file_bytes if live_bytes is None else min(file_bytes, live_bytes)
+        bounds = SegmentExtent(start_offset, limit, end_offset, imported_end)
+        known = None if checkpoint is None else (checkpoint.log_bytes, checkpoint.count)
+        borders = borders_of(log, descriptor, bounds, known, live=live_bytes is not None)
+        surveyor = _Surveyor(log, index, bounds, borders, minimum_timestamp, live=live_bytes is not None)
+        survey = surveyor.run(file_bytes)
+        index.finish(survey.segment.count, exact=live_bytes is None)
+        survey.index_changed = index.changed
+    return survey
+
+
+class _Surveyor:
+    """One pass over an open segment."""
+
+    def __init__(
+        self, log: int, index: _Index, bounds: SegmentExtent, borders: Borders, minimum_timestamp: int, *, live: bool
+    ) -> None:
+        self._log, self._index, self._bounds, self._borders, self._live = log, index, bounds, borders, live
+        self._position, self._offset, self._minimum = 0, bounds.start_offset, minimum_timestamp
+        self._first_timestamp: int | None = None
+        self._damaged: list[DamagedRange] = []
+        self._ahead: dict[Border, Border] = {}  # damaged records that are known before they are met: where they end
+        self._gave_up = False
+
+    def run(self, file_bytes: int) -> DamageSurvey:
+        bounds = self._bounds
+        while True:
+            fault = self._take_run()
+            if fault is RecordFault.OK or not self._skip_damage(fault):
+                break
+        start, end = bounds.start_offset, bounds.end_offset
+        if end is not None and self._offset < end:
+            self._take_tail(fault, end)
+        segment = Segment(
+            start, self._position, self._offset - start, self._first_timestamp or 0,
+            self._minimum if self._first_timestamp is not None else 0, file_bytes, fault,
+        )  # fmt: skip
+        gave_up = self._gave_up or self._borders.spent
+        return DamageSurvey(segment, self._damaged, index_changed=False, gave_up=gave_up)
+
+    def _take_run(self) -> RecordFault:
+        """Valid records from here on; why they end: OK at the end of all."""
+        for part in verified_slices(self._log, self._position, self._offset, self._minimum, self._bounds):
+            if part.count:
+                self._index.put(part.offset - self._bounds.start_offset, part.index)
+                if self._first_timestamp is None:
+                    self._first_timestamp = part.first_timestamp
+                self._minimum = part.last_timestamp
+            self._position, self._offset = part.end_position, part.end_offset
+            if part.fault:
+                return part.fault
+        if self._bounds.end_offset is not None and self._offset < self._bounds.end_offset:
+            return RecordFault.TRUNCATED
+        return RecordFault.OK
+
+    def _skip_damage(self, fault: RecordFault) -> bool:
+        """Goes on at the next border; False when there is none before the end."""
+        if len(self._damaged) == RANGES_MAX:
+            self._gave_up = True
+            return False
+        found = self._border_behind(Border(self._position, self._offset))
+        if found is None or found.offset == self._bounds.end_offset:
+            return False
+        header = read_at(self._log, HEADER_BYTES, found.position)
+        timestamp = max(self._minimum, timestamp_in(header)) if self._borders.is_record(found, self._minimum) else 0
+        relative = self._offset - self._bounds.start_offset
+        self._index.put_damaged(relative, found.offset - self._offset, found.position, timestamp or self._minimum)
+        self._note(found.offset, found.position, fault)
+        self._position, self._offset = found.position, found.offset
+        return True
+
+    def _border_behind(self, damaged: Border) -> Border | None:
+        """Where to go on behind a damaged record."""
+        if damaged in self._ahead:
+            return self._ahead.pop(damaged)
+        border = self._borders.behind(damaged, self._minimum)
+        if border is None:
+            return self._borders.repaired(damaged, self._minimum)
+        if border.offset > damaged.offset + 1:
+            self._ahead = self._borders.between(damaged, self._minimum, border) or {}
+        return self._ahead.pop(damaged, border)
+
+    def _take_tail(self, fault: RecordFault, end: int) -> None:
+        """Nothing proven up to the end offset: the bytes belong to the damaged offsets, unless they are too few. An
+        open partition counts these records already."""
+        limit = self._bounds.limit_bytes
+        self._note(end, limit, fault)
+        if self._live or (end - self._offset) * HEADER_BYTES <= limit - self._position:
+            relative = self._offset - self._bounds.start_offset
+            self._index.put_damaged(relative, end - self._offset, limit, self._minimum)
+            self._position, self._offset = limit, end
+
+    def _note(self, end: int, to_byte: int, fault: RecordFault) -> None:
+        start, from_byte = self._offset, self._position
+        if self._damaged and (self._damaged[-1].end, self._damaged[-1].to_byte) == (start, from_byte):
+            before = self._damaged.pop()
+            start, from_byte, fault = before.start, before.from_byte, before.fault
+        self._damaged.append(DamagedRange(self._bounds.start_offset, start, end, from_byte, to_byte, fault))

@@ -63,7 +63,7 @@ SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS) --no-loadscope-reorder
 
 # All programs are there before any runs: tests call make, too, and must not meet another one at work.
 test: native lint ## lint, types; native tests under sanitizers beside the Python tests
-	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python programs
+	@$(MAKE) --no-print-directory --silent -C native -j$(shell nproc) PYTHON=$(BIN)/python programs
 	@$(MAKE) --no-print-directory --keep-going --jobs $$(($(shell nproc) + 1)) test-native test-python
 
 .PHONY: test-native test-python

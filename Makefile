@@ -59,7 +59,7 @@ lint: setup-spark ## style and types
 
 # Tests start hundreds of interpreters: each would compile all modules again without byte code.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q
-SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS) --no-loadscope-reorder
+SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS)
 
 # All programs are there before any runs: tests call make, too, and must not meet another one at work.
 test: native lint ## lint, types; native tests under sanitizers beside the Python tests

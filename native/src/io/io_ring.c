@@ -153,8 +153,8 @@ static void ring_reap(io *i, io_callback *callback, void *context) {
     struct io_uring *uring = &ring_of(i)->uring;
     struct io_uring_cqe *batch[REAP_BATCH];
     unsigned count;
-    /* The kernel finishes some twenty operations in one call: with a crowd the others would wait for as many turns. With
-     * the flag of more to do the library asks again by itself. */
+    /* The kernel finishes some twenty operations in one call: beside a crowd the others would wait for many turns. The
+     * flag says that there are more, and the library then asks again. */
     for (unsigned round = 0; round < REAP_ROUNDS_MAX; round++) {
         count = io_uring_peek_batch_cqe(uring, batch, REAP_BATCH);
         if (count == 0) return;

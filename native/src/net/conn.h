@@ -87,10 +87,11 @@ struct conn {
     uint32_t index, generation;
     conn_state state;
     bool closing, close_after_reply, move_wanted, moved, in_ready;
-    bool lending;    /* its records go to a peer: they are parked, not dropped */
-    bool uncounted;  /* admission.h: the shard that it moves to counts it */
-    bool unanswered; /* the core has a request of it whose end it has not heard */
-    pending *work;   /* where that request waits, or what the output came from */
+    bool sends_ahead; /* since its last receive more than one request was there at a time */
+    bool lending;     /* its records go to a peer: they are parked, not dropped */
+    bool uncounted;   /* admission.h: the shard that it moves to counts it */
+    bool unanswered;  /* the core has a request of it whose end it has not heard */
+    pending *work;    /* where that request waits, or what the output came from */
     conn *next_ready;
     session session;
     conn_input input;

@@ -95,6 +95,7 @@ static void frame_done(conn *c) {
         c->state = CONN_MOVING;
         c->session.streak = 0;
     } else if (c->input.length > 0) {
+        c->sends_ahead = true;
         conn_ready_again(c);
     } else {
         conn_ready(c);

@@ -21,7 +21,7 @@ from shardd.log.layout import PartitionIds, partition_ids
 from shardd.log.recovery import Recovered, open_partition
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State, Stream, Topic
-from shardd.protocol.topic_settings import ACK
+from shardd.protocol.topic_setting_table import ACK
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.threads import Threads
 from shardd.worker.partition_changes import (
@@ -77,7 +77,7 @@ class OwnedPartitions:
         self._shards = shards
         self._data = data
         self._segment_size_bytes = system.segment_size_bytes
-        self._ack = system.partition.ack
+        self._system = system
         self._changing = asyncio.Lock()  # a change, or the opening of what a full disk had kept out
         self._seal = seal
         self._open: dict[PartitionIds, int] = {}  # and their incarnations
@@ -207,15 +207,17 @@ class OwnedPartitions:
         return trashed, {ids: outcome for (ids, _), outcome in zip(there, outcomes, strict=True)}
 
     def _level(self, topic: Topic) -> int:
-        return LEVELS[topic.settings.get(ACK, self._ack)]
+        return LEVELS[ACK.of(topic.settings, self._system)]
 
     def _levels_to_change(self, old: Stream | None, new: Stream | None) -> Iterator[tuple[PartitionIds, int]]:
-        """The open partitions of topics whose setting has changed, with their new level."""
+        """The open partitions of topics whose level has changed, with their new one."""
         if old is None or new is None:
             return
         for topic in new.topics.values():
             before = old.topics.get(topic.id)
             if before is None or before.settings == topic.settings:
+                continue
+            if self._level(before) == self._level(topic):
                 continue
             for partition, previous in zip(topic.partitions, before.partitions, strict=False):
                 ids = (new.id, topic.id, partition.id)

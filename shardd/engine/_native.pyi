@@ -23,6 +23,25 @@ ACTIVITY_PYTHON: Final[int]
 ACTIVITY_ENGINE: Final[int]  # and does not wait for anything but a file
 ACTIVITY_WAITING: Final[int]  # for something to do
 
+# Stored records, and why a scan of them stops (native/src/log/record.h).
+RECORD_HEADER_SIZE: Final[int]
+INDEX_ENTRY_SIZE: Final[int]
+PAYLOAD_SIZE_MAX: Final[int]
+USER_HEADERS_SIZE_MAX: Final[int]
+RECORD_OK: Final[int]
+RECORD_TRUNCATED: Final[int]
+RECORD_BAD_LENGTH: Final[int]
+RECORD_BAD_OFFSET: Final[int]
+RECORD_BAD_TIMESTAMP: Final[int]
+RECORD_BAD_CHECKSUM: Final[int]
+
+# partition_level, and whose offset is stored (native/src/log/partition.h).
+LEVEL_WRITTEN: Final[int]
+LEVEL_MEMORY: Final[int]
+LEVEL_DURABLE: Final[int]
+OFFSET_CONSUMER: Final[int]
+OFFSET_GROUP: Final[int]
+
 def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
     """Sizes a fresh memfd and writes its header (supervisor)."""

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import System
-from shardd.engine import Engine, namespace, owner
+from shardd.engine import Engine, _native, namespace, owner
 from shardd.log import layout
 from shardd.log.layout import PartitionIds, partition_ids
 from shardd.log.recovery import Recovered, open_partition
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State, Stream, Topic
+from shardd.protocol.errors import Status
 from shardd.protocol.topic_setting_table import ACK
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.threads import Threads
@@ -37,9 +38,12 @@ from shardd.worker.partition_changes import (
 
 _log = logging.getLogger(__name__)
 
-OFFSET_GROUP = 2  # native/src/log/partition.h
-LEVELS = {"written": 0, "memory": 1, "durable": 2}  # partition_level in native/src/log/partition.h
-_READ_ONLY = 10006  # CannotWriteToFile: a partition whose directory cannot be used refuses sends
+LEVELS: Final = {
+    "written": _native.LEVEL_WRITTEN,
+    "memory": _native.LEVEL_MEMORY,
+    "durable": _native.LEVEL_DURABLE,
+}
+_READ_ONLY: Final = int(Status.CANNOT_WRITE_TO_FILE)  # a partition whose directory cannot be used refuses sends
 SLICE: Final = 256  # partitions between two looks at the rest of the loop, in a recovery
 FOLLOW_SLICE_MS: Final = 1.0  # work of a change between two looks at the rest of the loop
 RECOVERY_LANES: Final = 2  # directories that are scanned at once
@@ -277,7 +281,7 @@ class OwnedPartitions:
             groups = topic.groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
             for kind, number, _ in outcome.offsets:
-                if kind == OFFSET_GROUP and number not in alive:
+                if kind == _native.OFFSET_GROUP and number not in alive:
                     self._engine.offset_delete(namespace(*ids), kind, number)
         except (OSError, ValueError) as error:
             if ids in self._no_room:

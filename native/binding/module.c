@@ -104,6 +104,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     bool good = PyModule_AddFunctions(module, shardd_pure_methods) == 0 &&
                 PyModule_AddFunctions(module, shardd_memory_methods) == 0 &&
                 PyModule_AddFunctions(module, shardd_recover_methods) == 0 && PyType_Ready(&shardd_engine_type) == 0 &&
+                shardd_results_add(module) == 0 &&
                 PyModule_AddObjectRef(module, "Engine", (PyObject *)&shardd_engine_type) == 0;
     for (size_t i = 0; good && i < sizeof constants / sizeof constants[0]; i++)
         good = PyModule_AddIntConstant(module, constants[i].name, constants[i].value) == 0;

@@ -150,7 +150,7 @@ class Borders:
             return False
         data = header + read_at(self._log, max(0, size - HEADER_BYTES), damaged.position + HEADER_BYTES)
         minimum, start = self.minimum_at(damaged.offset, minimum), self._bounds.start_offset
-        return bool(_native.scan_buffer(bytes(data), damaged.offset, minimum, start, damaged.position)[1] == 1)
+        return _native.scan_buffer(bytes(data), damaged.offset, minimum, start, damaged.position).records == 1
 
     def _seems(self, at: Border) -> bool:
         if at.position + HEADER_BYTES > self._bounds.limit_bytes:

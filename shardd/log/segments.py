@@ -94,7 +94,7 @@ def check_sealed(
         last_record = os.pread(log, last_end - last_start, last_start)
     last_offset = start_offset + expected_count - 1
     scan = _native.scan_buffer(last_record, last_offset, last_timestamp, start_offset, last_start)
-    if (scan[0], scan[1], scan[4]) != (last_end - last_start, 1, last_timestamp):
+    if (scan.valid_bytes, scan.records, scan.last_timestamp) != (last_end - last_start, 1, last_timestamp):
         return None
     return Segment(start_offset, size, expected_count, first_timestamp, last_timestamp, size)
 
@@ -150,15 +150,13 @@ def _scan_log(
     log_bytes, count, first_timestamp = known.log_bytes, known.count, known.first_timestamp
     minimum = last_timestamp = known.last_timestamp if count else minimum_timestamp
     while True:
-        more_bytes, more, _, first, last, fault = _native.scan_file(
-            log, log_bytes, start_offset, start_offset + count, minimum, index
-        )
-        if more:
-            first_timestamp = first_timestamp if count else first
-            last_timestamp = last
-        log_bytes, count = log_bytes + more_bytes, count + more
-        if fault != RecordFault.BAD_TIMESTAMP or start_offset + count >= imported_end:
-            return Checkpoint(log_bytes, count, first_timestamp, last_timestamp), RecordFault(fault)
+        more = _native.scan_file(log, log_bytes, start_offset, start_offset + count, minimum, index)
+        if more.records:
+            first_timestamp = first_timestamp if count else more.first_timestamp
+            last_timestamp = more.last_timestamp
+        log_bytes, count = log_bytes + more.valid_bytes, count + more.records
+        if more.fault != RecordFault.BAD_TIMESTAMP or start_offset + count >= imported_end:
+            return Checkpoint(log_bytes, count, first_timestamp, last_timestamp), RecordFault(more.fault)
         minimum = 0  # what was imported may fall
 
 

@@ -108,7 +108,7 @@ def next_slice(
     data = read(log, size, position)
     size = min(size, len(data))  # the file may have become shorter
     result = _native.scan_buffer(data, offset, minimum, bounds.start_offset, position)
-    if result[5] == RecordFault.TRUNCATED and result[1] == 0 and len(data) >= HEADER_BYTES:
+    if result.fault == RecordFault.TRUNCATED and result.records == 0 and len(data) >= HEADER_BYTES:
         whole = record_bytes(data)
         if size < whole <= bounds.limit_bytes - position:  # one record that is longer than a slice
             data = read(log, whole, position)

@@ -4,6 +4,7 @@ specifications of their own and import nothing of the core.
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -69,3 +70,24 @@ def test_faults_of_a_scan_are_those_of_the_twin() -> None:
 def test_every_level_that_can_be_set_is_one_of_the_core() -> None:
     assert set(LEVELS) == set(ACK_LEVELS)
     assert sorted(LEVELS.values()) == [0, 1, 2]
+
+
+def test_results_of_the_core_have_the_fields_that_the_types_say() -> None:
+    """Struct sequences: the stub is what mypy believes, the C table is what there is."""
+    stub = ast.parse((Path(_native.__file__).parent / "_native.pyi").read_text())
+    said = {
+        node.name: [
+            each.target.id
+            for each in node.body
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+        ]
+        for node in stub.body
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id == "NamedTuple" for base in node.bases)
+    }
+    assert sorted(said) == ["IndexedScan", "PartitionStats", "Scan", "SegmentInfo"]
+    for name, fields in said.items():
+        kind = getattr(_native, name)
+        assert kind.n_sequence_fields == kind.n_fields == len(fields)
+        made = kind(range(len(fields)))
+        assert [getattr(made, field) for field in fields] == list(range(len(fields)))

@@ -14,7 +14,6 @@ The log itself is never changed: backups share it by hard links.
 from __future__ import annotations
 
 import os
-import struct
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +22,11 @@ from typing import Final
 from shardd.log import layout
 from shardd.log.borders import GAPS_MAX, Border, Borders, borders_of
 from shardd.log.manifest import Checkpoint
-from shardd.log.segments import RecordFault, Segment, opened
-from shardd.log.verified_slices import HEADER_BYTES, SegmentExtent, read_at, timestamp_in, verified_slices
+from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY, RecordFault, timestamp_in
+from shardd.log.segments import Segment, opened
+from shardd.log.verified_slices import SegmentExtent, read_at, verified_slices
 
 RANGES_MAX: Final = GAPS_MAX  # of one segment; what lies behind the last one counts as damaged
-_ENTRY: Final = struct.Struct("<IIQ")
 _CHUNK: Final = 4096  # entries
 
 
@@ -69,7 +68,7 @@ class _Index:
     def put(self, number: int, entries: bytes) -> None:
         if self._descriptor is None:
             return
-        position = number * _ENTRY.size
+        position = number * INDEX_ENTRY.size
         if read_at(self._descriptor, len(entries), position) == entries:
             return
         self.changed = True
@@ -81,17 +80,17 @@ class _Index:
     def put_damaged(self, relative: int, count: int, to_byte: int, timestamp: int) -> None:
         for first in range(0, count, _CHUNK):
             entries = b"".join(
-                _ENTRY.pack(relative + i, to_byte, timestamp) for i in range(first, min(first + _CHUNK, count))
+                INDEX_ENTRY.pack(relative + i, to_byte, timestamp) for i in range(first, min(first + _CHUNK, count))
             )
             self.put(relative + first, entries)
 
     def finish(self, count: int, *, exact: bool) -> None:
         if self._descriptor is None:
             return
-        if exact and os.fstat(self._descriptor).st_size != count * _ENTRY.size:
+        if exact and os.fstat(self._descriptor).st_size != count * INDEX_ENTRY.size:
             self.changed = True
             if self._writable:
-                os.ftruncate(self._descriptor, count * _ENTRY.size)
+                os.ftruncate(self._descriptor, count * INDEX_ENTRY.size)
         if self.changed and self._writable:
             os.fdatasync(self._descriptor)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
+from shardd.log.record_format import INDEX_ENTRY_BYTES
 from shardd.log.verified_slices import SegmentExtent, next_slice, read_at, read_passing
 
 SLICE_BYTES: Final = 64 << 10  # read and hashed in about 30 us, which a send may have to wait for
@@ -75,11 +76,11 @@ class SegmentScrub:
         return part.size_bytes + len(entries)
 
     def _entry_position(self, offset: int) -> int:
-        return (offset - self._bounds.start_offset) * layout.INDEX_ENTRY_SIZE
+        return (offset - self._bounds.start_offset) * INDEX_ENTRY_BYTES
 
     def _pass_over(self, end: int) -> int:
         self._offset = min(end, self._end)
-        entry = read_at(self._index, layout.INDEX_ENTRY_SIZE, self._entry_position(self._offset - 1))
+        entry = read_at(self._index, INDEX_ENTRY_BYTES, self._entry_position(self._offset - 1))
         self._position = int.from_bytes(entry[4:8], "little")
         self.finished = self._offset == self._end
         return len(entry)

@@ -12,8 +12,8 @@ from typing import Final
 import xxhash
 
 from shardd.engine import _native
-from shardd.log.segments import RecordFault
-from shardd.log.verified_slices import HEADER_BYTES, fill_passing, record_bytes
+from shardd.log.record_format import HEADER_BYTES, RecordFault, record_bytes
+from shardd.log.verified_slices import fill_passing
 
 CHUNK_BYTES: Final = 64 << 10
 TAIL_ATTEMPTS: Final = 5  # looks at bytes that a server may be writing at this moment

@@ -53,10 +53,11 @@ lint: setup-spark ## style and types
 	@$(BIN)/ruff check $(PY_DIRS)
 	@$(BIN)/ruff format --check --quiet $(PY_DIRS)
 	@$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python lint
 	@$(BIN)/mypy $(PY_DIRS)
 
 test: native lint ## lint, types, native tests under sanitizers, Python tests
-	@$(MAKE) --no-print-directory --keep-going --output-sync -C native -j$(shell nproc) PYTHON=$(BIN)/python test
+	@$(MAKE) --no-print-directory --keep-going --output-sync -C native -j$(shell nproc) PYTHON=$(BIN)/python test test-tsan-short
 	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)
 	@echo "== what touches the I/O engine, again on epoll"
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q -m 'io_engine and not slow' $(PYTEST_ARGS)

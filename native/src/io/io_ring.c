@@ -1,8 +1,8 @@
 /* io.h on io_uring: set-up, submission slots, the provided receive buffers. The address of an operation is the
  * completion's user_data. */
 #include "io/io.h"
+#include "base/assert.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <liburing.h>
 #include <poll.h>
@@ -37,10 +37,10 @@ static int provide_buffers(io *i, buffer_set set) {
     }
     r->buffers[set] = table;
     io_uring_buf_ring_init(r->buffers[set]);
-    for (uint16_t n = 0; n < count; n++) {
-        int32_t id = io_first_buffer(set) + n;
+    for (uint32_t n = 0; n < count; n++) {
+        int32_t id = io_first_buffer(set) + (int32_t)n;
         io_uring_buf_ring_add(r->buffers[set], io_buffer(i, id), io_buffer_size(set), (uint16_t)id,
-                              io_uring_buf_ring_mask(count), n);
+                              io_uring_buf_ring_mask(count), (int)n);
     }
     io_uring_buf_ring_advance(r->buffers[set], (int)count);
     i->free_buffers[set] = count;
@@ -130,6 +130,13 @@ static void ring_submit(io *i) {
     io_uring_submit_and_get_events(&ring_of(i)->uring);
 }
 
+static void ring_push(io *i) {
+    struct io_uring *uring = &ring_of(i)->uring;
+    if (io_uring_sq_ready(uring) == 0) return;
+    i->enters++;
+    io_uring_submit(uring);
+}
+
 static void ring_enter(io *i, int64_t timeout_us) {
     if (timeout_us == 0) {
         ring_submit(i);
@@ -164,7 +171,7 @@ static void ring_reap(io *i, io_callback *callback, void *context) {
 }
 
 static void ring_buffer_return(io *i, int32_t id) {
-    assert(id >= 0 && id < (int32_t)BUFFERS_IN_ALL);
+    ASSERT(id >= 0 && id < (int32_t)BUFFERS_IN_ALL);
     buffer_set set = io_buffer_set(id);
     struct io_uring_buf_ring *buffers = ring_of(i)->buffers[set];
     io_uring_buf_ring_add(buffers, io_buffer(i, id), io_buffer_size(set), (uint16_t)id,
@@ -193,6 +200,7 @@ static const io_calls ring_calls = {
     .poll = ring_poll,
     .forget = ring_forget,
     .submit = ring_submit,
+    .push = ring_push,
     .enter = ring_enter,
     .reap = ring_reap,
     .buffer_return = ring_buffer_return,

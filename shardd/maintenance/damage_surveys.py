@@ -47,7 +47,8 @@ class DamageSurveys:
     ) -> None:
         self._engine, self._data, self._owned, self._clock = engine, data, owned, clock
         self._waiting: dict[tuple[int, int], asyncio.Future[None]] = {}
-        self._wake = jobs.add(Job("survey", self._work, first_s=None, thread=_THREAD, unit="bytes"))
+        left = self._waiting.__len__
+        self._wake = jobs.add(Job("survey", self._work, first_s=None, thread=_THREAD, unit="bytes", left=left))
         self._surveyed_s: dict[tuple[int, int], float] = {}
         self._counters = {
             "surveys": 0,
@@ -90,9 +91,9 @@ class DamageSurveys:
             except Exception:  # whatever it is: the polls get an answer
                 _log.exception("partition %s: segment %d cannot be surveyed", partition_text(key[0]), key[1])
                 self._counters["surveys_failed"] += 1
+            done = self._waiting.pop(key)  # whatever happens now, the others have their turn
             with suppress(KeyError):  # closed meanwhile: its polls have their answers
                 self._engine.partition_surveyed(key[0], incarnation, key[1], first_timestamp, list(found))
-            done = self._waiting.pop(key)
             if not done.done():  # whoever waited may have been cancelled
                 done.set_result(None)
 

@@ -64,3 +64,4 @@ class Job:
     per_second: int = 0  # units that its throttle allows, 0: no limit
     unit: str = "steps"  # or "bytes"
     gives_way: bool = False  # held while the loop has no time to spare, or the device does not answer
+    left: Callable[[], int] | None = None  # what it has to do yet, in its own measure: segments, files

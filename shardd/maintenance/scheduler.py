@@ -65,10 +65,12 @@ class _Entry:
     def gauges(self, now_s: float) -> dict[str, int]:
         since_ms = round((now_s - self.since_s) * 1000)
         return {
+            "running": int(self.running),
             "running_ms": since_ms if self.running else 0,
             "waiting_ms": 0 if self.running else since_ms,
             "held": int(self.running and self.turn.throttle.held),
             "failing": self.failures,
+            "left": self.job.left() if self.job.left is not None else 0,
         }
 
 
@@ -135,7 +137,8 @@ class JobScheduler:
                 entry.counters(now_s).items()}  # fmt: skip
 
     def gauges(self) -> dict[str, int]:
-        """`<job>.<figure>`: for how long it runs or waits, whether it is held, how many runs in a row have failed."""
+        """`<job>.<figure>`: whether and for how long it runs or waits, whether it is held, how many runs in a row have
+        failed, what is left to do."""
         now_s = self._loop.time()
         return {f"{name}.{key}": value for name, entry in self._entries.items() for key, value in
                 entry.gauges(now_s).items()}  # fmt: skip

@@ -43,10 +43,21 @@ class Scrubber:
         self._engine, self._data, self._owned, self._surveys = engine, data, owned, surveys
         self._counters = {"rounds": 0, "segments": 0, "bytes": 0, "contradictions": 0, "errors": 0}
         self._last_round_s = 0
+        self._partitions_left = 0
         if settings.enabled:
             pause_s, rate = settings.pause_ms / 1000, settings.rate_bytes
-            job = Job("scrubber", self._round, pause_s, thread=_THREAD, per_second=rate, unit="bytes", gives_way=True)
-            jobs.add(job)
+            jobs.add(
+                Job(
+                    "scrubber",
+                    self._round,
+                    pause_s,
+                    thread=_THREAD,
+                    per_second=rate,
+                    unit="bytes",
+                    gives_way=True,
+                    left=lambda: self._partitions_left,
+                )
+            )
 
     def counters(self) -> dict[str, int]:
         return dict(self._counters)
@@ -56,10 +67,13 @@ class Scrubber:
 
     async def _round(self, turn: Turn) -> None:
         began_s = time.monotonic()
-        for number, ids in enumerate(self._owned.open_partitions()):
+        partitions = self._owned.open_partitions()
+        for number, ids in enumerate(partitions):
+            self._partitions_left = len(partitions) - number
             if number % _STEPS_PER_LOOK == 0:
                 await asyncio.sleep(0)
             await self._scrub_partition(turn, ids)
+        self._partitions_left = 0
         self._counters["rounds"] += 1
         self._last_round_s = round(time.monotonic() - began_s)
 

@@ -30,7 +30,8 @@ class Sealer:
         self._engine, self._data = engine, data
         self._waiting: deque[tuple[PartitionIds, int, int]] = deque()
         self._figures = {"segments": 0, "bytes": 0, "refused": 0}
-        job = Job("sealing", self._work, first_s=None, thread=_THREAD, per_second=BYTES_PER_S, unit="bytes")
+        left = self._waiting.__len__
+        job = Job("sealing", self._work, first_s=None, thread=_THREAD, per_second=BYTES_PER_S, unit="bytes", left=left)
         self._wake = jobs.add(job)
 
     def add(self, ids: PartitionIds, incarnation: int, start_offset: int) -> None:

@@ -141,7 +141,8 @@ class TrashEmptier:
         self._left = {"entries_left": 0, "files_in_use": 0}
         with contextlib.suppress(OSError):
             trash.mkdir(parents=True, exist_ok=True)
-        self.wake = jobs.add(Job("trash", self._work, LOOK_INTERVAL_S, thread=_THREAD, per_second=steps_per_s))
+        job = Job("trash", self._work, LOOK_INTERVAL_S, thread=_THREAD, per_second=steps_per_s, left=self._entries_left)
+        self.wake = jobs.add(job)
         jobs.add(Job("free_space", self._watch, ROOM_INTERVAL_S, thread=_THREAD))
 
     def gauges(self) -> dict[str, int]:
@@ -165,6 +166,9 @@ class TrashEmptier:
         """Segments come without a word: any shard moves its own."""
         if await turn.beside(self._waits_for_room):
             self.wake()
+
+    def _entries_left(self) -> int:
+        return self._left["entries_left"]
 
     def _waits_for_room(self) -> bool:
         return self._hurry() and self._count() > 0

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Final, ParamSpec
 
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 180.0
 P = ParamSpec("P")
 
 
 def on_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """The test runs on a loop of its own, for a minute at most."""
+    """The test runs on a loop of its own, for three minutes at most."""
 
     @wraps(test)
     def run(*arguments: P.args, **named: P.kwargs) -> None:
@@ -25,7 +25,7 @@ def on_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
     return run
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Returns when it holds; TimeoutError."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - nobody tells

@@ -23,7 +23,7 @@ from tests.unit.services_harness import Workers
 SETTINGS: Final = {"system.scrubber.enabled": "true", "system.scrubber.pause": "10 ms"}
 # each with its own thread, but for the one that looks at the free room
 THREADS: Final = {"sealing": "sealing-0", "scrubber": "scrub-0", "survey": "survey-0", "trash": "trash-0"}
-WAIT_S: Final = 30.0
+WAIT_S: Final = 60.0
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -78,9 +78,8 @@ def test_every_job_ends_with_its_worker_in_the_middle_of_its_work_and_goes_on_la
         workers.call(ask())
         for name in THREADS:
             wait_until(lambda name=name: is_running(workers, name), f"{name} does not run")  # type: ignore[misc]
-        time.sleep(0.2)  # their threads have come to the hold
+        wait_until(lambda: {*THREADS.values()} <= {each.name for each in threading.enumerate()}, "a thread is missing")
         assert not is_sealed(directory) and list(trash.iterdir())
-        assert {*THREADS.values()} <= {each.name for each in threading.enumerate()}
     assert not {*THREADS.values()} & {each.name for each in threading.enumerate()}, "a thread was left behind"
     assert not [each for each in caplog.messages if "job" in each or "survey" in each]
     assert not is_sealed(directory) and list(trash.iterdir())

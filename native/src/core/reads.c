@@ -362,3 +362,7 @@ void reads_abandon(read_job *job) {
     job->abandoned = true;
     if (!job->reading && (!job->held || job->surveying)) job_free(job);
 }
+
+void reads_close(engine *e) {
+    while (e->jobs != NULL) job_free(e->jobs);
+}

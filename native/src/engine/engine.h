@@ -128,6 +128,7 @@ struct conn {
     bool receive_armed, send_armed, starved, end_of_input, closing, close_after_reply, authenticated, move_wanted,
         moved;
     bool too_large, large_in_python; /* the frame in work: is refused (frame_limits.h), one of LARGE_REQUESTS_MAX */
+    bool sends_ahead;                /* since its last receive more than one request was there at a time */
     bool answer_begun;               /* of the request in work: a status would be read as a part of it */
     bool uncounted;                  /* admission.h: the shard that it moves to counts it */
     bool group_asked;                /* Python wants to know what comes of this request of a member */
@@ -350,6 +351,7 @@ void reads_next_window(read_job *job);                                          
 void reads_look_at_output(engine *e); /* now and then: do polls wait for memory? */
 void reads_on_read(read_job *job, int result);
 void reads_abandon(read_job *job);                        /* nobody wants the answer any more */
+void reads_close(engine *e);                              /* the process ends: polls let go of their partitions */
 bool reads_may_go_on(const engine *e);                    /* reads_run_bulk would do something */
 void reads_run_bulk(engine *e, int64_t until_us);         /* large windows: one slice at least */
 void reads_offset_stored(read_job *job, uint32_t status); /* sync_hold_poll is over */

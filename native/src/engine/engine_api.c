@@ -113,6 +113,7 @@ int engine_open(engine **out, const engine_options *options) {
 void engine_close(engine *e) {
     io_close(&e->io);
     engine_events_clear(e);
+    reads_close(e);
     for (uint32_t i = 0; i < e->conns_capacity; i++)
         if (e->conns[i] != NULL) {
             close(e->conns[i]->fd);

@@ -14,6 +14,7 @@
 #define RING_ENTRIES 1024u
 #define FIRST_GROUP 1 /* of the provided buffers, one group for each set */
 #define REAP_BATCH 256u
+#define REAP_ROUNDS_MAX 128 /* of so many at most: who comes later waits for the next turn */
 
 typedef struct ring {
     struct io_uring uring;
@@ -54,7 +55,7 @@ static void unmap_tables(ring *r) {
 
 static int init_uring(struct io_uring *uring) {
     struct io_uring_params parameters = {.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
-                                                  IORING_SETUP_CQSIZE,
+                                                  IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_CQSIZE,
                                          .cq_entries = RING_ENTRIES * 8};
     int result = io_uring_queue_init_params(RING_ENTRIES, uring, &parameters);
     if (result == -EINVAL) { /* before Linux 6.1: without deferred task work */
@@ -152,7 +153,11 @@ static void ring_reap(io *i, io_callback *callback, void *context) {
     struct io_uring *uring = &ring_of(i)->uring;
     struct io_uring_cqe *batch[REAP_BATCH];
     unsigned count;
-    while ((count = io_uring_peek_batch_cqe(uring, batch, REAP_BATCH)) > 0) {
+    /* The kernel finishes some twenty operations in one call: beside a crowd the others would wait for many turns. The
+     * flag says that there are more, and the library then asks again. */
+    for (unsigned round = 0; round < REAP_ROUNDS_MAX; round++) {
+        count = io_uring_peek_batch_cqe(uring, batch, REAP_BATCH);
+        if (count == 0) return;
         for (unsigned n = 0; n < count; n++) {
             const struct io_uring_cqe *at = batch[n];
             if (at->user_data == 0) continue; /* of a cancellation */

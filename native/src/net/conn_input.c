@@ -172,7 +172,9 @@ void conn_on_receive(conn *c, int result, int32_t buffer) {
         count_partial(c, (uint32_t)result);
         fill_block(c);
     }
-    conn_ready(c);
+    if (c->sends_ahead) conn_ready_again(c);
+    else conn_ready(c);
+    c->sends_ahead = false;
 }
 
 /* Decides what to do with a frame whose header is complete. False: it was answered or the connection closes. */

@@ -100,6 +100,7 @@ void conn_frame_done(conn *c) {
         c->state = CONN_MOVING;
         c->streak = 0;
     } else {
+        c->sends_ahead |= c->in_length > 0;
         if (c->in_length > 0) conn_ready_again(c);
         else conn_ready(c);
     }

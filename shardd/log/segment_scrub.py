@@ -5,7 +5,6 @@ damaged. What it brought into the page cache leaves it again, so that readers fi
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -18,7 +17,7 @@ SLICE_BYTES: Final = 64 << 10  # read and hashed in about 30 us, which a send ma
 
 
 class SegmentScrub:
-    """One pass over one segment: `step` or `step_for` until `finished`. Blocking; used by one thread at a time.
+    """One pass over one segment: `step` until `finished`. Blocking; used by one thread at a time.
 
     `damaged`: (start, end exclusive), ascending: known already, passed over. FileNotFoundError when it was deleted.
     """
@@ -45,18 +44,6 @@ class SegmentScrub:
         os.close(self._log)
         if self._index >= 0:
             os.close(self._index)
-
-    def step_for(self, seconds: float, rate_bytes: int) -> tuple[int, float]:
-        """Steps at so many bytes a second, never longer than that time: (bytes that it has looked at, seconds that the
-        caller has to wait for the last of them, which may be a long record). OSError."""
-        deadline, total = time.monotonic() + seconds, 0
-        while True:
-            size = self.step()
-            total += size
-            rest_s = size / rate_bytes
-            if self.finished or time.monotonic() + rest_s >= deadline:
-                return total, rest_s
-            time.sleep(rest_s)
 
     def step(self) -> int:
         """Reads on, about a slice; bytes that it has looked at. OSError."""

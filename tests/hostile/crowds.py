@@ -24,6 +24,8 @@ _ROUND_S: Final = 0.8
 _RECEIVE_BUFFER_BYTES: Final = 4096
 _RECONNECTS_PER_ROUND: Final = 200
 _PIPELINED_BYTES: Final = 1 << 16
+_PUSHES_AT_ONCE: Final = 8  # then it rests: on a small machine its own CPU time would be taken for the server's doing
+_REST_S: Final = 0.001
 _TEN_MIB: Final = 10 << 20
 
 
@@ -74,6 +76,7 @@ def _new(target: bad.Target, login: bytes, behaviour: Behaviour) -> _Member | No
 def _push_all(members: list[_Member | None], stop: Event, limit_s: float) -> None:
     """Everybody as far as the server takes it. Whoever is closed leaves an empty place."""
     deadline = time.monotonic() + limit_s
+    pushes = 0
     while not stop.is_set() and time.monotonic() < deadline:
         busy = False
         for number, member in enumerate(members):
@@ -82,6 +85,9 @@ def _push_all(members: list[_Member | None], stop: Event, limit_s: float) -> Non
             try:
                 member.push()
                 busy = busy or member.at_work
+                pushes += 1
+                if pushes % _PUSHES_AT_ONCE == 0:
+                    time.sleep(_REST_S)
             except OSError:
                 member.socket.close()
                 members[number] = None
@@ -107,8 +113,10 @@ def hold(
     ready.set()
     while not stop.wait(_ROUND_S):
         missing = [number for number, member in enumerate(members) if member is None]
-        for number in missing[:_RECONNECTS_PER_ROUND]:
+        for count, number in enumerate(missing[:_RECONNECTS_PER_ROUND]):
             members[number] = make()
+            if count % _PUSHES_AT_ONCE == 0:
+                time.sleep(_REST_S)
         for member in members:
             if member is not None:
                 member.go_on()

@@ -166,7 +166,9 @@ class Connection:
             raise RefusedError(ExtensionCode.GET_PARTITION_BOUNDS, Status.TOPIC_ID_NOT_FOUND, self.address)
         return replace(first, partitions=first.partitions + second.partitions)
 
-    def topic(self, stream: Identifier, topic: Identifier) -> tuple[replies.Topic, list[replies.Partition]] | None:
+    def topic(
+        self, stream: Identifier, topic: Identifier
+    ) -> tuple[replies.TopicSummary, list[replies.PartitionSummary]] | None:
         """The topic and its partitions by id; None when there is none."""
         answer = self.request(Code.GET_TOPIC, requests.TopicRequest(stream, topic).encode())
         return _decode(_read_topic, answer) if answer else None
@@ -190,10 +192,10 @@ class Connection:
         return _decode(lambda data: Metrics.read(Reader(data)), answer)
 
 
-def _read_topic(data: bytes) -> tuple[replies.Topic, list[replies.Partition]]:
+def _read_topic(data: bytes) -> tuple[replies.TopicSummary, list[replies.PartitionSummary]]:
     reader = Reader(data)
-    topic = replies.Topic.read(reader)
-    return topic, [replies.Partition.read(reader) for _ in range(topic.partitions_count)]
+    topic = replies.TopicSummary.read(reader)
+    return topic, [replies.PartitionSummary.read(reader) for _ in range(topic.partitions_count)]
 
 
 def _decode(read: Callable[[bytes], T], answer: bytes) -> T:

@@ -13,9 +13,10 @@ ROWS = [
     {"log"},
     {"metadata", "security", "groups"},
     {"migration", "backup"},
-    {"service", "transport"},
+    {"service"},
     {"worker", "maintenance"},
     {"server", "client"},
+    {"transport"},
     {"observability", "spark"},
     {"cli"},
 ]

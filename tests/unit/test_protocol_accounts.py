@@ -127,9 +127,9 @@ def test_malformed_requests(code: int, payload: bytes, status: Status) -> None:
 
 
 def test_replies() -> None:
-    user = account_replies.User(1, 2, True, "bob")
+    user = account_replies.UserDetails(1, 2, True, "bob")
     assert user.encode() == struct.pack("<IQB", 1, 2, 1) + b"\x03bob"
     assert user.encode_details() == user.encode() + bytes(4)
-    limited = account_replies.User(1, 2, False, "bob", Permissions())
+    limited = account_replies.UserDetails(1, 2, False, "bob", Permissions())
     assert limited.encode_details() == struct.pack("<IQB", 1, 2, 2) + b"\x03bob\x01" + block(bytes(11))
-    assert account_replies.Token("ci", 0).encode() == b"\x02ci" + bytes(8)
+    assert account_replies.TokenSummary("ci", 0).encode() == b"\x02ci" + bytes(8)

@@ -77,7 +77,7 @@ class Services:
         self.topic_settings = TopicSettingsService(metadata, system)
         self.partitions = PartitionService(metadata, self.partition_calls, self.groups)
         self.logins = LoginService(
-            metadata, parts.passwords, parts.login_turns, engine, parts.settings.tcp.login_attempts_max
+            metadata, parts.passwords, parts.login_turns, engine, parts.settings.server.login_attempts_max
         )
         self.users = UserService(metadata, parts.passwords, parts.login_turns, engine)
         self.tokens = TokenService(metadata, parts.settings.personal_access_token.max_tokens_per_user)

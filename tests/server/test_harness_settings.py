@@ -174,3 +174,15 @@ def test_root_that_has_switched_itself_off_is_back_after_a_start(tmp_path: Path)
         assert "the root user was inactive and is active again" in running.log()
         with wire.connect(running.address) as root:
             assert root.request(Code.GET_USER, wire.identifier(0))[12] == 1
+
+
+def test_a_setting_under_its_old_name_has_effect_and_one_line_says_so(tmp_path: Path) -> None:
+    variables = {"SHARDD_TCP_LOGIN_ATTEMPTS_MAX": "1", "SHARDD_TCP_LOGIN_TIMEOUT": "1 m"}
+    with Server(tmp_path / "data", env=variables) as server:
+        warnings = [line for line in server.log().splitlines() if "new names" in line]
+        assert len(warnings) == 1, server.log()
+        assert all(variable in warnings[0] for variable in variables)
+        with Wire(server.address) as client:
+            assert client.status(Code.LOGIN_USER, wire.str8("iggy") + wire.str8("wrong") + bytes(8)) == 42
+            with pytest.raises(ConnectionError):
+                client.login()

@@ -82,6 +82,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
                            .journals = &e->journals,
                            .stats = &e->links.stats[slot],
                            .disk = &disk_system,
+                           .files = &e->files,
                            .ids = &e->ids};
     partition *p = partition_open(&o, segments, count);
     free(segments);
@@ -173,7 +174,7 @@ PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args) {
     unsigned long long ns, token;
     owned *o = PyArg_ParseTuple(args, "KK", &ns, &token) ? find_partition(self, ns) : NULL;
     if (o == NULL) return NULL;
-    sync_report(o, token);
+    if (!sync_report(o, token)) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 

@@ -15,12 +15,12 @@ typedef struct pending_sync {
 
 static server s;
 static pending_sync pending[SHARDS][PENDING_MAX];
-static unsigned pending_count[SHARDS];
+static _Atomic unsigned pending_count[SHARDS];
 static _Atomic unsigned started_syncs;
 
 static void start_sync(io *i, operation *op, int fd) {
     uint32_t shard = 0;
-    while (&s.engines[shard]->io != i) shard++;
+    while (&((engine *)s.engines[shard])->io != i) shard++;
     if (pending_count[shard] == PENDING_MAX) abort();
     pending[shard][pending_count[shard]++] = (pending_sync){op, fd};
     started_syncs++;
@@ -44,7 +44,7 @@ static void start_with_device(io_engine which, void (*work_of_the_device)(server
     s.each_turn = work_of_the_device;
     start_server(&s);
     for (uint32_t i = 0; i < SHARDS; i++)
-        for (int n = 0; n < WAIT_MS && *(engine *volatile *)&s.engines[i] == NULL; n++) usleep(1000);
+        for (int n = 0; n < WAIT_MS && s.engines[i] == NULL; n++) usleep(1000);
 }
 
 /* The device has done all its syncs before. */

@@ -67,7 +67,7 @@ static int64_t answer_of(int fd) {
 }
 
 static const partition_stats *stats_of(uint32_t stream) {
-    return &s.engines[hash_owner(hash_namespace(stream, 0, 0), SHARDS)]->links.stats[stream];
+    return &((engine *)s.engines[hash_owner(hash_namespace(stream, 0, 0), SHARDS)])->links.stats[stream];
 }
 
 /* Waits until so many messages are in the log. */

@@ -34,7 +34,7 @@ typedef struct server {
     int region, pools[SHARDS], bells[SHARDS], receive[SHARDS], send[SHARDS], listeners[SHARDS];
     uint16_t port;
     pthread_t threads[SHARDS];
-    engine *engines[SHARDS];
+    engine *_Atomic engines[SHARDS];
     _Atomic bool stop;
     bool alone; /* shard 1 never starts: its requests are those of a dead owner */
     server_bounds bounds;
@@ -43,7 +43,7 @@ typedef struct server {
     const disk *disk;                               /* of the partitions; NULL: the real one */
     void (*opened)(struct server *s, engine *e);    /* in the thread of the engine: when it is open ... */
     void (*each_turn)(struct server *s, engine *e); /* ... and after every turn */
-    void (*doubted)(struct server *s, engine *e, uint64_t ns, uint64_t segment); /* NULL: polls in doubt wait */
+    void (*_Atomic doubted)(struct server *s, engine *e, uint64_t ns, uint64_t segment); /* NULL: polls in doubt wait */
     _Atomic unsigned doubts, moved_in, closed, group_polls, group_messages, lent;
     _Atomic uint64_t assignment; /* not 0: members get a seat of that generation */
 } server;
@@ -128,6 +128,7 @@ static void open_partitions(server *s, engine *e, uint32_t shard) {
                                .stats = &e->links.stats[stream],
                                .ids = &e->ids,
                                .level = s->level,
+                               .files = &e->files,
                                .disk = s->disk != NULL ? s->disk : &disk_system};
         partition *p = partition_open(&o, NULL, 0);
         if (p == NULL || engine_partition_add(e, p) != 0) abort();

@@ -1,6 +1,8 @@
 /* The commit of a turn: all batches that it brought, one append call per partition; then their answers. */
 #include "engine/engine.h"
 
+#include "base/assert.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +14,21 @@ static uint64_t clock_wall_us(void) {
     return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
+static bool staged_grow(engine *e) {
+    uint32_t capacity = e->staged_capacity * 2;
+    staged *larger = realloc(e->staged, capacity * sizeof *larger);
+    if (larger == NULL) return false;
+    e->staged = larger;
+    append_batch *scratch = realloc(e->scratch, capacity * sizeof *scratch);
+    if (scratch == NULL) return false;
+    e->scratch = scratch;
+    e->staged_capacity = capacity;
+    return true;
+}
+
 void engine_stage(engine *e, owned *target, const append_batch *batch, const requester *from, uint8_t *block) {
-    if (e->staged_count == e->staged_capacity) {
-        uint32_t capacity = e->staged_capacity * 2;
-        staged *larger = realloc(e->staged, capacity * sizeof *larger);
-        append_batch *scratch = realloc(e->scratch, capacity * sizeof *scratch);
-        if (larger == NULL || scratch == NULL) abort();
-        e->staged = larger;
-        e->scratch = scratch;
-        e->staged_capacity = capacity;
-    }
+    if (e->staged_count == e->staged_capacity && !staged_grow(e)) engine_commit(e); /* the turn has two commits then */
+    ASSERT(e->staged_count < e->staged_capacity);
     uint32_t number = ++e->staged_count;
     e->staged[number - 1] = (staged){.batch = *batch, .from = *from, .block = block};
     if (target->first_staged == 0) {
@@ -36,6 +43,7 @@ void engine_stage(engine *e, owned *target, const append_batch *batch, const req
 }
 
 void engine_answer(engine *e, const requester *to, uint32_t status) {
+    ASSERT(to->c == NULL || to->shard == e->links.shard);
     conn *c = to->c;
     if (c == NULL) {
         forward_answer_status(e, to, status, 0);
@@ -50,8 +58,10 @@ void engine_answer(engine *e, const requester *to, uint32_t status) {
 /* One event for each change: sends are refused for want of room, or no more. */
 void engine_report_room(engine *e) {
     if (e->room.refused == e->room_refusal_reported) return;
+    event *v = engine_event(e, EVENT_ROOM, e->room.refused);
+    if (v == NULL) return;
+    v->number = e->room.free_bytes;
     e->room_refusal_reported = e->room.refused;
-    engine_event(e, EVENT_ROOM, e->room.refused)->number = e->room.free_bytes;
 }
 
 static void append_or_refuse(engine *e, partition *p, size_t count, uint64_t wall_us) {
@@ -66,19 +76,23 @@ static void append_or_refuse(engine *e, partition *p, size_t count, uint64_t wal
     engine_report_room(e);
 }
 
-/* One event for each segment that is sealed now, from the one that was active before. */
-static void report_rolls(engine *e, const owned *target, uint64_t active) {
-    for (uint64_t next; partition_next_start(target->p, active, &next); active = next)
-        engine_event(e, EVENT_ROLLED, target->ns)->number = active;
+/* One event for each segment that was sealed since the last one; without memory the next commit tells it. */
+static void report_rolls(engine *e, owned *target) {
+    for (uint64_t next; partition_next_start(target->p, target->active_reported, &next);) {
+        event *v = engine_event(e, EVENT_ROLLED, target->ns);
+        if (v == NULL) return;
+        v->number = target->active_reported;
+        target->active_reported = next;
+    }
+    target->active_reported = partition_active_start(target->p); /* retention may have overtaken it */
 }
 
 static void commit_partition(engine *e, owned *target, uint64_t wall_us) {
     size_t count = 0;
     for (uint32_t n = target->first_staged; n != 0; n = e->staged[n - 1].next)
         e->scratch[count++] = e->staged[n - 1].batch;
-    uint64_t active = partition_active_start(target->p);
     append_or_refuse(e, target->p, count, wall_us);
-    report_rolls(e, target, active);
+    report_rolls(e, target);
     e->counters.append_calls++;
     count = 0;
     for (uint32_t n = target->first_staged, next; n != 0; n = next) {

@@ -29,6 +29,24 @@ void execute_left_python(conn *c) {
     c->large_in_python = false;
 }
 
+/* Python decides, with a copy of `data`. NULL: no memory, the request is refused. */
+static event *event_with_data(conn *c, event_kind kind, const uint8_t *data, uint32_t length) {
+    uint8_t *copy = malloc(length + 1u);
+    event *v = copy != NULL ? engine_event(c->e, kind, conn_id(c)) : NULL;
+    if (v == NULL) {
+        free(copy);
+        conn_reply_status(c, STATUS_ERROR);
+        return NULL;
+    }
+    if (length > 0) memcpy(copy, data, length);
+    v->code = c->code;
+    v->user_id = c->user_id;
+    v->data = copy;
+    v->data_length = length;
+    c->state = CONN_PYTHON;
+    return v;
+}
+
 static void ask_python(conn *c) {
     engine *e = c->e;
     start_over(c);
@@ -37,34 +55,22 @@ static void ask_python(conn *c) {
         engine_wait(e, &c->wait, execute_retry);
         return;
     }
-    c->state = CONN_PYTHON;
+    event *v = event_with_data(c, EVENT_REQUEST, c->payload, c->payload_length);
+    if (v == NULL) return;
     c->large_in_python = c->payload_length > FRAME_SMALL_MAX;
     e->large_in_python += c->large_in_python;
     e->events_anonymous += !c->authenticated;
-    event *v = engine_event(c->e, EVENT_REQUEST, conn_id(c));
-    v->code = c->code;
-    v->user_id = c->user_id;
     v->authenticated = c->authenticated;
-    v->data = malloc(c->payload_length + 1u);
-    if (v->data == NULL) abort(); /* a few bytes to 10 MiB: the process is past saving */
-    v->data_length = c->payload_length;
-    if (c->payload_length > 0) memcpy(v->data, c->payload, c->payload_length);
     /* Python has it, and may take long (a login waits for its turn): a shared buffer is not kept for that. */
     if (c->code != CODE_POLL_MESSAGES && c->code != CODE_STORE_CONSUMER_OFFSET) /* those may come back */
         conn_frame_release(c);
 }
 
 static void route_miss(conn *c, const uint8_t *address, uint32_t stream_length, uint32_t topic_length) {
-    c->state = CONN_PYTHON;
     start_over(c);
-    event *v = engine_event(c->e, EVENT_ROUTE_MISS, conn_id(c));
-    v->code = c->code;
-    v->user_id = c->user_id;
+    event *v = event_with_data(c, EVENT_ROUTE_MISS, address, stream_length + topic_length);
+    if (v == NULL) return;
     v->number = c->attempts++;
-    v->data = malloc(stream_length + topic_length);
-    if (v->data == NULL) abort();
-    memcpy(v->data, address, stream_length + topic_length);
-    v->data_length = stream_length + topic_length;
     v->split = stream_length;
 }
 
@@ -264,6 +270,10 @@ static void report(conn *c, uint64_t count, uint64_t offset, bool stored) {
     if (!c->group_asked) return;
     c->group_asked = false;
     event *v = engine_event(c->e, EVENT_GROUP_POLLED, conn_id(c));
+    if (v == NULL) { /* Python waits for it: the end of the connection tells the same */
+        c->close_after_reply = true;
+        return;
+    }
     v->code = (uint32_t)count;
     v->number = offset;
     v->authenticated = stored;

@@ -7,9 +7,9 @@
  * for a segment. When a part of the answer is out already, the connection closes instead. */
 #include "engine/engine.h"
 
+#include "base/assert.h"
 #include "core/read_queue.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,8 +144,9 @@ static bool is_settled(const read_job *job, uint64_t segment) {
 static void doubt(read_job *job, uint64_t segment, uint32_t status) {
     engine *e = job->e;
     e->counters.damaged++;
-    bool settled = is_settled(job, segment);
-    if (!settled) engine_event(e, EVENT_DOUBT, job->target->ns)->number = segment;
+    event *v = is_settled(job, segment) ? NULL : engine_event(e, EVENT_DOUBT, job->target->ns);
+    bool settled = v == NULL; /* without memory for the event nobody would end the doubt */
+    if (v != NULL) v->number = segment;
     if (!job->first_window) {
         break_off(job);
     } else if (settled) {
@@ -286,7 +287,7 @@ static void take_window(read_job *job) {
     } else if (any || job->first_window) {
         begin_window(job);
     } else { /* a remote job whose last window was sent */
-        assert(job->to.c == NULL);
+        ASSERT(job->to.c == NULL);
         job_free(job);
     }
 }
@@ -330,7 +331,11 @@ void reads_next_window(read_job *job) { next_window(job); }
 
 void reads_start(engine *e, owned *target, const requester *to, const descriptor *d) {
     read_job *job = calloc(1, sizeof *job);
-    if (job == NULL) abort();
+    if (job == NULL) {
+        if (to->c != NULL) execute_answer(to->c, STATUS_CANNOT_READ);
+        else forward_answer_status(e, to, STATUS_CANNOT_READ, 0);
+        return;
+    }
     job->e = e;
     job->operation = operation_of(OPERATION_READ, job);
     job->target = target;
@@ -356,4 +361,8 @@ void reads_start(engine *e, owned *target, const requester *to, const descriptor
 void reads_abandon(read_job *job) {
     job->abandoned = true;
     if (!job->reading && (!job->held || job->surveying)) job_free(job);
+}
+
+void reads_close(engine *e) {
+    while (e->jobs != NULL) job_free(e->jobs);
 }

@@ -4,7 +4,6 @@
  * concurrently. A failed sync poisons the partition, answers all that it holds with its status and is never tried
  * again. A sync that does not end, or cannot begin, holds a connection for request_timeout (conn_limits.c): when it
  * closes its answer is taken out, and the sync goes on without it. */
-#include "log/descriptors.h"
 #include "engine/engine.h"
 
 #include <errno.h>
@@ -14,17 +13,19 @@
 #define SYNC_FDS_MAX 64u
 #define SYNC_RETRY_US 5000 /* when descriptors were missing and answers wait */
 
-typedef struct sync_group {
-    owned *target;
-    uint32_t running;
-    int error;
-} sync_group;
-
 typedef struct sync_file {
     operation operation;
     sync_group *group;
     int fd;
 } sync_file;
+
+struct sync_group {
+    sync_group *next, *previous; /* of all that run */
+    owned *target;
+    uint32_t begun, running; /* files */
+    int error;
+    sync_file files[];
+};
 
 typedef enum held_kind { HELD_STATUS, HELD_POLL, HELD_EVENT } held_kind;
 
@@ -76,7 +77,7 @@ static void answer(engine *e, held *h, uint32_t status) {
     switch (h->kind) {
     case HELD_STATUS: engine_answer(e, &h->from, status); break;
     case HELD_POLL: reads_offset_stored(h->job, status); break;
-    case HELD_EVENT: engine_event(e, EVENT_SYNCED, h->token)->number = status; break;
+    case HELD_EVENT: engine_event_promised(e, EVENT_SYNCED, h->token)->number = status; break;
     }
     free(h);
 }
@@ -103,6 +104,7 @@ void sync_leave(conn *c) {
 void sync_free_held(owned *o) {
     for (held *h = o->held_first, *next; h != NULL; h = next) {
         next = h->next;
+        if (h->kind == HELD_EVENT) engine_event_unpromise(o->e);
         free(h);
     }
     o->held_first = o->held_last = NULL;
@@ -120,8 +122,14 @@ static void enqueue(engine *e, owned *target) { /* takes over a reference */
 
 void sync_report_poison(owned *o, int error) {
     if (o->poison_reported) return;
+    event *v = engine_event(o->e, EVENT_POISONED, o->ns);
+    if (v == NULL) return; /* the next one who finds it poisoned tells */
+    v->number = (uint64_t)error;
     o->poison_reported = true;
-    engine_event(o->e, EVENT_POISONED, o->ns)->number = (uint64_t)error;
+}
+
+static void sync_soon(engine *e) {
+    if (e->next_sync_us > e->now_us + SYNC_RETRY_US) e->next_sync_us = e->now_us + SYNC_RETRY_US;
 }
 
 /* After a sync: who may be answered now, and whether another one has to begin. `none`: it could not open a file. */
@@ -134,18 +142,32 @@ static void settle(engine *e, owned *target, int error, bool none) {
     if (partition_is_dirty(target->p) || target->held_first != NULL) sync_mark_dirty(target);
     if (target->held_first == NULL) return;
     if (none && !covered) {
-        if (e->next_sync_us > e->now_us + SYNC_RETRY_US) e->next_sync_us = e->now_us + SYNC_RETRY_US;
+        sync_soon(e);
     } else if (!target->syncing) {
         target->references++;
         enqueue(e, target);
     }
 }
 
+static void enter_running(engine *e, sync_group *group) {
+    e->syncs_running++;
+    group->next = e->sync_groups;
+    if (group->next != NULL) group->next->previous = group;
+    e->sync_groups = group;
+}
+
+static void leave_running(engine *e, sync_group *group) {
+    e->syncs_running--;
+    if (group->next != NULL) group->next->previous = group->previous;
+    if (group->previous != NULL) group->previous->next = group->next;
+    else e->sync_groups = group->next;
+}
+
 static void finish(engine *e, sync_group *group, bool none) {
     owned *target = group->target;
     e->counters.syncs++;
     if (group->error != 0) e->counters.sync_errors++;
-    e->syncs_running--;
+    leave_running(e, group);
     settle(e, target, group->error, none);
     owned_release(target);
     free(group);
@@ -155,21 +177,32 @@ static size_t collect(owned *target, int *fds, size_t max) {
     sync_scope scope = target->sync_everything ? SYNC_EVERYTHING : SYNC_ACKNOWLEDGEMENTS;
     target->sync_everything = false;
     target->syncs_begun++;
-    return partition_sync_begin(target->p, scope, fds, max < sync_files_max ? max : sync_files_max);
+    uint32_t files_max = target->e->files.budget.sync_files;
+    return partition_sync_begin(target->p, scope, fds, max < files_max ? max : files_max);
 }
 
-/* False: there was nothing to sync, it is over. */
+/* No memory now: the dirty list keeps it, with all who wait, for the next tick. */
+static void postpone(engine *e, owned *target) {
+    target->syncing = false;
+    sync_mark_dirty(target);
+    sync_soon(e);
+    owned_release(target);
+}
+
+/* False: there was nothing to sync, it is over; or it is postponed. */
 static bool begin(engine *e, owned *target) {
     int fds[SYNC_FDS_MAX];
-    sync_group *group = calloc(1, sizeof *group);
-    if (group == NULL) abort();
-    group->target = target; /* takes over the reference of the queue */
-    e->syncs_running++;
+    sync_group *group = malloc(sizeof *group + SYNC_FDS_MAX * sizeof *group->files);
+    if (group == NULL) {
+        postpone(e, target);
+        return false;
+    }
     size_t count = collect(target, fds, SYNC_FDS_MAX);
-    group->running = (uint32_t)count;
+    /* takes over the reference of the queue */
+    *group = (sync_group){.target = target, .begun = (uint32_t)count, .running = (uint32_t)count};
+    enter_running(e, group);
     for (size_t i = 0; i < count; i++) {
-        sync_file *file = calloc(1, sizeof *file);
-        if (file == NULL) abort();
+        sync_file *file = &group->files[i];
         *file = (sync_file){.operation = operation_of(OPERATION_SYNC, file), .group = group, .fd = fds[i]};
         io_fdatasync(&e->io, &file->operation, file->fd);
     }
@@ -179,7 +212,7 @@ static bool begin(engine *e, owned *target) {
 
 bool sync_begin_pending(engine *e) {
     bool settled = false;
-    while (e->sync_pending != NULL && e->syncs_running < syncs_running_max) {
+    while (e->sync_pending != NULL && e->syncs_running < e->files.budget.syncs) {
         owned *target = e->sync_pending;
         e->sync_pending = target->next_pending;
         if (e->sync_pending == NULL) e->sync_pending_last = NULL;
@@ -198,8 +231,8 @@ void sync_on_complete(operation *op, int result) {
     }
     if (result < 0 && group->error == 0) group->error = -result;
     close(file->fd);
-    descriptors_spares_keep(); /* before anybody else takes it */
-    free(file);
+    file->fd = -1;
+    file_cache_spares_keep(&e->files); /* before anybody else takes it */
     if (--group->running > 0) return;
     finish(e, group, false);
 }
@@ -213,7 +246,15 @@ void sync_close(engine *e) {
         next = o->next_pending;
         owned_release(o);
     }
+    for (sync_group *group = e->sync_groups, *next; group != NULL; group = next) {
+        next = group->next;
+        for (uint32_t i = 0; i < group->begun; i++)
+            if (group->files[i].fd >= 0) close(group->files[i].fd);
+        owned_release(group->target);
+        free(group);
+    }
     e->dirty = e->sync_pending = e->sync_pending_last = NULL;
+    e->sync_groups = NULL;
 }
 
 /* ---- who asks for one ---- */
@@ -267,20 +308,32 @@ void sync_lost(owned *o, int error) {
     if (!o->syncing) sync_drop_held(o, partition_state(o->p));
 }
 
-static void hold(owned *o, const held *what) {
+/* False: no memory. */
+static bool hold(owned *o, const held *what) {
     held *h = malloc(sizeof *h);
-    if (h == NULL) abort();
+    if (h == NULL) return false;
     *h = *what;
     h->of = o;
     if (partition_sync_failed(o->p)) {
         answer(o->e, h, partition_state(o->p));
-        return;
+        return true;
     }
     h->sync = o->syncs_begun + 1;
     put_in(h);
-    if (o->syncing) return;
+    if (o->syncing) return true;
     o->references++;
     enqueue(o->e, o);
+    return true;
+}
+
+/* It is written, and whether the device will have it nobody can wait to hear: as if the worker had died now. */
+static void break_off(engine *e, const requester *from) {
+    if (from->c == NULL) {
+        forward_answer_status(e, from, 0, LINK_FLAG_BROKEN);
+        return;
+    }
+    from->c->state = CONN_RECEIVING;
+    conn_close(from->c);
 }
 
 void sync_answer(owned *o, const requester *from, uint32_t status) {
@@ -290,18 +343,21 @@ void sync_answer(owned *o, const requester *from, uint32_t status) {
         return;
     }
     if (from->c != NULL) from->c->state = CONN_STAGED;
-    hold(o, &(held){.kind = HELD_STATUS, .from = *from});
+    if (!hold(o, &(held){.kind = HELD_STATUS, .from = *from})) break_off(o->e, from);
 }
 
 bool sync_hold_poll(owned *o, read_job *job) {
     if (partition_level_of(o->p) != LEVEL_DURABLE) return false;
-    hold(o, &(held){.kind = HELD_POLL, .job = job});
+    if (!hold(o, &(held){.kind = HELD_POLL, .job = job})) reads_offset_stored(job, STATUS_CANNOT_SYNC);
     return true;
 }
 
-void sync_report(owned *o, uint64_t token) {
+bool sync_report(owned *o, uint64_t token) {
+    if (!engine_event_promise(o->e)) return false;
     o->sync_everything = true;
-    hold(o, &(held){.kind = HELD_EVENT, .token = token});
+    bool held_it = hold(o, &(held){.kind = HELD_EVENT, .token = token});
+    if (!held_it) engine_event_unpromise(o->e);
+    return held_it;
 }
 
 size_t sync_begin_by_caller(owned *o, int *fds, size_t max) {

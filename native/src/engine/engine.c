@@ -1,10 +1,9 @@
 /* The loop of one worker: completions in, decisions, one commit (commit.c) and one enter a turn. */
-#include "log/descriptors.h"
+#include "base/assert.h"
 #include "engine/engine.h"
 
 #include "base/hash.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,31 +34,10 @@ int64_t clock_monotonic_us(void) {
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* ---- events for Python ---- */
-
-event *engine_event(engine *e, event_kind kind, uint64_t connection) {
-    if (e->events_count == e->events_capacity) {
-        uint32_t capacity = e->events_capacity * 2;
-        event *larger = realloc(e->events, capacity * sizeof *larger);
-        if (larger == NULL) abort();
-        e->events = larger;
-        e->events_capacity = capacity;
-    }
-    event *v = &e->events[e->events_count++];
-    memset(v, 0, sizeof *v);
-    v->kind = kind;
-    v->connection = connection;
-    return v;
-}
-
-bool engine_events_full(const engine *e, const conn *c) {
-    return e->events_count >= EVENTS_MAX || (!c->authenticated && e->events_anonymous >= EVENTS_ANONYMOUS_MAX);
-}
-
 /* ---- waiting for memory or descriptors ---- */
 
 void engine_wait(engine *e, waiter *w, bool (*retry)(waiter *)) {
-    assert(!w->queued);
+    ASSERT(!w->queued);
     *w = (waiter){.retry = retry, .queued = true, .previous = e->waiters_last};
     if (e->waiters == NULL) e->waiters = w;
     else e->waiters_last->next = w;
@@ -122,12 +100,16 @@ static void on_accept(engine *e, int result, bool more) {
     if (result < 0) {
         bool none = result == -EMFILE || result == -ENFILE;
         bool again = result == -EINTR || result == -ECONNABORTED || result == -ECANCELED;
-        if (!again && !(none && descriptors_release_some())) e->accept_again_us = e->now_us + ACCEPT_BACKOFF_US;
+        if (!again && !(none && file_cache_release_some(&e->files))) e->accept_again_us = e->now_us + ACCEPT_BACKOFF_US;
         return;
     }
     conn *c = conn_open(e, result);
     if (c == NULL) return;
     event *v = engine_event(e, EVENT_ACCEPTED, conn_id(c));
+    if (v == NULL) {
+        conn_close(c);
+        return;
+    }
     memcpy(v->address, c->address, sizeof v->address);
     conn_ready(c);
 }
@@ -240,21 +222,26 @@ static void work_promptly(engine *e) {
 /* What sends ahead, has no login, is large: a slice, then the completions of the others. */
 static void work_in_bulk(engine *e) {
     int64_t until_us = clock_monotonic_us() + BULK_SLICE_US;
+    uint64_t looked = e->counters.frames;
     do {
         run_queue(&e->ready_pipelined, BULK_FRAMES_PER_PASS, until_us);
         run_queue(&e->ready_anonymous, BULK_FRAMES_PER_PASS, until_us);
-        reads_run_bulk(e, until_us);
+        bool small = !reads_may_go_on(e) && e->bulk_replies.first == NULL;
+        if (!small) reads_run_bulk(e, until_us);
         engine_commit(e);
         flush_replies(e, &e->replies, UINT32_MAX, until_us);
-        flush_replies(e, &e->bulk_replies, BULK_REPLIES_PER_PASS, until_us);
-        io_submit(&e->io); /* the kernel's part of it belongs to the slice */
-    } while (has_bulk_work(e) && e->events_count < EVENTS_MAX && clock_monotonic_us() < until_us);
+        if (!small) flush_replies(e, &e->bulk_replies, BULK_REPLIES_PER_PASS, until_us);
+        io_push(&e->io); /* the kernel's part of it belongs to the slice */
+        if (small && e->counters.frames - looked < FRAMES_BETWEEN_LOOKS) continue;
+        looked = e->counters.frames;
+        if (clock_monotonic_us() >= until_us) return;
+    } while (has_bulk_work(e) && e->events_count < EVENTS_MAX);
 }
 
 static void work(engine *e) {
     work_promptly(e);
     if (has_bulk_work(e) && e->events_count < EVENTS_MAX) {
-        io_submit(&e->io); /* the answers of the others do not wait for it */
+        io_push(&e->io); /* the answers of the others do not wait for it */
         work_in_bulk(e);
     }
     links_ring_doorbells(&e->links);
@@ -276,11 +263,11 @@ static void housekeeping(engine *e) {
     e->trimming = true;
     room_look(&e->room);
     engine_report_room(e);
-    descriptors_spares_keep();
+    file_cache_spares_keep(&e->files);
 }
 
 static void run_timers(engine *e) {
-    if (descriptors_short()) {
+    if (file_cache_was_short(&e->files)) {
         if (e->next_sync_us > e->now_us + SHORT_SYNC_US) e->next_sync_us = e->now_us + SHORT_SYNC_US;
         if (e->next_save_us > e->now_us + SHORT_SYNC_US) e->next_save_us = e->now_us + SHORT_SYNC_US;
     }

@@ -62,6 +62,8 @@ enum {
 
 typedef struct read_job read_job;
 typedef struct held held;
+typedef struct outgoing outgoing;
+typedef struct sync_group sync_group;
 
 /* Something that could not go on for want of memory or of a free descriptor; tried again in order of arrival. */
 typedef struct waiter {
@@ -77,7 +79,8 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     uint32_t references;
     fences fences; /* of the consumer groups */
     bool dirty, poison_reported;
-    bool syncing; /* waits for its sync, or it runs */
+    uint64_t active_reported; /* start of the active segment when Python last heard of a sealed one */
+    bool syncing;             /* waits for its sync, or it runs */
     bool syncing_by_caller;
     bool sync_everything;               /* the next sync takes the indexes along */
     uint64_t syncs_begun;               /* number of its last sync */
@@ -125,6 +128,7 @@ struct conn {
     bool receive_armed, send_armed, starved, end_of_input, closing, close_after_reply, authenticated, move_wanted,
         moved;
     bool too_large, large_in_python; /* the frame in work: is refused (frame_limits.h), one of LARGE_REQUESTS_MAX */
+    bool sends_ahead;                /* since its last receive more than one request was there at a time */
     bool answer_begun;               /* of the request in work: a status would be read as a part of it */
     bool uncounted;                  /* admission.h: the shard that it moves to counts it */
     bool group_asked;                /* Python wants to know what comes of this request of a member */
@@ -253,12 +257,16 @@ struct engine {
     uint32_t frame_send_max;               /* FRAME_SEND_MAX, less when the pool is small */
     read_job *jobs;
     uint64_t next_handle;
+    outgoing *outgoing, *outgoing_free; /* forward.c: what waits for a full ring */
+    uint32_t outgoing_used, outgoing_max;
     uint32_t syncs_running;
+    sync_group *sync_groups; /* of these */
     event *events;
-    uint32_t events_count, events_capacity;
+    uint32_t events_count, events_capacity, events_promised;
     room room;
     bool room_refusal_reported;
     journal_memory journals;
+    file_cache files;  /* of all partitions */
     worker_page *page; /* ours */
     int64_t pass_us;   /* when this pass of the loop began */
     int64_t now_us, next_sync_us, next_save_us, next_housekeeping_us;
@@ -270,8 +278,6 @@ struct engine {
 /* engine.c */
 uint32_t latency_bucket(int64_t us); /* engine_gauges.c */
 int64_t clock_monotonic_us(void);
-event *engine_event(engine *e, event_kind kind, uint64_t connection); /* never NULL; valid until the next call */
-bool engine_events_full(const engine *e, const conn *c);              /* for a frame of this connection */
 void engine_wait(engine *e, waiter *w, bool (*retry)(waiter *));
 void engine_unwait(engine *e, waiter *w);
 void *engine_allocate(engine *e, size_t bytes, bool partial_frame);
@@ -345,12 +351,15 @@ void reads_next_window(read_job *job);                                          
 void reads_look_at_output(engine *e); /* now and then: do polls wait for memory? */
 void reads_on_read(read_job *job, int result);
 void reads_abandon(read_job *job);                        /* nobody wants the answer any more */
+void reads_close(engine *e);                              /* the process ends: polls let go of their partitions */
 bool reads_may_go_on(const engine *e);                    /* reads_run_bulk would do something */
 void reads_run_bulk(engine *e, int64_t until_us);         /* large windows: one slice at least */
 void reads_offset_stored(read_job *job, uint32_t status); /* sync_hold_poll is over */
 void reads_surveyed(owned *o, uint64_t segment); /* polls that wait for it start again; UINT64_MAX: for any segment */
 
 /* forward.c */
+bool forward_open(engine *e); /* false: no memory */
+void forward_close(engine *e);
 void forward_request(conn *c, uint32_t shard, descriptor *d);
 void forward_serve(engine *e, int64_t until_us); /* takes what peers posted, until that time */
 void forward_answer_status(engine *e, const requester *to, uint32_t status, uint8_t flags);
@@ -378,7 +387,7 @@ void sync_report_poison(owned *o, int error);
 void sync_answer(owned *o, const requester *from, uint32_t status);
 /* At `durable`: reads_offset_stored comes when what is stored now is on the device. False: nothing to wait for. */
 bool sync_hold_poll(owned *o, read_job *job);
-void sync_report(owned *o, uint64_t token);     /* EVENT_SYNCED when all there is now is on the device; any level */
+bool sync_report(owned *o, uint64_t token);     /* EVENT_SYNCED when all there is now is on the device; any level */
 void sync_drop_held(owned *o, uint32_t status); /* the partition goes: whoever waits gets `status` */
 void sync_leave(conn *c);                       /* it closes and wants its held answer no more */
 void sync_free_held(owned *o);                  /* the process ends: nobody gets anything */

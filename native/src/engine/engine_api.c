@@ -1,8 +1,6 @@
 /* What the binding calls: life of the engine and answers from Python. The loop itself is in engine.c. */
 #include "engine/engine_api.h"
 
-#include "log/descriptors.h"
-
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -29,7 +27,7 @@ static int allocate_tables(engine *e) {
     e->handover_send_fds = calloc(e->options.shards, sizeof *e->handover_send_fds);
     if (e->conns == NULL || e->conn_generations == NULL || e->free_indexes == NULL || e->partitions == NULL ||
         e->staged == NULL || e->scratch == NULL || e->events == NULL || e->move_space == NULL ||
-        e->peer_is_down == NULL || e->handover_send_fds == NULL)
+        e->peer_is_down == NULL || e->handover_send_fds == NULL || !forward_open(e))
         return -ENOMEM;
     for (uint32_t i = 0; i < connections; i++) e->free_indexes[e->free_count++] = connections - 1 - i;
     memcpy(e->handover_send_fds, e->options.handover_send_fds, e->options.shards * sizeof(int));
@@ -48,6 +46,8 @@ static void free_tables(engine *e) {
     free(e->move_space);
     free(e->peer_is_down);
     free(e->handover_send_fds);
+    forward_close(e);
+    file_cache_close(&e->files);
 }
 
 static void *take_journal(void *context, size_t bytes) { return engine_allocate(context, bytes, true); }
@@ -82,10 +82,10 @@ static int open_parts(engine *e) {
 
 int engine_open(engine **out, const engine_options *options) {
     if (options->limits.connections == 0) return -EINVAL;
-    descriptors_limit(options->limits.connections);
     engine *e = calloc(1, sizeof *e);
     if (e == NULL) return -ENOMEM;
     e->options = *options;
+    file_cache_open_for(&e->files, options->limits.connections);
     e->listen_fd = e->epoll_fd = e->room.fd = -1;
     e->now_us = e->pass_us = clock_monotonic_us();
     e->next_sync_us = e->now_us + options->sync_interval_us;
@@ -108,16 +108,12 @@ int engine_open(engine **out, const engine_options *options) {
     return 0;
 }
 
-void engine_events_clear(engine *e) {
-    for (uint32_t i = 0; i < e->events_count; i++) free(e->events[i].data);
-    e->events_count = e->events_anonymous = 0;
-}
-
 /* The process is about to end: descriptors close, partitions flush their index; memory of single connections goes with
  * it. */
 void engine_close(engine *e) {
     io_close(&e->io);
     engine_events_clear(e);
+    reads_close(e);
     for (uint32_t i = 0; i < e->conns_capacity; i++)
         if (e->conns[i] != NULL) {
             close(e->conns[i]->fd);

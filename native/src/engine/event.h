@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+typedef struct conn conn;
+typedef struct engine engine;
+
 typedef enum event_kind {
     EVENT_ACCEPTED = 1,
     EVENT_CLOSED,
@@ -31,5 +34,12 @@ typedef struct event {
     uint8_t *data;             /* malloc'ed by the engine, freed after delivery */
     size_t data_length, split; /* split: length of the first of two identifiers */
 } event;
+
+/* engine_events.c; an event is valid until the next call */
+event *engine_event(engine *e, event_kind kind, uint64_t connection); /* NULL: no memory */
+bool engine_event_promise(engine *e); /* engine_event_promised will give one, or it is unpromised; false: no memory */
+event *engine_event_promised(engine *e, event_kind kind, uint64_t connection);
+void engine_event_unpromise(engine *e);
+bool engine_events_full(const engine *e, const conn *c); /* for a frame of this connection */
 
 #endif

@@ -1,6 +1,8 @@
 /* The partitions that this shard owns: open addressing by namespace, references counted. */
 #include "engine/engine_api.h"
 
+#include "base/assert.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -15,6 +17,7 @@ static uint32_t partition_place(const engine *e, uint64_t ns) {
 owned *engine_owned(engine *e, uint64_t ns) { return e->partitions[partition_place(e, ns)]; }
 
 void owned_release(owned *o) {
+    ASSERT(o->references > 0);
     if (--o->references > 0) return;
     partition_release(o->p);
     fences_free(&o->fences);
@@ -29,7 +32,7 @@ void drop_route_partition(route_partition *r) {
 static bool partitions_grow(engine *e) {
     owned **old = e->partitions;
     uint32_t old_capacity = e->partitions_capacity;
-    owned **larger = calloc(old_capacity * 2, sizeof *larger);
+    owned **larger = calloc((size_t)old_capacity * 2, sizeof *larger);
     if (larger == NULL) return false;
     e->partitions = larger;
     e->partitions_capacity = old_capacity * 2;
@@ -50,6 +53,7 @@ int engine_partition_add(engine *e, partition *p) {
                  .ns = partition_namespace(p),
                  .incarnation = partition_incarnation(p),
                  .references = 1,
+                 .active_reported = partition_active_start(p),
                  .poison_reported = partition_state(p) != 0}; /* opened read only: recovery has told why */
     e->partitions[at] = o;
     e->partitions_used++;

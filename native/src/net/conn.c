@@ -47,7 +47,8 @@ bool conn_has_left(const conn *c) {
 /* One more connection in the table, not counted yet. NULL: no place or no memory (fd closed). */
 static conn *enter(engine *e, int fd) {
     conn *c = e->free_count > 0 ? calloc(1, sizeof *c) : NULL;
-    if (c == NULL) {
+    if (c == NULL || !engine_event_promise(e)) { /* of its end */
+        free(c);
         e->counters.refused_connections++;
         close(fd);
         return NULL;
@@ -73,6 +74,7 @@ static void leave(conn *c) {
     e->conns[c->index] = NULL;
     e->free_indexes[e->free_count++] = c->index;
     e->conns_count--;
+    if (!c->closing || c->moved) engine_event_unpromise(e);
     free(c);
 }
 
@@ -144,7 +146,7 @@ void conn_close(conn *c) {
     c->e->counters.closed++;
     if (!c->moved) {                /* a moved socket lives on in another process */
         shutdown(c->fd, SHUT_RDWR); /* makes armed operations complete */
-        engine_event(c->e, EVENT_CLOSED, conn_id(c));
+        engine_event_promised(c->e, EVENT_CLOSED, conn_id(c));
     }
     if (c->wait.queued) engine_unwait(c->e, &c->wait);
     share_stop_waiting(c);

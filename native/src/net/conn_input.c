@@ -4,8 +4,8 @@
  * and the rest of it is received straight into that block. Who waits with a buffer gives it back when they are scarce.
  * All private memory has an owner and a share (shares.h). */
 #include "engine/engine.h"
+#include "base/assert.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -163,7 +163,7 @@ void conn_on_receive(conn *c, int result, int32_t buffer) {
     c->progress_us = e->now_us;
     e->counters.bytes_in += (uint64_t)result;
     if (buffer >= 0) {
-        assert(c->in_buffer < 0 && c->in_length == 0);
+        ASSERT(c->in_buffer < 0 && c->in_length == 0);
         c->in = io_buffer(&e->io, buffer);
         c->in_buffer = buffer;
         e->buffer_holders[buffer] = c;
@@ -172,7 +172,9 @@ void conn_on_receive(conn *c, int result, int32_t buffer) {
         count_partial(c, (uint32_t)result);
         fill_block(c);
     }
-    conn_ready(c);
+    if (c->sends_ahead) conn_ready_again(c);
+    else conn_ready(c);
+    c->sends_ahead = false;
 }
 
 /* Decides what to do with a frame whose header is complete. False: it was answered or the connection closes. */

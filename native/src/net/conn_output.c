@@ -1,6 +1,8 @@
 /* Output of connections: answers, their way into the socket, and what follows when the kernel has them. */
 #include "engine/engine.h"
 
+#include "base/assert.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +37,7 @@ static void queue_reply(conn *c) {
 }
 
 void conn_reply_bytes(conn *c, const uint8_t *data, size_t length) {
+    ASSERT(length > 0 && !c->send_armed);
     c->out = data;
     c->out_length = length;
     c->out_sent = 0;
@@ -90,11 +93,14 @@ void conn_frame_done(conn *c) {
         conn_say_goodbye(c, c->e->stopping_status);
         return;
     }
-    if (c->move_wanted && !c->receive_armed && !c->end_of_input) {
+    event *v = c->move_wanted && !c->receive_armed && !c->end_of_input ? engine_event(c->e, EVENT_MOVE, conn_id(c))
+                                                                       : NULL;
+    if (v != NULL) {
+        v->number = c->streak_shard;
         c->state = CONN_MOVING;
-        engine_event(c->e, EVENT_MOVE, conn_id(c))->number = c->streak_shard;
         c->streak = 0;
     } else {
+        c->sends_ahead |= c->in_length > 0;
         if (c->in_length > 0) conn_ready_again(c);
         else conn_ready(c);
     }

@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include "base/assert.h"
+
 #include <stdlib.h>
 
 #define PARTIAL_BUDGET_MIN (16u << 20)
@@ -36,16 +38,15 @@ static share *owner_of(conn *c) {
     pot *p = &c->e->pots[c->authenticated ? BUFFERS_LOGGED_IN : BUFFERS_ANONYMOUS];
     uint64_t key = c->authenticated ? c->network ^ (c->user_id + 1ull) * 0x9e3779b97f4a7c15ull : c->network;
     share **place = place_of(p, key);
-    if (*place == NULL) {
-        *place = calloc(1, sizeof **place);
-        if (*place == NULL) abort();
-        (*place)->pot = p;
-        (*place)->key = key;
+    if (*place == NULL) *place = calloc(1, sizeof **place);
+    share *s = *place != NULL ? *place : &p->common;
+    if (s->connections++ == 0) {
+        s->pot = p;
+        s->key = key;
         p->owners++;
     }
-    (*place)->connections++;
-    c->share = *place;
-    return c->share;
+    c->share = s;
+    return s;
 }
 
 static uint64_t part_of_one(const pot *p) { return p->budget / (p->owners > 0 ? p->owners : 1); }
@@ -84,6 +85,7 @@ void share_give_back(conn *c, uint32_t bytes) {
     share *s = c->share;
     if (bytes > c->held_bytes) bytes = c->held_bytes; /* counted out before, when it was closed for it */
     if (bytes == 0) return;
+    ASSERT(s->bytes >= bytes && s->pot->bytes >= bytes);
     c->held_bytes -= bytes;
     s->bytes -= bytes;
     s->pot->bytes -= bytes;
@@ -124,8 +126,10 @@ void share_leave(conn *c) {
     if (s->pot->privileged == c) s->pot->privileged = NULL;
     c->share = NULL;
     if (--s->connections > 0) return;
-    *place_of(s->pot, s->key) = s->next_in_bucket;
+    ASSERT(s->pot->owners > 0 && s->bytes == 0 && s->armed == 0);
     s->pot->owners--;
+    if (s == &s->pot->common) return;
+    *place_of(s->pot, s->key) = s->next_in_bucket;
     free(s);
 }
 

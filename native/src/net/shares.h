@@ -37,6 +37,7 @@ struct pot {
     conn *privileged;              /* goes on beyond its owner's part */
     int64_t privileged_since_us;
     share *buckets[POT_BUCKETS];
+    share common; /* of all owners for whose own there was no memory: they are one owner */
 };
 
 void shares_open(engine *e);

@@ -5,8 +5,8 @@
  * held for HELD_REQUEST_US, what it had taken ends with the connection, because nobody can know. */
 #include "core/read_queue.h"
 #include "engine/engine.h"
+#include "base/assert.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,27 +14,48 @@
 
 /* ---- posting; a full ring makes the descriptor wait its turn ---- */
 
-typedef struct outgoing {
+struct outgoing {
     waiter wait;
     engine *e;
     uint32_t shard;
     descriptor d;
-} outgoing;
+    outgoing *next_free;
+};
 
 static bool retry_outgoing(waiter *w) {
     outgoing *o = (outgoing *)w;
-    if (!links_post(&o->e->links, o->shard, &o->d, NULL)) return false;
-    free(o);
+    engine *e = o->e;
+    if (!links_post(&e->links, o->shard, &o->d, NULL)) return false;
+    o->next_free = e->outgoing_free;
+    e->outgoing_free = o;
     return true;
+}
+
+/* The table holds as many connections as all shards together may have. Each asks one shard for one thing at a time,
+ * which gets one answer, and gives one lease back: more cannot wait. The memory is taken at the start, when the kernel
+ * can still say no; it fills no page before it is used. */
+bool forward_open(engine *e) {
+    e->outgoing_max = 2 * e->conns_capacity;
+    e->outgoing = calloc(e->outgoing_max, sizeof *e->outgoing);
+    return e->outgoing != NULL;
+}
+
+void forward_close(engine *e) { free(e->outgoing); }
+
+/* NULL: more waits than connections can ask for, which only happens when a peer dies again and again in front of a full
+ * ring. Who asked is gone then, or hears nothing until its request_timeout. */
+static outgoing *outgoing_take(engine *e) {
+    outgoing *o = e->outgoing_free;
+    if (o != NULL) e->outgoing_free = o->next_free;
+    else if (e->outgoing_used < e->outgoing_max) o = &e->outgoing[e->outgoing_used++];
+    return o;
 }
 
 static void post(engine *e, uint32_t shard, const descriptor *d) {
     if (links_post(&e->links, shard, d, NULL)) return;
-    outgoing *o = calloc(1, sizeof *o);
-    if (o == NULL) abort();
-    o->e = e;
-    o->shard = shard;
-    o->d = *d;
+    outgoing *o = outgoing_take(e);
+    if (o == NULL) return;
+    *o = (outgoing){.e = e, .shard = shard, .d = *d};
     engine_wait(e, &o->wait, retry_outgoing);
 }
 
@@ -72,7 +93,7 @@ static void give_back(engine *e, uint32_t shard, uint64_t handle, bool stop) {
 }
 
 void forward_output_done(conn *c) {
-    assert(c->lease_open);
+    ASSERT(c->lease_open);
     c->lease_open = false;
     give_back(c->e, c->forward_shard, c->lease_handle, c->closing);
     if (c->closing) return;
@@ -185,7 +206,11 @@ static bool retry_remote_send(waiter *w) {
 static void take_send(engine *e, uint32_t from, const descriptor *d) {
     if (serve_send(e, from, d)) return;
     remote_send *r = calloc(1, sizeof *r);
-    if (r == NULL) abort();
+    if (r == NULL) {
+        requester to = requester_of(from, d);
+        forward_answer_status(e, &to, STATUS_CANNOT_WRITE, 0);
+        return;
+    }
     r->e = e;
     r->from = from;
     r->d = *d;

@@ -79,14 +79,19 @@ static void adopt(engine *e, int fd, const move_header *header, const uint8_t *r
         c->in = c->in_block;
         c->in_length = header->unread_length;
     }
+    uint8_t *session = malloc(header->session_length + 1u);
+    event *v = session != NULL ? engine_event(e, EVENT_MOVED_IN, conn_id(c)) : NULL;
+    if (v == NULL) {
+        free(session);
+        conn_close(c);
+        return;
+    }
     e->counters.moved_in++;
-    event *v = engine_event(e, EVENT_MOVED_IN, conn_id(c));
     v->user_id = c->user_id;
     v->authenticated = c->authenticated;
     memcpy(v->address, c->address, sizeof v->address);
-    v->data = malloc(header->session_length + 1u);
-    if (v->data == NULL) abort();
-    memcpy(v->data, rest, header->session_length);
+    memcpy(session, rest, header->session_length);
+    v->data = session;
     v->data_length = header->session_length;
     conn_ready(c);
 }

@@ -36,9 +36,10 @@ class ConnectionService:
         self._members = members
 
     def identity(self, connection: int, user_id: int | None) -> Identity:
-        """Who is behind a request of a connection."""
-        session = self._sessions.get(connection)
-        return Identity(user_id, 0 if session is None else session.user_incarnation, session)
+        """Who is behind a request of a connection. One that is closed by now has a session that is removed: what asks
+        whether it still waits hears that it does not."""
+        session = self._sessions.get(connection) or Session(connection, 0, "", 0, removed=True)
+        return Identity(user_id, session.user_incarnation, session)
 
     def export_session(self, connection: int) -> bytes:
         """The session as bytes; the connection stays known here until it is closed here. KeyError."""

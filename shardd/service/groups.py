@@ -125,7 +125,7 @@ class GroupService:
             for group, those in zip(groups, members, strict=True)
         ]
 
-    async def create_group(self, identity: Identity, request: requests.CreateGroup) -> GroupSummary:
+    async def create_group(self, identity: Identity, request: requests.CreateGroupRequest) -> GroupSummary:
         """1009, 2010, 41, 5004."""
         stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
         base.require(self._metadata.state, identity, Rule.GET_TOPIC, stream, topic)

@@ -81,12 +81,12 @@ class StreamService:
             await self._statistics.take(identity, steps(streams[stream_id]))
         return kept
 
-    async def create_stream(self, identity: Identity, request: requests.CreateStream) -> StreamSummary:
+    async def create_stream(self, identity: Identity, request: requests.CreateStreamRequest) -> StreamSummary:
         base.require(self._metadata.state, identity, Rule.CREATE_STREAM)
         result = await base.submit(self._metadata, identity, CreateStream(request.name))
         return _summary(result.state.streams[result.id], Sums())
 
-    async def update_stream(self, identity: Identity, request: requests.UpdateStream) -> None:
+    async def update_stream(self, identity: Identity, request: requests.UpdateStreamRequest) -> None:
         stream = self._to_change(identity, request.stream)
         await base.submit(self._metadata, identity, UpdateStream(base.stream_ref(stream), request.name))
 

@@ -37,7 +37,7 @@ class TokenService:
         tokens = self._own_user(identity).tokens
         return [TokenSummary(name, tokens[name].expires_at_us) for name in sorted(tokens)]
 
-    async def create_token(self, identity: Identity, request: account_requests.CreateToken) -> TokenSecret:
+    async def create_token(self, identity: Identity, request: account_requests.CreateTokenRequest) -> TokenSecret:
         """50, 52, 51. The only time that the secret is told. Expired tokens neither count nor keep their names."""
         if not token_name_fits(request.name):
             raise ShardError(Status.INVALID_PERSONAL_ACCESS_TOKEN_NAME)
@@ -54,7 +54,7 @@ class TokenService:
         await base.submit(self._metadata, identity, command)
         return TokenSecret(text)
 
-    async def delete_token(self, identity: Identity, request: account_requests.DeleteToken) -> None:
+    async def delete_token(self, identity: Identity, request: account_requests.DeleteTokenRequest) -> None:
         """20 when there is none with that name. A session that used it goes on."""
         user = self._own_user(identity)
         await base.submit(self._metadata, identity, DeleteToken(user_ref(user), request.name))

@@ -87,7 +87,7 @@ class TopicService:
         return kept
 
     async def create_topic(
-        self, identity: Identity, request: requests.CreateTopic, keep: Keep[PartitionSummary, Kept]
+        self, identity: Identity, request: requests.CreateTopicRequest, keep: Keep[PartitionSummary, Kept]
     ) -> TopicDetails[Kept]:
         """Checks in this order: 2015, 3, 1009, 41, 1019, 2013; zeros become server defaults
         (docs/protocol/primitives.md#topic-values)."""
@@ -111,7 +111,7 @@ class TopicService:
         topic = result.state.streams[stream.id].topics[result.id]
         return await self._details(identity, topic, keep, created=True)
 
-    async def update_topic(self, identity: Identity, request: requests.UpdateTopic) -> None:
+    async def update_topic(self, identity: Identity, request: requests.UpdateTopicRequest) -> None:
         """Expiry and size are stored as sent, zeros too, and without the check of the size
         (docs/protocol/primitives.md#topic-values)."""
         _check_compression(request.compression)

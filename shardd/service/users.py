@@ -86,7 +86,7 @@ class UserService:
         users = self._metadata.state.users
         return [_details(users[user_id]) for user_id in sorted(users)]
 
-    async def create_user(self, identity: Identity, request: account_requests.CreateUser) -> UserDetails:
+    async def create_user(self, identity: Identity, request: account_requests.CreateUserRequest) -> UserDetails:
         """43, 44, 3, 41, 46, 55 in this order. The name is looked up before the password costs a hash."""
         _check_name(request.username)
         _check_password(request.password)
@@ -106,7 +106,7 @@ class UserService:
         user = user_of(self._metadata.state, request.user)
         await base.submit(self._metadata, identity, DeleteUser(user_ref(user)))
 
-    async def update_user(self, identity: Identity, request: account_requests.UpdateUser) -> None:
+    async def update_user(self, identity: Identity, request: account_requests.UpdateUserRequest) -> None:
         """43, 3, 41, 20, 46. An inactive user keeps the connections it has."""
         if request.username is not None:
             _check_name(request.username)
@@ -115,13 +115,13 @@ class UserService:
         user = user_of(self._metadata.state, request.user)
         await base.submit(self._metadata, identity, UpdateUser(user_ref(user), request.username, active))
 
-    async def update_permissions(self, identity: Identity, request: account_requests.UpdatePermissions) -> None:
+    async def update_permissions(self, identity: Identity, request: account_requests.UpdatePermissionsRequest) -> None:
         """41, 20, 49."""
         base.require(self._metadata.state, identity, Rule.MANAGE_USERS)
         user = user_of(self._metadata.state, request.user)
         await base.submit(self._metadata, identity, UpdatePermissions(user_ref(user), request.permissions))
 
-    async def change_password(self, identity: Identity, request: account_requests.ChangePassword) -> None:
+    async def change_password(self, identity: Identity, request: account_requests.ChangePasswordRequest) -> None:
         """44 for either password, 20, 41 (another user's), 42: the current one is demanded of administrators too.
 
         The current one is tried like that of a login. Sessions stay logged in.
@@ -140,7 +140,7 @@ class UserService:
             raise ShardError(Status.CLIENT_NOT_FOUND, "it has left before its turn", close=True) from None
         await base.submit(self._metadata, identity, ChangePassword(user_ref(user), password_hash))
 
-    async def _new_hash(self, user: Ref, request: account_requests.ChangePassword) -> str:
+    async def _new_hash(self, user: Ref, request: account_requests.ChangePasswordRequest) -> str:
         """The hash of the new password, when the current one is right."""
         before = self._current(user)
         if not await self._passwords.verify(before.password_hash, request.current_password):

@@ -16,6 +16,7 @@ import pytest
 from shardd.engine import twin
 from shardd.protocol.codes import Code
 from shardd.security import passwords
+from shardd.service import base
 from shardd.service.sessions import SessionTable
 from tests.support import wire
 from tests.support.wire import Wire
@@ -254,6 +255,26 @@ def test_a_connection_without_an_entry_is_told_and_closed(workers: Workers) -> N
     assert root.status(Code.GET_ME) == 100
     with pytest.raises(ConnectionError):
         root.receive(1)
+
+
+def test_nothing_is_computed_for_a_connection_that_was_closed_before_its_request_began(workers: Workers) -> None:
+    client, context = workers.connect(), workers.context()
+    session = context.sessions.by_client(twin.xxh32(local_address(client).encode()))
+    assert session is not None
+    connections = context.services.connections
+
+    async def waits() -> bool:
+        return base.waits(context.engine, connections.identity(session.connection, 0))
+
+    assert workers.call(waits())
+    client.close()
+    deadline = time.monotonic() + 10
+    while context.sessions.get(session.connection) is not None:
+        assert time.monotonic() < deadline, "its end is not seen"
+        time.sleep(0.01)
+    late = connections.identity(session.connection, 0)
+    assert late.session is not None and late.session.removed
+    assert not workers.call(waits())
 
 
 def test_session_table() -> None:

@@ -163,7 +163,7 @@ static void test_a_fence_that_cannot_be_remembered_lets_nobody_pass(void) {
 /* Arrays that grow when the first clients come. */
 static void keep_arrays_small(server *of, engine *e) {
     (void)of;
-    e->staged_capacity = e->events_capacity = 1;
+    e->core.commit.capacity = e->core.events.capacity = 1;
 }
 
 static void run_at(io_engine which, partition_level level) {

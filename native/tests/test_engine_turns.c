@@ -16,15 +16,15 @@ static uint64_t worst, all_done;
 static const void *ahead; /* what each of the crowd sends first */
 static size_t ahead_bytes;
 
-static uint64_t work_done(const engine *e) { return e->counters.frames + e->counters.reads_cached; }
+static uint64_t work_done(const engine *e) { return e->core.counters.frames + e->core.counters.reads_cached; }
 
 static void one_turn(server *serving, engine *e) {
     engine_turn(e, -1, 0);
-    for (uint32_t i = 0; i < e->events_count; i++) {
-        event v = e->events[i];
+    for (uint32_t i = 0; i < e->core.events.count; i++) {
+        event v = e->core.events.list[i];
         answer(serving, e, &v);
     }
-    engine_events_clear(e);
+    events_clear(&e->core.events);
 }
 
 /* In the thread of the engine, so that nothing happens between the count and the question. */

@@ -1,5 +1,5 @@
 /* See links.h. */
-#include "peer/links.h"
+#include "io/links.h"
 #include "base/assert.h"
 
 #include <errno.h>

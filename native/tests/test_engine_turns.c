@@ -40,7 +40,6 @@ static void ask(server *serving, engine *e) {
     while (recv(asker, head, sizeof head, MSG_DONTWAIT) != sizeof head && ++turns < TURNS_MAX) one_turn(serving, e);
     CHECK(turns < TURNS_MAX);
     uint64_t done = work_done(e) - before;
-    if (done > 300) fprintf(stderr, "%llu in %d turns\n", (unsigned long long)done, turns);
     if (done > worst) worst = done;
     all_done += done;
     wanted--;

@@ -14,7 +14,6 @@ The log itself is never changed: backups share it by hard links.
 from __future__ import annotations
 
 import os
-import struct
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +22,12 @@ from typing import Final
 from shardd.log import layout
 from shardd.log.borders import GAPS_MAX, Border, Borders, borders_of
 from shardd.log.manifest import Checkpoint
-from shardd.log.segments import RecordFault, Segment, opened
-from shardd.log.verified_slices import HEADER_BYTES, SegmentExtent, read_at, timestamp_in, verified_slices
+from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY, RecordFault, timestamp_in
+from shardd.log.segments import Segment, opened
+from shardd.log.verified_slices import SegmentExtent, read_at, verified_slices
+from shardd.runtime.throttle import Throttle
 
 RANGES_MAX: Final = GAPS_MAX  # of one segment; what lies behind the last one counts as damaged
-_ENTRY: Final = struct.Struct("<IIQ")
 _CHUNK: Final = 4096  # entries
 
 
@@ -69,7 +69,7 @@ class _Index:
     def put(self, number: int, entries: bytes) -> None:
         if self._descriptor is None:
             return
-        position = number * _ENTRY.size
+        position = number * INDEX_ENTRY.size
         if read_at(self._descriptor, len(entries), position) == entries:
             return
         self.changed = True
@@ -81,17 +81,17 @@ class _Index:
     def put_damaged(self, relative: int, count: int, to_byte: int, timestamp: int) -> None:
         for first in range(0, count, _CHUNK):
             entries = b"".join(
-                _ENTRY.pack(relative + i, to_byte, timestamp) for i in range(first, min(first + _CHUNK, count))
+                INDEX_ENTRY.pack(relative + i, to_byte, timestamp) for i in range(first, min(first + _CHUNK, count))
             )
             self.put(relative + first, entries)
 
     def finish(self, count: int, *, exact: bool) -> None:
         if self._descriptor is None:
             return
-        if exact and os.fstat(self._descriptor).st_size != count * _ENTRY.size:
+        if exact and os.fstat(self._descriptor).st_size != count * INDEX_ENTRY.size:
             self.changed = True
             if self._writable:
-                os.ftruncate(self._descriptor, count * _ENTRY.size)
+                os.ftruncate(self._descriptor, count * INDEX_ENTRY.size)
         if self.changed and self._writable:
             os.fdatasync(self._descriptor)
 
@@ -106,12 +106,14 @@ def survey_segment(
     checkpoint: Checkpoint | None = None,
     live_bytes: int | None = None,
     write_index: bool = True,
+    throttle: Throttle | None = None,
 ) -> DamageSurvey:
     """Reads a whole segment (blocking; about a second for each GiB in memory).
 
     `end_offset`: where the next segment starts. `checkpoint`: what the manifest says was whole once.
     `live_bytes`: the partition is open and has this much of the log, up to
-    the end offset; else the index is cut to its records. With `write_index` False nothing is changed. OSError.
+    the end offset; else the index is cut to its records. With `write_index` False nothing is changed. OSError; with a
+    `throttle` StoppedError: what is written of the index by then is right.
     """
     with ExitStack() as stack:
         log = stack.enter_context(opened(layout.segment_log(directory, start_offset), os.O_RDONLY))
@@ -126,8 +128,8 @@ def survey_segment(
         bounds = SegmentExtent(start_offset, limit, end_offset, imported_end)
         known = None if checkpoint is None else (checkpoint.log_bytes, checkpoint.count)
         borders = borders_of(log, descriptor, bounds, known, live=live_bytes is not None)
-        surveyor = _Surveyor(log, index, bounds, borders, minimum_timestamp, live=live_bytes is not None)
-        survey = surveyor.run(file_bytes)
+        live, pace = live_bytes is not None, throttle or Throttle()
+        survey = _Surveyor(log, index, bounds, borders, minimum_timestamp, live=live, throttle=pace).run(file_bytes)
         index.finish(survey.segment.count, exact=live_bytes is None)
         survey.index_changed = index.changed
     return survey
@@ -137,8 +139,17 @@ class _Surveyor:
     """One pass over an open segment."""
 
     def __init__(
-        self, log: int, index: _Index, bounds: SegmentExtent, borders: Borders, minimum_timestamp: int, *, live: bool
+        self,
+        log: int,
+        index: _Index,
+        bounds: SegmentExtent,
+        borders: Borders,
+        minimum_timestamp: int,
+        *,
+        live: bool,
+        throttle: Throttle,
     ) -> None:
+        self._throttle = throttle
         self._log, self._index, self._bounds, self._borders, self._live = log, index, bounds, borders, live
         self._position, self._offset, self._minimum = 0, bounds.start_offset, minimum_timestamp
         self._first_timestamp: int | None = None
@@ -165,6 +176,7 @@ class _Surveyor:
     def _take_run(self) -> RecordFault:
         """Valid records from here on; why they end: OK at the end of all."""
         for part in verified_slices(self._log, self._position, self._offset, self._minimum, self._bounds):
+            self._throttle.spend(part.size_bytes)
             if part.count:
                 self._index.put(part.offset - self._bounds.start_offset, part.index)
                 if self._first_timestamp is None:

@@ -5,19 +5,19 @@ damaged. What it brought into the page cache leaves it again, so that readers fi
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
+from shardd.log.record_format import INDEX_ENTRY_BYTES
 from shardd.log.verified_slices import SegmentExtent, next_slice, read_at, read_passing
 
 SLICE_BYTES: Final = 64 << 10  # read and hashed in about 30 us, which a send may have to wait for
 
 
 class SegmentScrub:
-    """One pass over one segment: `step` or `step_for` until `finished`. Blocking; used by one thread at a time.
+    """One pass over one segment: `step` until `finished`. Blocking; used by one thread at a time.
 
     `damaged`: (start, end exclusive), ascending: known already, passed over. FileNotFoundError when it was deleted.
     """
@@ -45,18 +45,6 @@ class SegmentScrub:
         if self._index >= 0:
             os.close(self._index)
 
-    def step_for(self, seconds: float, rate_bytes: int) -> tuple[int, float]:
-        """Steps at so many bytes a second, never longer than that time: (bytes that it has looked at, seconds that the
-        caller has to wait for the last of them, which may be a long record). OSError."""
-        deadline, total = time.monotonic() + seconds, 0
-        while True:
-            size = self.step()
-            total += size
-            rest_s = size / rate_bytes
-            if self.finished or time.monotonic() + rest_s >= deadline:
-                return total, rest_s
-            time.sleep(rest_s)
-
     def step(self) -> int:
         """Reads on, about a slice; bytes that it has looked at. OSError."""
         if self.finished:
@@ -75,11 +63,11 @@ class SegmentScrub:
         return part.size_bytes + len(entries)
 
     def _entry_position(self, offset: int) -> int:
-        return (offset - self._bounds.start_offset) * layout.INDEX_ENTRY_SIZE
+        return (offset - self._bounds.start_offset) * INDEX_ENTRY_BYTES
 
     def _pass_over(self, end: int) -> int:
         self._offset = min(end, self._end)
-        entry = read_at(self._index, layout.INDEX_ENTRY_SIZE, self._entry_position(self._offset - 1))
+        entry = read_at(self._index, INDEX_ENTRY_BYTES, self._entry_position(self._offset - 1))
         self._position = int.from_bytes(entry[4:8], "little")
         self.finished = self._offset == self._end
         return len(entry)

@@ -11,14 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from shardd.engine import _native
-from shardd.log import layout
-from shardd.log.segments import RecordFault
+from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY_BYTES, RecordFault, record_bytes
 
 SLICE_BYTES: Final = 1 << 20
-HEADER_BYTES: Final = 64
-_HEADERS_MAX: Final = 100_000
-_PAYLOAD_MAX: Final = 64_000_000
-RECORD_BYTES_MAX: Final = HEADER_BYTES + _HEADERS_MAX + _PAYLOAD_MAX
 
 Read = Callable[[int, int, int], bytes]  # descriptor, bytes, position
 
@@ -99,24 +94,6 @@ def _fill(descriptor: int, buffer: memoryview, position: int) -> int:
     return done
 
 
-def record_bytes(header: bytes | bytearray | memoryview) -> int:
-    """Length of the record with this header; 0: no record has these lengths."""
-    headers, payload = int.from_bytes(header[48:52], "little"), int.from_bytes(header[52:56], "little")
-    if len(header) < HEADER_BYTES or headers > _HEADERS_MAX or payload > _PAYLOAD_MAX:
-        return 0
-    return HEADER_BYTES + headers + payload
-
-
-def offset_in(header: bytes) -> int:
-    """The offset that a record's header says."""
-    return int.from_bytes(header[24:32], "little")
-
-
-def timestamp_in(header: bytes) -> int:
-    """The timestamp that a record's header says, microseconds."""
-    return int.from_bytes(header[32:40], "little")
-
-
 def next_slice(
     log: int,
     position: int,
@@ -131,7 +108,7 @@ def next_slice(
     data = read(log, size, position)
     size = min(size, len(data))  # the file may have become shorter
     result = _native.scan_buffer(data, offset, minimum, bounds.start_offset, position)
-    if result[5] == RecordFault.TRUNCATED and result[1] == 0 and len(data) >= HEADER_BYTES:
+    if result.fault == RecordFault.TRUNCATED and result.records == 0 and len(data) >= HEADER_BYTES:
         whole = record_bytes(data)
         if size < whole <= bounds.limit_bytes - position:  # one record that is longer than a slice
             data = read(log, whole, position)
@@ -147,7 +124,7 @@ def next_slice(
         fault = RecordFault.OK  # what lies behind is not looked at
     elif bounds.end_offset is not None and offset + count > bounds.end_offset:
         count = bounds.end_offset - offset
-        index = index[: count * layout.INDEX_ENTRY_SIZE]
+        index = index[: count * INDEX_ENTRY_BYTES]
         valid = int.from_bytes(index[-12:-8], "little") - position if count else 0
         last = int.from_bytes(index[-8:], "little") if count else 0
         fault = RecordFault.OK

@@ -1,5 +1,5 @@
-"""Finds out what is wrong when a log and its index contradict each other, and tells the engine. Lives on the loop
-thread of its worker; a helper thread reads.
+"""Job `survey`: finds out what is wrong when a log and its index contradict each other, and tells the engine. Lives on
+the loop thread of its worker; a helper thread reads.
 
 One segment at a time. A segment that was surveyed less than SURVEY_INTERVAL_S ago is not read again: whoever asks for
 it (a poll that still fails, with a full table of ranges) gets its answer from what is known.
@@ -20,11 +20,14 @@ from shardd.log import layout
 from shardd.log.damage_survey import DamageSurvey, survey_segment
 from shardd.log.imported import read_imported
 from shardd.log.layout import PartitionIds, partition_ids, partition_text
-from shardd.runtime.threads import Threads
+from shardd.maintenance.job import Job, JobThread, Turn
+from shardd.maintenance.scheduler import JobScheduler
+from shardd.runtime.throttle import StoppedError, Throttle
 
 _log = logging.getLogger(__name__)
 
 SURVEY_INTERVAL_S: Final = 10.0
+_THREAD: Final = JobThread("survey", nice=5)  # polls wait for it, all other work goes on
 _NOTHING: Final[tuple[tuple[int, int, bool], ...]] = ()
 
 
@@ -37,14 +40,15 @@ class Owned(Protocol):
 
 
 class DamageSurveys:
-    """`ask` for every EVENT_DOUBT; `run` is a task for the life of the worker."""
+    """`ask` for every EVENT_DOUBT."""
 
     def __init__(
-        self, engine: Engine, data: Path, owned: Owned, threads: Threads, clock: Callable[[], float] = time.monotonic
+        self, engine: Engine, data: Path, owned: Owned, jobs: JobScheduler, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._engine, self._data, self._owned, self._threads, self._clock = engine, data, owned, threads, clock
+        self._engine, self._data, self._owned, self._clock = engine, data, owned, clock
         self._waiting: dict[tuple[int, int], asyncio.Future[None]] = {}
-        self._wake = asyncio.Event()
+        left = self._waiting.__len__
+        self._wake = jobs.add(Job("survey", self._work, first_s=None, thread=_THREAD, unit="bytes", left=left))
         self._surveyed_s: dict[tuple[int, int], float] = {}
         self._counters = {
             "surveys": 0,
@@ -71,31 +75,27 @@ class DamageSurveys:
         key = ns, segment
         if key not in self._waiting:
             self._waiting[key] = asyncio.get_running_loop().create_future()
-            self._wake.set()
+            self._wake()
         return self._waiting[key]
 
-    async def run(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                key = next(iter(self._waiting))
-                incarnation, first_timestamp, found = (
-                    self._owned.incarnation_of(partition_ids(key[0])) or 0,
-                    0,
-                    _NOTHING,
-                )
-                try:
-                    if incarnation and self._is_due(key):
-                        first_timestamp, found = await self._survey(*key)
-                except Exception:  # whatever it is: the polls get an answer
-                    _log.exception("partition %s: segment %d cannot be surveyed", partition_text(key[0]), key[1])
-                    self._counters["surveys_failed"] += 1
-                with suppress(KeyError):  # closed meanwhile: its polls have their answers
-                    self._engine.partition_surveyed(key[0], incarnation, key[1], first_timestamp, list(found))
-                done = self._waiting.pop(key)
-                if not done.done():  # whoever waited may have been cancelled
-                    done.set_result(None)
+    async def _work(self, turn: Turn) -> None:
+        while self._waiting:
+            key = next(iter(self._waiting))
+            incarnation = self._owned.incarnation_of(partition_ids(key[0])) or 0
+            first_timestamp, found = 0, _NOTHING
+            try:
+                if incarnation and self._is_due(key):
+                    first_timestamp, found = await self._survey(turn, *key)
+            except StoppedError:
+                raise
+            except Exception:  # whatever it is: the polls get an answer
+                _log.exception("partition %s: segment %d cannot be surveyed", partition_text(key[0]), key[1])
+                self._counters["surveys_failed"] += 1
+            done = self._waiting.pop(key)  # whatever happens now, the others have their turn
+            with suppress(KeyError):  # closed meanwhile: its polls have their answers
+                self._engine.partition_surveyed(key[0], incarnation, key[1], first_timestamp, list(found))
+            if not done.done():  # whoever waited may have been cancelled
+                done.set_result(None)
 
     def _is_due(self, key: tuple[int, int]) -> bool:
         now = self._clock()
@@ -105,7 +105,7 @@ class DamageSurveys:
         self._surveyed_s[key] = now
         return True
 
-    async def _survey(self, ns: int, segment: int) -> tuple[int, tuple[tuple[int, int, bool], ...]]:
+    async def _survey(self, turn: Turn, ns: int, segment: int) -> tuple[int, tuple[tuple[int, int, bool], ...]]:
         """(first timestamp, damaged ranges), nothing when it cannot be told."""
         try:
             self._engine.partition_flush(ns)  # entries that wait for the file are no contradiction
@@ -116,7 +116,8 @@ class DamageSurveys:
             _, log_bytes, count, _, _ = segments[number]
             minimum = max((each[4] for each in segments[:number] if each[2]), default=0)
             directory = layout.partition_directory(self._data, *partition_ids(ns))
-            survey = await self._threads.run(_survey_open, directory, segment, minimum, segment + count, log_bytes)
+            live = segment + count, log_bytes
+            survey = await turn.beside(_survey_open, directory, segment, minimum, live, turn.throttle)
             self._report(ns, segment, survey)
         except KeyError:
             return 0, _NOTHING  # closed meanwhile
@@ -144,10 +145,17 @@ class DamageSurveys:
             _log.error("partition %s: segment %d is damaged: %s are withheld", partition_text(ns), segment, each)
 
 
-def _survey_open(directory: Path, segment: int, minimum: int, end_offset: int, log_bytes: int) -> DamageSurvey:
+def _survey_open(
+    directory: Path, segment: int, minimum: int, live: tuple[int, int], throttle: Throttle
+) -> DamageSurvey:
+    """`live`: the offset before which it ends, and its bytes."""
     imported_end = read_imported(directory)
-    if segment < imported_end:
-        minimum = 0
     return survey_segment(
-        directory, segment, minimum, end_offset=end_offset, imported_end=imported_end, live_bytes=log_bytes
+        directory,
+        segment,
+        0 if segment < imported_end else minimum,
+        end_offset=live[0],
+        imported_end=imported_end,
+        live_bytes=live[1],
+        throttle=throttle,
     )

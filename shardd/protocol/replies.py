@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from shardd.protocol import limits
 from shardd.protocol import primitives as wire
@@ -61,6 +61,11 @@ class StreamSummary:
         head = _STREAM.pack(self.id, self.created_at_us, self.topics_count, self.size_bytes, self.messages_count)
         return head + wire.text8(self.name)
 
+    @classmethod
+    def read(cls, reader: Reader) -> StreamSummary:
+        """For clients, as all `read` here."""
+        return cls(*(*_STREAM.unpack(reader.take(_STREAM.size)), reader.text8()))
+
 
 @dataclass(frozen=True, slots=True)
 class StreamDetails(Generic[Kept]):
@@ -101,7 +106,6 @@ class TopicSummary:
 
     @classmethod
     def read(cls, reader: Reader) -> TopicSummary:
-        """For clients, as all `read` here."""
         return cls(*(*_TOPIC.unpack(reader.take(_TOPIC.size)), reader.text8()))
 
 
@@ -137,6 +141,15 @@ class PartitionSummary:
     @classmethod
     def read(cls, reader: Reader) -> PartitionSummary:
         return cls(*_PARTITION.unpack(reader.take(_PARTITION.size)))
+
+
+def read_topic(answer: bytes) -> tuple[TopicSummary, list[PartitionSummary]] | None:
+    """The answer of GET_TOPIC: the topic and its partitions by id; None when there is none."""
+    reader = Reader(answer)
+    if not reader.remaining:
+        return None
+    topic = TopicSummary.read(reader)
+    return topic, [PartitionSummary.read(reader) for _ in range(topic.partitions_count)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +199,26 @@ class ConsumerOffset:
     def encode(self) -> bytes:
         return _OFFSET.pack(self.partition, self.current_offset, self.stored_offset)
 
+    @classmethod
+    def read(cls, reader: Reader) -> ConsumerOffset:
+        return cls(*_OFFSET.unpack(reader.take(_OFFSET.size)))
+
 
 @dataclass(frozen=True, slots=True)
 class PolledHead:
     """Head of a poll answer, 16 bytes (docs/protocol/messages.md#poll); the messages follow as stored."""
 
+    SIZE: ClassVar[int] = _POLLED_HEAD.size
     partition: int
     current_offset: int
     messages_count: int
 
     def encode(self) -> bytes:
         return _POLLED_HEAD.pack(self.partition, self.current_offset, self.messages_count)
+
+    @classmethod
+    def read(cls, reader: Reader) -> PolledHead:
+        return cls(*_POLLED_HEAD.unpack(reader.take(_POLLED_HEAD.size)))
 
 
 @dataclass(frozen=True, slots=True)

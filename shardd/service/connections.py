@@ -3,11 +3,10 @@ user (docs/protocol/sessions.md)."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections.abc import Iterator
 from typing import Protocol
 
-from shardd.config.schema import Heartbeat
 from shardd.groups.members import GroupMembers
 from shardd.metadata import DeleteUser, Metadata, Record, State
 from shardd.protocol import limits
@@ -59,16 +58,15 @@ class ConnectionService:
         if user is None or user.incarnation != session.user_incarnation:
             self._remove(session)
 
-    async def evict_stale_clients(self, heartbeat: Heartbeat) -> None:
+    def evict_stale_clients(self, heartbeat_interval_ms: int) -> Iterator[None]:
         """Clients that have not sent PING for 1.2 intervals leave their groups and the client table for good; their
-        sockets stay open (docs/protocol/sessions.md#heartbeat)."""
-        while heartbeat.enabled:
-            await asyncio.sleep(heartbeat.interval_ms / 1000)
-            for connection in self._engine.stale_connections(heartbeat.interval_ms * 12 // 10):
-                session = self._sessions.get(connection)
-                if session is not None and not session.removed:
-                    _log.info("client %d sends no heartbeat and is evicted", session.client_id)
-                    self._sessions.remove(session)
+        sockets stay open (docs/protocol/sessions.md#heartbeat). A step for each."""
+        for connection in self._engine.stale_connections(heartbeat_interval_ms * 12 // 10):
+            session = self._sessions.get(connection)
+            if session is not None and not session.removed:
+                _log.info("client %d sends no heartbeat and is evicted", session.client_id)
+                self._sessions.remove(session)
+            yield
 
     def applied(self, old: State, new: State, record: Record) -> None:
         """A record, before it is acknowledged. The connections of a deleted user may do nothing any more, whoever gets

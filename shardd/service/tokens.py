@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 
@@ -67,15 +66,14 @@ class TokenService:
         return user
 
 
-async def clean_expired_tokens(metadata: Metadata, interval_ms: int) -> None:
-    """Removes what has expired, at start and at every interval; one worker of the server does it."""
-    while True:
-        if expired_tokens(metadata.state, time.time_ns() // 1000):
-            try:
-                result = await metadata.submit(user_ref(metadata.state.users[ROOT_USER_ID]), DeleteExpiredTokens())
-            except BusError as error:
-                _log.warning("expired tokens are not removed: %s", error)
-            else:
-                if result.status != Status.OK:
-                    _log.warning("expired tokens are not removed: status %d", result.status)
-        await asyncio.sleep(interval_ms / 1000)
+async def clean_expired_tokens(metadata: Metadata) -> None:
+    """Removes what has expired; one worker of the server does it."""
+    if not expired_tokens(metadata.state, time.time_ns() // 1000):
+        return
+    try:
+        result = await metadata.submit(user_ref(metadata.state.users[ROOT_USER_ID]), DeleteExpiredTokens())
+    except BusError as error:
+        _log.warning("expired tokens are not removed: %s", error)
+        return
+    if result.status != Status.OK:
+        _log.warning("expired tokens are not removed: status %d", result.status)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from shardd.config.schema import System
 from shardd.metadata import Metadata
 from shardd.metadata.commands import SetTopicSettings
-from shardd.protocol import topic_settings
-from shardd.protocol.errors import ShardError, Status
+from shardd.protocol import topic_setting_table, topic_settings
+from shardd.protocol.topic_setting_table import ChangedBy
 from shardd.protocol.topic_settings import TopicSetting
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
+
+_RULES: Final = {ChangedBy.TOPIC_MANAGER: Rule.CHANGE_TOPIC, ChangedBy.STREAM_MANAGER: Rule.CHANGE_STREAM}
 
 
 class TopicSettingsService:
@@ -22,22 +26,21 @@ class TopicSettingsService:
 
     async def set_topic_settings(self, identity: Identity, request: topic_settings.SetTopicSettings) -> None:
         """Values first, then existence and permission, as UPDATE_TOPIC. Every shard has the change at the end."""
-        for key, value in request.settings:
-            status = topic_settings.check_setting(key, value)
-            if status != Status.OK:
-                raise ShardError(status, f"topic setting {key!r} = {value!r}")
-        stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
-        base.require(self._metadata.state, identity, Rule.CHANGE_TOPIC, stream, topic)
-        command = SetTopicSettings(base.stream_ref(stream), base.topic_ref(topic), request.settings)
+        settings = tuple((key, topic_setting_table.canonical(key, text)) for key, text in request.settings)
+        state = self._metadata.state
+        stream, topic = base.topic_of(state, request.stream, request.topic)
+        for key, _ in settings:
+            base.require(state, identity, _RULES[topic_setting_table.setting_of(key).changed_by], stream, topic)
+        command = SetTopicSettings(base.stream_ref(stream), base.topic_ref(topic), settings)
         await base.submit(self._metadata, identity, command)
 
     async def get_topic_settings(
         self, identity: Identity, request: topic_settings.GetTopicSettings
     ) -> tuple[TopicSetting, ...]:
+        """Every setting of the table, those that are not set for the topic with the server's default."""
         stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
         base.require(self._metadata.state, identity, Rule.GET_TOPIC, stream, topic)
-        defaults = {topic_settings.ACK: self._settings.partition.ack}
         return tuple(
-            TopicSetting(key, topic.settings.get(key, default), key in topic.settings)
-            for key, default in defaults.items()
+            TopicSetting(key, setting.shown(topic.settings, self._settings), key in topic.settings)
+            for key, setting in topic_setting_table.SETTINGS.items()
         )

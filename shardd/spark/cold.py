@@ -5,20 +5,16 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
-from shardd.log.verified_slices import HEADER_BYTES, offset_in, record_bytes
+from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY, offset_in, record_bytes
 from shardd.spark.decode import Decoder, Fault
 from shardd.spark.loss import ForeignIncarnationError
-
-_ENTRY: Final = struct.Struct("<IIQ")
 
 
 class SegmentGoneError(FileNotFoundError):
@@ -65,12 +61,12 @@ def _position(path: Path, log: int, size: int, segment_start: int, offset: int) 
     try:
         with layout.segment_index(path.parent, segment_start).open("rb") as index:
             first = max(0, number - 2)
-            entries = os.pread(index.fileno(), (number - first) * _ENTRY.size, first * _ENTRY.size)
+            entries = os.pread(index.fileno(), (number - first) * INDEX_ENTRY.size, first * INDEX_ENTRY.size)
     except FileNotFoundError:
         return 0
-    if len(entries) < (number - first) * _ENTRY.size:
+    if len(entries) < (number - first) * INDEX_ENTRY.size:
         return 0
-    *before, (_, position, _) = _ENTRY.iter_unpack(entries)
+    *before, (_, position, _) = INDEX_ENTRY.iter_unpack(entries)
     begin = before[0][1] if before else 0
     header = os.pread(log, HEADER_BYTES, begin) if position < size else b""
     agrees = len(header) == HEADER_BYTES and offset_in(header) == offset - 1

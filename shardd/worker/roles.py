@@ -3,25 +3,25 @@ others follow it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from shardd.config import Settings
 from shardd.engine import Engine
 from shardd.groups.hub import GroupHub
 from shardd.groups.surroundings import HubSurroundings
+from shardd.log import layout
+from shardd.maintenance.job import Job, Turn
+from shardd.maintenance.scheduler import JobScheduler
 from shardd.maintenance.trash_emptier import TrashEmptier
 from shardd.metadata import FILE_NAME, Metadata, MetadataReplica, MetadataWriter, State
 from shardd.runtime.bus import Bus
 from shardd.runtime.channel import CONTROL_SHARD
 from shardd.runtime.inheritance import WorkerInheritance
+from shardd.runtime.metrics import MetricRegistry
 from shardd.runtime.threads import Threads
 from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.service.tokens import clean_expired_tokens
 from shardd.worker.partition_changes import changed_streams
-
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def is_control_shard(inheritance: WorkerInheritance) -> bool:
@@ -29,8 +29,8 @@ def is_control_shard(inheritance: WorkerInheritance) -> bool:
 
 
 class Role:
-    """Lives on the loop thread. In the order of a worker's life: `start_metadata`, `partitions_opened`, `serve`, the
-    notices, `close`. Who has no task of that kind does nothing."""
+    """Lives on the loop thread. In the order of a worker's life: `start_metadata`, `serve`, the notices,
+    `close`. Its jobs are added when it is made. Who has no task of that kind does nothing."""
 
     reports_foreign_directories = False
 
@@ -40,11 +40,11 @@ class Role:
         """True when the first user was created just now."""
         raise NotImplementedError
 
-    def partitions_opened(self) -> None:
-        """What was found on the disk is open."""
+    def serve(self) -> None:
+        """The services are about to be made."""
 
-    def serve(self, spawn: Spawn) -> None:
-        """The services are about to be made; `spawn` starts a task that ends with the worker."""
+    def add_figures(self, metrics: MetricRegistry) -> None:
+        """Of its tasks."""
 
     def applied(self, old: State, new: State) -> None:
         """A record of the metadata, before it is acknowledged."""
@@ -83,18 +83,29 @@ class ControlRole(Role):
         bus: Bus,
         threads: Threads,
         passwords: Passwords,
-        trash: TrashEmptier,
+        jobs: JobScheduler,
         hear: Callable[[], None],
     ) -> None:
         self._root = inheritance.root_name, inheritance.root_password
-        self._settings: Settings = inheritance.settings
+        self._settings = settings = inheritance.settings
         self._engine = engine
         self._bus = bus
         self._passwords = passwords
-        self._trash = trash
-        path = inheritance.data_directory / FILE_NAME
-        self._writer = self.metadata = MetadataWriter(path, bus, threads, command_allowed, hear=hear)
+        trash = layout.trash_directory(inheritance.data_directory)
+        self._trash = TrashEmptier(trash, jobs, reserve_bytes=settings.system.disk_reserve_bytes)
+        compaction_due = jobs.add(Job("metadata_compaction", self._compact, first_s=None))
+        self._writer = self.metadata = MetadataWriter(
+            inheritance.data_directory / FILE_NAME,
+            bus,
+            threads,
+            command_allowed,
+            hear=hear,
+            compaction_due=compaction_due,
+        )
         self._hub: GroupHub | None = None
+        tokens = settings.personal_access_token
+        if tokens.cleaner_enabled:
+            jobs.add(Job("tokens", self._clean_tokens, tokens.cleaner_interval_ms / 1000))
 
     async def start_metadata(self) -> bool:
         created = []
@@ -105,14 +116,12 @@ class ControlRole(Role):
         await self._writer.start(prepare)
         return created[0]
 
-    def partitions_opened(self) -> None:
-        self._trash.start()
+    def serve(self) -> None:
+        settings = self._settings.consumer_group
+        self._hub = GroupHub(HubSurroundings(self._engine.generation, self._writer, self._bus, settings))
 
-    def serve(self, spawn: Spawn) -> None:
-        settings = self._settings
-        self._hub = GroupHub(HubSurroundings(self._engine.generation, self._writer, self._bus, settings.consumer_group))
-        if settings.personal_access_token.cleaner_enabled:
-            spawn(clean_expired_tokens(self._writer, settings.personal_access_token.cleaner_interval_ms))
+    def add_figures(self, metrics: MetricRegistry) -> None:
+        metrics.add("trash", self._trash.gauges, self._trash.counters)
 
     def applied(self, old: State, new: State) -> None:
         """A new topic starts balancing at partition 0."""
@@ -132,4 +141,9 @@ class ControlRole(Role):
     def close(self) -> None:
         if self._hub is not None:
             self._hub.close()
-        self._trash.stop()
+
+    async def _compact(self, _turn: Turn) -> None:
+        await self._writer.compact()
+
+    async def _clean_tokens(self, _turn: Turn) -> None:
+        await clean_expired_tokens(self._writer)

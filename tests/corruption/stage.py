@@ -82,7 +82,7 @@ class Stage:
         part, _, figure = name.partition(".")
 
         async def read() -> int:
-            source = {"damage": self._worker._damage._surveys, "scrubber": self._worker._damage._scrubber}[part]
+            source = {"damage": self._worker._surveys, "scrubber": self._worker._scrubber}[part]
             return int((source.gauges() | source.counters())[figure])
 
         return self._workers.call(read())
@@ -97,7 +97,7 @@ class Stage:
         self._worker._partitions._open.pop(PLACE)
         self._worker._partitions._damaged.discard(PLACE)
         self._worker.engine.partition_close(namespace(*PLACE))
-        self._worker._damage._surveys._surveyed_s.clear()
+        self._worker._surveys._surveyed_s.clear()
 
     async def _open(self) -> None:
         partitions, state = self._worker._partitions, self._worker._metadata.state

@@ -98,11 +98,11 @@ def _seccomp(roots: Roots) -> Finding:
 
 def _open_files(settings: Settings) -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = descriptors_wanted(settings.tcp.connections_max)
+    wanted = descriptors_wanted(settings.server.connections_max)
     finding = f"soft {_limit(soft)}, hard {_limit(hard)}; {wanted} wanted"
     if hard != resource.RLIM_INFINITY and hard < wanted:
         meaning = (
-            "below tcp.connections_max and 1024 for files: connections may wait in the backlog; raise the hard limit"
+            "below server.connections_max and 1024 for files: connections may wait in the backlog; raise the hard limit"
         )
         return warning("open files", finding, meaning)
     return ok("open files", finding, "the server raises its soft limit to the hard one")

@@ -61,8 +61,7 @@ def _serve(options: ServeOptions, data: Path | None) -> int:
     set_up_logs("supervisor", settings.system.logging.level, settings.system.logging.format)
     RecentLogs("supervisor").install()  # what is printed (a generated password) is no log line and never among them
     setproctitle.setproctitle("shardd: supervisor")
-    warning = loaded.warning()
-    if warning:
+    for warning in loaded.warnings():
         _log.warning("%s", warning)
     try:
         return run_supervisor(settings, root, fresh=options.fresh, version=__version__)

@@ -16,7 +16,7 @@ from shardd.protocol import limits, topic_setting_table
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import Extension, ExtensionCode
 from shardd.protocol.primitives import Compression, Identifier
-from shardd.protocol.replies import Partition, Topic
+from shardd.protocol.replies import PartitionSummary, TopicSummary
 from shardd.protocol.topic_settings import SetTopicSettings, TopicSetting
 
 EXIT_USAGE: Final = 2
@@ -133,13 +133,13 @@ _SENTENCES: Final = {
 }
 
 
-def _json(topic: Topic, partitions: list[Partition], settings: tuple[TopicSetting, ...]) -> bytes:
+def _json(topic: TopicSummary, partitions: list[PartitionSummary], settings: tuple[TopicSetting, ...]) -> bytes:
     values = {each.key: {"value": each.value, "set": each.is_set} for each in settings}
     facts = msgspec.to_builtins(topic) | {"settings": values, "partitions": msgspec.to_builtins(partitions)}
     return msgspec.json.encode(facts)
 
 
-def _text(topic: Topic, partitions: list[Partition], settings: tuple[TopicSetting, ...]) -> str:
+def _text(topic: TopicSummary, partitions: list[PartitionSummary], settings: tuple[TopicSetting, ...]) -> str:
     made = datetime.fromtimestamp(topic.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
     never = topic.message_expiry_us in (limits.SERVER_DEFAULT, limits.UNLIMITED)
     unlimited = topic.max_topic_size_bytes in (limits.SERVER_DEFAULT, limits.UNLIMITED)

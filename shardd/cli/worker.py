@@ -56,10 +56,11 @@ def main() -> None:
 def serve(inheritance: WorkerInheritance) -> int:
     """Exit status. A metadata log that is refused is told to the supervisor: starting again would not help."""
     from shardd.metadata.errors import LogError
+    from shardd.transport.classic.dispatch import ClassicDispatcher
     from shardd.worker.worker import run
 
     try:
-        return run(inheritance)
+        return run(inheritance, ClassicDispatcher)
     except LogError as error:
         with contextlib.suppress(OSError):
             os.write(inheritance.control_fd, encode_message(WorkerMessage(fatal=str(error))))

@@ -168,18 +168,20 @@ class Connection:
             raise RefusedError(ExtensionCode.GET_PARTITION_BOUNDS, Status.TOPIC_ID_NOT_FOUND, self.address)
         return replace(first, partitions=first.partitions + second.partitions)
 
-    def topic(self, stream: Identifier, topic: Identifier) -> tuple[replies.Topic, list[replies.Partition]] | None:
+    def topic(
+        self, stream: Identifier, topic: Identifier
+    ) -> tuple[replies.TopicSummary, list[replies.PartitionSummary]] | None:
         """The topic and its partitions by id; None when there is none."""
         answer = self.request(Code.GET_TOPIC, requests.TopicRequest(stream, topic).encode())
         return _decode(replies.read_topic, answer)
 
-    def streams(self) -> list[replies.Stream]:
+    def streams(self) -> list[replies.StreamSummary]:
         """All there are, by id."""
-        return self._list(replies.Stream.read, Code.GET_STREAMS, b"")
+        return self._list(replies.StreamSummary.read, Code.GET_STREAMS, b"")
 
-    def topics(self, stream: Identifier) -> list[replies.Topic]:
+    def topics(self, stream: Identifier) -> list[replies.TopicSummary]:
         """All of a stream, by id."""
-        return self._list(replies.Topic.read, Code.GET_TOPICS, requests.StreamRequest(stream).encode())
+        return self._list(replies.TopicSummary.read, Code.GET_TOPICS, requests.StreamRequest(stream).encode())
 
     def _list(self, read: Callable[[Reader], T], code: Code, payload: bytes) -> list[T]:
         reader, found = Reader(self.request(code, payload)), []
@@ -192,10 +194,10 @@ class Connection:
         answer = self.request(Code.POLL_MESSAGES, request.encode())
         return _decode(Polled.read, Reader(answer))
 
-    def stored_offset(self, request: requests.OffsetRequest) -> replies.Offset | None:
+    def stored_offset(self, request: requests.OffsetRequest) -> replies.ConsumerOffset | None:
         """What a consumer has stored; None when it has stored nothing."""
         answer = self.request(Code.GET_CONSUMER_OFFSET, request.encode())
-        return _decode(replies.Offset.read, Reader(answer)) if answer else None
+        return _decode(replies.ConsumerOffset.read, Reader(answer)) if answer else None
 
     def store_offset(self, request: requests.StoreOffset) -> None:
         self.request(Code.STORE_CONSUMER_OFFSET, request.encode())

@@ -23,6 +23,11 @@ ENFORCE_FSYNC_PATH: Final = "system.partition.enforce_fsync"
 IO_ENGINES: Final = ("auto", "io_uring", "epoll")
 
 
+def environment_suffix(path: str) -> str:
+    """The part after SHARDD_ or IGGY_ of a key's variable (docs/configuration.md#precedence)."""
+    return path.upper().replace(".", "_")
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """`path` as in the file; `field`: dotted place in `Settings`; `parse` raises ValueError with a sentence."""
@@ -33,11 +38,6 @@ class Key:
     parse: Callable[[object], Any]
     format: Callable[[Any], str] = str
     quoted: bool = True
-
-    @property
-    def environment_suffix(self) -> str:
-        """The part after SHARDD_ or IGGY_ (docs/configuration.md#precedence)."""
-        return self.path.upper().replace(".", "_")
 
     def toml(self, value: object) -> str:
         """The value as TOML writes it."""
@@ -124,21 +124,21 @@ _EXPIRY: Final = units.parse_expiry_us
 KEYS: Final[tuple[Key, ...]] = (
     Key("tcp.address", "tcp.address", "127.0.0.1:8090", units.parse_address),
     _flag("tcp.socket_migration", True),
-    _count("tcp.connections_max", 10_000, 1, 1_000_000),
-    _count("tcp.connections_per_address_max", 0, 0, 1_000_000),
-    _count("tcp.connections_before_login_max", 0, 0, 1_000_000),
-    _duration("tcp.login_timeout", "tcp.login_timeout_ms", "5 m", 100, _HOUR_MS),
-    _count("tcp.login_attempts_max", 100, 1, 1_000_000),
-    _duration("tcp.idle_timeout", "tcp.idle_timeout_ms", "0 s", 0, 24 * _HOUR_MS),
-    _duration("tcp.request_timeout", "tcp.request_timeout_ms", "1 m", 100, _HOUR_MS),
-    _duration("tcp.partial_frame_timeout", "tcp.partial_frame_timeout_ms", "30 s", 100, _HOUR_MS),
-    _duration("tcp.slow_reader_timeout", "tcp.slow_reader_timeout_ms", "30 s", 100, _HOUR_MS),
     _flag("tcp.socket.override_defaults", False),
     _size("tcp.socket.recv_buffer_size", "tcp.socket.recv_buffer_size_bytes", "100 KB", 4096, 1 << 30),
     _size("tcp.socket.send_buffer_size", "tcp.socket.send_buffer_size_bytes", "100 KB", 4096, 1 << 30),
     _flag("tcp.socket.keepalive", False),
     _flag("tcp.socket.nodelay", True),
     _duration("tcp.socket.linger", "tcp.socket.linger_ms", "0 s", 0, _HOUR_MS),
+    _count("server.connections_max", 10_000, 1, 1_000_000),
+    _count("server.connections_per_address_max", 0, 0, 1_000_000),
+    _count("server.connections_before_login_max", 0, 0, 1_000_000),
+    _duration("server.login_timeout", "server.login_timeout_ms", "5 m", 100, _HOUR_MS),
+    _count("server.login_attempts_max", 100, 1, 1_000_000),
+    _duration("server.idle_timeout", "server.idle_timeout_ms", "0 s", 0, 24 * _HOUR_MS),
+    _duration("server.request_timeout", "server.request_timeout_ms", "1 m", 100, _HOUR_MS),
+    _duration("server.partial_frame_timeout", "server.partial_frame_timeout_ms", "30 s", 100, _HOUR_MS),
+    _duration("server.slow_reader_timeout", "server.slow_reader_timeout_ms", "30 s", 100, _HOUR_MS),
     Key("system.path", "system.path", "local_data", _parse_text),
     Key("system.group", "system.group", "", _parse_group),
     Key("system.runtime.path", "system.runtime_path", "runtime", _parse_text),
@@ -205,6 +205,19 @@ KEYS: Final[tuple[Key, ...]] = (
         quoted=False,
     ),
 )
+# Keys that had another name, by it. What was written for an earlier version goes on working, with one warning.
+_LIMITS_OF_SERVER: Final = (
+    "connections_max",
+    "connections_per_address_max",
+    "connections_before_login_max",
+    "login_timeout",
+    "login_attempts_max",
+    "idle_timeout",
+    "request_timeout",
+    "partial_frame_timeout",
+    "slow_reader_timeout",
+)
+RENAMED: Final = {f"tcp.{name}": f"server.{name}" for name in _LIMITS_OF_SERVER}
 KEYS_BY_PATH: Final = {key.path: key for key in KEYS}
 
 

@@ -15,14 +15,24 @@ from typing import Any, Final
 
 from shardd.config.cluster import OTHERS_PATH, read_variable
 from shardd.config.iggy_keys import NOT_SERVED_PATHS, is_known_to_iggy, is_no_setting
-from shardd.config.keys import ACK_PATH, ENFORCE_FSYNC_PATH, KEYS, KEYS_BY_PATH, build_settings, check_together
+from shardd.config.keys import (
+    ACK_PATH,
+    ENFORCE_FSYNC_PATH,
+    KEYS,
+    KEYS_BY_PATH,
+    RENAMED,
+    build_settings,
+    check_together,
+    environment_suffix,
+)
 from shardd.config.schema import Settings
 
 _OWN: Final = "SHARDD_"
 _IGGY: Final = "IGGY_"
 # read elsewhere: by the command line, by `root_user`, by `shardd top`; SHARDD_TEST_* belongs to test programs
 _OWN_NO_SETTING: Final = frozenset({"CONFIG_PATH", "ROOT_USERNAME", "ROOT_PASSWORD", "USERNAME", "PASSWORD"})
-_KEYS_BY_SUFFIX: Final = {key.environment_suffix: key for key in KEYS}
+_PATHS_BY_SUFFIX: Final = {environment_suffix(path): path for path in KEYS_BY_PATH}
+_RENAMED_BY_SUFFIX: Final = {environment_suffix(path): path for path in RENAMED}
 
 
 class ConfigError(Exception):
@@ -36,15 +46,23 @@ class ConfigError(Exception):
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """`origins`: key path -> "default", the file's path, a variable's name or "command line".
-    `not_served` and `unknown`: IGGY_ variables without effect."""
+    `not_served` and `unknown`: IGGY_ variables without effect. `renamed`: old names of keys in use -> their places."""
 
     settings: Settings
     origins: dict[str, str]
     not_served: tuple[str, ...]
     unknown: tuple[str, ...]
+    renamed: dict[str, str]
 
-    def warning(self) -> str | None:
-        """The one warning about IGGY_ variables that have no effect."""
+    def warnings(self) -> list[str]:
+        """At most one about variables without effect, and one about old names."""
+        return [each for each in (self._without_effect(), self._old_names()) if each is not None]
+
+    def _old_names(self) -> str | None:
+        names = ", ".join(f"{old} ({place}) is {RENAMED[old]}" for old, place in self.renamed.items())
+        return f"these settings have new names, the old ones work for now - {names}" if names else None
+
+    def _without_effect(self) -> str | None:
         parts = []
         if self.not_served:
             parts.append(f"settings of Apache Iggy that shardd does not serve: {', '.join(self.not_served)}")
@@ -53,19 +71,45 @@ class Loaded:
         return f"these variables have no effect - {'; '.join(parts)}" if parts else None
 
 
+class _Given:
+    """What file, environment and command line say, later ones over earlier ones. `values`: key path -> value, origin.
+    `own_names` and `old_names`: by which name a renamed key was given -> where, the last time."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, tuple[object, str]] = {}
+        self.own_names: dict[str, str] = {}
+        self.old_names: dict[str, str] = {}
+        self.problems: list[str] = []
+
+    def put(self, name: str, value: object, origin: str) -> None:
+        """`name`: the path of a key, or an old one of `RENAMED`."""
+        names = self.old_names if name in RENAMED else self.own_names
+        names[name] = origin
+        self.values[RENAMED.get(name, name)] = (value, origin)
+
+    def told_twice(self) -> list[str]:
+        """Which of the two counts would be a guess."""
+        return [
+            f"{old} ({place}) is the old name of {RENAMED[old]} ({self.own_names[RENAMED[old]]}): remove one of them"
+            for old, place in self.old_names.items()
+            if RENAMED[old] in self.own_names
+        ]
+
+
 def load_settings(
     file: Path | None, environment: Mapping[str, str], command_line: Mapping[str, object] | None = None
 ) -> Loaded:
     """`command_line`: values by key path. Raises ConfigError with all problems."""
-    problems: list[str] = []
-    raw: dict[str, tuple[object, str]] = {key.path: (key.default, "default") for key in KEYS}
+    given = _Given()
     if file is not None:
-        _read_file(file, raw, problems)
-    not_served, unknown = _read_environment(environment, raw, problems)
+        _read_file(file, given)
+    not_served, unknown = _read_environment(environment, given)
     for path, value in (command_line or {}).items():
-        raw[path] = (value, "command line")
+        given.put(path, value, "command line")
+    problems = given.problems + given.told_twice()
 
     values: dict[str, Any] = {}
+    raw = {key.path: (key.default, "default") for key in KEYS} | given.values
     for path, (value, origin) in raw.items():
         try:
             values[path] = KEYS_BY_PATH[path].parse(value)
@@ -80,7 +124,8 @@ def load_settings(
         problems += check_together(settings)
     if problems or settings is None:
         raise ConfigError(problems)
-    return Loaded(settings, {path: origin for path, (_, origin) in raw.items()}, not_served, unknown)
+    origins = {path: origin for path, (_, origin) in raw.items()}
+    return Loaded(settings, origins, not_served, unknown, given.old_names)
 
 
 def _strength(origin: str) -> int:
@@ -102,20 +147,20 @@ def _reconcile_level(values: dict[str, Any], origins: Mapping[str, str]) -> list
     return []
 
 
-def _read_file(file: Path, raw: dict[str, tuple[object, str]], problems: list[str]) -> None:
+def _read_file(file: Path, given: _Given) -> None:
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        problems.append(f"{file}: {error.strerror}")
+        given.problems.append(f"{file}: {error.strerror}")
         return
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problems.append(f"{file}: {error}")
+        given.problems.append(f"{file}: {error}")
         return
     for path, value in _leaves(table, ""):
-        if path in KEYS_BY_PATH:
-            raw[path] = (value, str(file))
+        if path in KEYS_BY_PATH or path in RENAMED:
+            given.put(path, value, str(file))
         else:
-            problems.append(_refusal(path, str(file)))
+            given.problems.append(_refusal(path, str(file)))
 
 
 def _leaves(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
@@ -132,9 +177,7 @@ def _refusal(path: str, place: str) -> str:
     return f"{path} ({place}): {why}; the closest known key is {near[0]}"
 
 
-def _read_environment(
-    environment: Mapping[str, str], raw: dict[str, tuple[object, str]], problems: list[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _read_environment(environment: Mapping[str, str], given: _Given) -> tuple[tuple[str, ...], tuple[str, ...]]:
     not_served: list[str] = []
     unknown: list[str] = []
     for prefix in (_IGGY, _OWN):  # ours last: it wins
@@ -143,14 +186,15 @@ def _read_environment(
             suffix = variable.removeprefix(prefix)
             if suffix == variable or not environment[variable]:
                 continue
-            key = _KEYS_BY_SUFFIX.get(suffix)
-            if key is not None:
-                raw[key.path] = (environment[variable], variable)
+            path = _PATHS_BY_SUFFIX.get(suffix) or _RENAMED_BY_SUFFIX.get(suffix)
+            if path is not None:
+                given.put(path, environment[variable], variable)
             elif read_variable(suffix, environment[variable], nodes):
-                raw[OTHERS_PATH] = ([nodes[number] for number in sorted(nodes)], f"{prefix}CLUSTER_NODE_OTHERS_*")
+                others = [nodes[number] for number in sorted(nodes)]
+                given.put(OTHERS_PATH, others, f"{prefix}CLUSTER_NODE_OTHERS_*")
             elif prefix == _OWN:
                 if suffix not in _OWN_NO_SETTING and not suffix.startswith("TEST_"):
-                    problems.append(_refusal_of_variable(variable, suffix))
+                    given.problems.append(_refusal_of_variable(variable, suffix))
             elif is_known_to_iggy(suffix):
                 not_served.append(variable)
             elif not is_no_setting(suffix):
@@ -159,11 +203,11 @@ def _read_environment(
 
 
 def _refusal_of_variable(variable: str, suffix: str) -> str:
-    near = difflib.get_close_matches(suffix, _KEYS_BY_SUFFIX, n=1, cutoff=0.0)
+    near = difflib.get_close_matches(suffix, _PATHS_BY_SUFFIX, n=1, cutoff=0.0)
     why = "a setting of Apache Iggy that shardd does not serve" if is_known_to_iggy(suffix) else "unknown setting"
     return f"{variable}: {why}; the closest known one is {_OWN}{near[0]}"
 
 
 def _with_suggestion(variable: str) -> str:
-    near = difflib.get_close_matches(variable.removeprefix(_IGGY), _KEYS_BY_SUFFIX, n=1, cutoff=0.8)
+    near = difflib.get_close_matches(variable.removeprefix(_IGGY), _PATHS_BY_SUFFIX, n=1, cutoff=0.8)
     return f"{variable} (did you mean {_IGGY}{near[0]}?)" if near else variable

@@ -25,13 +25,27 @@ class Socket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`tcp.*`. `address` is "host:port" or "[v6]:port" with a literal IP address; port 0 lets the kernel choose.
-
-    `connections_per_address_max`, `connections_before_login_max` 0: `most_connections`. `idle_timeout_ms` 0: none.
-    """
+    """`tcp.*`. `address` is "host:port" or "[v6]:port" with a literal IP address; port 0 lets the kernel choose."""
 
     address: str
     socket_migration: bool
+    socket: Socket
+
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`server.*`: limits of connections, whatever they come over. `idle_timeout_ms` 0: none.
+
+    `connections_per_address_max`, `connections_before_login_max` 0: `most_connections`.
+    """
+
     connections_max: int
     connections_per_address_max: int
     connections_before_login_max: int
@@ -41,20 +55,11 @@ class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request_timeout_ms: int
     partial_frame_timeout_ms: int
     slow_reader_timeout_ms: int
-    socket: Socket
 
     @property
     def most_connections(self) -> int:
         """What one address, or all that are not logged in, may take: a tenth stays for the others."""
         return max(1, self.connections_max * 9 // 10)
-
-    @property
-    def host(self) -> str:
-        return self.address.rpartition(":")[0].strip("[]")
-
-    @property
-    def port(self) -> int:
-        return int(self.address.rpartition(":")[2])
 
 
 class Logging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -187,6 +192,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of one server."""
 
     tcp: Tcp
+    server: Server
     system: System
     consumer_group: ConsumerGroupSettings
     heartbeat: Heartbeat

@@ -83,22 +83,23 @@ def _now_us() -> int:
 class GroupHub:
     """All groups of the server. Lives on the loop thread of shard 0; made inside the running loop."""
 
-    def __init__(self, context: HubSurroundings) -> None:
-        self._context = context
-        settings = context.settings.consumer_group
+    def __init__(self, around: HubSurroundings) -> None:
+        self._metadata = around.metadata
+        self._bus = around.bus
+        settings = around.settings
         self._timeout_us = settings.rebalancing_timeout_ms * 1000
         self._check_interval_s = settings.rebalancing_check_interval_ms / 1000
         self._groups: dict[int, _Group] = {}
         # Of no group ever below that of an earlier one with the same offsets, or of an earlier worker of shard 0.
-        self._generation = context.engine.generation << 32
+        self._generation = around.generation << 32
         self._announced: dict[int, list[messages.Announced]] = {}  # by shard
         self._complete_words: set[int] = set()  # shards whose last piece has come
         self._deciding = Slices()
         self._ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        context.bus.serve(messages.METHOD_HUB, Senders.ANY_SHARD, self._serve)
-        context.bus.watch(self._peer_changed)
-        context.metadata.subscribe(self._applied)
+        self._bus.serve(messages.METHOD_HUB, Senders.ANY_SHARD, self._serve)
+        self._bus.watch(self._peer_changed)
+        self._metadata.subscribe(self._applied)
         self._begun = False
         self._grace = asyncio.get_running_loop().call_later(GRACE_S, lambda: self._spawn(self._begin()))
         self._spawn(self._check_forever())
@@ -207,7 +208,7 @@ class GroupHub:
             await self._restore([(member, shard) for member in self._announced.pop(shard)])
         else:
             self._complete_words.add(shard)
-            if len(self._complete_words) == self._context.shards:
+            if len(self._complete_words) == self._bus.shards:
                 await self._begin()
         return _OK
 
@@ -292,7 +293,7 @@ class GroupHub:
         known = self._groups.get(ref.incarnation)
         if known is not None:
             return known
-        topic = topic_of_group(self._context.metadata.state, ref)
+        topic = topic_of_group(self._metadata.state, ref)
         if topic is None:
             return None
         group = self._groups[ref.incarnation] = _Group(ref, GroupMachine(len(topic.partitions), self._generation))
@@ -304,7 +305,7 @@ class GroupHub:
     async def _resize(self, group: _Group) -> None:
         """To what the topic has now."""
         async with group.lock:
-            topic = topic_of_group(self._context.metadata.state, group.ref)
+            topic = topic_of_group(self._metadata.state, group.ref)
             if topic is not None and len(topic.partitions) != group.machine.partitions_count:
                 count = len(topic.partitions)
                 await self._deciding.call(lambda: group.machine.resize(count, _now_us()))
@@ -342,9 +343,7 @@ class GroupHub:
         """What the worker lets go of; None when it does not answer (told again later)."""
         payload = messages.encode(assignments)
         try:
-            answer = await self._context.bus.request(
-                shard, messages.METHOD_ASSIGN, payload, PUSH_TIMEOUT_S, patience_s=None
-            )
+            answer = await self._bus.request(shard, messages.METHOD_ASSIGN, payload, PUSH_TIMEOUT_S, patience_s=None)
         except BusError as error:
             _log.warning("shard %d does not hear of its consumer groups: %s", shard, error)
             return None

@@ -20,7 +20,7 @@ from shardd.metadata import Record, State, Topic
 from shardd.metadata.commands import DeleteConsumerGroup
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import ConsumerKind
-from shardd.runtime.channel import BusError, PeerLost, RemoteError, Senders
+from shardd.runtime.channel import CONTROL_SHARD, BusError, PeerLost, RemoteError, Senders
 from shardd.runtime.slices import Slices
 
 HUB_TIMEOUT_S: Final = 5.0
@@ -38,15 +38,18 @@ def ref_of(membership: Membership) -> GroupRef:
 class GroupMembers:
     """Made inside the running loop; announces what it has to shard 0 at once."""
 
-    def __init__(self, context: MembersSurroundings) -> None:
-        self._context = context
+    def __init__(self, around: MembersSurroundings) -> None:
+        self._engine = around.engine
+        self._metadata = around.metadata
+        self._bus = around.bus
+        self._sessions = around.sessions
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcing: asyncio.Task[None] | None = None
         self._assigning = Slices()
-        context.bus.serve(messages.METHOD_ASSIGN, Senders.SHARD_0, self._on_assign)
-        context.bus.watch(self._peer_changed)
-        context.metadata.subscribe(self._applied)
-        context.sessions.on_leave(self._left)
+        self._bus.serve(messages.METHOD_ASSIGN, Senders.CONTROL_SHARD, self._on_assign)
+        self._bus.watch(self._peer_changed)
+        self._metadata.subscribe(self._applied)
+        self._sessions.on_leave(self._left)
         self._start_announcing()
 
     def close(self) -> None:
@@ -69,7 +72,7 @@ class GroupMembers:
         membership = Membership(ref.incarnation, ref.stream_id, ref.topic_id, ref.group_id)
         session.memberships[ref.incarnation] = membership  # before the hub sends its assignment
         try:
-            await self._ask(messages.Join(ref, session.key, self._context.shard, session.moves))
+            await self._ask(messages.Join(ref, session.key, self._bus.shard, session.moves))
         except ShardError:
             session.memberships.pop(ref.incarnation, None)
             raise
@@ -104,7 +107,7 @@ class GroupMembers:
     def lend(self, session: MemberSession, membership: Membership, offsets_id: int, partitions_count: int) -> bool:
         """The engine may poll and commit alone, as the request in hand is written. False: it has no room."""
         last_polled = -1 if membership.last_polled is None else membership.last_polled
-        return self._context.engine.seat_put(
+        return self._engine.seat_put(
             session.connection,
             membership.group,
             membership.generation,
@@ -116,17 +119,17 @@ class GroupMembers:
 
     def _take_back(self, session: MemberSession, membership: Membership) -> None:
         """Before anybody looks at, changes or moves what the engine may have changed."""
-        taken = self._context.engine.seat_take(session.connection, membership.group)
+        taken = self._engine.seat_take(session.connection, membership.group)
         if taken is not None:
             membership.take_back(*taken)
 
     def _drop(self, session: MemberSession, incarnation: int) -> None:
-        self._context.engine.seat_take(session.connection, incarnation)
+        self._engine.seat_take(session.connection, incarnation)
         session.memberships.pop(incarnation, None)
 
     def moving(self, connection: int) -> None:
         """The connection is about to move with its memberships."""
-        session = self._context.sessions.get(connection)
+        session = self._sessions.get(connection)
         if session is not None:
             for membership in session.memberships.values():
                 self._take_back(session, membership)
@@ -135,7 +138,7 @@ class GroupMembers:
 
     def polled(self, connection: int, count: int, offset: int, stored: bool = False) -> None:
         """The engine has answered a request of a member, or (count 0) did not get to it: EVENT_GROUP_POLLED."""
-        session = self._context.sessions.get(connection)
+        session = self._sessions.get(connection)
         for membership in () if session is None else session.memberships.values():
             if session is not None and membership.busy is not None:
                 if stored:
@@ -168,13 +171,13 @@ class GroupMembers:
         if session.memberships:
             self._spawn(self._tell(messages.Leave(self._refs(session), session.key)))
         for incarnation in session.memberships:  # the connection may stay open
-            self._context.engine.seat_take(session.connection, incarnation)
+            self._engine.seat_take(session.connection, incarnation)
 
     def moved_in(self, session: MemberSession) -> None:
         """The connection came from another shard with its memberships."""
         if session.memberships:
-            self._forget_gone(session, self._context.metadata.state)
-            moved = messages.Moved(self._refs(session), session.key, self._context.shard, session.moves)
+            self._forget_gone(session, self._metadata.state)
+            moved = messages.Moved(self._refs(session), session.key, self._bus.shard, session.moves)
             self._spawn(self._tell(moved))
 
     @staticmethod
@@ -193,7 +196,7 @@ class GroupMembers:
         reason = ""
         for _ in range(HUB_ATTEMPTS_MAX):
             try:
-                reply = await self._context.bus.request(0, messages.METHOD_HUB, payload, HUB_TIMEOUT_S)
+                reply = await self._bus.request(CONTROL_SHARD, messages.METHOD_HUB, payload, HUB_TIMEOUT_S)
             except (PeerLost, RemoteError) as error:
                 reason = str(error)
                 await asyncio.sleep(ANNOUNCE_RETRY_S)
@@ -219,7 +222,7 @@ class GroupMembers:
 
     def _assign(self, told: messages.Assignment) -> list[int] | None:
         """What the member lets go of; None: it is not here."""
-        session = self._context.sessions.by_key(told.key)
+        session = self._sessions.by_key(told.key)
         membership = None if session is None else session.memberships.get(told.group)
         if session is None or membership is None:
             return None
@@ -228,7 +231,7 @@ class GroupMembers:
         return membership.release_idle()
 
     def _peer_changed(self, shard: int, up: bool) -> None:
-        if shard == 0 and up:
+        if shard == CONTROL_SHARD and up:
             self._start_announcing()
 
     def _start_announcing(self) -> None:
@@ -242,7 +245,7 @@ class GroupMembers:
             try:
                 for piece in self._pieces():
                     payload = messages.encode(piece)
-                    await self._context.bus.request(0, messages.METHOD_HUB, payload, HUB_TIMEOUT_S)
+                    await self._bus.request(CONTROL_SHARD, messages.METHOD_HUB, payload, HUB_TIMEOUT_S)
             except BusError as error:
                 _log.debug("shard 0 does not take the memberships yet: %s", error)
                 await asyncio.sleep(ANNOUNCE_RETRY_S)
@@ -261,7 +264,7 @@ class GroupMembers:
                 each.generation,
                 session.moves,
             )
-            for session in self._context.sessions
+            for session in self._sessions
             for each in session.memberships.values()
             if each.confirmed
         ]
@@ -269,9 +272,9 @@ class GroupMembers:
         for number, each in enumerate(announced):
             size += 1 + len(each.partitions)
             if size >= ANNOUNCED_AT_ONCE:
-                yield messages.Announce(self._context.shard, announced[begin : number + 1], first, last=False)
+                yield messages.Announce(self._bus.shard, announced[begin : number + 1], first, last=False)
                 first, begin, size = False, number + 1, 0
-        yield messages.Announce(self._context.shard, announced[begin:], first)
+        yield messages.Announce(self._bus.shard, announced[begin:], first)
 
     # ---- metadata ----
 
@@ -281,7 +284,7 @@ class GroupMembers:
             self._delete_offsets(old, record.command)
         if old.streams is new.streams:
             return
-        for session in self._context.sessions:
+        for session in self._sessions:
             if session.memberships:
                 self._forget_gone(session, new)
                 self._forget_purged(session, old, new)
@@ -291,10 +294,10 @@ class GroupMembers:
         offsets_id = topic.groups[command.group.id].offsets_id
         for partition in topic.partitions:
             packed = namespace(command.stream.id, topic.id, partition.id)
-            if owner(packed, self._context.shards) == self._context.shard:
+            if owner(packed, self._bus.shards) == self._bus.shard:
                 with contextlib.suppress(KeyError):
-                    self._context.engine.offset_delete(packed, ConsumerKind.GROUP, offsets_id)
-                self._context.engine.fence_drop(packed, offsets_id)
+                    self._engine.offset_delete(packed, ConsumerKind.GROUP, offsets_id)
+                self._engine.fence_drop(packed, offsets_id)
 
     def _forget_gone(self, session: MemberSession, state: State) -> None:
         for incarnation, membership in list(session.memberships.items()):

@@ -1,15 +1,16 @@
-"""What hub and members of consumer groups need from the worker that they live in, as protocols."""
+"""What hub and members of consumer groups need from the worker that they live in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
-from shardd.config import Settings
-from shardd.engine import Engine
+from shardd.config.schema import ConsumerGroupSettings
 from shardd.groups.membership import Membership
 from shardd.metadata import Metadata
 from shardd.runtime.bus import Bus
+from shardd.runtime.channel import Channel
 
 
 class MemberSession(Protocol):
@@ -34,33 +35,42 @@ class MemberSessions(Protocol):
     def on_leave(self, left: Callable[[MemberSession], None]) -> None: ...
 
 
-class HubSurroundings(Protocol):
-    """Of the hub on shard 0."""
+@dataclass(frozen=True, slots=True)
+class HubSurroundings:
+    """Of the hub. `generation`: how many workers of its shard there were before."""
 
-    @property
-    def shards(self) -> int: ...
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def metadata(self) -> Metadata: ...
-    @property
-    def bus(self) -> Bus: ...
-    @property
-    def settings(self) -> Settings: ...
+    generation: int
+    metadata: Metadata
+    bus: Bus
+    settings: ConsumerGroupSettings
 
 
-class MembersSurroundings(Protocol):
+class SeatEngine(Protocol):
+    """The part of the engine that borrows memberships and keeps offsets of groups."""
+
+    def seat_put(
+        self,
+        connection: int,
+        group: int,
+        generation: int,
+        offsets_id: int,
+        rotation: int,
+        last_polled: int,
+        partitions: list[tuple[int, int, int]],
+        /,
+    ) -> bool: ...
+    def seat_take(
+        self, connection: int, group: int, /
+    ) -> tuple[int, int, int, bool, list[tuple[int, int, int]]] | None: ...
+    def offset_delete(self, namespace: int, kind: int, consumer: int, assignment: int = 0, /) -> int: ...
+    def fence_drop(self, namespace: int, group: int, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MembersSurroundings:
     """Of the members on every worker."""
 
-    @property
-    def shard(self) -> int: ...
-    @property
-    def shards(self) -> int: ...
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def metadata(self) -> Metadata: ...
-    @property
-    def bus(self) -> Bus: ...
-    @property
-    def sessions(self) -> MemberSessions: ...
+    engine: SeatEngine
+    metadata: Metadata
+    bus: Channel
+    sessions: MemberSessions

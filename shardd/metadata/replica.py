@@ -23,7 +23,7 @@ from shardd.metadata.records import HEADER, RecordError, UnknownCommandError, de
 from shardd.metadata.service import Metadata, Result, apply_beside
 from shardd.metadata.state import State
 from shardd.protocol.errors import Status
-from shardd.runtime.channel import BusError, Channel, PeerLost, Senders
+from shardd.runtime.channel import CONTROL_SHARD, BusError, Channel, PeerLost, Senders
 from shardd.runtime.clock import RandomBits
 from shardd.runtime.disk import Disk
 from shardd.runtime.threads import Threads
@@ -66,8 +66,8 @@ class MetadataReplica(Metadata):
     async def start(self) -> None:
         """Returns when this replica has everything that shard 0 has. Raises LogError, ApplyError."""
         self.state = await self._threads.run(load_state, self._path, self._disk)
-        self._channel.serve(messages.METHOD_APPLY, Senders.SHARD_0, self._on_apply)
-        self._channel.serve(messages.METHOD_RESYNC, Senders.SHARD_0, self._on_resync)
+        self._channel.serve(messages.METHOD_APPLY, Senders.CONTROL_SHARD, self._on_apply)
+        self._channel.serve(messages.METHOD_RESYNC, Senders.CONTROL_SHARD, self._on_resync)
         self._channel.watch(self._peer_changed)
         await self._catch_up()
         self._started = True
@@ -75,7 +75,7 @@ class MetadataReplica(Metadata):
     async def submit(self, user: Ref, command: Command) -> Result:
         submission = messages.Submission(self._random_bits(64), user, encode_command(command))
         try:
-            payload = await self._channel.request(0, messages.METHOD_SUBMIT, messages.encode(submission))
+            payload = await self._channel.request(CONTROL_SHARD, messages.METHOD_SUBMIT, messages.encode(submission))
         except PeerLost:
             raise
         except BusError as error:
@@ -100,7 +100,7 @@ class MetadataReplica(Metadata):
             await asyncio.gather(task, return_exceptions=True)
 
     def _peer_changed(self, shard: int, up: bool) -> None:
-        if shard == 0 and up:
+        if shard == CONTROL_SHARD and up:
             self._start_catch_up()
 
     def _start_catch_up(self) -> asyncio.Task[None]:
@@ -117,7 +117,9 @@ class MetadataReplica(Metadata):
             state = self.state
             hello = messages.Hello(state.index, state.digest)
             try:
-                payload = await self._channel.request(0, messages.METHOD_HELLO, messages.encode(hello), HELLO_TIMEOUT_S)
+                payload = await self._channel.request(
+                    CONTROL_SHARD, messages.METHOD_HELLO, messages.encode(hello), HELLO_TIMEOUT_S
+                )
                 answer = messages.decode_hello_answer(payload)
                 if not answer.diverged and not answer.behind:
                     for data in answer.records:

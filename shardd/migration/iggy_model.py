@@ -283,7 +283,7 @@ def _create_user(model: IggyModel, entry: Entry) -> None:
 
 
 def _update_user(model: IggyModel, entry: Entry) -> None:
-    request: account_requests.UpdateUser = _request(entry)
+    request: account_requests.UpdateUserRequest = _request(entry)
     number, user = _find(model.users, request.user, "user")
     if request.username is not None:
         _check_name(model.users, number, request.username, "user")
@@ -300,12 +300,12 @@ def _delete_user(model: IggyModel, entry: Entry) -> None:
 
 
 def _update_permissions(model: IggyModel, entry: Entry) -> None:
-    request: account_requests.UpdatePermissions = _request(entry)
+    request: account_requests.UpdatePermissionsRequest = _request(entry)
     _find(model.users, request.user, "user")[1].permissions = request.permissions
 
 
 def _change_password(model: IggyModel, entry: Entry) -> None:
-    request: account_requests.ChangePassword = _request(entry)
+    request: account_requests.ChangePasswordRequest = _request(entry)
     _find(model.users, request.user, "user")[1].password_hash = request.new_password
 
 
@@ -315,7 +315,7 @@ def _create_token(model: IggyModel, entry: Entry) -> None:
     (request_length,) = struct.unpack_from("<I", entry.payload, 4 + length)
     if request_length != len(entry.payload) - 8 - length:
         raise _MisfitError(f"says that its request has {request_length} bytes")
-    request: account_requests.CreateToken = _request(entry, entry.payload[8 + length :])
+    request: account_requests.CreateTokenRequest = _request(entry, entry.payload[8 + length :])
     _number, user = _find(model.users, entry.user_id, "user")
     old = user.tokens.get(request.name)
     if old is not None and not 0 < old.expires_at_us <= entry.timestamp_us:

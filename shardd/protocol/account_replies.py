@@ -1,4 +1,4 @@
-"""Replies about users and tokens (docs/protocol/accounts.md): one frozen type per block, `encode()` gives its bytes."""
+"""What services answer about users and tokens, as `replies` (docs/protocol/accounts.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _USER_HEAD: Final = struct.Struct("<IQB")
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class UserDetails:
     """Entry of GET_USERS and head of the details."""
 
     id: int
@@ -37,7 +37,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TokenSummary:
     """Entry of GET_PERSONAL_ACCESS_TOKENS; `expires_at_us` 0: never. The secret itself is never listed."""
 
     name: str
@@ -45,3 +45,23 @@ class Token:
 
     def encode(self) -> bytes:
         return wire.text8(self.name) + wire.u64(self.expires_at_us)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSecret:
+    """Answer of CREATE_PERSONAL_ACCESS_TOKEN."""
+
+    text: str
+
+    def encode(self) -> bytes:
+        return wire.text8(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedIn:
+    """Answer of both logins."""
+
+    user_id: int
+
+    def encode(self) -> bytes:
+        return wire.u32(self.user_id)

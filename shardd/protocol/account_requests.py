@@ -86,7 +86,7 @@ def _encode_optional_permissions(permissions: Permissions | None) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateUser:
+class CreateUserRequest:
     """`status` as sent: 1 active, 2 inactive. Bytes behind a missing permission block are ignored (Node SDK)."""
 
     username: str
@@ -95,7 +95,7 @@ class CreateUser:
     permissions: Permissions | None = None
 
     @classmethod
-    def read(cls, reader: Reader) -> CreateUser:
+    def read(cls, reader: Reader) -> CreateUserRequest:
         return cls(reader.name(), reader.text8(), reader.u8(), _read_optional_permissions(reader))
 
     def encode(self) -> bytes:
@@ -104,7 +104,7 @@ class CreateUser:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateUser:
+class UpdateUserRequest:
     """None: stays as it is. `status` as sent."""
 
     user: Identifier
@@ -112,7 +112,7 @@ class UpdateUser:
     status: int | None = None
 
     @classmethod
-    def read(cls, reader: Reader) -> UpdateUser:
+    def read(cls, reader: Reader) -> UpdateUserRequest:
         user = reader.identifier()
         username = reader.name() if reader.u8() == 1 else None
         return cls(user, username, reader.u8() if reader.u8() == 1 else None)
@@ -124,14 +124,14 @@ class UpdateUser:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdatePermissions:
+class UpdatePermissionsRequest:
     """None takes all rights away."""
 
     user: Identifier
     permissions: Permissions | None
 
     @classmethod
-    def read(cls, reader: Reader) -> UpdatePermissions:
+    def read(cls, reader: Reader) -> UpdatePermissionsRequest:
         return cls(reader.identifier(), _read_optional_permissions(reader))
 
     def encode(self) -> bytes:
@@ -139,13 +139,13 @@ class UpdatePermissions:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangePassword:
+class ChangePasswordRequest:
     user: Identifier
     current_password: str
     new_password: str
 
     @classmethod
-    def read(cls, reader: Reader) -> ChangePassword:
+    def read(cls, reader: Reader) -> ChangePasswordRequest:
         return cls(reader.identifier(), reader.text8(), reader.text8())
 
     def encode(self) -> bytes:
@@ -153,14 +153,14 @@ class ChangePassword:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateToken:
+class CreateTokenRequest:
     """`expiry_us`: a duration; 0 and 2^64-1 mean never (docs/protocol/primitives.md#topic-values)."""
 
     name: str
     expiry_us: int
 
     @classmethod
-    def read(cls, reader: Reader) -> CreateToken:
+    def read(cls, reader: Reader) -> CreateTokenRequest:
         return cls(reader.name(), reader.u64())
 
     def encode(self) -> bytes:
@@ -168,11 +168,11 @@ class CreateToken:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteToken:
+class DeleteTokenRequest:
     name: str
 
     @classmethod
-    def read(cls, reader: Reader) -> DeleteToken:
+    def read(cls, reader: Reader) -> DeleteTokenRequest:
         return cls(reader.name())
 
     def encode(self) -> bytes:
@@ -212,12 +212,12 @@ class DeleteSegments:
 AccountRequest = (
     GetSnapshot
     | UserRequest
-    | CreateUser
-    | UpdateUser
-    | UpdatePermissions
-    | ChangePassword
-    | CreateToken
-    | DeleteToken
+    | CreateUserRequest
+    | UpdateUserRequest
+    | UpdatePermissionsRequest
+    | ChangePasswordRequest
+    | CreateTokenRequest
+    | DeleteTokenRequest
     | TokenLogin
     | DeleteSegments
 )
@@ -225,13 +225,13 @@ AccountRequest = (
 READERS: Final[dict[int, Callable[[Reader], AccountRequest]]] = {
     Code.GET_SNAPSHOT: GetSnapshot.read,
     Code.GET_USER: UserRequest.read,
-    Code.CREATE_USER: CreateUser.read,
+    Code.CREATE_USER: CreateUserRequest.read,
     Code.DELETE_USER: UserRequest.read,
-    Code.UPDATE_USER: UpdateUser.read,
-    Code.UPDATE_PERMISSIONS: UpdatePermissions.read,
-    Code.CHANGE_PASSWORD: ChangePassword.read,
-    Code.CREATE_PERSONAL_ACCESS_TOKEN: CreateToken.read,
-    Code.DELETE_PERSONAL_ACCESS_TOKEN: DeleteToken.read,
+    Code.UPDATE_USER: UpdateUserRequest.read,
+    Code.UPDATE_PERMISSIONS: UpdatePermissionsRequest.read,
+    Code.CHANGE_PASSWORD: ChangePasswordRequest.read,
+    Code.CREATE_PERSONAL_ACCESS_TOKEN: CreateTokenRequest.read,
+    Code.DELETE_PERSONAL_ACCESS_TOKEN: DeleteTokenRequest.read,
     Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: TokenLogin.read,
     Code.DELETE_SEGMENTS: DeleteSegments.read,
 }

@@ -1,5 +1,5 @@
-"""Replies of the classic protocol (docs/protocol/commands.md): one frozen type per block, `encode()` gives its bytes.
-Sans-IO.
+"""What services answer, as values, and the blocks of the classic protocol that hold them (docs/protocol/commands.md):
+`encode()` gives the bytes of one. Sans-IO.
 
 Lists are bare concatenations without a count (docs/protocol/commands.md#rules). Sizes in bytes, times in microseconds.
 """
@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Generic, TypeVar
 
+from shardd.protocol import limits
 from shardd.protocol import primitives as wire
 from shardd.protocol.errors import Status
 from shardd.protocol.primitives import Reader
@@ -29,6 +30,8 @@ _MEMBERSHIP: Final = struct.Struct("<III")
 _GROUP: Final = struct.Struct("<III")
 _MEMBER: Final = struct.Struct("<II")
 
+Kept = TypeVar("Kept")
+
 TRANSPORT_TCP: Final = 1  # docs/protocol/system.md#clients
 ROLE_LEADER: Final = 0
 ROLE_FOLLOWER: Final = 1
@@ -44,7 +47,7 @@ def frame(status: int, payload: bytes = b"") -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamSummary:
     """docs/protocol/streams.md#streams."""
 
     id: int
@@ -59,13 +62,21 @@ class Stream:
         return head + wire.text8(self.name)
 
     @classmethod
-    def read(cls, reader: Reader) -> Stream:
+    def read(cls, reader: Reader) -> StreamSummary:
         """For clients, as all `read` here."""
         return cls(*(*_STREAM.unpack(reader.take(_STREAM.size)), reader.text8()))
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class StreamDetails(Generic[Kept]):
+    """A stream and what is kept of each of its topics, by id."""
+
+    stream: StreamSummary
+    topics: Sequence[Kept]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSummary:
     """docs/protocol/streams.md#topics."""
 
     id: int
@@ -94,12 +105,20 @@ class Topic:
         return head + wire.text8(self.name)
 
     @classmethod
-    def read(cls, reader: Reader) -> Topic:
+    def read(cls, reader: Reader) -> TopicSummary:
         return cls(*(*_TOPIC.unpack(reader.take(_TOPIC.size)), reader.text8()))
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class TopicDetails(Generic[Kept]):
+    """A topic and what is kept of each of its partitions, by id."""
+
+    topic: TopicSummary
+    partitions: Sequence[Kept]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
     """docs/protocol/streams.md#topics; 40 bytes."""
 
     id: int
@@ -120,21 +139,21 @@ class Partition:
         )
 
     @classmethod
-    def read(cls, reader: Reader) -> Partition:
+    def read(cls, reader: Reader) -> PartitionSummary:
         return cls(*_PARTITION.unpack(reader.take(_PARTITION.size)))
 
 
-def read_topic(answer: bytes) -> tuple[Topic, list[Partition]] | None:
+def read_topic(answer: bytes) -> tuple[TopicSummary, list[PartitionSummary]] | None:
     """The answer of GET_TOPIC: the topic and its partitions by id; None when there is none."""
     reader = Reader(answer)
     if not reader.remaining:
         return None
-    topic = Topic.read(reader)
-    return topic, [Partition.read(reader) for _ in range(topic.partitions_count)]
+    topic = TopicSummary.read(reader)
+    return topic, [PartitionSummary.read(reader) for _ in range(topic.partitions_count)]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupSummary:
     """docs/protocol/groups.md#commands; 13 bytes + the name. `partitions_count` is that of the topic."""
 
     id: int
@@ -147,7 +166,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
+class GroupMemberSummary:
     """docs/protocol/groups.md#commands; follows its group in the order of the members' places."""
 
     id: int
@@ -159,7 +178,18 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
+class GroupDetails:
+    """A group and its members in the order of their places."""
+
+    group: GroupSummary
+    members: Sequence[GroupMemberSummary]
+
+    def encode(self) -> bytes:
+        return self.group.encode() + b"".join(member.encode() for member in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOffset:
     """docs/protocol/messages.md#offsets; 20 bytes."""
 
     partition: int
@@ -170,7 +200,7 @@ class Offset:
         return _OFFSET.pack(self.partition, self.current_offset, self.stored_offset)
 
     @classmethod
-    def read(cls, reader: Reader) -> Offset:
+    def read(cls, reader: Reader) -> ConsumerOffset:
         return cls(*_OFFSET.unpack(reader.take(_OFFSET.size)))
 
 
@@ -192,19 +222,20 @@ class PolledHead:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
-    """docs/protocol/system.md#clients. `user_id`: 2^32-1 without a login. `memberships`: (stream, topic, group), in
+class ClientSummary:
+    """docs/protocol/system.md#clients. `user_id`: None without a login. `memberships`: (stream, topic, group), in
     join order."""
 
     client_id: int
-    user_id: int
+    user_id: int | None
     address: str
     memberships: tuple[tuple[int, int, int], ...] = ()
     transport: int = TRANSPORT_TCP
 
     def encode(self) -> bytes:
         """Client: entry of GET_CLIENTS, with the number of memberships only."""
-        head = _CLIENT_HEAD.pack(self.client_id, self.user_id, self.transport)
+        user_id = limits.NOT_LOGGED_IN if self.user_id is None else self.user_id
+        head = _CLIENT_HEAD.pack(self.client_id, user_id, self.transport)
         return head + wire.text32(self.address) + wire.u32(len(self.memberships))
 
     def encode_details(self) -> bytes:
@@ -242,7 +273,7 @@ class ClusterMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class ServerStats:
     """docs/protocol/system.md#get-stats. CPU in percent, memory and disk in bytes, times in whole seconds given as
     microseconds."""
 

@@ -76,11 +76,11 @@ class StreamRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateStream:
+class CreateStreamRequest:
     name: str
 
     @classmethod
-    def read(cls, reader: Reader) -> CreateStream:
+    def read(cls, reader: Reader) -> CreateStreamRequest:
         return cls(reader.name())
 
     def encode(self) -> bytes:
@@ -88,12 +88,12 @@ class CreateStream:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateStream:
+class UpdateStreamRequest:
     stream: Identifier
     name: str
 
     @classmethod
-    def read(cls, reader: Reader) -> UpdateStream:
+    def read(cls, reader: Reader) -> UpdateStreamRequest:
         return cls(reader.identifier(), reader.name())
 
     def encode(self) -> bytes:
@@ -116,7 +116,7 @@ class TopicRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopic:
+class CreateTopicRequest:
     """Expiry in microseconds, size in bytes, both as sent (0 = server default); compression as sent."""
 
     stream: Identifier
@@ -128,7 +128,7 @@ class CreateTopic:
     name: str
 
     @classmethod
-    def read(cls, reader: Reader) -> CreateTopic:
+    def read(cls, reader: Reader) -> CreateTopicRequest:
         return cls(
             stream=reader.identifier(),
             partitions_count=reader.u32(),
@@ -154,7 +154,7 @@ class CreateTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateTopic:
+class UpdateTopicRequest:
     """Expiry in microseconds, size in bytes, compression: all as sent."""
 
     stream: Identifier
@@ -166,7 +166,7 @@ class UpdateTopic:
     name: str
 
     @classmethod
-    def read(cls, reader: Reader) -> UpdateTopic:
+    def read(cls, reader: Reader) -> UpdateTopicRequest:
         return cls(
             stream=reader.identifier(),
             topic=reader.identifier(),
@@ -309,7 +309,7 @@ class GroupRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateGroup:
+class CreateGroupRequest:
     """CREATE_CONSUMER_GROUP."""
 
     stream: Identifier
@@ -317,7 +317,7 @@ class CreateGroup:
     name: str
 
     @classmethod
-    def read(cls, reader: Reader) -> CreateGroup:
+    def read(cls, reader: Reader) -> CreateGroupRequest:
         return cls(reader.identifier(), reader.identifier(), reader.name())
 
     def encode(self) -> bytes:
@@ -329,18 +329,18 @@ Request = (
     | GetClient
     | Login
     | StreamRequest
-    | CreateStream
-    | UpdateStream
+    | CreateStreamRequest
+    | UpdateStreamRequest
     | TopicRequest
-    | CreateTopic
-    | UpdateTopic
+    | CreateTopicRequest
+    | UpdateTopicRequest
     | PartitionsRequest
     | PollMessages
     | FlushUnsavedBuffer
     | OffsetRequest
     | StoreOffset
     | GroupRequest
-    | CreateGroup
+    | CreateGroupRequest
     | account_requests.AccountRequest
     | extensions.AnyExtensionRequest
 )
@@ -363,21 +363,21 @@ _READERS: Final[dict[int, Callable[[Reader], Request]]] = {
     Code.DELETE_CONSUMER_OFFSET: OffsetRequest.read,
     Code.GET_STREAM: StreamRequest.read,
     Code.GET_STREAMS: Empty.read,
-    Code.CREATE_STREAM: CreateStream.read,
+    Code.CREATE_STREAM: CreateStreamRequest.read,
     Code.DELETE_STREAM: StreamRequest.read,
-    Code.UPDATE_STREAM: UpdateStream.read,
+    Code.UPDATE_STREAM: UpdateStreamRequest.read,
     Code.PURGE_STREAM: StreamRequest.read,
     Code.GET_TOPIC: TopicRequest.read,
     Code.GET_TOPICS: StreamRequest.read,
-    Code.CREATE_TOPIC: CreateTopic.read,
+    Code.CREATE_TOPIC: CreateTopicRequest.read,
     Code.DELETE_TOPIC: TopicRequest.read,
-    Code.UPDATE_TOPIC: UpdateTopic.read,
+    Code.UPDATE_TOPIC: UpdateTopicRequest.read,
     Code.PURGE_TOPIC: TopicRequest.read,
     Code.CREATE_PARTITIONS: PartitionsRequest.read,
     Code.DELETE_PARTITIONS: PartitionsRequest.read,
     Code.GET_CONSUMER_GROUP: GroupRequest.read,
     Code.GET_CONSUMER_GROUPS: TopicRequest.read,
-    Code.CREATE_CONSUMER_GROUP: CreateGroup.read,
+    Code.CREATE_CONSUMER_GROUP: CreateGroupRequest.read,
     Code.DELETE_CONSUMER_GROUP: GroupRequest.read,
     Code.JOIN_CONSUMER_GROUP: GroupRequest.read,
     Code.LEAVE_CONSUMER_GROUP: GroupRequest.read,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+CONTROL_SHARD: Final = 0
+"""The shard that has the tasks of which there is one in a server: it writes the metadata, gives out the partitions of
+consumer groups, and cleans up (shardd.worker.roles)."""
 
 Handler = Callable[[int, bytes], Awaitable[bytes]]  # (shard that asks, payload)
 PeerWatcher = Callable[[int, bool], None]  # (shard, it is up)
@@ -14,10 +18,10 @@ class Senders(enum.Enum):
     """Which shards may send a method."""
 
     ANY_SHARD = "any shard"
-    SHARD_0 = "shard 0"
+    CONTROL_SHARD = "control shard"
 
     def include(self, shard: int) -> bool:
-        return self is Senders.ANY_SHARD or shard == 0
+        return self is Senders.ANY_SHARD or shard == CONTROL_SHARD
 
 
 class BusError(Exception):

@@ -12,7 +12,7 @@ from typing import Final
 
 from shardd.runtime.control_messages import Standing
 
-PATIENCE_S: Final = 60.0  # in all, for a shard that stands still; a client gives up after tcp.request_timeout anyway
+PATIENCE_S: Final = 60.0  # in all, for a shard that stands still; a client gives up after server.request_timeout anyway
 AT_ONCE: Final = 0.0  # a patience: who asks does without a shard that stands still
 
 

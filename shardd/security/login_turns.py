@@ -11,7 +11,7 @@ does not hold up those who have been here before, and a success clears nothing b
 
 The counts lie in the shared region (native/src/net/logins.h): they are the same on every shard, nobody is asked, and
 they outlive a worker. Nobody is refused: an attempt waits for its turn as long as its connection may
-(`tcp.login_timeout`).
+(`server.login_timeout`).
 """
 
 from __future__ import annotations

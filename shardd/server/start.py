@@ -126,11 +126,11 @@ def _choose_engine(settings: Settings) -> IoEngine:
 
 def _check_descriptor_limit(settings: Settings) -> None:
     limit = raise_descriptor_limit()
-    wanted = descriptors_wanted(settings.tcp.connections_max)
+    wanted = descriptors_wanted(settings.server.connections_max)
     if limit < wanted:
         _log.warning(
-            "the limit of %d open files is below tcp.connections_max (%d) and %d for files",
+            "the limit of %d open files is below server.connections_max (%d) and %d for files",
             limit,
-            settings.tcp.connections_max,
+            settings.server.connections_max,
             FILES_RESERVE,
         )

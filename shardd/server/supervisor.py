@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from shardd.config.keys import settings_toml
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
+from shardd.runtime.channel import CONTROL_SHARD
 from shardd.runtime.control_messages import Ready, SupervisorMessage, newest_lines
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.inheritance import WorkerInheritance
@@ -163,7 +164,7 @@ class Supervisor:
             handover_send_fds=[end.fileno() for end in shared.handover_send],
             trust=shared.introductions.inheritance(shard),
             root_name=self._root.name,
-            root_password=self._root.password if shard == 0 else "",
+            root_password=self._root.password if shard == CONTROL_SHARD else "",
             started_at_us=self._started_at_us,
             supervisor_pid=os.getpid(),
             version=self._version,
@@ -185,7 +186,7 @@ class Supervisor:
 
     def _on_ready(self, worker: WorkerProcess, ready: Ready) -> None:
         worker.mark_ready()
-        if (worker.shard == 0 and self._show_password) or (ready.root_created and self._root.generated):
+        if (worker.shard == CONTROL_SHARD and self._show_password) or (ready.root_created and self._root.generated):
             self._show_password = False
             # for whoever starts the server, and known nowhere else: not a log line
             sys.stdout.write(f"Generated root user password: {self._root.password}\n")

@@ -1,4 +1,4 @@
-"""What every command family shares: the caller, lookups with their statuses, statistics, submitting a change.
+"""What every command family shares: lookups with their statuses, permission, submitting a change.
 
 The order inside each service is that of docs/protocol/framing.md#checks: semantic checks, existence, permission,
 partition.
@@ -6,48 +6,28 @@ partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import Protocol
 
 from shardd.engine import namespace
-from shardd.metadata import Result
+from shardd.metadata import Metadata, Result
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.state import Partition, State, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
 from shardd.runtime.channel import BusError
-from shardd.runtime.threads import UnwantedError
 from shardd.security import Rule, allowed
-from shardd.service.context import ShardContext
+from shardd.service.identity import Identity
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The connection of a request; `user_id` is None without a login. `user_incarnation`: which user with that id."""
+class Connections(Protocol):
+    """The part of the engine that knows its connections."""
 
-    connection: int
-    user_id: int | None
-    user_incarnation: int = 0
-
-    @property
-    def user(self) -> int:
-        """The user behind a request that has passed the login check."""
-        if self.user_id is None:
-            raise ShardError(Status.UNAUTHENTICATED)
-        return self.user_id
+    def has_left(self, connection: int) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStats:
-    """Statistics of one partition; sizes in bytes."""
-
-    segments_count: int = 1
-    current_offset: int = 0
-    size_bytes: int = 0
-    messages_count: int = 0
-
-
-EMPTY_PARTITION = PartitionStats()
+def waits(connections: Connections, identity: Identity) -> bool:
+    """Whether somebody will read the answer."""
+    return identity.session is None or not connections.has_left(identity.session.connection)
 
 
 def find_stream(state: State, identifier: Identifier) -> Stream | None:
@@ -87,71 +67,20 @@ def partition_of(topic: Topic, partition: int) -> Partition:
 
 
 def permitted(
-    context: ShardContext, caller: Caller, rule: Rule, stream: Stream | None = None, topic: Topic | None = None
+    state: State, identity: Identity, rule: Rule, stream: Stream | None = None, topic: Topic | None = None
 ) -> bool:
-    """Whether a permission of the caller grants `rule` (docs/protocol/commands.md#permissions)."""
+    """Whether a permission of the user grants `rule` (docs/protocol/commands.md#permissions)."""
     stream_id = None if stream is None else stream.id
     topic_id = None if topic is None else topic.id
-    return allowed(context.metadata.state, caller.user, rule, stream_id, topic_id)
+    return allowed(state, identity.user, rule, stream_id, topic_id)
 
 
 def require(
-    context: ShardContext, caller: Caller, rule: Rule, stream: Stream | None = None, topic: Topic | None = None
+    state: State, identity: Identity, rule: Rule, stream: Stream | None = None, topic: Topic | None = None
 ) -> None:
     """`ShardError` 41 unless `permitted`."""
-    if not permitted(context, caller, rule, stream, topic):
+    if not permitted(state, identity, rule, stream, topic):
         raise ShardError(Status.UNAUTHORIZED)
-
-
-def partition_stats(context: ShardContext, partition: Partition) -> PartitionStats:
-    """What the owner published; an empty partition while the slot holds another incarnation
-    (docs/protocol/records.md#statistics)."""
-    incarnation, next_offset, size_bytes, messages_count, segments_count, *_ = context.engine.stats(partition.slot)
-    if incarnation != partition.incarnation:
-        return EMPTY_PARTITION
-    return PartitionStats(segments_count, max(next_offset - 1, 0), size_bytes, messages_count)
-
-
-@dataclass(slots=True)
-class Sums:
-    """Over the partitions of one topic; sizes in bytes."""
-
-    segments_count: int = 0
-    size_bytes: int = 0
-    messages_count: int = 0
-
-    def add(self, stats: PartitionStats) -> None:
-        self.segments_count += stats.segments_count
-        self.size_bytes += stats.size_bytes
-        self.messages_count += stats.messages_count
-
-
-async def compute(context: ShardContext, caller: Caller, steps: Iterable[object]) -> None:
-    """Takes steps whose number grows with the topics and partitions asked about, in slices (`shardd.runtime.slices`).
-
-    8 and close when they take longer than a slice and the client has left meanwhile.
-    """
-    try:
-        await context.reports.run(steps, lambda: not context.engine.has_left(caller.connection))
-    except UnwantedError:
-        raise ShardError(Status.DISCONNECTED, "it has left before its turn", close=True) from None
-
-
-async def sums(context: ShardContext, caller: Caller, topics: Iterable[Topic]) -> list[Sums]:
-    """Of each topic."""
-    found: list[Sums] = []
-
-    def steps() -> Iterator[None]:
-        for topic in topics:
-            of_topic = Sums()
-            found.append(of_topic)
-            for partition in topic.partitions:
-                of_topic.add(partition_stats(context, partition))
-                yield
-            yield
-
-    await compute(context, caller, steps())
-    return found
 
 
 def partition_namespace(stream: Stream, topic: Topic, partition: Partition) -> int:
@@ -176,14 +105,14 @@ def topic_ref(topic: Topic) -> Ref:
     return Ref(topic.id, topic.incarnation)
 
 
-async def submit(context: ShardContext, caller: Caller, command: Command) -> Result:
+async def submit(metadata: Metadata, identity: Identity, command: Command) -> Result:
     """Has shard 0 make the change; returns when every live shard has applied it. `ShardError` for a refusal.
 
     When shard 0 was lost on the way nobody knows whether the change was made: 11001, and the connection closes. A
-    caller who was deleted while it waited may do nothing any more, though its id may be in use again: 41.
+    user who was deleted while the command waited may do nothing any more, though its id may be in use again: 41.
     """
     try:
-        result = await context.metadata.submit(Ref(caller.user, caller.user_incarnation), command)
+        result = await metadata.submit(identity.ref, command)
     except BusError as error:
         raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error), close=True) from error
     if result.status != Status.OK:

@@ -1,119 +1,137 @@
-"""GET_PARTITION_BOUNDS (shardd.protocol.bounds): from the shared statistics, the segments from the names of their
-files."""
+"""Bounds of partitions (shardd.protocol.bounds): from the shared statistics, and segments from the names of files."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic
 
 from shardd.log import layout
+from shardd.metadata import Metadata
 from shardd.metadata.state import Partition, Stream, Topic
-from shardd.protocol import bounds, primitives
+from shardd.protocol import bounds
 from shardd.protocol.bounds import PartitionBounds, SegmentBounds
 from shardd.protocol.errors import ShardError, Status
-from shardd.runtime.threads import UnwantedError
+from shardd.runtime.threads import Threads, UnwantedError
 from shardd.security import Rule
 from shardd.service import base
-from shardd.service.base import Caller
-from shardd.service.context import ShardContext
+from shardd.service.identity import Identity
+from shardd.service.statistics import Statistics
+from shardd.service.topics import Keep, Kept
 
 LISTED_AT_ONCE: Final = 64  # directories in one call of a helper thread: others use the threads, too
 
 
-class BoundsService:
-    """Lives on the loop thread."""
+@dataclass(frozen=True, slots=True)
+class TopicPartitions(Generic[Kept]):
+    """What was asked for of one topic."""
 
-    def __init__(self) -> None:
-        self._listing = asyncio.Lock()  # one request at a time looks into directories
-
-    async def get_partition_bounds(
-        self, context: ShardContext, caller: Caller, request: bounds.GetPartitionBounds
-    ) -> bytes:
-        selected = _select(context, caller, request)
-        encoded: list[list[bytes]] = []
-        if request.segments:
-            async with self._listing:
-                await _encode_with_segments(context, caller, selected, encoded)
-        else:
-            await base.compute(context, caller, _encode(context, selected, encoded))
-        parts = [primitives.u32(len(selected))]
-        for (stream, topic, partitions), entries in zip(selected, encoded, strict=True):
-            parts.append(bounds.encode_topic(stream.id, topic.id, stream.name, topic.name, len(partitions)))
-            parts += entries
-        return b"".join(parts)
+    stream_id: int
+    topic_id: int
+    stream: str
+    topic: str
+    partitions: list[Kept]
 
 
 _Selected = list[tuple[Stream, Topic, list[Partition] | tuple[Partition, ...]]]
 
 
-def _select(context: ShardContext, caller: Caller, request: bounds.GetPartitionBounds) -> _Selected:
-    """Every partition that is asked for, none of them twice. `ShardError` 4, 1009, 2010, 41, 3007, 2015."""
-    selected: _Selected = []
-    topics, total = set(), 0
-    for selection in request.topics:
-        stream, topic = base.topic_of(context.metadata.state, selection.stream, selection.topic)
-        base.require(context, caller, Rule.POLL_MESSAGES, stream, topic)
-        if topic.incarnation in topics:
-            raise ShardError(Status.INVALID_FORMAT, "a topic twice")
-        topics.add(topic.incarnation)
-        total += len(selection.partitions) or len(topic.partitions)
-        if total > bounds.PARTITIONS_MAX:
-            raise ShardError(Status.TOO_MANY_PARTITIONS, f"{total} partitions and more")
-        partitions = [base.partition_of(topic, each) for each in selection.partitions] or topic.partitions
-        selected.append((stream, topic, partitions))
-    return selected
+class BoundsService:
+    """Lives on the loop thread."""
+
+    def __init__(self, metadata: Metadata, statistics: Statistics, threads: Threads, data_directory: Path) -> None:
+        self._metadata = metadata
+        self._statistics = statistics
+        self._threads = threads
+        self._data_directory = data_directory
+        self._listing = asyncio.Lock()  # one request at a time looks into directories
+
+    async def get_partition_bounds(
+        self, identity: Identity, request: bounds.GetPartitionBounds, keep: Keep[PartitionBounds, Kept]
+    ) -> list[TopicPartitions[Kept]]:
+        """In the order of the request. `keep` may run in helper threads. 4, 1009, 2010, 41, 3007, 2015."""
+        selected = self._select(identity, request)
+        found: list[TopicPartitions[Kept]] = [
+            TopicPartitions(*_names(stream, topic), []) for stream, topic, _ in selected
+        ]
+        if request.segments:
+            async with self._listing:
+                await self._find_with_segments(identity, selected, found, keep)
+        else:
+            await self._statistics.take(identity, self._find(selected, found, keep))
+        return found
+
+    def _select(self, identity: Identity, request: bounds.GetPartitionBounds) -> _Selected:
+        """Every partition that is asked for, none of them twice."""
+        selected: _Selected = []
+        topics, total, state = set(), 0, self._metadata.state
+        for selection in request.topics:
+            stream, topic = base.topic_of(state, selection.stream, selection.topic)
+            base.require(state, identity, Rule.POLL_MESSAGES, stream, topic)
+            if topic.incarnation in topics:
+                raise ShardError(Status.INVALID_FORMAT, "a topic twice")
+            topics.add(topic.incarnation)
+            total += len(selection.partitions) or len(topic.partitions)
+            if total > bounds.PARTITIONS_MAX:
+                raise ShardError(Status.TOO_MANY_PARTITIONS, f"{total} partitions and more")
+            partitions = [base.partition_of(topic, each) for each in selection.partitions] or topic.partitions
+            selected.append((stream, topic, partitions))
+        return selected
+
+    def _find(
+        self, selected: _Selected, found: list[TopicPartitions[Kept]], keep: Keep[PartitionBounds, Kept]
+    ) -> Iterator[None]:
+        for (_, _, partitions), topic in zip(selected, found, strict=True):
+            for partition in partitions:
+                topic.partitions.append(keep(self._bounds(partition)))
+                yield
+
+    def _bounds(self, partition: Partition) -> PartitionBounds:
+        figures = self._statistics.engine.stats(partition.slot)
+        incarnation, end, size_bytes, messages, _, durable_end, first, state, unseen = figures
+        end = max(end - unseen, durable_end, first)  # the fields may be of two neighbouring moments
+        if incarnation != partition.incarnation:
+            raise ShardError(Status.SHARD_COMMUNICATION_ERROR, "the partition is not open at its owner")
+        return PartitionBounds(partition.id, state, incarnation, first, end, durable_end, size_bytes, messages)
+
+    async def _find_with_segments(
+        self,
+        identity: Identity,
+        selected: _Selected,
+        found: list[TopicPartitions[Kept]],
+        keep: Keep[PartitionBounds, Kept],
+    ) -> None:
+        """In pieces, for as long as the client is there. `ShardError` 2015."""
+        segments_count = 0
+        for (stream, topic, partitions), of_topic in zip(selected, found, strict=True):
+            for at in range(0, len(partitions), LISTED_AT_ONCE):
+                piece = [
+                    (layout.partition_directory(self._data_directory, stream.id, topic.id, each.id), self._bounds(each))
+                    for each in partitions[at : at + LISTED_AT_ONCE]
+                ]
+                try:
+                    more, listed = await self._threads.run(
+                        _listed, piece, keep, wanted=lambda: base.waits(self._statistics.engine, identity)
+                    )
+                except UnwantedError:
+                    raise ShardError(Status.DISCONNECTED, "it has left before its turn", close=True) from None
+                of_topic.partitions.extend(more)
+                segments_count += listed
+                if segments_count > bounds.SEGMENTS_MAX:
+                    raise ShardError(Status.TOO_MANY_PARTITIONS, f"{segments_count} segments and more")
 
 
-def _encode(context: ShardContext, selected: _Selected, encoded: list[list[bytes]]) -> Iterator[None]:
-    for _, _, partitions in selected:
-        entries: list[bytes] = []
-        encoded.append(entries)
-        for partition in partitions:
-            entries.append(_bounds(context, partition).encode())
-            yield
+def _names(stream: Stream, topic: Topic) -> tuple[int, int, str, str]:
+    return stream.id, topic.id, stream.name, topic.name
 
 
-def _bounds(context: ShardContext, partition: Partition) -> PartitionBounds:
-    incarnation, end, size_bytes, messages, _, durable_end, first, state, unseen = context.engine.stats(partition.slot)
-    end = max(end - unseen, durable_end, first)  # the fields may be of two neighbouring moments
-    if incarnation != partition.incarnation:
-        raise ShardError(Status.SHARD_COMMUNICATION_ERROR, "the partition is not open at its owner")
-    return PartitionBounds(partition.id, state, incarnation, first, end, durable_end, size_bytes, messages)
-
-
-async def _encode_with_segments(
-    context: ShardContext, caller: Caller, selected: _Selected, encoded: list[list[bytes]]
-) -> None:
-    """In pieces, for as long as the client is there. `ShardError` 2015."""
-    data, segments_count = context.settings.system.data_directory, 0
-    for stream, topic, partitions in selected:
-        entries: list[bytes] = []
-        encoded.append(entries)
-        for at in range(0, len(partitions), LISTED_AT_ONCE):
-            piece = [
-                (layout.partition_directory(data, stream.id, topic.id, each.id), _bounds(context, each))
-                for each in partitions[at : at + LISTED_AT_ONCE]
-            ]
-            try:
-                more, listed = await context.threads.run(
-                    _listed, piece, wanted=lambda: not context.engine.has_left(caller.connection)
-                )
-            except UnwantedError:
-                raise ShardError(Status.DISCONNECTED, "it has left before its turn", close=True) from None
-            entries += more
-            segments_count += listed
-            if segments_count > bounds.SEGMENTS_MAX:
-                raise ShardError(Status.TOO_MANY_PARTITIONS, f"{segments_count} segments and more")
-
-
-def _listed(piece: list[tuple[Path, PartitionBounds]]) -> tuple[list[bytes], int]:
-    """Looks into the directories; blocks. The entries, and how many segments they have."""
+def _listed(piece: list[tuple[Path, PartitionBounds]], keep: Keep[PartitionBounds, Kept]) -> tuple[list[Kept], int]:
+    """Looks into the directories; blocks. What is kept, and how many segments there are."""
     listed = [with_segments(directory, partition) for directory, partition in piece]
-    return [each.encode() for each in listed], sum(len(each.segments) for each in listed)
+    return [keep(each) for each in listed], sum(len(each.segments) for each in listed)
 
 
 def with_segments(directory: Path, partition: PartitionBounds) -> PartitionBounds:

@@ -1,13 +1,15 @@
-"""Extension commands: LIST_EXTENSIONS and GET_METRICS (docs/extensions.md)."""
+"""What this server can do beyond the classic protocol, and its figures (docs/extensions.md)."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from shardd import __version__
+from shardd.metadata import Metadata
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import (
     EXTENSIONS,
@@ -17,14 +19,14 @@ from shardd.protocol.extensions import (
     Metrics,
     ShardMetrics,
 )
+from shardd.runtime.bus import Bus
 from shardd.runtime.channel import BusError, Senders
 from shardd.runtime.control_messages import Standing
 from shardd.runtime.metrics import ShardFigures
 from shardd.runtime.patience import AT_ONCE
 from shardd.security import Rule
 from shardd.service import base
-from shardd.service.base import Caller
-from shardd.service.context import ShardContext
+from shardd.service.identity import Identity
 
 METHOD_METRICS: Final = "metrics"
 _encoder = msgspec.msgpack.Encoder()
@@ -32,33 +34,35 @@ _decoder = msgspec.msgpack.Decoder(ShardFigures)
 
 
 class ExtensionService:
-    """Asks the other shards over the bus. Lives on the loop thread."""
+    """Asks the other shards over the bus. Lives on the loop thread. `own`: the figures of this worker."""
 
-    def __init__(self, context: ShardContext) -> None:
-        self._context = context
+    def __init__(self, metadata: Metadata, bus: Bus, own: Callable[[], ShardFigures], started_at_us: int) -> None:
+        self._metadata = metadata
+        self._bus = bus
+        self._own = own
+        self._started_at_us = started_at_us
         self._known: dict[int, ShardFigures] = {}  # the last answer of each shard
-        context.bus.serve(METHOD_METRICS, Senders.ANY_SHARD, self._serve_metrics)
+        bus.serve(METHOD_METRICS, Senders.ANY_SHARD, self._serve_metrics)
 
     async def _serve_metrics(self, sender: int, payload: bytes) -> bytes:
-        context = self._context
-        return _encoder.encode(context.metrics.read(context.shard, context.engine.generation))
+        return _encoder.encode(self._own())
 
-    async def list_extensions(self, context: ShardContext, caller: Caller, request: ExtensionRequest) -> bytes:
+    async def list_extensions(self, identity: Identity, request: ExtensionRequest) -> ExtensionList:
         """Every user who has logged in may ask."""
-        return ExtensionList(__version__, EXTENSIONS).encode()
+        return ExtensionList(__version__, EXTENSIONS)
 
-    async def get_metrics(self, context: ShardContext, caller: Caller, request: ExtensionRequest) -> bytes:
-        """41 without the right to read the server, as GET_STATS."""
-        base.require(context, caller, Rule.READ_SERVER)
+    async def get_metrics(self, identity: Identity, request: ExtensionRequest) -> Metrics:
+        """41 without the right to read the server."""
+        base.require(self._metadata.state, identity, Rule.READ_SERVER)
         try:
-            answers = await context.bus.gather(METHOD_METRICS, b"", patience_s=AT_ONCE)
+            answers = await self._bus.gather(METHOD_METRICS, b"", patience_s=AT_ONCE)
         except BusError as error:
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
         figures = [_decoder.decode(answer) for answer in answers]
         self._known |= {each.shard: each for each in figures}
-        missing = context.bus.patience.standing.keys() - {each.shard for each in figures}
-        figures += [self._standing_still(context.bus.patience.standing[shard]) for shard in sorted(missing)]
-        return merge(figures, time.time_ns() // 1000, context.started_at_us, context.shards).encode()
+        missing = self._bus.patience.standing.keys() - {each.shard for each in figures}
+        figures += [self._standing_still(self._bus.patience.standing[shard]) for shard in sorted(missing)]
+        return merge(figures, time.time_ns() // 1000, self._started_at_us, self._bus.shards)
 
     def _standing_still(self, standing: Standing) -> ShardFigures:
         """What is known of a shard that cannot answer now: its last figures, and for how long it has been so."""

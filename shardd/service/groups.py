@@ -1,4 +1,4 @@
-"""Consumer groups: codes 600-605, and the partition behind a request as consumer group (docs/protocol/groups.md).
+"""Consumer groups, and the partition behind a request as consumer group (docs/protocol/groups.md).
 
 The order is 1009, 2010, 5000, then the permission (41): for everything here but polls and offsets (`for_messages`),
 where 41 wins over 5000.
@@ -6,26 +6,60 @@ where 41 wins over 5000.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from shardd.engine import owner
 from shardd.groups import Membership
 from shardd.groups.members import GroupMembers
 from shardd.groups.messages import GroupRef
+from shardd.metadata import Metadata
 from shardd.metadata.commands import CreateConsumerGroup, DeleteConsumerGroup, Ref
 from shardd.metadata.state import ConsumerGroup, Stream, Topic
-from shardd.protocol import replies, requests
+from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
+from shardd.protocol.replies import GroupDetails, GroupMemberSummary, GroupSummary
 from shardd.runtime.slices import Slices
 from shardd.security import Rule
 from shardd.service import base
-from shardd.service.base import Caller
-from shardd.service.context import ShardContext
+from shardd.service.identity import Identity
 from shardd.service.sessions import Session
 
 T = TypeVar("T")
+
+
+class ByEngine(enum.Enum):
+    """The answer of a command that the engine executes after all: it answers the client itself."""
+
+    ANSWERED = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class NothingPolled:
+    """The answer to a member that does not have the partition, or none at all."""
+
+
+class GroupEngine(Protocol):
+    """The part of the engine that executes requests of members."""
+
+    def resume(self, connection: int) -> None: ...
+    def execute_poll(
+        self,
+        connection: int,
+        shard: int,
+        namespace: int,
+        incarnation: int,
+        strategy: int,
+        value: int,
+        count: int,
+        consumer: int,
+        assignment: int,
+        auto_commit: bool,
+        /,
+    ) -> None: ...
 
 
 def find_group(topic: Topic, identifier: Identifier) -> ConsumerGroup | None:
@@ -54,100 +88,100 @@ def topic_group_refs(stream: Stream, topic: Topic) -> list[GroupRef]:
 class GroupService:
     """Commands about groups, and polls of their members. Lives on the loop thread."""
 
-    def __init__(self, members: GroupMembers) -> None:
+    def __init__(self, metadata: Metadata, members: GroupMembers, engine: GroupEngine, shards: int) -> None:
+        self._metadata = metadata
         self._members = members
+        self._engine = engine
+        self._shards = shards
         self._turns = Slices()  # for what costs as much as the member has partitions
 
-    async def get_group(self, context: ShardContext, caller: Caller, request: requests.GroupRequest) -> bytes:
-        """Empty when stream, topic or group is missing."""
-        stream = base.find_stream(context.metadata.state, request.stream)
+    async def get_group(self, identity: Identity, request: requests.GroupRequest) -> GroupDetails | None:
+        """None when stream, topic or group is missing."""
+        state = self._metadata.state
+        stream = base.find_stream(state, request.stream)
         topic = None if stream is None else base.find_topic(stream, request.topic)
         group = None if topic is None else find_group(topic, request.group)
         if stream is None or topic is None or group is None:
-            return b""
-        base.require(context, caller, Rule.GET_TOPIC, stream, topic)
+            return None
+        base.require(state, identity, Rule.GET_TOPIC, stream, topic)
         [members] = await self._members.members([group_ref(stream, topic, group)])
-        head = replies.Group(group.id, len(topic.partitions), len(members), group.name)
-        return head.encode() + b"".join(replies.GroupMember(each.id, each.partitions).encode() for each in members)
-
-    async def get_groups(self, context: ShardContext, caller: Caller, request: requests.TopicRequest) -> bytes:
-        """Empty when stream or topic is missing."""
-        stream = base.find_stream(context.metadata.state, request.stream)
-        topic = None if stream is None else base.find_topic(stream, request.topic)
-        if stream is None or topic is None:
-            return b""
-        base.require(context, caller, Rule.GET_TOPIC, stream, topic)
-        groups = [topic.groups[group_id] for group_id in sorted(topic.groups)]
-        members = await self._members.members(topic_group_refs(stream, topic), partitions=False)
-        return b"".join(
-            replies.Group(group.id, len(topic.partitions), len(those), group.name).encode()
-            for group, those in zip(groups, members, strict=True)
+        return GroupDetails(
+            GroupSummary(group.id, len(topic.partitions), len(members), group.name),
+            [GroupMemberSummary(each.id, each.partitions) for each in members],
         )
 
-    async def create_group(self, context: ShardContext, caller: Caller, request: requests.CreateGroup) -> bytes:
+    async def get_groups(self, identity: Identity, request: requests.TopicRequest) -> list[GroupSummary]:
+        """By id; empty when stream or topic is missing."""
+        state = self._metadata.state
+        stream = base.find_stream(state, request.stream)
+        topic = None if stream is None else base.find_topic(stream, request.topic)
+        if stream is None or topic is None:
+            return []
+        base.require(state, identity, Rule.GET_TOPIC, stream, topic)
+        groups = [topic.groups[group_id] for group_id in sorted(topic.groups)]
+        members = await self._members.members(topic_group_refs(stream, topic), partitions=False)
+        return [
+            GroupSummary(group.id, len(topic.partitions), len(those), group.name)
+            for group, those in zip(groups, members, strict=True)
+        ]
+
+    async def create_group(self, identity: Identity, request: requests.CreateGroupRequest) -> GroupSummary:
         """1009, 2010, 41, 5004."""
-        stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
-        base.require(context, caller, Rule.GET_TOPIC, stream, topic)
+        stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
+        base.require(self._metadata.state, identity, Rule.GET_TOPIC, stream, topic)
         command = CreateConsumerGroup(base.stream_ref(stream), base.topic_ref(topic), request.name)
-        result = await base.submit(context, caller, command)
+        result = await base.submit(self._metadata, identity, command)
         created = result.state.streams[stream.id].topics[topic.id]
-        return replies.Group(result.id, len(created.partitions), 0, request.name).encode()
+        return GroupSummary(result.id, len(created.partitions), 0, request.name)
 
-    async def delete_group(self, context: ShardContext, caller: Caller, request: requests.GroupRequest) -> bytes:
-        stream, topic, group = self._find(context, caller, request)
+    async def delete_group(self, identity: Identity, request: requests.GroupRequest) -> None:
+        stream, topic, group = self._find(identity, request)
         ref = Ref(group.id, group.incarnation)
-        await base.submit(context, caller, DeleteConsumerGroup(base.stream_ref(stream), base.topic_ref(topic), ref))
-        return b""
+        command = DeleteConsumerGroup(base.stream_ref(stream), base.topic_ref(topic), ref)
+        await base.submit(self._metadata, identity, command)
 
-    async def join_group(self, context: ShardContext, caller: Caller, request: requests.GroupRequest) -> bytes:
-        """OK for a member too. 30 and close when the connection has no entry in the client table."""
-        stream, topic, group = self._find(context, caller, request)
-        await self._members.join(_session(context, caller), group_ref(stream, topic, group))
-        return b""
+    async def join_group(self, identity: Identity, request: requests.GroupRequest) -> None:
+        """Nothing for a member. 30 and close when the connection has no entry in the client table."""
+        stream, topic, group = self._find(identity, request)
+        await self._members.join(_entered(identity), group_ref(stream, topic, group))
 
-    async def leave_group(self, context: ShardContext, caller: Caller, request: requests.GroupRequest) -> bytes:
+    async def leave_group(self, identity: Identity, request: requests.GroupRequest) -> None:
         """5006 for who is no member; 30 and close when the connection has no entry in the client table."""
-        stream, topic, group = self._find(context, caller, request)
-        await self._members.leave(_session(context, caller), group_ref(stream, topic, group))
-        return b""
+        stream, topic, group = self._find(identity, request)
+        await self._members.leave(_entered(identity), group_ref(stream, topic, group))
 
-    @staticmethod
-    def _find(
-        context: ShardContext, caller: Caller, request: requests.GroupRequest
-    ) -> tuple[Stream, Topic, ConsumerGroup]:
-        stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
+    def _find(self, identity: Identity, request: requests.GroupRequest) -> tuple[Stream, Topic, ConsumerGroup]:
+        stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
         group = group_of(topic, request.group)
-        base.require(context, caller, Rule.GET_TOPIC, stream, topic)
+        base.require(self._metadata.state, identity, Rule.GET_TOPIC, stream, topic)
         return stream, topic, group
 
     # ---- as consumer group ----
 
-    async def poll(self, context: ShardContext, caller: Caller, request: requests.PollMessages) -> bytes | None:
-        """1009, 2010, 41, 5000, 5006. (0, 0, 0) when the member does not have the partition, or none at all.
+    async def poll(self, identity: Identity, request: requests.PollMessages) -> NothingPolled | ByEngine:
+        """1009, 2010, 41, 5000, 5006."""
+        return await self._turns.call(lambda: self._poll(identity, request))
 
-        Otherwise the engine executes the poll and answers it (None).
-        """
-        return await self._turns.call(lambda: self._poll(context, caller, request))
-
-    def _poll(self, context: ShardContext, caller: Caller, request: requests.PollMessages) -> bytes | None:
-        stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
-        base.require(context, caller, Rule.POLL_MESSAGES, stream, topic)
+    def _poll(self, identity: Identity, request: requests.PollMessages) -> NothingPolled | ByEngine:
+        state = self._metadata.state
+        stream, topic = base.topic_of(state, request.stream, request.topic)
+        base.require(state, identity, Rule.POLL_MESSAGES, stream, topic)
         group = group_of(topic, request.consumer.identifier)
-        session = _session(context, caller)
+        session = _entered(identity)
         membership = self._members.membership(session, group.incarnation)
-        if self._lend(context, session, membership, topic, group, request.partition):
-            return None
+        if self._lend(session, membership, topic, group, request.partition):
+            return ByEngine.ANSWERED
         chosen = request.partition
         if chosen is None:
             chosen = membership.next_partition(len(topic.partitions))
         if chosen is None or not membership.owns(chosen) or chosen >= len(topic.partitions):
-            return replies.PolledHead(0, 0, 0).encode()
+            return NothingPolled()
         partition = topic.partitions[chosen]
         packed = base.partition_namespace(stream, topic, partition)
         membership.begin_poll(chosen, auto_commit=request.auto_commit)
-        context.engine.execute_poll(
-            caller.connection,
-            owner(packed, context.shards),
+        self._engine.execute_poll(
+            session.connection,
+            owner(packed, self._shards),
             packed,
             partition.incarnation,
             request.strategy,
@@ -157,16 +191,10 @@ class GroupService:
             membership.generation,
             request.auto_commit,
         )
-        return None
+        return ByEngine.ANSWERED
 
     def _lend(
-        self,
-        context: ShardContext,
-        session: Session,
-        membership: Membership,
-        topic: Topic,
-        group: ConsumerGroup,
-        partition: int | None,
+        self, session: Session, membership: Membership, topic: Topic, group: ConsumerGroup, partition: int | None
     ) -> bool:
         """Whether the engine executes this request, and those like it from now on. Not on a pending partition: what
         comes of it decides whether that may move."""
@@ -175,30 +203,28 @@ class GroupService:
             return False
         if not self._members.lend(session, membership, group.offsets_id, len(topic.partitions)):
             return False
-        context.engine.resume(session.connection)
+        self._engine.resume(session.connection)
         return True
 
     async def in_turn(self, function: Callable[[], T]) -> T:
         """What `function()` returns or raises, when it is its turn."""
         return await self._turns.call(function)
 
-    def commits_natively(
-        self, context: ShardContext, caller: Caller, topic: Topic, group: ConsumerGroup, partition: int | None
-    ) -> bool:
+    def commits_natively(self, identity: Identity, topic: Topic, group: ConsumerGroup, partition: int | None) -> bool:
         """Whether the engine executes the commit in hand; `in_turn`. `ShardError` 30, 5006."""
-        session = _session(context, caller)
+        session = _entered(identity)
         membership = self._members.membership(session, group.incarnation)
         chosen = membership.current_partition() if partition is None else partition
-        return chosen is not None and self._lend(context, session, membership, topic, group, chosen)
+        return chosen is not None and self._lend(session, membership, topic, group, chosen)
 
     def working_on(
-        self, context: ShardContext, caller: Caller, group: ConsumerGroup, partition: int | None
+        self, identity: Identity, group: ConsumerGroup, partition: int | None
     ) -> tuple[Session, Membership, int]:
         """Who commits, and on which partition: the given one, or the one polled last; `in_turn`.
 
         `ShardError` 30, 5006, 3022.
         """
-        session = _session(context, caller)
+        session = _entered(identity)
         membership = self._members.membership(session, group.incarnation)
         chosen = membership.current_partition() if partition is None else partition
         if chosen is None or not membership.owns(chosen):
@@ -213,8 +239,9 @@ class GroupService:
         await self._members.members(topic_group_refs(stream, topic), settled=True, partitions=False)
 
 
-def _session(context: ShardContext, caller: Caller) -> Session:
-    session = context.sessions.get(caller.connection)
+def _entered(identity: Identity) -> Session:
+    """30 and close when the connection has lost its entry in the client table."""
+    session = identity.session
     if session is None or session.removed:
         raise ShardError(Status.STALE_CLIENT, close=True)
     return session

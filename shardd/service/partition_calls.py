@@ -11,16 +11,17 @@ import os
 import time
 from collections.abc import Iterable
 from enum import IntEnum
+from pathlib import Path
 
 import msgspec
 
-from shardd.engine import owner
+from shardd.engine import Engine, owner
 from shardd.log.layout import trash_directory
+from shardd.metadata import Metadata
 from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
-from shardd.runtime.channel import BusError, Senders
+from shardd.runtime.channel import BusError, Channel, Senders
 from shardd.service.base import partition_at, partition_namespace
-from shardd.service.context import ShardContext
 
 METHOD = "partition"
 REQUEST_TIMEOUT_S = 5.0  # a flush waits for the device
@@ -91,16 +92,19 @@ def sync_descriptors(descriptors: Iterable[int]) -> int:
 class PartitionCalls:
     """Client and server side of the calls of one shard. Lives on the loop thread."""
 
-    def __init__(self, context: ShardContext) -> None:
-        self._context = context
+    def __init__(self, metadata: Metadata, engine: Engine, bus: Channel, data_directory: Path) -> None:
+        self._metadata = metadata
+        self._engine = engine
+        self._bus = bus
+        self._trash_directory = trash_directory(data_directory)
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[int]] = {}  # syncs by token
-        context.bus.serve(METHOD, Senders.ANY_SHARD, self._serve)
+        bus.serve(METHOD, Senders.ANY_SHARD, self._serve)
 
     def home(self, stream: Stream, topic: Topic, partition: Partition) -> Home:
         """Where the partition lives, as this worker knows it."""
         packed = partition_namespace(stream, topic, partition)
-        shard, index = owner(packed, self._context.shards), self._context.metadata.state.index
+        shard, index = owner(packed, self._bus.shards), self._metadata.state.index
         return Home(packed, shard, partition.slot, partition.incarnation, index)
 
     async def get_offset(self, home: Home, kind: int, consumer: int) -> int | None:
@@ -136,10 +140,10 @@ class PartitionCalls:
             raise ShardError(Status(answer.status))
 
     async def _call(self, call: _Call) -> _Answer:
-        if call.home.shard == self._context.shard:
+        if call.home.shard == self._bus.shard:
             return await self._execute(call)
         try:
-            reply = await self._context.bus.request(call.home.shard, METHOD, _encoder.encode(call), REQUEST_TIMEOUT_S)
+            reply = await self._bus.request(call.home.shard, METHOD, _encoder.encode(call), REQUEST_TIMEOUT_S)
         except BusError as error:
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
         return _answer_decoder.decode(reply)
@@ -154,7 +158,7 @@ class PartitionCalls:
     async def _execute(self, call: _Call) -> _Answer:
         if not await self._knows(call.home):
             return _Answer(Status.PARTITION_NOT_FOUND)
-        engine, namespace = self._context.engine, call.home.namespace
+        engine, namespace = self._engine, call.home.namespace
         if call.operation is Operation.GET_OFFSET:
             return _Answer(Status.OK, engine.offset_get(namespace, call.kind, call.consumer))
         if call.operation is Operation.DELETE_OFFSET:
@@ -174,13 +178,13 @@ class PartitionCalls:
         """Whether the partition exists and is open here: what another shard says of it is not believed. Waits until
         the records that the asker had already applied are followed, at most 2 s."""
         for _ in range(METADATA_ATTEMPTS_MAX):
-            if self._context.metadata.followed_index >= home.metadata_index:
+            if self._metadata.followed_index >= home.metadata_index:
                 break
             await asyncio.sleep(METADATA_RETRY_S)
-        known = partition_at(self._context.metadata.state, home.namespace)
+        known = partition_at(self._metadata.state, home.namespace)
         if known is None or (known.slot, known.incarnation) != (home.slot, home.incarnation):
             return False
-        incarnation, *_ = self._context.engine.stats(home.slot)
+        incarnation, *_ = self._engine.stats(home.slot)
         return incarnation == home.incarnation
 
     async def _delete_segments(self, namespace: int, count: int) -> int:
@@ -189,7 +193,7 @@ class PartitionCalls:
         while count > 0 and attempts < DELETE_ATTEMPTS_MAX:
             step = min(count, DELETE_STEP)
             try:
-                status, deleted, busy = self._context.engine.partition_delete_segments(namespace, step, self._trash())
+                status, deleted, busy = self._engine.partition_delete_segments(namespace, step, self._trash())
             except KeyError:  # deleted meanwhile
                 return Status.PARTITION_NOT_FOUND
             count -= deleted
@@ -201,9 +205,8 @@ class PartitionCalls:
 
     def _trash(self) -> str:
         """Beginning of the names that the files of deleted segments get; shard 0 unlinks them later."""
-        trash = trash_directory(self._context.settings.system.data_directory)
-        trash.mkdir(exist_ok=True)
-        return str(trash / f"{time.time_ns()}-{os.getpid()}-segment")
+        self._trash_directory.mkdir(exist_ok=True)
+        return str(self._trash_directory / f"{time.time_ns()}-{os.getpid()}-segment")
 
     async def _sync(self, namespace: int) -> int:
         """Waits until the device has all there is now; 0, 10009 (the partition is poisoned) or 3007."""
@@ -211,7 +214,7 @@ class PartitionCalls:
         waiting: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting[token] = waiting
         try:
-            self._context.engine.partition_sync(namespace, token)
+            self._engine.partition_sync(namespace, token)
             return await waiting
         except KeyError:  # deleted meanwhile
             return Status.PARTITION_NOT_FOUND
@@ -226,6 +229,6 @@ class PartitionCalls:
 
     async def _durably(self, namespace: int, status: int) -> int:
         """The status of a change of offsets, at level durable when the device has it."""
-        if status == Status.OK and self._context.engine.partition_is_durable(namespace):
+        if status == Status.OK and self._engine.partition_is_durable(namespace):
             return await self._sync(namespace)
         return status

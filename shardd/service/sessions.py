@@ -18,10 +18,10 @@ from shardd.groups import Membership
 class Session(msgspec.Struct):
     """One connection of this worker. `user_id` is None without a login; time in microseconds since the epoch.
 
-    `user_incarnation`: which user with that id, as ids are reused. `removed`: the server has taken the entry out of the
-    client table (its user was deleted, or it sent no heartbeat); the socket stays open, but GET_ME, logins and commands
-    of groups are refused (docs/protocol/sessions.md#entry). `moves`: how often the connection has come to another
-    shard.
+    `user_incarnation`: which user with that id, as ids are reused. `removed`: the entry is not in the client table any
+    more. Its connection is closed or moved away, or the server has taken it out (its user was deleted, or it sent no
+    heartbeat); then the socket stays open, but GET_ME, logins and commands of groups are refused
+    (docs/protocol/sessions.md#entry). `moves`: how often the connection has come to another shard.
     """
 
     connection: int
@@ -39,6 +39,11 @@ class Session(msgspec.Struct):
     def key(self) -> str:
         """Names this connection on every shard, and no other one: two addresses may have the same client id."""
         return f"{self.address} {self.connected_at_us}"
+
+    def set_user(self, user_id: int | None, user_incarnation: int = 0) -> None:
+        """Notes a login or (None) a logout."""
+        self.user_id = user_id
+        self.user_incarnation = user_incarnation
 
 
 class _Moved(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -87,11 +92,14 @@ class SessionTable:
     def close(self, connection: int, *, moved: bool = False) -> None:
         """Forgets a connection that was closed or `moved` away; an unknown one is no error."""
         session = self._sessions.pop(connection, None)
-        if session is not None and not moved:
+        if session is None:
+            return
+        session.removed = True  # whoever still works for it
+        if not moved:
             self._leave(session)
-        if session is not None and self._by_key.get(session.key) is session:
+        if self._by_key.get(session.key) is session:
             del self._by_key[session.key]
-        if session is not None and self._by_client.get(session.client_id) is session:
+        if self._by_client.get(session.client_id) is session:
             del self._by_client[session.client_id]
 
     def get(self, connection: int) -> Session | None:
@@ -104,13 +112,6 @@ class SessionTable:
     def by_key(self, key: str) -> Session | None:
         """The session with a `Session.key`."""
         return self._by_key.get(key)
-
-    def set_user(self, connection: int, user_id: int | None, user_incarnation: int = 0) -> None:
-        """Notes a login or (None) a logout; nothing happens when the connection is gone."""
-        session = self._sessions.get(connection)
-        if session is not None:
-            session.user_id = user_id
-            session.user_incarnation = user_incarnation
 
     def remove(self, session: Session) -> None:
         """Takes the entry of an open connection out of the table for good. Its login stays as it is."""

@@ -1,21 +1,24 @@
-"""GET_SNAPSHOT: code 11 (docs/protocol/system.md#get-snapshot): a ZIP archive in memory, one `<type>.txt` for each."""
+"""Snapshots of the server's own state (docs/protocol/system.md#get-snapshot): a ZIP archive in memory, one `<type>.txt`
+for each."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 
+from shardd.config.schema import System
+from shardd.metadata import Metadata
 from shardd.protocol.account_requests import GetSnapshot, SnapshotCompression, SnapshotType
+from shardd.runtime.bus import Bus
 from shardd.runtime.channel import BusError, Senders
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.security import Rule
 from shardd.service import base, snapshot_members
-from shardd.service.base import Caller
-from shardd.service.context import ShardContext
+from shardd.service.identity import Identity
 from shardd.service.snapshot_archive import make_archive
 
 METHOD_LOGS: Final = "recent logs"
@@ -33,22 +36,30 @@ _encoder = msgspec.msgpack.Encoder()
 _log = logging.getLogger(__name__)
 
 Collector = Callable[[], str]
+OwnLogs = Callable[[], list[str]]  # the newest lines of this worker
+SupervisorLogs = Callable[[], Awaitable[list[str]]]
 
 
 class SnapshotService:
     """Collects in a thread of its own, one snapshot at a time. Lives on the loop thread."""
 
-    def __init__(self, context: ShardContext) -> None:
-        self._context = context
+    def __init__(
+        self, metadata: Metadata, bus: Bus, settings: System, own_logs: OwnLogs, supervisor_logs: SupervisorLogs
+    ) -> None:
+        self._metadata = metadata
+        self._bus = bus
+        self._settings = settings
+        self._own_logs = own_logs
+        self._supervisor_logs = supervisor_logs
         self._turn = asyncio.Lock()
-        context.bus.serve(METHOD_LOGS, Senders.ANY_SHARD, self._serve_logs)
+        bus.serve(METHOD_LOGS, Senders.ANY_SHARD, self._serve_logs)
 
     async def _serve_logs(self, sender: int, payload: bytes) -> bytes:
-        return _encoder.encode(self._context.recent_logs.lines())
+        return _encoder.encode(self._own_logs())
 
-    async def get_snapshot(self, context: ShardContext, caller: Caller, request: GetSnapshot) -> bytes:
-        """41 without the right to read the server. A member that cannot be collected is left out."""
-        base.require(context, caller, Rule.READ_SERVER)
+    async def get_snapshot(self, identity: Identity, request: GetSnapshot) -> bytes:
+        """The archive; 41 without the right to read the server. A member that cannot be collected is left out."""
+        base.require(self._metadata.state, identity, Rule.READ_SERVER)
         types = _ALL if SnapshotType.ALL in request.types else request.types
         logs = await self._server_logs() if SnapshotType.SERVER_LOGS in types else ""
         async with self._turn:
@@ -60,26 +71,26 @@ class SnapshotService:
 
     async def _server_logs(self) -> str:
         """The newest lines of the supervisor and of all live shards in the order of their times."""
-        ask = self._context.supervisor_logs
-        supervisor = await ask() if ask is not None else []
+        supervisor = await self._supervisor_logs()
         try:
-            answers = await self._context.bus.gather(METHOD_LOGS, b"")
+            answers = await self._bus.gather(METHOD_LOGS, b"")
         except BusError as error:
             _log.warning("a snapshot has the logs of one shard only: %s", error)
-            answers = [await self._serve_logs(self._context.shard, b"")]
+            answers = [await self._serve_logs(self._bus.shard, b"")]
         lines = sorted(supervisor + [line for answer in answers for line in _lines_decoder.decode(answer)])
         return "".join(f"{line}\n" for line in lines)
 
     def _collectors(self, types: tuple[SnapshotType, ...], logs: str) -> list[tuple[str, Collector]]:
-        system = self._context.settings.system
         collectors: dict[SnapshotType, Collector] = {
-            SnapshotType.FILESYSTEM_OVERVIEW: lambda: snapshot_members.filesystem_overview(system.data_directory),
+            SnapshotType.FILESYSTEM_OVERVIEW: lambda: snapshot_members.filesystem_overview(
+                self._settings.data_directory
+            ),
             SnapshotType.PROCESS_LIST: snapshot_members.process_list,
             SnapshotType.RESOURCE_USAGE: snapshot_members.resource_usage,
             SnapshotType.TEST: lambda: TEST_TEXT,
             SnapshotType.SERVER_LOGS: lambda: logs,
             SnapshotType.SERVER_CONFIG: lambda: snapshot_members.server_config(
-                system.runtime_directory / RUNTIME_CONFIG
+                self._settings.runtime_directory / RUNTIME_CONFIG
             ),
         }
         return [(f"{kind.name.lower()}.txt", collectors[kind]) for kind in types]

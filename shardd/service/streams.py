@@ -1,72 +1,104 @@
-"""Streams: codes 200-205 (docs/protocol/streams.md#streams)."""
+"""Streams (docs/protocol/streams.md#streams)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from shardd.metadata import Metadata
 from shardd.metadata.commands import CreateStream, DeleteStream, PurgeStream, UpdateStream
 from shardd.metadata.state import Stream, Topic
-from shardd.protocol import replies, requests
+from shardd.protocol import requests
+from shardd.protocol.primitives import Identifier
+from shardd.protocol.replies import StreamDetails, StreamSummary, TopicSummary
 from shardd.security import Rule
 from shardd.service import base
-from shardd.service.base import Caller
-from shardd.service.context import ShardContext
-from shardd.service.topics import topic_head
+from shardd.service.identity import Identity
+from shardd.service.statistics import Statistics, Sums
+from shardd.service.topics import Keep, Kept, topic_summary
 
 
 def _topics(stream: Stream) -> list[Topic]:
     return [stream.topics[topic_id] for topic_id in sorted(stream.topics)]
 
 
-def _head(stream: Stream, sums: list[base.Sums]) -> bytes:
+def _summary(stream: Stream, sums: Sums) -> StreamSummary:
     """The stream with the sums over its topics."""
-    return replies.Stream(
+    return StreamSummary(
         id=stream.id,
         created_at_us=stream.created_at_us,
-        topics_count=len(sums),
-        size_bytes=sum(each.size_bytes for each in sums),
-        messages_count=sum(each.messages_count for each in sums),
+        topics_count=len(stream.topics),
+        size_bytes=sums.size_bytes,
+        messages_count=sums.messages_count,
         name=stream.name,
-    ).encode()
+    )
 
 
-async def get_stream(context: ShardContext, caller: Caller, request: requests.StreamRequest) -> bytes:
-    stream = base.find_stream(context.metadata.state, request.stream)
-    if stream is None:
-        return b""
-    base.require(context, caller, Rule.GET_STREAM, stream)
-    topics = _topics(stream)
-    sums = await base.sums(context, caller, topics)
-    return _head(stream, sums) + b"".join(topic_head(*each).encode() for each in zip(topics, sums, strict=True))
+class StreamService:
+    """Lives on the loop thread."""
 
+    def __init__(self, metadata: Metadata, statistics: Statistics) -> None:
+        self._metadata = metadata
+        self._statistics = statistics
 
-async def get_streams(context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
-    base.require(context, caller, Rule.GET_STREAMS)
-    streams = context.metadata.state.streams
-    found = [streams[stream_id] for stream_id in sorted(streams)]
-    return b"".join([_head(stream, await base.sums(context, caller, _topics(stream))) for stream in found])
+    async def get_stream(
+        self, identity: Identity, request: requests.StreamRequest, keep: Keep[TopicSummary, Kept]
+    ) -> StreamDetails[Kept] | None:
+        """None: there is none."""
+        state = self._metadata.state
+        stream = base.find_stream(state, request.stream)
+        if stream is None:
+            return None
+        base.require(state, identity, Rule.GET_STREAM, stream)
+        sums, kept = Sums(), list[Kept]()
 
+        def steps() -> Iterator[None]:
+            for topic in _topics(stream):
+                of_topic = Sums()
+                yield from self._statistics.sum_up(topic, of_topic)
+                sums.add(of_topic)
+                kept.append(keep(topic_summary(topic, of_topic)))
+                yield
 
-async def create_stream(context: ShardContext, caller: Caller, request: requests.CreateStream) -> bytes:
-    base.require(context, caller, Rule.CREATE_STREAM)
-    result = await base.submit(context, caller, CreateStream(request.name))
-    return _head(result.state.streams[result.id], [])
+        await self._statistics.take(identity, steps())
+        return StreamDetails(_summary(stream, sums), kept)
 
+    async def get_streams(
+        self, identity: Identity, request: requests.Empty, keep: Keep[StreamSummary, Kept]
+    ) -> list[Kept]:
+        """By id."""
+        base.require(self._metadata.state, identity, Rule.GET_STREAMS)
+        streams, kept = self._metadata.state.streams, list[Kept]()
 
-async def update_stream(context: ShardContext, caller: Caller, request: requests.UpdateStream) -> bytes:
-    stream = base.stream_of(context.metadata.state, request.stream)
-    base.require(context, caller, Rule.CHANGE_STREAM, stream)
-    await base.submit(context, caller, UpdateStream(base.stream_ref(stream), request.name))
-    return b""
+        def steps(stream: Stream) -> Iterator[None]:
+            sums = Sums()
+            for topic in _topics(stream):
+                yield from self._statistics.sum_up(topic, sums)
+                yield
+            kept.append(keep(_summary(stream, sums)))
+            yield
 
+        for stream_id in sorted(streams):  # one after the other: others get their turn between two streams
+            await self._statistics.take(identity, steps(streams[stream_id]))
+        return kept
 
-async def delete_stream(context: ShardContext, caller: Caller, request: requests.StreamRequest) -> bytes:
-    stream = base.stream_of(context.metadata.state, request.stream)
-    base.require(context, caller, Rule.CHANGE_STREAM, stream)
-    await base.submit(context, caller, DeleteStream(base.stream_ref(stream)))
-    return b""
+    async def create_stream(self, identity: Identity, request: requests.CreateStreamRequest) -> StreamSummary:
+        base.require(self._metadata.state, identity, Rule.CREATE_STREAM)
+        result = await base.submit(self._metadata, identity, CreateStream(request.name))
+        return _summary(result.state.streams[result.id], Sums())
 
+    async def update_stream(self, identity: Identity, request: requests.UpdateStreamRequest) -> None:
+        stream = self._to_change(identity, request.stream)
+        await base.submit(self._metadata, identity, UpdateStream(base.stream_ref(stream), request.name))
 
-async def purge_stream(context: ShardContext, caller: Caller, request: requests.StreamRequest) -> bytes:
-    stream = base.stream_of(context.metadata.state, request.stream)
-    base.require(context, caller, Rule.CHANGE_STREAM, stream)
-    await base.submit(context, caller, PurgeStream(base.stream_ref(stream)))
-    return b""
+    async def delete_stream(self, identity: Identity, request: requests.StreamRequest) -> None:
+        stream = self._to_change(identity, request.stream)
+        await base.submit(self._metadata, identity, DeleteStream(base.stream_ref(stream)))
+
+    async def purge_stream(self, identity: Identity, request: requests.StreamRequest) -> None:
+        stream = self._to_change(identity, request.stream)
+        await base.submit(self._metadata, identity, PurgeStream(base.stream_ref(stream)))
+
+    def _to_change(self, identity: Identity, identifier: Identifier) -> Stream:
+        stream = base.stream_of(self._metadata.state, identifier)
+        base.require(self._metadata.state, identity, Rule.CHANGE_STREAM, stream)
+        return stream

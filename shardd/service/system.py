@@ -1,4 +1,4 @@
-"""The server itself: codes 1, 10, 12, 20, 21, 22 (docs/protocol/system.md)."""
+"""The server itself (docs/protocol/system.md)."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ import platform
 import shutil
 import socket
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import msgspec
 import psutil
 
-from shardd.protocol import limits, replies, requests
+from shardd.config.schema import Cluster
+from shardd.metadata import Metadata
+from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.replies import ROLE_FOLLOWER, ROLE_LEADER, ClientSummary, ClusterMetadata, ClusterNode, ServerStats
+from shardd.runtime.bus import Bus
 from shardd.runtime.channel import BusError, Senders
 from shardd.security import Rule
 from shardd.service import base
-from shardd.service.base import Caller
-from shardd.service.context import ShardContext
-from shardd.service.sessions import Session
+from shardd.service.identity import Identity
+from shardd.service.sessions import Session, SessionTable
+from shardd.service.statistics import Statistics, Sums
 
 SERVER_VERSION: Final = "0.8.0"  # the release whose protocol is spoken; clients compare it
 SERVER_SEMVER: Final = 8_000  # major * 1,000,000 + minor * 1,000 + patch
@@ -53,9 +60,8 @@ _clients_decoder = msgspec.msgpack.Decoder(list[ClientEntry])
 _figures_decoder = msgspec.msgpack.Decoder(ProcessFigures)
 
 
-def _client_reply(entry: ClientEntry) -> replies.Client:
-    user_id = limits.NOT_LOGGED_IN if entry.user_id is None else entry.user_id
-    return replies.Client(entry.client_id, user_id, entry.address, tuple(entry.memberships))
+def _summary(entry: ClientEntry) -> ClientSummary:
+    return ClientSummary(entry.client_id, entry.user_id, entry.address, tuple(entry.memberships))
 
 
 def _entry(session: Session) -> ClientEntry:
@@ -69,12 +75,27 @@ def _whole_seconds_us(microseconds: int) -> int:
     return microseconds // _SECOND_US * _SECOND_US
 
 
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What stays the same while a server runs. `tcp_address`: the one it is really bound to."""
+
+    started_at_us: int
+    tcp_address: tuple[str, int]
+    data_directory: Path
+    cluster: Cluster
+
+
 class SystemService:
     """Answers about clients and processes; asks the other shards over the bus. Lives on the loop thread."""
 
-    def __init__(self, context: ShardContext) -> None:
-        self._bus = context.bus
-        self._sessions = context.sessions
+    def __init__(
+        self, metadata: Metadata, statistics: Statistics, bus: Bus, sessions: SessionTable, server: ServerFacts
+    ) -> None:
+        self._metadata = metadata
+        self._statistics = statistics
+        self._bus = bus
+        self._sessions = sessions
+        self._server = server
         self._process = psutil.Process()
         self._supervisor = psutil.Process(os.getppid())  # a worker is a child of its supervisor
         self._process.cpu_percent()  # the first call only starts the measurement
@@ -99,33 +120,34 @@ class SystemService:
         except psutil.Error:
             return []
 
-    async def ping(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
-        return b""
+    async def ping(self, identity: Identity, request: requests.Empty) -> None:
+        """Does nothing; needs no login."""
 
-    async def get_me(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
+    async def get_me(self, identity: Identity, request: requests.Empty) -> ClientSummary:
         """100 and close when the connection has no entry (docs/protocol/sessions.md#entry)."""
-        session = context.sessions.get(caller.connection)
+        session = identity.session
         if session is None or session.removed:
             raise ShardError(Status.CLIENT_NOT_FOUND, close=True)
-        return _client_reply(_entry(session)).encode_details()
+        return _summary(_entry(session))
 
-    async def get_client(self, context: ShardContext, caller: Caller, request: requests.GetClient) -> bytes:
-        """41 wins over 101 (id 0) and over an unknown id, which is an empty answer."""
-        base.require(context, caller, Rule.READ_SERVER)
+    async def get_client(self, identity: Identity, request: requests.GetClient) -> ClientSummary | None:
+        """41 wins over 101 (id 0) and over an unknown id (None)."""
+        base.require(self._metadata.state, identity, Rule.READ_SERVER)
         if request.client_id == 0:
             raise ShardError(Status.INVALID_CLIENT_ID)
-        local = context.sessions.by_client(request.client_id)
+        local = self._sessions.by_client(request.client_id)
         if local is not None:
-            return _client_reply(_entry(local)).encode_details()
+            return _summary(_entry(local))
         for entry in await self._clients():
             if entry.client_id == request.client_id:
-                return _client_reply(entry).encode_details()
-        return b""
+                return _summary(entry)
+        return None
 
-    async def get_clients(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
-        base.require(context, caller, Rule.READ_SERVER)
+    async def get_clients(self, identity: Identity, request: requests.Empty) -> list[ClientSummary]:
+        """By id."""
+        base.require(self._metadata.state, identity, Rule.READ_SERVER)
         entries = sorted(await self._clients(), key=lambda entry: entry.client_id)
-        return b"".join(_client_reply(entry).encode() for entry in entries)
+        return [_summary(entry) for entry in entries]
 
     async def _clients(self) -> list[ClientEntry]:
         """The connections of all live shards; one that moves between two answers is listed once."""
@@ -139,50 +161,56 @@ class SystemService:
         except BusError as error:
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
 
-    async def get_cluster_metadata(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
+    async def get_cluster_metadata(self, identity: Identity, request: requests.Empty) -> ClusterMetadata:
         """The nodes of the settings; clients go to the leader. Without a cluster one node, this one: they stay."""
-        host, port = context.tcp_address
-        cluster = context.settings.cluster
+        host, port = self._server.tcp_address
+        cluster = self._server.cluster
         if not cluster.enabled:
-            return replies.ClusterMetadata("single-node", [replies.ClusterNode("iggy-node", host, port)]).encode()
-        ours, theirs = replies.ROLE_LEADER, replies.ROLE_FOLLOWER
+            return ClusterMetadata("single-node", [ClusterNode("iggy-node", host, port)])
+        ours, theirs = ROLE_LEADER, ROLE_FOLLOWER
         if cluster.follower:
             ours, theirs = theirs, ours
-        nodes = [replies.ClusterNode(cluster.current_name, cluster.current_ip, port, role=ours)]
+        nodes = [ClusterNode(cluster.current_name, cluster.current_ip, port, role=ours)]
         nodes += [
-            replies.ClusterNode(node.name, node.ip, node.tcp or port, node.quic, node.http, node.websocket, theirs)
+            ClusterNode(node.name, node.ip, node.tcp or port, node.quic, node.http, node.websocket, theirs)
             for node in cluster.others
         ]
-        return replies.ClusterMetadata(cluster.name, nodes).encode()
+        return ClusterMetadata(cluster.name, nodes)
 
-    async def get_stats(self, context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
-        base.require(context, caller, Rule.READ_SERVER)
+    async def get_stats(self, identity: Identity, request: requests.Empty) -> ServerStats:
+        base.require(self._metadata.state, identity, Rule.READ_SERVER)
         figures = [_figures_decoder.decode(answer) for answer in await self._gather(METHOD_PROCESS)]
         figures += self._supervisor_figures()
-        streams = context.metadata.state.streams.values()
-        topics = [topic for stream in streams for topic in stream.topics.values()]
-        stats = await base.sums(context, caller, topics)
+        state, sums = self._metadata.state, Sums()
+        topics = [topic for stream in state.streams.values() for topic in stream.topics.values()]
+
+        def steps() -> Iterator[None]:
+            for topic in topics:
+                yield from self._statistics.sum_up(topic, sums)
+                yield
+
+        await self._statistics.take(identity, steps())
         memory = psutil.virtual_memory()
-        disk = shutil.disk_usage(context.settings.system.data_directory)
+        disk = shutil.disk_usage(self._server.data_directory)
         os_name, os_version = operating_system()
         now_us = time.time_ns() // 1000
-        return replies.Stats(
+        return ServerStats(
             process_id=os.getpid(),
             cpu_usage=sum(each.cpu_percent for each in figures),
             total_cpu_usage=psutil.cpu_percent(),
             memory_usage_bytes=sum(each.memory_bytes for each in figures),
             total_memory_bytes=memory.total,
             available_memory_bytes=memory.available,
-            run_time_us=_whole_seconds_us(max(now_us - context.started_at_us, 0)),
-            start_time_us=_whole_seconds_us(context.started_at_us),
+            run_time_us=_whole_seconds_us(max(now_us - self._server.started_at_us, 0)),
+            start_time_us=_whole_seconds_us(self._server.started_at_us),
             read_bytes=sum(each.read_bytes for each in figures),
             written_bytes=sum(each.written_bytes for each in figures),
-            messages_size_bytes=sum(each.size_bytes for each in stats),
-            streams_count=len(context.metadata.state.streams),
+            messages_size_bytes=sums.size_bytes,
+            streams_count=len(self._metadata.state.streams),
             topics_count=len(topics),
             partitions_count=sum(len(topic.partitions) for topic in topics),
-            segments_count=sum(each.segments_count for each in stats),
-            messages_count=sum(each.messages_count for each in stats),
+            segments_count=sums.segments_count,
+            messages_count=sums.messages_count,
             clients_count=sum(each.clients_count for each in figures),
             consumer_groups_count=sum(len(topic.groups) for topic in topics),
             hostname=socket.gethostname(),
@@ -194,7 +222,7 @@ class SystemService:
             threads_count=sum(each.threads_count for each in figures),
             free_disk_space_bytes=disk.free,
             total_disk_space_bytes=disk.total,
-        ).encode()
+        )
 
 
 def process_figures(process: psutil.Process, clients_count: int) -> ProcessFigures:

@@ -1,76 +1,77 @@
-"""Personal access tokens: codes 41-43 (docs/protocol/accounts.md#tokens), always those of the caller, and their expiry
-on shard 0."""
+"""Personal access tokens (docs/protocol/accounts.md#tokens), always those of the caller, and their expiry."""
 
 from __future__ import annotations
 
 import logging
 import time
 
-from shardd.metadata import DeleteExpiredTokens
+from shardd.metadata import DeleteExpiredTokens, Metadata
 from shardd.metadata.apply_users import expired_tokens
 from shardd.metadata.commands import CreateToken, DeleteToken
 from shardd.metadata.state import User
 from shardd.metadata.validate_users import token_name_fits
-from shardd.protocol import account_replies, account_requests, primitives, requests
+from shardd.protocol import account_requests, requests
+from shardd.protocol.account_replies import TokenSecret, TokenSummary
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.channel import BusError
 from shardd.security import ROOT_USER_ID
 from shardd.security.tokens import digest, expires_at, new_token
 from shardd.service import base
-from shardd.service.base import Caller
-from shardd.service.context import ShardContext
+from shardd.service.identity import Identity
 from shardd.service.users import user_ref
 
 _log = logging.getLogger(__name__)
 
 
-def _own_user(context: ShardContext, caller: Caller) -> User:
-    """The caller, or `ShardError` 41 when it was deleted."""
-    user = context.metadata.state.users.get(caller.user)
-    if user is None:
-        raise ShardError(Status.UNAUTHORIZED)
-    return user
+class TokenService:
+    """Lives on the loop thread. `tokens_max`: of one user."""
+
+    def __init__(self, metadata: Metadata, tokens_max: int) -> None:
+        self._metadata = metadata
+        self._tokens_max = tokens_max
+
+    async def get_tokens(self, identity: Identity, request: requests.Empty) -> list[TokenSummary]:
+        """By name. Those that have expired are listed until the cleaner, or the next new token of their owner, removes
+        them."""
+        tokens = self._own_user(identity).tokens
+        return [TokenSummary(name, tokens[name].expires_at_us) for name in sorted(tokens)]
+
+    async def create_token(self, identity: Identity, request: account_requests.CreateTokenRequest) -> TokenSecret:
+        """50, 52, 51. The only time that the secret is told. Expired tokens neither count nor keep their names."""
+        if not token_name_fits(request.name):
+            raise ShardError(Status.INVALID_PERSONAL_ACCESS_TOKEN_NAME)
+        user = self._own_user(identity)
+        text, now_us = new_token(), time.time_ns() // 1000
+        command = CreateToken(
+            user=user_ref(user),
+            name=request.name,
+            digest=digest(text),
+            expires_at_us=expires_at(now_us, request.expiry_us),
+            tokens_max=self._tokens_max,
+            now_us=now_us,
+        )
+        await base.submit(self._metadata, identity, command)
+        return TokenSecret(text)
+
+    async def delete_token(self, identity: Identity, request: account_requests.DeleteTokenRequest) -> None:
+        """20 when there is none with that name. A session that used it goes on."""
+        user = self._own_user(identity)
+        await base.submit(self._metadata, identity, DeleteToken(user_ref(user), request.name))
+
+    def _own_user(self, identity: Identity) -> User:
+        """The user who asks, or `ShardError` 41 when it was deleted."""
+        user = self._metadata.state.users.get(identity.user)
+        if user is None:
+            raise ShardError(Status.UNAUTHORIZED)
+        return user
 
 
-async def get_tokens(context: ShardContext, caller: Caller, request: requests.Empty) -> bytes:
-    """Those that have expired are listed until the cleaner, or the next new token of their owner, removes them."""
-    tokens = _own_user(context, caller).tokens
-    return b"".join(account_replies.Token(name, tokens[name].expires_at_us).encode() for name in sorted(tokens))
-
-
-async def create_token(context: ShardContext, caller: Caller, request: account_requests.CreateToken) -> bytes:
-    """50, 52, 51. The only time that the secret is told. Expired tokens neither count nor keep their names."""
-    if not token_name_fits(request.name):
-        raise ShardError(Status.INVALID_PERSONAL_ACCESS_TOKEN_NAME)
-    user = _own_user(context, caller)
-    text, now_us = new_token(), time.time_ns() // 1000
-    command = CreateToken(
-        user=user_ref(user),
-        name=request.name,
-        digest=digest(text),
-        expires_at_us=expires_at(now_us, request.expiry_us),
-        tokens_max=context.settings.personal_access_token.max_tokens_per_user,
-        now_us=now_us,
-    )
-    await base.submit(context, caller, command)
-    return primitives.text8(text)
-
-
-async def delete_token(context: ShardContext, caller: Caller, request: account_requests.DeleteToken) -> bytes:
-    """20 when there is none with that name. A session that used it goes on."""
-    user = _own_user(context, caller)
-    await base.submit(context, caller, DeleteToken(user_ref(user), request.name))
-    return b""
-
-
-async def clean_expired_tokens(context: ShardContext) -> None:
-    """On shard 0: removes what has expired (docs/protocol/accounts.md#tokens)."""
-    if not expired_tokens(context.metadata.state, time.time_ns() // 1000):
+async def clean_expired_tokens(metadata: Metadata) -> None:
+    """Removes what has expired; one worker of the server does it."""
+    if not expired_tokens(metadata.state, time.time_ns() // 1000):
         return
     try:
-        result = await context.metadata.submit(
-            user_ref(context.metadata.state.users[ROOT_USER_ID]), DeleteExpiredTokens()
-        )
+        result = await metadata.submit(user_ref(metadata.state.users[ROOT_USER_ID]), DeleteExpiredTokens())
     except BusError as error:
         _log.warning("expired tokens are not removed: %s", error)
         return

@@ -1,39 +1,46 @@
-"""SET_TOPIC_SETTINGS and GET_TOPIC_SETTINGS (shardd.protocol.topic_settings)."""
+"""Settings of topics that the classic protocol cannot say (shardd.protocol.topic_settings)."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from shardd.config.schema import System
+from shardd.metadata import Metadata
 from shardd.metadata.commands import SetTopicSettings
 from shardd.protocol import topic_setting_table, topic_settings
 from shardd.protocol.topic_setting_table import ChangedBy
 from shardd.protocol.topic_settings import TopicSetting
 from shardd.security import Rule
 from shardd.service import base
-from shardd.service.base import Caller
-from shardd.service.context import ShardContext
+from shardd.service.identity import Identity
 
 _RULES: Final = {ChangedBy.TOPIC_MANAGER: Rule.CHANGE_TOPIC, ChangedBy.STREAM_MANAGER: Rule.CHANGE_STREAM}
 
 
-async def set_topic_settings(context: ShardContext, caller: Caller, request: topic_settings.SetTopicSettings) -> bytes:
-    """Values first, then existence and permission, as UPDATE_TOPIC. Every shard has the change when this returns."""
-    settings = tuple((key, topic_setting_table.canonical(key, text)) for key, text in request.settings)
-    stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
-    for key, _ in settings:
-        base.require(context, caller, _RULES[topic_setting_table.setting_of(key).changed_by], stream, topic)
-    command = SetTopicSettings(base.stream_ref(stream), base.topic_ref(topic), settings)
-    await base.submit(context, caller, command)
-    return b""
+class TopicSettingsService:
+    """Lives on the loop thread. `settings`: the server's defaults."""
 
+    def __init__(self, metadata: Metadata, settings: System) -> None:
+        self._metadata = metadata
+        self._settings = settings
 
-async def get_topic_settings(context: ShardContext, caller: Caller, request: topic_settings.GetTopicSettings) -> bytes:
-    """Every setting of the table, those that are not set for the topic with the server's default."""
-    stream, topic = base.topic_of(context.metadata.state, request.stream, request.topic)
-    base.require(context, caller, Rule.GET_TOPIC, stream, topic)
-    system = context.settings.system
-    found = (
-        TopicSetting(key, setting.shown(topic.settings, system), key in topic.settings)
-        for key, setting in topic_setting_table.SETTINGS.items()
-    )
-    return topic_settings.encode_reply(tuple(found))
+    async def set_topic_settings(self, identity: Identity, request: topic_settings.SetTopicSettings) -> None:
+        """Values first, then existence and permission, as UPDATE_TOPIC. Every shard has the change at the end."""
+        settings = tuple((key, topic_setting_table.canonical(key, text)) for key, text in request.settings)
+        state = self._metadata.state
+        stream, topic = base.topic_of(state, request.stream, request.topic)
+        for key, _ in settings:
+            base.require(state, identity, _RULES[topic_setting_table.setting_of(key).changed_by], stream, topic)
+        command = SetTopicSettings(base.stream_ref(stream), base.topic_ref(topic), settings)
+        await base.submit(self._metadata, identity, command)
+
+    async def get_topic_settings(
+        self, identity: Identity, request: topic_settings.GetTopicSettings
+    ) -> tuple[TopicSetting, ...]:
+        """Every setting of the table, those that are not set for the topic with the server's default."""
+        stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
+        base.require(self._metadata.state, identity, Rule.GET_TOPIC, stream, topic)
+        return tuple(
+            TopicSetting(key, setting.shown(topic.settings, self._settings), key in topic.settings)
+            for key, setting in topic_setting_table.SETTINGS.items()
+        )

@@ -11,10 +11,10 @@ _log = logging.getLogger(__name__)
 REPORT_INTERVAL_S: Final = 10.0
 # counter of the engine -> what the line says about it
 _KINDS: Final = {
-    "refused_connections": "connections refused: tcp.connections_max are open",
-    "refused_by_address": "connections refused: their address has tcp.connections_per_address_max open",
-    "refused_before_login": "connections refused: tcp.connections_before_login_max are not logged in",
-    "timeouts": "connections closed: they took longer than one of the timeouts of tcp allows",
+    "refused_connections": "connections refused: server.connections_max are open",
+    "refused_by_address": "connections refused: their address has server.connections_per_address_max open",
+    "refused_before_login": "connections refused: server.connections_before_login_max are not logged in",
+    "timeouts": "connections closed: they took longer than one of the timeouts of server.* allows",
 }
 
 

@@ -32,7 +32,6 @@ from shardd.engine import (
     owner,
 )
 from shardd.engine.loop import Event, new_event_loop
-from shardd.log import layout
 from shardd.log.foreign import sweep_streams
 from shardd.log.layout import partition_text
 from shardd.maintenance.damage_surveys import DamageSurveys
@@ -40,8 +39,7 @@ from shardd.maintenance.flush import flush_everything
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.maintenance.scrubber import Scrubber
 from shardd.maintenance.sealer import Sealer
-from shardd.maintenance.trash_emptier import TrashEmptier
-from shardd.metadata import FILE_NAME, MetadataReplica, MetadataWriter, Record, State
+from shardd.metadata import Record, State
 from shardd.protocol.errors import Status
 from shardd.runtime.bus import Bus
 from shardd.runtime.bus_sockets import TrustedSockets
@@ -51,16 +49,18 @@ from shardd.runtime.metrics import MetricRegistry, StallFigures, process_counter
 from shardd.runtime.patience import Patience
 from shardd.runtime.recent_logs import RecentLogs
 from shardd.runtime.trust import Trust
-from shardd.security import Passwords, command_allowed, ensure_root
+from shardd.security import Passwords
 from shardd.security.login_turns import LoginTurns
-from shardd.service.context import ShardContext
+from shardd.service.services import ServiceParts, Services
 from shardd.service.sessions import SessionTable
-from shardd.transport.dispatch import Dispatcher
-from shardd.worker.background import add_client_jobs, add_compaction, add_room_job
+from shardd.service.system import ServerFacts
+from shardd.worker.background import add_client_jobs, add_room_job
 from shardd.worker.control_link import ControlLink
+from shardd.worker.dispatcher import MakeDispatcher
 from shardd.worker.engine_options import make_engine
-from shardd.worker.partition_changes import changed_streams, partitions_of
+from shardd.worker.partition_changes import partitions_of
 from shardd.worker.partitions import RECOVERY_LANES, OwnedPartitions
+from shardd.worker.roles import ControlRole, FollowerRole, Role, is_control_shard
 
 _log = logging.getLogger(__name__)
 
@@ -73,9 +73,9 @@ _PASSWORD_THREADS: Final = 1
 _PASSWORD_NICE: Final = 10
 
 
-def run(inheritance: WorkerInheritance) -> int:
+def run(inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher) -> int:
     """Serves until the supervisor says stop; exit status."""
-    worker = Worker(inheritance)
+    worker = Worker(inheritance, make_dispatcher)
     loop = new_event_loop(worker.engine, worker.deliver)
     asyncio.set_event_loop(loop)
     try:
@@ -89,8 +89,9 @@ def run(inheritance: WorkerInheritance) -> int:
 class Worker:
     """Everything of one shard. Lives on the loop thread."""
 
-    def __init__(self, inheritance: WorkerInheritance) -> None:
+    def __init__(self, inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher) -> None:
         self._inheritance = inheritance
+        self._make_dispatcher = make_dispatcher
         self.engine: Final = make_engine(inheritance)
         system = inheritance.settings.system
         self._data = system.data_directory
@@ -102,7 +103,6 @@ class Worker:
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_closed = asyncio.Event()  # set whenever the last connection is gone
-        self._trash: TrashEmptier | None = None  # of shard 0
 
     # ---- life ----
 
@@ -121,10 +121,12 @@ class Worker:
         sockets = TrustedSockets(inheritance.trust, trust, inheritance.shards, hear=self._control.hear)
         self._bus = Bus(inheritance.shard, inheritance.shards, sockets, patience)
         await self._bus.start()
-        passwords = Passwords(self._password_threads)
-        root_created = await self._start_metadata(passwords)
+        self._passwords = Passwords(self._password_threads)
+        self._role = self._make_role()
+        self._metadata = self._role.metadata
+        root_created = await self._role.start_metadata()
         await self._open_partitions()
-        self._serve(passwords)
+        self._serve()
         self._jobs.start()
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
@@ -136,31 +138,20 @@ class Worker:
         self._sealer = Sealer(self.engine, self._data, jobs)
         self._surveys = DamageSurveys(self.engine, self._data, self._partitions, jobs)
         self._scrubber = Scrubber(self.engine, self._data, self._partitions, self._surveys, system.scrubber, jobs)
-        self._use_room = add_room_job(jobs, self._partitions, lambda: self._metadata, self._helpers)
-        if self._inheritance.shard == 0:
-            trash = layout.trash_directory(self._data)
-            self._trash = TrashEmptier(trash, jobs, reserve_bytes=system.disk_reserve_bytes)
+        self._use_room = add_room_job(jobs, self._partitions, lambda: self._role, self._helpers)
 
-    async def _start_metadata(self, passwords: Passwords) -> bool:
-        """Shard 0 writes, the others follow; True when the root user was created just now."""
-        inheritance, path = self._inheritance, self._data / FILE_NAME
-        if inheritance.shard != 0:
-            replica = MetadataReplica(path, self._bus, self._helpers, self._diverged)
-            self._metadata: MetadataReplica | MetadataWriter = replica
-            await replica.start()
-            return False
-        due = add_compaction(self._jobs, lambda: writer)
-        writer = MetadataWriter(
-            path, self._bus, self._helpers, command_allowed, hear=self._control.hear, compaction_due=due
+    def _make_role(self) -> Role:
+        if not is_control_shard(self._inheritance):
+            return FollowerRole(self._data, self._bus, self._helpers, self._diverged)
+        return ControlRole(
+            self._inheritance,
+            self.engine,
+            self._bus,
+            self._helpers,
+            self._passwords,
+            self._jobs,
+            self._control.hear,
         )
-        self._metadata = writer
-        created = []
-
-        async def prepare() -> None:
-            created.append(await ensure_root(writer, passwords, inheritance.root_name, inheritance.root_password))
-
-        await writer.start(prepare)
-        return created[0]
 
     async def _open_partitions(self) -> None:
         """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""
@@ -180,30 +171,32 @@ class Worker:
         logging.shutdown()
         os._exit(1)
 
-    def _serve(self, passwords: Passwords) -> None:
-        inheritance = self._inheritance
-        host, _, port = inheritance.address.rpartition(":")
-        self._context = ShardContext(
-            shard=inheritance.shard,
-            shards=inheritance.shards,
+    def _serve(self) -> None:
+        self._role.serve()  # the members of groups announce themselves to what it makes
+        self._services = Services(self._service_parts())
+        self._dispatcher = self._make_dispatcher(self.engine, self._metadata, self._services)
+        add_client_jobs(self._jobs, self.engine.counters, self._services.connections, self._inheritance.settings)
+        self._metadata.subscribe(self._services.connections.applied)
+        self.engine.listen(self._inheritance.listener_fd)
+
+    def _service_parts(self) -> ServiceParts:
+        inheritance, metrics = self._inheritance, self._metrics()
+        settings, (host, _, port) = inheritance.settings, inheritance.address.rpartition(":")
+        address = (host.strip("[]"), int(port))
+        return ServiceParts(
+            settings=settings,
             engine=self.engine,
             metadata=self._metadata,
             bus=self._bus,
-            settings=inheritance.settings,
             sessions=self._sessions,
-            passwords=passwords,
+            passwords=self._passwords,
             login_turns=self._login_turns,
             threads=self._helpers,
-            started_at_us=inheritance.started_at_us,
-            tcp_address=(host.strip("[]"), int(port)),
-            recent_logs=self._recent_logs,
+            server=ServerFacts(inheritance.started_at_us, address, self._data, settings.cluster),
+            figures=lambda: metrics.read(inheritance.shard, self.engine.generation),
+            own_logs=self._recent_logs.lines,
             supervisor_logs=self._control.supervisor_logs,
-            metrics=self._metrics(),
         )
-        self._dispatcher = Dispatcher(self._context)
-        add_client_jobs(self._jobs, self._context, self._dispatcher)
-        self._metadata.subscribe(self._dispatcher.applied)
-        self.engine.listen(inheritance.listener_fd)
 
     def _metrics(self) -> MetricRegistry:
         """The one place that knows where a figure of this worker comes from."""
@@ -219,8 +212,7 @@ class Worker:
         metrics.add("damage", self._surveys.gauges, self._surveys.counters)
         metrics.add("scrubber", self._scrubber.gauges, self._scrubber.counters)
         metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
-        if self._trash is not None:
-            metrics.add("trash", self._trash.gauges, self._trash.counters)
+        self._role.add_figures(metrics)
         metrics.add("jobs", self._jobs.gauges, self._jobs.counters)
         return metrics
 
@@ -237,14 +229,16 @@ class Worker:
             for stream in state.streams.values()
             for place, (incarnation, _slot) in partitions_of(stream).items()
         }
-        sweep = partial(sweep_streams, self._data, known, state.index, report_foreign=shard == 0)
+        sweep = partial(
+            sweep_streams, self._data, known, state.index, report_foreign=self._role.reports_foreign_directories
+        )
         for sentence in await self._helpers.run(sweep, lambda place: owner(namespace(*place), shards) == shard):
             _log.warning("%s", sentence)
 
     async def _stop(self, seconds: float) -> None:
         """Every connection gets status 8 when its request is answered; then everything reaches the device."""
         deadline = time.monotonic() + max(0.0, seconds - _STOP_RESERVE_S)
-        self._context.stopping = True
+        self._services.logins.stopping = True
         self._login_turns.close()
         self.engine.stop_listening()
         self.engine.close_all(Status.DISCONNECTED)
@@ -255,7 +249,8 @@ class Worker:
         await self._jobs.stop()
         for task in self._tasks:
             task.cancel()
-        self._dispatcher.close()
+        self._services.close()
+        self._role.close()
         flush_by = deadline + _STOP_RESERVE_S / 2
         await flush_everything(self.engine, self._helpers, flush_by, self._stalls.stands_still)
         await self._metadata.close()
@@ -270,23 +265,12 @@ class Worker:
     def _applied(self, old: State, new: State, record: Record) -> None:
         """Before the record is acknowledged: nobody hears of what this shard does not know yet."""
         self.engine.routes_invalidate()
-        if self._inheritance.shard == 0:
-            self._reset_counters(old, new)
+        self._role.applied(old, new)
 
     async def _follow(self, old: State, new: State) -> None:
         """The same, for what takes longer."""
-        trashed = await self._partitions.follow(old, new, self._helpers)
-        if trashed and self._trash is not None:
-            self._trash.wake()
-
-    def _reset_counters(self, old: State, new: State) -> None:
-        """A new topic starts balancing at partition 0."""
-        for stream_id in changed_streams(old, new):
-            before, stream = old.streams.get(stream_id), new.streams.get(stream_id)
-            for topic_id, topic in stream.topics.items() if stream is not None else ():
-                known = before.topics.get(topic_id) if before is not None else None
-                if known is None or known.incarnation != topic.incarnation:
-                    self.engine.counter_reset(topic.incarnation)
+        if await self._partitions.follow(old, new, self._helpers):
+            self._role.trashed()
 
     def _peer_down(self, shard: int) -> None:
         _log.warning("shard %d is down", shard)
@@ -327,19 +311,19 @@ class Worker:
         self._spawn(self._dispatcher.route_miss(connection, code, stream, topic, user_id, attempt))
 
     def _on_move(self, connection: int, target: int) -> None:
-        if self.engine.move(connection, target, self._dispatcher.export_session(connection)):
+        if self.engine.move(connection, target, self._services.connections.export_session(connection)):
             self._sessions.close(connection, moved=True)
         else:
             self.engine.resume(connection)
 
     def _on_moved_in(self, connection: int, address: str, state: bytes, user_id: int, authenticated: bool) -> None:
-        self._dispatcher.import_session(connection, address, state)
+        self._services.connections.import_session(connection, address, state)
 
     def _on_group_polled(self, connection: int, count: int, offset: int, stored: bool) -> None:
-        self._dispatcher.group_polled(connection, count, offset, stored)
+        self._services.members.polled(connection, count, offset, stored)
 
     def _on_synced(self, token: int, status: int) -> None:
-        self._dispatcher.synced(token, status)
+        self._services.partition_calls.synced(token, status)
 
     def _on_doubt(self, namespace: int, segment: int) -> None:
         self._surveys.ask(namespace, segment)

@@ -34,7 +34,7 @@ LEVELS = ("written", "durable")
 ERRNOS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
 FOR_EVER = (errno.EIO, errno.ENOSPC)
 RECOVER_ERRNOS = (errno.EIO, errno.ENOSPC, errno.EMFILE)  # of starts, which take longer
-OUT_OF_TIME = 12001  # tcp.request_timeout: a sync that can never begin; the connection closes
+OUT_OF_TIME = 12001  # server.request_timeout: a sync that can never begin; the connection closes
 STATUSES = frozenset({0, 3007, 3011, 3021, 3023, 4007, 4027, 4100, 10002, 10006, 10008, 10009, OUT_OF_TIME})
 MAYBE = frozenset({10009, OUT_OF_TIME})  # may be in the log although it was not acknowledged
 STREAM = "faults"
@@ -43,7 +43,7 @@ SETTINGS = {
     "SHARDD_SYSTEM_SEGMENT_SIZE": "4 KiB",
     "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "20 ms",
     "SHARDD_SYSTEM_MEMORY_POOL_SIZE": "128 MiB",
-    "SHARDD_TCP_REQUEST_TIMEOUT": "4 s",  # less than the client's
+    "SHARDD_SERVER_REQUEST_TIMEOUT": "4 s",  # less than the client's
 }
 SIDECARS = (".index", ".manifest", ".tmp")  # made anew from the log: no acknowledgement needs them
 TOPICS_MAX = 60  # then everything is killed, read again and deleted

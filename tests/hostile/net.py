@@ -151,7 +151,7 @@ def main() -> int:
     chosen = {name: bad_one for name, bad_one in SCENARIOS.items() if given.only in (None, name)}
     failures = []
     with tempfile.TemporaryDirectory(prefix="shardd-net-", ignore_cleanup_errors=True) as scratch:
-        settings = {"SHARDD_TCP_CONNECTIONS_MAX": "12000"}
+        settings = {"SHARDD_SERVER_CONNECTIONS_MAX": "12000"}
         with Server(Path(scratch) / "data", env=settings) as server:
             target = prepare(server)
             first_on_the_cpu()

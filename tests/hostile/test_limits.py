@@ -68,7 +68,7 @@ def test_connections_beyond_the_limits_get_a_status_and_leave_room_when_they_go(
 
 
 def test_a_connection_gets_so_many_logins(make_server: MakeServer) -> None:
-    server = make_server({"SHARDD_TCP_LOGIN_ATTEMPTS_MAX": "3"})
+    server = make_server({"SHARDD_SERVER_LOGIN_ATTEMPTS_MAX": "3"})
     wrong = wire.str8("iggy") + wire.str8("wrong") + bytes(8)
     with wire.Wire(server.address) as connection:
         for _ in range(2):
@@ -80,7 +80,7 @@ def test_a_connection_gets_so_many_logins(make_server: MakeServer) -> None:
 
 
 def test_who_is_silent_too_long_is_told_why(make_server: MakeServer) -> None:
-    server = make_server({"SHARDD_TCP_LOGIN_TIMEOUT": "5 s", "SHARDD_TCP_IDLE_TIMEOUT": "6 s"})
+    server = make_server({"SHARDD_SERVER_LOGIN_TIMEOUT": "5 s", "SHARDD_SERVER_IDLE_TIMEOUT": "6 s"})
     address = server.address
     with wire.Wire(address) as anonymous, wire.connect(address) as silent, wire.connect(address) as busy:
         for _ in range(80):
@@ -94,7 +94,7 @@ def test_who_is_silent_too_long_is_told_why(make_server: MakeServer) -> None:
 
 
 def test_a_request_that_the_owner_does_not_answer_gets_a_status(make_server: MakeServer) -> None:
-    server = make_server({"SHARDD_TCP_REQUEST_TIMEOUT": "3 s", "SHARDD_TCP_SOCKET_MIGRATION": "false"})
+    server = make_server({"SHARDD_SERVER_REQUEST_TIMEOUT": "3 s", "SHARDD_TCP_SOCKET_MIGRATION": "false"})
     workers = server.worker_pids()
     if len(workers) < 2:
         pytest.skip("one shard has no peer")
@@ -127,7 +127,7 @@ def test_a_request_that_the_owner_does_not_answer_gets_a_status(make_server: Mak
 
 
 def test_pipelined_requests_without_reading_cost_little_and_end(make_server: MakeServer) -> None:
-    server = make_server({"SHARDD_TCP_SLOW_READER_TIMEOUT": "1 s"})
+    server = make_server({"SHARDD_SERVER_SLOW_READER_TIMEOUT": "1 s"})
     with wire.connect(server.address) as control:
         topic = control.create_topic(control.create_stream("s"), "t", 1)
         control.send("s", topic, wire.to_partition(0), [wire.message(bytes(10_000))] * 20)
@@ -146,7 +146,9 @@ def test_pipelined_requests_without_reading_cost_little_and_end(make_server: Mak
 def test_a_large_frame_gets_its_turn_beside_half_sent_ones(make_server: MakeServer) -> None:
     """They hold all that unfinished frames may take; one that waits for its turn is not given up for it."""
     settings = {"SYSTEM_SHARDING_CPU_ALLOCATION": "1", "SYSTEM_MEMORY_POOL_SIZE": "128 MiB"}
-    server = make_server({f"SHARDD_{n}": v for n, v in settings.items()} | {"SHARDD_TCP_PARTIAL_FRAME_TIMEOUT": "2 s"})
+    server = make_server(
+        {f"SHARDD_{n}": v for n, v in settings.items()} | {"SHARDD_SERVER_PARTIAL_FRAME_TIMEOUT": "2 s"}
+    )
     large = wire.frame(wire.SEND_MESSAGES, wire.batch(0, 0, wire.to_partition(0), [wire.message(bytes(8 << 20))]))
     with wire.connect(server.address, timeout_s=30.0) as honest:
         honest.create_topic(honest.create_stream("s"), "t", 1)

@@ -22,7 +22,7 @@ PING_MAX_MS = 250.0  # in the middle: a loaded machine may take a process off it
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     crowd.allow_descriptors(8192)
-    running = Server(tmp_path_factory.mktemp("crowd"), env={"SHARDD_TCP_CONNECTIONS_MAX": "8000"})
+    running = Server(tmp_path_factory.mktemp("crowd"), env={"SHARDD_SERVER_CONNECTIONS_MAX": "8000"})
     running.start()
     yield running
     running.stop()
@@ -92,7 +92,7 @@ def test_dripping_and_half_open_connections_leave_pings_quick(server: Server) ->
 
 @pytest.mark.io_engine
 def test_frame_that_makes_no_progress_is_given_up(tmp_path_factory: pytest.TempPathFactory) -> None:
-    environment = {"SHARDD_TCP_PARTIAL_FRAME_TIMEOUT": "1 s"}
+    environment = {"SHARDD_SERVER_PARTIAL_FRAME_TIMEOUT": "1 s"}
     server = Server(tmp_path_factory.mktemp("progress"), env=environment)
     server.start()
     try:

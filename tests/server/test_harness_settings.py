@@ -132,8 +132,8 @@ def test_segments_have_the_size_of_the_settings(root: Wire) -> None:
 
 
 def test_tokens_have_the_limit_of_the_settings(root: Wire) -> None:
-    assert root.status(Code.CREATE_PERSONAL_ACCESS_TOKEN, account_requests.CreateToken("one", 0).encode()) == 0
-    assert root.status(Code.CREATE_PERSONAL_ACCESS_TOKEN, account_requests.CreateToken("two", 0).encode()) == 52
+    assert root.status(Code.CREATE_PERSONAL_ACCESS_TOKEN, account_requests.CreateTokenRequest("one", 0).encode()) == 0
+    assert root.status(Code.CREATE_PERSONAL_ACCESS_TOKEN, account_requests.CreateTokenRequest("two", 0).encode()) == 52
 
 
 def test_clients_without_heartbeat_are_evicted(server: Server, root: Wire) -> None:
@@ -151,22 +151,22 @@ def test_root_that_has_switched_itself_off_is_back_after_a_start(tmp_path: Path)
     """The released server lets root do this, and then nobody gets in any more."""
     with Server(tmp_path / "data") as running:
         with wire.connect(running.address) as root:
-            manager = account_requests.CreateUser("manager", "secret", 1, MANAGER).encode()
+            manager = account_requests.CreateUserRequest("manager", "secret", 1, MANAGER).encode()
             root.request(Code.CREATE_USER, manager)
-            off = account_requests.UpdateUser("iggy", None, 2).encode()
+            off = account_requests.UpdateUserRequest("iggy", None, 2).encode()
             with Wire(running.address) as other:
                 other.login("manager", "secret")
                 assert other.status(Code.UPDATE_USER, off) == 41
-                rename = account_requests.UpdateUser("iggy", "lost", None).encode()
+                rename = account_requests.UpdateUserRequest("iggy", "lost", None).encode()
                 assert other.status(Code.UPDATE_USER, rename) == 41
                 assert other.status(Code.DELETE_USER, account_requests.UserRequest("iggy").encode()) == 48
-                rights = account_requests.UpdatePermissions("iggy", None).encode()
+                rights = account_requests.UpdatePermissionsRequest("iggy", None).encode()
                 assert other.status(Code.UPDATE_PERMISSIONS, rights) == 49
-                password = account_requests.ChangePassword("iggy", "guess", "other").encode()
+                password = account_requests.ChangePasswordRequest("iggy", "guess", "other").encode()
                 assert other.status(Code.CHANGE_PASSWORD, password) == 42
                 root.request(Code.UPDATE_USER, off)
                 assert Wire(running.address).status(Code.LOGIN_USER, wire.str8("iggy") * 2 + bytes(8)) == 47
-                on = account_requests.UpdateUser("iggy", None, 1).encode()
+                on = account_requests.UpdateUserRequest("iggy", None, 1).encode()
                 assert other.status(Code.UPDATE_USER, on) == 0, "who manages users may let root in again"
             root.request(Code.UPDATE_USER, off)
         running.stop()
@@ -174,3 +174,15 @@ def test_root_that_has_switched_itself_off_is_back_after_a_start(tmp_path: Path)
         assert "the root user was inactive and is active again" in running.log()
         with wire.connect(running.address) as root:
             assert root.request(Code.GET_USER, wire.identifier(0))[12] == 1
+
+
+def test_a_setting_under_its_old_name_has_effect_and_one_line_says_so(tmp_path: Path) -> None:
+    variables = {"SHARDD_TCP_LOGIN_ATTEMPTS_MAX": "1", "SHARDD_TCP_LOGIN_TIMEOUT": "1 m"}
+    with Server(tmp_path / "data", env=variables) as server:
+        warnings = [line for line in server.log().splitlines() if "new names" in line]
+        assert len(warnings) == 1, server.log()
+        assert all(variable in warnings[0] for variable in variables)
+        with Wire(server.address) as client:
+            assert client.status(Code.LOGIN_USER, wire.str8("iggy") + wire.str8("wrong") + bytes(8)) == 42
+            with pytest.raises(ConnectionError):
+                client.login()

@@ -225,7 +225,7 @@ def test_a_stale_consumer_joins_again_and_goes_on_behind_its_stored_offset(serve
 
 def test_a_stale_client_of_a_deleted_user_has_not_the_rights_of_the_next_one(server: Server, root: Beating) -> None:
     manager = Permissions(manage_streams=True, manage_users=True)
-    create = account_requests.CreateUser("leaver", "secret", 1, manager).encode()
+    create = account_requests.CreateUserRequest("leaver", "secret", 1, manager).encode()
     user_id = struct.unpack_from("<I", root.request(Code.CREATE_USER, create))[0]
     with Wire(server.address) as stale:
         stale.login("leaver", "secret")
@@ -233,7 +233,7 @@ def test_a_stale_client_of_a_deleted_user_has_not_the_rights_of_the_next_one(ser
         within(EVICTED_S, lambda: own not in root.clients())
         assert stale.streams() == {"s": 0}
         root.request(Code.DELETE_USER, account_requests.UserRequest("leaver").encode())
-        create = account_requests.CreateUser("comer", "secret", 1, manager).encode()
+        create = account_requests.CreateUserRequest("comer", "secret", 1, manager).encode()
         assert struct.unpack_from("<I", root.request(Code.CREATE_USER, create))[0] == user_id
         assert stale.status(Code.GET_STREAMS) == 41
         assert stale.status(Code.CREATE_STREAM, wire.str8("never")) == 41

@@ -43,12 +43,12 @@ def root(server: Server) -> Iterator[Wire]:
 
 
 def create_user(root: Wire, name: str, permissions: Permissions | None) -> int:
-    payload = account_requests.CreateUser(name, "secret", 1, permissions).encode()
+    payload = account_requests.CreateUserRequest(name, "secret", 1, permissions).encode()
     return int(struct.unpack_from("<I", root.request(Code.CREATE_USER, payload))[0])
 
 
 def set_permissions(root: Wire, name: str, permissions: Permissions | None) -> None:
-    root.request(Code.UPDATE_PERMISSIONS, account_requests.UpdatePermissions(name, permissions).encode())
+    root.request(Code.UPDATE_PERMISSIONS, account_requests.UpdatePermissionsRequest(name, permissions).encode())
 
 
 def delete_user(root: Wire, name: str) -> None:

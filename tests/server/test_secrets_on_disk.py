@@ -24,15 +24,15 @@ def files_with(directory: Path, text: bytes) -> list[str]:
 
 def requests_with_secrets(root: Wire, server: Server) -> list[str]:
     """Does everything that carries a secret, right and wrong; the texts of the tokens."""
-    root.request(Code.CREATE_USER, account_requests.CreateUser("bob", PASSWORDS[0], 1).encode())
-    root.request(Code.CHANGE_PASSWORD, account_requests.ChangePassword("bob", *PASSWORDS).encode())
-    change = account_requests.ChangePassword("bob", GUESSES[1], "x-" + GUESSES[1])
+    root.request(Code.CREATE_USER, account_requests.CreateUserRequest("bob", PASSWORDS[0], 1).encode())
+    root.request(Code.CHANGE_PASSWORD, account_requests.ChangePasswordRequest("bob", *PASSWORDS).encode())
+    change = account_requests.ChangePasswordRequest("bob", GUESSES[1], "x-" + GUESSES[1])
     assert root.status(Code.CHANGE_PASSWORD, change.encode()) == 42
-    again = account_requests.CreateUser("bob", PASSWORDS[0], 1)
+    again = account_requests.CreateUserRequest("bob", PASSWORDS[0], 1)
     assert root.status(Code.CREATE_USER, again.encode()) == 46
     tokens = []
     for name, expiry_us in (("ci_token", 0), ("short_token", 1)):
-        create = account_requests.CreateToken(name, expiry_us).encode()
+        create = account_requests.CreateTokenRequest(name, expiry_us).encode()
         tokens.append(root.request(Code.CREATE_PERSONAL_ACCESS_TOKEN, create)[1:].decode())
     root.create_stream("st")
     with Wire(server.address) as bob:

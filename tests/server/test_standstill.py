@@ -86,7 +86,7 @@ def test_a_device_that_stands_still_kills_no_worker_and_closes_no_connection(dis
 @pytest.mark.io_engine
 def test_what_a_client_is_owed_begins_anew_after_a_stall(disk: FrozenDisk) -> None:
     """Half a frame, whose rest was allowed 3 s; an idle connection, which was allowed 4 s."""
-    env = {"SHARDD_TCP_PARTIAL_FRAME_TIMEOUT": "3 s", "SHARDD_TCP_IDLE_TIMEOUT": "4 s"}
+    env = {"SHARDD_SERVER_PARTIAL_FRAME_TIMEOUT": "3 s", "SHARDD_SERVER_IDLE_TIMEOUT": "4 s"}
     batch = wire.frame(
         wire.SEND_MESSAGES, wire.batch(0, 0, wire.to_partition(partitions_of(1)[0]), [wire.message(b"x")])
     )
@@ -192,7 +192,7 @@ def test_peers_of_a_shard_that_stands_still_wait_for_it(disk: FrozenDisk) -> Non
 @pytest.mark.slow
 @pytest.mark.io_engine
 def test_what_waits_for_longer_than_the_request_timeout_gets_a_typed_status(disk: FrozenDisk) -> None:
-    with serving(disk, {"SHARDD_TCP_REQUEST_TIMEOUT": "2 s"}) as server:
+    with serving(disk, {"SHARDD_SERVER_REQUEST_TIMEOUT": "2 s"}) as server:
         with wire.connect(server.address) as root:
             for partition in range(PARTITIONS):
                 root.send(0, 0, wire.to_partition(partition), [wire.message(b"x")])

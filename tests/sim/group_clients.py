@@ -12,7 +12,8 @@ from shardd.protocol import requests
 from shardd.protocol.errors import ShardError
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
 from shardd.runtime.channel import PeerLost
-from shardd.service.base import Caller
+from shardd.service.groups import ByEngine
+from shardd.service.identity import Identity
 from shardd.service.sessions import Session
 from tests.sim.clients import ConnectionLostError, call
 from tests.sim.cluster import Cluster, Shard
@@ -66,12 +67,12 @@ class GroupClient:
         self._shard, self._place = shard, place
         self._session = shard.groups.sessions.open(connection, address, int(self._cluster.loop.time() * 1_000_000))
         self._note("join")
-        await self._request(shard.groups.service.join_group(shard.groups.context, self._caller, self._group_request()))
+        await self._request(shard.groups.service.join_group(self._identity, self._group_request()))
 
     @property
-    def _caller(self) -> Caller:
+    def _identity(self) -> Identity:
         assert self._session is not None
-        return Caller(self._session.connection, 0)
+        return Identity(0, session=self._session)
 
     def _group_request(self) -> requests.GroupRequest:
         return requests.GroupRequest(*self._place)
@@ -90,7 +91,7 @@ class GroupClient:
             self._note("leave")
             assert self._shard is not None and self._shard.groups is not None
             groups = self._shard.groups
-            await self._request(groups.service.leave_group(groups.context, self._caller, self._group_request()))
+            await self._request(groups.service.leave_group(self._identity, self._group_request()))
             self._disconnect()
         elif what == 16:
             self._disconnect()
@@ -104,7 +105,7 @@ class GroupClient:
         count, auto_commit = self._rng.choice([1, 2, 10]), self._rng.random() < 0.4
         poll = requests.PollMessages(consumer, stream, topic, None, PollingKind.NEXT, 0, count, auto_commit)
         assert self._shard is not None
-        await self._request(_polled(self._shard, self._caller, poll))
+        await self._request(_polled(self._shard, self._identity, poll))
 
     async def _commit(self) -> None:
         """What was polled last, if anything was; the client may have taken its time."""
@@ -118,7 +119,7 @@ class GroupClient:
         consumer = Consumer(ConsumerKind.GROUP, group)
         store = requests.StoreOffset(consumer, stream, topic, partition, mark.polled)
         groups = self._shard.groups
-        await self._request(groups.offsets.store_offset(groups.context, self._caller, store))
+        await self._request(groups.offsets.store_offset(self._identity, store))
 
     def _disconnect(self) -> None:
         session, shard, self._session = self._session, self._shard, None
@@ -150,11 +151,11 @@ class GroupClient:
         shard.process.context.run(groups.members.moved_in, self._session)
 
 
-async def _polled(shard: Shard, caller: Caller, poll: requests.PollMessages) -> None:
+async def _polled(shard: Shard, identity: Identity, poll: requests.PollMessages) -> None:
     groups = shard.groups
-    assert groups is not None
-    waiting = groups.engine.waiting[caller.connection] = asyncio.get_running_loop().create_future()
-    if await groups.service.poll(groups.context, caller, poll) is None:
+    assert groups is not None and identity.session is not None
+    waiting = groups.engine.waiting[identity.session.connection] = asyncio.get_running_loop().create_future()
+    if await groups.service.poll(identity, poll) is ByEngine.ANSWERED:
         await waiting
 
 

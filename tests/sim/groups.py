@@ -16,15 +16,17 @@ from shardd.config import Settings, load_settings
 from shardd.engine import namespace
 from shardd.groups.hub import GroupHub
 from shardd.groups.members import GroupMembers
+from shardd.groups.surroundings import HubSurroundings, MembersSurroundings
 from shardd.metadata import State, Topic
 from shardd.protocol.errors import Status
-from shardd.runtime.channel import BusError, Senders
+from shardd.runtime.channel import CONTROL_SHARD, BusError, Senders
 from shardd.service.groups import GroupService
 from shardd.service.offsets import OffsetService
 from shardd.service.partition_calls import PartitionCalls
+from shardd.service.sessions import SessionTable
+from shardd.service.statistics import Statistics
 from tests.sim.log_library import Fences
 from tests.sim.store import GroupPartition
-from tests.support.shard_context import shard_context
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Shard
@@ -67,7 +69,6 @@ class SimEngine:
         self._streams: object = None
         self._by_slot: dict[int, int] = {}
         self._by_namespace: dict[int, int] = {}
-        self.generation = shard.incarnation
         self.waiting: dict[int, asyncio.Future[None]] = {}
 
     def seat_put(self, *_: object) -> bool:
@@ -178,20 +179,16 @@ class ShardGroups:
 
     def __init__(self, shard: Shard) -> None:
         self.engine = SimEngine(shard)
-        self.context = shard_context(
-            shard.number,
-            shard.cluster.shards_count,
-            engine=self.engine,
-            metadata=shard.node,
-            bus=shard.bus,
-            settings=settings(),
-            threads=shard.threads,
-        )
-        self.sessions = self.context.sessions
-        self.hub = GroupHub(self.context) if shard.number == 0 else None
-        self.members = GroupMembers(self.context)
-        self.service = GroupService(self.members)
-        self.offsets = OffsetService(PartitionCalls(self.context), self.service)
+        engine: Any = self.engine  # has the parts that the services of groups use
+        bus: Any = shard.bus
+        metadata, shards = shard.node, shard.cluster.shards_count
+        self.sessions = SessionTable()
+        around_hub = HubSurroundings(shard.incarnation, metadata, bus, settings().consumer_group)
+        self.hub = GroupHub(around_hub) if shard.number == CONTROL_SHARD else None
+        self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, self.sessions))
+        self.service = GroupService(metadata, self.members, engine, shards)
+        calls = PartitionCalls(metadata, engine, bus, settings().system.data_directory)
+        self.offsets = OffsetService(metadata, Statistics(engine), calls, self.service)
         shard.bus.serve(METHOD_POLL, Senders.ANY_SHARD, self.engine.serve_poll)
 
     def memberships(self) -> dict[int, dict[str, list[int]]]:

@@ -24,7 +24,7 @@ def main(server: str, topic: str, directory: Path) -> None:
     logs.mkdir()
     with Connection(server, Credentials("iggy", "iggy")) as connection:
         rights = Permissions(read_streams=True, read_topics=True, poll_messages=True)
-        connection.request(Code.CREATE_USER, account_requests.CreateUser(USER, PASSWORD, 1, rights).encode())
+        connection.request(Code.CREATE_USER, account_requests.CreateUserRequest(USER, PASSWORD, 1, rights).encode())
     settings = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"}
     spark = session.session("local[2]", name="secrets", settings=settings)
     given = {"servers": server, "username": USER, "password": PASSWORD}

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from shardd.config import load_settings
+from shardd.config import Settings, load_settings
 from shardd.engine.io_choice import choose_io_engine
 from shardd.engine.loop import new_event_loop
 from shardd.metadata.commands import CreateUser, Ref
@@ -23,6 +23,8 @@ from shardd.runtime.control_messages import MessageDecoder, SupervisorMessage, W
 from shardd.runtime.inheritance import WorkerInheritance
 from shardd.server.address_lock import AddressLock
 from shardd.server.shared_resources import SharedResources, make_resources
+from shardd.service.services import Services
+from shardd.transport.classic.dispatch import ClassicDispatcher
 from shardd.worker.worker import Worker
 from tests.support.server import IO_ENGINE_VARIABLE
 from tests.support.wire import Wire
@@ -31,6 +33,20 @@ READY_TIMEOUT_S = 30
 STOP_S = 5.0
 POOL_BYTES = 64 << 20
 Value = TypeVar("Value")
+
+
+class Inside:
+    """What a worker has inside; only to be used on its loop."""
+
+    def __init__(self, worker: Worker, settings: Settings) -> None:
+        self.engine: Any = worker.engine
+        self.metadata = worker._metadata
+        self.bus = worker._bus
+        self.settings = settings
+        self.sessions = worker._sessions
+        self.passwords = worker._passwords
+        self.login_turns = worker._login_turns
+        self.services: Services = worker._services
 
 
 class WorkerThread:
@@ -43,15 +59,15 @@ class WorkerThread:
         self._thread.start()
 
     @property
-    def context(self) -> Any:
-        return self._worker._context
+    def context(self) -> Inside:
+        return Inside(self._worker, self._inheritance.settings)
 
     def call(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
         """Runs a coroutine on the worker's loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(READY_TIMEOUT_S)
 
     def passwords_waiting(self) -> int:
-        return self._worker._context.login_turns.figures()["jobs_waiting"]
+        return self._worker._login_turns.figures()["jobs_waiting"]
 
     def wait_ready(self) -> None:
         decoder = MessageDecoder(WorkerMessage)
@@ -73,7 +89,7 @@ class WorkerThread:
 
     def _run(self) -> None:
         """The engine is made where it is used: its ring takes calls of one thread only."""
-        self._worker = Worker(self._inheritance)
+        self._worker = Worker(self._inheritance, ClassicDispatcher)
         self._loop = new_event_loop(self._worker.engine, self._worker.deliver)
         asyncio.set_event_loop(self._loop)
         try:
@@ -170,8 +186,8 @@ class Workers:
         wire.login(name, password)
         return wire
 
-    def context(self, shard: int = 0) -> Any:
-        """The `ShardContext` of a worker; only to be used through `call`."""
+    def context(self, shard: int = 0) -> Inside:
+        """The inside of a worker; only to be used through `call`."""
         return self._threads[shard].context
 
     def call(self, coroutine: Coroutine[Any, Any, Value], shard: int = 0) -> Value:

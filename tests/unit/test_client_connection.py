@@ -13,7 +13,7 @@ import pytest
 
 from shardd.client import Connection, ConnectionFailedError, Credentials
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
-from shardd.protocol.replies import Offset, Partition, PolledHead, Stream, Topic
+from shardd.protocol.replies import ConsumerOffset, PartitionSummary, PolledHead, StreamSummary, TopicSummary
 from shardd.protocol.requests import OffsetRequest, PollMessages, StoreOffset
 from tests.support import wire
 from tests.unit.services_harness import Workers
@@ -57,16 +57,16 @@ def test_polls_give_messages_and_offsets_are_kept(connection: Connection) -> Non
     asked = OffsetRequest(READER, "s", "t", 1)
     assert connection.stored_offset(asked) is None
     connection.store_offset(StoreOffset(READER, "s", "t", 1, 1))
-    assert connection.stored_offset(asked) == Offset(1, 1, 1)
+    assert connection.stored_offset(asked) == ConsumerOffset(1, 1, 1)
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        Stream(1, 2, 3, 4, 5, "s"),
-        Topic(1, 2, 3, 4, 1, 5, 1, 6, 7, "t"),
-        Partition(1, 2, 3, 4, 5, 6),
-        Offset(1, 2, 3),
+        StreamSummary(1, 2, 3, 4, 5, "s"),
+        TopicSummary(1, 2, 3, 4, 1, 5, 1, 6, 7, "t"),
+        PartitionSummary(1, 2, 3, 4, 5, 6),
+        ConsumerOffset(1, 2, 3),
         PolledHead(1, 2, 3),
     ],
     ids=lambda value: type(value).__name__,
@@ -79,9 +79,9 @@ def test_what_is_encoded_is_read_again(value: Any) -> None:
 @pytest.mark.parametrize(
     ("ask", "answer"),
     [
-        (lambda c: c.streams(), Stream(1, 2, 3, 4, 5, "s").encode()[:-1]),
-        (lambda c: c.topics("s"), Topic(1, 2, 3, 4, 1, 5, 1, 6, 7, "t").encode() + b"\0"),
-        (lambda c: c.topic("s", "t"), Topic(1, 2, 2**32 - 1, 4, 1, 5, 1, 6, 7, "t").encode()),
+        (lambda c: c.streams(), StreamSummary(1, 2, 3, 4, 5, "s").encode()[:-1]),
+        (lambda c: c.topics("s"), TopicSummary(1, 2, 3, 4, 1, 5, 1, 6, 7, "t").encode() + b"\0"),
+        (lambda c: c.topic("s", "t"), TopicSummary(1, 2, 2**32 - 1, 4, 1, 5, 1, 6, 7, "t").encode()),
         (lambda c: c.poll(POLL), PolledHead(1, 1, 2**32 - 1).encode() + bytes(64)),
         (lambda c: c.poll(POLL), PolledHead(1, 1, 1).encode() + bytes(48) + struct.pack("<IIQ", 0, 2**32 - 1, 0)),
         (lambda c: c.poll(POLL), b""),

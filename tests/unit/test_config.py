@@ -9,7 +9,7 @@ import pytest
 
 from shardd.config import ConfigError, load_settings, resolve_root_user
 from shardd.config.iggy_keys import NOT_SERVED_PATHS
-from shardd.config.keys import KEYS, settings_toml, value_of
+from shardd.config.keys import KEYS, RENAMED, environment_suffix, settings_toml, value_of
 from shardd.config.schema import NEVER, ClusterNodeSettings
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,9 @@ def test_the_shipped_file_states_every_key_with_its_default() -> None:
 
 
 def test_precedence(tmp_path: Path) -> None:
-    file = write(tmp_path, '[tcp]\naddress = "127.0.0.1:1"\nconnections_max = 5\n[system]\npath = "of_file"\n')
+    file = write(
+        tmp_path, '[tcp]\naddress = "127.0.0.1:1"\n[server]\nconnections_max = 5\n[system]\npath = "of_file"\n'
+    )
     environment = {
         "IGGY_TCP_ADDRESS": "127.0.0.1:2",
         "SHARDD_TCP_ADDRESS": "127.0.0.1:3",
@@ -43,11 +45,11 @@ def test_precedence(tmp_path: Path) -> None:
     }
     loaded = load_settings(file, environment, {"system.path": "of_command_line"})
     assert loaded.settings.tcp.address == "127.0.0.1:3"
-    assert loaded.settings.tcp.connections_max == 5
+    assert loaded.settings.server.connections_max == 5
     assert loaded.settings.system.path == "of_command_line"
     assert loaded.settings.system.segment_size_bytes == 1 << 30  # an empty variable counts as absent
     assert loaded.origins["tcp.address"] == "SHARDD_TCP_ADDRESS"
-    assert loaded.origins["tcp.connections_max"] == str(file)
+    assert loaded.origins["server.connections_max"] == str(file)
     assert loaded.origins["system.path"] == "command line"
     assert loaded.origins["system.segment.size"] == "default"
     assert load_settings(file, {"IGGY_TCP_ADDRESS": "127.0.0.1:2"}).settings.tcp.address == "127.0.0.1:2"
@@ -60,12 +62,12 @@ def test_settings_are_frozen() -> None:
 
 
 def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
-    file = write(tmp_path, "[tcp]\nadress = 'x'\nconnections_max = 0\n[http]\nenabled = true\n")
+    file = write(tmp_path, "[tcp]\nadress = 'x'\n[server]\nconnections_max = 0\n[http]\nenabled = true\n")
     problems = problems_of(file, {"SHARDD_SYSTEM_SEGMENT_SIZ": "1 MB", "IGGY_TCP_SOCKET_LINGER": "soon"})
     assert len(problems) == 5
     text = "\n".join(problems)
     assert "tcp.adress" in text and "closest known key is tcp.address" in text
-    assert "tcp.connections_max" in text
+    assert "server.connections_max" in text
     assert "http.enabled" in text and "does not serve" in text
     assert "SHARDD_SYSTEM_SEGMENT_SIZ: unknown setting; the closest known one is SHARDD_SYSTEM_SEGMENT_SIZE" in text
     assert "tcp.socket.linger (IGGY_TCP_SOCKET_LINGER): 'soon' is no duration" in text
@@ -76,7 +78,7 @@ def test_iggy_settings_that_are_not_served(path: str, tmp_path: Path) -> None:
     suffix = path.upper().replace(".", "_")
     loaded = load_settings(None, {f"IGGY_{suffix}": "1"})
     assert loaded.not_served == (f"IGGY_{suffix}",)
-    assert f"IGGY_{suffix}" in (loaded.warning() or "")
+    assert f"IGGY_{suffix}" in " ".join(loaded.warnings())
     assert len(problems_of(None, {f"SHARDD_{suffix}": "1"})) == 1
     section, _, name = path.rpartition(".")
     assert "does not serve" in problems_of(write(tmp_path, f"[{section}]\n{name} = 1\n"), {})[0]
@@ -92,8 +94,8 @@ def test_other_iggy_variables() -> None:
     loaded = load_settings(None, environment)
     assert loaded.not_served == ("IGGY_HTTP_JWT_TRUSTED_ISSUERS_3_ISSUER",)
     assert loaded.unknown == ("IGGY_TCP_ADRESS",)
-    assert "did you mean IGGY_TCP_ADDRESS?" in (loaded.warning() or "")
-    assert load_settings(None, dict.fromkeys(silent, "x")).warning() is None
+    assert "did you mean IGGY_TCP_ADDRESS?" in " ".join(loaded.warnings())
+    assert load_settings(None, dict.fromkeys(silent, "x")).warnings() == []
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_nodes_of_the_cluster_come_from_the_file_or_from_variables(tmp_path: Pat
     loaded = load_settings(file, environment)
     first = ClusterNodeSettings("first", "10.0.0.2", 8099, 0, 0, 8098)
     assert loaded.settings.cluster.others == (first, ClusterNodeSettings("second", "10.0.0.3", 0, 0, 0, 0))
-    assert loaded.settings.cluster.enabled and loaded.warning() is None
+    assert loaded.settings.cluster.enabled and loaded.warnings() == []
     assert loaded.origins["cluster.node.others"] == "IGGY_CLUSTER_NODE_OTHERS_*"
     own = {"SHARDD_CLUSTER_NODE_OTHERS_0_NAME": "own", "SHARDD_CLUSTER_NODE_OTHERS_0_IP": "10.0.0.4"}
     loaded = load_settings(file, environment | own)
@@ -251,3 +253,51 @@ def test_enforce_fsync_contradicts_a_weaker_level(tmp_path: Path, file: str, env
     [problem] = problems_of(write(tmp_path, file), environment)
     assert "system.partition.enforce_fsync" in problem
     assert "asks for the level durable" in problem
+
+
+EXAMPLES = {"login_timeout": "7 s", "idle_timeout": "8 s", "request_timeout": "9 s"} | dict.fromkeys(
+    ("partial_frame_timeout", "slow_reader_timeout"), "11 s"
+)
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_old_name_of_a_setting_works_with_one_warning(old: str, tmp_path: Path) -> None:
+    section, _, name = old.rpartition(".")
+    value = EXAMPLES.get(name, "12")
+    wanted = load_settings(None, {}, {RENAMED[old]: value})
+    assert wanted.settings != load_settings(None, {}).settings and wanted.warnings() == []
+    variable = f"SHARDD_{environment_suffix(old)}"
+    file = write(tmp_path, f'[{section}]\n{name} = "{value}"\n')
+    for loaded, place in [
+        (load_settings(file, {}), str(file)),
+        (load_settings(None, {variable: value}), variable),
+        (load_settings(file, {f"IGGY_{environment_suffix(old)}": value}), f"IGGY_{environment_suffix(old)}"),
+    ]:
+        assert loaded.settings == wanted.settings
+        assert loaded.origins[RENAMED[old]] == place
+        [warning] = loaded.warnings()
+        assert f"{old} ({place}) is {RENAMED[old]}" in warning
+
+
+def test_all_old_names_are_told_in_one_line(tmp_path: Path) -> None:
+    file = write(tmp_path, "[tcp]\nconnections_max = 5\nlogin_attempts_max = 6\n")
+    [warning] = load_settings(file, {"SHARDD_TCP_IDLE_TIMEOUT": "1 h"}).warnings()
+    assert warning.count(" is server.") == 3 and "\n" not in warning
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_old_name_beside_the_new_one_is_refused_wherever_they_stand(old: str, tmp_path: Path) -> None:
+    new, value = RENAMED[old], EXAMPLES.get(old.rpartition(".")[2], "12")
+    texts = {}
+    for path in (old, new):
+        section, _, name = path.rpartition(".")
+        texts[path] = f'[{section}]\n{name} = "{value}"\n'
+    for file, environment in [
+        (write(tmp_path, texts[old] + texts[new]), {}),
+        (None, {f"SHARDD_{environment_suffix(old)}": value, f"IGGY_{environment_suffix(new)}": value}),
+    ]:
+        [problem] = problems_of(file, environment)
+        assert f"{old} (" in problem and f"is the old name of {new} (" in problem
+    for path, other in ((old, new), (new, old)):
+        [problem] = problems_of(write(tmp_path, texts[path]), {f"SHARDD_{environment_suffix(other)}": value})
+        assert f"is the old name of {new} (" in problem

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,18 +14,17 @@ from shardd.groups import messages
 from shardd.groups.hub import GroupHub
 from shardd.groups.members import GroupMembers, ref_of
 from shardd.groups.messages import GroupRef
+from shardd.groups.surroundings import HubSurroundings, MembersSurroundings, SeatEngine
 from shardd.metadata import commands
 from shardd.metadata.commands import Ref
 from shardd.protocol.errors import Status
-from shardd.service.sessions import Session
-from tests.support.shard_context import shard_context
+from shardd.runtime.channel import CONTROL_SHARD
+from shardd.service.sessions import Session, SessionTable
 from tests.unit.test_metadata_replication import ROOT, Cluster, cluster, run
 
 
 class _NoSeats:
     """The part of the engine that groups use when it lends nothing."""
-
-    generation = 1
 
     def seat_take(self, connection: int, group: int) -> None:
         return None
@@ -34,18 +34,11 @@ class _Groups:
     """Of one shard."""
 
     def __init__(self, shards: Cluster, shard: int) -> None:
-        context = shard_context(
-            shard,
-            shards.shards,
-            engine=_NoSeats(),
-            metadata=shards.nodes[shard],
-            bus=shards.buses[shard],
-            settings=load_settings(None, {}, {}).settings,
-            threads=shards.threads,
-        )
-        self.sessions = context.sessions
-        self.hub = GroupHub(context) if shard == 0 else None
-        self.members = GroupMembers(context)
+        metadata, bus = shards.nodes[shard], shards.buses[shard]
+        settings = load_settings(None, {}, {}).settings.consumer_group
+        self.sessions = SessionTable()
+        self.hub = GroupHub(HubSurroundings(1, metadata, bus, settings)) if shard == CONTROL_SHARD else None
+        self.members = GroupMembers(MembersSurroundings(cast(SeatEngine, _NoSeats()), metadata, bus, self.sessions))
 
     def close(self) -> None:
         self.members.close()

@@ -13,9 +13,10 @@ ROWS = [
     {"log"},
     {"metadata", "security", "groups"},
     {"migration", "backup"},
-    {"service", "transport"},
+    {"service"},
     {"worker", "maintenance"},
     {"server", "client"},
+    {"transport"},
     {"observability", "spark"},
     {"cli"},
 ]
@@ -73,3 +74,30 @@ def test_packages_of_one_row_form_no_cycle() -> None:
 def test_imports_are_found_wherever_they_stand() -> None:
     source = "from shardd import engine\nimport shardd.log.trash\ndef f():\n    from shardd.worker import partitions\n"
     assert imported_packages(source) == {"engine", "log", "worker"}
+
+
+def service_commands() -> dict[str, str | None]:
+    """Every command of a service (it is asked by an identity) with what it says that it returns."""
+    return {
+        f"{path.stem}.{node.name}": None if node.returns is None else ast.unparse(node.returns)
+        for path in sorted((PACKAGE / "service").glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+        and [argument.arg for argument in node.args.args[:3]] == ["self", "identity", "request"]
+    }
+
+
+def test_services_return_values_and_know_no_command_code() -> None:
+    commands = service_commands()
+    assert len(commands) >= 45
+    archive = {"snapshot.get_snapshot"}  # a ZIP archive is a value of bytes
+    assert {name for name, returns in commands.items() if returns is None or "bytes" in returns} == archive
+    for path in (PACKAGE / "service").glob("*.py"):
+        text = path.read_text()
+        assert "protocol.codes" not in text and "ExtensionCode" not in text, path
+
+
+def test_only_whoever_starts_a_worker_knows_a_transport() -> None:
+    importing = {package for package, imported in edges() if imported == "transport"}
+    assert importing == {"cli"}

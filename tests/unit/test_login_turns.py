@@ -137,7 +137,7 @@ def test_an_own_account_does_not_clear_what_failed_at_its_address(workers: Worke
 
 def test_a_right_password_is_never_answered_with_42(workers: Workers) -> None:
     """Behind a bad neighbour: an account that has been there before, one that has not, and a token."""
-    token = account_requests.CreateToken("abc", 0).encode()
+    token = account_requests.CreateTokenRequest("abc", 0).encode()
     owner = workers.connect(0, "other", "secret")
     (length,) = struct.unpack_from("<B", answer := owner.request(Code.CREATE_PERSONAL_ACCESS_TOKEN, token))
     assert attempt(workers, "127.0.0.9", "plain", "secret", 1)[0] == 0
@@ -184,7 +184,7 @@ def test_guesses_of_a_password_to_be_changed_cost_like_logins(workers: Workers) 
 
     def change(current: str) -> tuple[int, float]:
         started = time.monotonic()
-        request = account_requests.ChangePassword("plain", current, "secret").encode()
+        request = account_requests.ChangePasswordRequest("plain", current, "secret").encode()
         return me.status(Code.CHANGE_PASSWORD, request), time.monotonic() - started
 
     for guess in range(FREE + 1):

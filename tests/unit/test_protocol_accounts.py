@@ -83,15 +83,15 @@ def test_a_block_cannot_keep_the_server_busy() -> None:
         (Code.GET_SNAPSHOT, account_requests.GetSnapshot(SnapshotCompression.LZMA, (SnapshotType.TEST,) * 2)),
         (Code.GET_USER, account_requests.UserRequest("bob")),
         (Code.DELETE_USER, account_requests.UserRequest(7)),
-        (Code.CREATE_USER, account_requests.CreateUser("bob", "secret", 1, Permissions(read_users=True))),
-        (Code.CREATE_USER, account_requests.CreateUser("bob", "", 9)),
-        (Code.UPDATE_USER, account_requests.UpdateUser(1, "alice", 2)),
-        (Code.UPDATE_USER, account_requests.UpdateUser(1)),
-        (Code.UPDATE_PERMISSIONS, account_requests.UpdatePermissions("bob", None)),
-        (Code.UPDATE_PERMISSIONS, account_requests.UpdatePermissions("bob", Permissions())),
-        (Code.CHANGE_PASSWORD, account_requests.ChangePassword("bob", "secret", "public")),
-        (Code.CREATE_PERSONAL_ACCESS_TOKEN, account_requests.CreateToken("ci", 2**64 - 1)),
-        (Code.DELETE_PERSONAL_ACCESS_TOKEN, account_requests.DeleteToken("ci")),
+        (Code.CREATE_USER, account_requests.CreateUserRequest("bob", "secret", 1, Permissions(read_users=True))),
+        (Code.CREATE_USER, account_requests.CreateUserRequest("bob", "", 9)),
+        (Code.UPDATE_USER, account_requests.UpdateUserRequest(1, "alice", 2)),
+        (Code.UPDATE_USER, account_requests.UpdateUserRequest(1)),
+        (Code.UPDATE_PERMISSIONS, account_requests.UpdatePermissionsRequest("bob", None)),
+        (Code.UPDATE_PERMISSIONS, account_requests.UpdatePermissionsRequest("bob", Permissions())),
+        (Code.CHANGE_PASSWORD, account_requests.ChangePasswordRequest("bob", "secret", "public")),
+        (Code.CREATE_PERSONAL_ACCESS_TOKEN, account_requests.CreateTokenRequest("ci", 2**64 - 1)),
+        (Code.DELETE_PERSONAL_ACCESS_TOKEN, account_requests.DeleteTokenRequest("ci")),
         (Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, account_requests.TokenLogin("x" * 68)),
         (Code.DELETE_SEGMENTS, account_requests.DeleteSegments("st", 3, 4, 2**32 - 1)),
     ],
@@ -106,7 +106,7 @@ def test_requests_survive_and_cut_ones_are_refused(code: int, request_: account_
 
 def test_the_node_sdk_sends_bytes_behind_missing_permissions() -> None:
     payload = b"\x03bob\x06secret\x01" + b"\x00" + b"\x01\x00\x00\x00\x00"
-    assert decode(Code.CREATE_USER, payload) == account_requests.CreateUser("bob", "secret", 1)
+    assert decode(Code.CREATE_USER, payload) == account_requests.CreateUserRequest("bob", "secret", 1)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_malformed_requests(code: int, payload: bytes, status: Status) -> None:
 
 
 def test_replies() -> None:
-    user = account_replies.User(1, 2, True, "bob")
+    user = account_replies.UserDetails(1, 2, True, "bob")
     assert user.encode() == struct.pack("<IQB", 1, 2, 1) + b"\x03bob"
     assert user.encode_details() == user.encode() + bytes(4)
-    limited = account_replies.User(1, 2, False, "bob", Permissions())
+    limited = account_replies.UserDetails(1, 2, False, "bob", Permissions())
     assert limited.encode_details() == struct.pack("<IQB", 1, 2, 2) + b"\x03bob\x01" + block(bytes(11))
-    assert account_replies.Token("ci", 0).encode() == b"\x02ci" + bytes(8)
+    assert account_replies.TokenSummary("ci", 0).encode() == b"\x02ci" + bytes(8)

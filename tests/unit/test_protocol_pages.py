@@ -53,7 +53,7 @@ def test_the_polled_example_is_a_valid_record() -> None:
 
 def test_the_example_of_a_stream_is_what_the_server_encodes() -> None:
     [frame] = [each for each in frames("response") if each.endswith(b"\x02st")]
-    assert frame == replies.frame(Status.OK, replies.Stream(0, 1_776_000_000_000_000, 0, 0, 0, "st").encode())
+    assert frame == replies.frame(Status.OK, replies.StreamSummary(0, 1_776_000_000_000_000, 0, 0, 0, "st").encode())
 
 
 def test_every_status_stands_in_the_table_with_its_name() -> None:
@@ -84,6 +84,6 @@ def test_the_worked_placements_are_those_of_the_code() -> None:
 def test_blocks_have_the_sizes_of_the_page() -> None:
     text = (PAGES / "commands.md").read_text()
     sizes = {name: int(size) for name, size in re.findall(r"^\| (stream|topic|partition) \| (\d+)", text, re.MULTILINE)}
-    assert len(replies.Stream(0, 0, 0, 0, 0, "st").encode()) == sizes["stream"] + 2
-    assert len(replies.Topic(0, 0, 0, 0, 1, 0, 1, 0, 0, "tp").encode()) == sizes["topic"] + 2
-    assert len(replies.Partition(0, 0, 0, 0, 0, 0).encode()) == sizes["partition"]
+    assert len(replies.StreamSummary(0, 0, 0, 0, 0, "st").encode()) == sizes["stream"] + 2
+    assert len(replies.TopicSummary(0, 0, 0, 0, 1, 0, 1, 0, 0, "tp").encode()) == sizes["topic"] + 2
+    assert len(replies.PartitionSummary(0, 0, 0, 0, 0, 0).encode()) == sizes["partition"]

@@ -12,10 +12,10 @@ from shardd.protocol.errors import ShardError, Status
 
 T = 1_776_000_000_000_000
 MAX64 = 2**64 - 1
-STREAM = replies.Stream(0, T, 0, 0, 0, "st")
-TOPIC = replies.Topic(0, T, 2, MAX64, 1, MAX64, 1, 0, 0, "tp")
+STREAM = replies.StreamSummary(0, T, 0, 0, 0, "st")
+TOPIC = replies.TopicSummary(0, T, 2, MAX64, 1, MAX64, 1, 0, 0, "tp")
 SENT_TOPIC = replace(TOPIC, size_bytes=147, messages_count=2)
-STATS = replies.Stats(
+STATS = replies.ServerStats(
     process_id=7,
     cpu_usage=1.5,
     total_cpu_usage=2.5,
@@ -46,23 +46,23 @@ STATS = replies.Stats(
 )
 
 
-def partitions(*values: replies.Partition) -> bytes:
+def partitions(*values: replies.PartitionSummary) -> bytes:
     return b"".join(value.encode() for value in values)
 
 
 def golden(name: str) -> bytes:
     """The frame under test, by the name of its vector."""
-    empty = [replies.Partition(number, T, 0, 0, 0, 0) for number in (0, 1)]
-    sent = (replies.Partition(0, T, 1, 0, 0, 0), replies.Partition(1, T, 1, 1, 147, 2))
+    empty = [replies.PartitionSummary(number, T, 0, 0, 0, 0) for number in (0, 1)]
+    sent = (replies.PartitionSummary(0, T, 1, 0, 0, 0), replies.PartitionSummary(1, T, 1, 1, 147, 2))
     node = replies.ClusterNode("iggy-node", "127.0.0.1", 8090, 8080, 3000, 8092)
-    member = replies.Client(7, 0, "127.0.0.1:51234", ((0, 0, 0),))
+    member = replies.ClientSummary(7, 0, "127.0.0.1:51234", ((0, 0, 0),))
     payloads = {
         "cluster": replies.ClusterMetadata("single-node", [node]).encode(),
         "stream": STREAM.encode(),
         "topic": TOPIC.encode() + partitions(*empty),
         "topic after sends": SENT_TOPIC.encode() + partitions(*sent),
         "empty poll": replies.PolledHead(1, 0, 0).encode(),
-        "offset": replies.Offset(0, 9, 4).encode(),
+        "offset": replies.ConsumerOffset(0, 9, 4).encode(),
         "me": member.encode_details(),
     }
     return replies.frame(Status.OK, payloads[name])
@@ -100,7 +100,7 @@ def test_frames_count_the_payload_only_and_errors_carry_none() -> None:
 
 
 def test_list_entries_of_clients_have_no_memberships() -> None:
-    client = replies.Client(1, 2**32 - 1, "10.0.0.1:9", ((1, 2, 3), (4, 5, 6)))
+    client = replies.ClientSummary(1, None, "10.0.0.1:9", ((1, 2, 3), (4, 5, 6)))
     assert client.encode().hex() == "01000000ffffffff010a00000031302e302e302e313a3902000000"
     assert client.encode_details()[len(client.encode()) :] == struct.pack("<6I", 1, 2, 3, 4, 5, 6)
 
@@ -108,8 +108,8 @@ def test_list_entries_of_clients_have_no_memberships() -> None:
 def test_fixed_sizes() -> None:
     assert len(STREAM.encode()) == 33 + 2
     assert len(TOPIC.encode()) == 51 + 2
-    assert len(replies.Partition(0, 0, 0, 0, 0, 0).encode()) == 40
-    assert len(replies.Client(0, 0, "a").encode()) == 17 + 1
+    assert len(replies.PartitionSummary(0, 0, 0, 0, 0, 0).encode()) == 40
+    assert len(replies.ClientSummary(0, 0, "a").encode()) == 17 + 1
 
 
 def test_stats_layout() -> None:

@@ -19,10 +19,10 @@ GOLDEN = [
     ),
     ("040000000c000000", requests.Empty()),
     ("0a000000c800000002046e6f7065", requests.StreamRequest("nope")),
-    ("07000000ca000000027374", requests.CreateStream("st")),
+    ("07000000ca000000027374", requests.CreateStreamRequest("st")),
     (
         "210000002e0100000202737402000000010000000000000000000000000000000000027470",
-        requests.CreateTopic("st", 2, 1, 0, 0, 0, "tp"),
+        requests.CreateTopicRequest("st", 2, 1, 0, 0, 0, "tp"),
     ),
     (
         "260000006400000001010400000000020273740202747001010000000300000000000000000200000000",
@@ -150,7 +150,7 @@ def test_values_judged_after_the_login_check_are_decoded() -> None:
     request = requests.decode(
         Code.CREATE_TOPIC, bytes.fromhex("02027374ffffffff09ffffffffffffffffffffffffffffffffff027470")
     )
-    assert request == requests.CreateTopic("st", 2**32 - 1, 9, UNLIMITED, UNLIMITED, 255, "tp")
+    assert request == requests.CreateTopicRequest("st", 2**32 - 1, 9, UNLIMITED, UNLIMITED, 255, "tp")
 
 
 def test_flags_and_absent_partition() -> None:

@@ -35,7 +35,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
 
 
 def create(root: Wire, name: str, permissions: Permissions | None = None) -> int:
-    payload = account_requests.CreateUser(name, "secret", 1, permissions).encode()
+    payload = account_requests.CreateUserRequest(name, "secret", 1, permissions).encode()
     return int(struct.unpack_from("<I", root.request(Code.CREATE_USER, payload))[0])
 
 
@@ -60,7 +60,7 @@ def test_a_deleted_user_can_do_nothing_more_whoever_gets_its_id(workers: Workers
         assert connection.status(Code.CREATE_STREAM, create_stream) == 41
         assert connection.status(Code.GET_STREAMS) == 41
         assert connection.status(Code.GET_PERSONAL_ACCESS_TOKENS) == 41
-        token = account_requests.CreateToken("abc", 0).encode()
+        token = account_requests.CreateTokenRequest("abc", 0).encode()
         assert connection.status(Code.CREATE_PERSONAL_ACCESS_TOKEN, token) == 41
         connection.ping()
     assert connections[0].status(Code.GET_ME) == 100
@@ -84,7 +84,7 @@ def test_rights_change_on_open_connections_before_the_change_is_answered(workers
     message = wire.batch(stream, "tp", wire.to_partition(0), [wire.message(b"one")])
     allowed = Permissions(streams=Map({stream: StreamPermissions(send_messages=True)}))
     for permissions, status in ((None, 41), (allowed, 0), (None, 41), (allowed, 0), (Permissions(), 41), (allowed, 0)):
-        root.request(Code.UPDATE_PERMISSIONS, account_requests.UpdatePermissions("sender", permissions).encode())
+        root.request(Code.UPDATE_PERMISSIONS, account_requests.UpdatePermissionsRequest("sender", permissions).encode())
         for _ in range(3):  # the route is warm after the first
             assert sender.status(Code.SEND_MESSAGES, message) == status
     root.delete_stream(stream)
@@ -99,8 +99,10 @@ def test_passwords_and_tokens_are_stored_as_hashes_only(workers: Workers) -> Non
     root = workers.connect(0)
     create(root, "holder")
     holder = workers.connect(1, "holder", "secret")
-    text = holder.request(Code.CREATE_PERSONAL_ACCESS_TOKEN, account_requests.CreateToken("ci_token", 0).encode())[1:]
-    change = account_requests.ChangePassword("holder", "secret", "another one").encode()
+    text = holder.request(
+        Code.CREATE_PERSONAL_ACCESS_TOKEN, account_requests.CreateTokenRequest("ci_token", 0).encode()
+    )[1:]
+    change = account_requests.ChangePasswordRequest("holder", "secret", "another one").encode()
     holder.request(Code.CHANGE_PASSWORD, change)
     assert len(text) == 68
     assert workers.anonymous(0).status(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, wire.str8(text.decode())) == 0
@@ -137,7 +139,7 @@ def test_expired_tokens_do_not_count_against_the_limit(tmp_path: Path) -> None:
         root = workers.connect(0)
 
         def token(name: str, expiry_us: int) -> int:
-            request = account_requests.CreateToken(name, expiry_us).encode()
+            request = account_requests.CreateTokenRequest(name, expiry_us).encode()
             return root.status(Code.CREATE_PERSONAL_ACCESS_TOKEN, request)
 
         assert [token("short", 1000), token("long", 0)] == [0, 0]

@@ -49,7 +49,7 @@ def topic(stream_value: int | str, topic_value: int | str) -> bytes:
 
 def new_topic(name: str = "tp", in_stream: int | str = "st", partitions: int = 1, **fields: int) -> bytes:
     values = {"compression": 1, "message_expiry_us": 0, "max_topic_size_bytes": 0, "replication_factor": 0} | fields
-    return requests.CreateTopic(in_stream, partitions, name=name, **values).encode()
+    return requests.CreateTopicRequest(in_stream, partitions, name=name, **values).encode()
 
 
 def without_time(reply: bytes, *positions: int) -> str:
@@ -118,11 +118,11 @@ def test_topic_options_are_kept(root: Wire) -> None:
     }
     reply = root.request(Code.CREATE_TOPIC, new_topic("full", **options))
     assert struct.unpack_from("<QBQB", reply, 16) == (60_000_000, 2, 2 * GIB, 3)
-    update = requests.UpdateTopic("st", "full", 1, 1000, 5, 7, "changed").encode()
+    update = requests.UpdateTopicRequest("st", "full", 1, 1000, 5, 7, "changed").encode()
     assert root.status(Code.UPDATE_TOPIC, update) == 0
     reply = root.request(Code.GET_TOPIC, topic("st", "changed"))
     assert struct.unpack_from("<QBQB", reply, 16) == (1000, 1, 5, 7)
-    zeros = requests.UpdateTopic("st", "changed", 2, 0, 0, 0, "changed").encode()
+    zeros = requests.UpdateTopicRequest("st", "changed", 2, 0, 0, 0, "changed").encode()
     assert root.status(Code.UPDATE_TOPIC, zeros) == 0
     reply = root.request(Code.GET_TOPIC, topic("st", "changed"))
     assert struct.unpack_from("<QBQB", reply, 16) == (0, 2, 0, 1)  # stored as sent
@@ -144,11 +144,11 @@ def test_topic_errors_in_order(root: Wire, limited: Wire) -> None:
     assert status(new_topic()) == 2013
     assert status(new_topic("edge", max_topic_size_bytes=GIB)) == 0
     assert status(new_topic("none", partitions=0)) == 0
-    update = requests.UpdateTopic("st", "edge", 1, 0, 0, 1, "tp").encode()
+    update = requests.UpdateTopicRequest("st", "edge", 1, 0, 0, 1, "tp").encode()
     assert root.status(Code.UPDATE_TOPIC, update) == 2013
-    assert root.status(Code.UPDATE_TOPIC, requests.UpdateTopic("no", "no", 3, 0, 0, 1, "x").encode()) == 3
-    assert root.status(Code.UPDATE_TOPIC, requests.UpdateTopic("no", "no", 1, 0, 0, 1, "x").encode()) == 1009
-    assert root.status(Code.UPDATE_TOPIC, requests.UpdateTopic("st", "no", 1, 0, 0, 1, "x").encode()) == 2010
+    assert root.status(Code.UPDATE_TOPIC, requests.UpdateTopicRequest("no", "no", 3, 0, 0, 1, "x").encode()) == 3
+    assert root.status(Code.UPDATE_TOPIC, requests.UpdateTopicRequest("no", "no", 1, 0, 0, 1, "x").encode()) == 1009
+    assert root.status(Code.UPDATE_TOPIC, requests.UpdateTopicRequest("st", "no", 1, 0, 0, 1, "x").encode()) == 2010
     for code in (Code.DELETE_TOPIC, Code.PURGE_TOPIC):
         assert root.status(code, topic("no", "tp")) == 1009
         assert root.status(code, topic("st", "no")) == 2010
@@ -215,7 +215,7 @@ def test_existence_comes_before_permission(root: Wire, limited: Wire) -> None:
     root.create_stream("st")
     root.create_topic("st", "tp", 1)
     count = struct.pack("<I", 9)
-    update = requests.UpdateTopic("st", "tp", 1, 0, 0, 1, "x").encode()
+    update = requests.UpdateTopicRequest("st", "tp", 1, 0, 0, 1, "x").encode()
     refused = [
         (Code.GET_STREAM, stream("st")),
         (Code.GET_STREAMS, b""),

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from shardd.engine import twin
 from shardd.protocol.codes import Code
 from shardd.security import passwords
+from shardd.service import base
 from shardd.service.sessions import SessionTable
 from tests.support import wire
 from tests.support.wire import Wire
@@ -215,25 +217,28 @@ def test_a_moved_connection_keeps_its_session(workers: Workers) -> None:
 
 
 def test_a_fault_is_status_1_and_ends_nothing(workers: Workers) -> None:
-    root, context = workers.connect(), workers.context()
-    metadata = context.metadata
+    root, services = workers.connect(), workers.context().services
+    broken: list[Any] = [services.streams, services.routes]
+    metadata = workers.context().metadata
     try:
-        context.metadata = None
+        for service in broken:
+            service._metadata = None
         assert root.status(Code.GET_STREAMS) == 1
         poll = wire.consumer(1) + wire.identifier("a") + wire.identifier("b") + bytes(5) + b"\1" + bytes(13)
         assert root.status(Code.POLL_MESSAGES, poll) == 1
     finally:
-        context.metadata = metadata
+        for service in broken:
+            service._metadata = metadata
     assert root.status(Code.GET_STREAMS) == 0
 
 
 def test_login_while_stopping(workers: Workers) -> None:
-    anonymous, context = workers.anonymous(), workers.context()
+    anonymous, logins = workers.anonymous(), workers.context().services.logins
     try:
-        context.stopping = True
+        logins.stopping = True
         assert anonymous.status(Code.LOGIN_USER, login("iggy", "iggy")) == 8
     finally:
-        context.stopping = False
+        logins.stopping = False
     assert anonymous.login() == 0
 
 
@@ -242,7 +247,9 @@ def test_a_connection_without_an_entry_is_told_and_closed(workers: Workers) -> N
 
     async def forget() -> None:
         own = twin.xxh32(local_address(root).encode())
-        context.sessions.close(context.sessions.by_client(own).connection)
+        session = context.sessions.by_client(own)
+        assert session is not None
+        context.sessions.close(session.connection)
 
     workers.call(forget())
     assert root.status(Code.GET_ME) == 100
@@ -250,19 +257,39 @@ def test_a_connection_without_an_entry_is_told_and_closed(workers: Workers) -> N
         root.receive(1)
 
 
+def test_nothing_is_computed_for_a_connection_that_was_closed_before_its_request_began(workers: Workers) -> None:
+    client, context = workers.connect(), workers.context()
+    session = context.sessions.by_client(twin.xxh32(local_address(client).encode()))
+    assert session is not None
+    connections = context.services.connections
+
+    async def waits() -> bool:
+        return base.waits(context.engine, connections.identity(session.connection, 0))
+
+    assert workers.call(waits())
+    client.close()
+    deadline = time.monotonic() + 10
+    while context.sessions.get(session.connection) is not None:
+        assert time.monotonic() < deadline, "its end is not seen"
+        time.sleep(0.01)
+    late = connections.identity(session.connection, 0)
+    assert late.session is not None and late.session.removed
+    assert not workers.call(waits())
+
+
 def test_session_table() -> None:
     table = SessionTable()
     session = table.open(7, "127.0.0.1:51234", 1_000)
     assert (session.client_id, session.user_id) == (3_903_508_764, None)
-    table.set_user(7, 5)
+    session.set_user(5)
     moved = SessionTable().admit(9, "127.0.0.1:51234", table.export(7))
     assert (moved.connection, moved.client_id, moved.user_id, moved.connected_at_us) == (9, session.client_id, 5, 1_000)
     assert table.get(7) is session  # it stays until the connection is closed here
     newer = table.open(8, "127.0.0.1:51234", 2_000)
     table.close(7)
     assert table.by_client(session.client_id) is newer
+    assert session.removed and not newer.removed  # whoever still works for it sees that
     table.close(7)
-    table.set_user(7, 1)
     assert [each.connection for each in table] == [8]
     with pytest.raises(KeyError):
         table.export(7)

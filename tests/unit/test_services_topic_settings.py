@@ -87,7 +87,7 @@ def test_new_and_purged_partitions_have_it_and_classic_clients_see_no_difference
     assert durable_partitions(workers, count=PARTITIONS + 2) == [True] * (PARTITIONS + 2)
     root.send("s", "t", wire.to_partition(7), [wire.message(b"x")])
     assert len(root.poll("s", "t", 7).messages) == 1
-    update = requests.UpdateTopic("s", "t", 1, 0, 0, 1, "t")
+    update = requests.UpdateTopicRequest("s", "t", 1, 0, 0, 1, "t")
     assert root.status(wire.UPDATE_TOPIC, update.encode()) == Status.OK
     assert settings_of(root)[0].value == "durable"
     root.request(wire.DELETE_PARTITIONS, place + struct.pack("<I", 2))

@@ -7,17 +7,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import cast
+from typing import Any
 
 import pytest
 
-from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.control_messages import HEARTBEAT_TIMEOUT_MS, STARTUP_TIMEOUT_MS
+from shardd.security import Rule
 from shardd.server.worker_process import WorkerProcess, WorkerState
-from shardd.service.base import Caller
-from shardd.service.context import ShardContext
-from shardd.service.messages import route
+from shardd.service.identity import Identity
+from shardd.service.routes import RouteService
 
 
 @pytest.fixture
@@ -50,6 +49,8 @@ def test_a_start_whose_control_channel_ended_gets_no_longer_than_a_service(worke
 
 def test_a_route_gives_up_an_owner_that_does_not_know_the_partition() -> None:
     """The 29th attempt is the first behind 2 s of waiting; it needs nothing of the shard any more."""
+    nothing: Any = object()
+    routes = RouteService(nothing, nothing)
     with pytest.raises(ShardError) as caught:
-        asyncio.run(route(cast(ShardContext, None), cast(Caller, None), Code.SEND_MESSAGES, b"", b"", 29))
+        asyncio.run(routes.enter(Identity(0), Rule.SEND_MESSAGES, (0, 0), (b"", b""), 29))
     assert caught.value.status == Status.SHARD_COMMUNICATION_ERROR

@@ -1,0 +1,35 @@
+"""Who asks a service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardd.metadata.commands import Ref
+from shardd.protocol.errors import ShardError, Status
+from shardd.service.sessions import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """`user_id` is None without a login; `incarnation`: which user with that id, as ids are reused. `session`: the
+    connection that asks, for what needs one (logins, memberships in groups); None for callers without."""
+
+    user_id: int | None
+    incarnation: int = 0
+    session: Session | None = None
+
+    @property
+    def user(self) -> int:
+        """The user behind a request that has passed the login check."""
+        if self.user_id is None:
+            raise ShardError(Status.UNAUTHENTICATED)
+        return self.user_id
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.user, self.incarnation)
+
+    @property
+    def address(self) -> str:
+        """Where the request comes from: "ip:port", "" when nobody knows."""
+        return "" if self.session is None else self.session.address

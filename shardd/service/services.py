@@ -1,0 +1,88 @@
+"""All services of one worker."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from shardd.config import Settings
+from shardd.engine import Engine
+from shardd.groups.members import GroupMembers
+from shardd.groups.surroundings import MembersSurroundings
+from shardd.metadata import Metadata
+from shardd.runtime.bus import Bus
+from shardd.runtime.metrics import ShardFigures
+from shardd.runtime.threads import Threads
+from shardd.security import Passwords
+from shardd.security.login_turns import LoginTurns
+from shardd.service.bounds import BoundsService
+from shardd.service.connections import ConnectionService
+from shardd.service.extensions import ExtensionService
+from shardd.service.groups import GroupService
+from shardd.service.logins import LoginService
+from shardd.service.messages import MessageService
+from shardd.service.offsets import OffsetService
+from shardd.service.partition_calls import PartitionCalls
+from shardd.service.partitions import PartitionService
+from shardd.service.routes import RouteService
+from shardd.service.sessions import SessionTable
+from shardd.service.snapshot import SnapshotService
+from shardd.service.statistics import Statistics
+from shardd.service.streams import StreamService
+from shardd.service.system import ServerFacts, SystemService
+from shardd.service.tokens import TokenService
+from shardd.service.topic_settings import TopicSettingsService
+from shardd.service.topics import TopicService
+from shardd.service.users import UserService
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceParts:
+    """What a worker has for its services; each of them gets what it needs of that. `threads` run blocking calls that
+    may take as long as the device; `figures` are those of this worker; the logs are newest lines."""
+
+    settings: Settings
+    engine: Engine
+    metadata: Metadata
+    bus: Bus
+    sessions: SessionTable
+    passwords: Passwords
+    login_turns: LoginTurns
+    threads: Threads
+    server: ServerFacts
+    figures: Callable[[], ShardFigures]
+    own_logs: Callable[[], list[str]]
+    supervisor_logs: Callable[[], Awaitable[list[str]]]
+
+
+class Services:
+    """One object for each family of commands. Made inside the running loop of the worker, used there."""
+
+    def __init__(self, parts: ServiceParts) -> None:
+        engine, metadata, bus, sessions = parts.engine, parts.metadata, parts.bus, parts.sessions
+        system, data_directory = parts.settings.system, parts.settings.system.data_directory
+        statistics = Statistics(engine)
+        self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, sessions))
+        self.partition_calls = PartitionCalls(metadata, engine, bus, data_directory)
+        self.system = SystemService(metadata, statistics, bus, sessions, parts.server)
+        self.snapshots = SnapshotService(metadata, bus, system, parts.own_logs, parts.supervisor_logs)
+        self.groups = GroupService(metadata, self.members, engine, bus.shards)
+        self.extensions = ExtensionService(metadata, bus, parts.figures, parts.server.started_at_us)
+        self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory)
+        self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups)
+        self.messages = MessageService(metadata, self.partition_calls, self.groups)
+        self.routes = RouteService(metadata, engine)
+        self.streams = StreamService(metadata, statistics)
+        self.topics = TopicService(metadata, statistics, system)
+        self.topic_settings = TopicSettingsService(metadata, system)
+        self.partitions = PartitionService(metadata, self.partition_calls, self.groups)
+        self.logins = LoginService(
+            metadata, parts.passwords, parts.login_turns, engine, parts.settings.server.login_attempts_max
+        )
+        self.users = UserService(metadata, parts.passwords, parts.login_turns, engine)
+        self.tokens = TokenService(metadata, parts.settings.personal_access_token.max_tokens_per_user)
+        self.connections = ConnectionService(metadata, engine, sessions, self.members)
+
+    def close(self) -> None:
+        """The worker stops."""
+        self.members.close()

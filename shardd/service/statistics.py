@@ -1,0 +1,80 @@
+"""Statistics of partitions and topics (docs/protocol/records.md#statistics), as their owners publish them; and answers
+that grow with the number of topics and partitions asked about, in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from shardd.metadata.state import Partition, Topic
+from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.slices import Slices
+from shardd.runtime.threads import UnwantedError
+from shardd.service import base
+from shardd.service.base import Connections
+from shardd.service.identity import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """Statistics of one partition; sizes in bytes."""
+
+    segments_count: int = 1
+    current_offset: int = 0
+    size_bytes: int = 0
+    messages_count: int = 0
+
+
+EMPTY_PARTITION = PartitionStats()
+
+
+@dataclass(slots=True)
+class Sums:
+    """Over partitions; sizes in bytes."""
+
+    segments_count: int = 0
+    size_bytes: int = 0
+    messages_count: int = 0
+
+    def add(self, stats: PartitionStats | Sums) -> None:
+        self.segments_count += stats.segments_count
+        self.size_bytes += stats.size_bytes
+        self.messages_count += stats.messages_count
+
+
+class StatisticsEngine(Connections, Protocol):
+    """The part of the engine with the shared statistics."""
+
+    def stats(self, slot: int) -> tuple[int, int, int, int, int, int, int, int, int]: ...
+
+
+class Statistics:
+    """One per worker, loop thread only. Long answers take turns: together they get one slice in a turn of the loop."""
+
+    def __init__(self, engine: StatisticsEngine) -> None:
+        self.engine = engine
+        self._slices = Slices()
+
+    def of(self, partition: Partition) -> PartitionStats:
+        """What the owner published; an empty partition while the slot holds another incarnation."""
+        incarnation, next_offset, size_bytes, messages_count, segments_count, *_ = self.engine.stats(partition.slot)
+        if incarnation != partition.incarnation:
+            return EMPTY_PARTITION
+        return PartitionStats(segments_count, max(next_offset - 1, 0), size_bytes, messages_count)
+
+    def sum_up(self, topic: Topic, sums: Sums) -> Iterator[None]:
+        """Adds every partition of the topic; a step for each."""
+        for partition in topic.partitions:
+            sums.add(self.of(partition))
+            yield
+
+    async def take(self, identity: Identity, steps: Iterable[object]) -> None:
+        """Takes steps whose number grows with the topics and partitions asked about, in slices.
+
+        8 and close when they take longer than a slice and the client has left meanwhile.
+        """
+        try:
+            await self._slices.run(steps, lambda: base.waits(self.engine, identity))
+        except UnwantedError:
+            raise ShardError(Status.DISCONNECTED, "it has left before its turn", close=True) from None

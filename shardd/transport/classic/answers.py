@@ -1,0 +1,81 @@
+"""From what a service returns to the payload of an answer. Answers that grow with the topics and partitions asked about
+arrive here in pieces that were encoded as they were made, in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from shardd.protocol import bounds, primitives, topic_settings
+from shardd.protocol.account_replies import UserDetails
+from shardd.protocol.replies import ClientSummary, PolledHead, StreamDetails, TopicDetails
+from shardd.protocol.topic_settings import TopicSetting
+from shardd.service.bounds import TopicPartitions
+from shardd.service.groups import NothingPolled
+
+Value = TypeVar("Value")
+
+
+class Encoded(Protocol):
+    """A value that knows its block of the classic protocol."""
+
+    def encode(self) -> bytes: ...
+
+
+def nothing(value: None) -> bytes:
+    """A command without an answer."""
+    return b""
+
+
+def archive(value: bytes) -> bytes:
+    return value
+
+
+def encoded(value: Encoded) -> bytes:
+    return value.encode()
+
+
+def encoded_all(values: Iterable[Encoded]) -> bytes:
+    return b"".join([value.encode() for value in values])
+
+
+def optional(encode: Callable[[Value], bytes]) -> Callable[[Value | None], bytes]:
+    """An empty answer stands for "there is none"."""
+    return lambda value: b"" if value is None else encode(value)
+
+
+def joined(blocks: Sequence[bytes]) -> bytes:
+    return b"".join(blocks)
+
+
+def stream(details: StreamDetails[bytes]) -> bytes:
+    return details.stream.encode() + b"".join(details.topics)
+
+
+def topic(details: TopicDetails[bytes]) -> bytes:
+    return details.topic.encode() + b"".join(details.partitions)
+
+
+def user(details: UserDetails) -> bytes:
+    return details.encode_details()
+
+
+def client(details: ClientSummary) -> bytes:
+    return details.encode_details()
+
+
+def polled(value: NothingPolled) -> bytes:
+    return PolledHead(0, 0, 0).encode()
+
+
+def partition_bounds(topics: list[TopicPartitions[bytes]]) -> bytes:
+    parts = [primitives.u32(len(topics))]
+    for each in topics:
+        count = len(each.partitions)
+        parts.append(bounds.encode_topic(each.stream_id, each.topic_id, each.stream, each.topic, count))
+        parts += each.partitions
+    return b"".join(parts)
+
+
+def settings_of_topic(settings: tuple[TopicSetting, ...]) -> bytes:
+    return topic_settings.encode_reply(settings)

@@ -1,0 +1,90 @@
+"""From a request of the engine to its answer: decode, login check, service, encode (docs/protocol/framing.md#checks).
+Lives on the loop thread of the worker that holds the connection; the engine keeps the order of the requests of one
+connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from shardd.engine import Engine
+from shardd.metadata import Metadata
+from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.primitives import Reader
+from shardd.protocol.requests import decode
+from shardd.security import Rule, allowed
+from shardd.service.groups import ByEngine
+from shardd.service.identity import Identity
+from shardd.service.services import Services
+from shardd.transport.classic.commands import command_table
+
+_log = logging.getLogger(__name__)
+
+_USER_CHANGES: Final = frozenset({Code.CREATE_USER, Code.UPDATE_PERMISSIONS})
+_LARGE_BYTES: Final = 4096  # of a payload; what small ones cost is the same for everybody
+
+
+class ClassicDispatcher:
+    """Answers every request that the engine hands to Python. Never raises for a request: a fault is status 1."""
+
+    def __init__(self, engine: Engine, metadata: Metadata, services: Services) -> None:
+        self._engine = engine
+        self._metadata = metadata
+        self._services = services
+        self._commands: Final = command_table(services)
+
+    async def handle(self, connection: int, code: int, payload: bytes, user_id: int, authenticated: bool) -> None:
+        """Answers one EVENT_REQUEST through `engine.reply`."""
+        try:
+            reply = await self._answer(connection, code, payload, user_id if authenticated else None)
+        except ShardError as error:
+            _log.debug("request %d refused with %d: %s", code, error.status, error)
+            self._engine.reply(connection, error.status, b"", error.close)
+        except Exception:
+            _log.exception("request %d failed", code)
+            self._engine.reply(connection, Status.ERROR)
+        else:
+            if reply is not None:
+                self._engine.reply(connection, Status.OK, reply)
+
+    async def _answer(self, connection: int, code: int, payload: bytes, user_id: int | None) -> bytes | None:
+        """None: the engine answers."""
+        if len(payload) > _LARGE_BYTES and code in _USER_CHANGES and user_id is not None:
+            self._require_rights_over_users(user_id)  # before it costs the loop a long decoding
+        request = decode(code, payload)
+        if user_id is None and code not in ALLOWED_WITHOUT_LOGIN:
+            raise ShardError(Status.UNAUTHENTICATED)
+        command = self._commands[code]
+        value = await command.execute(self._services.connections.identity(connection, user_id), request)
+        return None if isinstance(value, ByEngine) else command.encode(value)
+
+    def _require_rights_over_users(self, user_id: int) -> None:
+        if not allowed(self._metadata.state, user_id, Rule.MANAGE_USERS):
+            raise ShardError(Status.UNAUTHORIZED)
+
+    async def route_miss(
+        self,
+        connection: int,
+        code: int,
+        stream_identifier: bytes,
+        topic_identifier: bytes,
+        user_id: int,
+        attempt: int,
+    ) -> None:
+        """Answers one EVENT_ROUTE_MISS: fills the route table and resumes the connection, or refuses its request."""
+        self._services.members.polled(connection, 0, 0)  # a group poll, if it is one, starts over
+        try:
+            names = Reader(stream_identifier).identifier(), Reader(topic_identifier).identifier()
+            rule = Rule.SEND_MESSAGES if code == Code.SEND_MESSAGES else Rule.POLL_MESSAGES
+            written = stream_identifier, topic_identifier
+            await self._services.routes.enter(Identity(user_id), rule, names, written, attempt)
+        except ShardError as error:
+            _log.debug("request %d refused with %d: %s", code, error.status, error)
+            self._engine.reply(connection, error.status)
+        except Exception:
+            _log.exception("no route for request %d", code)
+            self._engine.reply(connection, Status.ERROR)
+        else:
+            self._engine.resume(connection)

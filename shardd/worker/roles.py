@@ -1,0 +1,149 @@
+"""The part that a worker has in the server as a whole: one of them has the tasks of which there is one in a server, the
+others follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from shardd.engine import Engine
+from shardd.groups.hub import GroupHub
+from shardd.groups.surroundings import HubSurroundings
+from shardd.log import layout
+from shardd.maintenance.job import Job, Turn
+from shardd.maintenance.scheduler import JobScheduler
+from shardd.maintenance.trash_emptier import TrashEmptier
+from shardd.metadata import FILE_NAME, Metadata, MetadataReplica, MetadataWriter, State
+from shardd.runtime.bus import Bus
+from shardd.runtime.channel import CONTROL_SHARD
+from shardd.runtime.inheritance import WorkerInheritance
+from shardd.runtime.metrics import MetricRegistry
+from shardd.runtime.threads import Threads
+from shardd.security import Passwords, command_allowed, ensure_root
+from shardd.service.tokens import clean_expired_tokens
+from shardd.worker.partition_changes import changed_streams
+
+
+def is_control_shard(inheritance: WorkerInheritance) -> bool:
+    return inheritance.shard == CONTROL_SHARD
+
+
+class Role:
+    """Lives on the loop thread. In the order of a worker's life: `start_metadata`, `serve`, the notices,
+    `close`. Its jobs are added when it is made. Who has no task of that kind does nothing."""
+
+    reports_foreign_directories = False
+
+    metadata: Metadata
+
+    async def start_metadata(self) -> bool:
+        """True when the first user was created just now."""
+        raise NotImplementedError
+
+    def serve(self) -> None:
+        """The services are about to be made."""
+
+    def add_figures(self, metrics: MetricRegistry) -> None:
+        """Of its tasks."""
+
+    def applied(self, old: State, new: State) -> None:
+        """A record of the metadata, before it is acknowledged."""
+
+    def trashed(self) -> None:
+        """Files went to the trash here."""
+
+    async def room_returned(self) -> None:
+        """The disk has room again."""
+
+    def close(self) -> None:
+        """The worker stops."""
+
+
+class FollowerRole(Role):
+    """`diverged(sentence)`: this replica cannot follow."""
+
+    def __init__(self, data_directory: Path, bus: Bus, threads: Threads, diverged: Callable[[str], None]) -> None:
+        self._replica = self.metadata = MetadataReplica(data_directory / FILE_NAME, bus, threads, diverged)
+
+    async def start_metadata(self) -> bool:
+        await self._replica.start()
+        return False
+
+
+class ControlRole(Role):
+    """Writes the metadata, gives out the partitions of consumer groups, empties the trash, removes expired tokens, lets
+    new topics start balancing at partition 0, and reports foreign directories."""
+
+    reports_foreign_directories = True
+
+    def __init__(
+        self,
+        inheritance: WorkerInheritance,
+        engine: Engine,
+        bus: Bus,
+        threads: Threads,
+        passwords: Passwords,
+        jobs: JobScheduler,
+        hear: Callable[[], None],
+    ) -> None:
+        self._root = inheritance.root_name, inheritance.root_password
+        self._settings = settings = inheritance.settings
+        self._engine = engine
+        self._bus = bus
+        self._passwords = passwords
+        trash = layout.trash_directory(inheritance.data_directory)
+        self._trash = TrashEmptier(trash, jobs, reserve_bytes=settings.system.disk_reserve_bytes)
+        compaction_due = jobs.add(Job("metadata_compaction", self._compact, first_s=None))
+        self._writer = self.metadata = MetadataWriter(
+            inheritance.data_directory / FILE_NAME,
+            bus,
+            threads,
+            command_allowed,
+            hear=hear,
+            compaction_due=compaction_due,
+        )
+        self._hub: GroupHub | None = None
+        tokens = settings.personal_access_token
+        if tokens.cleaner_enabled:
+            jobs.add(Job("tokens", self._clean_tokens, tokens.cleaner_interval_ms / 1000))
+
+    async def start_metadata(self) -> bool:
+        created = []
+
+        async def prepare() -> None:
+            created.append(await ensure_root(self._writer, self._passwords, *self._root))
+
+        await self._writer.start(prepare)
+        return created[0]
+
+    def serve(self) -> None:
+        settings = self._settings.consumer_group
+        self._hub = GroupHub(HubSurroundings(self._engine.generation, self._writer, self._bus, settings))
+
+    def add_figures(self, metrics: MetricRegistry) -> None:
+        metrics.add("trash", self._trash.gauges, self._trash.counters)
+
+    def applied(self, old: State, new: State) -> None:
+        """A new topic starts balancing at partition 0."""
+        for stream_id in changed_streams(old, new):
+            before, stream = old.streams.get(stream_id), new.streams.get(stream_id)
+            for topic_id, topic in stream.topics.items() if stream is not None else ():
+                known = before.topics.get(topic_id) if before is not None else None
+                if known is None or known.incarnation != topic.incarnation:
+                    self._engine.counter_reset(topic.incarnation)
+
+    def trashed(self) -> None:
+        self._trash.wake()
+
+    async def room_returned(self) -> None:
+        await self._writer.room_returned()
+
+    def close(self) -> None:
+        if self._hub is not None:
+            self._hub.close()
+
+    async def _compact(self, _turn: Turn) -> None:
+        await self._writer.compact()
+
+    async def _clean_tokens(self, _turn: Turn) -> None:
+        await clean_expired_tokens(self._writer)

@@ -122,8 +122,8 @@ def one_round(
 
 
 def first_on_the_cpu() -> None:
-    """The healthy client runs when it is woken, and the bad ones only when nobody else does (`bad.run`): as if each were
-    on a machine of its own. Else, where workers have work and CPUs are few, it would measure its own turn."""
+    """The healthy client runs when it is woken, the bad ones only when nobody else does (`bad.run`): as if each were on
+    a machine of its own. Else, where workers have work and CPUs are few, it would measure its own turn."""
     with contextlib.suppress(PermissionError):  # the table shows more than the server's doing then
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 

@@ -8,9 +8,9 @@
 
 PyObject *shardd_segment_row(const segment_info *s)
 {
-    return Py_BuildValue("KKKKK", (unsigned long long)s->start_offset, (unsigned long long)s->log_bytes,
+    return Py_BuildValue("KKKKKK", (unsigned long long)s->start_offset, (unsigned long long)s->log_bytes,
                          (unsigned long long)s->count, (unsigned long long)s->first_timestamp,
-                         (unsigned long long)s->last_timestamp);
+                         (unsigned long long)s->last_timestamp, (unsigned long long)s->absent);
 }
 
 static PyObject *segment_list(const recovered_partition *found)

@@ -16,9 +16,11 @@ static bool read_entries(partition *p, segment *s, uint64_t k, uint32_t count, i
     int fd = segment_fd(&p->segments, s, SEGMENT_INDEX);
     if (fd < 0 || file_read(p->disk, fd, out, (size_t)count * INDEX_ENTRY_SIZE, k * INDEX_ENTRY_SIZE) != 0)
         return false;
-    for (uint32_t i = 0; i < count; i++)
-        if (out[i].relative_offset != k + i)
-            return false;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t lowest = i == 0 ? k : out[i - 1].relative_offset + UINT64_C(1), highest = k + i + s->absent;
+        if (out[i].relative_offset < lowest || out[i].relative_offset > highest)
+            return false; /* dense: both are k + i */
+    }
     return true;
 }
 
@@ -39,7 +41,14 @@ bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position)
 
 static bool reaches(const index_entry *entry, index_key key, uint64_t bound)
 {
-    return (key == INDEX_KEY_TIMESTAMP ? entry->timestamp : entry->end_position) >= bound;
+    switch (key) {
+    case INDEX_KEY_TIMESTAMP:
+        return entry->timestamp >= bound;
+    case INDEX_KEY_OFFSET:
+        return entry->relative_offset >= bound;
+    default:
+        return entry->end_position >= bound;
+    }
 }
 
 /* The search itself, over `count` entries in memory. */
@@ -89,4 +98,42 @@ bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t hig
         high = first; /* the first entry in memory reaches the bound: it, or one in the file */
     }
     return search_file(p, s, low, high, key, bound, found) || partition_doubt(p, s);
+}
+
+bool partition_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k)
+{
+    *k = offset - s->start_offset;
+    if (s->absent == 0)
+        return true;
+    return partition_index_search(p, s, 0, s->count, INDEX_KEY_OFFSET, *k, k);
+}
+
+bool partition_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset)
+{
+    index_entry entry = {.relative_offset = (uint32_t)k};
+    if (s->absent > 0 && k < s->count && !read_entries(p, s, k, 1, &entry))
+        return partition_doubt(p, s);
+    *offset = k == s->count ? segment_end(s) : s->start_offset + entry.relative_offset;
+    return true;
+}
+
+bool partition_pass_over(partition *p, uint64_t *offset)
+{
+    *offset = partition_skip_isolated(p, *offset);
+    for (bool again = p->sparse; again;) {
+        segment *s = segment_find(&p->segments, *offset);
+        uint64_t k, before = *offset;
+        if (s == NULL || s->absent == 0 || *offset >= segment_end(s))
+            return true;
+        const damaged_range *r = partition_damage_from(p, *offset);
+        if (r != NULL && r->start <= *offset)
+            return true; /* which of them have a record is not known */
+        if (!partition_entry_of(p, s, *offset, &k) || !partition_offset_of(p, s, k, offset))
+            return false;
+        if (r != NULL && r->start < *offset)
+            *offset = r->start;
+        *offset = partition_skip_isolated(p, *offset);
+        again = *offset != before;
+    }
+    return true;
 }

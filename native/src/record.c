@@ -29,16 +29,17 @@ uint64_t record_checksum(const uint8_t *data, size_t size)
     return XXH3_64bits(data + 8, size - 8);
 }
 
-/* Verifies one record with `left` bytes from its first byte on; RECORD_OK and its size, or why it is none. */
-static record_fault record_check(const uint8_t *data, size_t left, uint64_t expected_offset, uint64_t minimum_timestamp,
-                                 uint64_t *size)
+/* Verifies one record with `left` bytes from its first byte on, whose offset may be any of [lowest, highest]; RECORD_OK
+ * and its size, or why it is none. */
+static record_fault record_check(const uint8_t *data, size_t left, uint64_t lowest, uint64_t highest,
+                                 uint64_t minimum_timestamp, uint64_t *size)
 {
     if (left < RECORD_HEADER_SIZE)
         return RECORD_TRUNCATED;
     *size = record_size(data);
     if (*size == 0)
         return RECORD_BAD_LENGTH;
-    if (load_u64(data + 24) != expected_offset)
+    if (load_u64(data + 24) - lowest > highest - lowest)
         return RECORD_BAD_OFFSET;
     if (load_u64(data + 32) < minimum_timestamp)
         return RECORD_BAD_TIMESTAMP;
@@ -47,7 +48,7 @@ static record_fault record_check(const uint8_t *data, size_t left, uint64_t expe
     return record_checksum(data, *size) == load_u64(data) ? RECORD_OK : RECORD_BAD_CHECKSUM;
 }
 
-record_fault record_scan_buffer(const uint8_t *data, size_t length, uint64_t expected_offset,
+record_fault record_scan_sparse(const uint8_t *data, size_t length, uint64_t expected_offset, uint64_t end_offset,
                                 uint64_t minimum_timestamp, uint64_t segment_start_offset, uint64_t base_position,
                                 index_entry *entries, size_t entries_max, record_scan *out)
 {
@@ -55,10 +56,13 @@ record_fault record_scan_buffer(const uint8_t *data, size_t length, uint64_t exp
     while (out->valid_bytes < length && (entries == NULL || out->count < entries_max)) {
         const uint8_t *record = data + out->valid_bytes;
         uint64_t size;
-        out->fault = record_check(record, length - out->valid_bytes, out->next_offset, minimum_timestamp, &size);
+        uint64_t highest = out->next_offset < end_offset ? end_offset - 1 : out->next_offset;
+        out->fault = record_check(record, length - out->valid_bytes, out->next_offset, highest, minimum_timestamp,
+                                  &size);
         if (out->fault != RECORD_OK)
             break;
-        uint64_t end = base_position + out->valid_bytes + size, relative = out->next_offset - segment_start_offset;
+        uint64_t offset = load_u64(record + 24), end = base_position + out->valid_bytes + size;
+        uint64_t relative = offset - segment_start_offset;
         if (end > UINT32_MAX || relative > UINT32_MAX) { /* no index entry can name it: not ours */
             out->fault = RECORD_BAD_LENGTH;
             break;
@@ -70,26 +74,36 @@ record_fault record_scan_buffer(const uint8_t *data, size_t length, uint64_t exp
             out->first_timestamp = minimum_timestamp;
         out->last_timestamp = minimum_timestamp;
         out->count++;
-        out->next_offset++;
+        out->next_offset = offset + 1;
         out->valid_bytes += size;
     }
     return out->fault;
 }
 
-uint32_t record_verify(const uint8_t *data, size_t length, uint64_t first_offset, uint32_t count, uint64_t *good_bytes)
+record_fault record_scan_buffer(const uint8_t *data, size_t length, uint64_t expected_offset,
+                                uint64_t minimum_timestamp, uint64_t segment_start_offset, uint64_t base_position,
+                                index_entry *entries, size_t entries_max, record_scan *out)
 {
-    uint64_t position = 0;
+    return record_scan_sparse(data, length, expected_offset, 0, minimum_timestamp, segment_start_offset, base_position,
+                              entries, entries_max, out);
+}
+
+uint32_t record_verify(const uint8_t *data, size_t length, uint64_t first_offset, uint64_t end_offset, uint32_t count,
+                       record_good *out)
+{
+    *out = (record_good){.next_offset = first_offset};
     uint32_t good = 0;
     while (good < count) {
-        uint64_t size;
-        if (record_check(data + position, length - position, first_offset + good, 0, &size) != RECORD_OK)
+        const uint8_t *record = data + out->bytes;
+        uint64_t size, highest = good == 0 ? first_offset : end_offset - (count - good); /* dense: the next one */
+        if (record_check(record, length - out->bytes, out->next_offset, highest, 0, &size) != RECORD_OK)
             break;
-        if (good + 1 == count && position + size != length)
+        if (good + 1 == count && out->bytes + size != length)
             break; /* the window does not end where the caller believes: the last record is not trusted */
-        position += size;
+        out->bytes += size;
+        out->next_offset = load_u64(record + 24) + 1;
         good++;
     }
-    *good_bytes = position;
     return good;
 }
 

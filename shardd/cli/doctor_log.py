@@ -10,8 +10,8 @@ import typer
 
 from shardd.cli.doctor_state import EXIT_DAMAGE, EXIT_USAGE
 from shardd.config import ConfigError, load_settings
+from shardd.log.damage import DamagedRange
 from shardd.log.inspect import SegmentView, inspect_partition, isolate, partitions_below
-from shardd.log.survey import DamagedRange
 from shardd.shard.supervisor_directory import lock_directory
 from shardd.shard.supervisor_errors import StartupError
 

@@ -71,12 +71,13 @@ def scan_buffer(
     minimum_timestamp: int,
     segment_start_offset: int,
     base_position: int,
+    sparse_end: int = 0,
 ) -> tuple[int, int, int, int, int, int, bytes]:
-    """As scan_file over memory; the last item is the index."""
+    """As scan_file over memory; the last item is the index. `sparse_end`: offsets may skip up to there (exclusive)."""
 
 def recover_partition(
     directory: str, incarnation: int, /
-) -> tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int]], list[int], int, int] | None:
+) -> tuple[list[tuple[int, int, int, int, int, int]], list[tuple[int, int, int]], list[int], int, int] | None:
     """(segments and offsets for partition_open, start offsets of segments to be sealed, scanned bytes, durable end);
     None for one that needs the care of shardd/log/recovery.py. See native/src/recover.h."""
 
@@ -213,7 +214,7 @@ class Engine:
         directory: str,
         segment_size_bytes: int,
         state: int,
-        segments: list[tuple[int, int, int, int, int]],
+        segments: list[tuple[int, int, int, int, int, int]],
         offsets: list[tuple[int, int, int]],
         level: int,
         damaged: list[tuple[int, int, bool]],
@@ -223,7 +224,7 @@ class Engine:
         """segments as segment_info and level as partition_level in native/src/partition.h, offsets = (kind, id, value),
         damaged = (start offset, end offset exclusive, isolated), durable_end: what the last checkpoint covers. At level
         durable it returns when the device has what was found. OSError."""
-    def partition_segments(self, namespace: int, /) -> list[tuple[int, int, int, int, int]]:
+    def partition_segments(self, namespace: int, /) -> list[tuple[int, int, int, int, int, int]]:
         """What is in the files now, as segment_info, the active one last. KeyError."""
     def partition_surveyed(
         self,

@@ -57,12 +57,12 @@ class Scrubber:
     async def _scrub_partition(self, place: Place) -> None:
         ns, incarnation = namespace(*place), self._owned.incarnation_of(place)
         minimum = 0
-        for start, log_bytes, count, _, last_timestamp in self._sealed(ns, place):
+        for start, log_bytes, count, _, last_timestamp, absent in self._sealed(ns, place):
             if self._owned.incarnation_of(place) != incarnation:
                 return  # deleted or purged meanwhile
             if count:
                 try:
-                    await self._scrub_segment(ns, place, start, log_bytes, count, minimum)
+                    await self._scrub_segment(ns, place, start, log_bytes, (count, absent), minimum)
                 except (FileNotFoundError, KeyError):  # deleted, or closed, while a thread was at work
                     _log.debug("segment %d of %s is gone", start, place)
                 except (OSError, ValueError) as error:
@@ -70,16 +70,20 @@ class Scrubber:
                     _log.error("partition %s: segment %d cannot be read: %s", place_text(ns), start, error)
             minimum = last_timestamp if count else minimum
 
-    def _sealed(self, ns: int, place: Place) -> list[tuple[int, int, int, int, int]]:
+    def _sealed(self, ns: int, place: Place) -> list[tuple[int, int, int, int, int, int]]:
         return self._engine.partition_segments(ns)[:-1] if self._owned.incarnation_of(place) is not None else []
 
-    async def _scrub_segment(self, ns: int, place: Place, start: int, log_bytes: int, count: int, minimum: int) -> None:
+    async def _scrub_segment(
+        self, ns: int, place: Place, start: int, log_bytes: int, records: tuple[int, int], minimum: int
+    ) -> None:
         directory = layout.partition_directory(self._data, *place)
         imported_end = await self._threads.run(read_imported, directory)
         damaged = [(first, end) for first, end, _ in self._engine.partition_damage(ns)]
-        bounds = Bounds(start, log_bytes, start + count, imported_end)
+        count, absent = records
+        end = start + count + absent
+        bounds = Bounds(start, log_bytes, end, imported_end, end if absent else 0)
         scrub = await self._threads.run(
-            SegmentScrub, directory, bounds, 0 if start < imported_end else minimum, damaged
+            SegmentScrub, directory, bounds, count, 0 if start < imported_end else minimum, damaged
         )
         try:
             while not scrub.finished:

@@ -17,8 +17,9 @@ from typing import Final, Protocol
 
 from shardd.engine import Engine, namespace
 from shardd.log import layout
+from shardd.log.damage import Survey
 from shardd.log.imported import read_imported
-from shardd.log.survey import Survey, survey_segment
+from shardd.log.survey import survey_segment
 from shardd.metadata.channel import Threads
 from shardd.shard.partition_changes import Place, place_of, place_text
 
@@ -109,10 +110,13 @@ class Surveys:
             number = next((i for i, each in enumerate(segments) if each[0] == segment), None)
             if number is None:
                 return 0, _NOTHING  # deleted meanwhile
-            _, log_bytes, count, _, _ = segments[number]
+            _, log_bytes, count, _, _, absent = segments[number]
             minimum = max((each[4] for each in segments[:number] if each[2]), default=0)
             directory = layout.partition_directory(self._data, *place_of(ns))
-            survey = await self._threads.run(_survey_open, directory, segment, minimum, segment + count, log_bytes)
+            end = segment + count + absent
+            survey = await self._threads.run(
+                _survey_open, directory, segment, minimum, end, log_bytes, count if absent else 0
+            )
             self._report(ns, segment, survey)
         except KeyError:
             return 0, _NOTHING  # closed meanwhile
@@ -140,10 +144,13 @@ class Surveys:
             _log.error("partition %s: segment %d is damaged: %s are withheld", place_text(ns), segment, each)
 
 
-def _survey_open(directory: Path, segment: int, minimum: int, end_offset: int, log_bytes: int) -> Survey:
+def _survey_open(
+    directory: Path, segment: int, minimum: int, end_offset: int, log_bytes: int, sparse_count: int
+) -> Survey:
     imported_end = read_imported(directory)
     if segment < imported_end:
         minimum = 0
     return survey_segment(
-        directory, segment, minimum, end_offset=end_offset, imported_end=imported_end, live_bytes=log_bytes
-    )
+        directory, segment, minimum,
+        end_offset=end_offset, imported_end=imported_end, live_bytes=log_bytes, sparse_count=sparse_count,
+    )  # fmt: skip

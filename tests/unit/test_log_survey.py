@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from shardd.log import layout, survey, walk
+from shardd.log.damage import Survey
 from shardd.log.scrub import SegmentScrub
-from shardd.log.survey import Survey, survey_segment
+from shardd.log.survey import survey_segment
 from shardd.log.walk import Bounds
 from tests.unit.log_files import Stored, batch, segment, write
 
@@ -161,7 +162,7 @@ def test_an_open_segment_is_surveyed_up_to_what_was_acknowledged(tmp_path: Path)
 
 def scrubbed(directory: Path, stored: Stored, damaged: list[tuple[int, int]]) -> bool:
     bounds = Bounds(stored.start, len(stored.log), stored.start + stored.count)
-    scrub = SegmentScrub(directory, bounds, 0, damaged)
+    scrub = SegmentScrub(directory, bounds, stored.count, 0, damaged)
     for _ in range(100):
         if scrub.finished:
             break
@@ -178,7 +179,7 @@ def test_a_long_rest_of_a_scrub_is_the_callers(tmp_path: Path, monkeypatch: pyte
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)
     for rate_bytes, seconds in ((1, 0.1), (1 << 40, 60.0)):
-        scrub = SegmentScrub(tmp_path, Bounds(7, len(stored.log), 19), 0, [(9, 10)])
+        scrub = SegmentScrub(tmp_path, Bounds(7, len(stored.log), 19), 12, 0, [(9, 10)])
         size, rest_s = scrub.step_for(seconds, rate_bytes)
         assert rest_s * rate_bytes <= size and (rest_s >= 1) == (rate_bytes == 1)
         assert scrub.finished == (rate_bytes > 1) and bool(slept) == scrub.finished

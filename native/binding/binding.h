@@ -4,7 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "partition.h"
+#include "log/partition.h"
 
 /* binding/pure.c: functions over bytes and file descriptors (owner, xxh32, scan_file, find_later, scan_buffer,
  * send_request_parse, batch_assign). Ends with a zero entry: usable as the m_methods of a module. */

@@ -4,8 +4,8 @@
 #include <Python.h>
 #include <stdbool.h>
 
-#include "decode.h"
-#include "record.h"
+#include "log/decode.h"
+#include "log/record.h"
 
 /* Letters of the wanted columns, in the order of the answer. */
 typedef enum column {

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "engine_api.h"
+#include "engine/engine_api.h"
 
 engine *shardd_engine_of(PyObject *self)
 {

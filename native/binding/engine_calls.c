@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "engine_api.h"
-#include "hash.h"
+#include "engine/engine_api.h"
+#include "base/hash.h"
 
 static PyObject *call_listen(PyObject *self, PyObject *arg)
 {

@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 
-#include "engine_api.h"
-#include "engine_gauges.h"
+#include "engine/engine_api.h"
+#include "engine/engine_gauges.h"
 
 #define COUNTER(name) {#name, offsetof(engine_counters, name)}
 static const struct {

@@ -1,7 +1,7 @@
-/* Methods of Engine about consumer groups: seats (native/src/seat.h) and fences (native/src/fence.h). */
+/* Methods of Engine about consumer groups: seats (native/src/core/seat.h) and fences (native/src/core/fence.h). */
 #include "binding.h"
 
-#include "engine_api.h"
+#include "engine/engine_api.h"
 
 static bool fill_seat(seat *s, PyObject *partitions)
 {

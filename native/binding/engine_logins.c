@@ -1,7 +1,7 @@
 /* Rows of the engine's table: logins (src/logins.h). Keys are bytes, hashed here. */
 #include "binding.h"
-#include "engine.h"
-#include "logins.h"
+#include "engine/engine.h"
+#include "net/logins.h"
 
 static uint64_t key_of(const engine *e, const Py_buffer *text)
 {

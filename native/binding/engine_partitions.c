@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "engine_api.h"
+#include "engine/engine_api.h"
 
 #define SYNC_FDS 256
 

@@ -1,7 +1,7 @@
 /* Methods of Engine about the age of messages. */
 #include "binding.h"
 
-#include "engine_api.h"
+#include "engine/engine_api.h"
 
 PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args)
 {

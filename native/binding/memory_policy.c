@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "memory_policy.h"
+#include "base/memory_policy.h"
 
 static PyObject *none_or_error(int result)
 {

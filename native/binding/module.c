@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 static PyObject *shared_region_bytes(PyObject *module, PyObject *arg)
 {

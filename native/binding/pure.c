@@ -3,9 +3,9 @@
 
 #include <stdbool.h>
 
-#include "batch.h"
-#include "hash.h"
-#include "record.h"
+#include "log/batch.h"
+#include "base/hash.h"
+#include "log/record.h"
 
 /* "O&" converters that refuse what does not fit, instead of wrapping. */
 static int convert_u64(PyObject *object, void *out)

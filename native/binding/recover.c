@@ -3,8 +3,8 @@
 
 #include <errno.h>
 
-#include "digest.h"
-#include "recover.h"
+#include "log/digest.h"
+#include "log/recover.h"
 
 PyObject *shardd_segment_row(const segment_info *s)
 {

@@ -2,7 +2,7 @@
  * n-th call of all (a site). Counts the calls, so that a test can first learn how many there are and then fail each. */
 #ifndef SHARDD_FAULT_DISK_H
 #define SHARDD_FAULT_DISK_H
-#include "disk.h"
+#include "io/disk.h"
 
 #include <errno.h>
 #include <stdbool.h>

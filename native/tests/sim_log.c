@@ -1,9 +1,9 @@
 /* One partition behind a small flat interface, for the simulator in tests/sim (`make -C native sim`): the real code on
  * a disk whose calls go to the caller, which decides what each does, fails with, or loses. A call returns what the
  * system call would, or -errno. */
-#include "fence.h"
-#include "partition_files.h"
-#include "partition_internal.h"
+#include "core/fence.h"
+#include "log/partition_files.h"
+#include "log/partition_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SEND_MESSAGES: statuses and their order, assignment, ids. The recorded answers of the reference server are replayed
  * in tests/unit/test_log_native.py; here: exact buffers under ASan, and rules that the recording does not hold. */
-#include "batch.h"
+#include "log/batch.h"
 
 #include <stdlib.h>
 #include <string.h>

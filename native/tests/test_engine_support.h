@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "engine_api.h"
-#include "hash.h"
+#include "engine/engine_api.h"
+#include "base/hash.h"
 
 #define SHARDS 2u
 #define POOL_BYTES (64u << 20)

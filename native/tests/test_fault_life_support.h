@@ -1,7 +1,7 @@
 /* For test_fault_life.c: what is known of a partition, what every answer must obey, what a restart must find. */
 #ifndef SHARDD_TEST_FAULT_LIFE_SUPPORT_H
 #define SHARDD_TEST_FAULT_LIFE_SUPPORT_H
-#include "partition_internal.h"
+#include "log/partition_internal.h"
 #include "test_partition_fixture.h"
 
 #define SEGMENT_BYTES 1500

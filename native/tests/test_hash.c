@@ -1,5 +1,5 @@
 /* Placement: the worked examples of iggy-server 1.2. */
-#include "hash.h"
+#include "base/hash.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "io.h"
+#include "io/io.h"
 
 #define SEEN_MAX 2048u
 #define PATIENCE_ROUNDS 100 /* of 50 ms each */

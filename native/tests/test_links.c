@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "links.h"
-#include "logins.h"
-#include "request.h"
-#include "route.h"
+#include "peer/links.h"
+#include "net/logins.h"
+#include "wire/request.h"
+#include "core/route.h"
 
 #define POOL_BYTES (8u << 20)
 

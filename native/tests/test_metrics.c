@@ -1,6 +1,6 @@
 /* The latency histogram's buckets. */
 #include "check.h"
-#include "engine.h"
+#include "engine/engine.h"
 
 static void test_a_bucket_holds_the_times_between_two_powers_of_two(void)
 {

@@ -2,7 +2,7 @@
  * acknowledged that is lost, nothing that was refused comes back, later appends work or the partition is poisoned. */
 #include "test_partition_fixture.h"
 
-#include "partition_files.h"
+#include "log/partition_files.h"
 
 static id_source ids;
 static char directory[128];

@@ -4,7 +4,7 @@
 #define SHARDD_TEST_PARTITION_FIXTURE_H
 #include "check.h"
 #include "fault_disk.h"
-#include "partition.h"
+#include "log/partition.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Limits of the partition: memory, system calls, index cache, open files, answer size, consumers. */
-#include "descriptors.h"
+#include "log/descriptors.h"
 #include "test_partition_support.h"
 
 #include <sys/resource.h>

@@ -1,9 +1,9 @@
 /* Manifests as the engine writes them: born before the first record, a checkpoint only of what is on the device, and a
  * recovery that takes them at their word loses nothing, whatever call failed before. */
-#include "recover.h"
+#include "log/recover.h"
 #include "test_partition_support.h"
 
-#include "manifest.h"
+#include "log/manifest.h"
 
 #define NOW_US 5000u
 

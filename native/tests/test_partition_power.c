@@ -1,9 +1,9 @@
 /* Power loss at level `durable`: a disk that forgets every byte and every name that was not synced, or where any of
  * them, in any order and torn at sectors, had come to the device. What was acknowledged before the power went must be
  * there afterwards, and nothing that was never sent. The same with a whole server: tests/power. */
-#include "partition_files.h"
-#include "partition_internal.h"
-#include "recover.h"
+#include "log/partition_files.h"
+#include "log/partition_internal.h"
+#include "log/recover.h"
 #include "test_partition_fixture.h"
 
 #include "forgetting_disk.h"

@@ -1,6 +1,6 @@
 /* Power loss and the stored offsets of consumers. The messages: test_partition_power.c. */
-#include "partition_files.h"
-#include "partition_internal.h"
+#include "log/partition_files.h"
+#include "log/partition_internal.h"
 #include "test_partition_fixture.h"
 
 #include "forgetting_disk.h"

@@ -1,5 +1,5 @@
 /* Pool: cap, reserve, alignment, merging, a random run against a model, trim, misuse. */
-#include "pool.h"
+#include "base/pool.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Record scans: faults, windows, long records, the search for a later record, index writing. */
-#include "record.h"
+#include "log/record.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "batch.h"
+#include "log/batch.h"
 #include "check.h"
 
 typedef struct log {

@@ -1,6 +1,6 @@
 /* Room on the disk: budgets between two looks, refusals, large batches. The threshold itself on a real small disk:
  * tests/crash/test_disk_full.py. */
-#include "room.h"
+#include "log/room.h"
 
 #include "check.h"
 

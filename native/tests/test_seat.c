@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "fence.h"
-#include "seat.h"
+#include "core/fence.h"
+#include "core/seat.h"
 
 static seat *three(seat **seats, uint64_t group, const char *key)
 {

@@ -16,7 +16,7 @@ from shardd.config.numa import PREFIX, NumaError, numa_cpus, parse_numa
 from shardd.config.numa import node_numbers as numa_node_numbers
 from shardd.config.topology import SYSTEM, TopologyError, format_list, read_nodes
 
-SHARDS_MAX: Final = 256  # native/src/shared.h
+SHARDS_MAX: Final = 256  # native/src/base/shared.h
 _RANGE: Final = re.compile(r"(\d{1,6})\.\.(\d{1,6})")
 _FORMS: Final = "all, a count, a range like 0..4, or numa:auto"
 

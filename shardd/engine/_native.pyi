@@ -52,7 +52,7 @@ def scan_file(
     minimum_timestamp: int,
     index_fd: int,
 ) -> tuple[int, int, int, int, int, int]:
-    """(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault); OSError. See native/src/record.h."""
+    """(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault); OSError. See native/src/log/record.h."""
 
 def find_later(
     log_fd: int,
@@ -63,7 +63,7 @@ def find_later(
     end_position: int = ...,
 ) -> tuple[int, int] | None:
     """(position, offset) of the first valid record that starts in a range of bytes, None: there is none. Position
-    2^64-1: given up, there may be one (payloads that look like many long records). OSError. See native/src/record.h."""
+    2^64-1: given up, there may be one (payloads that look like many long records). OSError. See native/src/log/record.h."""
 
 def scan_buffer(
     data: bytes | memoryview,
@@ -79,7 +79,7 @@ def recover_partition(
     directory: str, incarnation: int, /
 ) -> tuple[list[tuple[int, int, int, int, int, int]], list[tuple[int, int, int]], list[int], int, int] | None:
     """(segments and offsets for partition_open, start offsets of segments to be sealed, scanned bytes, durable end);
-    None for one that needs the care of shardd/log/recovery.py. See native/src/recover.h."""
+    None for one that needs the care of shardd/log/recovery.py. See native/src/log/recover.h."""
 
 def digest_file(fd: int, length: int, /) -> bytes:
     """XXH3-128 of the first `length` bytes, canonical. OSError, also when the file is shorter."""
@@ -180,7 +180,7 @@ class Engine:
         partitions: list[tuple[int, int, int]],
         /,
     ) -> bool:
-        """Lends a membership to the engine, for requests written like the one in Python's hands (native/src/seat.h).
+        """Lends a membership to the engine, for requests written like the one in Python's hands (native/src/core/seat.h).
 
         `partitions`: (partition, polled, committed), -1 for nothing; until seat_take or routes_invalidate. False: not
         possible. `resume` executes the request then."""
@@ -221,7 +221,7 @@ class Engine:
         durable_end: int,
         /,
     ) -> None:
-        """segments as segment_info and level as partition_level in native/src/partition.h, offsets = (kind, id, value),
+        """segments as segment_info and level as partition_level in native/src/log/partition.h, offsets = (kind, id, value),
         damaged = (start offset, end offset exclusive, isolated), durable_end: what the last checkpoint covers. At level
         durable it returns when the device has what was found. OSError."""
     def partition_segments(self, namespace: int, /) -> list[tuple[int, int, int, int, int, int]]:
@@ -251,7 +251,7 @@ class Engine:
         """Brings all there is now to the device. EVENT_SYNCED with the token follows: 0, 10009, or 3007 when the
         partition was closed meanwhile. KeyError."""
     def partition_set_level(self, namespace: int, level: int, /) -> None:
-        """For what is acknowledged from now on (native/src/partition_level.c). KeyError, ValueError."""
+        """For what is acknowledged from now on (native/src/log/partition_level.c). KeyError, ValueError."""
     def partition_is_durable(self, namespace: int, /) -> bool: ...
     def offset_get(self, namespace: int, kind: int, consumer: int) -> int | None: ...
     # `assignment` > 0: as a member of a group in that generation; 3022 when a newer one was seen
@@ -259,12 +259,12 @@ class Engine:
     def offset_store(self, namespace: int, kind: int, consumer: int, value: int, assignment: int = 0, /) -> int: ...
     # shared region
     def stats(self, slot: int) -> tuple[int, int, int, int, int, int, int, int, int]:
-        """As in native/src/shared.h.
+        """As in native/src/base/shared.h.
 
         Incarnation, next offset, size in bytes, messages, segments, durable offset, first offset, state, unseen.
         """
     def counter_reset(self, counter: int) -> None: ...
-    # logins, the same on all shards (native/src/logins.h); `now_us` is CLOCK_MONOTONIC
+    # logins, the same on all shards (native/src/net/logins.h); `now_us` is CLOCK_MONOTONIC
     def login_failures(self, key: bytes, now_us: int, /) -> int: ...
     def login_begin(self, key: bytes, now_us: int, /) -> None:
         """The attempt counts as failed until it is taken back."""

@@ -3,7 +3,7 @@ assignment. Record and index scans stand in `twin_record.py`. Same signatures as
 
 Correctness over speed: nothing but the differential tests (`tests/parity`) and readers should need it.
 
-    record (native/src/record.h)      offset size field        index entry in a request (iggy-protocol 2.10)
+    record (native/src/log/record.h)      offset size field        index entry in a request (iggy-protocol 2.10)
     0   8  checksum XXH3-64 of 8..end  40  8 origin_timestamp    0  4  offset, must be 0
     8  16  id                          48  4 user headers len    4  4  position: end of the message, cumulative
     24  8  offset                      52  4 payload length      8  8  timestamp, must be 0
@@ -184,7 +184,7 @@ def _validate_header(messages: bytes, start: int, end: int, last_offset: int) ->
 
 
 def _xoshiro256pp(seed: int) -> Iterator[int]:
-    """xoshiro256++ whose four state words are the first outputs of splitmix64 (native/src/batch.c)."""
+    """xoshiro256++ whose four state words are the first outputs of splitmix64 (native/src/log/batch.c)."""
     state = []
     for _ in range(4):
         seed = (seed + 0x9E3779B97F4A7C15) & _MASK64

@@ -1,7 +1,7 @@
 """The manifest beside every segment: what is known about its log, so that a recovery need not read all of it.
 
 All integers little-endian; checksums are XXH3-64, seed 0. The engine makes the file with the segment and writes the
-checkpoints in place (native/src/manifest.c); whatever else changes, the file is written anew and renamed.
+checkpoints in place (native/src/log/manifest.c); whatever else changes, the file is written anew and renamed.
 
     offset size field
     0      8    magic "SHRDMANI"

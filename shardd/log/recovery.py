@@ -15,7 +15,7 @@ The rules (docs/ARCHITECTURE.md, DESIGN 4):
   never synced (power loss) is kept aside and not read;
 - what is not ours is reported and ignored, never removed.
 
-Nearly every partition is opened by `_native.recover_partition` (native/src/recover.h): nothing is to be decided in it.
+Nearly every partition is opened by `_native.recover_partition` (native/src/log/recover.h): nothing is to be decided in it.
 """
 
 from __future__ import annotations

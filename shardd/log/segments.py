@@ -1,6 +1,6 @@
 """Recovery of single segments: is a sealed one whole, what of the active one is valid.
 
-The scans themselves are native (native/src/record.c). The index is never evidence about the log: where it does not fit
+The scans themselves are native (native/src/log/record.c). The index is never evidence about the log: where it does not fit
 exactly it is written again from the records.
 """
 
@@ -24,7 +24,7 @@ _RECORD_BYTES_MAX = 64 + 64_000_000 + 100_000
 
 
 class Fault(IntEnum):
-    """Why a scan stopped; `record_fault` in native/src/record.h."""
+    """Why a scan stopped; `record_fault` in native/src/log/record.h."""
 
     OK = 0
     TRUNCATED = 1

@@ -28,7 +28,7 @@ STEPS_PER_S: Final = 200  # unlinks, rmdirs and cuts; a topic of 1,000 partition
 CUT_BYTES: Final = 64 * 1024 * 1024  # freed by one step at most
 ROOM_INTERVAL_S: Final = 0.25  # between two looks at the free room of the disk
 _RESERVE_BYTES: Final = 64 * 1024 * 1024  # of the disk where the settings keep none
-_ROOM_PART: Final = 16  # of the disk is kept at most (native/src/room.h)
+_ROOM_PART: Final = 16  # of the disk is kept at most (native/src/log/room.h)
 
 _numbers = itertools.count()
 
@@ -63,7 +63,7 @@ class Step:
 
 
 def is_short_of_room(directory: Path, reserve_bytes: int) -> bool:
-    """Whether sends are refused for want of room, or soon will be (native/src/room.c: from the reserve on, and until
+    """Whether sends are refused for want of room, or soon will be (native/src/log/room.c: from the reserve on, and until
     half as much more is free)."""
     try:
         disk = os.statvfs(directory)

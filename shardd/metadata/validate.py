@@ -20,7 +20,7 @@ from shardd.protocol.topic_settings import check_setting
 STREAMS_MAX: Final = 1 << limits.STREAM_ID_BITS
 TOPICS_MAX: Final = 1 << limits.TOPIC_ID_BITS  # of one stream
 PARTITIONS_MAX: Final = 1 << limits.PARTITION_ID_BITS  # of one topic
-SLOTS_MAX: Final = 1 << 20  # of the server: SHARED_STATS_SLOTS of native/src/shared.h
+SLOTS_MAX: Final = 1 << 20  # of the server: SHARED_STATS_SLOTS of native/src/base/shared.h
 
 
 def validate(state: State, command: Command) -> Status:

@@ -9,7 +9,7 @@ A new attempt waits for what failed at its address and for what failed of its ac
 what failed of this account at this address. So a bad neighbour, or a crowd that guesses a password from everywhere,
 does not hold up those who have been here before, and a success clears nothing but its own pair of address and account.
 
-The counts lie in the shared region (native/src/logins.h): they are the same on every shard, nobody is asked, and they
+The counts lie in the shared region (native/src/net/logins.h): they are the same on every shard, nobody is asked, and they
 outlive a worker. Nobody is refused: an attempt waits for its turn as long as its connection may (`tcp.login_timeout`).
 """
 

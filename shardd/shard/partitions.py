@@ -38,8 +38,8 @@ from shardd.shard.partition_changes import (
 
 _log = logging.getLogger(__name__)
 
-OFFSET_GROUP = 2  # native/src/partition.h
-LEVELS = {"written": 0, "memory": 1, "durable": 2}  # partition_level in native/src/partition.h
+OFFSET_GROUP = 2  # native/src/log/partition.h
+LEVELS = {"written": 0, "memory": 1, "durable": 2}  # partition_level in native/src/log/partition.h
 _READ_ONLY = 10006  # CannotWriteToFile: a partition whose directory cannot be used refuses sends
 SLICE: Final = 256  # partitions between two looks at the rest of the loop, in a recovery
 FOLLOW_SLICE_MS: Final = 1.0  # work of a change between two looks at the rest of the loop

@@ -20,7 +20,7 @@ def decode(
     `data` may be an mmap. Records below `from_offset` are passed over, the batch ends before `to_offset`, after
     `rows_max`
     rows or before `bytes_max` bytes of payload and user headers (one row at least). `verify`: 0 no, 1 stop at a wrong
-    checksum, 2 go on and report. Faults: native/src/decode.h. Letters of `columns` and their buffers, in Arrow's
+    checksum, 2 go on and report. Faults: native/src/log/decode.h. Letters of `columns` and their buffers, in Arrow's
     layout:
 
     c checksum, o offset, t timestamp, g origin timestamp, p byte position in `data`: (int64s)

@@ -1,4 +1,4 @@
-"""Stored records to Arrow record batches: the native decoder (native/src/decode.c) and the columns around it."""
+"""Stored records to Arrow record batches: the native decoder (native/src/log/decode.c) and the columns around it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS_MAX: Final = 1 << 17
 
 
 class Fault(IntEnum):
-    """Why a batch ended; decode_fault in native/src/decode.h."""
+    """Why a batch ended; decode_fault in native/src/log/decode.h."""
 
     OK = 0
     TRUNCATED = 1

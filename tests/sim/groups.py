@@ -1,7 +1,7 @@
 """Consumer groups inside a simulated shard: the real hub, members and services; only the engine is a model.
 
 The engine's part is small here: it lends no seats, so every request of a member comes to Python, and it keeps fences
-(the real ones, native/src/fence.c) and offsets of the partitions that the shard owns.
+(the real ones, native/src/core/fence.c) and offsets of the partitions that the shard owns.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ class LogPartition:
 
 
 class Fences:
-    """The fences of one partition (native/src/fence.c)."""
+    """The fences of one partition (native/src/core/fence.c)."""
 
     def __init__(self) -> None:
         self._handle = c_void_p(library().sim_fences_make())

@@ -42,7 +42,7 @@ def test_every_recorded_status_has_a_name() -> None:
 def test_every_status_of_the_native_core_has_a_name() -> None:
     found = {
         int(number)
-        for header in sorted((ROOT / "native" / "src").glob("*.[ch]"))
+        for header in sorted((ROOT / "native" / "src").rglob("*.[ch]"))
         for number in NATIVE_STATUS.findall(header.read_text())
     }
     assert {3, 40, 3007, 4033, 10006, 11001} <= found, "the search would find them"

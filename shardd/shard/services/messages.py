@@ -18,7 +18,7 @@ from shardd.shard.services.base import Caller
 from shardd.shard.services.groups import GroupService
 from shardd.shard.services.partition_calls import PartitionCalls
 
-BALANCED_COUNTERS = 65_536  # native/src/shared.h: SHARED_COUNTERS
+BALANCED_COUNTERS = 65_536  # native/src/base/shared.h: SHARED_COUNTERS
 OWNER_WAIT_STEP_MS = 5
 OWNER_WAIT_MS_MAX = 2_000
 

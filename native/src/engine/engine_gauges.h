@@ -1,0 +1,13 @@
+/* Figures of the engine for metrics. */
+#ifndef SHARDD_ENGINE_GAUGES_H
+#define SHARDD_ENGINE_GAUGES_H
+#include "engine/engine.h"
+
+/* What there is now of everything that can queue up. Walks lists: for whoever asks, never for a request. */
+typedef struct engine_gauges {
+    uint64_t partitions_dirty, syncs_waiting, links_out, links_out_max, links_in, waiters, throttled_connections,
+        receive_buffers_free, anonymous_buffers_free, partial_bytes, output_bytes, read_jobs, polls_surveying;
+} engine_gauges;
+
+void engine_read_gauges(const engine *e, engine_gauges *gauges);
+#endif

@@ -1,0 +1,346 @@
+/* io.h where io_uring is refused: plain calls, one edge-triggered epoll set, and threads for what waits for a disk.
+ *
+ * A call is tried first; only when the kernel says EAGAIN does its operation wait for an event. For each descriptor we
+ * know whether there may be input: an event says yes, EAGAIN or a receive that filled less than it could says no (what
+ * comes after it makes a new event). So a request costs one receive and one send, and an idle connection nothing. The
+ * receives that the engine makes itself (the rest of a frame) only make the mark too hopeful: one more call.
+ *
+ * Descriptors of io_poll() are level-triggered members: the set is asked again each time anyway, and what reads them
+ * (asyncio) need not empty them.
+ */
+#include "io/io.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "io/io_threads.h"
+
+#define EVENTS_PER_WAIT 512
+#define ACCEPTS_PER_REAP 64u /* then connections get their turn */
+#define DESCRIPTORS_FIRST 64u
+
+enum { VERB_ACCEPT = 1, VERB_RECEIVE_PROVIDED, VERB_RECEIVE, VERB_SEND, VERB_POLL, VERB_CANCELLED };
+
+typedef struct descriptor_state {
+    operation *in, *out; /* wait for input, for room */
+    bool member;         /* of the epoll set */
+    bool no_input;       /* until an event says otherwise */
+    bool ended;          /* input ends (or failed) behind what is there: no more events announce that */
+} descriptor_state;
+
+typedef struct poller {
+    int epoll_fd;
+    bool entered;        /* the set was asked since the last submit */
+    io_threads threads;
+    operation threads_done; /* polls their eventfd */
+    io_queue tries;      /* operations whose call is worth trying */
+    descriptor_state *descriptors; /* [fd] */
+    uint32_t descriptors_count;
+    uint16_t free_ids[BUFFERS_IN_ALL]; /* those of each set from its first id on */
+    struct epoll_event events[EVENTS_PER_WAIT];
+} poller;
+
+static poller *poller_of(const io *i) { return i->state; }
+
+static descriptor_state *state_of(poller *p, int fd) {
+    assert(fd >= 0);
+    if ((uint32_t)fd >= p->descriptors_count) {
+        uint32_t count = p->descriptors_count;
+        while (count <= (uint32_t)fd) count *= 2;
+        descriptor_state *larger = realloc(p->descriptors, count * sizeof *larger);
+        if (larger == NULL) abort();
+        memset(larger + p->descriptors_count, 0, (count - p->descriptors_count) * sizeof *larger);
+        p->descriptors = larger;
+        p->descriptors_count = count;
+    }
+    return &p->descriptors[fd];
+}
+
+/* Once in the life of a descriptor; an event that is due comes at once. 0 or -errno. */
+static int join(poller *p, int fd, descriptor_state *d, uint32_t events) {
+    if (d->member) return 0;
+    struct epoll_event wanted = {.events = events, .data = {.fd = fd}};
+    if (epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &wanted) != 0) return -errno;
+    d->member = true;
+    return 0;
+}
+
+/* ---- starting ---- */
+
+static void wait_for(io *i, operation *op) {
+    poller *p = poller_of(i);
+    descriptor_state *d = state_of(p, op->fd);
+    operation **place = op->verb == VERB_SEND ? &d->out : &d->in;
+    assert(*place == NULL);
+    int result = join(p, op->fd, d, op->verb == VERB_POLL ? (uint32_t)EPOLLIN
+                                                          : (uint32_t)(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET));
+    if (result == 0) {
+        *place = op;
+        return;
+    }
+    op->verb = VERB_CANCELLED; /* the set is full (fs.epoll.max_user_watches): it fails */
+    op->result = result;
+    io_queue_push(&p->tries, op);
+}
+
+static void start(io *i, operation *op, int fd, uint8_t verb, void *data, size_t length) {
+    poller *p = poller_of(i);
+    op->fd = fd;
+    op->verb = verb;
+    op->data = data;
+    op->length = length;
+    if (verb != VERB_SEND && state_of(p, fd)->no_input) wait_for(i, op);
+    else io_queue_push(&p->tries, op);
+}
+
+static void epoll_accept(io *i, operation *op, int fd) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0 && (flags & O_NONBLOCK) == 0) fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+    start(i, op, fd, VERB_ACCEPT, NULL, 0);
+}
+
+static void epoll_forget(io *i, int fd) {
+    poller *p = poller_of(i);
+    descriptor_state *d = state_of(p, fd);
+    if (d->member) epoll_ctl(p->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    *d = (descriptor_state){0};
+}
+
+static void epoll_cancel_accept(io *i, operation *op, int fd) {
+    poller *p = poller_of(i);
+    bool waits = state_of(p, fd)->in == op;
+    epoll_forget(i, fd);
+    op->verb = VERB_CANCELLED;
+    op->result = -ECANCELED;
+    if (waits) io_queue_push(&p->tries, op); /* otherwise it is there already */
+}
+
+static void epoll_receive_provided(io *i, operation *op, int fd, buffer_set set) {
+    op->set = (uint8_t)set;
+    start(i, op, fd, VERB_RECEIVE_PROVIDED, NULL, io_buffer_size(set));
+}
+
+static void epoll_receive(io *i, operation *op, int fd, void *data, uint32_t length) {
+    start(i, op, fd, VERB_RECEIVE, data, length);
+}
+
+static void epoll_send(io *i, operation *op, int fd, const void *data, size_t length) {
+    start(i, op, fd, VERB_SEND, (void *)(uintptr_t)data, length);
+}
+
+static void epoll_read(io *i, operation *op, int fd, void *data, uint32_t length, uint64_t position) {
+    op->fd = fd;
+    op->data = data;
+    op->length = length;
+    op->position = position;
+    io_threads_read(&poller_of(i)->threads, op);
+}
+
+static void epoll_fdatasync(io *i, operation *op, int fd) {
+    op->fd = fd;
+    io_threads_sync(&poller_of(i)->threads, op);
+}
+
+static void epoll_poll(io *i, operation *op, int fd) {
+    op->fd = fd;
+    op->verb = VERB_POLL;
+    op->result = EPOLLIN;
+    wait_for(i, op);
+}
+
+/* ---- events ---- */
+
+static void try_again(poller *p, operation **place) {
+    if (*place == NULL) return;
+    io_queue_push(&p->tries, *place);
+    *place = NULL;
+}
+
+static void mark(poller *p, int fd, uint32_t events) {
+    descriptor_state *d = state_of(p, fd);
+    if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) d->ended = true;
+    if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
+        d->no_input = false;
+        try_again(p, &d->in);
+    }
+    if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) {
+        try_again(p, &d->out);
+    }
+}
+
+static void ask(io *i, int64_t timeout_us) {
+    poller *p = poller_of(i);
+    int64_t timeout_ms = p->tries.first != NULL ? 0 : (timeout_us + 999) / 1000;
+    i->enters++;
+    int count = epoll_wait(p->epoll_fd, p->events, EVENTS_PER_WAIT, timeout_ms > INT_MAX ? INT_MAX : (int)timeout_ms);
+    for (int n = 0; n < count; n++) mark(p, p->events[n].data.fd, p->events[n].events);
+    p->entered = true;
+}
+
+/* A loop that only ever submits (a busy asyncio) learns of events too. */
+static void epoll_submit(io *i) {
+    poller *p = poller_of(i);
+    if (!p->entered) ask(i, 0);
+    p->entered = false;
+}
+
+static void epoll_enter(io *i, int64_t timeout_us) { ask(i, timeout_us); }
+
+/* ---- calls ---- */
+
+typedef struct reaper {
+    io *i;
+    io_callback *callback;
+    void *context;
+} reaper;
+
+static void finish(const reaper *r, operation *op, int result, int32_t buffer, bool more) {
+    completion done = {.op = op, .result = result, .buffer = buffer, .more = more};
+    r->callback(r->context, &done);
+}
+
+static void try_accept(const reaper *r, operation *op) {
+    poller *p = poller_of(r->i);
+    for (uint32_t n = 0; n < ACCEPTS_PER_REAP; n++) {
+        int fd = accept4(op->fd, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0) {
+            finish(r, op, fd, -1, true);
+        } else if (errno == EAGAIN) {
+            state_of(p, op->fd)->no_input = true;
+            wait_for(r->i, op);
+            return;
+        } else if (errno != EINTR && errno != ECONNABORTED) { /* e.g. EMFILE: what waits is still there then */
+            finish(r, op, -errno, -1, false);
+            return;
+        }
+    }
+    io_queue_push(&p->tries, op);
+}
+
+static void try_receive(const reaper *r, operation *op) {
+    io *i = r->i;
+    poller *p = poller_of(i);
+    int32_t buffer = -1;
+    void *data = op->data;
+    if (op->verb == VERB_RECEIVE_PROVIDED) {
+        buffer_set set = op->set;
+        if (i->free_buffers[set] == 0) {
+            finish(r, op, -ENOBUFS, -1, false);
+            return;
+        }
+        buffer = p->free_ids[(uint32_t)io_first_buffer(set) + i->free_buffers[set] - 1];
+        data = io_buffer(i, buffer);
+    }
+    ssize_t got;
+    do got = recv(op->fd, data, op->length, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    int error = errno;
+    descriptor_state *d = state_of(p, op->fd);
+    if (got < 0 && error == EAGAIN) {
+        d->no_input = true;
+        wait_for(i, op);
+        return;
+    }
+    if (got > 0 && (size_t)got < op->length && !d->ended) d->no_input = true;
+    if (got > 0 && buffer >= 0) i->free_buffers[op->set]--;
+    finish(r, op, got < 0 ? -error : (int)got, got > 0 ? buffer : -1, false);
+}
+
+static void try_send(const reaper *r, operation *op) {
+    ssize_t sent;
+    do sent = send(op->fd, op->data, op->length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    if (sent < 0 && errno == EAGAIN) {
+        wait_for(r->i, op);
+        return;
+    }
+    finish(r, op, sent < 0 ? -errno : (int)sent, -1, false);
+}
+
+static void take_from_threads(const reaper *r, operation *op) {
+    poller *p = poller_of(r->i);
+    io_queue done = io_threads_take(&p->threads);
+    wait_for(r->i, op);
+    for (operation *at; (at = io_queue_pop(&done)) != NULL;) finish(r, at, at->result, -1, false);
+}
+
+static void try_call(const reaper *r, operation *op) {
+    switch (op->verb) {
+    case VERB_ACCEPT: try_accept(r, op); break;
+    case VERB_RECEIVE_PROVIDED: case VERB_RECEIVE: try_receive(r, op); break;
+    case VERB_SEND: try_send(r, op); break;
+    case VERB_CANCELLED: finish(r, op, op->result, -1, false); break;
+    case VERB_POLL:
+        if (op == &poller_of(r->i)->threads_done) take_from_threads(r, op);
+        else finish(r, op, EPOLLIN, -1, false);
+        break;
+    }
+}
+
+static void epoll_reap(io *i, io_callback *callback, void *context) {
+    poller *p = poller_of(i);
+    reaper r = {i, callback, context};
+    io_queue tries = p->tries; /* what is started meanwhile is tried after the next look at the set */
+    p->tries = (io_queue){0};
+    for (operation *op; (op = io_queue_pop(&tries)) != NULL;) try_call(&r, op);
+}
+
+static void epoll_buffer_return(io *i, int32_t id) {
+    buffer_set set = io_buffer_set(id);
+    assert(id >= 0 && id < (int32_t)BUFFERS_IN_ALL && i->free_buffers[set] < io_buffers_count(set));
+    /* the last one first: it is in the cache */
+    poller_of(i)->free_ids[(uint32_t)io_first_buffer(set) + i->free_buffers[set]++] = (uint16_t)id;
+}
+
+static void epoll_close(io *i) {
+    poller *p = poller_of(i);
+    io_threads_close(&p->threads);
+    close(p->epoll_fd);
+    free(p->descriptors);
+    free(p);
+    i->state = NULL;
+}
+
+static const io_calls epoll_calls = {
+    .close = epoll_close,
+    .accept = epoll_accept,
+    .cancel_accept = epoll_cancel_accept,
+    .receive_provided = epoll_receive_provided,
+    .receive = epoll_receive,
+    .send = epoll_send,
+    .read = epoll_read,
+    .fdatasync = epoll_fdatasync,
+    .poll = epoll_poll,
+    .forget = epoll_forget,
+    .submit = epoll_submit,
+    .enter = epoll_enter,
+    .reap = epoll_reap,
+    .buffer_return = epoll_buffer_return,
+};
+
+int io_epoll_open(io *i, uint8_t *const memory[BUFFER_SETS]) {
+    poller *p = calloc(1, sizeof *p);
+    descriptor_state *descriptors = calloc(DESCRIPTORS_FIRST, sizeof *descriptors);
+    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    int result = epoll_fd < 0 ? -errno : p == NULL || descriptors == NULL ? -ENOMEM : io_threads_open(&p->threads);
+    if (result != 0) {
+        if (epoll_fd >= 0) close(epoll_fd);
+        free(descriptors);
+        free(p);
+        return result;
+    }
+    *i = (io){.calls = &epoll_calls, .state = p, .memory = {memory[0], memory[1]}, .sends_at_once = true};
+    p->epoll_fd = epoll_fd;
+    p->descriptors = descriptors;
+    p->descriptors_count = DESCRIPTORS_FIRST;
+    for (uint16_t id = 0; id < BUFFERS_IN_ALL; id++) epoll_buffer_return(i, id);
+    epoll_poll(i, &p->threads_done, p->threads.wake_fd);
+    return 0;
+}

@@ -1,0 +1,293 @@
+/* One partition of the log: opening, closing, statistics, what is known to be damaged, consumer offsets. */
+#include "log/partition_internal.h"
+
+#include "log/partition_files.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void partition_publish(const partition *p)
+{
+    STATS_STORE(p, size_bytes, p->size_bytes);
+    STATS_STORE(p, messages_count, p->messages);
+    STATS_STORE(p, segments_count, partition_segments(p));
+    STATS_STORE(p, durable_offset, p->durable_offset);
+    STATS_STORE(p, first_offset, partition_first_offset(p));
+    STATS_STORE(p, state, p->state);
+    STATS_STORE(p, unseen, partition_unseen(p));
+    STATS_STORE(p, next_offset, p->next_offset);
+}
+
+/* ---- open and close ---- */
+
+static int take_segments(partition *p, const segment_info *segments, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const segment_info *info = &segments[i];
+        bool grows = i + 1 == count && p->state == 0; /* entry k of it is made for the offset start + k */
+        if ((i > 0 && info->start_offset < p->next_offset) || (grows && info->absent > 0)) {
+            errno = EINVAL;
+            return -1;
+        }
+        segment *s = segment_add(&p->segments, info->start_offset);
+        if (s == NULL)
+            return -1;
+        s->log_bytes = info->log_bytes;
+        s->count = info->count;
+        s->absent = info->absent;
+        p->sparse |= info->absent > 0;
+        s->first_timestamp = info->count > 0 ? info->first_timestamp : p->last_timestamp;
+        if (info->count > 0 && info->last_timestamp > p->last_timestamp)
+            p->last_timestamp = info->last_timestamp;
+        s->last_timestamp = p->last_timestamp;
+        if (info->last_timestamp > p->last_timestamp)
+            p->last_timestamp = info->last_timestamp; /* the birth of an empty segment */
+        /* What a killed process wrote may be in the page cache only: what no checkpoint covers is durable after the
+         * first sync. */
+        s->log_dirty = info->count > 0;
+        p->next_offset = segment_end(s);
+        p->size_bytes += info->log_bytes;
+        p->messages += info->count;
+    }
+    if (count > 0) {
+        p->segments.items[count - 1].index_dirty = segments[count - 1].count > 0; /* recovery may have written them */
+        p->segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0;
+        p->marker_dirty = true;
+        index_cache_reset(&p->index, segments[count - 1].count);
+        p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
+        p->allocate_ahead = p->level == LEVEL_DURABLE;
+    }
+    return 0;
+}
+
+partition *partition_open(const partition_options *options, const segment_info *segments, size_t count)
+{
+    if (options->directory[0] == '\0' || strlen(options->directory) > FILE_PATH_MAX - 64) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    partition *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return NULL;
+    *p = (partition){.ns = options->ns, .incarnation = options->incarnation, .disk = options->disk,
+                     .stats = options->stats, .ids = options->ids, .segment_size_bytes = options->segment_size_bytes,
+                     .state = options->state, .level = options->level, .references = 1,
+                     .directory = strdup(options->directory)};
+    p->segments.disk = p->offsets.disk = p->disk;
+    p->journal.messages_max = options->journal_messages_max;
+    p->journal.bytes_max = options->journal_bytes_max;
+    p->journal.memory = options->journals;
+    p->segments.directory = p->offsets.directory = p->directory;
+    p->segments.read_only = p->state != 0;
+    p->unreadable = count == 0 && p->state != 0 && p->state != PARTITION_INVALID_CHECKSUM;
+    if (p->directory == NULL || take_segments(p, segments, count) != 0) {
+        int error = errno;
+        segment_set_free(&p->segments);
+        free(p->directory);
+        free(p);
+        errno = error;
+        return NULL;
+    }
+    p->durable_offset = options->durable_end < p->next_offset ? options->durable_end : p->next_offset;
+    if (p->level == LEVEL_DURABLE)
+        partition_sync_now(p);
+    if (p->sync_failed)
+        p->found_end = p->next_offset;
+    partition_publish(p);
+    STATS_STORE(p, incarnation, p->incarnation);
+    return p;
+}
+
+partition *partition_retain(partition *p)
+{
+    p->references++;
+    return p;
+}
+
+void partition_release(partition *p)
+{
+    if (--p->references > 0)
+        return;
+    segment_set_free(&p->segments);
+    partition_journal_clear(p);
+    index_cache_free(&p->index);
+    offsets_free(&p->offsets);
+    free(p->damaged);
+    free(p->directory);
+    free(p);
+}
+
+void partition_close(partition *p)
+{
+    if (p->closed)
+        return;
+    if (partition_save(p) == 0)
+        partition_index_flush(p);
+    if (p->state == 0)
+        partition_cut_ahead(p); /* what stays is cut by the next recovery */
+    partition_checkpoint_write(p);
+    p->closed = true;
+    partition_journal_clear(p);
+    if (p->stats != NULL && atomic_load(&p->stats->incarnation) != p->incarnation)
+        p->stats = NULL; /* deleted while its shard started: the slot has been given to another partition */
+    STATS_STORE(p, incarnation, 0);
+    STATS_STORE(p, next_offset, 0);
+    STATS_STORE(p, size_bytes, 0);
+    STATS_STORE(p, messages_count, 0);
+    STATS_STORE(p, segments_count, 0);
+    STATS_STORE(p, durable_offset, 0);
+    STATS_STORE(p, first_offset, 0);
+    STATS_STORE(p, state, 0);
+    STATS_STORE(p, unseen, 0);
+    p->stats = NULL; /* the slot may belong to another partition from now on */
+    segment_set_close(&p->segments);
+    index_cache_free(&p->index);
+    offsets_free(&p->offsets);
+}
+
+/* ---- what it is ---- */
+
+uint64_t partition_namespace(const partition *p)
+{
+    return p->ns;
+}
+
+uint64_t partition_incarnation(const partition *p)
+{
+    return p->incarnation;
+}
+
+uint64_t partition_next_offset(const partition *p)
+{
+    return p->next_offset;
+}
+
+uint64_t partition_first_offset(const partition *p)
+{
+    return p->segments.count > 0 ? p->segments.items[0].start_offset : 0;
+}
+
+uint64_t partition_active_start(const partition *p)
+{
+    return p->segments.count > 0 ? segment_active(&p->segments)->start_offset : p->next_offset;
+}
+
+bool partition_next_start(const partition *p, uint64_t start, uint64_t *next)
+{
+    const segment *s = segment_find(&p->segments, start);
+    if (s == NULL || s == segment_active(&p->segments))
+        return false;
+    *next = s[1].start_offset;
+    return true;
+}
+
+uint32_t partition_segments(const partition *p)
+{
+    return p->segments.count > 0 ? p->segments.count : 1;
+}
+
+uint64_t partition_size_bytes(const partition *p)
+{
+    return p->size_bytes;
+}
+
+uint64_t partition_messages(const partition *p)
+{
+    return p->messages;
+}
+
+uint32_t partition_state(const partition *p)
+{
+    return p->state;
+}
+
+partition_level partition_level_of(const partition *p)
+{
+    return p->level;
+}
+
+void partition_poison(partition *p, uint32_t status)
+{
+    if (p->state != 0) /* the first reason stays */
+        return;
+    p->state = status;
+    STATS_STORE(p, state, status);
+}
+
+uint64_t partition_suspect(const partition *p)
+{
+    return p->suspect;
+}
+
+uint64_t partition_segment_of(const partition *p, uint64_t offset)
+{
+    const segment *s = segment_find(&p->segments, offset);
+    return s != NULL ? s->start_offset : 0;
+}
+
+uint32_t partition_segment_count(const partition *p)
+{
+    return p->segments.count;
+}
+
+bool partition_segment(const partition *p, uint32_t i, segment_info *out)
+{
+    if (i >= p->segments.count)
+        return false;
+    const segment *s = &p->segments.items[i];
+    bool active = i + 1 == p->segments.count;
+    *out = (segment_info){.start_offset = s->start_offset,
+                          .log_bytes = active ? partition_file_end(p, s) : s->log_bytes,
+                          .count = active ? s->count - p->journal.count : s->count,
+                          .first_timestamp = s->first_timestamp, .last_timestamp = s->last_timestamp,
+                          .absent = s->absent};
+    return true;
+}
+
+void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp)
+{
+    segment *s = segment_find(&p->segments, start_offset);
+    if (s != NULL && s->start_offset == start_offset && s->count > 0)
+        s->first_timestamp = first_timestamp;
+}
+
+/* ---- consumer offsets ---- */
+
+int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value)
+{
+    bool lost = p->next_offset == 0, lowered = value >= p->next_offset;
+    if (!lost && offsets_load(&p->offsets, kind, id, lowered ? p->next_offset - 1 : value) != 0)
+        return -1;
+    if (!lowered || p->state != 0)
+        return 0;
+    /* The log lost what this consumer had processed. Best effort: else the next start would skip what is appended until
+     * then. The old value is on the device and must not come back behind a log that has grown. */
+    if (lost)
+        offsets_discard_file(&p->offsets, kind, id);
+    else
+        offsets_store(&p->offsets, kind, id, p->next_offset - 1);
+    partition_sync_now(p);
+    return 0;
+}
+
+bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value)
+{
+    return !p->closed && offsets_get(&p->offsets, kind, id, value);
+}
+
+uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value)
+{
+    if (p->closed)
+        return PARTITION_NOT_FOUND;
+    if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset))
+        return PARTITION_INVALID_OFFSET;
+    return offsets_store(&p->offsets, kind, id, value);
+}
+
+uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id)
+{
+    if (p->closed)
+        return PARTITION_NOT_FOUND;
+    return offsets_delete(&p->offsets, kind, id);
+}

@@ -1,0 +1,198 @@
+/* One partition of the log on its owner shard: segments, append, index, poll lookups, consumer offsets.
+ *
+ * Knows files (through the disk seam), no sockets, no ring and no Python. Single-threaded. The level says when a batch
+ * counts as acknowledged: `memory` when it is in the partition's journal, `written` when the kernel has the bytes
+ * (both: when partition_append has returned 0), `durable` when a sync that began afterwards is done (the caller holds
+ * the answer until then; polls end at the durable end; the active .log has up to 1 MiB of zeros behind its records).
+ * Files:
+ *   <dir>/<start offset, 20 digits>.log and .index      (record.h)
+ *   <dir>/<start offset, 20 digits>.manifest            (manifest.h)
+ *   <dir>/incarnation                            16 bytes: "SHRDINC1", u64 incarnation (made with the first file)
+ *   <dir>/offsets/consumers/<id>, groups/<id>    8 bytes u64 LE, last processed offset, written in place
+ * Directory and files are made at the first append (or the first stored offset).
+ *
+ * The index of the active segment is kept in memory for its newest entries (at most INDEX_CACHE_MAX); entries reach the
+ * .index file in groups: when 256 wait, at partition_flush, at a roll and at close. The index is never evidence about
+ * the log: whoever reads through it verifies the records it led to.
+ */
+#ifndef SHARDD_PARTITION_H
+#define SHARDD_PARTITION_H
+#include "log/batch.h"
+#include "io/disk.h"
+#include "log/record.h"
+#include "base/shared.h"
+
+#define INDEX_CACHE_MAX 65536u
+
+enum { POLL_OFFSET = 1, POLL_TIMESTAMP = 2, POLL_FIRST = 3, POLL_LAST = 4, POLL_NEXT = 5 };
+enum { OFFSET_CONSUMER = 1, OFFSET_GROUP = 2 };
+
+typedef struct partition partition;
+
+typedef struct segment_info { /* what recovery found; ascending by start offset, the last one is active */
+    uint64_t start_offset;
+    uint64_t log_bytes;
+    uint64_t count;           /* records */
+    uint64_t first_timestamp;
+    uint64_t last_timestamp;  /* no later record may be older, also when count == 0 */
+    uint64_t absent;          /* offsets without a record, explained by the manifest; end = start + count + absent */
+} segment_info;
+
+typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;
+
+/* Where journals live: one account of a worker with a cap over all partitions. */
+typedef struct journal_memory {
+    uint64_t used_bytes, bytes_max;
+    void *(*take)(void *context, size_t bytes); /* NULL: none now */
+    void (*give)(void *context, void *block);
+    void *context;
+} journal_memory;
+
+typedef struct partition_options {
+    uint64_t ns;
+    uint64_t incarnation;
+    const char *directory;       /* copied */
+    uint64_t segment_size_bytes;
+    uint32_t state;              /* 0, or the status that sends get from the start (read only) */
+    uint64_t durable_end;        /* offsets below it were on the device before the start: a checkpoint says so */
+    partition_level level;
+    /* `memory` only: the journal holds less than these; a batch that would fill it is written with it, and so is one
+     * for which there is no memory. */
+    uint64_t journal_messages_max, journal_bytes_max;
+    journal_memory *journals; /* outlives the partition */
+    partition_stats *stats;      /* slot in the shared region; may be NULL in tests */
+    const disk *disk;
+    id_source *ids;
+} partition_options;
+
+/* Opens with what recovery found (count 0: never written). NULL and errno on failure. Reference count 1. At `durable`
+ * it waits until the device has what was found: a killed process may have left it in the page cache only. */
+partition *partition_open(const partition_options *options, const segment_info *segments, size_t count);
+partition *partition_retain(partition *p);
+void partition_release(partition *p); /* the last reference frees it and closes its files */
+/* Flushes the index, marks the partition closed (everything answers 3007 from now on) and zeroes its stats slot. */
+void partition_close(partition *p);
+
+uint64_t partition_namespace(const partition *p);
+uint64_t partition_incarnation(const partition *p);
+uint64_t partition_next_offset(const partition *p); /* 0 = never held a message */
+uint64_t partition_first_offset(const partition *p);
+uint64_t partition_active_start(const partition *p); /* where it will be, when never written */
+/* Where the segment behind the one that starts at `start` begins. False: there is none. */
+bool partition_next_start(const partition *p, uint64_t start, uint64_t *next);
+uint32_t partition_segments(const partition *p);    /* 1 when never written */
+uint64_t partition_size_bytes(const partition *p);
+uint64_t partition_messages(const partition *p);
+uint32_t partition_state(const partition *p);       /* 0, or the sticky status after EIO */
+partition_level partition_level_of(const partition *p);
+/* Changes the level (partition_level.c): for what is acknowledged from now on. 0; 3007; or why a journal that `memory`
+ * leaves is not written yet: it stays, the level changes all the same. To `durable`: the caller sees to the sync. */
+uint32_t partition_set_level(partition *p, partition_level level);
+void partition_poison(partition *p, uint32_t status);
+
+/* ---- append ---- */
+typedef struct append_batch {
+    uint8_t *messages;      /* validated records, changed in place */
+    uint64_t length;
+    uint32_t count;
+    uint32_t status;        /* out: 0 or 10006 (disk full, I/O error) or the sticky status or 3007 */
+    uint64_t first_offset;  /* out when status == 0 */
+} append_batch;
+/* Appends the batches in order, as few vectored writes as possible, each judged for the roll as if it came alone
+ * (iggy-server 3.6: a segment that was full BEFORE a request takes this request and is then sealed). One timestamp for
+ * each batch: max(now, last timestamp). On ENOSPC, EDQUOT, ENOMEM, EFBIG the log is cut back to the last acknowledged
+ * byte, the batches of the failed write get 10006 and later calls may succeed; EIO poisons. Short writes and EINTR are
+ * continued. */
+void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us);
+
+/* ---- poll ---- */
+typedef struct poll_cursor {
+    partition *owner;        /* retained; partition_cursor_end releases */
+    uint64_t current_offset; /* last offset of the partition, 0 when empty */
+    uint64_t next_offset;    /* first offset of the next window */
+    uint64_t remaining;      /* messages still to come */
+    uint64_t total_bytes;    /* bytes of all messages of the answer, known from the start */
+    uint64_t total_count;
+    uint64_t last_offset;    /* last offset of the answer (for auto commit), valid when total_count > 0 */
+    uint64_t sent_bytes;     /* given out so far by partition_cursor_next */
+    uint64_t pinned_offset;  /* an offset in the segment of the last window; UINT64_MAX: none yet */
+    struct poll_cursor *next, *previous; /* of the same partition: a cursor keeps its place in memory until its end */
+} poll_cursor;
+typedef struct poll_window { /* whole records only */
+    int fd;                  /* stays valid until the next call with this cursor */
+    uint64_t position;
+    uint64_t length;
+    uint64_t first_offset, end_offset; /* dense: `count` apart; else some of them have no record */
+    uint32_t count;
+} poll_window;
+/* Decides what a poll returns (iggy-protocol 5.2; first message with timestamp >= t for POLL_TIMESTAMP). Status 0 (also
+ * for an empty answer), 3007 closed, 4027 when the first message is withheld as damaged or the poll reaches the end of
+ * a partition that was opened with that state, 10002 when the index cannot be read or contradicts the log, and always
+ * when the partition was opened with another state and without segments: it could not be read. An answer ends before a
+ * message that is withheld, and goes on behind isolated ones. `value` = offset or timestamp; for POLL_NEXT the stored
+ * offset of (consumer_kind, consumer_id) decides.
+ * total_bytes is at most 4 GiB - 1 MiB: fewer messages are announced when it would be more. */
+uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
+                        uint32_t consumer_id, poll_cursor *out);
+/* Next window of at most `max_bytes` (more only for one larger record). False when nothing remains or (status set) on
+ * an error. */
+bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window *window, uint32_t *status);
+void partition_cursor_end(poll_cursor *cursor);
+
+/* ---- damage (partition_damage.c) ---- */
+/* Withholds the offsets [start, end), as far as they are not withheld yet: polls that start there get 4027, those that
+ * reach them end before. Isolated ones are passed over as if the messages were not there. False: there are 1,024 ranges
+ * already (the reader finds it again), or no memory. */
+bool partition_withhold(partition *p, uint64_t start, uint64_t end, bool isolated);
+typedef struct damaged_range {
+    uint64_t start, end; /* end exclusive */
+    bool isolated;       /* with the operator's consent: passed over */
+} damaged_range;
+/* The first range that ends behind `offset`; NULL: none. Valid until the next change. */
+const damaged_range *partition_damage_from(const partition *p, uint64_t offset);
+/* The segment in which an index contradicted its log when a poll answered 10002. */
+uint64_t partition_suspect(const partition *p);
+uint64_t partition_segment_of(const partition *p, uint64_t offset); /* start of the segment that has to hold it */
+/* Forgets damage below `offset`: its segments were deleted. */
+void partition_forget_damage(partition *p, uint64_t offset);
+uint32_t partition_segment_count(const partition *p); /* 0 when never written */
+/* What the i-th segment has in its file; false: there are not so many. */
+bool partition_segment(const partition *p, uint32_t i, segment_info *out);
+/* A survey has read the first timestamp of this segment from its records. */
+void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp);
+
+/* ---- consumer offsets (iggy-server 3.7) ---- */
+/* Loads one stored offset at open time (recovery). One behind the log is lowered to its end and synced. 0, or -1. */
+int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value);
+bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value);
+uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,
+                                uint64_t value); /* 0, 4100, 3007, 10006, 3023 */
+uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id);                /* 0, 3021, 3007, 3011 */
+
+/* ---- retention (partition_retention.c) ---- */
+/* Takes up to `count` of the oldest sealed segments away (iggy-server 3.11): their files are renamed to
+ * "<trash>-<start offset>.log", ".index" and ".manifest". A segment stays, with all behind it, while the lowest stored
+ * offset lies before its end, and (busy) while an answer on its way reads it. 0 also for fewer than `count`; 3007,
+ * 10008, or the sticky status. */
+uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy);
+
+/* ---- flush and background sync ---- */
+/* Writes the journal to the log and waiting index entries to the .index file. 0, 10006, 4007 or the sticky status. */
+uint32_t partition_flush(partition *p);
+uint64_t partition_unsaved_bytes(const partition *p); /* in the journal */
+/* True when bytes, files or offsets are not known to be on the device. */
+bool partition_is_dirty(const partition *p);
+/* What a sync covers: all of it, or what an acknowledgement at `durable` needs (an index is made anew from its log). */
+typedef enum sync_scope { SYNC_EVERYTHING, SYNC_ACKNOWLEDGEMENTS } sync_scope;
+/* Returns up to `max` file descriptors (duplicates; the caller closes them) to fdatasync: directories with new names,
+ * dirty logs, offset files, and with SYNC_EVERYTHING the indexes, flushed first. Moves `durable` to the value taken
+ * here only in sync_done. */
+size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max);
+/* Result of the sync that begin started: 0 moves the durable end; an errno poisons with 10009 and nothing is retried.
+ * So does an error of the device (EIO ...) at the opening of a file for it; for want of descriptors it is tried again.
+ * True when names, records and offsets that were there at the beginning are on the device now, all of them. */
+bool partition_sync_done(partition *p, int error);
+/* Somebody else's fdatasync of a file of the partition failed: the kernel may call lost pages clean from now on. */
+void partition_sync_lost(partition *p);
+bool partition_sync_failed(const partition *p); /* no sync will ever begin again */
+#endif

@@ -1,0 +1,149 @@
+/* What a partition is made of; private to partition*.c. */
+#ifndef SHARDD_PARTITION_INTERNAL_H
+#define SHARDD_PARTITION_INTERNAL_H
+#include "log/index_cache.h"
+#include "log/manifest.h"
+#include "log/offsets.h"
+#include "log/partition.h"
+#include "log/partition_status.h"
+#include "log/segment.h"
+
+#define INDEX_FLUSH_ENTRIES 256u       /* entries that wait before they are written */
+#define DAMAGED_MAX 1024u              /* ranges known to be damaged */
+#define ALLOCATE_AHEAD_BYTES (1u << 20) /* at `durable`: the log grows in such steps */
+#define CHECKPOINT_BYTES (1u << 20)     /* new bytes on the device that are worth a checkpoint */
+#define DIRECTORY_LEVELS 7u            /* the partition's directory and the ancestors that a sync covers */
+#define STATS_STORE(p, field, value)                                                          \
+    do {                                                                                      \
+        if ((p)->stats != NULL)                                                               \
+            atomic_store_explicit(&(p)->stats->field, (value), memory_order_release);         \
+    } while (0)
+
+struct partition {
+    uint64_t ns;
+    uint64_t incarnation;
+    char *directory;
+    const disk *disk;
+    partition_stats *stats;
+    id_source *ids;
+    uint64_t segment_size_bytes;
+    partition_level level;
+
+    uint64_t next_offset;
+    uint64_t size_bytes;     /* of all segments */
+    uint64_t messages;       /* in all segments */
+    uint64_t last_timestamp; /* of the last record, or the birth of the active segment; never falls */
+    segment_set segments;
+    index_cache index;       /* of the active segment */
+    uint64_t stale_end;      /* the active .log has bytes behind its records up to here; 0: none */
+    bool stale_zeroed;       /* they are zero, hence no records: allocated ahead, or what a failed write left */
+    bool allocate_ahead;     /* at `durable`, until the file system refuses; again with the next segment */
+    bool roll_pending;       /* the active segment is sealed, the next one could not be made yet */
+
+    bool sparse; /* a segment has, or had, offsets without a record */
+    damaged_range *damaged; /* ascending; NULL until the first */
+    uint32_t damaged_count;
+    uint64_t suspect; /* start of the segment whose index was last seen to contradict its log */
+    struct {
+        uint8_t *bytes;      /* the last records of the active segment; the file ends before them */
+        size_t capacity;
+        uint64_t length, count; /* bytes, records */
+        uint64_t messages_max, bytes_max;
+        journal_memory *memory;
+    } journal;
+    offsets offsets;
+    poll_cursor *cursors; /* of answers on their way */
+
+    uint64_t durable_offset;
+    uint64_t sync_target; /* durable_offset when the running sync succeeds */
+    uint32_t dirty_from;  /* no segment before this place is dirty */
+    uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
+    bool marker_dirty; /* the incarnation marker is not known to be on the device */
+    bool sync_running, sync_failed;
+    uint64_t found_end; /* `durable`: readable without a sync (that at opening failed, the level changed); or 0 */
+    int sync_open_error; /* of the device: a file that the running sync needs cannot be opened */
+    bool sync_covers; /* the running sync has all names, logs and offsets */
+
+    /* Of the active segment: what a complete sync has brought to the device, and what the running one will have. */
+    manifest_checkpoint checkpoint, checkpoint_target;
+    uint64_t checkpoint_written_bytes; /* what its manifest knows */
+
+    bool closed;
+    bool unreadable; /* it could not be read when it was opened: that it holds nothing is not known */
+    uint32_t state;
+    uint32_t references;
+};
+
+/* Where polls end: what is acknowledged and in the file. */
+static inline uint64_t partition_visible_end(const partition *p)
+{
+    if (p->level != LEVEL_DURABLE)
+        return p->next_offset - p->journal.count;
+    return p->durable_offset > p->found_end ? p->durable_offset : p->found_end;
+}
+/* Messages that wait for the device before a poll sees them. */
+static inline uint32_t partition_unseen(const partition *p)
+{
+    uint64_t unseen = p->level == LEVEL_DURABLE ? p->next_offset - partition_visible_end(p) : 0;
+    return unseen < UINT32_MAX ? (uint32_t)unseen : UINT32_MAX;
+}
+/* All fields of the statistics slot but the incarnation. */
+void partition_publish(const partition *p);
+/* Bytes of the active log that the kernel has. */
+static inline uint64_t partition_file_end(const partition *p, const segment *active)
+{
+    return active->log_bytes - p->journal.length;
+}
+/* Copies a group into the journal. False when it would fill it or there is no memory. */
+bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records);
+/* Cuts what the active log holds behind its records. 0 or -1. */
+int partition_cut_ahead(partition *p);
+void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
+/* Writes the journal. 0, 10006 (it stays and is tried again) or the sticky status. */
+uint32_t partition_save(partition *p);
+/* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */
+void partition_sync_now(partition *p);
+/* Makes the manifest of the segment that starts at the next offset. 0 or -1. */
+int partition_manifest_make(partition *p, uint64_t born_at);
+/* A sync begins; `covers`: when it succeeds names, log and index of now are on the device. */
+void partition_checkpoint_begin(partition *p, bool covers);
+/* It has succeeded: a checkpoint is written when it is worth it. */
+void partition_checkpoint_done(partition *p);
+/* Writes what the last complete sync covered, however little. */
+void partition_checkpoint_write(partition *p);
+/* Writes waiting index entries. 0, or 4007 (an EIO poisons). */
+uint32_t partition_index_flush(partition *p);
+/* `offset`, or where the isolated ranges end that hold it. */
+uint64_t partition_skip_isolated(const partition *p, uint64_t offset);
+/* Start of the first isolated range that ends behind `offset`; UINT64_MAX: none. */
+uint64_t partition_next_isolated(const partition *p, uint64_t offset);
+/* `offset`, or where damage starts that ends there and is not isolated (isolated ranges between do not count). */
+uint64_t partition_before_damage(const partition *p, uint64_t offset);
+/* Where the last `count` messages before `end` start, isolated ones not counted. False: an index cannot be read. */
+bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start);
+/* The index of this segment contradicts its log, or a file cannot be read. False. */
+static inline bool partition_doubt(partition *p, const segment *s)
+{
+    p->suspect = s->start_offset;
+    return false;
+}
+/* Byte position in the .log where record `k` of the segment starts (k == count: where the log ends). False when the
+ * index cannot be read or leaves the log; damaged records may share few bytes, so callers keep 64 for each that they
+ * read. */
+bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position);
+/* The first entry of the segment at `offset` or behind it (count: none); `offset` is in the segment or its end. Dense:
+ * no look at the index. False as above. */
+bool partition_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k);
+/* The offset of entry `k`; k == count: where the segment ends. False as above. */
+bool partition_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset);
+/* `offset`, or where what is isolated or has no record ends there: that of a record, of damage, or the end of the
+ * partition. False as above. */
+bool partition_pass_over(partition *p, uint64_t *offset);
+/* Entry `k` is in memory: it has not been on a device. */
+bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k);
+typedef enum index_key { INDEX_KEY_END_POSITION, INDEX_KEY_TIMESTAMP, INDEX_KEY_OFFSET } index_key;
+/* First record in [low, high) of the segment whose key (offsets: relative) is >= bound; `high` when none is. False as
+ * above. */
+bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,
+                            uint64_t *found);
+#endif

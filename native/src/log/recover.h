@@ -1,0 +1,29 @@
+/* Recovery of one partition whose directory needs no decision: everything in it is known, its manifests are whole, and
+ * behind the last checkpoint there are valid records up to the end of the file, or to zeros that were allocated ahead.
+ * That is nearly every partition of nearly every start, so it takes a few system calls. Whatever is not so is left to
+ * shardd/log/recovery.py, which knows all rules and tells the operator; nothing has been changed then but such zeros,
+ * which may be cut off, and indexes, which may be made anew, at any time. */
+#ifndef SHARDD_RECOVER_H
+#define SHARDD_RECOVER_H
+#include "log/partition.h"
+
+typedef struct stored_offset {
+    uint8_t kind; /* OFFSET_CONSUMER, OFFSET_GROUP */
+    uint32_t id;
+    uint64_t value;
+} stored_offset;
+
+typedef struct recovered_partition {
+    segment_info *segments;
+    bool *sealed; /* by segment: its manifest says so */
+    size_t segments_count;
+    stored_offset *offsets;
+    size_t offsets_count;
+    uint64_t scanned_bytes;
+    uint64_t durable_end; /* the last checkpoint: everything below it was on the device; 0: there is none */
+} recovered_partition;
+
+/* True: `out` holds all that partition_open needs, recover_free() frees it. False: it needs more care. */
+bool recover_partition(const char *directory, uint64_t incarnation, recovered_partition *out);
+void recover_free(recovered_partition *found);
+#endif

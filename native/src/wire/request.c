@@ -1,0 +1,62 @@
+/* See request.h. */
+#include "wire/request.h"
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/identifier.h"
+
+#include <string.h>
+
+
+typedef struct reader {
+    const uint8_t *at, *end;
+} reader;
+
+/* Length of a well-formed identifier at the reader (which moves behind it), 0 otherwise. */
+static uint32_t take_identifier(reader *r) {
+    uint32_t length = identifier_length(r->at, (size_t)(r->end - r->at));
+    r->at += length;
+    return length;
+}
+
+/* Consumer, stream, topic, partition: the common head of both requests. */
+static bool parse_head(reader *r, consumer_request *out) {
+    if (r->end == r->at || (*r->at != CONSUMER_PLAIN && *r->at != CONSUMER_GROUP)) return false;
+    out->kind = *r->at++;
+    const uint8_t *consumer = r->at;
+    uint32_t consumer_length = take_identifier(r);
+    if (consumer_length == 0) return false;
+    bool numeric = consumer[0] == IDENTIFIER_NUMERIC;
+    out->consumer_id = numeric ? load_u32(consumer + 2) : hash_xxh32(consumer + 2, consumer[1]);
+    out->address = r->at;
+    out->stream_length = take_identifier(r);
+    out->topic_length = out->stream_length != 0 ? take_identifier(r) : 0;
+    if (out->topic_length == 0 || r->end - r->at < 5) return false;
+    out->partition_given = r->at[0] == 1;
+    out->partition_id = out->partition_given ? load_u32(r->at + 1) : 0;
+    r->at += 5;
+    return true;
+}
+
+uint32_t request_key_length(const consumer_request *q, const uint8_t *from) {
+    return (uint32_t)(q->address - from) + q->stream_length + q->topic_length;
+}
+
+bool request_parse_poll(const uint8_t *payload, size_t length, consumer_request *out) {
+    reader r = {payload, payload + length};
+    memset(out, 0, sizeof *out);
+    if (!parse_head(&r, out) || r.end - r.at < 14) return false;
+    out->strategy = r.at[0];
+    out->value = load_u64(r.at + 1);
+    out->count = load_u32(r.at + 9);
+    out->auto_commit = r.at[13] != 0;
+    return out->strategy >= 1 && out->strategy <= 5;
+}
+
+bool request_parse_store(const uint8_t *payload, size_t length, consumer_request *out) {
+    reader r = {payload, payload + length};
+    memset(out, 0, sizeof *out);
+    if (!parse_head(&r, out) || r.end - r.at < 8) return false;
+    out->value = load_u64(r.at);
+    return true;
+}

@@ -13,6 +13,7 @@ BENCH_ARGS ?=
 SIM_ARGS ?=
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
+C_FILES := $(shell find native bench tests -name build -prune -o -name '*.[ch]' -print)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster spark-model lint fmt native native-asan fuzz \
@@ -51,6 +52,7 @@ run: native ## start the server in the foreground (CONFIG=config/server.toml)
 lint: setup-spark ## style and types
 	@$(BIN)/ruff check $(PY_DIRS)
 	@$(BIN)/ruff format --check --quiet $(PY_DIRS)
+	@$(BIN)/clang-format --dry-run -Werror $(C_FILES)
 	@$(BIN)/mypy $(PY_DIRS)
 
 test: native lint ## lint, types, native tests under sanitizers, Python tests
@@ -99,9 +101,10 @@ crash-backup: native ## backups that are killed, and everything that a server do
 crash-delete: native ## kill -9 while something is made, purged, deleted or rolled (CRASH_ARGS="--kills 200 --seed N")
 	@$(BIN)/python -m tests.crash.delete_kills $(CRASH_ARGS)
 
-fmt: setup ## format the Python sources
+fmt: setup ## format all sources
 	@$(BIN)/ruff check --fix --quiet $(PY_DIRS)
 	@$(BIN)/ruff format $(PY_DIRS)
+	@$(BIN)/clang-format -i $(C_FILES)
 
 bench-recovery: native ## the recovery phase of a start: seconds for each GiB unverified and for 10,000 partitions
 	@$(BIN)/python -m bench.recovery $(BENCH_ARGS)

@@ -53,11 +53,9 @@ static _Noreturn void fail(const char *what) {
 }
 
 static bool grow(uint8_t **buffer, size_t *room, size_t wanted) {
-    if (wanted <= *room)
-        return true;
+    if (wanted <= *room) return true;
     uint8_t *larger = realloc(*buffer, wanted);
-    if (larger == NULL)
-        return false;
+    if (larger == NULL) return false;
     *buffer = larger;
     *room = wanted;
     return true;
@@ -73,40 +71,33 @@ static bool answer_empty(peer *p, uint32_t length) {
 }
 
 static bool answer_send(peer *p, const uint8_t *payload, size_t length) {
-    if (length < 4)
-        return false;
+    if (length < 4) return false;
     size_t metadata = get_u32(payload);
-    if (metadata < 2 * NUMERIC_IDENTIFIER + 6 || 4 + metadata > length)
-        return false;
+    if (metadata < 2 * NUMERIC_IDENTIFIER + 6 || 4 + metadata > length) return false;
     uint32_t stream = get_u32(payload + 4 + 2);
     const uint8_t *partitioning = payload + 4 + 2 * NUMERIC_IDENTIFIER;
     uint64_t count = get_u32(payload + 4 + metadata - 4);
     size_t messages_at = 4 + metadata + INDEX_ENTRY * count;
-    if (messages_at + RECORD_HEAD > length)
-        return false;
+    if (messages_at + RECORD_HEAD > length) return false;
     uint32_t partition = partitioning[0] == 2 ? get_u32(partitioning + 2) : partitioning[2] % FLOOR_PARTITIONS_KEYED;
     floor_file *file = floor_file_get(stream, partition);
     return file != NULL && floor_file_append(file, payload + messages_at, length - messages_at) && answer_empty(p, 0);
 }
 
 static bool answer_poll(peer *p, const uint8_t *payload, size_t length) {
-    if (length < 1 + 3 * NUMERIC_IDENTIFIER + 5 + 9 + 4 + 1)
-        return false;
+    if (length < 1 + 3 * NUMERIC_IDENTIFIER + 5 + 9 + 4 + 1) return false;
     uint32_t stream = get_u32(payload + 1 + NUMERIC_IDENTIFIER + 2);
     const uint8_t *at = payload + 1 + 3 * NUMERIC_IDENTIFIER;
     uint32_t partition = get_u32(at + 1);
     uint64_t offset = get_u64(at + 6);
     uint64_t count = get_u32(at + 14);
     floor_file *file = floor_file_get(stream, partition);
-    if (file == NULL)
-        return false;
+    if (file == NULL) return false;
     uint64_t records = floor_file_records(file);
     uint64_t left = offset < records ? records - offset : 0;
-    if (count > left)
-        count = left;
+    if (count > left) count = left;
     uint64_t size = count * floor_file_record_bytes(file);
-    if (size > REPLY_MAX || !grow(&p->out, &p->out_room, REPLY_HEAD + POLLED_HEAD + size))
-        return false;
+    if (size > REPLY_MAX || !grow(&p->out, &p->out_room, REPLY_HEAD + POLLED_HEAD + size)) return false;
     answer_empty(p, POLLED_HEAD);
     put_u32(p->out + 4, (uint32_t)(POLLED_HEAD + size));
     put_u32(p->out + REPLY_HEAD, partition);
@@ -125,8 +116,7 @@ static bool answer(peer *p, uint32_t code, const uint8_t *payload, size_t length
     case CODE_LOGIN: return answer_empty(p, 4); /* user id 0 */
     case CODE_PING: return answer_empty(p, 0);
     case CODE_DELETE_STREAM:
-        if (length < NUMERIC_IDENTIFIER)
-            return false;
+        if (length < NUMERIC_IDENTIFIER) return false;
         floor_files_delete(get_u32(payload + 2));
         return answer_empty(p, 0);
     default: return false;
@@ -147,11 +137,9 @@ static void peer_close(peer *p) {
 static bool flush(peer *p, bool *broken) {
     while (p->out_sent < p->out_length) {
         ssize_t n = send(p->fd, p->out + p->out_sent, p->out_length - p->out_sent, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
+        if (n < 0 && errno == EINTR) continue;
         *broken = n < 0 && errno != EAGAIN;
-        if (n < 0)
-            return false;
+        if (n < 0) return false;
         p->out_sent += (size_t)n;
     }
     return true;
@@ -162,12 +150,9 @@ static bool serve_buffered(peer *p) {
     bool broken = false;
     while (flush(p, &broken) && p->in_have >= REQUEST_HEAD) {
         size_t frame = 4 + (size_t)get_u32(p->in);
-        if (frame < REQUEST_HEAD || frame > FRAME_MAX || !grow(&p->in, &p->in_room, frame))
-            return false;
-        if (p->in_have < frame)
-            return true;
-        if (!answer(p, get_u32(p->in + 4), p->in + REQUEST_HEAD, frame - REQUEST_HEAD))
-            return false;
+        if (frame < REQUEST_HEAD || frame > FRAME_MAX || !grow(&p->in, &p->in_room, frame)) return false;
+        if (p->in_have < frame) return true;
+        if (!answer(p, get_u32(p->in + 4), p->in + REQUEST_HEAD, frame - REQUEST_HEAD)) return false;
         p->in_have -= frame;
         memmove(p->in, p->in + frame, p->in_have);
     }
@@ -179,18 +164,13 @@ static bool serve(peer *p) {
         return false;
     while (p->out_sent == p->out_length && p->in_have < p->in_room) {
         ssize_t n = recv(p->fd, p->in + p->in_have, p->in_room - p->in_have, 0);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
-            return true;
-        if (n <= 0)
-            return false;
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) return true;
+        if (n <= 0) return false;
         bool drained = (size_t)n < p->in_room - p->in_have; /* saves the recv that would only say EAGAIN */
         p->in_have += (size_t)n;
-        if (!serve_buffered(p))
-            return false;
-        if (drained)
-            return true;
+        if (!serve_buffered(p)) return false;
+        if (drained) return true;
     }
     return true;
 }
@@ -201,17 +181,14 @@ static void *run(void *argument) {
         cpu_set_t set;
         CPU_ZERO(&set);
         CPU_SET(t->cpu, &set);
-        if (sched_setaffinity(0, sizeof set, &set) != 0)
-            fail("sched_setaffinity");
+        if (sched_setaffinity(0, sizeof set, &set) != 0) fail("sched_setaffinity");
     }
     for (;;) {
         struct epoll_event events[EVENTS_MAX];
         int n = epoll_wait(t->epoll, events, EVENTS_MAX, -1);
-        if (n < 0 && errno != EINTR)
-            fail("epoll_wait");
+        if (n < 0 && errno != EINTR) fail("epoll_wait");
         for (int i = 0; i < n; i++)
-            if (!serve(events[i].data.ptr))
-                peer_close(events[i].data.ptr);
+            if (!serve(events[i].data.ptr)) peer_close(events[i].data.ptr);
     }
     return NULL;
 }
@@ -226,16 +203,14 @@ static void adopt(int fd, floor_thread *t) {
     atomic_fetch_add(&t->peers, 1);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP, .data.ptr = p};
-    if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
-        fail("epoll_ctl");
+    if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &event) != 0) fail("epoll_ctl");
 }
 
 /* The thread with the fewest connections, the first of them: a single connection is always served by the first. */
 static floor_thread *least_busy(floor_thread *threads, long count) {
     floor_thread *best = threads;
     for (long i = 1; i < count; i++)
-        if (atomic_load(&threads[i].peers) < atomic_load(&best->peers))
-            best = &threads[i];
+        if (atomic_load(&threads[i].peers) < atomic_load(&best->peers)) best = &threads[i];
     return best;
 }
 
@@ -262,16 +237,11 @@ int main(int argc, char **argv) {
     long threads_count = 2;
     bool sync = false;
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        if (option == 'd')
-            directory = optarg;
-        else if (option == 't')
-            threads_count = strtol(optarg, NULL, 10);
-        else if (option == 'c')
-            cpus = optarg;
-        else if (option == 's')
-            sync = true;
-        else
-            return 2;
+        if (option == 'd') directory = optarg;
+        else if (option == 't') threads_count = strtol(optarg, NULL, 10);
+        else if (option == 'c') cpus = optarg;
+        else if (option == 's') sync = true;
+        else return 2;
     }
     if (directory == NULL || threads_count < 1 || threads_count > THREADS_MAX) {
         fprintf(stderr, "usage: floor --directory DIR [--threads 1..%d] [--cpus A,B,...] [--sync]\n", THREADS_MAX);
@@ -284,15 +254,12 @@ int main(int argc, char **argv) {
     for (long i = 0; i < threads_count; i++, cpu = cpu == NULL ? NULL : strtok(NULL, ",")) {
         threads[i].cpu = cpu == NULL ? -1 : atoi(cpu);
         threads[i].epoll = epoll_create1(EPOLL_CLOEXEC);
-        if (threads[i].epoll < 0 || pthread_create(&threads[i].thread, NULL, run, &threads[i]) != 0)
-            fail("thread");
+        if (threads[i].epoll < 0 || pthread_create(&threads[i].thread, NULL, run, &threads[i]) != 0) fail("thread");
     }
     int listener = listen_anywhere();
     for (;;) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
-            adopt(fd, least_busy(threads, threads_count));
-        else if (errno != EINTR && errno != ECONNABORTED)
-            fail("accept4");
+        if (fd >= 0) adopt(fd, least_busy(threads, threads_count));
+        else if (errno != EINTR && errno != ECONNABORTED) fail("accept4");
     }
 }

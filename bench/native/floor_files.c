@@ -40,8 +40,7 @@ static bool open_once(floor_file *file, uint32_t stream, uint32_t partition) {
 }
 
 floor_file *floor_file_get(uint32_t stream, uint32_t partition) {
-    if (stream >= FLOOR_STREAMS_MAX || partition >= FLOOR_PARTITIONS_MAX)
-        return NULL;
+    if (stream >= FLOOR_STREAMS_MAX || partition >= FLOOR_PARTITIONS_MAX) return NULL;
     floor_file *file = &files[stream][partition];
     if (atomic_load_explicit(&file->fd_plus_one, memory_order_acquire) == 0 && !open_once(file, stream, partition))
         return NULL;
@@ -76,13 +75,11 @@ bool floor_file_read(floor_file *file, uint64_t first_record, uint8_t *into, siz
 
 void floor_files_delete(uint32_t stream) {
     char path[4096];
-    if (stream >= FLOOR_STREAMS_MAX)
-        return;
+    if (stream >= FLOOR_STREAMS_MAX) return;
     for (uint32_t partition = 0; partition < FLOOR_PARTITIONS_MAX; partition++) {
         floor_file *file = &files[stream][partition];
         int fd = atomic_exchange(&file->fd_plus_one, 0) - 1;
-        if (fd < 0)
-            continue;
+        if (fd < 0) continue;
         close(fd);
         path_of(path, sizeof path, stream, partition);
         unlink(path);

@@ -59,8 +59,7 @@ static void pin(int cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0)
-        fail("sched_setaffinity");
+    if (sched_setaffinity(0, sizeof set, &set) != 0) fail("sched_setaffinity");
 }
 
 static void put(end *e, const uint8_t *descriptor) {
@@ -84,8 +83,7 @@ static void wait_for_some(end *e) {
         uint64_t until = now_ns() + e->spin_ns;
         while (now_ns() < until)
             for (int i = 0; i < 64; i++)
-                if (!is_empty(c))
-                    return;
+                if (!is_empty(c)) return;
     }
     while (is_empty(c)) {
         uint64_t rings;
@@ -94,8 +92,7 @@ static void wait_for_some(end *e) {
             atomic_store(&c->sleeping, 0);
             return;
         }
-        if (read(e->in_bell, &rings, 8) != 8)
-            fail("eventfd");
+        if (read(e->in_bell, &rings, 8) != 8) fail("eventfd");
     }
 }
 
@@ -140,8 +137,7 @@ static void pass_descriptor(int over, int fd) {
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    if (sendmsg(over, &m, MSG_NOSIGNAL) != STATE_BYTES)
-        fail("sendmsg");
+    if (sendmsg(over, &m, MSG_NOSIGNAL) != STATE_BYTES) fail("sendmsg");
     close(fd);
 }
 
@@ -151,16 +147,14 @@ static int receive_descriptor(int over) {
     struct iovec part = {.iov_base = state, .iov_len = sizeof state};
     struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     int fd;
-    if (recvmsg(over, &m, MSG_CMSG_CLOEXEC) != STATE_BYTES || CMSG_FIRSTHDR(&m) == NULL)
-        fail("recvmsg");
+    if (recvmsg(over, &m, MSG_CMSG_CLOEXEC) != STATE_BYTES || CMSG_FIRSTHDR(&m) == NULL) fail("recvmsg");
     memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
     return fd;
 }
 
 static void pass_ask(int over, uint64_t requests) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        fail("socket");
+    if (fd < 0) fail("socket");
     for (uint64_t i = 0; i < requests; i++) {
         pass_descriptor(over, fd);
         fd = receive_descriptor(over);
@@ -169,8 +163,7 @@ static void pass_ask(int over, uint64_t requests) {
 }
 
 static void pass_serve(int over, uint64_t requests) {
-    for (uint64_t i = 0; i < requests; i++)
-        pass_descriptor(over, receive_descriptor(over));
+    for (uint64_t i = 0; i < requests; i++) pass_descriptor(over, receive_descriptor(over));
 }
 
 int main(int argc, char **argv) {
@@ -179,12 +172,9 @@ int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     bool rings = strcmp(mode, "ring") == 0 || strcmp(mode, "spin") == 0, bad = !rings && strcmp(mode, "pass") != 0;
     for (int i = 2; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--requests") == 0)
-            requests = strtoull(argv[i + 1], NULL, 10);
-        else if (strcmp(argv[i], "--depth") == 0)
-            depth = strtoull(argv[i + 1], NULL, 10);
-        else
-            bad |= strcmp(argv[i], "--cpus") != 0 || sscanf(argv[i + 1], "%d,%d", &cpus[0], &cpus[1]) != 2;
+        if (strcmp(argv[i], "--requests") == 0) requests = strtoull(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--depth") == 0) depth = strtoull(argv[i + 1], NULL, 10);
+        else bad |= strcmp(argv[i], "--cpus") != 0 || sscanf(argv[i + 1], "%d,%d", &cpus[0], &cpus[1]) != 2;
     }
     if (bad || requests < 1 || depth < 1 || depth > SLOTS || (!rings && depth != 1)) {
         fprintf(stderr, "usage: forward_path ring|spin|pass [--requests N] [--depth 1..%d] [--cpus A,B]\n", SLOTS);
@@ -194,33 +184,27 @@ int main(int argc, char **argv) {
     shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int here_bell = eventfd(0, EFD_CLOEXEC), there_bell = eventfd(0, EFD_CLOEXEC);
     bool made = socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0;
-    if (!made || s == MAP_FAILED || here_bell < 0 || there_bell < 0)
-        fail("set-up");
+    if (!made || s == MAP_FAILED || here_bell < 0 || there_bell < 0) fail("set-up");
     uint64_t spin_ns = strcmp(mode, "spin") == 0 ? SPIN_NS : 0;
     pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         pin(cpus[1]);
         end e = {.in = &s->there, .out = &s->back, .in_bell = there_bell, .out_bell = here_bell, .spin_ns = spin_ns};
-        if (rings)
-            ring_serve(&e, requests);
-        else
-            pass_serve(pair[1], requests);
+        if (rings) ring_serve(&e, requests);
+        else pass_serve(pair[1], requests);
         atomic_store(&s->child_cpu_us, cpu_us());
         _exit(0);
     }
     pin(cpus[0]);
     uint64_t cpu_before = cpu_us(), started = now_ns();
     end e = {.in = &s->back, .out = &s->there, .in_bell = here_bell, .out_bell = there_bell, .spin_ns = spin_ns};
-    if (rings)
-        ring_ask(&e, requests, depth);
-    else
-        pass_ask(pair[0], requests);
+    if (rings) ring_ask(&e, requests, depth);
+    else pass_ask(pair[0], requests);
     double us = (double)(now_ns() - started) / 1e3;
     uint64_t cpu = cpu_us() - cpu_before;
     int status;
-    if (waitpid(child, &status, 0) != child || status != 0)
-        fail("child");
+    if (waitpid(child, &status, 0) != child || status != 0) fail("child");
     cpu += atomic_load(&s->child_cpu_us);
     printf("{\"way\": \"%s\", \"depth\": %llu, \"requests\": %llu, \"us_per_request\": %.3f, "
            "\"cpu_us_per_request\": %.3f}\n",

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(condition)                                                      \
-    do {                                                                      \
-        if (!(condition)) {                                                   \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);   \
-            exit(1);                                                          \
-        }                                                                     \
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) { \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            exit(1); \
+        } \
     } while (0)
 
 static histogram h, other;
@@ -29,8 +29,7 @@ static void test_single_values(void) {
 static void test_percentiles_and_merge(void) {
     memset(&h, 0, sizeof h);
     memset(&other, 0, sizeof other);
-    for (uint64_t i = 1; i <= 100000; i++)
-        histogram_record(i % 2 ? &h : &other, i);
+    for (uint64_t i = 1; i <= 100000; i++) histogram_record(i % 2 ? &h : &other, i);
     histogram_merge(&h, &other);
     CHECK(h.count == 100000 && h.max_ns == 100000);
     const double fractions[] = {0.001, 0.5, 0.9, 0.99, 0.999};

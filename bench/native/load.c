@@ -46,8 +46,8 @@ typedef struct worker {
 
 static load_options options;
 static uint64_t measure_from_ns;
-static uint64_t measure_until_ns;    /* UINT64_MAX: no limit in time */
-static _Atomic uint64_t begun;       /* measured requests given out so far, against options.requests */
+static uint64_t measure_until_ns; /* UINT64_MAX: no limit in time */
+static _Atomic uint64_t begun;    /* measured requests given out so far, against options.requests */
 
 static _Noreturn void fail(const char *what) {
     fprintf(stderr, "load: %s\n", what);
@@ -61,10 +61,8 @@ static _Noreturn void fail_errno(const char *what) {
 
 /* True when a request may start now: warming up, or inside the limits of the measurement. */
 static bool may_start(connection *c, uint64_t now) {
-    if (now < measure_from_ns)
-        return true;
-    if (now >= measure_until_ns || (options.requests_each != 0 && c->given >= options.requests_each))
-        return false;
+    if (now < measure_from_ns) return true;
+    if (now >= measure_until_ns || (options.requests_each != 0 && c->given >= options.requests_each)) return false;
     c->given++;
     return options.requests == 0 || atomic_fetch_add_explicit(&begun, 1, memory_order_relaxed) < options.requests;
 }
@@ -78,23 +76,16 @@ static bool is_complete(const connection *c) {
 static bool pump(connection *c, uint8_t *scratch) {
     while (c->sent < c->request.length) {
         ssize_t n = send(c->fd, c->request.bytes + c->sent, c->request.length - c->sent, MSG_NOSIGNAL);
-        if (n < 0 && errno == EAGAIN)
-            return false;
-        if (n < 0 && errno != EINTR)
-            fail_errno("send");
-        if (n > 0)
-            c->sent += (uint32_t)n;
+        if (n < 0 && errno == EAGAIN) return false;
+        if (n < 0 && errno != EINTR) fail_errno("send");
+        if (n > 0) c->sent += (uint32_t)n;
     }
     while (!is_complete(c)) {
         ssize_t n = recv(c->fd, scratch, SCRATCH_BYTES, 0);
-        if (n < 0 && errno == EAGAIN)
-            return false;
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            fail_errno("recv");
-        if (n == 0)
-            fail("the server closed a connection");
+        if (n < 0 && errno == EAGAIN) return false;
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) fail_errno("recv");
+        if (n == 0) fail("the server closed a connection");
         if (c->received < REPLY_KEPT) {
             size_t room = REPLY_KEPT - c->received;
             memcpy(c->head + c->received, scratch, (size_t)n < room ? (size_t)n : room);
@@ -137,28 +128,22 @@ static void advance(worker *w, connection *c) {
 
 static void run_epoll(worker *w) {
     int epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll < 0)
-        fail_errno("epoll_create1");
+    if (epoll < 0) fail_errno("epoll_create1");
     uint32_t active = 0;
     for (uint32_t i = 0; i < w->count; i++) {
         struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u32 = i};
-        if (epoll_ctl(epoll, EPOLL_CTL_ADD, w->connections[i].fd, &event) != 0)
-            fail_errno("epoll_ctl");
-        if (!w->connections[i].idle)
-            advance(w, &w->connections[i]);
+        if (epoll_ctl(epoll, EPOLL_CTL_ADD, w->connections[i].fd, &event) != 0) fail_errno("epoll_ctl");
+        if (!w->connections[i].idle) advance(w, &w->connections[i]);
         active += !w->connections[i].idle;
     }
     while (active > 0) {
         struct epoll_event events[EVENTS_MAX];
         int n = epoll_wait(epoll, events, EVENTS_MAX, REPLY_TIMEOUT_MS);
-        if (n < 0 && errno != EINTR)
-            fail_errno("epoll_wait");
-        if (n == 0)
-            fail("no reply for 10 s");
+        if (n < 0 && errno != EINTR) fail_errno("epoll_wait");
+        if (n == 0) fail("no reply for 10 s");
         for (int i = 0; i < n; i++) {
             connection *c = &w->connections[events[i].data.u32];
-            if (c->idle)
-                continue;
+            if (c->idle) continue;
             advance(w, c);
             active -= c->idle;
         }
@@ -172,22 +157,18 @@ static void *run(void *argument) {
         w->connections[i].started_ns = now_ns();
         w->connections[i].idle = !may_start(&w->connections[i], w->connections[i].started_ns);
     }
-    if (w->count > 1)
-        run_epoll(w);
+    if (w->count > 1) run_epoll(w);
     else if (!w->connections[0].idle) {
         advance(w, &w->connections[0]); /* a blocking socket: returns at the end, or when its time-out passes */
-        if (!w->connections[0].idle)
-            fail("no reply for 10 s");
+        if (!w->connections[0].idle) fail("no reply for 10 s");
     }
     return NULL;
 }
 
 static void prepare(connection *c, uint8_t frame[64], uint32_t length, const char *refused) {
     uint8_t reply[REPLY_HEAD];
-    if (send(c->fd, frame, length, MSG_NOSIGNAL) != (ssize_t)length)
-        fail_errno("send of the login or join");
-    if (recv(c->fd, reply, sizeof reply, MSG_WAITALL) != (ssize_t)sizeof reply)
-        fail_errno("recv of the login or join");
+    if (send(c->fd, frame, length, MSG_NOSIGNAL) != (ssize_t)length) fail_errno("send of the login or join");
+    if (recv(c->fd, reply, sizeof reply, MSG_WAITALL) != (ssize_t)sizeof reply) fail_errno("recv of the login or join");
     uint32_t rest = get_u32(reply + 4);
     if (get_u32(reply) != 0 || rest > 64 || (rest > 0 && recv(c->fd, frame, rest, MSG_WAITALL) != (ssize_t)rest))
         fail(refused);
@@ -197,23 +178,19 @@ static void connection_open(connection *c, uint32_t number, bool blocking) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(options.port)};
     struct timeval patience = {.tv_sec = REPLY_TIMEOUT_MS / 1000};
     int one = 1;
-    if (inet_pton(AF_INET, options.host, &address.sin_addr) != 1)
-        fail("--host must be an IPv4 address");
+    if (inet_pton(AF_INET, options.host, &address.sin_addr) != 1) fail("--host must be an IPv4 address");
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address) != 0)
-        fail_errno("connect");
+    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address) != 0) fail_errno("connect");
     if (setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0 ||
         setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
         setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0)
         fail_errno("setsockopt");
     uint8_t frame[64];
-    if (options.login)
-        prepare(c, frame, login_build(frame), "the login was refused");
+    if (options.login) prepare(c, frame, login_build(frame), "the login was refused");
     if (options.group >= 0)
         prepare(c, frame, join_build(frame, &options, options.streams[number % options.streams_count]),
                 "the join was refused");
-    if (!blocking && fcntl(c->fd, F_SETFL, O_NONBLOCK) != 0)
-        fail_errno("fcntl");
+    if (!blocking && fcntl(c->fd, F_SETFL, O_NONBLOCK) != 0) fail_errno("fcntl");
     request_build(&c->request, &options, options.streams[number % options.streams_count], number + 1);
 }
 
@@ -224,17 +201,14 @@ static void workers_start(worker *workers, connection *connections) {
         w->connections = connections + next;
         w->count = options.connections / options.threads + (t < options.connections % options.threads);
         w->scratch = malloc(SCRATCH_BYTES);
-        if (w->scratch == NULL)
-            fail("out of memory");
-        for (uint32_t i = 0; i < w->count; i++)
-            connection_open(&w->connections[i], next + i, w->count == 1);
+        if (w->scratch == NULL) fail("out of memory");
+        for (uint32_t i = 0; i < w->count; i++) connection_open(&w->connections[i], next + i, w->count == 1);
         next += w->count;
     }
     measure_from_ns = now_ns() + options.warmup_ms * 1000000u;
     measure_until_ns = options.duration_ms == 0 ? UINT64_MAX : measure_from_ns + options.duration_ms * 1000000u;
     for (uint32_t t = 0; t < options.threads; t++)
-        if (pthread_create(&workers[t].thread, NULL, run, &workers[t]) != 0)
-            fail("pthread_create");
+        if (pthread_create(&workers[t].thread, NULL, run, &workers[t]) != 0) fail("pthread_create");
 }
 
 static void report(const histogram *latency, uint64_t last_reply_ns, uint64_t answered) {
@@ -246,9 +220,9 @@ static void report(const histogram *latency, uint64_t last_reply_ns, uint64_t an
            "\"p50_us\": %.2f, \"p99_us\": %.2f, \"p999_us\": %.2f, \"max_us\": %.2f}\n",
            options.mode == MODE_SEND ? "send" : "poll", options.connections, options.threads, options.batch,
            options.payload_bytes, (unsigned long long)latency->count, (unsigned long long)answered, seconds, rate,
-           rate * payload_bytes / 1e6,
-           (double)histogram_percentile(latency, 0.5) / 1e3, (double)histogram_percentile(latency, 0.99) / 1e3,
-           (double)histogram_percentile(latency, 0.999) / 1e3, (double)latency->max_ns / 1e3);
+           rate * payload_bytes / 1e6, (double)histogram_percentile(latency, 0.5) / 1e3,
+           (double)histogram_percentile(latency, 0.99) / 1e3, (double)histogram_percentile(latency, 0.999) / 1e3,
+           (double)latency->max_ns / 1e3);
 }
 
 int main(int argc, char **argv) {
@@ -257,22 +231,19 @@ int main(int argc, char **argv) {
         cpu_set_t set;
         CPU_ZERO(&set);
         CPU_SET(options.cpu, &set);
-        if (sched_setaffinity(0, sizeof set, &set) != 0)
-            fail_errno("sched_setaffinity");
+        if (sched_setaffinity(0, sizeof set, &set) != 0) fail_errno("sched_setaffinity");
     }
     worker *workers = calloc(options.threads, sizeof *workers);
     connection *connections = calloc(options.connections, sizeof *connections);
     histogram *total = calloc(1, sizeof *total);
-    if (workers == NULL || connections == NULL || total == NULL)
-        fail("out of memory");
+    if (workers == NULL || connections == NULL || total == NULL) fail("out of memory");
     workers_start(workers, connections);
     uint64_t last_reply_ns = 0, answered = 0;
     for (uint32_t t = 0; t < options.threads; t++) {
         pthread_join(workers[t].thread, NULL);
         histogram_merge(total, &workers[t].latency);
         answered += workers[t].answered;
-        if (workers[t].last_reply_ns > last_reply_ns)
-            last_reply_ns = workers[t].last_reply_ns;
+        if (workers[t].last_reply_ns > last_reply_ns) last_reply_ns = workers[t].last_reply_ns;
         free(workers[t].scratch);
     }
     report(total, last_reply_ns, answered);

@@ -15,21 +15,21 @@ typedef struct load_options {
     uint32_t connections;
     uint32_t threads;
     load_mode mode;
-    uint32_t batch;            /* messages of a send, or asked for by a poll */
-    uint32_t payload_bytes;    /* of one message */
+    uint32_t batch;                         /* messages of a send, or asked for by a poll */
+    uint32_t payload_bytes;                 /* of one message */
     uint32_t streams[LOAD_CONNECTIONS_MAX]; /* connection i uses streams[i % streams_count] */
     uint32_t streams_count;
     uint32_t topic;
     uint32_t partition;
-    int group;                 /* polls as a member of this consumer group, with auto-commit; -1 = as a consumer */
-    int cpu;                   /* the whole client is pinned to it, -1 = not */
-    bool keyed;                /* send with a random key instead of the partition id */
+    int group;  /* polls as a member of this consumer group, with auto-commit; -1 = as a consumer */
+    int cpu;    /* the whole client is pinned to it, -1 = not */
+    bool keyed; /* send with a random key instead of the partition id */
     bool login;
-    bool verify_offsets;       /* the first record of a poll carries the asked offset */
-    uint64_t poll_messages;    /* messages in each partition; polls go round over them */
-    uint64_t requests;         /* measured requests over all connections, 0 = no limit */
-    uint64_t requests_each;    /* measured requests of each connection, 0 = no limit */
-    uint64_t duration_ms;      /* of the measurement, 0 = no limit */
+    bool verify_offsets;    /* the first record of a poll carries the asked offset */
+    uint64_t poll_messages; /* messages in each partition; polls go round over them */
+    uint64_t requests;      /* measured requests over all connections, 0 = no limit */
+    uint64_t requests_each; /* measured requests of each connection, 0 = no limit */
+    uint64_t duration_ms;   /* of the measurement, 0 = no limit */
     uint64_t warmup_ms;
 } load_options;
 
@@ -40,8 +40,8 @@ void load_options_parse(int argc, char **argv, load_options *options);
 typedef struct request {
     uint8_t *bytes;
     uint32_t length;
-    uint32_t key_at;       /* position of the random key, 0 = none */
-    uint32_t offset_at;    /* position of the poll's offset, 0 = none */
+    uint32_t key_at;    /* position of the random key, 0 = none */
+    uint32_t offset_at; /* position of the poll's offset, 0 = none */
     uint64_t offset;
     uint64_t random;
 } request;

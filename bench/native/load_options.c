@@ -48,25 +48,33 @@ static uint64_t number(const char *text, uint64_t least, uint64_t most) {
 static void parse_streams(char *list, load_options *o) {
     o->streams_count = 0;
     for (char *item = strtok(list, ","); item != NULL; item = strtok(NULL, ",")) {
-        if (o->streams_count == LOAD_CONNECTIONS_MAX)
-            refuse("too many streams");
+        if (o->streams_count == LOAD_CONNECTIONS_MAX) refuse("too many streams");
         o->streams[o->streams_count++] = (uint32_t)number(item, 0, UINT32_MAX);
     }
-    if (o->streams_count == 0)
-        refuse("--streams is empty");
+    if (o->streams_count == 0) refuse("--streams is empty");
 }
 
 static const struct option names[] = {
-    {"host", required_argument, NULL, 'h'},      {"port", required_argument, NULL, 'p'},
-    {"mode", required_argument, NULL, 'm'},      {"connections", required_argument, NULL, 'c'},
-    {"threads", required_argument, NULL, 't'},   {"batch", required_argument, NULL, 'b'},
-    {"payload", required_argument, NULL, 's'},   {"streams", required_argument, NULL, 'S'},
-    {"topic", required_argument, NULL, 'T'},     {"partition", required_argument, NULL, 'P'},
-    {"keyed", no_argument, NULL, 'k'},           {"login", no_argument, NULL, 'l'},
-    {"poll-messages", required_argument, NULL, 'M'}, {"verify-offsets", no_argument, NULL, 'v'},
-    {"duration-ms", required_argument, NULL, 'd'},   {"requests", required_argument, NULL, 'r'},
-    {"requests-each", required_argument, NULL, 'e'}, {"warmup-ms", required_argument, NULL, 'w'},
-    {"cpu", required_argument, NULL, 'C'},           {"group", required_argument, NULL, 'g'},
+    {"host", required_argument, NULL, 'h'},
+    {"port", required_argument, NULL, 'p'},
+    {"mode", required_argument, NULL, 'm'},
+    {"connections", required_argument, NULL, 'c'},
+    {"threads", required_argument, NULL, 't'},
+    {"batch", required_argument, NULL, 'b'},
+    {"payload", required_argument, NULL, 's'},
+    {"streams", required_argument, NULL, 'S'},
+    {"topic", required_argument, NULL, 'T'},
+    {"partition", required_argument, NULL, 'P'},
+    {"keyed", no_argument, NULL, 'k'},
+    {"login", no_argument, NULL, 'l'},
+    {"poll-messages", required_argument, NULL, 'M'},
+    {"verify-offsets", no_argument, NULL, 'v'},
+    {"duration-ms", required_argument, NULL, 'd'},
+    {"requests", required_argument, NULL, 'r'},
+    {"requests-each", required_argument, NULL, 'e'},
+    {"warmup-ms", required_argument, NULL, 'w'},
+    {"cpu", required_argument, NULL, 'C'},
+    {"group", required_argument, NULL, 'g'},
     {NULL, 0, NULL, 0},
 };
 
@@ -97,22 +105,23 @@ static void apply(int option, load_options *o, int *mode) {
 }
 
 void load_options_parse(int argc, char **argv, load_options *options) {
-    *options = (load_options){.host = "127.0.0.1", .connections = 1, .threads = 1, .batch = 1, .payload_bytes = 100,
-                              .streams_count = 1, .group = -1, .cpu = -1};
+    *options = (load_options){.host = "127.0.0.1",
+                              .connections = 1,
+                              .threads = 1,
+                              .batch = 1,
+                              .payload_bytes = 100,
+                              .streams_count = 1,
+                              .group = -1,
+                              .cpu = -1};
     int mode = -1;
-    for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;)
-        apply(option, options, &mode);
-    if (optind != argc)
-        refuse("surplus argument");
-    if (mode < 0)
-        refuse("--mode must be send or poll");
+    for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) apply(option, options, &mode);
+    if (optind != argc) refuse("surplus argument");
+    if (mode < 0) refuse("--mode must be send or poll");
     options->mode = (load_mode)mode;
-    if (options->port == 0)
-        refuse("--port is missing");
+    if (options->port == 0) refuse("--port is missing");
     if (options->requests == 0 && options->requests_each == 0 && options->duration_ms == 0)
         refuse("one of --duration-ms, --requests and --requests-each is needed");
-    if (options->threads > options->connections)
-        refuse("more threads than connections");
+    if (options->threads > options->connections) refuse("more threads than connections");
     if (options->mode == MODE_POLL && options->poll_messages < options->batch)
         refuse("--poll-messages must be at least --batch");
     if (options->group >= 0 && (options->mode != MODE_POLL || !options->login))

@@ -31,8 +31,7 @@ static uint8_t *put_messages(uint8_t *at, const load_options *o, uint64_t origin
     for (uint32_t i = 0; i < o->batch; i++) {
         put_u64(at + 40, origin_us);
         put_u32(at + RECORD_PAYLOAD_LENGTH_AT, o->payload_bytes);
-        for (uint32_t j = 0; j < o->payload_bytes; j++)
-            at[RECORD_HEAD + j] = (uint8_t)('a' + (i + j) % 26);
+        for (uint32_t j = 0; j < o->payload_bytes; j++) at[RECORD_HEAD + j] = (uint8_t)('a' + (i + j) % 26);
         at += size;
     }
     return at;
@@ -85,19 +84,15 @@ static void build_poll(request *r, const load_options *o, uint32_t stream) {
 
 void request_build(request *r, const load_options *options, uint32_t stream, uint64_t seed) {
     *r = (request){.random = seed};
-    if (options->mode == MODE_SEND)
-        build_send(r, options, stream);
-    else
-        build_poll(r, options, stream);
+    if (options->mode == MODE_SEND) build_send(r, options, stream);
+    else build_poll(r, options, stream);
 }
 
 void request_next(request *r, const load_options *options) {
-    if (r->key_at != 0)
-        put_u64(r->bytes + r->key_at, random_next(&r->random));
+    if (r->key_at != 0) put_u64(r->bytes + r->key_at, random_next(&r->random));
     if (r->offset_at != 0) {
         r->offset = get_u64(r->bytes + r->offset_at) + options->batch;
-        if (r->offset + options->batch > options->poll_messages)
-            r->offset = 0;
+        if (r->offset + options->batch > options->poll_messages) r->offset = 0;
         put_u64(r->bytes + r->offset_at, r->offset);
     }
 }
@@ -127,15 +122,11 @@ uint32_t join_build(uint8_t *frame, const load_options *options, uint32_t stream
 }
 
 const char *reply_fault(const request *r, const load_options *options, const uint8_t *head, uint64_t length) {
-    if (get_u32(head) != 0)
-        return "status is not 0";
-    if (options->mode == MODE_SEND)
-        return length == REPLY_HEAD ? NULL : "acknowledgement carries a payload";
+    if (get_u32(head) != 0) return "status is not 0";
+    if (options->mode == MODE_SEND) return length == REPLY_HEAD ? NULL : "acknowledgement carries a payload";
     uint64_t records = (uint64_t)options->batch * (RECORD_HEAD + options->payload_bytes);
-    if (length != REPLY_HEAD + POLLED_HEAD + records)
-        return "polled bytes are not those of the messages asked for";
-    if (get_u32(head + REPLY_HEAD + 12) != options->batch)
-        return "polled message count is not the one asked for";
+    if (length != REPLY_HEAD + POLLED_HEAD + records) return "polled bytes are not those of the messages asked for";
+    if (get_u32(head + REPLY_HEAD + 12) != options->batch) return "polled message count is not the one asked for";
     const uint8_t *record = head + REPLY_HEAD + POLLED_HEAD;
     if (options->verify_offsets && get_u64(record + RECORD_OFFSET_AT) != r->offset)
         return "first polled message has another offset than asked for";

@@ -5,12 +5,18 @@
 #include <string.h>
 #include <time.h>
 
-enum { CODE_PING = 1, CODE_LOGIN = 38, CODE_POLL = 100, CODE_SEND = 101, CODE_DELETE_STREAM = 203,
-       CODE_JOIN_GROUP = 604 };
 enum {
-    REQUEST_HEAD = 8,  /* u32 length (code and payload), u32 code */
-    REPLY_HEAD = 8,    /* u32 status, u32 length (payload) */
-    POLLED_HEAD = 16,  /* u32 partition, u64 current offset, u32 count */
+    CODE_PING = 1,
+    CODE_LOGIN = 38,
+    CODE_POLL = 100,
+    CODE_SEND = 101,
+    CODE_DELETE_STREAM = 203,
+    CODE_JOIN_GROUP = 604
+};
+enum {
+    REQUEST_HEAD = 8, /* u32 length (code and payload), u32 code */
+    REPLY_HEAD = 8,   /* u32 status, u32 length (payload) */
+    POLLED_HEAD = 16, /* u32 partition, u64 current offset, u32 count */
     RECORD_HEAD = 64,
     RECORD_OFFSET_AT = 24,
     RECORD_HEADERS_LENGTH_AT = 48,

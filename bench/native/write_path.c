@@ -26,8 +26,7 @@ static void open_all(bench *b) {
         char path[4096];
         snprintf(path, sizeof path, "%s/write_path-%d-%u", b->directory, (int)getpid(), i);
         b->fds[i] = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (b->fds[i] < 0)
-            fail(path, errno);
+        if (b->fds[i] < 0) fail(path, errno);
         unlink(path); /* nothing stays behind, however the program ends */
     }
     struct io_uring_params parameters = {.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN};
@@ -36,14 +35,11 @@ static void open_all(bench *b) {
         parameters = (struct io_uring_params){0};
         error = io_uring_queue_init_params(RING_ENTRIES, &b->ring, &parameters);
     }
-    if (error < 0)
-        fail("io_uring_queue_init_params", -error);
+    if (error < 0) fail("io_uring_queue_init_params", -error);
     error = io_uring_register_files(&b->ring, b->fds, FILES_MAX);
-    if (error < 0)
-        fail("io_uring_register_files", -error);
+    if (error < 0) fail("io_uring_register_files", -error);
     b->data = aligned_alloc(4096, WRITE_MAX);
-    if (b->data == NULL)
-        fail("aligned_alloc", ENOMEM);
+    if (b->data == NULL) fail("aligned_alloc", ENOMEM);
     memset(b->data, 'x', WRITE_MAX);
 }
 
@@ -52,10 +48,8 @@ static void open_all(bench *b) {
 static void run_append(bench *b, uint32_t bytes, uint32_t files, bool ring_first) {
     append_syscall(b, bytes, files);
     for (int turn = 0; turn < 2; turn++) {
-        if ((turn == 0) == ring_first)
-            print("append", "ring", bytes, files, append_ring(b, bytes, files));
-        else
-            print("append", "pwritev", bytes, files, append_syscall(b, bytes, files));
+        if ((turn == 0) == ring_first) print("append", "ring", bytes, files, append_ring(b, bytes, files));
+        else print("append", "pwritev", bytes, files, append_syscall(b, bytes, files));
     }
 }
 
@@ -81,20 +75,16 @@ int main(int argc, char **argv) {
     bench b = {0};
     long rounds = 5;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0)
-            b.quick = true;
-        else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
-            rounds = strtol(argv[++i], NULL, 10);
-        else
-            b.directory = argv[i];
+        if (strcmp(argv[i], "--quick") == 0) b.quick = true;
+        else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) rounds = strtol(argv[++i], NULL, 10);
+        else b.directory = argv[i];
     }
     if (b.directory == NULL || rounds < 1 || rounds > 1000) {
         fprintf(stderr, "usage: write_path DIR [--rounds 1..1000] [--quick]\n");
         return 2;
     }
     open_all(&b);
-    for (long round = 0; round < rounds; round++)
-        run_round(&b, round % 2 == 1);
+    for (long round = 0; round < rounds; round++) run_round(&b, round % 2 == 1);
     io_uring_queue_exit(&b.ring);
     free(b.data);
     return 0;

@@ -40,24 +40,19 @@ static uint64_t append_turns(const bench *b, uint32_t bytes, uint32_t files) {
 
 static void truncate_all(bench *b, uint32_t files) {
     for (uint32_t i = 0; i < files; i++)
-        if (ftruncate(b->fds[i], 0) != 0)
-            fail("ftruncate", errno);
+        if (ftruncate(b->fds[i], 0) != 0) fail("ftruncate", errno);
 }
 
 /* Submits what is queued and checks the results of `count` completions. */
 static void ring_turn(struct io_uring *ring, uint32_t count, int32_t expected) {
     int submitted = io_uring_submit_and_wait(ring, count);
-    if (submitted < 0)
-        fail("io_uring_submit_and_wait", -submitted);
+    if (submitted < 0) fail("io_uring_submit_and_wait", -submitted);
     for (uint32_t done = 0; done < count; done++) {
         struct io_uring_cqe *cqe;
         int error = io_uring_wait_cqe(ring, &cqe);
-        if (error < 0)
-            fail("io_uring_wait_cqe", -error);
-        if (cqe->res < 0)
-            fail("ring operation", -cqe->res);
-        if (cqe->res != expected)
-            fail("ring operation was short", EIO);
+        if (error < 0) fail("io_uring_wait_cqe", -error);
+        if (cqe->res < 0) fail("ring operation", -cqe->res);
+        if (cqe->res != expected) fail("ring operation was short", EIO);
         io_uring_cqe_seen(ring, cqe);
     }
 }
@@ -69,8 +64,7 @@ result append_syscall(bench *b, uint32_t bytes, uint32_t files) {
     stopwatch s = start();
     for (uint64_t turn = 0; turn < turns; turn++)
         for (uint32_t i = 0; i < files; i++)
-            if (pwritev(b->fds[i], &part, 1, (off_t)(turn * bytes)) != (ssize_t)bytes)
-                fail("pwritev", errno);
+            if (pwritev(b->fds[i], &part, 1, (off_t)(turn * bytes)) != (ssize_t)bytes) fail("pwritev", errno);
     result r = stop(s, turns * files);
     truncate_all(b, files);
     return r;
@@ -100,13 +94,10 @@ static void read_prepare(bench *b, bool cold) {
     if (lseek(b->fds[0], 0, SEEK_END) != READ_FILE_BYTES) {
         truncate_all(b, 1);
         for (uint64_t at = 0; at < READ_FILE_BYTES; at += WRITE_MAX)
-            if (pwrite(b->fds[0], b->data, WRITE_MAX, (off_t)at) != WRITE_MAX)
-                fail("pwrite", errno);
-        if (fdatasync(b->fds[0]) != 0)
-            fail("fdatasync", errno);
+            if (pwrite(b->fds[0], b->data, WRITE_MAX, (off_t)at) != WRITE_MAX) fail("pwrite", errno);
+        if (fdatasync(b->fds[0]) != 0) fail("fdatasync", errno);
     }
-    if (cold && posix_fadvise(b->fds[0], 0, 0, POSIX_FADV_DONTNEED) != 0)
-        fail("posix_fadvise", errno);
+    if (cold && posix_fadvise(b->fds[0], 0, 0, POSIX_FADV_DONTNEED) != 0) fail("posix_fadvise", errno);
 }
 
 /* Cold reads jump, so that read-ahead does not turn them into warm ones. */
@@ -137,10 +128,8 @@ result read_nowait(bench *b, uint32_t bytes, bool cold) {
         struct iovec part = {.iov_base = b->data, .iov_len = bytes};
         uint64_t position = read_position(i, bytes, cold);
         ssize_t n = preadv2(b->fds[0], &part, 1, (off_t)position, RWF_NOWAIT);
-        if (n == (ssize_t)bytes)
-            continue;
-        if (n < 0 && errno != EAGAIN && errno != EOPNOTSUPP)
-            fail("preadv2", errno);
+        if (n == (ssize_t)bytes) continue;
+        if (n < 0 && errno != EAGAIN && errno != EOPNOTSUPP) fail("preadv2", errno);
         fallbacks++;
         read_one_ring(b, bytes, position); /* a short read is repeated whole: the rest is not in the cache */
     }
@@ -153,8 +142,7 @@ result read_ring(bench *b, uint32_t bytes, bool cold) {
     uint64_t count = read_count(b, bytes, cold);
     read_prepare(b, cold);
     stopwatch s = start();
-    for (uint64_t i = 0; i < count; i++)
-        read_one_ring(b, bytes, read_position(i, bytes, cold));
+    for (uint64_t i = 0; i < count; i++) read_one_ring(b, bytes, read_position(i, bytes, cold));
     return stop(s, count);
 }
 
@@ -164,8 +152,7 @@ static uint64_t sync_turns(const bench *b) { return b->quick ? 2 : 20; }
 
 static void append_turn(bench *b, uint32_t bytes, uint32_t files, uint64_t turn) {
     for (uint32_t i = 0; i < files; i++)
-        if (pwrite(b->fds[i], b->data, bytes, (off_t)(turn * bytes)) != (ssize_t)bytes)
-            fail("pwrite", errno);
+        if (pwrite(b->fds[i], b->data, bytes, (off_t)(turn * bytes)) != (ssize_t)bytes) fail("pwrite", errno);
 }
 
 result sync_syscall(bench *b, uint32_t bytes, uint32_t files) {
@@ -175,8 +162,7 @@ result sync_syscall(bench *b, uint32_t bytes, uint32_t files) {
     for (uint64_t turn = 0; turn < turns; turn++) {
         append_turn(b, bytes, files, turn);
         for (uint32_t i = 0; i < files; i++)
-            if (fdatasync(b->fds[i]) != 0)
-                fail("fdatasync", errno);
+            if (fdatasync(b->fds[i]) != 0) fail("fdatasync", errno);
     }
     result r = stop(s, turns);
     truncate_all(b, files);

@@ -9,7 +9,7 @@
 /* binding/pure.c: functions over bytes and file descriptors (owner, xxh32, scan_file, find_later, scan_buffer,
  * send_request_parse, batch_assign). Ends with a zero entry: usable as the m_methods of a module. */
 extern PyMethodDef shardd_pure_methods[];
-extern PyMethodDef shardd_memory_methods[]; /* binding/memory_policy.c */
+extern PyMethodDef shardd_memory_methods[];  /* binding/memory_policy.c */
 extern PyMethodDef shardd_recover_methods[]; /* binding/recover.c */
 
 /* binding/engine.c, binding/engine_calls.c: the type `Engine` of _native.pyi. */

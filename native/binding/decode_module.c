@@ -9,8 +9,16 @@
 
 /* Letters of the wanted columns, in the order of the answer. */
 typedef enum column {
-    COLUMN_CHECKSUM = 'c', COLUMN_OFFSET = 'o', COLUMN_TIMESTAMP = 't', COLUMN_ORIGIN = 'g', COLUMN_ID = 'i',
-    COLUMN_VALUE = 'v', COLUMN_HEADERS_RAW = 'r', COLUMN_HEADERS = 'h', COLUMN_KEY = 'k', COLUMN_CHECKSUM_OK = 'b',
+    COLUMN_CHECKSUM = 'c',
+    COLUMN_OFFSET = 'o',
+    COLUMN_TIMESTAMP = 't',
+    COLUMN_ORIGIN = 'g',
+    COLUMN_ID = 'i',
+    COLUMN_VALUE = 'v',
+    COLUMN_HEADERS_RAW = 'r',
+    COLUMN_HEADERS = 'h',
+    COLUMN_KEY = 'k',
+    COLUMN_CHECKSUM_OK = 'b',
     COLUMN_POSITION = 'p',
 } column;
 
@@ -22,11 +30,9 @@ typedef struct column_buffers {
 } column_buffers;
 
 /* A bytes object of `size` bytes for C to fill; its address stays valid without the GIL. */
-static void *add_buffer(column_buffers *buffers, uint64_t size)
-{
+static void *add_buffer(column_buffers *buffers, uint64_t size) {
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
-    if (bytes == NULL)
-        return NULL;
+    if (bytes == NULL) return NULL;
     buffers->parts[buffers->count++] = bytes;
     return PyBytes_AS_STRING(bytes);
 }
@@ -39,80 +45,68 @@ typedef struct work {
     decode_batch batch;
 } work;
 
-static bool fill_fixed(const work *w, char letter, column_buffers *buffers)
-{
+static bool fill_fixed(const work *w, char letter, column_buffers *buffers) {
     uint32_t field = 40; /* origin timestamp */
-    if (letter == COLUMN_CHECKSUM)
-        field = 0;
-    else if (letter == COLUMN_OFFSET)
-        field = 24;
-    else if (letter == COLUMN_TIMESTAMP)
-        field = 32;
+    if (letter == COLUMN_CHECKSUM) field = 0;
+    else if (letter == COLUMN_OFFSET) field = 24;
+    else if (letter == COLUMN_TIMESTAMP) field = 32;
     uint64_t *out = add_buffer(buffers, (uint64_t)w->batch.rows * 8);
-    if (out == NULL)
-        return false;
+    if (out == NULL) return false;
     Py_BEGIN_ALLOW_THREADS
     decode_u64(w->data, w->positions, w->batch.rows, field, out);
     Py_END_ALLOW_THREADS
     return true;
 }
 
-static bool fill_bytes(const work *w, char letter, column_buffers *buffers)
-{
+static bool fill_bytes(const work *w, char letter, column_buffers *buffers) {
     uint32_t rows = w->batch.rows;
     uint64_t size = letter == COLUMN_ID ? 16 * (uint64_t)rows
                                         : (letter == COLUMN_VALUE ? w->batch.value_bytes : w->batch.headers_bytes);
     int32_t *offsets = add_buffer(buffers, ((uint64_t)rows + 1) * 4);
     uint8_t *out = offsets != NULL ? add_buffer(buffers, size) : NULL;
-    if (out == NULL)
-        return false;
+    if (out == NULL) return false;
     Py_BEGIN_ALLOW_THREADS
-    if (letter == COLUMN_ID)
-        decode_ids(w->data, w->positions, rows, offsets, out);
-    else if (letter == COLUMN_VALUE)
-        decode_values(w->data, w->positions, rows, offsets, out);
-    else
-        decode_headers_raw(w->data, w->positions, rows, offsets, out);
+    if (letter == COLUMN_ID) decode_ids(w->data, w->positions, rows, offsets, out);
+    else if (letter == COLUMN_VALUE) decode_values(w->data, w->positions, rows, offsets, out);
+    else decode_headers_raw(w->data, w->positions, rows, offsets, out);
     Py_END_ALLOW_THREADS
     return true;
 }
 
-static bool fill_keys(const work *w, column_buffers *buffers)
-{
+static bool fill_keys(const work *w, column_buffers *buffers) {
     uint32_t rows = w->batch.rows;
     uint8_t *validity = add_buffer(buffers, (rows + 7u) / 8u);
     int32_t *offsets = validity != NULL ? add_buffer(buffers, ((uint64_t)rows + 1) * 4) : NULL;
     uint8_t *out = offsets != NULL ? add_buffer(buffers, w->batch.key_bytes) : NULL;
-    if (out != NULL)
-        decode_keys(w->data, w->positions, rows, &w->request, validity, offsets, out);
+    if (out != NULL) decode_keys(w->data, w->positions, rows, &w->request, validity, offsets, out);
     return out != NULL;
 }
 
-static bool fill_headers(const work *w, column_buffers *buffers)
-{
+static bool fill_headers(const work *w, column_buffers *buffers) {
     const decode_batch *b = &w->batch;
     int32_t *lists = add_buffer(buffers, ((uint64_t)b->rows + 1) * 4);
     int32_t *key_offsets = lists != NULL ? add_buffer(buffers, (b->header_entries + 1) * 4) : NULL;
     uint8_t *keys = key_offsets != NULL ? add_buffer(buffers, b->header_key_bytes) : NULL;
     int32_t *value_offsets = keys != NULL ? add_buffer(buffers, (b->header_entries + 1) * 4) : NULL;
     uint8_t *values = value_offsets != NULL ? add_buffer(buffers, b->header_value_bytes) : NULL;
-    if (values != NULL)
-        decode_headers(w->data, w->positions, b->rows, lists, key_offsets, keys, value_offsets, values);
+    if (values != NULL) decode_headers(w->data, w->positions, b->rows, lists, key_offsets, keys, value_offsets, values);
     return values != NULL;
 }
 
-static bool fill(const work *w, char letter, column_buffers *buffers)
-{
+static bool fill(const work *w, char letter, column_buffers *buffers) {
     switch (letter) {
-    case COLUMN_CHECKSUM: case COLUMN_OFFSET: case COLUMN_TIMESTAMP: case COLUMN_ORIGIN:
-        return fill_fixed(w, letter, buffers);
-    case COLUMN_ID: case COLUMN_VALUE: case COLUMN_HEADERS_RAW: return fill_bytes(w, letter, buffers);
+    case COLUMN_CHECKSUM:
+    case COLUMN_OFFSET:
+    case COLUMN_TIMESTAMP:
+    case COLUMN_ORIGIN: return fill_fixed(w, letter, buffers);
+    case COLUMN_ID:
+    case COLUMN_VALUE:
+    case COLUMN_HEADERS_RAW: return fill_bytes(w, letter, buffers);
     case COLUMN_KEY: return fill_keys(w, buffers);
     case COLUMN_HEADERS: return fill_headers(w, buffers);
     case COLUMN_CHECKSUM_OK: {
         uint8_t *bitmap = add_buffer(buffers, (w->batch.rows + 7u) / 8u);
-        if (bitmap != NULL)
-            decode_checksum_ok(w->positions, w->batch.rows, bitmap);
+        if (bitmap != NULL) decode_checksum_ok(w->positions, w->batch.rows, bitmap);
         return bitmap != NULL;
     }
     case COLUMN_POSITION: {
@@ -125,45 +119,35 @@ static bool fill(const work *w, char letter, column_buffers *buffers)
     }
 }
 
-static PyObject *columns_of(const work *w, const char *letters, Py_ssize_t count)
-{
+static PyObject *columns_of(const work *w, const char *letters, Py_ssize_t count) {
     PyObject *columns = PyTuple_New(count);
     for (Py_ssize_t i = 0; columns != NULL && i < count; i++) {
         column_buffers buffers = {.count = 0};
         bool good = fill(w, letters[i], &buffers);
         PyObject *parts = good ? PyTuple_New(buffers.count) : NULL;
         for (int n = 0; n < buffers.count; n++) {
-            if (parts != NULL)
-                PyTuple_SET_ITEM(parts, n, buffers.parts[n]);
-            else
-                Py_DECREF(buffers.parts[n]);
+            if (parts != NULL) PyTuple_SET_ITEM(parts, n, buffers.parts[n]);
+            else Py_DECREF(buffers.parts[n]);
         }
-        if (parts == NULL)
-            Py_CLEAR(columns);
-        else
-            PyTuple_SET_ITEM(columns, i, parts);
+        if (parts == NULL) Py_CLEAR(columns);
+        else PyTuple_SET_ITEM(columns, i, parts);
     }
     return columns;
 }
 
 static bool check_arguments(const Py_buffer *data, Py_ssize_t position, unsigned int rows_max,
-                            unsigned long long bytes_max, int verify)
-{
-    if (position < 0 || position > data->len)
-        PyErr_SetString(PyExc_ValueError, "position lies outside of the data");
-    else if (rows_max == 0 || rows_max > 1u << 24)
-        PyErr_SetString(PyExc_ValueError, "rows_max must be 1..16777216");
+                            unsigned long long bytes_max, int verify) {
+    if (position < 0 || position > data->len) PyErr_SetString(PyExc_ValueError, "position lies outside of the data");
+    else if (rows_max == 0 || rows_max > 1u << 24) PyErr_SetString(PyExc_ValueError, "rows_max must be 1..16777216");
     else if (bytes_max > DECODE_BYTES_MAX - (PAYLOAD_SIZE_MAX + USER_HEADERS_SIZE_MAX))
         PyErr_SetString(PyExc_ValueError, "bytes_max is too large for 32-bit offsets");
     else if (verify < DECODE_VERIFY_NO || verify > DECODE_VERIFY_REPORT)
         PyErr_SetString(PyExc_ValueError, "verify must be 0, 1 or 2");
-    else
-        return true;
+    else return true;
     return false;
 }
 
-static PyObject *decode(PyObject *module, PyObject *args)
-{
+static PyObject *decode(PyObject *module, PyObject *args) {
     Py_buffer data, letters, key = {0};
     Py_ssize_t position;
     unsigned long long from_offset, to_offset, bytes_max;
@@ -175,18 +159,20 @@ static PyObject *decode(PyObject *module, PyObject *args)
         return NULL;
     PyObject *result = NULL;
     work w = {.positions = NULL};
-    if (!check_arguments(&data, position, rows_max, bytes_max, verify))
-        goto done;
+    if (!check_arguments(&data, position, rows_max, bytes_max, verify)) goto done;
     w.data = (const uint8_t *)data.buf + position;
     w.position = (uint64_t)position;
-    w.request = (decode_request){.from_offset = from_offset, .to_offset = to_offset, .rows_max = rows_max,
-                                 .bytes_max = bytes_max, .verify = (decode_verify)verify, .key_name = key.buf,
+    w.request = (decode_request){.from_offset = from_offset,
+                                 .to_offset = to_offset,
+                                 .rows_max = rows_max,
+                                 .bytes_max = bytes_max,
+                                 .verify = (decode_verify)verify,
+                                 .key_name = key.buf,
                                  .key_name_length = (uint32_t)key.len,
                                  .count_headers = memchr(letters.buf, COLUMN_HEADERS, (size_t)letters.len) != NULL};
     /* no more rows than the data can hold */
     uint64_t rows_possible = (uint64_t)(data.len - position) / RECORD_HEADER_SIZE + 1;
-    if (rows_possible < w.request.rows_max)
-        w.request.rows_max = (uint32_t)rows_possible;
+    if (rows_possible < w.request.rows_max) w.request.rows_max = (uint32_t)rows_possible;
     w.positions = PyMem_Malloc(w.request.rows_max * sizeof *w.positions);
     if (w.positions == NULL) {
         PyErr_NoMemory();
@@ -205,8 +191,7 @@ done:
     PyMem_Free(w.positions);
     PyBuffer_Release(&data);
     PyBuffer_Release(&letters);
-    if (key.obj != NULL)
-        PyBuffer_Release(&key);
+    if (key.obj != NULL) PyBuffer_Release(&key);
     return result;
 }
 

@@ -6,50 +6,64 @@
 
 #include "engine/engine_api.h"
 
-engine *shardd_engine_of(PyObject *self)
-{
+engine *shardd_engine_of(PyObject *self) {
     engine *e = ((engine_object *)self)->engine;
-    if (e == NULL)
-        PyErr_SetString(PyExc_RuntimeError, "the engine is closed");
+    if (e == NULL) PyErr_SetString(PyExc_RuntimeError, "the engine is closed");
     return e;
 }
 
 /* A list of exactly `count` descriptors into `fds`. */
-static bool read_fds(PyObject *list, const char *name, uint32_t count, int *fds)
-{
+static bool read_fds(PyObject *list, const char *name, uint32_t count, int *fds) {
     if (!PyList_Check(list) || PyList_GET_SIZE(list) != (Py_ssize_t)count) {
         PyErr_Format(PyExc_ValueError, "%s must be a list of %u descriptors", name, count);
         return false;
     }
     for (uint32_t i = 0; i < count; i++) {
         fds[i] = (int)PyLong_AsLong(PyList_GET_ITEM(list, (Py_ssize_t)i));
-        if (PyErr_Occurred())
-            return false;
+        if (PyErr_Occurred()) return false;
     }
     return true;
 }
 
-static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"shard", "shards", "shared_fd", "pool_fds", "doorbell_fds", "handover_receive_fd",
-                             "handover_send_fds", "pool_bytes", "connections_max", "connections_per_address_max",
-                             "connections_before_login_max", "login_timeout_ms", "idle_timeout_ms",
-                             "request_timeout_ms", "partial_frame_timeout_ms", "slow_reader_timeout_ms",
-                             "sync_interval_ms", "save_interval_ms", "save_syncs", "journal_messages_max",
-                             "journal_bytes_max", "socket_migration", "data_directory", "disk_reserve_bytes",
-                             "io_engine", NULL};
+static char *engine_arguments[] = {"shard",
+                                   "shards",
+                                   "shared_fd",
+                                   "pool_fds",
+                                   "doorbell_fds",
+                                   "handover_receive_fd",
+                                   "handover_send_fds",
+                                   "pool_bytes",
+                                   "connections_max",
+                                   "connections_per_address_max",
+                                   "connections_before_login_max",
+                                   "login_timeout_ms",
+                                   "idle_timeout_ms",
+                                   "request_timeout_ms",
+                                   "partial_frame_timeout_ms",
+                                   "slow_reader_timeout_ms",
+                                   "sync_interval_ms",
+                                   "save_interval_ms",
+                                   "save_syncs",
+                                   "journal_messages_max",
+                                   "journal_bytes_max",
+                                   "socket_migration",
+                                   "data_directory",
+                                   "disk_reserve_bytes",
+                                   "io_engine",
+                                   NULL};
+
+static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     engine_options o = {0};
     PyObject *pools, *doorbells, *handovers;
     unsigned long long pool_bytes, journal_messages, journal_bytes, reserve_bytes;
     long long login_ms, idle_ms, request_ms, partial_ms, slow_ms, sync_ms, save_ms;
     int migration, save_syncs;
     const char *io_engine;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKIIILLLLLLLpKKpzKs", names, &o.shard, &o.shards,
-                                     &o.shared_fd, &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes,
-                                     &o.limits.connections, &o.limits.per_address, &o.limits.before_login, &login_ms,
-                                     &idle_ms, &request_ms, &partial_ms, &slow_ms, &sync_ms, &save_ms, &save_syncs,
-                                     &journal_messages, &journal_bytes, &migration, &o.data_directory, &reserve_bytes,
-                                     &io_engine))
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKpzKs", engine_arguments, &o.shard, &o.shards, &o.shared_fd, &pools,
+            &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.limits.connections, &o.limits.per_address,
+            &o.limits.before_login, &login_ms, &idle_ms, &request_ms, &partial_ms, &slow_ms, &sync_ms, &save_ms,
+            &save_syncs, &journal_messages, &journal_bytes, &migration, &o.data_directory, &reserve_bytes, &io_engine))
         return -1;
     if (strcmp(io_engine, "io_uring") != 0 && strcmp(io_engine, "epoll") != 0) {
         PyErr_SetString(PyExc_ValueError, "io_engine must be io_uring or epoll");
@@ -90,27 +104,21 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
-static void engine_dealloc(PyObject *self)
-{
+static void engine_dealloc(PyObject *self) {
     engine_object *object = (engine_object *)self;
-    if (object->engine != NULL)
-        engine_close(object->engine);
+    if (object->engine != NULL) engine_close(object->engine);
     Py_TYPE(self)->tp_free(self);
 }
 
-static PyObject *data_of(const event *v, size_t from, size_t to)
-{
+static PyObject *data_of(const event *v, size_t from, size_t to) {
     return PyBytes_FromStringAndSize((const char *)v->data + from, (Py_ssize_t)(to - from));
 }
 
-static PyObject *event_tuple(const event *v)
-{
+static PyObject *event_tuple(const event *v) {
     unsigned long long connection = v->connection, number = v->number;
     switch (v->kind) {
-    case EVENT_ACCEPTED:
-        return Py_BuildValue("iKs", v->kind, connection, v->address);
-    case EVENT_CLOSED:
-        return Py_BuildValue("iK", v->kind, connection);
+    case EVENT_ACCEPTED: return Py_BuildValue("iKs", v->kind, connection, v->address);
+    case EVENT_CLOSED: return Py_BuildValue("iK", v->kind, connection);
     case EVENT_REQUEST:
         return Py_BuildValue("iKININ", v->kind, connection, v->code, data_of(v, 0, v->data_length), v->user_id,
                              PyBool_FromLong(v->authenticated));
@@ -127,55 +135,45 @@ static PyObject *event_tuple(const event *v)
     case EVENT_POISONED:
     case EVENT_ROOM:
     case EVENT_SYNCED:
-    case EVENT_ROLLED:
-        return Py_BuildValue("iKK", v->kind, connection, number);
+    case EVENT_ROLLED: return Py_BuildValue("iKK", v->kind, connection, number);
     }
     Py_UNREACHABLE();
 }
 
-static PyObject *events_list(engine *e)
-{
+static PyObject *events_list(engine *e) {
     PyObject *list = PyList_New(e->events_count);
     for (uint32_t i = 0; list != NULL && i < e->events_count; i++) {
         PyObject *item = event_tuple(&e->events[i]);
-        if (item == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, i, item);
+        if (item == NULL) Py_CLEAR(list);
+        else PyList_SET_ITEM(list, i, item);
     }
     engine_events_clear(e);
     return list;
 }
 
-static PyObject *call_turn(PyObject *self, PyObject *args)
-{
+static PyObject *call_turn(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     int epoll_fd;
     long long timeout_ms;
     bool ready;
-    if (e == NULL || !PyArg_ParseTuple(args, "iL", &epoll_fd, &timeout_ms))
-        return NULL;
+    if (e == NULL || !PyArg_ParseTuple(args, "iL", &epoll_fd, &timeout_ms)) return NULL;
     Py_BEGIN_ALLOW_THREADS
     ready = engine_turn(e, epoll_fd, timeout_ms < 0 ? -1 : timeout_ms * 1000);
     Py_END_ALLOW_THREADS
     PyObject *events = events_list(e);
-    if (events == NULL)
-        return NULL;
+    if (events == NULL) return NULL;
     return Py_BuildValue("NN", PyBool_FromLong(ready), events);
 }
 
-static PyObject *call_close(PyObject *self, PyObject *unused)
-{
+static PyObject *call_close(PyObject *self, PyObject *unused) {
     engine_object *object = (engine_object *)self;
     (void)unused;
-    if (object->engine != NULL)
-        engine_close(object->engine);
+    if (object->engine != NULL) engine_close(object->engine);
     object->engine = NULL;
     Py_RETURN_NONE;
 }
 
-static PyObject *get_generation(PyObject *self, void *unused)
-{
+static PyObject *get_generation(PyObject *self, void *unused) {
     (void)unused;
     engine *e = shardd_engine_of(self);
     return e != NULL ? PyLong_FromUnsignedLong(e->links.generation) : NULL;

@@ -7,28 +7,23 @@
 #include "engine/engine_api.h"
 #include "base/hash.h"
 
-static PyObject *call_listen(PyObject *self, PyObject *arg)
-{
+static PyObject *call_listen(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     long fd = PyLong_AsLong(arg);
-    if (e == NULL || (fd == -1 && PyErr_Occurred()))
-        return NULL;
+    if (e == NULL || (fd == -1 && PyErr_Occurred())) return NULL;
     engine_listen(e, (int)fd);
     Py_RETURN_NONE;
 }
 
-static PyObject *call_stop_listening(PyObject *self, PyObject *unused)
-{
+static PyObject *call_stop_listening(PyObject *self, PyObject *unused) {
     engine *e = shardd_engine_of(self);
     (void)unused;
-    if (e == NULL)
-        return NULL;
+    if (e == NULL) return NULL;
     engine_stop_listening(e);
     Py_RETURN_NONE;
 }
 
-static PyObject *call_reply(PyObject *self, PyObject *args, PyObject *kwargs)
-{
+static PyObject *call_reply(PyObject *self, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"connection", "status", "payload", "close", NULL};
     engine *e = shardd_engine_of(self);
     unsigned long long connection;
@@ -39,147 +34,129 @@ static PyObject *call_reply(PyObject *self, PyObject *args, PyObject *kwargs)
         !PyArg_ParseTupleAndKeywords(args, kwargs, "KI|y*p", names, &connection, &status, &payload, &close))
         return NULL;
     engine_reply(e, connection, status, payload.buf, (size_t)payload.len, close != 0);
-    if (payload.obj != NULL)
-        PyBuffer_Release(&payload);
+    if (payload.obj != NULL) PyBuffer_Release(&payload);
     Py_RETURN_NONE;
 }
 
-static PyObject *call_resume(PyObject *self, PyObject *arg)
-{
+static PyObject *call_resume(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long long connection = PyLong_AsUnsignedLongLong(arg);
-    if (e == NULL || PyErr_Occurred())
-        return NULL;
+    if (e == NULL || PyErr_Occurred()) return NULL;
     engine_resume(e, connection);
     Py_RETURN_NONE;
 }
 
-static PyObject *call_execute_poll(PyObject *self, PyObject *args)
-{
+static PyObject *call_execute_poll(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned long long connection, ns, incarnation, value, assignment;
     unsigned owner, strategy, count, group;
     int auto_commit;
-    if (e == NULL || !PyArg_ParseTuple(args, "KIKKIKIIKp", &connection, &owner, &ns, &incarnation,
-                                       &strategy, &value, &count, &group, &assignment, &auto_commit))
+    if (e == NULL || !PyArg_ParseTuple(args, "KIKKIKIIKp", &connection, &owner, &ns, &incarnation, &strategy, &value,
+                                       &count, &group, &assignment, &auto_commit))
         return NULL;
-    descriptor d = {.operation = LINK_POLL, .ns = ns, .incarnation = incarnation, .strategy = (uint8_t)strategy,
-                    .value = value, .count = count, .consumer_kind = OFFSET_GROUP, .consumer_id = group,
-                    .assignment = assignment, .flags = auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
+    descriptor d = {.operation = LINK_POLL,
+                    .ns = ns,
+                    .incarnation = incarnation,
+                    .strategy = (uint8_t)strategy,
+                    .value = value,
+                    .count = count,
+                    .consumer_kind = OFFSET_GROUP,
+                    .consumer_id = group,
+                    .assignment = assignment,
+                    .flags = auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
     engine_execute_poll(e, connection, owner, &d);
     Py_RETURN_NONE;
 }
 
-static PyObject *call_close_connection(PyObject *self, PyObject *args, PyObject *kwargs)
-{
+static PyObject *call_close_connection(PyObject *self, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"connection", "status", NULL};
     engine *e = shardd_engine_of(self);
     unsigned long long connection;
     unsigned status = 0;
-    if (e == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "K|I", names, &connection, &status))
-        return NULL;
+    if (e == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "K|I", names, &connection, &status)) return NULL;
     engine_close_connection(e, connection, status);
     Py_RETURN_NONE;
 }
 
-static PyObject *call_close_all(PyObject *self, PyObject *arg)
-{
+static PyObject *call_close_all(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long status = PyLong_AsUnsignedLong(arg);
-    if (e == NULL || PyErr_Occurred())
-        return NULL;
+    if (e == NULL || PyErr_Occurred()) return NULL;
     engine_close_all(e, (uint32_t)status);
     Py_RETURN_NONE;
 }
 
-static PyObject *call_connections(PyObject *self, PyObject *unused)
-{
+static PyObject *call_connections(PyObject *self, PyObject *unused) {
     engine *e = shardd_engine_of(self);
     (void)unused;
     return e != NULL ? PyLong_FromUnsignedLong(e->conns_count) : NULL;
 }
 
-static PyObject *call_stale_connections(PyObject *self, PyObject *arg)
-{
+static PyObject *call_stale_connections(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     long long age_ms = PyLong_AsLongLong(arg);
-    if (e == NULL || PyErr_Occurred())
-        return NULL;
+    if (e == NULL || PyErr_Occurred()) return NULL;
     int64_t latest_us = clock_monotonic_us() - age_ms * 1000;
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < e->conns_capacity; i++) {
         conn *c = e->conns[i];
-        if (c == NULL || c->closing || c->heartbeat_us >= latest_us)
-            continue;
+        if (c == NULL || c->closing || c->heartbeat_us >= latest_us) continue;
         PyObject *id = PyLong_FromUnsignedLongLong(conn_id(c));
-        if (id == NULL || PyList_Append(list, id) != 0)
-            Py_CLEAR(list);
+        if (id == NULL || PyList_Append(list, id) != 0) Py_CLEAR(list);
         Py_XDECREF(id);
     }
     return list;
 }
 
-static PyObject *call_has_left(PyObject *self, PyObject *arg)
-{
+static PyObject *call_has_left(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long long connection = PyLong_AsUnsignedLongLong(arg);
-    if (e == NULL || PyErr_Occurred())
-        return NULL;
+    if (e == NULL || PyErr_Occurred()) return NULL;
     const conn *c = conn_find(e, connection);
     return PyBool_FromLong(c == NULL || conn_has_left(c));
 }
 
-static PyObject *call_set_session(PyObject *self, PyObject *args)
-{
+static PyObject *call_set_session(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned long long connection;
     unsigned user_id;
     int authenticated;
-    if (e == NULL || !PyArg_ParseTuple(args, "KIp", &connection, &user_id, &authenticated))
-        return NULL;
+    if (e == NULL || !PyArg_ParseTuple(args, "KIp", &connection, &user_id, &authenticated)) return NULL;
     conn *c = conn_find(e, connection);
-    if (c != NULL)
-        conn_set_session(c, user_id, authenticated != 0);
+    if (c != NULL) conn_set_session(c, user_id, authenticated != 0);
     Py_RETURN_NONE;
 }
 
-static PyObject *call_move(PyObject *self, PyObject *args)
-{
+static PyObject *call_move(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned long long connection;
     unsigned shard;
     Py_buffer session;
-    if (e == NULL || !PyArg_ParseTuple(args, "KIy*", &connection, &shard, &session))
-        return NULL;
+    if (e == NULL || !PyArg_ParseTuple(args, "KIy*", &connection, &shard, &session)) return NULL;
     bool moved = engine_move(e, connection, shard, session.buf, (size_t)session.len);
     PyBuffer_Release(&session);
     return PyBool_FromLong(moved);
 }
 
-static PyObject *call_routes_invalidate(PyObject *self, PyObject *unused)
-{
+static PyObject *call_routes_invalidate(PyObject *self, PyObject *unused) {
     engine *e = shardd_engine_of(self);
     (void)unused;
-    if (e == NULL)
-        return NULL;
+    if (e == NULL) return NULL;
     engine_routes_invalidate(e);
     Py_RETURN_NONE;
 }
 
-static bool fill_route(engine *e, route *r, PyObject *partitions)
-{
+static bool fill_route(engine *e, route *r, PyObject *partitions) {
     for (uint32_t i = 0; i < r->partitions_count; i++) {
         unsigned long long ns, incarnation;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(partitions, (Py_ssize_t)i), "KK", &ns, &incarnation))
-            return false;
-        r->partitions[i] =
-            (route_partition){.ns = ns, .incarnation = incarnation, .owner = hash_owner(ns, e->links.shards)};
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(partitions, (Py_ssize_t)i), "KK", &ns, &incarnation)) return false;
+        r->partitions[i] = (route_partition){
+            .ns = ns, .incarnation = incarnation, .owner = hash_owner(ns, e->links.shards)};
     }
     return true;
 }
 
-static PyObject *call_route_put(PyObject *self, PyObject *args, PyObject *kwargs)
-{
+static PyObject *call_route_put(PyObject *self, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"user_id",  "stream_identifier", "topic_identifier", "can_send",
                             "can_poll", "counter",           "partitions",       NULL};
     engine *e = shardd_engine_of(self);
@@ -199,8 +176,7 @@ static PyObject *call_route_put(PyObject *self, PyObject *args, PyObject *kwargs
     memcpy(key + stream_length, topic, (size_t)topic_length);
     route *r = routes_put(&e->routes, user_id, key, (uint32_t)(stream_length + topic_length),
                           (uint32_t)PyList_GET_SIZE(partitions), drop_route_partition);
-    if (r == NULL)
-        return PyErr_NoMemory();
+    if (r == NULL) return PyErr_NoMemory();
     r->can_send = can_send != 0;
     r->can_poll = can_poll != 0;
     r->counter = counter;
@@ -211,14 +187,11 @@ static PyObject *call_route_put(PyObject *self, PyObject *args, PyObject *kwargs
     Py_RETURN_NONE;
 }
 
-static PyObject *call_stats(PyObject *self, PyObject *arg)
-{
+static PyObject *call_stats(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long slot = PyLong_AsUnsignedLong(arg);
-    if (e == NULL || PyErr_Occurred())
-        return NULL;
-    if (slot >= SHARED_STATS_SLOTS)
-        return PyErr_Format(PyExc_ValueError, "slot %lu is above the table", slot);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %lu is above the table", slot);
     const partition_stats *s = &e->links.stats[slot];
     return Py_BuildValue("KKKKKKKII", (unsigned long long)s->incarnation, (unsigned long long)s->next_offset,
                          (unsigned long long)s->size_bytes, (unsigned long long)s->messages_count,
@@ -226,22 +199,18 @@ static PyObject *call_stats(PyObject *self, PyObject *arg)
                          (unsigned long long)s->first_offset, (unsigned)s->state, (unsigned)s->unseen);
 }
 
-static PyObject *call_counter_reset(PyObject *self, PyObject *arg)
-{
+static PyObject *call_counter_reset(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long counter = PyLong_AsUnsignedLong(arg);
-    if (e == NULL || PyErr_Occurred())
-        return NULL;
+    if (e == NULL || PyErr_Occurred()) return NULL;
     atomic_store(&e->links.counters[counter % SHARED_COUNTERS], 0);
     Py_RETURN_NONE;
 }
 
-static PyObject *peer_call(PyObject *self, PyObject *arg, void (*call)(engine *, uint32_t))
-{
+static PyObject *peer_call(PyObject *self, PyObject *arg, void (*call)(engine *, uint32_t)) {
     engine *e = shardd_engine_of(self);
     unsigned long shard = PyLong_AsUnsignedLong(arg);
-    if (e == NULL || PyErr_Occurred())
-        return NULL;
+    if (e == NULL || PyErr_Occurred()) return NULL;
     if (shard >= e->links.shards || shard == e->links.shard)
         return PyErr_Format(PyExc_ValueError, "shard %lu is no peer", shard);
     call(e, (uint32_t)shard);

@@ -11,17 +11,38 @@ static const struct {
     const char *name;
     size_t offset;
 } counter_fields[] = {
-    COUNTER(accepted),         COUNTER(closed),         COUNTER(refused_connections),
-    COUNTER(refused_by_address), COUNTER(refused_before_login),
-    COUNTER(frames),           COUNTER(sends),          COUNTER(polls),
-    COUNTER(stores),           COUNTER(messages_in),    COUNTER(messages_out),
-    COUNTER(bytes_in),         COUNTER(bytes_out),      COUNTER(forwarded),
-    COUNTER(served_for_peers), COUNTER(moved_out),      COUNTER(moved_in),
-    COUNTER(commits),          COUNTER(append_calls),   COUNTER(syncs),
-    COUNTER(sync_errors),      COUNTER(turns),          COUNTER(python_events),
-    COUNTER(memory_waits),     COUNTER(buffer_starved), COUNTER(throttled), COUNTER(timeouts),
-    COUNTER(evicted),          COUNTER(parked),
-    COUNTER(damaged),          COUNTER(reads_cached),   COUNTER(reads_ring),
+    COUNTER(accepted),
+    COUNTER(closed),
+    COUNTER(refused_connections),
+    COUNTER(refused_by_address),
+    COUNTER(refused_before_login),
+    COUNTER(frames),
+    COUNTER(sends),
+    COUNTER(polls),
+    COUNTER(stores),
+    COUNTER(messages_in),
+    COUNTER(messages_out),
+    COUNTER(bytes_in),
+    COUNTER(bytes_out),
+    COUNTER(forwarded),
+    COUNTER(served_for_peers),
+    COUNTER(moved_out),
+    COUNTER(moved_in),
+    COUNTER(commits),
+    COUNTER(append_calls),
+    COUNTER(syncs),
+    COUNTER(sync_errors),
+    COUNTER(turns),
+    COUNTER(python_events),
+    COUNTER(memory_waits),
+    COUNTER(buffer_starved),
+    COUNTER(throttled),
+    COUNTER(timeouts),
+    COUNTER(evicted),
+    COUNTER(parked),
+    COUNTER(damaged),
+    COUNTER(reads_cached),
+    COUNTER(reads_ring),
 };
 
 #define GAUGE(name) {#name, offsetof(engine_gauges, name)}
@@ -29,22 +50,29 @@ static const struct {
     const char *name;
     size_t offset;
 } gauge_fields[] = {
-    GAUGE(partitions_dirty), GAUGE(syncs_waiting), GAUGE(links_out), GAUGE(links_out_max), GAUGE(links_in),
-    GAUGE(waiters), GAUGE(throttled_connections), GAUGE(receive_buffers_free),
-    GAUGE(anonymous_buffers_free), GAUGE(partial_bytes), GAUGE(output_bytes),
-    GAUGE(read_jobs), GAUGE(polls_surveying),
+    GAUGE(partitions_dirty),
+    GAUGE(syncs_waiting),
+    GAUGE(links_out),
+    GAUGE(links_out_max),
+    GAUGE(links_in),
+    GAUGE(waiters),
+    GAUGE(throttled_connections),
+    GAUGE(receive_buffers_free),
+    GAUGE(anonymous_buffers_free),
+    GAUGE(partial_bytes),
+    GAUGE(output_bytes),
+    GAUGE(read_jobs),
+    GAUGE(polls_surveying),
 };
 
-static bool put_counter(PyObject *result, const char *name, uint64_t value)
-{
+static bool put_counter(PyObject *result, const char *name, uint64_t value) {
     PyObject *number = PyLong_FromUnsignedLongLong(value);
     bool good = number != NULL && PyDict_SetItemString(result, name, number) == 0;
     Py_XDECREF(number);
     return good;
 }
 
-PyObject *shardd_call_counters(PyObject *self, PyObject *unused)
-{
+PyObject *shardd_call_counters(PyObject *self, PyObject *unused) {
     engine *e = shardd_engine_of(self);
     (void)unused;
     PyObject *result = e != NULL ? PyDict_New() : NULL;
@@ -59,40 +87,33 @@ PyObject *shardd_call_counters(PyObject *self, PyObject *unused)
            put_counter(result, "ring_enters", e->io.enters) && put_counter(result, "routes", e->routes.count) &&
            put_counter(result, "partitions", e->partitions_used) &&
            put_counter(result, "syncs_running", e->syncs_running + (e->sync_pending != NULL));
-    if (!good)
-        Py_CLEAR(result);
+    if (!good) Py_CLEAR(result);
     return result;
 }
 
-PyObject *shardd_call_gauges(PyObject *self, PyObject *unused)
-{
+PyObject *shardd_call_gauges(PyObject *self, PyObject *unused) {
     engine *e = shardd_engine_of(self);
     (void)unused;
     PyObject *result = e != NULL ? PyDict_New() : NULL;
-    if (result == NULL)
-        return NULL;
+    if (result == NULL) return NULL;
     engine_gauges gauges;
     engine_read_gauges(e, &gauges);
     bool good = true;
     for (size_t i = 0; good && i < sizeof gauge_fields / sizeof gauge_fields[0]; i++)
         good = put_counter(result, gauge_fields[i].name,
                            *(const uint64_t *)(const void *)((const char *)&gauges + gauge_fields[i].offset));
-    if (!good)
-        Py_CLEAR(result);
+    if (!good) Py_CLEAR(result);
     return result;
 }
 
-PyObject *shardd_call_latency(PyObject *self, PyObject *unused)
-{
+PyObject *shardd_call_latency(PyObject *self, PyObject *unused) {
     engine *e = shardd_engine_of(self);
     (void)unused;
     PyObject *result = e != NULL ? PyList_New(LATENCY_BUCKETS) : NULL;
     for (uint32_t i = 0; result != NULL && i < LATENCY_BUCKETS; i++) {
         PyObject *count = PyLong_FromUnsignedLongLong(e->latency[i]);
-        if (count == NULL)
-            Py_CLEAR(result);
-        else
-            PyList_SET_ITEM(result, i, count);
+        if (count == NULL) Py_CLEAR(result);
+        else PyList_SET_ITEM(result, i, count);
     }
     return result;
 }

@@ -3,8 +3,7 @@
 
 #include "engine/engine_api.h"
 
-static bool fill_seat(seat *s, PyObject *partitions)
-{
+static bool fill_seat(seat *s, PyObject *partitions) {
     for (uint32_t i = 0; i < s->count; i++) {
         long long polled, committed;
         unsigned partition;
@@ -15,8 +14,7 @@ static bool fill_seat(seat *s, PyObject *partitions)
     return true;
 }
 
-PyObject *shardd_call_seat_put(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_seat_put(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned long long connection, group, generation;
     unsigned offsets_id, rotation;
@@ -26,8 +24,7 @@ PyObject *shardd_call_seat_put(PyObject *self, PyObject *args)
                                        &last_polled, &PyList_Type, &partitions))
         return NULL;
     seat *s = engine_seat_put(e, connection, group, (uint32_t)PyList_GET_SIZE(partitions));
-    if (s == NULL)
-        Py_RETURN_FALSE;
+    if (s == NULL) Py_RETURN_FALSE;
     s->generation = generation;
     s->offsets_id = offsets_id;
     s->rotation = rotation;
@@ -40,53 +37,41 @@ PyObject *shardd_call_seat_put(PyObject *self, PyObject *args)
     Py_RETURN_TRUE;
 }
 
-static PyObject *seat_tuple(const seat *s, const seat_work *under_way)
-{
+static PyObject *seat_tuple(const seat *s, const seat_work *under_way) {
     uint32_t polled = 0, at = 0;
-    for (uint32_t i = 0; i < s->count; i++)
-        polled += s->partitions[i].polled != SEAT_NONE;
+    for (uint32_t i = 0; i < s->count; i++) polled += s->partitions[i].polled != SEAT_NONE;
     PyObject *marks = PyList_New(polled);
     for (uint32_t i = 0; marks != NULL && i < s->count; i++) {
         const seat_partition *p = &s->partitions[i];
-        if (p->polled == SEAT_NONE)
-            continue;
+        if (p->polled == SEAT_NONE) continue;
         PyObject *item = Py_BuildValue("ILL", p->partition, (long long)p->polled, (long long)p->committed);
-        if (item == NULL)
-            Py_CLEAR(marks);
-        else
-            PyList_SET_ITEM(marks, at++, item);
+        if (item == NULL) Py_CLEAR(marks);
+        else PyList_SET_ITEM(marks, at++, item);
     }
-    if (marks == NULL)
-        return NULL;
+    if (marks == NULL) return NULL;
     long long busy = under_way->seat != NULL ? (long long)s->partitions[under_way->at].partition : SEAT_NONE;
-    return Py_BuildValue("ILLNN", s->rotation, (long long)s->last_polled, busy,
-                         PyBool_FromLong(under_way->auto_commit), marks);
+    return Py_BuildValue("ILLNN", s->rotation, (long long)s->last_polled, busy, PyBool_FromLong(under_way->auto_commit),
+                         marks);
 }
 
-PyObject *shardd_call_seat_take(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_seat_take(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned long long connection, group;
     seat_work under_way;
-    if (e == NULL || !PyArg_ParseTuple(args, "KK", &connection, &group))
-        return NULL;
+    if (e == NULL || !PyArg_ParseTuple(args, "KK", &connection, &group)) return NULL;
     seat *s = engine_seat_take(e, connection, group, &under_way);
-    if (s == NULL)
-        Py_RETURN_NONE;
+    if (s == NULL) Py_RETURN_NONE;
     PyObject *taken = seat_tuple(s, &under_way);
     seat_free(s);
     return taken;
 }
 
-PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned long long ns;
     unsigned group;
-    if (e == NULL || !PyArg_ParseTuple(args, "KI", &ns, &group))
-        return NULL;
+    if (e == NULL || !PyArg_ParseTuple(args, "KI", &ns, &group)) return NULL;
     owned *o = engine_owned(e, ns);
-    if (o != NULL)
-        fences_drop(&o->fences, group);
+    if (o != NULL) fences_drop(&o->fences, group);
     Py_RETURN_NONE;
 }

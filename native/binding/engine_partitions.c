@@ -9,21 +9,17 @@
 #define SYNC_FDS 256
 
 /* The partition with that namespace or NULL with KeyError. */
-static owned *find_partition(PyObject *self, unsigned long long ns)
-{
+static owned *find_partition(PyObject *self, unsigned long long ns) {
     engine *e = shardd_engine_of(self);
     owned *o = e != NULL ? engine_owned(e, ns) : NULL;
-    if (e != NULL && o == NULL)
-        PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
+    if (e != NULL && o == NULL) PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
     return o;
 }
 
-static segment_info *read_segments(PyObject *list, size_t *count)
-{
+static segment_info *read_segments(PyObject *list, size_t *count) {
     *count = (size_t)PyList_GET_SIZE(list);
     segment_info *segments = calloc(*count + 1, sizeof *segments);
-    if (segments == NULL)
-        return (segment_info *)PyErr_NoMemory();
+    if (segments == NULL) return (segment_info *)PyErr_NoMemory();
     for (size_t i = 0; i < *count; i++) {
         unsigned long long v[6];
         if (!PyArg_ParseTuple(PyList_GET_ITEM(list, (Py_ssize_t)i), "KKKKKK", &v[0], &v[1], &v[2], &v[3], &v[4],
@@ -36,13 +32,11 @@ static segment_info *read_segments(PyObject *list, size_t *count)
     return segments;
 }
 
-static bool load_offsets(partition *p, PyObject *list)
-{
+static bool load_offsets(partition *p, PyObject *list) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
         unsigned kind, id;
         unsigned long long value;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "IIK", &kind, &id, &value))
-            return false;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "IIK", &kind, &id, &value)) return false;
         if (partition_offset_load(p, (uint8_t)kind, id, value) != 0) {
             PyErr_SetFromErrno(PyExc_OSError);
             return false;
@@ -52,20 +46,17 @@ static bool load_offsets(partition *p, PyObject *list)
 }
 
 /* (start, end, isolated) each. What finds no place is found again by whoever reads it. */
-static bool withhold(partition *p, PyObject *list)
-{
+static bool withhold(partition *p, PyObject *list) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
         unsigned long long start, end;
         int isolated;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "KKp", &start, &end, &isolated))
-            return false;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "KKp", &start, &end, &isolated)) return false;
         partition_withhold(p, start, end, isolated);
     }
     return true;
 }
 
-PyObject *shardd_call_partition_open(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned long long ns, incarnation, segment_size, durable_end;
     unsigned slot, state, level;
@@ -76,13 +67,10 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args)
                                        &state, &PyList_Type, &segment_list, &PyList_Type, &offset_list, &level,
                                        &PyList_Type, &damaged_list, &durable_end))
         return NULL;
-    if (level > LEVEL_DURABLE)
-        return PyErr_Format(PyExc_ValueError, "%u is no level", level);
-    if (slot >= SHARED_STATS_SLOTS)
-        return PyErr_Format(PyExc_ValueError, "slot %u is above the table", slot);
+    if (level > LEVEL_DURABLE) return PyErr_Format(PyExc_ValueError, "%u is no level", level);
+    if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %u is above the table", slot);
     segment_info *segments = read_segments(segment_list, &count);
-    if (segments == NULL)
-        return NULL;
+    if (segments == NULL) return NULL;
     partition_options o = {.ns = ns,
                            .incarnation = incarnation,
                            .directory = directory,
@@ -98,187 +86,151 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args)
                            .ids = &e->ids};
     partition *p = partition_open(&o, segments, count);
     free(segments);
-    if (p == NULL)
-        return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
+    if (p == NULL) return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
     int result = load_offsets(p, offset_list) && withhold(p, damaged_list) ? engine_partition_add(e, p) : -1;
     if (result != 0) {
         partition_close(p);
         partition_release(p);
-        if (PyErr_Occurred())
-            return NULL;
+        if (PyErr_Occurred()) return NULL;
         errno = -result;
         return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
     }
     Py_RETURN_NONE;
 }
 
-PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg)
-{
+PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
-    if (e == NULL || PyErr_Occurred())
-        return NULL;
+    if (e == NULL || PyErr_Occurred()) return NULL;
     engine_partition_remove(e, ns);
     Py_RETURN_NONE;
 }
 
-PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg)
-{
+PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg) {
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
     owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
     PyObject *list = o != NULL ? PyList_New((Py_ssize_t)partition_segment_count(o->p)) : NULL;
     segment_info s;
     for (uint32_t i = 0; list != NULL && partition_segment(o->p, i, &s); i++) {
         PyObject *item = shardd_segment_row(&s);
-        if (item == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+        if (item == NULL) Py_CLEAR(list);
+        else PyList_SET_ITEM(list, (Py_ssize_t)i, item);
     }
     return list;
 }
 
-PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args) {
     unsigned long long ns, incarnation, segment, first_timestamp;
     PyObject *ranges;
     if (!PyArg_ParseTuple(args, "KKKKO!", &ns, &incarnation, &segment, &first_timestamp, &PyList_Type, &ranges))
         return NULL;
     owned *o = find_partition(self, ns);
-    if (o == NULL)
-        return NULL;
+    if (o == NULL) return NULL;
     if (o->incarnation == incarnation) {
-        if (first_timestamp != 0)
-            partition_surveyed(o->p, segment, first_timestamp);
-        if (!withhold(o->p, ranges))
-            return NULL;
+        if (first_timestamp != 0) partition_surveyed(o->p, segment, first_timestamp);
+        if (!withhold(o->p, ranges)) return NULL;
     }
     reads_surveyed(o, segment);
     Py_RETURN_NONE;
 }
 
-PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg)
-{
+PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg) {
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
     owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
-    if (o == NULL)
-        return NULL;
+    if (o == NULL) return NULL;
     PyObject *list = PyList_New(0);
     const damaged_range *r;
     for (uint64_t at = 0; list != NULL && (r = partition_damage_from(o->p, at)) != NULL; at = r->end) {
         PyObject *item = Py_BuildValue("KKO", (unsigned long long)r->start, (unsigned long long)r->end,
                                        r->isolated ? Py_True : Py_False);
-        if (item == NULL || PyList_Append(list, item) != 0)
-            Py_CLEAR(list);
+        if (item == NULL || PyList_Append(list, item) != 0) Py_CLEAR(list);
         Py_XDECREF(item);
     }
     return list;
 }
 
-PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg)
-{
+PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg) {
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
     owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
     return o != NULL ? PyLong_FromUnsignedLong(partition_flush(o->p)) : NULL;
 }
 
-PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *args) {
     unsigned long long ns, incarnation;
     int error;
     owned *o = PyArg_ParseTuple(args, "KKi", &ns, &incarnation, &error) ? find_partition(self, ns) : NULL;
-    if (o == NULL)
-        return NULL;
-    if (o->incarnation == incarnation)
-        sync_lost(o, error);
+    if (o == NULL) return NULL;
+    if (o->incarnation == incarnation) sync_lost(o, error);
     Py_RETURN_NONE;
 }
 
-static PyObject *fd_list(const int *fds, size_t count)
-{
+static PyObject *fd_list(const int *fds, size_t count) {
     PyObject *list = PyList_New((Py_ssize_t)count);
-    for (size_t i = 0; list != NULL && i < count; i++)
-        PyList_SET_ITEM(list, (Py_ssize_t)i, PyLong_FromLong(fds[i]));
+    for (size_t i = 0; list != NULL && i < count; i++) PyList_SET_ITEM(list, (Py_ssize_t)i, PyLong_FromLong(fds[i]));
     return list;
 }
 
-PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args) {
     unsigned long long ns, token;
     owned *o = PyArg_ParseTuple(args, "KK", &ns, &token) ? find_partition(self, ns) : NULL;
-    if (o == NULL)
-        return NULL;
+    if (o == NULL) return NULL;
     sync_report(o, token);
     Py_RETURN_NONE;
 }
 
-PyObject *shardd_call_partition_set_level(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_partition_set_level(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned long long ns;
     unsigned level;
-    if (e == NULL || !PyArg_ParseTuple(args, "KI", &ns, &level))
-        return NULL;
-    if (level > LEVEL_DURABLE)
-        return PyErr_Format(PyExc_ValueError, "%u is no level", level);
+    if (e == NULL || !PyArg_ParseTuple(args, "KI", &ns, &level)) return NULL;
+    if (level > LEVEL_DURABLE) return PyErr_Format(PyExc_ValueError, "%u is no level", level);
     if (!engine_partition_set_level(e, ns, (partition_level)level))
         return PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
     Py_RETURN_NONE;
 }
 
-PyObject *shardd_call_partition_is_durable(PyObject *self, PyObject *arg)
-{
+PyObject *shardd_call_partition_is_durable(PyObject *self, PyObject *arg) {
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
     owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
     return o != NULL ? PyBool_FromLong(partition_level_of(o->p) == LEVEL_DURABLE) : NULL;
 }
 
-PyObject *shardd_call_offset_get(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_offset_get(PyObject *self, PyObject *args) {
     unsigned long long ns;
     unsigned kind, id;
     uint64_t value;
     owned *o = PyArg_ParseTuple(args, "KII", &ns, &kind, &id) ? find_partition(self, ns) : NULL;
-    if (o == NULL)
-        return NULL;
-    if (!partition_offset_get(o->p, (uint8_t)kind, id, &value))
-        Py_RETURN_NONE;
+    if (o == NULL) return NULL;
+    if (!partition_offset_get(o->p, (uint8_t)kind, id, &value)) Py_RETURN_NONE;
     return PyLong_FromUnsignedLongLong(value);
 }
 
-PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args) {
     unsigned long long ns, assignment = 0;
     unsigned kind, id;
     owned *o = PyArg_ParseTuple(args, "KII|K", &ns, &kind, &id, &assignment) ? find_partition(self, ns) : NULL;
-    if (o == NULL)
-        return NULL;
-    if (!fences_pass(&o->fences, id, assignment))
-        return PyLong_FromUnsignedLong(STATUS_NOT_RESOLVED_CONSUMER);
+    if (o == NULL) return NULL;
+    if (!fences_pass(&o->fences, id, assignment)) return PyLong_FromUnsignedLong(STATUS_NOT_RESOLVED_CONSUMER);
     return PyLong_FromUnsignedLong(partition_offset_delete(o->p, (uint8_t)kind, id));
 }
 
-PyObject *shardd_call_offset_store(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_offset_store(PyObject *self, PyObject *args) {
     unsigned long long ns, value, assignment = 0;
     unsigned kind, id;
     owned *o = PyArg_ParseTuple(args, "KIIK|K", &ns, &kind, &id, &value, &assignment) ? find_partition(self, ns) : NULL;
-    if (o == NULL)
-        return NULL;
+    if (o == NULL) return NULL;
     descriptor d = {.consumer_kind = (uint8_t)kind, .consumer_id = id, .value = value, .assignment = assignment};
     return PyLong_FromUnsignedLong(execute_store(o, &d));
 }
 
-PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused)
-{
+PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused) {
     engine *e = shardd_engine_of(self);
     (void)unused;
     PyObject *list = e != NULL ? PyList_New(0) : NULL;
     for (uint32_t i = 0; list != NULL && i < e->partitions_capacity; i++) {
         owned *o = e->partitions[i];
         int fds[SYNC_FDS];
-        if (o == NULL || o->syncing || !partition_is_dirty(o->p))
-            continue;
+        if (o == NULL || o->syncing || !partition_is_dirty(o->p)) continue;
         PyObject *more = fd_list(fds, sync_begin_by_caller(o, fds, SYNC_FDS));
         if (more == NULL || PyList_SetSlice(list, PyList_GET_SIZE(list), PyList_GET_SIZE(list), more) != 0)
             Py_CLEAR(list);
@@ -287,16 +239,13 @@ PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused)
     return list;
 }
 
-PyObject *shardd_call_flush_all_done(PyObject *self, PyObject *arg)
-{
+PyObject *shardd_call_flush_all_done(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     int error = (int)PyLong_AsLong(arg);
-    if (e == NULL || PyErr_Occurred())
-        return NULL;
+    if (e == NULL || PyErr_Occurred()) return NULL;
     for (uint32_t i = 0; i < e->partitions_capacity; i++) {
         owned *o = e->partitions[i];
-        if (o != NULL && o->syncing_by_caller)
-            sync_end_by_caller(o, error);
+        if (o != NULL && o->syncing_by_caller) sync_end_by_caller(o, error);
     }
     Py_RETURN_NONE;
 }

@@ -3,21 +3,17 @@
 
 #include "engine/engine_api.h"
 
-PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args)
-{
+PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned long long ns;
     unsigned count;
     const char *trash;
-    if (e == NULL || !PyArg_ParseTuple(args, "KIs", &ns, &count, &trash))
-        return NULL;
+    if (e == NULL || !PyArg_ParseTuple(args, "KIs", &ns, &count, &trash)) return NULL;
     owned *o = engine_owned(e, ns);
-    if (o == NULL)
-        return PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
+    if (o == NULL) return PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
     uint32_t deleted;
     bool busy;
     uint32_t status = partition_delete_segments(o->p, count, trash, &deleted, &busy);
-    if (deleted > 0)
-        sync_mark_dirty(o);
+    if (deleted > 0) sync_mark_dirty(o);
     return Py_BuildValue("IIO", status, deleted, busy ? Py_True : Py_False);
 }

@@ -5,24 +5,20 @@
 
 #include "engine/engine.h"
 
-static PyObject *shared_region_bytes(PyObject *module, PyObject *arg)
-{
+static PyObject *shared_region_bytes(PyObject *module, PyObject *arg) {
     (void)module;
     long shards = PyLong_AsLong(arg);
-    if (shards == -1 && PyErr_Occurred())
-        return NULL;
+    if (shards == -1 && PyErr_Occurred()) return NULL;
     if (shards < 1 || shards > (long)SHARED_SHARDS_MAX)
         return PyErr_Format(PyExc_ValueError, "shards must be 1..%u", SHARED_SHARDS_MAX);
     return PyLong_FromSize_t(links_region_bytes((uint32_t)shards));
 }
 
-static PyObject *shared_region_format(PyObject *module, PyObject *args)
-{
+static PyObject *shared_region_format(PyObject *module, PyObject *args) {
     int fd;
     unsigned shards;
     (void)module;
-    if (!PyArg_ParseTuple(args, "iI", &fd, &shards))
-        return NULL;
+    if (!PyArg_ParseTuple(args, "iI", &fd, &shards)) return NULL;
     int result = links_region_format(fd, shards);
     if (result != 0) {
         errno = -result;
@@ -31,15 +27,13 @@ static PyObject *shared_region_format(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *worker_beat(PyObject *module, PyObject *args)
-{
+static PyObject *worker_beat(PyObject *module, PyObject *args) {
     int fd;
     unsigned shard;
     uint64_t beat;
     uint32_t activity;
     (void)module;
-    if (!PyArg_ParseTuple(args, "iI", &fd, &shard))
-        return NULL;
+    if (!PyArg_ParseTuple(args, "iI", &fd, &shard)) return NULL;
     int result = links_read_beat(fd, shard, &beat, &activity);
     if (result != 0) {
         errno = -result;
@@ -48,8 +42,7 @@ static PyObject *worker_beat(PyObject *module, PyObject *args)
     return Py_BuildValue("KI", (unsigned long long)beat, activity);
 }
 
-static PyObject *probe(PyObject *module, PyObject *unused)
-{
+static PyObject *probe(PyObject *module, PyObject *unused) {
     (void)module;
     (void)unused;
     const char *reason = io_ring_probe();
@@ -71,29 +64,34 @@ static const struct {
     const char *name;
     long value;
 } constants[] = {
-    {"EVENT_ACCEPTED", EVENT_ACCEPTED}, {"EVENT_CLOSED", EVENT_CLOSED}, {"EVENT_REQUEST", EVENT_REQUEST},
-    {"EVENT_ROUTE_MISS", EVENT_ROUTE_MISS}, {"EVENT_MOVE", EVENT_MOVE}, {"EVENT_MOVED_IN", EVENT_MOVED_IN},
-    {"EVENT_DOUBT", EVENT_DOUBT}, {"EVENT_POISONED", EVENT_POISONED},
-    {"EVENT_GROUP_POLLED", EVENT_GROUP_POLLED}, {"EVENT_ROOM", EVENT_ROOM}, {"EVENT_SYNCED", EVENT_SYNCED},
+    {"EVENT_ACCEPTED", EVENT_ACCEPTED},
+    {"EVENT_CLOSED", EVENT_CLOSED},
+    {"EVENT_REQUEST", EVENT_REQUEST},
+    {"EVENT_ROUTE_MISS", EVENT_ROUTE_MISS},
+    {"EVENT_MOVE", EVENT_MOVE},
+    {"EVENT_MOVED_IN", EVENT_MOVED_IN},
+    {"EVENT_DOUBT", EVENT_DOUBT},
+    {"EVENT_POISONED", EVENT_POISONED},
+    {"EVENT_GROUP_POLLED", EVENT_GROUP_POLLED},
+    {"EVENT_ROOM", EVENT_ROOM},
+    {"EVENT_SYNCED", EVENT_SYNCED},
     {"EVENT_ROLLED", EVENT_ROLLED},
-    {"ACTIVITY_STARTING", ACTIVITY_STARTING}, {"ACTIVITY_PYTHON", ACTIVITY_PYTHON},
-    {"ACTIVITY_ENGINE", ACTIVITY_ENGINE}, {"ACTIVITY_WAITING", ACTIVITY_WAITING},
+    {"ACTIVITY_STARTING", ACTIVITY_STARTING},
+    {"ACTIVITY_PYTHON", ACTIVITY_PYTHON},
+    {"ACTIVITY_ENGINE", ACTIVITY_ENGINE},
+    {"ACTIVITY_WAITING", ACTIVITY_WAITING},
 };
 
-PyMODINIT_FUNC PyInit__native(void)
-{
+PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
-    if (module == NULL)
-        return NULL;
+    if (module == NULL) return NULL;
     bool good = PyModule_AddFunctions(module, shardd_pure_methods) == 0 &&
                 PyModule_AddFunctions(module, shardd_memory_methods) == 0 &&
-                PyModule_AddFunctions(module, shardd_recover_methods) == 0 &&
-                PyType_Ready(&shardd_engine_type) == 0 &&
+                PyModule_AddFunctions(module, shardd_recover_methods) == 0 && PyType_Ready(&shardd_engine_type) == 0 &&
                 PyModule_AddObjectRef(module, "Engine", (PyObject *)&shardd_engine_type) == 0;
     for (size_t i = 0; good && i < sizeof constants / sizeof constants[0]; i++)
         good = PyModule_AddIntConstant(module, constants[i].name, constants[i].value) == 0;
-    if (good)
-        return module;
+    if (good) return module;
     Py_DECREF(module);
     return NULL;
 }

@@ -8,20 +8,16 @@
 #include "log/record.h"
 
 /* "O&" converters that refuse what does not fit, instead of wrapping. */
-static int convert_u64(PyObject *object, void *out)
-{
+static int convert_u64(PyObject *object, void *out) {
     unsigned long long value = PyLong_AsUnsignedLongLong(object);
-    if (value == (unsigned long long)-1 && PyErr_Occurred())
-        return 0;
+    if (value == (unsigned long long)-1 && PyErr_Occurred()) return 0;
     *(uint64_t *)out = value;
     return 1;
 }
 
-static int convert_u32(PyObject *object, void *out)
-{
+static int convert_u32(PyObject *object, void *out) {
     uint64_t value;
-    if (!convert_u64(object, &value))
-        return 0;
+    if (!convert_u64(object, &value)) return 0;
     if (value > UINT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "the value does not fit into 32 bits");
         return 0;
@@ -30,14 +26,12 @@ static int convert_u32(PyObject *object, void *out)
     return 1;
 }
 
-static PyObject *pure_owner(PyObject *module, PyObject *args, PyObject *kwargs)
-{
+static PyObject *pure_owner(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"namespace", "shards", NULL};
     uint64_t ns;
     uint32_t shards;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&O&", names, convert_u64, &ns, convert_u32, &shards))
-        return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&O&", names, convert_u64, &ns, convert_u32, &shards)) return NULL;
     if (shards == 0) {
         PyErr_SetString(PyExc_ValueError, "shards must be at least 1");
         return NULL;
@@ -45,30 +39,25 @@ static PyObject *pure_owner(PyObject *module, PyObject *args, PyObject *kwargs)
     return PyLong_FromUnsignedLong(hash_owner(ns, shards));
 }
 
-static PyObject *pure_xxh32(PyObject *module, PyObject *args, PyObject *kwargs)
-{
+static PyObject *pure_xxh32(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"data", NULL};
     Py_buffer data;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*", names, &data))
-        return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*", names, &data)) return NULL;
     uint32_t hash = hash_xxh32(data.buf, (size_t)data.len);
     PyBuffer_Release(&data);
     return PyLong_FromUnsignedLong(hash);
 }
 
-static PyObject *scan_tuple(const record_scan *scan)
-{
+static PyObject *scan_tuple(const record_scan *scan) {
     return Py_BuildValue("KKKKKi", (unsigned long long)scan->valid_bytes, (unsigned long long)scan->count,
                          (unsigned long long)scan->next_offset, (unsigned long long)scan->first_timestamp,
                          (unsigned long long)scan->last_timestamp, (int)scan->fault);
 }
 
-static PyObject *pure_scan_file(PyObject *module, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"log_fd",          "from_position",     "segment_start_offset",
-                            "expected_offset", "minimum_timestamp", "index_fd",
-                            NULL};
+static PyObject *pure_scan_file(PyObject *module, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {
+        "log_fd", "from_position", "segment_start_offset", "expected_offset", "minimum_timestamp", "index_fd", NULL};
     int log_fd, index_fd, result;
     uint64_t from, start, expected, minimum;
     record_scan scan;
@@ -86,33 +75,28 @@ static PyObject *pure_scan_file(PyObject *module, PyObject *args, PyObject *kwar
     return result != 0 ? PyErr_SetFromErrno(PyExc_OSError) : scan_tuple(&scan);
 }
 
-static PyObject *pure_find_later(PyObject *module, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"log_fd", "from_position", "at_least_offset", "minimum_timestamp",
-                            "at_most_offset", "end_position", NULL};
+static PyObject *pure_find_later(PyObject *module, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {
+        "log_fd", "from_position", "at_least_offset", "minimum_timestamp", "at_most_offset", "end_position", NULL};
     int log_fd, result;
     record_wanted wanted = {.end_position = UINT64_MAX, .at_most_offset = UINT64_MAX};
     record_found found;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO&O&|O&O&O&", names, &log_fd, convert_u64,
-                                     &wanted.from_position, convert_u64, &wanted.at_least_offset, convert_u64,
-                                     &wanted.minimum_timestamp, convert_u64, &wanted.at_most_offset, convert_u64,
-                                     &wanted.end_position))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO&O&|O&O&O&", names, &log_fd, convert_u64, &wanted.from_position,
+                                     convert_u64, &wanted.at_least_offset, convert_u64, &wanted.minimum_timestamp,
+                                     convert_u64, &wanted.at_most_offset, convert_u64, &wanted.end_position))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     result = record_find_later(log_fd, &wanted, &found);
     Py_END_ALLOW_THREADS
-    if (result != 0)
-        return PyErr_SetFromErrno(PyExc_OSError);
-    if (!found.found)
-        Py_RETURN_NONE;
+    if (result != 0) return PyErr_SetFromErrno(PyExc_OSError);
+    if (!found.found) Py_RETURN_NONE;
     return Py_BuildValue("KK", (unsigned long long)found.position, (unsigned long long)found.offset);
 }
 
-static PyObject *pure_scan_buffer(PyObject *module, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"data",          "expected_offset", "minimum_timestamp", "segment_start_offset",
-                            "base_position", "sparse_end",      NULL};
+static PyObject *pure_scan_buffer(PyObject *module, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {
+        "data", "expected_offset", "minimum_timestamp", "segment_start_offset", "base_position", "sparse_end", NULL};
     Py_buffer data;
     uint64_t expected, minimum, start, base, sparse_end = 0;
     record_scan scan;
@@ -133,25 +117,21 @@ static PyObject *pure_scan_buffer(PyObject *module, PyObject *args, PyObject *kw
     PyObject *index = PyBytes_FromStringAndSize((const char *)entries, (Py_ssize_t)(scan.count * INDEX_ENTRY_SIZE));
     PyMem_Free(entries);
     PyBuffer_Release(&data);
-    if (index == NULL)
-        return NULL;
+    if (index == NULL) return NULL;
     return Py_BuildValue("KKKKKiN", (unsigned long long)scan.valid_bytes, (unsigned long long)scan.count,
                          (unsigned long long)scan.next_offset, (unsigned long long)scan.first_timestamp,
                          (unsigned long long)scan.last_timestamp, (int)scan.fault, index);
 }
 
-static PyObject *pure_send_request_parse(PyObject *module, PyObject *args, PyObject *kwargs)
-{
+static PyObject *pure_send_request_parse(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"payload", NULL};
     Py_buffer payload;
     send_request request;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*", names, &payload))
-        return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*", names, &payload)) return NULL;
     PyObject *result;
     uint32_t status = send_request_parse(payload.buf, (size_t)payload.len, &request); /* only reads */
-    if (status != 0)
-        result = Py_BuildValue("IO", (unsigned int)status, Py_None);
+    if (status != 0) result = Py_BuildValue("IO", (unsigned int)status, Py_None);
     else
         result = Py_BuildValue("I(y#y#BIy#In)", 0u, (const char *)request.address, (Py_ssize_t)request.stream_length,
                                (const char *)request.address + request.stream_length, (Py_ssize_t)request.topic_length,
@@ -163,22 +143,18 @@ static PyObject *pure_send_request_parse(PyObject *module, PyObject *args, PyObj
 }
 
 /* Are these exactly `count` records by their length fields? (batch_assign itself trusts the validation.) */
-static bool records_fit(const uint8_t *messages, size_t length, uint32_t count)
-{
+static bool records_fit(const uint8_t *messages, size_t length, uint32_t count) {
     size_t position = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (length - position < RECORD_HEADER_SIZE)
-            return false;
+        if (length - position < RECORD_HEADER_SIZE) return false;
         uint64_t size = record_size(messages + position);
-        if (size == 0 || size > length - position)
-            return false;
+        if (size == 0 || size > length - position) return false;
         position += size;
     }
     return position == length;
 }
 
-static PyObject *pure_batch_assign(PyObject *module, PyObject *args, PyObject *kwargs)
-{
+static PyObject *pure_batch_assign(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"messages",        "count",    "first_offset", "timestamp",
                             "relative_offset", "position", "seed",         NULL};
     Py_buffer messages;

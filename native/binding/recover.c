@@ -6,68 +6,55 @@
 #include "log/digest.h"
 #include "log/recover.h"
 
-PyObject *shardd_segment_row(const segment_info *s)
-{
+PyObject *shardd_segment_row(const segment_info *s) {
     return Py_BuildValue("KKKKKK", (unsigned long long)s->start_offset, (unsigned long long)s->log_bytes,
                          (unsigned long long)s->count, (unsigned long long)s->first_timestamp,
                          (unsigned long long)s->last_timestamp, (unsigned long long)s->absent);
 }
 
-static PyObject *segment_list(const recovered_partition *found)
-{
+static PyObject *segment_list(const recovered_partition *found) {
     PyObject *list = PyList_New((Py_ssize_t)found->segments_count);
     for (size_t i = 0; list != NULL && i < found->segments_count; i++) {
         PyObject *row = shardd_segment_row(&found->segments[i]);
-        if (row == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, (Py_ssize_t)i, row);
+        if (row == NULL) Py_CLEAR(list);
+        else PyList_SET_ITEM(list, (Py_ssize_t)i, row);
     }
     return list;
 }
 
-static PyObject *offset_list(const recovered_partition *found)
-{
+static PyObject *offset_list(const recovered_partition *found) {
     PyObject *list = PyList_New((Py_ssize_t)found->offsets_count);
     for (size_t i = 0; list != NULL && i < found->offsets_count; i++) {
         const stored_offset *o = &found->offsets[i];
         PyObject *row = Py_BuildValue("IIK", (unsigned)o->kind, (unsigned)o->id, (unsigned long long)o->value);
-        if (row == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, (Py_ssize_t)i, row);
+        if (row == NULL) Py_CLEAR(list);
+        else PyList_SET_ITEM(list, (Py_ssize_t)i, row);
     }
     return list;
 }
 
-static PyObject *unsealed_list(const recovered_partition *found)
-{
+static PyObject *unsealed_list(const recovered_partition *found) {
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && i + 1 < found->segments_count; i++) {
-        if (found->sealed[i])
-            continue;
+        if (found->sealed[i]) continue;
         PyObject *start = PyLong_FromUnsignedLongLong(found->segments[i].start_offset);
-        if (start == NULL || PyList_Append(list, start) != 0)
-            Py_CLEAR(list);
+        if (start == NULL || PyList_Append(list, start) != 0) Py_CLEAR(list);
         Py_XDECREF(start);
     }
     return list;
 }
 
-static PyObject *call_recover_partition(PyObject *module, PyObject *args)
-{
+static PyObject *call_recover_partition(PyObject *module, PyObject *args) {
     const char *directory;
     unsigned long long incarnation;
     recovered_partition found;
     bool clean;
     (void)module;
-    if (!PyArg_ParseTuple(args, "sK", &directory, &incarnation))
-        return NULL;
+    if (!PyArg_ParseTuple(args, "sK", &directory, &incarnation)) return NULL;
     Py_BEGIN_ALLOW_THREADS
     clean = recover_partition(directory, incarnation, &found);
     Py_END_ALLOW_THREADS
-    if (!clean)
-        Py_RETURN_NONE;
+    if (!clean) Py_RETURN_NONE;
     PyObject *segments = segment_list(&found), *offsets = offset_list(&found), *unsealed = unsealed_list(&found);
     unsigned long long scanned = found.scanned_bytes, durable_end = found.durable_end;
     recover_free(&found);
@@ -80,19 +67,16 @@ static PyObject *call_recover_partition(PyObject *module, PyObject *args)
     return Py_BuildValue("NNNKK", segments, offsets, unsealed, scanned, durable_end);
 }
 
-static PyObject *call_digest_file(PyObject *module, PyObject *args)
-{
+static PyObject *call_digest_file(PyObject *module, PyObject *args) {
     int fd, result;
     unsigned long long length;
     uint8_t digest[DIGEST_SIZE];
     (void)module;
-    if (!PyArg_ParseTuple(args, "iK", &fd, &length))
-        return NULL;
+    if (!PyArg_ParseTuple(args, "iK", &fd, &length)) return NULL;
     Py_BEGIN_ALLOW_THREADS
     result = digest_file(fd, length, digest);
     Py_END_ALLOW_THREADS
-    if (result != 0)
-        return PyErr_SetFromErrno(PyExc_OSError);
+    if (result != 0) return PyErr_SetFromErrno(PyExc_OSError);
     return PyBytes_FromStringAndSize((const char *)digest, DIGEST_SIZE);
 }
 

@@ -7,14 +7,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *payload = malloc(size > 0 ? size : 1);
     memcpy(payload, data, size);
     record_scan scan;
     record_scan_buffer(payload, size, 0, 0, 0, 0, NULL, 0, &scan);
-    if (scan.valid_bytes > size)
-        abort();
+    if (scan.valid_bytes > size) abort();
     send_request request;
     if (send_request_parse(payload, size, &request) == 0) {
         index_entry *entries = malloc(request.count * sizeof *entries);

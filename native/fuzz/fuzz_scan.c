@@ -55,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (good.bytes > size) abort();
     record_found found;
     if (record_find_later(fd, &(record_wanted){memory.valid_bytes, UINT64_MAX, file.next_offset, UINT64_MAX, 0},
-                          &found) != 0) abort();
+                          &found) != 0)
+        abort();
     free(log);
     return 0;
 }

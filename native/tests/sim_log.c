@@ -33,42 +33,29 @@ typedef struct sim_log {
     partition *p;
 } sim_log;
 
-static int64_t judged(int64_t result)
-{
-    if (result >= 0)
-        return result;
+static int64_t judged(int64_t result) {
+    if (result >= 0) return result;
     errno = (int)-result;
     return -1;
 }
 
 #define CALLS (&((sim_log *)context)->calls)
 
-static int sim_open(void *context, const char *path, int flags, mode_t mode)
-{
+static int sim_open(void *context, const char *path, int flags, mode_t mode) {
     (void)mode;
     return (int)judged(CALLS->open(path, flags));
 }
 
-static int sim_close(void *context, int fd)
-{
-    return (int)judged(CALLS->close(fd));
-}
+static int sim_close(void *context, int fd) { return (int)judged(CALLS->close(fd)); }
 
-static int sim_duplicate(void *context, int fd)
-{
-    return (int)judged(CALLS->duplicate(fd));
-}
+static int sim_duplicate(void *context, int fd) { return (int)judged(CALLS->duplicate(fd)); }
 
-static ssize_t sim_pwritev(void *context, int fd, const struct iovec *parts, int count, off_t position)
-{
+static ssize_t sim_pwritev(void *context, int fd, const struct iovec *parts, int count, off_t position) {
     size_t length = 0, at = 0;
-    for (int i = 0; i < count; i++)
-        length += parts[i].iov_len;
+    for (int i = 0; i < count; i++) length += parts[i].iov_len;
     uint8_t *data = malloc(length + 1);
-    if (data == NULL)
-        abort();
-    for (int i = 0; i < count; at += parts[i++].iov_len)
-        memcpy(data + at, parts[i].iov_base, parts[i].iov_len);
+    if (data == NULL) abort();
+    for (int i = 0; i < count; at += parts[i++].iov_len) memcpy(data + at, parts[i].iov_base, parts[i].iov_len);
     ssize_t result = (ssize_t)judged(CALLS->pwrite(fd, data, length, position));
     int error = errno;
     free(data);
@@ -76,50 +63,33 @@ static ssize_t sim_pwritev(void *context, int fd, const struct iovec *parts, int
     return result;
 }
 
-static ssize_t sim_pread(void *context, int fd, void *data, size_t length, off_t position)
-{
+static ssize_t sim_pread(void *context, int fd, void *data, size_t length, off_t position) {
     return (ssize_t)judged(CALLS->pread(fd, data, length, position));
 }
 
-static int sim_ftruncate(void *context, int fd, off_t length)
-{
-    return (int)judged(CALLS->ftruncate(fd, length));
-}
+static int sim_ftruncate(void *context, int fd, off_t length) { return (int)judged(CALLS->ftruncate(fd, length)); }
 
-static int sim_allocate(void *context, int fd, off_t from, off_t length)
-{
+static int sim_allocate(void *context, int fd, off_t from, off_t length) {
     return (int)judged(CALLS->allocate(fd, from, length));
 }
 
-static int sim_fdatasync(void *context, int fd)
-{
-    return (int)judged(CALLS->fdatasync(fd));
-}
+static int sim_fdatasync(void *context, int fd) { return (int)judged(CALLS->fdatasync(fd)); }
 
-static int sim_rename(void *context, const char *from, const char *to)
-{
-    return (int)judged(CALLS->rename(from, to));
-}
+static int sim_rename(void *context, const char *from, const char *to) { return (int)judged(CALLS->rename(from, to)); }
 
-static int sim_unlink(void *context, const char *path)
-{
-    return (int)judged(CALLS->unlink(path));
-}
+static int sim_unlink(void *context, const char *path) { return (int)judged(CALLS->unlink(path)); }
 
-static int sim_mkdir(void *context, const char *path, mode_t mode)
-{
+static int sim_mkdir(void *context, const char *path, mode_t mode) {
     (void)mode;
     return (int)judged(CALLS->mkdir(path));
 }
 
-static void *take(void *context, size_t bytes)
-{
+static void *take(void *context, size_t bytes) {
     (void)context;
     return malloc(bytes);
 }
 
-static void give(void *context, void *block)
-{
+static void give(void *context, void *block) {
     (void)context;
     free(block);
 }
@@ -127,26 +97,37 @@ static void give(void *context, void *block)
 /* NULL and errno when the partition cannot be opened. */
 EXPORT sim_log *sim_log_open(const sim_calls *calls, const char *directory, uint64_t incarnation, uint32_t level,
                              uint64_t segment_size_bytes, uint32_t state, uint64_t seed, const segment_info *segments,
-                             uint64_t count)
-{
+                             uint64_t count) {
     sim_log *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        abort();
+    if (s == NULL) abort();
     s->calls = *calls;
-    s->disk = (disk){.open = sim_open, .close = sim_close, .duplicate = sim_duplicate, .pwritev = sim_pwritev,
-                     .pread = sim_pread, .ftruncate = sim_ftruncate, .allocate = sim_allocate,
-                     .fdatasync = sim_fdatasync, .rename = sim_rename, .unlink = sim_unlink, .mkdir = sim_mkdir,
+    s->disk = (disk){.open = sim_open,
+                     .close = sim_close,
+                     .duplicate = sim_duplicate,
+                     .pwritev = sim_pwritev,
+                     .pread = sim_pread,
+                     .ftruncate = sim_ftruncate,
+                     .allocate = sim_allocate,
+                     .fdatasync = sim_fdatasync,
+                     .rename = sim_rename,
+                     .unlink = sim_unlink,
+                     .mkdir = sim_mkdir,
                      .context = s};
     id_source_seed_fixed(&s->ids, seed);
     s->journals = (journal_memory){.bytes_max = 1 << 20, .take = take, .give = give};
-    partition_options options = {.ns = 1, .incarnation = incarnation, .directory = directory,
-                                 .segment_size_bytes = segment_size_bytes, .state = state,
-                                 .level = (partition_level)level, .journal_messages_max = 8,
-                                 .journal_bytes_max = 4096, .journals = &s->journals, .disk = &s->disk,
+    partition_options options = {.ns = 1,
+                                 .incarnation = incarnation,
+                                 .directory = directory,
+                                 .segment_size_bytes = segment_size_bytes,
+                                 .state = state,
+                                 .level = (partition_level)level,
+                                 .journal_messages_max = 8,
+                                 .journal_bytes_max = 4096,
+                                 .journals = &s->journals,
+                                 .disk = &s->disk,
                                  .ids = &s->ids};
     s->p = partition_open(&options, segments, count);
-    if (s->p != NULL)
-        return s;
+    if (s->p != NULL) return s;
     int error = errno;
     free(s);
     errno = error;
@@ -154,36 +135,29 @@ EXPORT sim_log *sim_log_open(const sim_calls *calls, const char *directory, uint
 }
 
 /* `orderly`: as when the partition is closed; else only memory and descriptors go. */
-EXPORT void sim_log_free(sim_log *s, bool orderly)
-{
-    if (orderly)
-        partition_close(s->p);
+EXPORT void sim_log_free(sim_log *s, bool orderly) {
+    if (orderly) partition_close(s->p);
     partition_release(s->p);
     free(s);
 }
 
 /* `batches` with messages, length and count; status and first_offset come back. */
-EXPORT void sim_log_append(sim_log *s, append_batch *batches, uint64_t count, uint64_t now_us)
-{
+EXPORT void sim_log_append(sim_log *s, append_batch *batches, uint64_t count, uint64_t now_us) {
     partition_append(s->p, batches, count, now_us);
 }
 
 /* Whole records into `out`. The status; how many came and from which offset on, and bytes in all. */
 EXPORT uint32_t sim_log_poll(sim_log *s, uint8_t strategy, uint64_t value, uint32_t count, uint32_t consumer,
                              uint8_t *out, uint64_t capacity, uint64_t *first_offset, uint64_t *records,
-                             uint64_t *bytes)
-{
+                             uint64_t *bytes) {
     poll_cursor cursor;
     poll_window window;
     *first_offset = *records = *bytes = 0;
     uint32_t status = partition_poll(s->p, strategy, value, count, OFFSET_CONSUMER, consumer, &cursor);
-    if (status != 0)
-        return status;
-    if (cursor.total_bytes > capacity)
-        abort();
+    if (status != 0) return status;
+    if (cursor.total_bytes > capacity) abort();
     while (partition_cursor_next(&cursor, 700, &window, &status)) {
-        if (*records == 0)
-            *first_offset = window.first_offset;
+        if (*records == 0) *first_offset = window.first_offset;
         record_good good;
         if (file_read(&s->disk, window.fd, out + *bytes, window.length, window.position) != 0) {
             status = 10002;
@@ -203,8 +177,7 @@ EXPORT uint32_t sim_log_poll(sim_log *s, uint8_t strategy, uint64_t value, uint3
 }
 
 EXPORT void sim_log_ends(const sim_log *s, uint64_t *first, uint64_t *next, uint64_t *visible, uint64_t *unsaved,
-                         uint32_t *state)
-{
+                         uint32_t *state) {
     *first = partition_first_offset(s->p);
     *next = partition_next_offset(s->p);
     *visible = partition_visible_end(s->p);
@@ -212,68 +185,48 @@ EXPORT void sim_log_ends(const sim_log *s, uint64_t *first, uint64_t *next, uint
     *state = partition_state(s->p);
 }
 
-EXPORT uint64_t sim_log_sync_begin(sim_log *s, bool everything, int *fds, uint64_t max)
-{
+EXPORT uint64_t sim_log_sync_begin(sim_log *s, bool everything, int *fds, uint64_t max) {
     return partition_sync_begin(s->p, everything ? SYNC_EVERYTHING : SYNC_ACKNOWLEDGEMENTS, fds, max);
 }
 
-EXPORT bool sim_log_sync_done(sim_log *s, int error)
-{
-    return partition_sync_done(s->p, error);
-}
+EXPORT bool sim_log_sync_done(sim_log *s, int error) { return partition_sync_done(s->p, error); }
 
-EXPORT uint32_t sim_log_flush(sim_log *s)
-{
-    return partition_flush(s->p);
-}
+EXPORT uint32_t sim_log_flush(sim_log *s) { return partition_flush(s->p); }
 
-EXPORT uint32_t sim_log_delete_segments(sim_log *s, uint32_t count, const char *trash, uint32_t *deleted)
-{
+EXPORT uint32_t sim_log_delete_segments(sim_log *s, uint32_t count, const char *trash, uint32_t *deleted) {
     bool busy;
     return partition_delete_segments(s->p, count, trash, deleted, &busy);
 }
 
-EXPORT int sim_log_offset_load(sim_log *s, uint8_t kind, uint32_t id, uint64_t value)
-{
+EXPORT int sim_log_offset_load(sim_log *s, uint8_t kind, uint32_t id, uint64_t value) {
     return partition_offset_load(s->p, kind, id, value);
 }
 
-EXPORT uint32_t sim_log_offset_store(sim_log *s, uint8_t kind, uint32_t id, uint64_t value)
-{
+EXPORT uint32_t sim_log_offset_store(sim_log *s, uint8_t kind, uint32_t id, uint64_t value) {
     return partition_offset_store(s->p, kind, id, value);
 }
 
-EXPORT uint32_t sim_log_offset_delete(sim_log *s, uint8_t kind, uint32_t id)
-{
+EXPORT uint32_t sim_log_offset_delete(sim_log *s, uint8_t kind, uint32_t id) {
     return partition_offset_delete(s->p, kind, id);
 }
 
 /* UINT64_MAX: nothing is stored. */
-EXPORT uint64_t sim_log_offset_get(const sim_log *s, uint8_t kind, uint32_t id)
-{
+EXPORT uint64_t sim_log_offset_get(const sim_log *s, uint8_t kind, uint32_t id) {
     uint64_t value;
     return partition_offset_get(s->p, kind, id, &value) ? value : UINT64_MAX;
 }
 
 /* ---- fences ---- */
 
-EXPORT fences *sim_fences_make(void)
-{
-    return calloc(1, sizeof(fences));
-}
+EXPORT fences *sim_fences_make(void) { return calloc(1, sizeof(fences)); }
 
-EXPORT bool sim_fences_pass(fences *f, uint32_t group, uint64_t generation)
-{
+EXPORT bool sim_fences_pass(fences *f, uint32_t group, uint64_t generation) {
     return fences_pass(f, group, generation);
 }
 
-EXPORT void sim_fences_drop(fences *f, uint32_t group)
-{
-    fences_drop(f, group);
-}
+EXPORT void sim_fences_drop(fences *f, uint32_t group) { fences_drop(f, group); }
 
-EXPORT void sim_fences_free(fences *f)
-{
+EXPORT void sim_fences_free(fences *f) {
     fences_free(f);
     free(f);
 }

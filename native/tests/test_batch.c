@@ -12,20 +12,15 @@ typedef struct request {
     size_t length;
 } request;
 
-static void put(request *r, const void *data, size_t length)
-{
+static void put(request *r, const void *data, size_t length) {
     memcpy(r->bytes + r->length, data, length);
     r->length += length;
 }
 
-static void put_u32(request *r, uint32_t value)
-{
-    put(r, &value, 4);
-}
+static void put_u32(request *r, uint32_t value) { put(r, &value, 4); }
 
 /* A right request: stream "st", topic 7, this partitioning, messages with 5 + 10 i bytes of payload, i of headers. */
-static request make(const void *partitioning, uint8_t partitioning_length, uint32_t count)
-{
+static request make(const void *partitioning, uint8_t partitioning_length, uint32_t count) {
     request r = {.length = 0};
     put_u32(&r, 4 + 6 + partitioning_length + 4);
     put(&r, "\x02\x02st\x01\x04\x07\0\0\0", 10);
@@ -44,8 +39,7 @@ static request make(const void *partitioning, uint8_t partitioning_length, uint3
         put_u32(&r, i);
         put_u32(&r, 5 + 10 * i);
         put(&r, (uint8_t[8]){0}, 8);
-        for (uint32_t k = 0; k < 5 + 11 * i; k++)
-            put(&r, "x", 1);
+        for (uint32_t k = 0; k < 5 + 11 * i; k++) put(&r, "x", 1);
     }
     return r;
 }
@@ -53,8 +47,7 @@ static request make(const void *partitioning, uint8_t partitioning_length, uint3
 static const uint8_t BALANCED[] = {1, 0};
 
 /* Parses a copy of exactly these bytes, so that ASan sees every byte read too much. */
-static uint32_t parse(const request *r, size_t length)
-{
+static uint32_t parse(const request *r, size_t length) {
     uint8_t *exact = malloc(length > 0 ? length : 1);
     memcpy(exact, r->bytes, length);
     send_request out;
@@ -63,8 +56,7 @@ static uint32_t parse(const request *r, size_t length)
     return status;
 }
 
-static void test_fields(void)
-{
+static void test_fields(void) {
     request r = make("\x03\x04key!", 6, 2);
     send_request out;
     CHECK_EQUAL(send_request_parse(r.bytes, r.length, &out), 0);
@@ -78,24 +70,19 @@ static void test_fields(void)
     CHECK(out.partitioning == PARTITIONING_PARTITION_ID && out.partition_id == 9);
 }
 
-static void test_every_cut(void)
-{
+static void test_every_cut(void) {
     request r = make(BALANCED, 2, 3);
     size_t index_end = 4 + 16 + 3 * 16;
     CHECK_EQUAL(parse(&r, r.length), 0);
     for (size_t length = 0; length < r.length; length++) {
         uint32_t status = parse(&r, length);
-        if (length < index_end)
-            CHECK_EQUAL(status, 3);
-        else if (length == index_end)
-            CHECK_EQUAL(status, 4009); /* index, but no body */
-        else
-            CHECK(status == 4033);
+        if (length < index_end) CHECK_EQUAL(status, 3);
+        else if (length == index_end) CHECK_EQUAL(status, 4009); /* index, but no body */
+        else CHECK(status == 4033);
     }
 }
 
-static void test_every_flip_is_safe(void)
-{
+static void test_every_flip_is_safe(void) {
     request r = make("\x03\x02k1", 4, 3);
     for (size_t i = 0; i < r.length; i++)
         for (int bit = 0; bit < 8; bit++) {
@@ -104,14 +91,12 @@ static void test_every_flip_is_safe(void)
             uint32_t status = parse(&flipped, r.length);
             static const uint32_t known[] = {0, 3, 6, 4009, 4031, 4032, 4033, 4036, 4100, 4101, 10011};
             bool expected = false;
-            for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-                expected |= status == known[k];
+            for (size_t k = 0; k < sizeof known / sizeof *known; k++) expected |= status == known[k];
             CHECK(expected);
         }
 }
 
-static uint32_t identifier_status(const char *identifier, uint8_t length)
-{
+static uint32_t identifier_status(const char *identifier, uint8_t length) {
     request r = {.length = 0};
     put_u32(&r, length + 6u + 2 + 4);
     put(&r, identifier, length);
@@ -120,8 +105,7 @@ static uint32_t identifier_status(const char *identifier, uint8_t length)
     return parse(&r, r.length);
 }
 
-static void test_identifiers(void)
-{
+static void test_identifiers(void) {
     CHECK_EQUAL(identifier_status("\x02\x01z", 3), 4009); /* well formed: the count of 0 comes next */
     CHECK_EQUAL(identifier_status("\x02\x02\xc3\xbc", 4), 4009);
     CHECK_EQUAL(identifier_status("\x02\x04\xf0\x9f\x98\x80", 6), 4009);
@@ -129,16 +113,23 @@ static void test_identifiers(void)
         const char *text;
         uint8_t length;
     } refused[] = {
-        {"\x02\x01\xff", 3},         {"\x02\x02\xc3z", 4},         {"\x02\x01\xc3", 3},     {"\x02\x02\xc0\x80", 4},
-        {"\x02\x03\xed\xa0\x80", 5}, {"\x02\x03\xe0\x80\x80", 5},  {"\x02\x04\xf4\x90\x80\x80", 6},
-        {"\x02\x04\xf0\x80\x80\x80", 6}, {"\x02\x00", 2},          {"\x01\x03zzz", 5},      {"\x03\x01z", 3},
+        {"\x02\x01\xff", 3},
+        {"\x02\x02\xc3z", 4},
+        {"\x02\x01\xc3", 3},
+        {"\x02\x02\xc0\x80", 4},
+        {"\x02\x03\xed\xa0\x80", 5},
+        {"\x02\x03\xe0\x80\x80", 5},
+        {"\x02\x04\xf4\x90\x80\x80", 6},
+        {"\x02\x04\xf0\x80\x80\x80", 6},
+        {"\x02\x00", 2},
+        {"\x01\x03zzz", 5},
+        {"\x03\x01z", 3},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         CHECK_EQUAL(identifier_status(refused[i].text, refused[i].length), 6);
 }
 
-static void test_sizes(void)
-{
+static void test_sizes(void) {
     /* One message of the given sizes and nothing else: really that long, so the limits answer. */
     static const struct {
         uint32_t payload, headers, status;
@@ -161,16 +152,14 @@ static void test_sizes(void)
     }
 }
 
-static void test_count_beyond_body(void)
-{
+static void test_count_beyond_body(void) {
     request r = make(BALANCED, 2, 1);
     uint32_t count = UINT32_MAX;
     memcpy(r.bytes + 4 + 12, &count, 4);
     CHECK_EQUAL(parse(&r, r.length), 3);
 }
 
-static void test_assign(void)
-{
+static void test_assign(void) {
     request r = make(BALANCED, 2, 3);
     send_request out;
     REQUIRE(send_request_parse(r.bytes, r.length, &out) == 0);
@@ -196,8 +185,7 @@ static void test_assign(void)
     CHECK(memcmp(first, third, 16) != 0);
 }
 
-static void test_id_sources(void)
-{
+static void test_id_sources(void) {
     id_source a, b;
     id_source_seed_fixed(&a, 0);
     CHECK_EQUAL(a.state[0], 0xe220a8397b1dcdaf); /* the published first outputs of splitmix64 from seed 0 */
@@ -206,8 +194,7 @@ static void test_id_sources(void)
     CHECK(memcmp(&a, &b, sizeof a) != 0);
 }
 
-int main(void)
-{
+int main(void) {
     RUN(test_fields);
     RUN(test_every_cut);
     RUN(test_every_flip_is_safe);

@@ -5,8 +5,7 @@
 
 static server s;
 
-static void test_frames_in_pieces_and_pipelines_are_answered_one_for_one(void)
-{
+static void test_frames_in_pieces_and_pipelines_are_answered_one_for_one(void) {
     int fd = dial(&s);
     uint32_t length;
     uint8_t ping[8] = {4, 0, 0, 0, 1, 0, 0, 0}, many[8 * 3000];
@@ -25,8 +24,7 @@ static void test_frames_in_pieces_and_pipelines_are_answered_one_for_one(void)
     close(fd);
 }
 
-static void test_sends_and_polls_reach_both_shards_and_sockets_move(void)
-{
+static void test_sends_and_polls_reach_both_shards_and_sockets_move(void) {
     unsigned before = s.moved_in;
     uint32_t sent = 0; /* to each stream */
     do { /* the kernel deals connections by a hash of their ports: 8 of them may all come in on the right shard */
@@ -42,8 +40,7 @@ static void test_sends_and_polls_reach_both_shards_and_sockets_move(void)
     CHECK(s.moved_in > before);
 }
 
-static void test_large_batches_and_answers_of_many_windows_arrive_whole(void)
-{
+static void test_large_batches_and_answers_of_many_windows_arrive_whole(void) {
     for (uint32_t stream = 8; stream < 12; stream++) { /* few requests: the ones of the other shard stay forwarded */
         int fd = login(&s);
         uint32_t length;
@@ -58,8 +55,7 @@ static void test_large_batches_and_answers_of_many_windows_arrive_whole(void)
 }
 
 /* Streams 12 to 15 live on both shards. The offset of group 7 moves, that of consumer 7 does not. */
-static void test_group_polls_commit_as_the_group_and_are_reported(void)
-{
+static void test_group_polls_commit_as_the_group_and_are_reported(void) {
     for (uint32_t stream = 12; stream < 16; stream++) {
         int fd = login(&s);
         CHECK_EQUAL(send_messages(fd, stream, 5, 50), 0);
@@ -79,8 +75,7 @@ static void test_group_polls_commit_as_the_group_and_are_reported(void)
 }
 
 /* On both shards; the later member has the newer generation. */
-static void test_lent_memberships_poll_natively_until_a_newer_one_has_polled(void)
-{
+static void test_lent_memberships_poll_natively_until_a_newer_one_has_polled(void) {
     for (uint32_t stream = 12; stream < 16; stream++) {
         s.assignment = 5;
         int old = login(&s), new = login(&s);
@@ -103,8 +98,7 @@ static void test_lent_memberships_poll_natively_until_a_newer_one_has_polled(voi
     s.assignment = 0;
 }
 
-static void test_bad_batches_and_missing_topics_leave_the_connection_in_step(void)
-{
+static void test_bad_batches_and_missing_topics_leave_the_connection_in_step(void) {
     int fd = login(&s);
     uint32_t total;
     uint8_t *payload = send_payload(0, 2, 10, &total);
@@ -117,8 +111,7 @@ static void test_bad_batches_and_missing_topics_leave_the_connection_in_step(voi
     close(fd);
 }
 
-static void test_oversized_frames_are_refused_and_anonymous_ones_drained(void)
-{
+static void test_oversized_frames_are_refused_and_anonymous_ones_drained(void) {
     int fd = dial(&s);
     static uint8_t large[1 << 20];
     CHECK_EQUAL(call(fd, CODE_PING, large, sizeof large, NULL, NULL), 0);
@@ -157,8 +150,7 @@ static void test_readers_that_do_not_read_are_closed_after_the_timeout(void) {
     close(fd);
 }
 
-static void test_half_frames_are_closed_after_the_timeout(void)
-{
+static void test_half_frames_are_closed_after_the_timeout(void) {
     int fd = login(&s);
     uint32_t words[2] = {10u << 20, CODE_SEND_MESSAGES}, length;
     CHECK(send(fd, words, 8, 0) == 8);
@@ -166,8 +158,7 @@ static void test_half_frames_are_closed_after_the_timeout(void)
     close(fd);
 }
 
-static void test_a_reader_that_goes_away_in_the_middle_costs_nothing(void)
-{
+static void test_a_reader_that_goes_away_in_the_middle_costs_nothing(void) {
     for (int i = 0; i < 20; i++) {
         int fd = login(&s);
         uint8_t payload[64] = {1, 1, 4, 7, 0, 0, 0};
@@ -184,8 +175,7 @@ static void test_a_reader_that_goes_away_in_the_middle_costs_nothing(void)
     close(fd);
 }
 
-static void test_more_connections_than_allowed_are_refused_and_the_rest_works(void)
-{
+static void test_more_connections_than_allowed_are_refused_and_the_rest_works(void) {
     static int fds[700];
     usleep(300000); /* those of the tests before are gone */
     for (int i = 0; i < 700; i++) fds[i] = dial(&s);
@@ -199,8 +189,7 @@ static void test_more_connections_than_allowed_are_refused_and_the_rest_works(vo
     close(fd);
 }
 
-static void run_on(io_engine which)
-{
+static void run_on(io_engine which) {
     s.io_engine = which;
     start_server(&s);
     RUN(test_frames_in_pieces_and_pipelines_are_answered_one_for_one);
@@ -217,8 +206,7 @@ static void run_on(io_engine which)
     stop_server(&s);
 }
 
-int main(void)
-{
+int main(void) {
     for_each_engine(run_on);
     return check_report();
 }

@@ -10,8 +10,7 @@
 static server s;
 
 /* A byte of the victim's payload. */
-static void flip(uint32_t stream)
-{
+static void flip(uint32_t stream) {
     char path[160];
     snprintf(path, sizeof path, "%s/%u/%020u.log", s.directory, stream, 0);
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -23,45 +22,39 @@ static void flip(uint32_t stream)
     close(fd);
 }
 
-static void withhold(server *of, engine *e, uint64_t ns, uint64_t segment)
-{
+static void withhold(server *of, engine *e, uint64_t ns, uint64_t segment) {
     (void)of;
     owned *o = engine_owned(e, ns);
     CHECK(partition_withhold(o->p, VICTIM, VICTIM + 1, false));
     reads_surveyed(o, segment);
 }
 
-static void find_nothing(server *of, engine *e, uint64_t ns, uint64_t segment)
-{
+static void find_nothing(server *of, engine *e, uint64_t ns, uint64_t segment) {
     (void)of;
     reads_surveyed(engine_owned(e, ns), segment + 1); /* polls of another segment go on waiting */
     reads_surveyed(engine_owned(e, ns), segment);
 }
 
-static void close_it(server *of, engine *e, uint64_t ns, uint64_t segment)
-{
+static void close_it(server *of, engine *e, uint64_t ns, uint64_t segment) {
     (void)of;
     (void)segment;
     engine_partition_remove(e, ns);
 }
 
-static void wait_for_doubts(unsigned count)
-{
+static void wait_for_doubts(unsigned count) {
     for (int i = 0; i < 5000 && s.doubts < count; i++) usleep(1000);
     CHECK(s.doubts >= count);
 }
 
 /* Four streams live on either shard; a connection of one of them asks all. */
-static void fill_and_flip(int fd)
-{
+static void fill_and_flip(int fd) {
     for (uint32_t stream = 0; stream < 4; stream++) {
         CHECK_EQUAL(send_messages(fd, stream, MESSAGES, BODY), 0);
         flip(stream);
     }
 }
 
-static void test_the_poll_that_meets_damage_waits_and_ends_before_it(void)
-{
+static void test_the_poll_that_meets_damage_waits_and_ends_before_it(void) {
     int fd = login(&s);
     fill_and_flip(fd);
     s.doubted = withhold;
@@ -75,8 +68,7 @@ static void test_the_poll_that_meets_damage_waits_and_ends_before_it(void)
     close(fd);
 }
 
-static void test_without_a_finding_the_poll_still_ends_before_what_fails(void)
-{
+static void test_without_a_finding_the_poll_still_ends_before_what_fails(void) {
     int fd = login(&s);
     fill_and_flip(fd);
     s.doubted = find_nothing;
@@ -88,8 +80,7 @@ static void test_without_a_finding_the_poll_still_ends_before_what_fails(void)
     close(fd);
 }
 
-static void send_poll(int fd, uint32_t stream)
-{
+static void send_poll(int fd, uint32_t stream) {
     uint8_t payload[64] = {1, 1, 4, 7, 0, 0, 0};
     uint32_t words[2] = {42, CODE_POLL_MESSAGES}, count = 100;
     put_address(payload + 7, stream);
@@ -98,8 +89,7 @@ static void send_poll(int fd, uint32_t stream)
     CHECK(send(fd, words, 8, 0) == 8 && send(fd, payload, 38, 0) == 38);
 }
 
-static void test_who_leaves_while_the_poll_waits_costs_nothing(void)
-{
+static void test_who_leaves_while_the_poll_waits_costs_nothing(void) {
     int fd = login(&s);
     fill_and_flip(fd);
     for (uint32_t stream = 0; stream < 4; stream++) {
@@ -110,13 +100,11 @@ static void test_who_leaves_while_the_poll_waits_costs_nothing(void)
     }
     usleep(100000);
     s.doubted = withhold;
-    for (uint32_t stream = 0; stream < 4; stream++)
-        CHECK_EQUAL(poll_messages(fd, stream, 0, 100, NULL), VICTIM);
+    for (uint32_t stream = 0; stream < 4; stream++) CHECK_EQUAL(poll_messages(fd, stream, 0, 100, NULL), VICTIM);
     close(fd);
 }
 
-static void test_several_waiting_polls_go_on_together(void)
-{
+static void test_several_waiting_polls_go_on_together(void) {
     int fd = login(&s), waiting[8];
     fill_and_flip(fd);
     for (unsigned i = 0; i < 8; i++) {
@@ -125,8 +113,7 @@ static void test_several_waiting_polls_go_on_together(void)
     }
     wait_for_doubts(8);
     s.doubted = withhold;
-    for (uint32_t stream = 0; stream < 4; stream++)
-        CHECK_EQUAL(poll_messages(fd, stream, 0, 100, NULL), VICTIM);
+    for (uint32_t stream = 0; stream < 4; stream++) CHECK_EQUAL(poll_messages(fd, stream, 0, 100, NULL), VICTIM);
     for (unsigned i = 0; i < 8; i++) {
         uint32_t length;
         CHECK_EQUAL(next_status(waiting[i], &length, NULL), 0);
@@ -136,8 +123,7 @@ static void test_several_waiting_polls_go_on_together(void)
     close(fd);
 }
 
-static void test_a_partition_that_goes_answers_the_polls_that_wait(void)
-{
+static void test_a_partition_that_goes_answers_the_polls_that_wait(void) {
     int fd = login(&s);
     fill_and_flip(fd);
     s.doubted = close_it;
@@ -145,8 +131,7 @@ static void test_a_partition_that_goes_answers_the_polls_that_wait(void)
     close(fd);
 }
 
-static void on_a_fresh_server(io_engine which, void (*test)(void))
-{
+static void on_a_fresh_server(io_engine which, void (*test)(void)) {
     s.io_engine = which;
     s.doubted = NULL;
     start_server(&s);
@@ -165,8 +150,7 @@ FRESH(test_who_leaves_while_the_poll_waits_costs_nothing)
 FRESH(test_several_waiting_polls_go_on_together)
 FRESH(test_a_partition_that_goes_answers_the_polls_that_wait)
 
-static void run_on(io_engine engine)
-{
+static void run_on(io_engine engine) {
     which = engine;
     RUN(fresh_test_the_poll_that_meets_damage_waits_and_ends_before_it);
     RUN(fresh_test_without_a_finding_the_poll_still_ends_before_what_fails);
@@ -175,8 +159,7 @@ static void run_on(io_engine engine)
     RUN(fresh_test_a_partition_that_goes_answers_the_polls_that_wait);
 }
 
-int main(void)
-{
+int main(void) {
     for_each_engine(run_on);
     return check_report();
 }

@@ -18,8 +18,7 @@ static pending_sync pending[SHARDS][PENDING_MAX];
 static unsigned pending_count[SHARDS];
 static _Atomic unsigned started_syncs;
 
-static void start_sync(io *i, operation *op, int fd)
-{
+static void start_sync(io *i, operation *op, int fd) {
     uint32_t shard = 0;
     while (&s.engines[shard]->io != i) shard++;
     if (pending_count[shard] == PENDING_MAX) abort();
@@ -28,8 +27,7 @@ static void start_sync(io *i, operation *op, int fd)
 }
 
 /* Everything but the syncs stays with the real implementation. */
-static void take_the_device(server *of, engine *e)
-{
+static void take_the_device(server *of, engine *e) {
     static io_calls calls[SHARDS];
     of->engines[e->links.shard] = e;
     pending_count[e->links.shard] = 0; /* what an engine before began at its end is gone with it */
@@ -39,8 +37,7 @@ static void take_the_device(server *of, engine *e)
 }
 
 /* Returns when both engines run. */
-static void start_with_device(io_engine which, void (*work_of_the_device)(server *of, engine *e))
-{
+static void start_with_device(io_engine which, void (*work_of_the_device)(server *of, engine *e)) {
     s.io_engine = which;
     s.level = LEVEL_DURABLE;
     s.opened = take_the_device;
@@ -51,14 +48,12 @@ static void start_with_device(io_engine which, void (*work_of_the_device)(server
 }
 
 /* The device has done all its syncs before. */
-static void stop_with_device(void)
-{
+static void stop_with_device(void) {
     for (int i = 0; i < WAIT_MS && (pending_count[0] > 0 || pending_count[1] > 0); i++) usleep(1000);
     stop_server(&s);
 }
 
-static void post_send(int fd, uint32_t stream)
-{
+static void post_send(int fd, uint32_t stream) {
     uint32_t total, words[2] = {4, CODE_SEND_MESSAGES};
     uint8_t *payload = send_payload(stream, 1, 50, &total);
     words[0] += total;

@@ -7,15 +7,14 @@
 /* ---- the device: a sync is done when its gate is open, with the errno that the test wants ---- */
 
 static _Atomic bool gate_open = true;
-static _Atomic int fault;         /* of the syncs of one stream */
+static _Atomic int fault; /* of the syncs of one stream */
 static _Atomic uint32_t fault_stream;
 static _Atomic unsigned interrupted;
 static _Atomic uint32_t removed_stream = UINT32_MAX, changed_stream = UINT32_MAX;
 static _Atomic int changed_level;
 
 /* Whether the descriptor belongs to a file of the stream's partition. */
-static bool is_of(int fd, uint32_t stream)
-{
+static bool is_of(int fd, uint32_t stream) {
     char link[64], path[256], wanted[96];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, path, sizeof path - 2);
@@ -25,8 +24,7 @@ static bool is_of(int fd, uint32_t stream)
     return strncmp(path, wanted, strlen(wanted)) == 0;
 }
 
-static void work_of_the_device(server *of, engine *e)
-{
+static void work_of_the_device(server *of, engine *e) {
     (void)of;
     uint32_t shard = e->links.shard, stream = removed_stream;
     if (stream < STREAMS && hash_owner(hash_namespace(stream, 0, 0), SHARDS) == shard) {
@@ -57,33 +55,28 @@ static void work_of_the_device(server *of, engine *e)
 
 /* ---- helpers ---- */
 
-static bool silent(int fd)
-{
+static bool silent(int fd) {
     uint8_t byte;
     usleep(60000);
     return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-static int64_t answer_of(int fd)
-{
+static int64_t answer_of(int fd) {
     uint32_t length;
     return next_status(fd, &length, NULL);
 }
 
-static const partition_stats *stats_of(uint32_t stream)
-{
+static const partition_stats *stats_of(uint32_t stream) {
     return &s.engines[hash_owner(hash_namespace(stream, 0, 0), SHARDS)]->links.stats[stream];
 }
 
 /* Waits until so many messages are in the log. */
-static void wait_written(uint32_t stream, uint64_t count)
-{
+static void wait_written(uint32_t stream, uint64_t count) {
     for (int i = 0; i < WAIT_MS && atomic_load(&stats_of(stream)->next_offset) < count; i++) usleep(1000);
     CHECK_EQUAL(atomic_load(&stats_of(stream)->next_offset), count);
 }
 
-static int64_t store_offset(int fd, uint32_t stream, uint64_t offset, bool wait)
-{
+static int64_t store_offset(int fd, uint32_t stream, uint64_t offset, bool wait) {
     uint8_t payload[64] = {1, 1, 4, 7, 0, 0, 0};
     uint32_t words[2] = {4 + 32, CODE_STORE_CONSUMER_OFFSET};
     put_address(payload + 7, stream);
@@ -95,8 +88,7 @@ static int64_t store_offset(int fd, uint32_t stream, uint64_t offset, bool wait)
 
 /* ---- what must hold ---- */
 
-static void test_a_send_is_answered_and_read_only_after_its_sync(void)
-{
+static void test_a_send_is_answered_and_read_only_after_its_sync(void) {
     for (uint32_t stream = 0; stream < 6; stream++) { /* of both shards: local and forwarded ones */
         int fd = login(&s), reader = login(&s);
         gate_open = false;
@@ -112,8 +104,7 @@ static void test_a_send_is_answered_and_read_only_after_its_sync(void)
     }
 }
 
-static void test_one_sync_answers_all_that_waited(void)
-{
+static void test_one_sync_answers_all_that_waited(void) {
     int fds[CROWD];
     for (int i = 0; i < CROWD; i++) fds[i] = login(&s);
     CHECK_EQUAL(send_messages(fds[0], 6, 1, 50), 0); /* names and directories are done */
@@ -127,8 +118,7 @@ static void test_one_sync_answers_all_that_waited(void)
     for (int i = 0; i < CROWD; i++) close(fds[i]);
 }
 
-static void test_offsets_wait_for_the_device_too(void)
-{
+static void test_offsets_wait_for_the_device_too(void) {
     for (uint32_t stream = 12; stream < 16; stream++) {
         int fd = login(&s);
         CHECK_EQUAL(send_messages(fd, stream, 5, 50), 0);
@@ -156,8 +146,7 @@ static void test_offsets_wait_for_the_device_too(void)
     }
 }
 
-static void test_whoever_leaves_while_the_device_works_is_let_go(void)
-{
+static void test_whoever_leaves_while_the_device_works_is_let_go(void) {
     unsigned closed = s.closed;
     gate_open = false;
     for (uint32_t stream = 8; stream < 10; stream++) {
@@ -177,8 +166,7 @@ static void test_whoever_leaves_while_the_device_works_is_let_go(void)
     close(fd);
 }
 
-static void test_a_partition_that_goes_acknowledges_nothing(void)
-{
+static void test_a_partition_that_goes_acknowledges_nothing(void) {
     int fd = login(&s);
     CHECK_EQUAL(send_messages(fd, 10, 1, 50), 0);
     gate_open = false;
@@ -190,8 +178,7 @@ static void test_a_partition_that_goes_acknowledges_nothing(void)
     close(fd);
 }
 
-static void test_a_failed_sync_acknowledges_nothing_and_is_final(void)
-{
+static void test_a_failed_sync_acknowledges_nothing_and_is_final(void) {
     static const int errors[] = {EIO, ENOSPC, EDQUOT, ENOMEM};
     static const uint32_t streams[] = {0, 1, 2, 3}; /* with one message each */
     for (int i = 0; i < 4; i++) {
@@ -214,8 +201,7 @@ static void test_a_failed_sync_acknowledges_nothing_and_is_final(void)
     }
 }
 
-static void test_an_interrupted_sync_is_repeated(void)
-{
+static void test_an_interrupted_sync_is_repeated(void) {
     int fd = login(&s);
     CHECK_EQUAL(send_messages(fd, 7, 1, 50), 0);
     fault_stream = 7;
@@ -226,8 +212,7 @@ static void test_an_interrupted_sync_is_repeated(void)
     close(fd);
 }
 
-static void change_level(uint32_t stream, partition_level level)
-{
+static void change_level(uint32_t stream, partition_level level) {
     changed_level = level;
     changed_stream = stream;
     for (int i = 0; i < WAIT_MS && changed_stream != UINT32_MAX; i++) usleep(1000);
@@ -235,8 +220,7 @@ static void change_level(uint32_t stream, partition_level level)
 }
 
 /* Who waits for the device goes on waiting and is answered; who comes later is answered as the new level says. */
-static void test_a_change_of_the_level_leaves_nobody_without_an_answer(void)
-{
+static void test_a_change_of_the_level_leaves_nobody_without_an_answer(void) {
     static const partition_level others[] = {LEVEL_WRITTEN, LEVEL_MEMORY};
     for (int i = 0; i < 4; i++) {
         uint32_t stream = 12 + (uint32_t)i; /* of both shards */
@@ -267,8 +251,7 @@ static void test_a_change_of_the_level_leaves_nobody_without_an_answer(void)
     }
 }
 
-static void run_on(io_engine which)
-{
+static void run_on(io_engine which) {
     interrupted = 0;
     start_with_device(which, work_of_the_device);
     RUN(test_a_send_is_answered_and_read_only_after_its_sync);
@@ -282,8 +265,7 @@ static void run_on(io_engine which)
     stop_with_device();
 }
 
-int main(void)
-{
+int main(void) {
     for_each_engine(run_on);
     return check_report();
 }

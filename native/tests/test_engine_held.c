@@ -13,27 +13,23 @@ static _Atomic bool hangs, without_descriptors;
 static _Atomic unsigned refused_descriptors;
 static _Atomic uint32_t open_connections[SHARDS];
 
-static int no_descriptor(void)
-{
+static int no_descriptor(void) {
     refused_descriptors++;
     errno = EMFILE;
     return -1;
 }
 
 /* Syncs open for reading only. Whatever writes goes on: else it would be refused before it waits for a sync. */
-static int open_file(void *context, const char *path, int flags, mode_t mode)
-{
+static int open_file(void *context, const char *path, int flags, mode_t mode) {
     bool reads = (flags & O_ACCMODE) == O_RDONLY;
     return without_descriptors && reads ? no_descriptor() : disk_system.open(context, path, flags, mode);
 }
 
-static int duplicate(void *context, int fd)
-{
+static int duplicate(void *context, int fd) {
     return without_descriptors ? no_descriptor() : disk_system.duplicate(context, fd);
 }
 
-static void work_of_the_device(server *of, engine *e)
-{
+static void work_of_the_device(server *of, engine *e) {
     (void)of;
     uint32_t shard = e->links.shard;
     open_connections[shard] = e->conns_count;
@@ -52,8 +48,7 @@ static const failure failures[] = {{"the device hangs", &hangs}, {"there are no 
 
 /* ---- helpers ---- */
 
-static void post_store(int fd, uint32_t stream, uint64_t offset)
-{
+static void post_store(int fd, uint32_t stream, uint64_t offset) {
     uint8_t payload[32] = {1, 1, 4, 7, 0, 0, 0};
     uint32_t words[2] = {4 + sizeof payload, CODE_STORE_CONSUMER_OFFSET};
     put_address(payload + 7, stream);
@@ -63,8 +58,7 @@ static void post_store(int fd, uint32_t stream, uint64_t offset)
 }
 
 /* With auto commit; from the stored offset on. */
-static void post_group_poll(int fd, uint32_t stream, uint32_t count)
-{
+static void post_group_poll(int fd, uint32_t stream, uint32_t count) {
     uint8_t payload[38] = {CONSUMER_GROUP, 1, 4, 7, 0, 0, 0};
     uint32_t words[2] = {4 + sizeof payload, CODE_POLL_MESSAGES};
     put_address(payload + 7, stream);
@@ -75,8 +69,7 @@ static void post_group_poll(int fd, uint32_t stream, uint32_t count)
 }
 
 /* Whether the end comes before anything else. */
-static bool ends(int fd)
-{
+static bool ends(int fd) {
     uint8_t byte;
     ssize_t got;
     do got = recv(fd, &byte, 1, 0);
@@ -84,8 +77,7 @@ static bool ends(int fd)
     return got == 0;
 }
 
-static void check_out_of_time(int fd)
-{
+static void check_out_of_time(int fd) {
     uint32_t length;
     CHECK_EQUAL(next_status(fd, &length, NULL), STATUS_TASK_TIMEOUT);
     CHECK(ends(fd));
@@ -93,15 +85,13 @@ static void check_out_of_time(int fd)
 }
 
 /* A connection on the shard of the stream: enough requests to one other shard move it there. */
-static int dial_owner(uint32_t stream)
-{
+static int dial_owner(uint32_t stream) {
     int fd = login(&s);
     for (unsigned i = 0; i < 2 * MOVE_AFTER_REQUESTS; i++) CHECK(poll_messages(fd, stream, 0, 1, NULL) >= 0);
     return fd;
 }
 
-static void wait_connections(uint32_t shard, uint32_t count)
-{
+static void wait_connections(uint32_t shard, uint32_t count) {
     for (int i = 0; i < WAIT_MS && open_connections[shard] != count; i++) usleep(1000);
     CHECK_EQUAL(open_connections[shard], count);
 }
@@ -110,8 +100,7 @@ static uint32_t owner_of(uint32_t stream) { return hash_owner(hash_namespace(str
 
 /* ---- what must hold ---- */
 
-static void test_who_waits_for_the_device_gets_a_status_in_time(void)
-{
+static void test_who_waits_for_the_device_gets_a_status_in_time(void) {
     for (uint32_t stream = 0; stream < 4; stream++) {
         const failure *f = &failures[stream % 2];
         int fd = dial_owner(stream), store = dial_owner(stream), poll = dial_owner(stream);
@@ -141,8 +130,7 @@ static void test_who_waits_for_the_device_gets_a_status_in_time(void)
 }
 
 /* The last window of a long answer waits for the offset: a status would be read as messages. */
-static void test_an_answer_that_has_begun_ends_with_the_connection(void)
-{
+static void test_an_answer_that_has_begun_ends_with_the_connection(void) {
     for (uint32_t stream = 4; stream < 6; stream++) {
         int fd = dial_owner(stream);
         CHECK_EQUAL(send_messages(fd, stream, GROUP_POLL_MESSAGES, 1000), 0);
@@ -170,8 +158,7 @@ static void test_an_answer_that_has_begun_ends_with_the_connection(void)
 }
 
 /* A request at another shard: its own shard ends it; the owner's late answer finds nobody. */
-static void test_a_forwarded_request_is_ended_by_its_own_shard(void)
-{
+static void test_a_forwarded_request_is_ended_by_its_own_shard(void) {
     int fds[16], count = 0;
     uint32_t length;
     for (uint32_t stream = 10; stream < 14; stream++) { /* of both shards: some of the connections are elsewhere */
@@ -194,8 +181,7 @@ static void test_a_forwarded_request_is_ended_by_its_own_shard(void)
     }
 }
 
-static void run_on(io_engine which)
-{
+static void run_on(io_engine which) {
     static disk seam;
     seam = disk_system;
     seam.open = open_file;
@@ -209,8 +195,7 @@ static void run_on(io_engine which)
     stop_with_device();
 }
 
-int main(void)
-{
+int main(void) {
     for_each_engine(run_on);
     return check_report();
 }

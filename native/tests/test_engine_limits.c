@@ -2,7 +2,6 @@
  * forgotten. */
 #include "test_engine_support.h"
 
-
 #define CROWD 1300 /* more than the provided buffers, EVENTS_MAX and LINK_SLOTS */
 
 static server s;

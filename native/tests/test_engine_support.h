@@ -36,11 +36,11 @@ typedef struct server {
     pthread_t threads[SHARDS];
     engine *engines[SHARDS];
     _Atomic bool stop;
-    bool alone;               /* shard 1 never starts: its requests are those of a dead owner */
+    bool alone; /* shard 1 never starts: its requests are those of a dead owner */
     server_bounds bounds;
     io_engine io_engine;
     partition_level level;
-    const disk *disk;         /* of the partitions; NULL: the real one */
+    const disk *disk;                               /* of the partitions; NULL: the real one */
     void (*opened)(struct server *s, engine *e);    /* in the thread of the engine: when it is open ... */
     void (*each_turn)(struct server *s, engine *e); /* ... and after every turn */
     void (*doubted)(struct server *s, engine *e, uint64_t ns, uint64_t segment); /* NULL: polls in doubt wait */
@@ -53,8 +53,7 @@ typedef struct shard_start {
     uint32_t shard;
 } shard_start;
 
-static void answer(server *s, engine *e, const event *v)
-{
+static void answer(server *s, engine *e, const event *v) {
     uint8_t user[4] = {0};
     if (v->kind == EVENT_REQUEST && v->code == CODE_LOGIN_USER) {
         conn *c = conn_find(e, v->connection); /* the second byte of the payload, if any, is the user */
@@ -77,8 +76,14 @@ static void answer(server *s, engine *e, const event *v)
             return;
         }
         uint64_t ns = hash_namespace(stream, 0, 0);
-        descriptor d = {.operation = LINK_POLL, .ns = ns, .incarnation = stream + 1, .strategy = q.strategy,
-                        .value = q.value, .count = q.count, .consumer_kind = OFFSET_GROUP, .consumer_id = 7,
+        descriptor d = {.operation = LINK_POLL,
+                        .ns = ns,
+                        .incarnation = stream + 1,
+                        .strategy = q.strategy,
+                        .value = q.value,
+                        .count = q.count,
+                        .consumer_kind = OFFSET_GROUP,
+                        .consumer_id = 7,
                         .flags = q.auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
         engine_execute_poll(e, v->connection, hash_owner(ns, SHARDS), &d);
     } else if (v->kind == EVENT_GROUP_POLLED) {
@@ -109,24 +114,27 @@ static void answer(server *s, engine *e, const event *v)
     }
 }
 
-static void open_partitions(server *s, engine *e, uint32_t shard)
-{
+static void open_partitions(server *s, engine *e, uint32_t shard) {
     s->engines[shard] = e;
     for (uint32_t stream = 0; stream < STREAMS; stream++) {
         uint64_t ns = hash_namespace(stream, 0, 0);
         if (hash_owner(ns, SHARDS) != shard) continue;
         char path[128];
         snprintf(path, sizeof path, "%s/%u", s->directory, stream);
-        partition_options o = {.ns = ns, .incarnation = stream + 1, .directory = path, .segment_size_bytes = 1 << 20,
-                               .stats = &e->links.stats[stream], .ids = &e->ids, .level = s->level,
+        partition_options o = {.ns = ns,
+                               .incarnation = stream + 1,
+                               .directory = path,
+                               .segment_size_bytes = 1 << 20,
+                               .stats = &e->links.stats[stream],
+                               .ids = &e->ids,
+                               .level = s->level,
                                .disk = s->disk != NULL ? s->disk : &disk_system};
         partition *p = partition_open(&o, NULL, 0);
         if (p == NULL || engine_partition_add(e, p) != 0) abort();
     }
 }
 
-static void *run_shard(void *argument)
-{
+static void *run_shard(void *argument) {
     shard_start start = *(shard_start *)argument;
     server *s = start.s;
     const server_bounds *b = &s->bounds;
@@ -174,10 +182,14 @@ static void *run_shard(void *argument)
 
 static uint32_t started(const server *s) { return s->alone ? 1 : SHARDS; }
 
-static void start_server(server *s)
-{
-    server wanted = {.alone = s->alone, .bounds = s->bounds, .level = s->level, .io_engine = s->io_engine,
-                     .disk = s->disk, .opened = s->opened, .each_turn = s->each_turn};
+static void start_server(server *s) {
+    server wanted = {.alone = s->alone,
+                     .bounds = s->bounds,
+                     .level = s->level,
+                     .io_engine = s->io_engine,
+                     .disk = s->disk,
+                     .opened = s->opened,
+                     .each_turn = s->each_turn};
     memset(s, 0, sizeof *s);
     s->alone = wanted.alone;
     s->bounds = wanted.bounds;
@@ -216,8 +228,7 @@ static void start_server(server *s)
     }
 }
 
-static void stop_server(server *s)
-{
+static void stop_server(server *s) {
     s->stop = true;
     for (uint32_t i = 0; i < started(s); i++) pthread_join(s->threads[i], NULL);
     for (uint32_t i = 0; i < SHARDS; i++) {
@@ -234,8 +245,7 @@ static void stop_server(server *s)
 }
 
 /* On io_uring, which has to work where the tests run, and on epoll. */
-static void for_each_engine(void (*run_on)(io_engine which))
-{
+static void for_each_engine(void (*run_on)(io_engine which)) {
     const char *reason = io_ring_probe();
     if (reason != NULL) fprintf(stderr, "io_uring: %s\n", reason);
     CHECK(reason == NULL);
@@ -246,8 +256,7 @@ static void for_each_engine(void (*run_on)(io_engine which))
 
 /* ---- a small client ---- */
 
-static int dial(const server *s)
-{
+static int dial(const server *s) {
     int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
     struct sockaddr_in at = {
         .sin_family = AF_INET, .sin_port = htons(s->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -258,8 +267,7 @@ static int dial(const server *s)
     return fd;
 }
 
-static bool read_all(int fd, void *data, size_t length)
-{
+static bool read_all(int fd, void *data, size_t length) {
     for (size_t have = 0; have < length;) {
         ssize_t got = recv(fd, (uint8_t *)data + have, length - have, 0);
         if (got < 0 && errno == EINTR) continue; /* the ring's kernel threads interrupt system calls of this process */
@@ -271,8 +279,7 @@ static bool read_all(int fd, void *data, size_t length)
 
 /* Status of the next answer (-1: closed or too late); its length into `length`, payload dropped but for the first 16
  * bytes. */
-static int64_t next_status(int fd, uint32_t *length, uint8_t head[16])
-{
+static int64_t next_status(int fd, uint32_t *length, uint8_t head[16]) {
     uint32_t words[2];
     uint8_t drop[4096];
     if (!read_all(fd, words, sizeof words)) return -1;
@@ -287,7 +294,7 @@ static int64_t next_status(int fd, uint32_t *length, uint8_t head[16])
 }
 
 static inline int64_t call(int fd, uint32_t code, const void *payload, uint32_t payload_length, uint32_t *length,
-                    uint8_t head[16]) {
+                           uint8_t head[16]) {
     uint32_t words[2] = {payload_length + 4, code};
     uint32_t ignored;
     if (send(fd, words, sizeof words, MSG_NOSIGNAL | (payload_length ? MSG_MORE : 0)) < 0) return -1;
@@ -299,16 +306,14 @@ static inline int64_t call(int fd, uint32_t code, const void *payload, uint32_t 
     return next_status(fd, length != NULL ? length : &ignored, head);
 }
 
-static size_t put_address(uint8_t *at, uint32_t stream)
-{
+static size_t put_address(uint8_t *at, uint32_t stream) {
     memcpy(at, "\1\4\0\0\0\0\1\4\0\0\0\0", 12);
     memcpy(at + 2, &stream, 4);
     return 12;
 }
 
 /* A SEND payload of `count` messages of `size` bytes; malloc'ed. */
-static uint8_t *send_payload(uint32_t stream, uint32_t count, uint32_t size, uint32_t *total)
-{
+static uint8_t *send_payload(uint32_t stream, uint32_t count, uint32_t size, uint32_t *total) {
     uint32_t metadata = 12 + 6 + 4, record = 64 + size;
     *total = 4 + metadata + count * (16 + record);
     uint8_t *payload = calloc(1, *total), *at = payload + 4;
@@ -328,8 +333,7 @@ static uint8_t *send_payload(uint32_t stream, uint32_t count, uint32_t size, uin
     return payload;
 }
 
-static inline int64_t send_messages(int fd, uint32_t stream, uint32_t count, uint32_t size)
-{
+static inline int64_t send_messages(int fd, uint32_t stream, uint32_t count, uint32_t size) {
     uint32_t total;
     uint8_t *payload = send_payload(stream, count, size, &total);
     int64_t status = call(fd, CODE_SEND_MESSAGES, payload, total, NULL, NULL);
@@ -338,8 +342,7 @@ static inline int64_t send_messages(int fd, uint32_t stream, uint32_t count, uin
 }
 
 static inline int64_t poll_as(int fd, uint8_t kind, uint8_t strategy, uint32_t stream, uint64_t offset, uint32_t count,
-                       uint32_t *length)
-{
+                              uint32_t *length) {
     uint8_t payload[64] = {kind, 1, 4, 7, 0, 0, 0}, head[16] = {0};
     put_address(payload + 7, stream);
     memcpy(payload + 19, "\1\0\0\0\0", 5);
@@ -354,13 +357,11 @@ static inline int64_t poll_as(int fd, uint8_t kind, uint8_t strategy, uint32_t s
 }
 
 /* Number of messages of a poll from `offset`, or -status - 1. */
-static inline int64_t poll_messages(int fd, uint32_t stream, uint64_t offset, uint32_t count, uint32_t *length)
-{
+static inline int64_t poll_messages(int fd, uint32_t stream, uint64_t offset, uint32_t count, uint32_t *length) {
     return poll_as(fd, CONSUMER_PLAIN, 1, stream, offset, count, length);
 }
 
-static inline int login(const server *s)
-{
+static inline int login(const server *s) {
     int fd = dial(s);
     CHECK_EQUAL(call(fd, CODE_LOGIN_USER, "x", 1, NULL, NULL), 0);
     return fd;

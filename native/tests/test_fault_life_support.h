@@ -30,57 +30,49 @@ typedef struct known {
     bool lost_journal;              /* `memory`: what is promised then is nothing */
 } known;
 
-static void require(bool holds, const char *what)
-{
-    if (holds)
-        return;
+static void require(bool holds, const char *what) {
+    if (holds) return;
     findings++;
-    if (!quiet && findings <= SHOWN_MAX)
-        fprintf(stderr, "FINDING %s: %s\n", about, what);
+    if (!quiet && findings <= SHOWN_MAX) fprintf(stderr, "FINDING %s: %s\n", about, what);
 }
 
-static bool is_typed(uint32_t status)
-{
-    static const uint32_t all[] = {0,    3007, 3011, 3021,  3023,  4007,
-                                   4027, 4100, 10002, 10006, 10008, 10009};
+static bool is_typed(uint32_t status) {
+    static const uint32_t all[] = {0, 3007, 3011, 3021, 3023, 4007, 4027, 4100, 10002, 10006, 10008, 10009};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if (status == all[i])
-            return true;
+        if (status == all[i]) return true;
     return false;
 }
 
-static void forget(known *k)
-{
-    for (uint64_t i = 0; i < k->written; i++)
-        free(k->records[i]);
+static void forget(known *k) {
+    for (uint64_t i = 0; i < k->written; i++) free(k->records[i]);
     *k = (known){0};
-    for (int i = 0; i < CONSUMERS; i++)
-        k->offsets[i] = MODEL_NONE;
+    for (int i = 0; i < CONSUMERS; i++) k->offsets[i] = MODEL_NONE;
 }
 
-static partition_options options_with(const disk *d, uint64_t incarnation)
-{
-    return (partition_options){.ns = 1, .incarnation = incarnation, .directory = directory,
-                               .segment_size_bytes = SEGMENT_BYTES, .disk = d, .ids = &ids, .level = level,
-                               .journal_messages_max = 6, .journal_bytes_max = 1400};
+static partition_options options_with(const disk *d, uint64_t incarnation) {
+    return (partition_options){.ns = 1,
+                               .incarnation = incarnation,
+                               .directory = directory,
+                               .segment_size_bytes = SEGMENT_BYTES,
+                               .disk = d,
+                               .ids = &ids,
+                               .level = level,
+                               .journal_messages_max = 6,
+                               .journal_bytes_max = 1400};
 }
 
 /* The group commit of the engine, or its background sync. True: what was written before is acknowledged. */
-static bool reach_level(partition *p)
-{
-    if (level == LEVEL_DURABLE)
-        partition_sync_now(p);
+static bool reach_level(partition *p) {
+    if (level == LEVEL_DURABLE) partition_sync_now(p);
     return level != LEVEL_DURABLE || (!partition_sync_failed(p) && p->sync_covers);
 }
 
-static void background_sync(partition *p)
-{
+static void background_sync(partition *p) {
     int fds[64], error = 0;
     size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
     for (size_t i = 0; i < count; i++) {
         int result;
-        do
-            result = faulty.disk.fdatasync(&faulty, fds[i]);
+        do result = faulty.disk.fdatasync(&faulty, fds[i]);
         while (result != 0 && errno == EINTR); /* as the engine does (test_engine_durable.c) */
         error = result != 0 ? errno : error;
         faulty.disk.close(&faulty, fds[i]);
@@ -89,8 +81,7 @@ static void background_sync(partition *p)
     require(error == 0 || count == 0 || partition_state(p) != 0, "a failed sync does not stop the partition");
 }
 
-static void append(partition *p, known *k)
-{
+static void append(partition *p, known *k) {
     static uint8_t buffer[1 << 13];
     static uint64_t now_us = 1000;
     uint32_t count = 1 + (uint32_t)test_random(3);
@@ -99,43 +90,34 @@ static void append(partition *p, known *k)
     partition_append(p, &b, 1, now_us++);
     require(is_typed(b.status), "append: a status that does not exist");
     require(before == 0 || b.status != 0, "a stopped partition takes a batch");
-    if (b.status != 0)
-        return;
+    if (b.status != 0) return;
     require(b.first_offset == k->written && k->written + count < RECORDS_MAX, "an offset is not the next one");
     for (uint8_t *at = buffer; at < buffer + b.length; at += record_size(at)) {
         k->sizes[k->written] = (uint32_t)record_size(at);
         k->records[k->written] = malloc(record_size(at));
         memcpy(k->records[k->written++], at, record_size(at));
     }
-    if (reach_level(p))
-        k->acknowledged = k->written;
-    else
-        require(partition_state(p) != 0 || faulty.injected > 0, "a sync does not cover without any fault");
+    if (reach_level(p)) k->acknowledged = k->written;
+    else require(partition_state(p) != 0 || faulty.injected > 0, "a sync does not cover without any fault");
 }
 
-static void store(partition *p, known *k, uint32_t id, uint64_t value)
-{
+static void store(partition *p, known *k, uint32_t id, uint64_t value) {
     uint32_t status = partition_offset_store(p, OFFSET_CONSUMER, id, value);
     require(is_typed(status), "store: a status that does not exist");
-    if (status == 4100)
-        return;
+    if (status == 4100) return;
     k->unsure[id] = status != 0 || !reach_level(p);
-    if (!k->unsure[id])
-        k->offsets[id] = value;
+    if (!k->unsure[id]) k->offsets[id] = value;
 }
 
-static void delete_offset(partition *p, known *k, uint32_t id)
-{
+static void delete_offset(partition *p, known *k, uint32_t id) {
     uint32_t status = partition_offset_delete(p, OFFSET_CONSUMER, id);
     require(is_typed(status), "delete of an offset: a status that does not exist");
     k->unsure[id] = status != 0 || !reach_level(p);
-    if (!k->unsure[id])
-        k->offsets[id] = MODEL_NONE;
+    if (!k->unsure[id]) k->offsets[id] = MODEL_NONE;
 }
 
 /* Reads from the first offset to the end; everything must be as it was written. Returns the end. */
-static uint64_t read_all(partition *p, const known *k)
-{
+static uint64_t read_all(partition *p, const known *k) {
     static uint8_t bytes[1 << 16];
     poll_cursor cursor;
     poll_window w;
@@ -148,8 +130,7 @@ static uint64_t read_all(partition *p, const known *k)
             same = false;
         for (uint64_t at = 0; same && at < w.length; at += k->sizes[offset++])
             same = offset < k->written && memcmp(bytes + at, k->records[offset], k->sizes[offset]) == 0;
-        if (!same)
-            break;
+        if (!same) break;
     }
     partition_cursor_end(&cursor);
     require(is_typed(status), "poll: a status that does not exist");
@@ -158,12 +139,10 @@ static uint64_t read_all(partition *p, const known *k)
 }
 
 /* By offset and by timestamp, in a sealed segment: through the index file. */
-static void poll_middle(partition *p, const known *k)
-{
+static void poll_middle(partition *p, const known *k) {
     static uint8_t bytes[1 << 13];
     uint64_t wanted = k->written / 3, time_us = 0;
-    if (k->written < 6)
-        return;
+    if (k->written < 6) return;
     memcpy(&time_us, k->records[wanted] + 32, 8);
     for (int by_time = 0; by_time < 2; by_time++) {
         poll_cursor cursor;
@@ -175,7 +154,8 @@ static void poll_middle(partition *p, const known *k)
             require(w.length <= sizeof(bytes) && pread(w.fd, bytes, w.length, (off_t)w.position) == (ssize_t)w.length,
                     "a window is not in the file");
             require(w.length >= k->sizes[w.first_offset] &&
-                    memcmp(bytes, k->records[w.first_offset], k->sizes[w.first_offset]) == 0, "another message");
+                        memcmp(bytes, k->records[w.first_offset], k->sizes[w.first_offset]) == 0,
+                    "another message");
         }
         partition_cursor_end(&cursor);
         require(is_typed(status), "poll: a status that does not exist");
@@ -183,24 +163,20 @@ static void poll_middle(partition *p, const known *k)
 }
 
 /* NULL: it could not be opened, which the worker reports. Offsets come from the files, as at a start. */
-static partition *open_again(const disk *d, uint64_t incarnation)
-{
+static partition *open_again(const disk *d, uint64_t incarnation) {
     static recovered found;
     recover(directory, &found);
     partition_options options = options_with(d, incarnation);
     partition *p = partition_open(&options, found.segments, found.count);
-    if (p != NULL)
-        recover_offsets(p, directory);
+    if (p != NULL) recover_offsets(p, directory);
     return p;
 }
 
 /* After a start without faults: all that was acknowledged is there. */
-static void check_restarted(known *k, uint64_t incarnation)
-{
+static void check_restarted(known *k, uint64_t incarnation) {
     partition *p = open_again(&disk_system, incarnation);
     require(p != NULL, "the partition does not open again");
-    if (p == NULL)
-        return;
+    if (p == NULL) return;
     require(partition_first_offset(p) <= k->passed, "the beginning is gone");
     uint64_t end = read_all(p, k);
     require(end == partition_next_offset(p), "not readable up to its end");

@@ -68,7 +68,7 @@ static void test_files_are_read_and_synced_and_errors_arrive(void) {
     make_pair(two);
     for (int n = 0; n < 3; n++) reads[n] = operation_of(OPERATION_READ, NULL);
     io_read(&i, &reads[0], fd, data, 4, 3);
-    io_read(&i, &reads[1], fd, data + 50, 50, 8); /* less than asked for */
+    io_read(&i, &reads[1], fd, data + 50, 50, 8);    /* less than asked for */
     io_read(&i, &reads[2], two[0], data + 90, 1, 8); /* no file */
     CHECK(wait_for_completions(43));
     for (unsigned n = 0; n < s.count; n++) {

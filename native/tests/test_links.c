@@ -17,8 +17,7 @@ typedef struct pair {
     links a, b;
 } pair;
 
-static void open_pair(pair *p)
-{
+static void open_pair(pair *p) {
     p->region = memfd_create("region", 0);
     CHECK(links_region_format(p->region, 2) == 0);
     for (int i = 0; i < 2; i++) {
@@ -30,8 +29,7 @@ static void open_pair(pair *p)
     CHECK(links_open(&p->b, 1, 2, p->region, p->pools, p->bells, POOL_BYTES) == 0);
 }
 
-static void close_pair(pair *p)
-{
+static void close_pair(pair *p) {
     links_close(&p->a);
     links_close(&p->b);
     for (int i = 0; i < 2; i++) {
@@ -41,8 +39,7 @@ static void close_pair(pair *p)
     close(p->region);
 }
 
-static void test_ring_keeps_order_and_stops_when_full(void)
-{
+static void test_ring_keeps_order_and_stops_when_full(void) {
     pair p;
     open_pair(&p);
     descriptor d = {.operation = LINK_SEND}, out;
@@ -61,8 +58,7 @@ static void test_ring_keeps_order_and_stops_when_full(void)
     close_pair(&p);
 }
 
-static void test_a_cancelled_request_is_never_taken_and_a_taken_one_never_cancelled(void)
-{
+static void test_a_cancelled_request_is_never_taken_and_a_taken_one_never_cancelled(void) {
     pair p;
     open_pair(&p);
     descriptor d = {.operation = LINK_SEND, .sequence = 1}, out;
@@ -80,8 +76,7 @@ static void test_a_cancelled_request_is_never_taken_and_a_taken_one_never_cancel
     close_pair(&p);
 }
 
-static void test_a_successor_takes_what_its_predecessor_left(void)
-{
+static void test_a_successor_takes_what_its_predecessor_left(void) {
     pair p;
     open_pair(&p);
     descriptor d = {.operation = LINK_SEND, .lease_offset = 4096, .lease_length = 100}, out;
@@ -97,8 +92,7 @@ static void test_a_successor_takes_what_its_predecessor_left(void)
     close_pair(&p);
 }
 
-static void test_leases_outside_the_pool_are_refused(void)
-{
+static void test_leases_outside_the_pool_are_refused(void) {
     pair p;
     open_pair(&p);
     descriptor d = {.generation = p.a.generation, .lease_offset = POOL_BYTES - 10, .lease_length = 11};
@@ -110,8 +104,7 @@ static void test_leases_outside_the_pool_are_refused(void)
     close_pair(&p);
 }
 
-static void test_doorbell_rings_only_for_sleepers(void)
-{
+static void test_doorbell_rings_only_for_sleepers(void) {
     pair p;
     open_pair(&p);
     descriptor d = {.operation = LINK_NEXT}, out;
@@ -127,8 +120,7 @@ static void test_doorbell_rings_only_for_sleepers(void)
     close_pair(&p);
 }
 
-static void test_balanced_counter_is_shared_and_wraps(void)
-{
+static void test_balanced_counter_is_shared_and_wraps(void) {
     pair p;
     open_pair(&p);
     for (uint32_t i = 0; i < 7; i++) CHECK(links_balance(i % 2 ? &p.a : &p.b, 5, 3) == i % 3);
@@ -137,16 +129,14 @@ static void test_balanced_counter_is_shared_and_wraps(void)
 }
 
 static int dropped;
-static void count_drop(route_partition *r)
-{
+static void count_drop(route_partition *r) {
     (void)r;
     dropped++;
 }
 
 #define MINUTE_US 60000000ull
 
-static void test_failed_logins_are_counted_for_all_and_every_minute_halves_them(void)
-{
+static void test_failed_logins_are_counted_for_all_and_every_minute_halves_them(void) {
     pair p;
     open_pair(&p);
     uint64_t here = logins_key(&p.a, "here", 4), there = logins_key(&p.b, "there", 5), now_us = 7 * MINUTE_US + 1;
@@ -172,8 +162,7 @@ static void test_failed_logins_are_counted_for_all_and_every_minute_halves_them(
     close_pair(&p);
 }
 
-static void test_failures_under_many_keys_neither_clear_one_nor_count_for_another(void)
-{
+static void test_failures_under_many_keys_neither_clear_one_nor_count_for_another(void) {
     pair p;
     open_pair(&p);
     uint64_t here = logins_key(&p.a, "here", 4), now_us = MINUTE_US;
@@ -194,8 +183,7 @@ static void test_failures_under_many_keys_neither_clear_one_nor_count_for_anothe
     close_pair(&p);
 }
 
-static void test_moments_of_a_key_are_apart_and_those_of_others_do_not_count(void)
-{
+static void test_moments_of_a_key_are_apart_and_those_of_others_do_not_count(void) {
     pair p;
     open_pair(&p);
     uint64_t here = logins_key(&p.a, "here", 4), there = logins_key(&p.a, "there", 5);
@@ -206,8 +194,7 @@ static void test_moments_of_a_key_are_apart_and_those_of_others_do_not_count(voi
     close_pair(&p);
 }
 
-static void test_who_logged_in_is_known_for_a_while_and_others_cannot_drive_him_out(void)
-{
+static void test_who_logged_in_is_known_for_a_while_and_others_cannot_drive_him_out(void) {
     pair p;
     open_pair(&p);
     uint64_t alice = logins_key(&p.a, "alice", 5);
@@ -226,8 +213,7 @@ static void test_who_logged_in_is_known_for_a_while_and_others_cannot_drive_him_
     close_pair(&p);
 }
 
-static void test_routes_are_found_replaced_and_cleared(void)
-{
+static void test_routes_are_found_replaced_and_cleared(void) {
     route_table t;
     CHECK(routes_open(&t) == 0);
     uint8_t key[12];
@@ -251,8 +237,7 @@ static void test_routes_are_found_replaced_and_cleared(void)
     routes_close(&t, count_drop);
 }
 
-static void test_a_full_route_table_is_emptied(void)
-{
+static void test_a_full_route_table_is_emptied(void) {
     route_table t;
     CHECK(routes_open(&t) == 0);
     for (uint32_t i = 0; i < ROUTES_MAX; i++) CHECK(routes_put(&t, 0, (uint8_t *)&i, sizeof i, 0, count_drop) != NULL);
@@ -263,8 +248,7 @@ static void test_a_full_route_table_is_emptied(void)
     routes_close(&t, count_drop);
 }
 
-static void test_only_perfect_polls_are_hot(void)
-{
+static void test_only_perfect_polls_are_hot(void) {
     uint8_t poll[] = {1, 1, 4, 9, 0, 0,  0, 2, 2, 's', 't', 1, 4, 3,   0, 0, 0, 1,
                       5, 0, 0, 0, 1, 42, 0, 0, 0, 0,   0,   0, 0, 100, 0, 0, 0, 1};
     consumer_request q;
@@ -290,8 +274,7 @@ static void test_only_perfect_polls_are_hot(void)
     CHECK(!request_parse_poll(poll, sizeof poll, &q)); /* unknown strategy */
 }
 
-int main(void)
-{
+int main(void) {
     RUN(test_ring_keeps_order_and_stops_when_full);
     RUN(test_a_cancelled_request_is_never_taken_and_a_taken_one_never_cancelled);
     RUN(test_a_successor_takes_what_its_predecessor_left);

@@ -2,8 +2,7 @@
 #include "check.h"
 #include "engine/engine.h"
 
-static void test_a_bucket_holds_the_times_between_two_powers_of_two(void)
-{
+static void test_a_bucket_holds_the_times_between_two_powers_of_two(void) {
     CHECK_EQUAL(latency_bucket(-5), 0);
     CHECK_EQUAL(latency_bucket(0), 0);
     for (uint32_t i = 1; i < LATENCY_BUCKETS; i++) {
@@ -15,8 +14,7 @@ static void test_a_bucket_holds_the_times_between_two_powers_of_two(void)
     CHECK_EQUAL(latency_bucket(INT64_MAX), LATENCY_BUCKETS - 1);
 }
 
-int main(void)
-{
+int main(void) {
     RUN(test_a_bucket_holds_the_times_between_two_powers_of_two);
     return check_report();
 }

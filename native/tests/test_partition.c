@@ -5,19 +5,21 @@ static id_source ids;
 static char directory[128];
 static partition_stats stats;
 
-static partition_options options_of(uint64_t segment_size_bytes)
-{
+static partition_options options_of(uint64_t segment_size_bytes) {
     static unsigned number;
     snprintf(directory, sizeof(directory), "%s/streams/0/topics/%u/partitions/0", test_root, number++);
     memset(&stats, 0, sizeof(stats));
     id_source_seed_fixed(&ids, 7);
-    return (partition_options){.ns = 5, .incarnation = 77,
-                               .directory = directory, .segment_size_bytes = segment_size_bytes, .stats = &stats,
-                               .disk = &disk_system, .ids = &ids};
+    return (partition_options){.ns = 5,
+                               .incarnation = 77,
+                               .directory = directory,
+                               .segment_size_bytes = segment_size_bytes,
+                               .stats = &stats,
+                               .disk = &disk_system,
+                               .ids = &ids};
 }
 
-static void append_one(partition *p, model *m, uint32_t count, uint32_t body, uint64_t now_us)
-{
+static void append_one(partition *p, model *m, uint32_t count, uint32_t body, uint64_t now_us) {
     static uint8_t buffer[1 << 20];
     append_batch b = {.messages = buffer, .count = count, .length = make_records(buffer, count, body, body)};
     uint64_t first = m->count;
@@ -27,16 +29,14 @@ static void append_one(partition *p, model *m, uint32_t count, uint32_t body, ui
     model_append(m, &b);
 }
 
-static uint64_t file_size(const char *name)
-{
+static uint64_t file_size(const char *name) {
     char path[256];
     struct stat st;
     snprintf(path, sizeof(path), "%s/%s", directory, name);
     return stat(path, &st) == 0 ? (uint64_t)st.st_size : UINT64_MAX;
 }
 
-static void test_roll_example(void)
-{
+static void test_roll_example(void) {
     partition_options options = options_of(5120);
     static model m;
     model_init(&m, 5120);
@@ -74,8 +74,7 @@ static void test_roll_example(void)
 }
 
 /* Batches in one call give the same files as batches one by one. */
-static void test_grouping_changes_nothing(void)
-{
+static void test_grouping_changes_nothing(void) {
     enum { BATCHES = 1500 };
     static uint8_t buffers[2][BATCHES * 4 * 400];
     static append_batch batches[2][BATCHES];
@@ -90,12 +89,9 @@ static void test_grouping_changes_nothing(void)
             batches[way][i] = (append_batch){.messages = at, .count = count, .length = make_records(at, count, 0, 300)};
             at += batches[way][i].length;
         }
-        if (way == 0)
-            partition_append(p, batches[way], BATCHES, 123456);
-        for (int i = 0; way == 1 && i < BATCHES; i++)
-            partition_append(p, &batches[way][i], 1, 123456);
-        for (int i = 0; i < BATCHES; i++)
-            CHECK_EQUAL(batches[way][i].status, 0);
+        if (way == 0) partition_append(p, batches[way], BATCHES, 123456);
+        for (int i = 0; way == 1 && i < BATCHES; i++) partition_append(p, &batches[way][i], 1, 123456);
+        for (int i = 0; i < BATCHES; i++) CHECK_EQUAL(batches[way][i].status, 0);
         partition_close(p);
         partition_release(p);
         recover(directory, &found[way]);
@@ -106,8 +102,7 @@ static void test_grouping_changes_nothing(void)
     CHECK(memcmp(found[0].segments, found[1].segments, found[0].count * sizeof(segment_info)) == 0);
 }
 
-static void test_timestamps_never_fall(void)
-{
+static void test_timestamps_never_fall(void) {
     partition_options options = options_of(1 << 20);
     static model m;
     model_init(&m, 1 << 20);
@@ -130,8 +125,7 @@ static void test_timestamps_never_fall(void)
     model_free(&m);
 }
 
-static void test_offset_rules(void)
-{
+static void test_offset_rules(void) {
     partition_options options = options_of(4096);
     static model m;
     model_init(&m, 4096);
@@ -186,8 +180,7 @@ typedef struct player {
     poll_cursor cursors[CURSORS];
 } player;
 
-static void play_append(player *g)
-{
+static void play_append(player *g) {
     static uint8_t buffer[4 * 20 * 1000];
     append_batch batches[4];
     size_t count = 1 + test_random(4);
@@ -210,8 +203,7 @@ static void play_append(player *g)
     CHECK_EQUAL(partition_segments(g->p), g->m->segments);
 }
 
-static void play_poll(player *g)
-{
+static void play_poll(player *g) {
     poll_cursor *cursor = &g->cursors[test_random(CURSORS)];
     partition_cursor_end(cursor);
     uint8_t strategy = (uint8_t)(1 + test_random(5));
@@ -225,8 +217,7 @@ static void play_poll(player *g)
     check_poll(g->m, g->p, strategy, value, count, (uint8_t)(1 + test_random(2)), (uint32_t)test_random(64), cursor);
 }
 
-static void play_offset(player *g)
-{
+static void play_offset(player *g) {
     uint8_t kind = (uint8_t)(1 + test_random(2));
     uint32_t id = (uint32_t)test_random(64);
     uint64_t *stored = &g->m->offsets[kind][id];
@@ -237,12 +228,10 @@ static void play_offset(player *g)
     }
     uint64_t value = test_random(g->m->count + 2);
     CHECK_EQUAL(partition_offset_store(g->p, kind, id, value), value < g->m->count ? 0 : 4100);
-    if (value < g->m->count)
-        *stored = value;
+    if (value < g->m->count) *stored = value;
 }
 
-static void play_sync(player *g)
-{
+static void play_sync(player *g) {
     int fds[8];
     size_t count = partition_sync_begin(g->p, SYNC_EVERYTHING, fds, 8);
     for (size_t i = 0; i < count; i++) {
@@ -251,14 +240,11 @@ static void play_sync(player *g)
     }
     partition_sync_done(g->p, 0);
     CHECK(atomic_load(&stats.durable_offset) <= g->m->count);
-    if (!partition_is_dirty(g->p))
-        CHECK_EQUAL(atomic_load(&stats.durable_offset), g->m->count);
+    if (!partition_is_dirty(g->p)) CHECK_EQUAL(atomic_load(&stats.durable_offset), g->m->count);
 }
 
-static void play_reopen(player *g)
-{
-    for (int i = 0; i < CURSORS; i++)
-        partition_cursor_end(&g->cursors[i]);
+static void play_reopen(player *g) {
+    for (int i = 0; i < CURSORS; i++) partition_cursor_end(&g->cursors[i]);
     if (test_random(2) == 0) /* the other half: killed, waiting index entries are lost */
         partition_close(g->p);
     partition_release(g->p);
@@ -267,8 +253,7 @@ static void play_reopen(player *g)
     CHECK_EQUAL(partition_segments(g->p), g->m->segments);
 }
 
-static void play(uint64_t seed, uint64_t segment_size_bytes, unsigned operations)
-{
+static void play(uint64_t seed, uint64_t segment_size_bytes, unsigned operations) {
     static model m;
     model_init(&m, segment_size_bytes);
     player g = {.options = options_of(segment_size_bytes), .m = &m, .now_us = 1000};
@@ -277,23 +262,15 @@ static void play(uint64_t seed, uint64_t segment_size_bytes, unsigned operations
     m.segments = 1;
     for (unsigned i = 0; i < operations && check_errors < 20; i++) {
         uint64_t dice = test_random(1000);
-        if (dice < 200)
-            play_append(&g);
-        else if (dice < 500)
-            play_poll(&g);
-        else if (dice < 700)
-            check_window(&m, &g.cursors[test_random(CURSORS)], 1 + test_random(8000));
-        else if (dice < 900)
-            play_offset(&g);
-        else if (dice < 960)
-            CHECK_EQUAL(partition_flush(g.p), 0);
-        else if (dice < 997)
-            play_sync(&g);
-        else
-            play_reopen(&g);
+        if (dice < 200) play_append(&g);
+        else if (dice < 500) play_poll(&g);
+        else if (dice < 700) check_window(&m, &g.cursors[test_random(CURSORS)], 1 + test_random(8000));
+        else if (dice < 900) play_offset(&g);
+        else if (dice < 960) CHECK_EQUAL(partition_flush(g.p), 0);
+        else if (dice < 997) play_sync(&g);
+        else play_reopen(&g);
     }
-    for (int i = 0; i < CURSORS; i++)
-        partition_cursor_end(&g.cursors[i]);
+    for (int i = 0; i < CURSORS; i++) partition_cursor_end(&g.cursors[i]);
     check_whole(&m, g.p);
     partition_close(g.p);
     partition_release(g.p);
@@ -308,16 +285,13 @@ static void play(uint64_t seed, uint64_t segment_size_bytes, unsigned operations
     model_free(&m);
 }
 
-static void test_random_operations(void)
-{
+static void test_random_operations(void) {
     static const uint64_t sizes[] = {512, 1024, 2560, 5120};
-    for (uint64_t i = 0; i < 8; i++)
-        play(1000 + i, sizes[i % 4], 3000);
+    for (uint64_t i = 0; i < 8; i++) play(1000 + i, sizes[i % 4], 3000);
     play(2000, 1 << 30, 3000);
 }
 
-int main(void)
-{
+int main(void) {
     test_root_make();
     RUN(test_roll_example);
     RUN(test_grouping_changes_nothing);

@@ -3,8 +3,7 @@
 
 /* A poll of all readable windows: offsets [*first, ...) in order; their number. */
 static uint64_t read_offsets(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint64_t *out,
-                             uint32_t max, uint64_t window_bytes)
-{
+                             uint32_t max, uint64_t window_bytes) {
     poll_cursor cursor;
     poll_window w;
     uint64_t found = 0, bytes = 0;
@@ -28,23 +27,19 @@ static uint64_t read_offsets(partition *p, uint8_t strategy, uint64_t value, uin
     return found;
 }
 
-static uint32_t poll_status(partition *p, uint8_t strategy, uint64_t value, uint32_t count)
-{
+static uint32_t poll_status(partition *p, uint8_t strategy, uint64_t value, uint32_t count) {
     poll_cursor cursor;
     uint32_t status = partition_poll(p, strategy, value, count, 1, 1, &cursor);
-    if (status == 0)
-        partition_cursor_end(&cursor);
+    if (status == 0) partition_cursor_end(&cursor);
     return status;
 }
 
-static void test_damaged_ranges_end_an_answer(void)
-{
+static void test_damaged_ranges_end_an_answer(void) {
     partition_options options = options_of(1 << 20);
     static model m;
     model_init(&m, 1 << 20);
     partition *p = partition_open(&options, NULL, 0);
-    for (unsigned i = 0; i < 100; i++)
-        append(p, &m, 1, 10, 1000 + i);
+    for (unsigned i = 0; i < 100; i++) append(p, &m, 1, 10, 1000 + i);
     CHECK(partition_withhold(p, 50, 52, false) && partition_withhold(p, 20, 21, false));
     CHECK(partition_withhold(p, 20, 21, true)); /* known already: stays as it is */
     poll_cursor cursor;
@@ -73,14 +68,12 @@ static void test_damaged_ranges_end_an_answer(void)
     end(p, &m);
 }
 
-static void test_isolated_ranges_are_passed_over(void)
-{
+static void test_isolated_ranges_are_passed_over(void) {
     partition_options options = options_of(2000); /* several segments */
     static model m;
     model_init(&m, 2000);
     partition *p = partition_open(&options, NULL, 0);
-    for (unsigned i = 0; i < 100; i++)
-        append(p, &m, 1, 10, 1000 + i);
+    for (unsigned i = 0; i < 100; i++) append(p, &m, 1, 10, 1000 + i);
     CHECK(p->segments.count > 2);
     CHECK(partition_withhold(p, 0, 2, true) && partition_withhold(p, 30, 40, true));
     CHECK(partition_withhold(p, 95, 100, true));
@@ -107,8 +100,7 @@ static void test_isolated_ranges_are_passed_over(void)
 }
 
 /* Whatever is withheld in whatever order: ascending, apart, nothing lost, nothing beyond; the table has its limit. */
-static void test_ranges_against_a_model(void)
-{
+static void test_ranges_against_a_model(void) {
     partition_options options = options_of(1 << 20);
     static model m;
     model_init(&m, 1 << 20);
@@ -119,16 +111,14 @@ static void test_ranges_against_a_model(void)
             uint64_t start = test_random(290), stop = start + test_random(11);
             bool isolated = test_random(2) == 0;
             CHECK(partition_withhold(p, start, stop, isolated));
-            for (uint64_t at = start; at < stop; at++)
-                kinds[at] = kinds[at] != 0 ? kinds[at] : isolated ? 2 : 1;
+            for (uint64_t at = start; at < stop; at++) kinds[at] = kinds[at] != 0 ? kinds[at] : isolated ? 2 : 1;
         }
         for (uint64_t at = 0; at < 300; at++) {
             const damaged_range *r = partition_damage_from(p, at);
             bool inside = r != NULL && r->start <= at;
             CHECK_EQUAL(inside ? (r->isolated ? 2 : 1) : 0, kinds[at]);
             uint64_t behind = at;
-            while (behind < 300 && kinds[behind] == 2)
-                behind++;
+            while (behind < 300 && kinds[behind] == 2) behind++;
             CHECK_EQUAL(partition_skip_isolated(p, at), behind);
         }
         for (uint32_t i = 1; i < p->damaged_count; i++)
@@ -137,16 +127,14 @@ static void test_ranges_against_a_model(void)
         partition_forget_damage(p, UINT64_MAX);
         CHECK_EQUAL(p->damaged_count, 0);
     }
-    for (uint64_t i = 0; i < DAMAGED_MAX; i++)
-        CHECK(partition_withhold(p, 2 * i, 2 * i + 1, false));
+    for (uint64_t i = 0; i < DAMAGED_MAX; i++) CHECK(partition_withhold(p, 2 * i, 2 * i + 1, false));
     CHECK(!partition_withhold(p, 5000, 5001, false));
     CHECK(partition_withhold(p, 2048, 2049, false) == false && partition_withhold(p, 7, 8, false)); /* joins two */
     CHECK_EQUAL(p->damaged_count, DAMAGED_MAX - 1);
     end(p, &m);
 }
 
-static void overwrite(const char *suffix, uint64_t position, const void *bytes, size_t size)
-{
+static void overwrite(const char *suffix, uint64_t position, const void *bytes, size_t size) {
     char path[256];
     snprintf(path, sizeof(path), "%s/%020u.%s", directory, 0, suffix);
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -155,14 +143,12 @@ static void overwrite(const char *suffix, uint64_t position, const void *bytes, 
 }
 
 /* A poll by timestamp asks the records that the index led to. */
-static void test_a_wrong_timestamp_in_the_index_is_no_answer(void)
-{
+static void test_a_wrong_timestamp_in_the_index_is_no_answer(void) {
     static model m;
     partition_options options = options_of(1 << 20);
     model_init(&m, 1 << 20);
     partition *p = partition_open(&options, NULL, 0);
-    for (unsigned i = 0; i < 100; i++)
-        append(p, &m, 1, 10, 1000 + i);
+    for (unsigned i = 0; i < 100; i++) append(p, &m, 1, 10, 1000 + i);
     partition_close(p);
     partition_release(p);
     p = reopen(&options); /* no entry in memory now */
@@ -184,8 +170,7 @@ static void test_a_wrong_timestamp_in_the_index_is_no_answer(void)
     end(p, &m);
 }
 
-int main(void)
-{
+int main(void) {
     test_root_make();
     RUN(test_damaged_ranges_end_an_answer);
     RUN(test_isolated_ranges_are_passed_over);

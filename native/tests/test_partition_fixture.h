@@ -21,31 +21,24 @@
 static char test_root[64];
 static uint64_t test_random_state = 1;
 
-static inline uint64_t test_random(uint64_t below)
-{
+static inline uint64_t test_random(uint64_t below) {
     uint64_t z = (test_random_state += UINT64_C(0x9E3779B97F4A7C15));
     z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
     return (z ^ (z >> 31)) % below;
 }
 
-static inline int test_remove(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
+static inline int test_remove(const char *path, const struct stat *st, int type, struct FTW *ftw) {
     (void)st, (void)type, (void)ftw;
     return remove(path);
 }
 
-static inline void test_root_remove(void)
-{
-    nftw(test_root, test_remove, 16, FTW_DEPTH | FTW_PHYS);
-}
+static inline void test_root_remove(void) { nftw(test_root, test_remove, 16, FTW_DEPTH | FTW_PHYS); }
 
-static inline void test_root_make(void)
-{
+static inline void test_root_make(void) {
     const char *place = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; /* thousands of short lives */
     snprintf(test_root, sizeof(test_root), "%s/shardd-partition-XXXXXX", place);
-    if (mkdtemp(test_root) == NULL)
-        abort();
+    if (mkdtemp(test_root) == NULL) abort();
 }
 
 /* ---- model ---- */
@@ -65,25 +58,20 @@ typedef struct model {
     uint64_t offsets[3][64]; /* [kind][id]; MODEL_NONE: nothing stored */
 } model;
 
-static inline void model_init(model *m, uint64_t segment_size_bytes)
-{
+static inline void model_init(model *m, uint64_t segment_size_bytes) {
     memset(m, 0, sizeof(*m));
     m->segment_size_bytes = segment_size_bytes;
     memset(m->offsets, 0xff, sizeof(m->offsets));
 }
 
-static inline void model_free(model *m)
-{
-    for (uint64_t i = 0; i < m->count; i++)
-        free(m->records[i].bytes);
+static inline void model_free(model *m) {
+    for (uint64_t i = 0; i < m->count; i++) free(m->records[i].bytes);
     free(m->records);
 }
 
 /* Takes one acknowledged batch over, with the roll rule of iggy-server 3.6. */
-static inline void model_append(model *m, const append_batch *b)
-{
-    if (m->segments == 0)
-        m->segment_starts[m->segments++] = 0;
+static inline void model_append(model *m, const append_batch *b) {
+    if (m->segments == 0) m->segment_starts[m->segments++] = 0;
     bool full = m->active_bytes >= m->segment_size_bytes;
     const uint8_t *at = b->messages;
     for (uint32_t i = 0; i < b->count; i++) {
@@ -109,8 +97,7 @@ static inline void model_append(model *m, const append_batch *b)
 /* ---- records ---- */
 
 /* `count` client records of 64 + [minimum, maximum] bytes behind `out`. Returns their bytes. */
-static inline uint64_t make_records(uint8_t *out, uint32_t count, uint32_t minimum, uint32_t maximum)
-{
+static inline uint64_t make_records(uint8_t *out, uint32_t count, uint32_t minimum, uint32_t maximum) {
     uint8_t *at = out;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t body = minimum + (uint32_t)test_random(maximum - minimum + 1);
@@ -118,8 +105,7 @@ static inline uint64_t make_records(uint8_t *out, uint32_t count, uint32_t minim
         memset(at, 0, RECORD_HEADER_SIZE);
         memcpy(at + 48, &headers, 4);
         memcpy(at + 52, &payload, 4);
-        for (uint32_t j = 0; j < body; j++)
-            at[RECORD_HEADER_SIZE + j] = (uint8_t)test_random(256);
+        for (uint32_t j = 0; j < body; j++) at[RECORD_HEADER_SIZE + j] = (uint8_t)test_random(256);
         at += RECORD_HEADER_SIZE + body;
     }
     return (uint64_t)(at - out);
@@ -132,20 +118,17 @@ typedef struct recovered {
     size_t count;
 } recovered;
 
-static inline int compare_u64(const void *a, const void *b)
-{
+static inline int compare_u64(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
 }
 
 /* Scans every .log of the directory, cuts torn tails, makes the indexes anew. */
-static inline void recover(const char *directory, recovered *out)
-{
+static inline void recover(const char *directory, recovered *out) {
     static uint64_t starts[20000];
     out->count = 0;
     DIR *d = opendir(directory);
-    if (d == NULL)
-        return;
+    if (d == NULL) return;
     for (struct dirent *e; (e = readdir(d)) != NULL;)
         if (strlen(e->d_name) == 24 && strcmp(e->d_name + 20, ".log") == 0)
             starts[out->count++] = strtoull(e->d_name, NULL, 10);
@@ -163,26 +146,24 @@ static inline void recover(const char *directory, recovered *out)
         CHECK_EQUAL(ftruncate(log, (off_t)scan.valid_bytes), 0);
         close(log);
         close(index);
-        if (scan.count > 0)
-            last_timestamp = scan.last_timestamp;
-        out->segments[i] = (segment_info){.start_offset = starts[i], .log_bytes = scan.valid_bytes, .count = scan.count,
+        if (scan.count > 0) last_timestamp = scan.last_timestamp;
+        out->segments[i] = (segment_info){.start_offset = starts[i],
+                                          .log_bytes = scan.valid_bytes,
+                                          .count = scan.count,
                                           .first_timestamp = scan.first_timestamp,
                                           .last_timestamp = scan.last_timestamp};
     }
 }
 
-static inline void recover_offsets(partition *p, const char *directory)
-{
+static inline void recover_offsets(partition *p, const char *directory) {
     static const char *const names[] = {NULL, "consumers", "groups"};
     for (uint8_t kind = 1; kind <= 2; kind++) {
         char path[512];
         snprintf(path, sizeof(path), "%s/offsets/%s", directory, names[kind]);
         DIR *d = opendir(path);
-        if (d == NULL)
-            continue;
+        if (d == NULL) continue;
         for (struct dirent *e; (e = readdir(d)) != NULL;) {
-            if (e->d_name[0] == '.' || strchr(e->d_name, '.') != NULL)
-                continue;
+            if (e->d_name[0] == '.' || strchr(e->d_name, '.') != NULL) continue;
             uint64_t value;
             int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC);
             CHECK_EQUAL(read(fd, &value, 8), 8);
@@ -194,21 +175,18 @@ static inline void recover_offsets(partition *p, const char *directory)
 }
 
 /* Opens what the directory holds. */
-static inline partition *reopen(const partition_options *options)
-{
+static inline partition *reopen(const partition_options *options) {
     static recovered found;
     recover(options->directory, &found);
     partition *p = partition_open(options, found.segments, found.count);
-    if (p != NULL)
-        recover_offsets(p, options->directory);
+    if (p != NULL) recover_offsets(p, options->directory);
     return p;
 }
 
 /* ---- comparison ---- */
 
 /* Reads the next window of a cursor and compares it with the model. False when nothing remains or it failed. */
-static inline bool check_window(const model *m, poll_cursor *cursor, uint64_t max_bytes)
-{
+static inline bool check_window(const model *m, poll_cursor *cursor, uint64_t max_bytes) {
     static uint8_t buffer[1 << 20];
     uint32_t status;
     if (cursor->owner == NULL) /* ended */
@@ -239,34 +217,26 @@ static inline bool check_window(const model *m, poll_cursor *cursor, uint64_t ma
 }
 
 static inline uint64_t model_start(const model *m, uint8_t strategy, uint64_t value, uint32_t count, uint8_t kind,
-                                   uint32_t id)
-{
+                                   uint32_t id) {
     switch (strategy) {
-    case POLL_OFFSET:
-        return value;
+    case POLL_OFFSET: return value;
     case POLL_TIMESTAMP:
         for (uint64_t i = 0; i < m->count; i++)
-            if (m->records[i].timestamp >= value)
-                return i;
+            if (m->records[i].timestamp >= value) return i;
         return m->count;
-    case POLL_FIRST:
-        return 0;
-    case POLL_LAST:
-        return m->count - (count < m->count ? count : m->count);
-    default:
-        return m->offsets[kind][id] == MODEL_NONE ? 0 : m->offsets[kind][id] + 1;
+    case POLL_FIRST: return 0;
+    case POLL_LAST: return m->count - (count < m->count ? count : m->count);
+    default: return m->offsets[kind][id] == MODEL_NONE ? 0 : m->offsets[kind][id] + 1;
     }
 }
 
 /* Polls and compares what was announced; the cursor stays open. */
 static inline void check_poll(const model *m, partition *p, uint8_t strategy, uint64_t value, uint32_t count,
-                              uint8_t kind, uint32_t id, poll_cursor *cursor)
-{
+                              uint8_t kind, uint32_t id, poll_cursor *cursor) {
     uint64_t start = model_start(m, strategy, value, count, kind, id);
     uint64_t end = start >= m->count ? start : m->count - start < count ? m->count : start + count;
     uint64_t bytes = 0;
-    for (uint64_t i = start; i < end; i++)
-        bytes += m->records[i].size;
+    for (uint64_t i = start; i < end; i++) bytes += m->records[i].size;
     CHECK_EQUAL(partition_poll(p, strategy, value, count, kind, id, cursor), 0);
     CHECK_EQUAL(cursor->current_offset, m->count > 0 ? m->count - 1 : 0);
     CHECK_EQUAL(cursor->total_count, end - start);
@@ -278,8 +248,7 @@ static inline void check_poll(const model *m, partition *p, uint8_t strategy, ui
     }
 }
 
-static inline void check_whole(const model *m, partition *p)
-{
+static inline void check_whole(const model *m, partition *p) {
     poll_cursor cursor;
     for (uint64_t max_bytes = 400; max_bytes <= 64 << 10; max_bytes *= 163) { /* small windows go through the index */
         check_poll(m, p, POLL_FIRST, 0, UINT32_MAX, OFFSET_CONSUMER, 1, &cursor);

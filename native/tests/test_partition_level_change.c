@@ -4,33 +4,37 @@
 #include "log/partition_internal.h"
 #include "test_partition_fixture.h"
 
-static const partition_level changes[] = {LEVEL_WRITTEN, LEVEL_MEMORY,  LEVEL_DURABLE, LEVEL_WRITTEN,
+static const partition_level changes[] = {LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE, LEVEL_WRITTEN,
                                           LEVEL_DURABLE, LEVEL_MEMORY, LEVEL_WRITTEN};
 #define CHANGES (sizeof(changes) / sizeof(changes[0]))
 
 static id_source ids;
 static char directory[128];
 static fault_disk faulty;
-static uint64_t acknowledged;  /* messages: they are there until a kill */
-static uint64_t kill_proof;    /* messages: they are there after a kill, too */
+static uint64_t acknowledged; /* messages: they are there until a kill */
+static uint64_t kill_proof;   /* messages: they are there after a kill, too */
 static bool saw_unsaved_change, saw_poison;
 
-static int quick_sync(void *context, int fd)
-{
+static int quick_sync(void *context, int fd) {
     (void)fd;
     int error = fault_judge(context, FAULT_SYNC, NULL);
     errno = error;
     return error != 0 ? -1 : 0;
 }
 
-static partition_options options_on(const disk *d, partition_level level)
-{
-    return (partition_options){.ns = 1, .incarnation = 2, .directory = directory, .segment_size_bytes = 1500, .disk = d,
-                               .ids = &ids, .level = level, .journal_messages_max = 6, .journal_bytes_max = 1400};
+static partition_options options_on(const disk *d, partition_level level) {
+    return (partition_options){.ns = 1,
+                               .incarnation = 2,
+                               .directory = directory,
+                               .segment_size_bytes = 1500,
+                               .disk = d,
+                               .ids = &ids,
+                               .level = level,
+                               .journal_messages_max = 6,
+                               .journal_bytes_max = 1400};
 }
 
-static partition *open_fresh(model *m)
-{
+static partition *open_fresh(model *m) {
     static unsigned number;
     snprintf(directory, sizeof(directory), "%s/c%u/p", test_root, number++);
     id_source_seed_fixed(&ids, 3);
@@ -44,16 +48,13 @@ static partition *open_fresh(model *m)
 }
 
 /* Whether what was written counts at the level that the partition has now. */
-static bool reach_level(partition *p)
-{
-    if (p->level != LEVEL_DURABLE)
-        return true;
+static bool reach_level(partition *p) {
+    if (p->level != LEVEL_DURABLE) return true;
     partition_sync_now(p);
     return !p->sync_failed && p->sync_covers;
 }
 
-static bool append(partition *p, model *m, uint32_t records)
-{
+static bool append(partition *p, model *m, uint32_t records) {
     static uint8_t buffer[1 << 14];
     append_batch b = {.messages = buffer, .count = records, .length = make_records(buffer, records, 100, 300)};
     partition_append(p, &b, 1, 1000);
@@ -63,16 +64,13 @@ static bool append(partition *p, model *m, uint32_t records)
     }
     CHECK_EQUAL(b.first_offset, m->count);
     model_append(m, &b);
-    if (!reach_level(p))
-        return false;
+    if (!reach_level(p)) return false;
     acknowledged = m->count;
-    if (p->level != LEVEL_MEMORY || p->journal.count == 0)
-        kill_proof = m->count;
+    if (p->level != LEVEL_MEMORY || p->journal.count == 0) kill_proof = m->count;
     return true;
 }
 
-static uint64_t check_prefix(const model *m, partition *p)
-{
+static uint64_t check_prefix(const model *m, partition *p) {
     static uint8_t bytes[1 << 16];
     poll_cursor cursor;
     poll_window w;
@@ -92,8 +90,7 @@ static uint64_t check_prefix(const model *m, partition *p)
     return offset;
 }
 
-static void change(partition *p, partition_level level)
-{
+static void change(partition *p, partition_level level) {
     bool from_memory = p->level == LEVEL_MEMORY;
     uint64_t shown = partition_visible_end(p);
     uint32_t status = partition_set_level(p, level);
@@ -107,20 +104,16 @@ static void change(partition *p, partition_level level)
     saw_unsaved_change |= status == 10006 && partition_unsaved_bytes(p) > 0;
 }
 
-static void run(partition *p, model *m)
-{
+static void run(partition *p, model *m) {
     for (size_t i = 0; i < CHANGES; i++) {
-        if (i > 0)
-            change(p, changes[i]);
+        if (i > 0) change(p, changes[i]);
         append(p, m, 1 + (uint32_t)test_random(3));
         append(p, m, 1);
-        if (i % 2 == 1)
-            append(p, m, 2);
+        if (i % 2 == 1) append(p, m, 2);
     }
 }
 
-static void finish(partition *p, model *m, bool kill, partition_level after)
-{
+static void finish(partition *p, model *m, bool kill, partition_level after) {
     fault_disk_heal(&faulty);
     bool poisoned = partition_state(p) != 0;
     saw_poison |= poisoned;
@@ -130,10 +123,8 @@ static void finish(partition *p, model *m, bool kill, partition_level after)
     }
     uint64_t readable = check_prefix(m, p);
     CHECK(readable >= (poisoned ? kill_proof : acknowledged));
-    if (p->level == LEVEL_DURABLE)
-        CHECK_EQUAL(readable, partition_visible_end(p));
-    if (!kill)
-        partition_close(p);
+    if (p->level == LEVEL_DURABLE) CHECK_EQUAL(readable, partition_visible_end(p));
+    if (!kill) partition_close(p);
     partition_release(p);
     partition_options options = options_on(&disk_system, after);
     p = reopen(&options);
@@ -144,8 +135,7 @@ static void finish(partition *p, model *m, bool kill, partition_level after)
     partition_release(p);
 }
 
-static bool try_plan(fault_operation operation, unsigned at, unsigned times, int error, size_t accepted)
-{
+static bool try_plan(fault_operation operation, unsigned at, unsigned times, int error, size_t accepted) {
     static model m;
     partition *p = open_fresh(&m);
     fault_disk_plan(&faulty, operation, at, times, error, accepted);
@@ -160,29 +150,24 @@ static bool try_plan(fault_operation operation, unsigned at, unsigned times, int
     return reached;
 }
 
-static void sweep(fault_operation operation, unsigned times, int error, size_t accepted)
-{
+static void sweep(fault_operation operation, unsigned times, int error, size_t accepted) {
     unsigned at = 1;
-    while (at < 1000 && check_errors < 20 && try_plan(operation, at, times, error, accepted))
-        at++;
+    while (at < 1000 && check_errors < 20 && try_plan(operation, at, times, error, accepted)) at++;
     CHECK(at > 1 && at < 1000);
 }
 
-static void test_no_fault_in_a_change_loses_what_was_acknowledged(void)
-{
+static void test_no_fault_in_a_change_loses_what_was_acknowledged(void) {
     static const int errors[] = {EIO, ENOSPC, EMFILE};
     static const fault_operation operations[] = {FAULT_OPEN,     FAULT_DUPLICATE, FAULT_WRITE, FAULT_TRUNCATE,
                                                  FAULT_ALLOCATE, FAULT_SYNC,      FAULT_MKDIR};
     for (size_t o = 0; o < sizeof(operations) / sizeof(operations[0]); o++)
-        for (size_t e = 0; e < sizeof(errors) / sizeof(errors[0]); e++)
-            sweep(operations[o], 1, errors[e], 0);
+        for (size_t e = 0; e < sizeof(errors) / sizeof(errors[0]); e++) sweep(operations[o], 1, errors[e], 0);
     sweep(FAULT_WRITE, 2, ENOSPC, 500);
     sweep(FAULT_WRITE, 4, EDQUOT, 0); /* refused for a while: a journal outlives its level */
     CHECK(saw_unsaved_change && saw_poison);
 }
 
-static off_t log_size(void)
-{
+static off_t log_size(void) {
     char path[256];
     struct stat st;
     snprintf(path, sizeof(path), "%s/00000000000000000000.log", directory);
@@ -190,8 +175,7 @@ static off_t log_size(void)
 }
 
 /* A kill right after the change: the journal is in the file, and the space ahead is gone. */
-static void test_a_change_leaves_the_files_of_its_level(void)
-{
+static void test_a_change_leaves_the_files_of_its_level(void) {
     static model m;
     partition *p = open_fresh(&m);
     change(p, LEVEL_MEMORY);
@@ -219,8 +203,7 @@ static void test_a_change_leaves_the_files_of_its_level(void)
 }
 
 /* Readers and the statistics see what is written but not yet on the device when the level stops asking for it. */
-static void test_what_waited_for_the_device_is_seen_after_the_change(void)
-{
+static void test_what_waited_for_the_device_is_seen_after_the_change(void) {
     static model m;
     static uint8_t buffer[1 << 14];
     static partition_stats stats;
@@ -245,8 +228,7 @@ static void test_what_waited_for_the_device_is_seen_after_the_change(void)
     model_free(&m);
 }
 
-int main(void)
-{
+int main(void) {
     test_root_make();
     RUN(test_no_fault_in_a_change_loses_what_was_acknowledged);
     RUN(test_a_change_leaves_the_files_of_its_level);

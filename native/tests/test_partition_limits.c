@@ -4,8 +4,7 @@
 
 #include <sys/resource.h>
 
-static void test_idle_partition_is_small(void)
-{
+static void test_idle_partition_is_small(void) {
     partition_options options = options_of(4096);
     static model m;
     model_init(&m, 4096);
@@ -23,8 +22,7 @@ static void test_idle_partition_is_small(void)
 }
 
 /* The steady state: one write for an append, one more for 256 index entries, nothing else. */
-static void test_system_calls_of_an_append(void)
-{
+static void test_system_calls_of_an_append(void) {
     static fault_disk faulty;
     partition_options options = options_of(1 << 30);
     static model m;
@@ -34,14 +32,13 @@ static void test_system_calls_of_an_append(void)
     partition *p = partition_open(&options, NULL, 0);
     append(p, &m, 1, 36, 1000);
     memset(faulty.calls, 0, sizeof(faulty.calls));
-    for (int i = 0; i < 2559; i++)
-        append(p, &m, 1, 36, 1000);
+    for (int i = 0; i < 2559; i++) append(p, &m, 1, 36, 1000);
     for (int operation = 0; operation < FAULT_OPERATIONS; operation++)
         CHECK_EQUAL(faulty.calls[operation], operation == FAULT_WRITE ? 2559 + 10 : 0);
     append_batch batches[1500];
     for (size_t i = 0; i < 1500; i++)
-        batches[i] = (append_batch){.messages = buffer + i * 100, .count = 1,
-                                    .length = make_records(buffer + i * 100, 1, 36, 36)};
+        batches[i] = (append_batch){
+            .messages = buffer + i * 100, .count = 1, .length = make_records(buffer + i * 100, 1, 36, 36)};
     faulty.calls[FAULT_WRITE] = 0;
     partition_append(p, batches, 1500, 1000);
     CHECK_EQUAL(faulty.calls[FAULT_WRITE], 2 + 2); /* 1,024 parts at most, an index flush after each */
@@ -53,14 +50,12 @@ static void test_system_calls_of_an_append(void)
     end(p, &m);
 }
 
-static void test_index_cache_eviction(void)
-{
+static void test_index_cache_eviction(void) {
     partition_options options = options_of(1 << 30);
     static model m;
     model_init(&m, 1 << 30);
     partition *p = partition_open(&options, NULL, 0);
-    for (int i = 0; i < 80; i++)
-        append(p, &m, 1000, 3, 1000 + (uint64_t)i * 10);
+    for (int i = 0; i < 80; i++) append(p, &m, 1000, 3, 1000 + (uint64_t)i * 10);
     CHECK(p->index.first > 0 && p->index.capacity == INDEX_CACHE_MAX);
     append(p, &m, 70000, 1, 5000); /* one batch above the limit */
     CHECK(p->index.capacity == INDEX_CACHE_MAX && p->index.count <= INDEX_CACHE_MAX);
@@ -78,8 +73,7 @@ static void test_index_cache_eviction(void)
     end(p, &m);
 }
 
-static void test_index_cache_refuses_when_the_file_is_far_behind(void)
-{
+static void test_index_cache_refuses_when_the_file_is_far_behind(void) {
     index_cache c = {0};
     for (int i = 0; i < 8; i++) {
         CHECK(index_cache_reserve(&c, 100, 512) != NULL);
@@ -95,8 +89,7 @@ static void test_index_cache_refuses_when_the_file_is_far_behind(void)
     index_cache_free(&c);
 }
 
-static void test_open_files_are_bounded(void)
-{
+static void test_open_files_are_bounded(void) {
     enum { PARTITIONS = 3 };
     static model models[PARTITIONS];
     static char directories[PARTITIONS][128];
@@ -107,8 +100,7 @@ static void test_open_files_are_bounded(void)
         strcpy(directories[i], directory);
         model_init(&models[i], 512);
         p[i] = partition_open(&options, NULL, 0);
-        for (int j = 0; j < 300; j++)
-            append(p[i], &models[i], 1, 300, 1000 + (uint64_t)j);
+        for (int j = 0; j < 300; j++) append(p[i], &models[i], 1, 300, 1000 + (uint64_t)j);
         sync_all(p[i]);
         if (i == 0) {
             check_poll(&models[0], p[0], POLL_OFFSET, 0, 200, 1, 1, &pinned);
@@ -120,8 +112,7 @@ static void test_open_files_are_bounded(void)
     }
     uint32_t usual = segment_files_max;
     segment_files_max = 10;
-    for (int i = 0; i < PARTITIONS; i++)
-        segment_set_trim(&p[i]->segments);
+    for (int i = 0; i < PARTITIONS; i++) segment_set_trim(&p[i]->segments);
     for (int round = 0; round < 100; round++) {
         int i = (int)test_random(PARTITIONS);
         check_poll(&models[i], p[i], POLL_OFFSET, test_random(300), 5, 1, 1, &cursor);
@@ -145,8 +136,7 @@ static void test_open_files_are_bounded(void)
     CHECK_EQUAL(segment_files_open(), 0);
 }
 
-static void test_no_descriptors_left(void)
-{
+static void test_no_descriptors_left(void) {
     static fault_disk faulty;
     partition_options options = options_of(512);
     static model m;
@@ -154,8 +144,7 @@ static void test_no_descriptors_left(void)
     options.disk = &faulty.disk;
     model_init(&m, 512);
     partition *p = partition_open(&options, NULL, 0);
-    for (int i = 0; i < 40; i++)
-        append(p, &m, 1, 200, 1000);
+    for (int i = 0; i < 40; i++) append(p, &m, 1, 200, 1000);
     sync_all(p);
     check_whole(&m, p);
     uint32_t open_before = p->segments.open;
@@ -169,14 +158,12 @@ static void test_no_descriptors_left(void)
 }
 
 /* The process itself has none left: cold files are given up for the sync's descriptors and for new segments. */
-static void test_the_limit_of_the_process_is_reached(void)
-{
+static void test_the_limit_of_the_process_is_reached(void) {
     partition_options options = options_of(512);
     static model m;
     model_init(&m, 512);
     partition *p = partition_open(&options, NULL, 0);
-    for (int i = 0; i < 40; i++)
-        append(p, &m, 1, 200, 1000);
+    for (int i = 0; i < 40; i++) append(p, &m, 1, 200, 1000);
     sync_all(p);
     check_whole(&m, p);
     struct rlimit usual, low;
@@ -186,17 +173,14 @@ static void test_the_limit_of_the_process_is_reached(void)
     low.rlim_cur = (rlim_t)next; /* whatever is open stays open, nothing more can be opened */
     close(next);
     for (int fd = 0; fd < next; fd++) /* and no gap below the limit is free */
-        if (fcntl(fd, F_GETFD) < 0)
-            CHECK_EQUAL(dup2(0, fd), fd);
+        if (fcntl(fd, F_GETFD) < 0) CHECK_EQUAL(dup2(0, fd), fd);
     CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &low), 0);
     uint32_t before = segment_files_open();
-    for (int i = 0; i < 4; i++)
-        append(p, &m, 1, 200, 1001);
+    for (int i = 0; i < 4; i++) append(p, &m, 1, 200, 1001);
     int fds[64];
     size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
     CHECK(count > 0);
-    for (size_t i = 0; i < count; i++)
-        close(fds[i]);
+    for (size_t i = 0; i < count; i++) close(fds[i]);
     CHECK(partition_sync_done(p, 0));
     CHECK(segment_files_open() < before);
     CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &usual), 0);
@@ -204,8 +188,7 @@ static void test_the_limit_of_the_process_is_reached(void)
     end(p, &m);
 }
 
-static void test_descriptors_are_planned_below_the_limit(void)
-{
+static void test_descriptors_are_planned_below_the_limit(void) {
     static const uint64_t limits[] = {0, 1024, 4096, 20000, 1 << 20}, connections[] = {1, 500, 5000, 100000};
     for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++)
         for (size_t c = 0; c < sizeof(connections) / sizeof(connections[0]); c++) {
@@ -220,8 +203,7 @@ static void test_descriptors_are_planned_below_the_limit(void)
 }
 
 /* The header of a record of 1 MiB, which is all that is there of it. */
-static void write_header(uint64_t start, uint64_t k)
-{
+static void write_header(uint64_t start, uint64_t k) {
     char path[256];
     uint8_t header[RECORD_HEADER_SIZE] = {0};
     uint64_t offset = start + k;
@@ -235,8 +217,7 @@ static void write_header(uint64_t start, uint64_t k)
 }
 
 /* Segments of 1 GiB with 1024 records each, known from their indexes alone: an answer stops below 4 GiB. */
-static void test_answer_size_limit(void)
-{
+static void test_answer_size_limit(void) {
     partition_options options = options_of(1 << 30);
     segment_info segments[6];
     index_entry entries[1024];
@@ -245,8 +226,7 @@ static void test_answer_size_limit(void)
     for (uint64_t i = 0; i < 6; i++) {
         char path[256];
         segments[i] = (segment_info){i * 1024, 1 << 30, 1024, 10 + i, 10 + i, 0};
-        for (uint32_t k = 0; k < 1024; k++)
-            entries[k] = (index_entry){k, (k + 1) << 20, 10 + i};
+        for (uint32_t k = 0; k < 1024; k++) entries[k] = (index_entry){k, (k + 1) << 20, 10 + i};
         snprintf(path, sizeof(path), "%s/%020u.index", directory, (unsigned)(i * 1024));
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
         CHECK_EQUAL(write(fd, entries, sizeof(entries)), sizeof(entries));
@@ -271,8 +251,7 @@ static void test_answer_size_limit(void)
     partition_release(p);
 }
 
-static void test_many_consumers(void)
-{
+static void test_many_consumers(void) {
     partition_options options = options_of(1 << 20);
     static model m;
     enum { CONSUMERS = 3000 };
@@ -302,8 +281,7 @@ static void test_many_consumers(void)
     end(p, &m);
 }
 
-int main(void)
-{
+int main(void) {
     test_root_make();
     RUN(test_idle_partition_is_small);
     RUN(test_system_calls_of_an_append);

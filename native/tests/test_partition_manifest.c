@@ -7,21 +7,18 @@
 
 #define NOW_US 5000u
 
-static bool read_manifest(uint64_t start, manifest *m)
-{
+static bool read_manifest(uint64_t start, manifest *m) {
     char path[256];
     uint8_t content[4096];
     snprintf(path, sizeof(path), "%s/%020" PRIu64 ".manifest", directory, start);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
+    if (fd < 0) return false;
     ssize_t length = read(fd, content, sizeof(content));
     close(fd);
     return manifest_decode(content, (size_t)length, m) == MANIFEST_OK;
 }
 
-static void flip(uint64_t start, off_t position)
-{
+static void flip(uint64_t start, off_t position) {
     char path[256];
     uint8_t byte;
     snprintf(path, sizeof(path), "%s/%020" PRIu64 ".manifest", directory, start);
@@ -33,8 +30,7 @@ static void flip(uint64_t start, off_t position)
 }
 
 /* Opens what a recovery finds and compares all of it with the model. */
-static void check_recovery(const partition_options *options, const model *m)
-{
+static void check_recovery(const partition_options *options, const model *m) {
     recovered_partition found;
     CHECK(recover_partition(directory, options->incarnation, &found));
     partition *p = partition_open(options, found.segments, found.segments_count);
@@ -50,14 +46,12 @@ static void check_recovery(const partition_options *options, const model *m)
     recover_free(&found);
 }
 
-static void test_every_segment_is_born_with_a_manifest(void)
-{
+static void test_every_segment_is_born_with_a_manifest(void) {
     partition_options options = options_of(1500);
     static model m;
     model_init(&m, 1500);
     partition *p = partition_open(&options, NULL, 0);
-    for (unsigned i = 0; i < 20; i++)
-        append(p, &m, 2, 300, NOW_US + i);
+    for (unsigned i = 0; i < 20; i++) append(p, &m, 2, 300, NOW_US + i);
     CHECK(p->segments.count > 5);
     for (uint32_t i = 0; i < p->segments.count; i++) {
         const segment *s = &p->segments.items[i];
@@ -74,8 +68,7 @@ static void test_every_segment_is_born_with_a_manifest(void)
     model_free(&m);
 }
 
-static void test_no_record_is_older_than_its_segment(void)
-{
+static void test_no_record_is_older_than_its_segment(void) {
     static fault_disk faulty;
     partition_options options = options_of(1 << 20);
     static model m;
@@ -102,16 +95,14 @@ static void test_no_record_is_older_than_its_segment(void)
     model_free(&m);
 }
 
-static void check_point(uint64_t bytes, uint64_t count)
-{
+static void check_point(uint64_t bytes, uint64_t count) {
     manifest m = {0};
     CHECK(read_manifest(0, &m));
     CHECK_EQUAL(m.checkpoint.log_bytes, bytes);
     CHECK_EQUAL(m.checkpoint.count, count);
 }
 
-static void test_a_checkpoint_is_written_when_enough_is_on_the_device(void)
-{
+static void test_a_checkpoint_is_written_when_enough_is_on_the_device(void) {
     partition_options options = options_of(64 << 20);
     static model m;
     model_init(&m, 64 << 20);
@@ -119,15 +110,13 @@ static void test_a_checkpoint_is_written_when_enough_is_on_the_device(void)
     append(p, &m, 1000, 100, NOW_US);
     sync_all(p);
     check_point(0, 0); /* too little to be worth it */
-    while (m.total_bytes < CHECKPOINT_BYTES)
-        append(p, &m, 1000, 100, NOW_US);
+    while (m.total_bytes < CHECKPOINT_BYTES) append(p, &m, 1000, 100, NOW_US);
     check_point(0, 0); /* nothing of it is synced */
     int fds[64];
     size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
     uint64_t bytes = m.total_bytes, records = m.count;
     append(p, &m, 1000, 100, NOW_US); /* while the sync runs: not covered */
-    for (size_t i = 0; i < count; i++)
-        close(fds[i]);
+    for (size_t i = 0; i < count; i++) close(fds[i]);
     CHECK(partition_sync_done(p, 0));
     check_point(bytes, records);
     sync_all(p);
@@ -144,24 +133,20 @@ static void test_a_checkpoint_is_written_when_enough_is_on_the_device(void)
     model_free(&m);
 }
 
-static void test_syncs_that_fail_or_leave_out_the_index_give_no_checkpoint(void)
-{
+static void test_syncs_that_fail_or_leave_out_the_index_give_no_checkpoint(void) {
     partition_options options = options_of(64 << 20);
     static model m;
     model_init(&m, 64 << 20);
     partition *p = partition_open(&options, NULL, 0);
-    while (m.total_bytes < CHECKPOINT_BYTES)
-        append(p, &m, 1000, 100, NOW_US);
+    while (m.total_bytes < CHECKPOINT_BYTES) append(p, &m, 1000, 100, NOW_US);
     int fds[64];
     size_t count = partition_sync_begin(p, SYNC_ACKNOWLEDGEMENTS, fds, 64);
-    for (size_t i = 0; i < count; i++)
-        close(fds[i]);
+    for (size_t i = 0; i < count; i++) close(fds[i]);
     CHECK(partition_sync_done(p, 0));
     check_point(0, 0);
     append(p, &m, 1, 100, NOW_US);
     count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
-    for (size_t i = 0; i < count; i++)
-        close(fds[i]);
+    for (size_t i = 0; i < count; i++) close(fds[i]);
     CHECK(!partition_sync_done(p, EIO));
     partition_close(p);
     partition_release(p);
@@ -170,34 +155,28 @@ static void test_syncs_that_fail_or_leave_out_the_index_give_no_checkpoint(void)
 }
 
 /* One life with a failing call: appends over several rolls, syncs, an orderly end or none. */
-static void live(fault_disk *faulty, partition_options *options, model *m, bool orderly)
-{
+static void live(fault_disk *faulty, partition_options *options, model *m, bool orderly) {
     partition *p = partition_open(options, NULL, 0);
-    if (p == NULL)
-        return;
+    if (p == NULL) return;
     for (unsigned i = 0; i < 12; i++) {
         append_batch b = {.messages = buffer, .count = 2, .length = make_records(buffer, 2, 200, 300)};
         partition_append(p, &b, 1, NOW_US + i);
-        if (b.status == 0)
-            model_append(m, &b);
+        if (b.status == 0) model_append(m, &b);
         int fds[64];
         size_t count = i % 3 == 2 ? partition_sync_begin(p, SYNC_EVERYTHING, fds, 64) : 0;
         int error = 0;
         for (size_t k = 0; k < count; k++) {
-            if (faulty->disk.fdatasync(&faulty->disk, fds[k]) != 0)
-                error = errno;
+            if (faulty->disk.fdatasync(&faulty->disk, fds[k]) != 0) error = errno;
             close(fds[k]);
         }
         partition_sync_done(p, error);
         partition_checkpoint_write(p);
     }
-    if (orderly)
-        partition_close(p);
+    if (orderly) partition_close(p);
     partition_release(p);
 }
 
-static void test_whatever_call_fails_recovery_finds_what_was_acknowledged(void)
-{
+static void test_whatever_call_fails_recovery_finds_what_was_acknowledged(void) {
     static fault_disk faulty;
     static const int errors[] = {ENOSPC, EIO, EINTR};
     unsigned quick = 0, careful = 0;
@@ -228,8 +207,7 @@ static void test_whatever_call_fails_recovery_finds_what_was_acknowledged(void)
     CHECK(careful > 0);
 }
 
-int main(void)
-{
+int main(void) {
     test_root_make();
     RUN(test_every_segment_is_born_with_a_manifest);
     RUN(test_no_record_is_older_than_its_segment);

@@ -16,14 +16,17 @@ static char directory[192];
 
 /* ---- the partition on it ---- */
 
-static partition_options options_on(const disk *d)
-{
-    return (partition_options){.ns = 1, .incarnation = 2, .directory = directory, .segment_size_bytes = 1500, .disk = d,
-                               .ids = &ids, .level = LEVEL_DURABLE};
+static partition_options options_on(const disk *d) {
+    return (partition_options){.ns = 1,
+                               .incarnation = 2,
+                               .directory = directory,
+                               .segment_size_bytes = 1500,
+                               .disk = d,
+                               .ids = &ids,
+                               .level = LEVEL_DURABLE};
 }
 
-static void append(partition *p, model *m, uint32_t records)
-{
+static void append(partition *p, model *m, uint32_t records) {
     static uint8_t buffer[1 << 14];
     append_batch b = {.messages = buffer, .count = records, .length = make_records(buffer, records, 100, 300)};
     partition_append(p, &b, 1, 1000);
@@ -32,19 +35,16 @@ static void append(partition *p, model *m, uint32_t records)
 }
 
 /* Without it a recovery would not know whose messages these are. */
-static bool marker_is_whole(void)
-{
+static bool marker_is_whole(void) {
     char path[256], marker[17];
     snprintf(path, sizeof(path), "%s/incarnation", directory);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got = fd < 0 ? -1 : read(fd, marker, sizeof(marker));
-    if (fd >= 0)
-        close(fd);
+    if (fd >= 0) close(fd);
     return got == 16 && memcmp(marker, "SHRDINC1\2\0\0\0\0\0\0", 16) == 0;
 }
 
-static uint64_t check_prefix(const model *m, partition *p)
-{
+static uint64_t check_prefix(const model *m, partition *p) {
     poll_cursor cursor;
     uint64_t count;
     CHECK_EQUAL(partition_poll(p, POLL_FIRST, 0, UINT32_MAX, OFFSET_CONSUMER, 1, &cursor), 0);
@@ -57,8 +57,7 @@ static uint64_t check_prefix(const model *m, partition *p)
 }
 
 /* `steps` acknowledged steps, then writes that nobody acknowledges, then darkness. */
-static void try_steps(unsigned steps, bool acknowledge, uint64_t *lost)
-{
+static void try_steps(unsigned steps, bool acknowledge, uint64_t *lost) {
     static model m;
     disk device = disk_system;
     device.fdatasync = device_sync;
@@ -73,8 +72,7 @@ static void try_steps(unsigned steps, bool acknowledge, uint64_t *lost)
     uint64_t stored = MODEL_NONE, value;
     for (unsigned i = 0; i < steps; i++) {
         append(p, &m, 1 + (uint32_t)test_random(3));
-        if (acknowledge)
-            partition_sync_now(p);
+        if (acknowledge) partition_sync_now(p);
         if (acknowledge && i % 3 == 0) {
             stored = test_random(m.count);
             CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 5, stored), 0);
@@ -99,36 +97,30 @@ static void try_steps(unsigned steps, bool acknowledge, uint64_t *lost)
     model_free(&m);
 }
 
-static void test_what_was_acknowledged_survives_power_loss_at_any_step(void)
-{
+static void test_what_was_acknowledged_survives_power_loss_at_any_step(void) {
     uint64_t lost = 0;
-    for (unsigned steps = 1; steps <= STEPS && check_errors == 0; steps++)
-        try_steps(steps, true, &lost);
+    for (unsigned steps = 1; steps <= STEPS && check_errors == 0; steps++) try_steps(steps, true, &lost);
     CHECK(lost > 0); /* the power really went */
 }
 
-static void test_what_nobody_acknowledged_is_gone(void)
-{
+static void test_what_nobody_acknowledged_is_gone(void) {
     uint64_t lost = 0;
     try_steps(10, false, &lost);
     CHECK(lost > 10);
 }
 
 /* The segments up to the first gap; a server withholds what lies behind it. */
-static partition *reopen_to_gap(const partition_options *options)
-{
+static partition *reopen_to_gap(const partition_options *options) {
     static recovered found;
     size_t count = 0;
     uint64_t next = 0;
     recover(options->directory, &found);
-    while (count < found.count && found.segments[count].start_offset == next)
-        next += found.segments[count++].count;
+    while (count < found.count && found.segments[count].start_offset == next) next += found.segments[count++].count;
     return partition_open(options, found.segments, count);
 }
 
 /* Acknowledged steps, more of them written, a sync that has brought some of its files to the device, then darkness. */
-static void try_luck(uint64_t seed, uint64_t *lost, uint64_t *kept)
-{
+static void try_luck(uint64_t seed, uint64_t *lost, uint64_t *kept) {
     static model m;
     disk device = disk_system;
     device.fdatasync = device_sync;
@@ -143,17 +135,14 @@ static void try_luck(uint64_t seed, uint64_t *lost, uint64_t *kept)
     partition *p = partition_open(&options, NULL, 0);
     for (uint64_t i = test_random(20); i > 0; i--) {
         append(p, &m, 1 + (uint32_t)test_random(5));
-        if (test_random(2) == 0)
-            partition_sync_now(p);
+        if (test_random(2) == 0) partition_sync_now(p);
     }
     uint64_t acknowledged = partition_visible_end(p);
-    for (uint64_t i = test_random(12); i > 0; i--)
-        append(p, &m, 1 + (uint32_t)test_random(5));
+    for (uint64_t i = test_random(12); i > 0; i--) append(p, &m, 1 + (uint32_t)test_random(5));
     int fds[64];
     size_t count = test_random(2) == 0 ? partition_sync_begin(p, SYNC_EVERYTHING, fds, 64) : 0;
     for (size_t i = 0; i < count; i++) {
-        if (test_random(2) == 0)
-            CHECK_EQUAL(device_sync(NULL, fds[i]), 0);
+        if (test_random(2) == 0) CHECK_EQUAL(device_sync(NULL, fds[i]), 0);
         close(fds[i]);
     }
     partition_release(p);
@@ -167,26 +156,22 @@ static void try_luck(uint64_t seed, uint64_t *lost, uint64_t *kept)
     CHECK_EQUAL(found, partition_next_offset(p));
     *lost += m.count - found;
     *kept += found - acknowledged;
-    if (check_errors != 0)
-        printf("seed %" PRIu64 "\n", seed);
+    if (check_errors != 0) printf("seed %" PRIu64 "\n", seed);
     partition_close(p);
     partition_release(p);
     model_free(&m);
 }
 
-static void test_what_was_acknowledged_survives_whatever_else_came_to_the_device(void)
-{
+static void test_what_was_acknowledged_survives_whatever_else_came_to_the_device(void) {
     uint64_t lost = 0, kept = 0;
     const char *seeds = getenv("POWER_SEEDS");
     uint64_t count = seeds != NULL ? strtoull(seeds, NULL, 10) : SEEDS;
-    for (uint64_t seed = 1; seed <= count && check_errors == 0; seed++)
-        try_luck(seed, &lost, &kept);
+    for (uint64_t seed = 1; seed <= count && check_errors == 0; seed++) try_luck(seed, &lost, &kept);
     CHECK(lost > 0 && kept > 0); /* both happen */
 }
 
 /* Messages and a stored offset of another level, a change to `durable`, then (or not) one acknowledged message. */
-static uint64_t lost_after_a_change(partition_level before, bool acknowledge)
-{
+static uint64_t lost_after_a_change(partition_level before, bool acknowledge) {
     static model m;
     disk device = disk_system;
     device.fdatasync = device_sync;
@@ -200,13 +185,11 @@ static uint64_t lost_after_a_change(partition_level before, bool acknowledge)
     options.journal_messages_max = 8;
     options.journal_bytes_max = 4000;
     partition *p = partition_open(&options, NULL, 0);
-    for (int i = 0; i < 12; i++)
-        append(p, &m, 2);
+    for (int i = 0; i < 12; i++) append(p, &m, 2);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 5, 3), 0);
     CHECK_EQUAL(partition_set_level(p, LEVEL_DURABLE), 0);
     append(p, &m, 1);
-    if (acknowledge)
-        partition_sync_now(p);
+    if (acknowledge) partition_sync_now(p);
     partition_release(p);
     cut_power();
     options.level = LEVEL_DURABLE;
@@ -219,8 +202,7 @@ static uint64_t lost_after_a_change(partition_level before, bool acknowledge)
     return total - found;
 }
 
-static void test_the_first_acknowledgement_after_a_change_covers_all_before_it(void)
-{
+static void test_the_first_acknowledgement_after_a_change_covers_all_before_it(void) {
     CHECK_EQUAL(lost_after_a_change(LEVEL_WRITTEN, true), 0);
     CHECK_EQUAL(lost_after_a_change(LEVEL_MEMORY, true), 0);
     CHECK(lost_after_a_change(LEVEL_WRITTEN, false) > 0); /* the change alone promises nothing */
@@ -228,36 +210,30 @@ static void test_the_first_acknowledgement_after_a_change_covers_all_before_it(v
 
 /* ---- checkpoints ---- */
 
-static void sync_part(partition *p, bool finish)
-{
+static void sync_part(partition *p, bool finish) {
     int fds[64];
     size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
     for (size_t i = 0; i < count; i++) {
         CHECK_EQUAL(device_sync(NULL, fds[i]), 0);
         close(fds[i]);
     }
-    if (finish)
-        partition_sync_done(p, 0);
+    if (finish) partition_sync_done(p, 0);
 }
 
 /* The kernel writes manifests back whenever it likes: all of them reach the device as they are now. */
-static void write_back_manifests(const partition *p)
-{
+static void write_back_manifests(const partition *p) {
     for (uint32_t i = 0; i < p->segments.count; i++) {
         char path[FILE_PATH_MAX];
         struct stat st;
         segment_path(&p->segments, p->segments.items[i].start_offset, SEGMENT_MANIFEST, path, sizeof(path));
         int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd >= 0 && fstat(fd, &st) == 0)
-            keep_content(fd, &st);
-        if (fd >= 0)
-            close(fd);
+        if (fd >= 0 && fstat(fd, &st) == 0) keep_content(fd, &st);
+        if (fd >= 0) close(fd);
     }
 }
 
 /* Appends, syncs and checkpoints in any order, then darkness: what a manifest says is there. */
-static void try_checkpoints(unsigned seed, bool lying, uint64_t *trusted, uint64_t *refused)
-{
+static void try_checkpoints(unsigned seed, bool lying, uint64_t *trusted, uint64_t *refused) {
     static model m;
     disk device = disk_system;
     device.fdatasync = device_sync;
@@ -274,17 +250,14 @@ static void try_checkpoints(unsigned seed, bool lying, uint64_t *trusted, uint64
     uint64_t synced = 0;
     for (unsigned steps = 5 + (unsigned)test_random(20); steps > 0; steps--) {
         append(p, &m, 1 + (uint32_t)test_random(3));
-        if (test_random(2) == 0)
-            continue;
+        if (test_random(2) == 0) continue;
         sync_part(p, false);
         synced = m.count;
-        if (test_random(2) == 0)
-            append(p, &m, 1);
+        if (test_random(2) == 0) append(p, &m, 1);
         partition_sync_done(p, 0);
         if (lying) { /* canary: a checkpoint of what no sync has covered */
             const segment *s = segment_active(&p->segments);
-            p->checkpoint =
-                (manifest_checkpoint){s->log_bytes, s->count, s->first_timestamp, s->last_timestamp};
+            p->checkpoint = (manifest_checkpoint){s->log_bytes, s->count, s->first_timestamp, s->last_timestamp};
         }
         partition_checkpoint_write(p);
     }
@@ -304,19 +277,15 @@ static void try_checkpoints(unsigned seed, bool lying, uint64_t *trusted, uint64
     model_free(&m);
 }
 
-static void test_a_checkpoint_that_survives_is_never_ahead_of_its_log(void)
-{
+static void test_a_checkpoint_that_survives_is_never_ahead_of_its_log(void) {
     uint64_t trusted = 0, refused = 0;
-    for (unsigned seed = 1; seed <= 60 && check_errors == 0; seed++)
-        try_checkpoints(seed, false, &trusted, &refused);
+    for (unsigned seed = 1; seed <= 60 && check_errors == 0; seed++) try_checkpoints(seed, false, &trusted, &refused);
     CHECK_EQUAL(refused, 0);
-    for (unsigned seed = 1; seed <= 60 && check_errors == 0; seed++)
-        try_checkpoints(seed, true, &trusted, &refused);
+    for (unsigned seed = 1; seed <= 60 && check_errors == 0; seed++) try_checkpoints(seed, true, &trusted, &refused);
     CHECK(refused > 5);
 }
 
-int main(void)
-{
+int main(void) {
     test_root_make();
     RUN(test_what_was_acknowledged_survives_power_loss_at_any_step);
     RUN(test_what_nobody_acknowledged_is_gone);
@@ -324,7 +293,6 @@ int main(void)
     RUN(test_what_was_acknowledged_survives_whatever_else_came_to_the_device);
     RUN(test_the_first_acknowledgement_after_a_change_covers_all_before_it);
     test_root_remove();
-    for (size_t i = 0; i < contents_count; i++)
-        free(contents[i].bytes);
+    for (size_t i = 0; i < contents_count; i++) free(contents[i].bytes);
     return check_report();
 }

@@ -10,28 +10,30 @@ static char directory[192];
 static disk device;
 
 /* An empty disk for one test. */
-static partition_options options_on(const char *name, partition_level level)
-{
+static partition_options options_on(const char *name, partition_level level) {
     device = disk_system;
     device.fdatasync = device_sync;
     snprintf(root, sizeof(root), "%s/%s", test_root, name);
     snprintf(directory, sizeof(directory), "%s/streams/1/topics/2/partitions/3", root);
     CHECK_EQUAL(mkdir(root, 0755), 0);
     id_source_seed_fixed(&ids, 3);
-    return (partition_options){.ns = 1, .incarnation = 2, .directory = directory, .segment_size_bytes = 1500,
-                               .disk = &device, .ids = &ids, .level = level};
+    return (partition_options){.ns = 1,
+                               .incarnation = 2,
+                               .directory = directory,
+                               .segment_size_bytes = 1500,
+                               .disk = &device,
+                               .ids = &ids,
+                               .level = level};
 }
 
-static void append(partition *p, uint32_t records)
-{
+static void append(partition *p, uint32_t records) {
     static uint8_t buffer[1 << 14];
     append_batch b = {.messages = buffer, .count = records, .length = make_records(buffer, records, 100, 300)};
     partition_append(p, &b, 1, 1000);
     CHECK_EQUAL(b.status, 0);
 }
 
-static void test_an_offset_of_a_killed_process_is_synced_by_the_next_one(void)
-{
+static void test_an_offset_of_a_killed_process_is_synced_by_the_next_one(void) {
     partition_options options = options_on("killed", LEVEL_DURABLE);
     partition *p = partition_open(&options, NULL, 0);
     append(p, 3);
@@ -52,8 +54,7 @@ static void test_an_offset_of_a_killed_process_is_synced_by_the_next_one(void)
 }
 
 /* A sync that the power interrupts: the files of offsets have come to the device, or all the others have. */
-static void sync_some(partition *p, bool offsets)
-{
+static void sync_some(partition *p, bool offsets) {
     int fds[64];
     size_t count = partition_sync_begin(p, SYNC_ACKNOWLEDGEMENTS, fds, 64);
     for (size_t i = 0; i < count; i++) {
@@ -62,20 +63,17 @@ static void sync_some(partition *p, bool offsets)
         snprintf(link, sizeof(link), "/proc/self/fd/%d", fds[i]);
         CHECK(readlink(link, path, sizeof(path) - 1) > 0 && fstat(fds[i], &st) == 0);
         bool of_offsets = strstr(path, "/offsets") != NULL, name = offsets && S_ISDIR(st.st_mode);
-        if (of_offsets == offsets || name)
-            CHECK_EQUAL(device_sync(NULL, fds[i]), 0);
+        if (of_offsets == offsets || name) CHECK_EQUAL(device_sync(NULL, fds[i]), 0);
         close(fds[i]);
     }
 }
 
 /* `kept` messages survive a power cut and an offset behind them. A second one must not bring it back. */
-static void try_lowered(uint32_t kept)
-{
+static void try_lowered(uint32_t kept) {
     partition_options options = options_on(kept > 0 ? "lowered" : "dropped", LEVEL_WRITTEN);
     uint64_t value = MODEL_NONE;
     partition *p = partition_open(&options, NULL, 0);
-    if (kept > 0)
-        append(p, kept);
+    if (kept > 0) append(p, kept);
     partition_sync_now(p);
     append(p, 5);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_GROUP, 9, kept + 3), 0);
@@ -99,15 +97,13 @@ static void try_lowered(uint32_t kept)
     partition_release(p);
 }
 
-static void test_an_offset_that_was_lowered_stays_low(void)
-{
+static void test_an_offset_that_was_lowered_stays_low(void) {
     try_lowered(3);
     try_lowered(0);
 }
 
 /* The birth of an offset was cut short before its rename: what it left must not become the value of the next one. */
-static void test_an_offset_never_gets_the_bytes_of_a_birth_that_was_cut_short(void)
-{
+static void test_an_offset_never_gets_the_bytes_of_a_birth_that_was_cut_short(void) {
     partition_options options = options_on("birth", LEVEL_WRITTEN);
     partition *p = partition_open(&options, NULL, 0);
     append(p, 5);
@@ -133,14 +129,12 @@ static void test_an_offset_never_gets_the_bytes_of_a_birth_that_was_cut_short(vo
     close(fd);
 }
 
-int main(void)
-{
+int main(void) {
     test_root_make();
     RUN(test_an_offset_of_a_killed_process_is_synced_by_the_next_one);
     RUN(test_an_offset_that_was_lowered_stays_low);
     RUN(test_an_offset_never_gets_the_bytes_of_a_birth_that_was_cut_short);
     test_root_remove();
-    for (size_t i = 0; i < contents_count; i++)
-        free(contents[i].bytes);
+    for (size_t i = 0; i < contents_count; i++) free(contents[i].bytes);
     return check_report();
 }

@@ -4,18 +4,15 @@
 static char trash[160];
 
 /* 60 messages one by one, so that segments of 512 bytes hold three; the model knows all of them. */
-static partition *filled(model *m, const partition_options *options)
-{
+static partition *filled(model *m, const partition_options *options) {
     model_init(m, 512);
     snprintf(trash, sizeof(trash), "%s/trash-%s", test_root, strrchr(options->directory, '/') + 1);
     partition *p = partition_open(options, NULL, 0);
-    for (uint64_t i = 0; i < 60; i++)
-        append(p, m, 1, 200, 1000 + i);
+    for (uint64_t i = 0; i < 60; i++) append(p, m, 1, 200, 1000 + i);
     return p;
 }
 
-static uint32_t delete(partition *p, uint32_t count, uint32_t *deleted, bool *busy)
-{
+static uint32_t delete(partition *p, uint32_t count, uint32_t *deleted, bool *busy) {
     uint32_t before = p->segments.count;
     uint32_t status = partition_delete_segments(p, count, trash, deleted, busy);
     CHECK_EQUAL(p->segments.count, before - *deleted);
@@ -23,11 +20,9 @@ static uint32_t delete(partition *p, uint32_t count, uint32_t *deleted, bool *bu
 }
 
 /* Everything that is left can be read, and the figures are those of what is left. */
-static void check_rest(const model *m, partition *p)
-{
+static void check_rest(const model *m, partition *p) {
     uint64_t first = partition_first_offset(p), bytes = 0;
-    for (uint64_t i = first; i < m->count; i++)
-        bytes += m->records[i].size;
+    for (uint64_t i = first; i < m->count; i++) bytes += m->records[i].size;
     CHECK_EQUAL(partition_messages(p), m->count - first);
     CHECK_EQUAL(partition_size_bytes(p), bytes);
     CHECK_EQUAL(partition_next_offset(p), m->count);
@@ -44,8 +39,7 @@ static void check_rest(const model *m, partition *p)
     partition_cursor_end(&cursor);
 }
 
-static void test_oldest_sealed_segments_go(void)
-{
+static void test_oldest_sealed_segments_go(void) {
     partition_options options = options_of(512);
     static model m;
     partition *p = filled(&m, &options);
@@ -74,8 +68,7 @@ static void test_oldest_sealed_segments_go(void)
     end(p, &m);
 }
 
-static void test_stored_offsets_are_a_barrier(void)
-{
+static void test_stored_offsets_are_a_barrier(void) {
     partition_options options = options_of(512);
     static model m;
     partition *p = filled(&m, &options);
@@ -100,8 +93,7 @@ static void test_stored_offsets_are_a_barrier(void)
     end(p, &m);
 }
 
-static void test_readers_keep_what_they_read(void)
-{
+static void test_readers_keep_what_they_read(void) {
     partition_options options = options_of(512);
     static model m;
     partition *p = filled(&m, &options);
@@ -116,8 +108,7 @@ static void test_readers_keep_what_they_read(void)
     CHECK(check_window(&m, &cursor, 300));
     CHECK_EQUAL(delete(p, 9, &deleted, &busy), 0);
     CHECK_EQUAL(deleted, 0); /* the window is being sent */
-    while (cursor.next_offset <= m.segment_starts[3])
-        CHECK(check_window(&m, &cursor, 300));
+    while (cursor.next_offset <= m.segment_starts[3]) CHECK(check_window(&m, &cursor, 300));
     CHECK_EQUAL(delete(p, 9, &deleted, &busy), 0);
     CHECK_EQUAL(deleted, 1);
     while (check_window(&m, &cursor, 300)) {
@@ -132,8 +123,7 @@ static void test_readers_keep_what_they_read(void)
     end(p, &m);
 }
 
-static void test_disk_refuses(void)
-{
+static void test_disk_refuses(void) {
     static fault_disk faulty;
     partition_options options = options_of(512);
     static model m;
@@ -160,8 +150,7 @@ static void test_disk_refuses(void)
     end(p, &m);
 }
 
-int main(void)
-{
+int main(void) {
     test_root_make();
     RUN(test_oldest_sealed_segments_go);
     RUN(test_stored_offsets_are_a_barrier);

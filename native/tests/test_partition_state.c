@@ -1,14 +1,12 @@
 /* States of a partition: closed under a cursor, with garbage in an index, syncing, read only. */
 #include "test_partition_support.h"
 
-static void test_cursor_outlives_close(void)
-{
+static void test_cursor_outlives_close(void) {
     partition_options options = options_of(512);
     static model m;
     model_init(&m, 512);
     partition *p = partition_open(&options, NULL, 0);
-    for (int i = 0; i < 20; i++)
-        append(p, &m, 1, 300, 1000);
+    for (int i = 0; i < 20; i++) append(p, &m, 1, 300, 1000);
     poll_cursor cursor;
     poll_window window;
     uint32_t status;
@@ -37,14 +35,12 @@ static void test_cursor_outlives_close(void)
 }
 
 /* Whatever stands in an index file: 10002, or windows inside the log with room for their records. */
-static void test_garbage_in_the_index(void)
-{
+static void test_garbage_in_the_index(void) {
     static model m;
     partition_options options = options_of(1 << 30);
     model_init(&m, 1 << 30);
     partition *p = partition_open(&options, NULL, 0);
-    for (int i = 0; i < 100; i++)
-        append(p, &m, 20, 40, 1000 + (uint64_t)i);
+    for (int i = 0; i < 100; i++) append(p, &m, 20, 40, 1000 + (uint64_t)i);
     partition_close(p);
     partition_release(p);
     p = reopen(&options); /* no entry in memory now */
@@ -57,12 +53,9 @@ static void test_garbage_in_the_index(void)
         index_entry entry, garbage;
         CHECK_EQUAL(pread(fd, &entry, 16, (off_t)(k * 16)), 16);
         garbage = entry;
-        if (test_random(4) == 0)
-            garbage.relative_offset ^= 1u << test_random(32);
-        else if (test_random(2) == 0)
-            garbage.end_position = (uint32_t)test_random(m.total_bytes + 1000);
-        else
-            garbage.end_position = (uint32_t)test_random(UINT32_MAX);
+        if (test_random(4) == 0) garbage.relative_offset ^= 1u << test_random(32);
+        else if (test_random(2) == 0) garbage.end_position = (uint32_t)test_random(m.total_bytes + 1000);
+        else garbage.end_position = (uint32_t)test_random(UINT32_MAX);
         CHECK_EQUAL(pwrite(fd, &garbage, 16, (off_t)(k * 16)), 16);
         poll_cursor cursor;
         poll_window w;
@@ -87,8 +80,7 @@ static void test_garbage_in_the_index(void)
     end(p, &m);
 }
 
-static void test_sync_moves_the_durable_end(void)
-{
+static void test_sync_moves_the_durable_end(void) {
     partition_options options = options_of(1024);
     static model m;
     model_init(&m, 1024);
@@ -99,15 +91,13 @@ static void test_sync_moves_the_durable_end(void)
     CHECK_EQUAL(atomic_load(&stats.durable_offset), 0);
     size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
     CHECK(count >= 4); /* directories, log, index */
-    for (size_t i = 0; i < count; i++)
-        CHECK_EQUAL(fdatasync(fds[i]) | close(fds[i]), 0);
+    for (size_t i = 0; i < count; i++) CHECK_EQUAL(fdatasync(fds[i]) | close(fds[i]), 0);
     append(p, &m, 5, 100, 1001); /* after the sync has begun */
     CHECK_EQUAL(partition_sync_begin(p, SYNC_EVERYTHING, few, 2), 0);
     partition_sync_done(p, 0);
     CHECK_EQUAL(atomic_load(&stats.durable_offset), 10);
     CHECK(partition_is_dirty(p));
-    for (int i = 0; i < 5; i++)
-        append(p, &m, 4, 400, 1002);
+    for (int i = 0; i < 5; i++) append(p, &m, 4, 400, 1002);
     CHECK_EQUAL(partition_sync_begin(p, SYNC_EVERYTHING, few, 2), 2); /* not all of it: the durable end stays */
     close(few[0]), close(few[1]);
     partition_sync_done(p, 0);
@@ -119,8 +109,7 @@ static void test_sync_moves_the_durable_end(void)
     sync_all(p);
     append(p, &m, 1, 100, 1003);
     count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
-    for (size_t i = 0; i < count; i++)
-        close(fds[i]);
+    for (size_t i = 0; i < count; i++) close(fds[i]);
     partition_sync_done(p, EIO);
     CHECK_EQUAL(partition_state(p), 10009);
     CHECK_EQUAL(atomic_load(&stats.state), 10009);
@@ -136,14 +125,12 @@ static void test_sync_moves_the_durable_end(void)
 }
 
 /* Opened after a kill: nothing counts as durable before a sync has covered all segments. */
-static void test_nothing_is_durable_after_a_kill(void)
-{
+static void test_nothing_is_durable_after_a_kill(void) {
     partition_options options = options_of(512);
     static model m;
     model_init(&m, 512);
     partition *p = partition_open(&options, NULL, 0);
-    for (int i = 0; i < 100; i++)
-        append(p, &m, 1, 300, 1000);
+    for (int i = 0; i < 100; i++) append(p, &m, 1, 300, 1000);
     partition_release(p);
     p = reopen(&options);
     CHECK_EQUAL(atomic_load(&stats.next_offset), 100);
@@ -155,8 +142,7 @@ static void test_nothing_is_durable_after_a_kill(void)
 }
 
 /* Deleted while its shard was starting: its slot has another owner when it is closed at last. */
-static void test_a_slot_that_was_given_to_another_partition_is_left_alone(void)
-{
+static void test_a_slot_that_was_given_to_another_partition_is_left_alone(void) {
     partition_options options = options_of(4096);
     static model m;
     model_init(&m, 4096);
@@ -174,8 +160,7 @@ static void test_a_slot_that_was_given_to_another_partition_is_left_alone(void)
     partition_release(p);
 }
 
-static void test_damaged_partition_is_read_only(void)
-{
+static void test_damaged_partition_is_read_only(void) {
     partition_options options = options_of(4096);
     static model m;
     model_init(&m, 4096);
@@ -203,8 +188,7 @@ static void test_damaged_partition_is_read_only(void)
 }
 
 /* What could not be read at the start is not "empty": a consumer would believe it had everything. */
-static void test_an_unreadable_partition_says_so(void)
-{
+static void test_an_unreadable_partition_says_so(void) {
     partition_options options = options_of(4096);
     poll_cursor cursor;
     options.state = 10006;
@@ -218,8 +202,7 @@ static void test_an_unreadable_partition_says_so(void)
     partition_release(p);
 }
 
-int main(void)
-{
+int main(void) {
     test_root_make();
     RUN(test_an_unreadable_partition_says_so);
     RUN(test_cursor_outlives_close);

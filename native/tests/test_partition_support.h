@@ -9,28 +9,28 @@ static char directory[128];
 static partition_stats stats;
 static uint8_t buffer[80000 * 80];
 
-static inline partition_options options_of(uint64_t segment_size_bytes)
-{
+static inline partition_options options_of(uint64_t segment_size_bytes) {
     static unsigned number;
     snprintf(directory, sizeof(directory), "%s/t/%u/p/0", test_root, number++);
     memset(&stats, 0, sizeof(stats));
     id_source_seed_fixed(&ids, 11);
-    return (partition_options){.ns = 9, .incarnation = 1,
-                               .directory = directory, .segment_size_bytes = segment_size_bytes, .stats = &stats,
-                               .disk = &disk_system, .ids = &ids};
+    return (partition_options){.ns = 9,
+                               .incarnation = 1,
+                               .directory = directory,
+                               .segment_size_bytes = segment_size_bytes,
+                               .stats = &stats,
+                               .disk = &disk_system,
+                               .ids = &ids};
 }
 
-static inline void append(partition *p, model *m, uint32_t count, uint32_t body, uint64_t now_us)
-{
+static inline void append(partition *p, model *m, uint32_t count, uint32_t body, uint64_t now_us) {
     append_batch b = {.messages = buffer, .count = count, .length = make_records(buffer, count, body, body)};
     partition_append(p, &b, 1, now_us);
     CHECK_EQUAL(b.status, 0);
-    if (b.status == 0)
-        model_append(m, &b);
+    if (b.status == 0) model_append(m, &b);
 }
 
-static inline void end(partition *p, model *m)
-{
+static inline void end(partition *p, model *m) {
     partition_close(p);
     partition_release(p);
     model_free(m);
@@ -38,13 +38,11 @@ static inline void end(partition *p, model *m)
     CHECK_EQUAL(offset_files_open(), 0);
 }
 
-static inline void sync_all(partition *p)
-{
+static inline void sync_all(partition *p) {
     for (int round = 0; round < 100 && partition_is_dirty(p); round++) {
         int fds[64];
         size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
-        for (size_t i = 0; i < count; i++)
-            close(fds[i]);
+        for (size_t i = 0; i < count; i++) close(fds[i]);
         partition_sync_done(p, 0);
     }
     CHECK(!partition_is_dirty(p));

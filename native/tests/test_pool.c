@@ -15,28 +15,24 @@
 
 static int memfd;
 
-static pool *fresh(size_t bytes)
-{
+static pool *fresh(size_t bytes) {
     memfd = memfd_create("test-pool", MFD_CLOEXEC);
     return pool_create(memfd, bytes);
 }
 
-static void done(pool *p)
-{
+static void done(pool *p) {
     pool_destroy(p);
     close(memfd);
 }
 
 /* Bytes of the memfd that the kernel has given memory for. */
-static size_t kernel_bytes(void)
-{
+static size_t kernel_bytes(void) {
     struct stat status;
     fstat(memfd, &status);
     return (size_t)status.st_blocks * 512;
 }
 
-static void test_capacity(void)
-{
+static void test_capacity(void) {
     pool *p = fresh(10 * MIB + 4097);
     REQUIRE(p != NULL);
     CHECK_EQUAL(pool_capacity(p), 10 * MIB);
@@ -51,11 +47,15 @@ static void test_capacity(void)
     CHECK(pool_create(-1, 8 * MIB) == NULL);
 }
 
-static void test_sizes(void)
-{
+static void test_sizes(void) {
     pool *p = fresh(300 * MIB);
-    static const size_t wanted[][2] = {{1, 4096}, {4096, 4096}, {4097, 8192}, {65536, 65536}, {65537, 131072},
-                                       {3 * MIB, 4 * MIB}, {POOL_BLOCK_MAX, POOL_BLOCK_MAX}};
+    static const size_t wanted[][2] = {{1, 4096},
+                                       {4096, 4096},
+                                       {4097, 8192},
+                                       {65536, 65536},
+                                       {65537, 131072},
+                                       {3 * MIB, 4 * MIB},
+                                       {POOL_BLOCK_MAX, POOL_BLOCK_MAX}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         void *block = pool_alloc(p, wanted[i][0]);
         REQUIRE(block != NULL);
@@ -71,14 +71,12 @@ static void test_sizes(void)
     done(p);
 }
 
-static void test_cap_and_merge(void)
-{
+static void test_cap_and_merge(void) {
     enum { PAGES = 11 * 256 };
     pool *p = fresh(11 * MIB); /* not a power of two */
     static void *blocks[PAGES];
     for (int round = 0; round < 2; round++) {
-        for (size_t i = 0; i < PAGES; i++)
-            REQUIRE((blocks[i] = pool_alloc(p, 4096)) != NULL);
+        for (size_t i = 0; i < PAGES; i++) REQUIRE((blocks[i] = pool_alloc(p, 4096)) != NULL);
         CHECK(pool_alloc(p, 1) == NULL);
         CHECK_EQUAL(pool_used(p), 11 * MIB);
         for (size_t i = 0; i < PAGES; i++) /* odd order, so that buddies meet late */
@@ -91,8 +89,7 @@ static void test_cap_and_merge(void)
     done(p);
 }
 
-static void test_reserve(void)
-{
+static void test_reserve(void) {
     pool *p = fresh(8 * MIB);
     void *first = pool_alloc_reserving(p, 4 * MIB, 4 * MIB);
     CHECK(first != NULL);
@@ -110,8 +107,7 @@ typedef struct held {
 } held;
 
 /* Random allocations and frees: blocks never overlap (their marks survive), used is the sum, the whole comes back. */
-static void test_random_model(void)
-{
+static void test_random_model(void) {
     enum { HELD = 200, STEPS = 40000 };
     pool *p = fresh(21 * MIB);
     static held model[HELD];
@@ -143,16 +139,14 @@ static void test_random_model(void)
             CHECK(pool_resident(p) >= kernel_bytes());
         }
     }
-    for (int i = 0; i < HELD; i++)
-        pool_free(p, model[i].block);
+    for (int i = 0; i < HELD; i++) pool_free(p, model[i].block);
     memset(model, 0, sizeof model);
     CHECK_EQUAL(pool_used(p), 0);
     CHECK(pool_alloc(p, 16 * MIB) != NULL);
     done(p);
 }
 
-static void test_trim(void)
-{
+static void test_trim(void) {
     pool *p = fresh(64 * MIB);
     uint8_t *kept = pool_alloc(p, 4096), *large = pool_alloc(p, 16 * MIB), *small = pool_alloc(p, MIB);
     kept[0] = 77;
@@ -177,15 +171,13 @@ static void test_trim(void)
 }
 
 /* The process that frees wrongly must end by SIGABRT. */
-static void expect_abort(void (*misuse)(pool *, uint8_t *))
-{
+static void expect_abort(void (*misuse)(pool *, uint8_t *)) {
     pool *p = fresh(8 * MIB);
     uint8_t *block = pool_alloc(p, 8192);
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        if (freopen("/dev/null", "w", stderr) == NULL)
-            _exit(3);
+        if (freopen("/dev/null", "w", stderr) == NULL) _exit(3);
         misuse(p, block);
         _exit(0);
     }
@@ -195,32 +187,25 @@ static void expect_abort(void (*misuse)(pool *, uint8_t *))
     done(p);
 }
 
-static void free_twice(pool *p, uint8_t *block)
-{
+static void free_twice(pool *p, uint8_t *block) {
     pool_free(p, block);
     pool_free(p, block);
 }
 
-static void free_inside(pool *p, uint8_t *block)
-{
-    pool_free(p, block + 4096);
-}
+static void free_inside(pool *p, uint8_t *block) { pool_free(p, block + 4096); }
 
-static void free_foreign(pool *p, uint8_t *block)
-{
+static void free_foreign(pool *p, uint8_t *block) {
     (void)block;
     pool_free(p, p);
 }
 
-static void test_misuse(void)
-{
+static void test_misuse(void) {
     expect_abort(free_twice);
     expect_abort(free_inside);
     expect_abort(free_foreign);
 }
 
-int main(void)
-{
+int main(void) {
     RUN(test_capacity);
     RUN(test_sizes);
     RUN(test_cap_and_merge);

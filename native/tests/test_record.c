@@ -17,8 +17,7 @@ typedef struct log {
 } log;
 
 /* Appends one record as stored; the payload bytes count up from the offset. */
-static void add(log *to, uint64_t timestamp, uint32_t payload, uint32_t headers)
-{
+static void add(log *to, uint64_t timestamp, uint32_t payload, uint32_t headers) {
     size_t size = RECORD_HEADER_SIZE + payload + headers;
     if (to->length + size > to->capacity) {
         to->capacity = 2 * (to->length + size);
@@ -26,8 +25,7 @@ static void add(log *to, uint64_t timestamp, uint32_t payload, uint32_t headers)
     }
     uint8_t *record = to->data + to->length;
     memset(record, 0, RECORD_HEADER_SIZE);
-    for (size_t i = RECORD_HEADER_SIZE; i < size; i++)
-        record[i] = (uint8_t)(to->next_offset + i);
+    for (size_t i = RECORD_HEADER_SIZE; i < size; i++) record[i] = (uint8_t)(to->next_offset + i);
     memcpy(record + 48, &headers, 4);
     memcpy(record + 52, &payload, 4);
     id_source ids;
@@ -38,32 +36,27 @@ static void add(log *to, uint64_t timestamp, uint32_t payload, uint32_t headers)
     to->next_offset++;
 }
 
-static void fix_checksum(uint8_t *record)
-{
+static void fix_checksum(uint8_t *record) {
     uint64_t checksum = record_checksum(record, record_size(record));
     memcpy(record, &checksum, 8);
 }
 
-static int file_of(const log *from)
-{
+static int file_of(const log *from) {
     int fd = memfd_create("test-log", MFD_CLOEXEC);
     size_t done = 0;
     while (done < from->length) {
         ssize_t n = write(fd, from->data + done, from->length - done);
-        if (n <= 0)
-            abort();
+        if (n <= 0) abort();
         done += (size_t)n;
     }
     return fd;
 }
 
-static record_fault scan(const log *from, size_t length, record_scan *out)
-{
+static record_fault scan(const log *from, size_t length, record_scan *out) {
     return record_scan_buffer(from->data, length, 10, 100, 10, 0, NULL, 0, out);
 }
 
-static void test_scan_every_length(void)
-{
+static void test_scan_every_length(void) {
     log l = {.next_offset = 10};
     add(&l, 100, 5, 0);
     add(&l, 100, 0, 3);
@@ -76,8 +69,7 @@ static void test_scan_every_length(void)
         record_scan out;
         record_fault fault = record_scan_buffer(exact, length, 10, 100, 10, 0, NULL, 0, &out);
         size_t whole = 0;
-        while (whole < 3 && borders[whole + 1] <= length)
-            whole++;
+        while (whole < 3 && borders[whole + 1] <= length) whole++;
         CHECK_EQUAL(out.count, whole);
         CHECK_EQUAL(out.valid_bytes, borders[whole]);
         CHECK_EQUAL(out.next_offset, 10 + whole);
@@ -91,8 +83,7 @@ static void test_scan_every_length(void)
     free(l.data);
 }
 
-static void test_scan_faults(void)
-{
+static void test_scan_faults(void) {
     log l = {.next_offset = 10};
     add(&l, 100, 5, 0);
     add(&l, 99, 5, 0);
@@ -118,11 +109,9 @@ static void test_scan_faults(void)
     free(l.data);
 }
 
-static void test_index_and_limits(void)
-{
+static void test_index_and_limits(void) {
     log l = {.next_offset = 10};
-    for (uint64_t i = 0; i < 4; i++)
-        add(&l, 100 + i, 5, 0);
+    for (uint64_t i = 0; i < 4; i++) add(&l, 100 + i, 5, 0);
     index_entry entries[4];
     record_scan out;
     CHECK_EQUAL(record_scan_buffer(l.data, l.length, 10, 0, 3, 1000, entries, 3, &out), RECORD_OK);
@@ -144,14 +133,11 @@ static void test_index_and_limits(void)
 }
 
 /* Several windows and records longer than one: the index on the file equals the one over memory. */
-static void test_scan_file_windows(void)
-{
+static void test_scan_file_windows(void) {
     log l = {.next_offset = 10};
-    for (uint32_t i = 0; i < 40000; i++)
-        add(&l, 100 + i / 3, i % 50, i % 7);
+    for (uint32_t i = 0; i < 40000; i++) add(&l, 100 + i / 3, i % 50, i % 7);
     add(&l, 90000, 5000000, 100000);
-    for (uint32_t i = 0; i < 100; i++)
-        add(&l, 90000, 30000, 0);
+    for (uint32_t i = 0; i < 100; i++) add(&l, 90000, 30000, 0);
     size_t count = (size_t)(l.next_offset - 10);
     index_entry *expected = malloc(count * sizeof *expected), *actual = malloc(count * sizeof *actual);
     record_scan memory, file;
@@ -185,16 +171,13 @@ static void test_scan_file_windows(void)
     free(l.data);
 }
 
-static int find_later(int fd, uint64_t from, uint64_t at_least, uint64_t minimum_timestamp, record_found *found)
-{
+static int find_later(int fd, uint64_t from, uint64_t at_least, uint64_t minimum_timestamp, record_found *found) {
     return record_find_later(fd, &(record_wanted){from, UINT64_MAX, at_least, UINT64_MAX, minimum_timestamp}, found);
 }
 
-static void test_find_later(void)
-{
+static void test_find_later(void) {
     log l = {.next_offset = 10};
-    for (uint32_t i = 0; i < 3000; i++)
-        add(&l, 100 + i, 700, 0);
+    for (uint32_t i = 0; i < 3000; i++) add(&l, 100 + i, 700, 0);
     add(&l, 5000, 3000000, 0); /* leaves the search window */
     size_t size = RECORD_HEADER_SIZE + 700;
     int fd = file_of(&l);
@@ -233,8 +216,7 @@ static void test_find_later(void)
     free(l.data);
 }
 
-int main(void)
-{
+int main(void) {
     RUN(test_scan_every_length);
     RUN(test_scan_faults);
     RUN(test_index_and_limits);

@@ -4,8 +4,7 @@
 
 #include "check.h"
 
-static void test_without_a_directory_there_is_always_room(void)
-{
+static void test_without_a_directory_there_is_always_room(void) {
     room r;
     REQUIRE(room_open(&r, NULL, 1, 1) == 0);
     CHECK(room_take(&r, UINT64_MAX));
@@ -17,8 +16,7 @@ static void test_without_a_directory_there_is_always_room(void)
     CHECK(room_open(&r, "./no such directory", 1, 1) < 0);
 }
 
-static void test_shards_share_half_of_what_is_left(void)
-{
+static void test_shards_share_half_of_what_is_left(void) {
     room r;
     REQUIRE(room_open(&r, ".", 4096, 4) == 0);
     REQUIRE(!r.refused && r.low_bytes == 4096);
@@ -32,8 +30,7 @@ static void test_shards_share_half_of_what_is_left(void)
     room_close(&r);
 }
 
-static void test_a_batch_larger_than_the_disk_is_refused_alone(void)
-{
+static void test_a_batch_larger_than_the_disk_is_refused_alone(void) {
     room r;
     REQUIRE(room_open(&r, ".", 4096, 1) == 0);
     CHECK(!room_take(&r, r.free_bytes * 2));
@@ -43,8 +40,7 @@ static void test_a_batch_larger_than_the_disk_is_refused_alone(void)
     room_close(&r);
 }
 
-static void test_refused_until_a_look_finds_room(void)
-{
+static void test_refused_until_a_look_finds_room(void) {
     room r;
     REQUIRE(room_open(&r, ".", 4096, 1) == 0);
     r.refused = true;
@@ -55,8 +51,7 @@ static void test_refused_until_a_look_finds_room(void)
     room_close(&r);
 }
 
-int main(void)
-{
+int main(void) {
     RUN(test_without_a_directory_there_is_always_room);
     RUN(test_shards_share_half_of_what_is_left);
     RUN(test_a_batch_larger_than_the_disk_is_refused_alone);

@@ -6,21 +6,18 @@
 #include "core/fence.h"
 #include "core/seat.h"
 
-static seat *three(seat **seats, uint64_t group, const char *key)
-{
+static seat *three(seat **seats, uint64_t group, const char *key) {
     seat *s = seats_put(seats, group, (const uint8_t *)key, (uint32_t)strlen(key), 3);
     for (uint32_t i = 0; s != NULL && i < 3; i++) seat_set(s, i, 4 + i, SEAT_NONE, SEAT_NONE);
     if (s != NULL) s->last_polled = SEAT_NONE;
     return s;
 }
 
-static seat *find(seat **seats, const char *key, uint64_t version)
-{
+static seat *find(seat **seats, const char *key, uint64_t version) {
     return seats_find(seats, (const uint8_t *)key, (uint32_t)strlen(key), version);
 }
 
-static void test_polls_rotate_over_all_partitions_and_leave_marks(void)
-{
+static void test_polls_rotate_over_all_partitions_and_leave_marks(void) {
     seat *seats = NULL, *s = three(&seats, 1, "a");
     seat_work work = {0};
     for (uint32_t i = 0; i < 7; i++) {
@@ -39,8 +36,7 @@ static void test_polls_rotate_over_all_partitions_and_leave_marks(void)
     seats_free(&seats);
 }
 
-static void test_a_named_partition_does_not_turn_the_rotation(void)
-{
+static void test_a_named_partition_does_not_turn_the_rotation(void) {
     seat *seats = NULL, *s = three(&seats, 1, "a");
     seat_work work = {0};
     CHECK(seat_begin(s, true, 6, false, &work));
@@ -51,8 +47,7 @@ static void test_a_named_partition_does_not_turn_the_rotation(void)
     seats_free(&seats);
 }
 
-static void test_every_partition_of_a_large_seat_is_found_at_its_place(void)
-{
+static void test_every_partition_of_a_large_seat_is_found_at_its_place(void) {
     enum { COUNT = 20000 };
     seat *seats = NULL, *s = seats_put(&seats, 1, (const uint8_t *)"a", 1, COUNT);
     seat_work work = {0};
@@ -67,8 +62,7 @@ static void test_every_partition_of_a_large_seat_is_found_at_its_place(void)
     seats_free(&seats);
 }
 
-static void test_a_commit_without_a_partition_goes_to_the_one_polled_last(void)
-{
+static void test_a_commit_without_a_partition_goes_to_the_one_polled_last(void) {
     seat *seats = NULL, *s = three(&seats, 1, "a");
     seat_work work = {0};
     CHECK(seat_begin(s, false, SEAT_NONE, false, &work));
@@ -91,8 +85,7 @@ static void test_a_commit_without_a_partition_goes_to_the_one_polled_last(void)
     seats_free(&seats);
 }
 
-static void test_a_request_that_starts_over_leaves_no_trace(void)
-{
+static void test_a_request_that_starts_over_leaves_no_trace(void) {
     seat *seats = NULL, *s = three(&seats, 1, "a");
     seat_work work = {0};
     seat_undo(&work);
@@ -106,8 +99,7 @@ static void test_a_request_that_starts_over_leaves_no_trace(void)
     seats_free(&seats);
 }
 
-static void test_seats_are_found_by_bytes_and_version_and_have_a_limit(void)
-{
+static void test_seats_are_found_by_bytes_and_version_and_have_a_limit(void) {
     seat *seats = NULL;
     char key[2] = "a";
     for (uint32_t i = 0; i < SEATS_MAX; i++, key[0]++) CHECK(three(&seats, i, key) != NULL);
@@ -132,8 +124,7 @@ static void test_seats_are_found_by_bytes_and_version_and_have_a_limit(void)
     CHECK(seats == NULL);
 }
 
-static void test_an_older_generation_does_not_pass(void)
-{
+static void test_an_older_generation_does_not_pass(void) {
     fences f = {0};
     CHECK(fences_pass(&f, 1, 0));
     CHECK_EQUAL(f.count, 0);
@@ -152,8 +143,7 @@ static void test_an_older_generation_does_not_pass(void)
     fences_free(&f);
 }
 
-int main(void)
-{
+int main(void) {
     RUN(test_polls_rotate_over_all_partitions_and_leave_marks);
     RUN(test_a_named_partition_does_not_turn_the_rotation);
     RUN(test_every_partition_of_a_large_seat_is_found_at_its_place);

@@ -4,8 +4,8 @@
 
 #include <fcntl.h>
 
-#define CROWD 700u     /* more than both shards have receive buffers */
-#define OUTSIDERS 5u   /* user of the crowd: another owner than user 0 */
+#define CROWD 700u   /* more than both shards have receive buffers */
+#define OUTSIDERS 5u /* user of the crowd: another owner than user 0 */
 #define LARGE 100000u
 
 static server s;

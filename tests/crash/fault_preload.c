@@ -27,24 +27,19 @@ typedef struct control {
 } control;
 static control *c;
 
-__attribute__((constructor)) static void attach(void)
-{
+__attribute__((constructor)) static void attach(void) {
     const char *name = getenv("FAULT_CONTROL");
     int fd = name != NULL ? (int)syscall(SYS_openat, AT_FDCWD, name, O_RDWR | O_CLOEXEC) : -1;
     void *at = fd >= 0 ? mmap(NULL, sizeof(control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
-    if (fd >= 0)
-        syscall(SYS_close, fd);
+    if (fd >= 0) syscall(SYS_close, fd);
     c = at != MAP_FAILED ? at : NULL;
 }
 
 /* Whether this call is to fail: then errno is set. */
-static int fails(const char *path)
-{
-    if (strstr(path, c->match) == NULL)
-        return 0;
+static int fails(const char *path) {
+    if (strstr(path, c->match) == NULL) return 0;
     uint32_t call = atomic_fetch_add(&c->calls, 1) + 1, at = c->at;
-    if (at == 0 || call < at || call - at >= c->times)
-        return 0;
+    if (at == 0 || call < at || call - at >= c->times) return 0;
     atomic_fetch_add(&c->injected, 1);
     snprintf(c->failed, sizeof(c->failed), "%s", path + (strlen(path) > 255 ? strlen(path) - 255 : 0));
     errno = (int)c->error;
@@ -53,77 +48,62 @@ static int fails(const char *path)
 
 static int path_fails(uint32_t op, const char *path) { return c != NULL && c->op == op && fails(path); }
 
-static int file_fails(uint32_t op, int fd)
-{
+static int file_fails(uint32_t op, int fd) {
     char link[32], path[4096];
-    if (c == NULL || c->op != op)
-        return 0;
+    if (c == NULL || c->op != op) return 0;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, path, sizeof(path) - 1);
-    if (length <= 0)
-        return 0;
+    if (length <= 0) return 0;
     path[length] = '\0';
     return fails(path);
 }
 
 #define REAL(name) ((__typeof__(name) *)dlsym(RTLD_NEXT, #name))
 
-static mode_t mode_of(int flags, va_list rest)
-{
+static mode_t mode_of(int flags, va_list rest) {
     return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
 }
 
-int open(const char *path, int flags, ...)
-{
+int open(const char *path, int flags, ...) {
     va_list rest;
     va_start(rest, flags);
     mode_t mode = mode_of(flags, rest);
     va_end(rest);
-    if (path_fails(OP_OPEN, path))
-        return -1;
+    if (path_fails(OP_OPEN, path)) return -1;
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_LARGEFILE, mode);
 }
 int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 
-static ssize_t shortened(int fd, const void *data, size_t length, off_t position, size_t all)
-{
-    if (c->shorten == LIE)
-        return (ssize_t)all;
+static ssize_t shortened(int fd, const void *data, size_t length, off_t position, size_t all) {
+    if (c->shorten == LIE) return (ssize_t)all;
     return (ssize_t)syscall(SYS_pwrite64, fd, data, length > 1 ? length / 2 : length, position);
 }
 
-ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t position)
-{
+ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t position) {
     size_t all = 0;
-    for (int i = 0; i < count; i++)
-        all += parts[i].iov_len;
+    for (int i = 0; i < count; i++) all += parts[i].iov_len;
     if (file_fails(OP_WRITE, fd))
         return c->shorten ? shortened(fd, parts[0].iov_base, parts[0].iov_len, position, all) : -1;
     return REAL(pwritev)(fd, parts, count, position);
 }
 ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t position) __attribute__((alias("pwritev")));
 
-ssize_t pwrite(int fd, const void *data, size_t length, off_t position)
-{
-    if (file_fails(OP_WRITE, fd))
-        return c->shorten ? shortened(fd, data, length, position, length) : -1;
+ssize_t pwrite(int fd, const void *data, size_t length, off_t position) {
+    if (file_fails(OP_WRITE, fd)) return c->shorten ? shortened(fd, data, length, position, length) : -1;
     return (ssize_t)syscall(SYS_pwrite64, fd, data, length, position);
 }
 ssize_t pwrite64(int fd, const void *data, size_t length, off_t position) __attribute__((alias("pwrite")));
 
-ssize_t pread(int fd, void *data, size_t length, off_t position)
-{
+ssize_t pread(int fd, void *data, size_t length, off_t position) {
     if (file_fails(OP_READ, fd)) {
-        if (!c->shorten)
-            return -1;
+        if (!c->shorten) return -1;
         length = length > 1 ? length / 2 : length;
     }
     return (ssize_t)syscall(SYS_pread64, fd, data, length, position);
 }
 ssize_t pread64(int fd, void *data, size_t length, off_t position) __attribute__((alias("pread")));
 
-ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t position, int flags)
-{
+ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t position, int flags) {
     if (c != NULL && c->op == OP_READ && (flags & RWF_NOWAIT) != 0) {
         errno = EAGAIN;
         return -1;
@@ -136,29 +116,24 @@ ssize_t preadv64v2(int fd, const struct iovec *parts, int count, off_t position,
 int fdatasync(int fd) { return file_fails(OP_SYNC, fd) ? -1 : (int)syscall(SYS_fdatasync, fd); }
 int fsync(int fd) { return file_fails(OP_SYNC, fd) ? -1 : (int)syscall(SYS_fsync, fd); }
 
-int ftruncate(int fd, off_t length)
-{
+int ftruncate(int fd, off_t length) {
     return file_fails(OP_TRUNCATE, fd) ? -1 : (int)syscall(SYS_ftruncate, fd, length);
 }
 int ftruncate64(int fd, off_t length) __attribute__((alias("ftruncate")));
 
-int fallocate(int fd, int mode, off_t from, off_t length)
-{
+int fallocate(int fd, int mode, off_t from, off_t length) {
     return file_fails(OP_ALLOCATE, fd) ? -1 : (int)syscall(SYS_fallocate, fd, mode, from, length);
 }
 int fallocate64(int fd, int mode, off_t from, off_t length) __attribute__((alias("fallocate")));
 
-int rename(const char *from, const char *to)
-{
+int rename(const char *from, const char *to) {
     return path_fails(OP_RENAME, from) ? -1 : (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
 }
 
-int unlink(const char *path)
-{
+int unlink(const char *path) {
     return path_fails(OP_UNLINK, path) ? -1 : (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 }
 
-int mkdir(const char *path, mode_t mode)
-{
+int mkdir(const char *path, mode_t mode) {
     return path_fails(OP_MKDIR, path) ? -1 : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
 }

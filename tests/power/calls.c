@@ -11,9 +11,16 @@
 
 static struct stat attributes(fuse_ino_t number) {
     const inode *i = store_inode(&memory, (uint32_t)number);
-    struct stat st = {.st_ino = number, .st_mode = i->mode, .st_nlink = i->links, .st_uid = i->uid, .st_gid = i->gid,
-                      .st_size = (off_t)i->length, .st_blksize = PAGE_BYTES, .st_atim = i->changed,
-                      .st_mtim = i->changed, .st_ctim = i->changed};
+    struct stat st = {.st_ino = number,
+                      .st_mode = i->mode,
+                      .st_nlink = i->links,
+                      .st_uid = i->uid,
+                      .st_gid = i->gid,
+                      .st_size = (off_t)i->length,
+                      .st_blksize = PAGE_BYTES,
+                      .st_atim = i->changed,
+                      .st_mtim = i->changed,
+                      .st_ctim = i->changed};
     st.st_blocks = (blkcnt_t)((i->length + SECTOR_BYTES - 1) / SECTOR_BYTES);
     return st;
 }
@@ -42,10 +49,8 @@ static void op_lookup(fuse_req_t request, fuse_ino_t parent, const char *name) {
 static void op_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *file) {
     (void)file;
     struct stat st = attributes(number);
-    if (frozen)
-        fuse_reply_err(request, EIO);
-    else
-        fuse_reply_attr(request, &st, FOREVER_S);
+    if (frozen) fuse_reply_err(request, EIO);
+    else fuse_reply_attr(request, &st, FOREVER_S);
 }
 
 static void op_setattr(fuse_req_t request, fuse_ino_t number, struct stat *to, int which, struct fuse_file_info *file) {
@@ -80,10 +85,8 @@ static void op_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mo
     (void)device;
     struct fuse_entry_param e;
     int result = make(request, parent, name, mode, &e);
-    if (result != 0)
-        fuse_reply_err(request, -result);
-    else
-        fuse_reply_entry(request, &e);
+    if (result != 0) fuse_reply_err(request, -result);
+    else fuse_reply_entry(request, &e);
 }
 
 static void op_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode) {
@@ -95,10 +98,8 @@ static void op_create(fuse_req_t request, fuse_ino_t parent, const char *name, m
     struct fuse_entry_param e;
     int result = make(request, parent, name, mode, &e);
     file->keep_cache = 1;
-    if (result != 0)
-        fuse_reply_err(request, -result);
-    else
-        fuse_reply_create(request, &e, file);
+    if (result != 0) fuse_reply_err(request, -result);
+    else fuse_reply_create(request, &e, file);
 }
 
 static void op_unlink(fuse_req_t request, fuse_ino_t parent, const char *name) {
@@ -149,10 +150,8 @@ static void op_readdir(fuse_req_t request, fuse_ino_t number, size_t size, off_t
     (void)number;
     const listing *l = (const listing *)(uintptr_t)file->fh;
     size_t left = (size_t)at < l->length ? l->length - (size_t)at : 0;
-    if (frozen)
-        fuse_reply_err(request, EIO);
-    else
-        fuse_reply_buf(request, l->bytes + at, left < size ? left : size);
+    if (frozen) fuse_reply_err(request, EIO);
+    else fuse_reply_buf(request, l->bytes + at, left < size ? left : size);
 }
 
 static void op_releasedir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *file) {
@@ -166,10 +165,8 @@ static void op_releasedir(fuse_req_t request, fuse_ino_t number, struct fuse_fil
 static void op_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *file) {
     (void)number;
     file->keep_cache = 1;
-    if (frozen)
-        fuse_reply_err(request, EIO);
-    else
-        fuse_reply_open(request, file);
+    if (frozen) fuse_reply_err(request, EIO);
+    else fuse_reply_open(request, file);
 }
 
 static void op_release(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *file) {
@@ -181,10 +178,8 @@ static void op_release(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
 static void op_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t at, struct fuse_file_info *file) {
     (void)file;
     char *bytes = frozen ? NULL : malloc(size);
-    if (bytes == NULL)
-        fuse_reply_err(request, EIO);
-    else
-        fuse_reply_buf(request, bytes, store_read(&memory, (uint32_t)number, bytes, size, (uint64_t)at));
+    if (bytes == NULL) fuse_reply_err(request, EIO);
+    else fuse_reply_buf(request, bytes, store_read(&memory, (uint32_t)number, bytes, size, (uint64_t)at));
     free(bytes);
 }
 
@@ -192,10 +187,8 @@ static void op_write(fuse_req_t request, fuse_ino_t number, const char *bytes, s
                      struct fuse_file_info *file) {
     (void)file;
     int result = powered('w') ? store_write(&memory, (uint32_t)number, bytes, size, (uint64_t)at) : -EIO;
-    if (result != 0)
-        fuse_reply_err(request, -result);
-    else
-        fuse_reply_write(request, size);
+    if (result != 0) fuse_reply_err(request, -result);
+    else fuse_reply_write(request, size);
 }
 
 static void op_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t from, off_t length,
@@ -203,37 +196,55 @@ static void op_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t 
     (void)file;
     uint64_t end = (uint64_t)(from + length);
     int result = 0;
-    if (!powered('w'))
-        result = EIO;
+    if (!powered('w')) result = EIO;
     else if (mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
         result = -store_zero(&memory, (uint32_t)number, (uint64_t)from, (uint64_t)length);
     else if (mode == 0 && end > store_inode(&memory, (uint32_t)number)->length)
         result = -store_resize(&memory, (uint32_t)number, end);
-    else if (mode != 0 && mode != FALLOC_FL_KEEP_SIZE)
-        result = EOPNOTSUPP;
+    else if (mode != 0 && mode != FALLOC_FL_KEEP_SIZE) result = EOPNOTSUPP;
     fuse_reply_err(request, result);
 }
 
 static void op_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *file) {
     (void)data_only; /* both bring the length that reading needs; there is nothing else to leave out */
     (void)file;
-    if (powered('s'))
-        start_sync(request, (uint32_t)number);
-    else
-        fuse_reply_err(request, EIO);
+    if (powered('s')) start_sync(request, (uint32_t)number);
+    else fuse_reply_err(request, EIO);
 }
 
 static void op_statfs(fuse_req_t request, fuse_ino_t number) {
     (void)number;
-    struct statvfs st = {.f_bsize = PAGE_BYTES, .f_frsize = PAGE_BYTES, .f_blocks = 1u << 28, .f_bfree = 1u << 27,
-                         .f_bavail = 1u << 27, .f_files = 1u << 20, .f_ffree = 1u << 19, .f_namemax = NAME_BYTES_MAX};
+    struct statvfs st = {.f_bsize = PAGE_BYTES,
+                         .f_frsize = PAGE_BYTES,
+                         .f_blocks = 1u << 28,
+                         .f_bfree = 1u << 27,
+                         .f_bavail = 1u << 27,
+                         .f_files = 1u << 20,
+                         .f_ffree = 1u << 19,
+                         .f_namemax = NAME_BYTES_MAX};
     fuse_reply_statfs(request, &st);
 }
 
 const struct fuse_lowlevel_ops calls = {
-    .init = op_init, .lookup = op_lookup, .getattr = op_getattr, .setattr = op_setattr, .mknod = op_mknod,
-    .mkdir = op_mkdir, .unlink = op_unlink, .rmdir = op_rmdir, .rename = op_rename, .open = op_open, .read = op_read,
-    .write = op_write, .release = op_release, .fsync = op_fsync, .opendir = op_opendir, .readdir = op_readdir,
-    .releasedir = op_releasedir, .fsyncdir = op_fsync, .statfs = op_statfs, .create = op_create,
+    .init = op_init,
+    .lookup = op_lookup,
+    .getattr = op_getattr,
+    .setattr = op_setattr,
+    .mknod = op_mknod,
+    .mkdir = op_mkdir,
+    .unlink = op_unlink,
+    .rmdir = op_rmdir,
+    .rename = op_rename,
+    .open = op_open,
+    .read = op_read,
+    .write = op_write,
+    .release = op_release,
+    .fsync = op_fsync,
+    .opendir = op_opendir,
+    .readdir = op_readdir,
+    .releasedir = op_releasedir,
+    .fsyncdir = op_fsync,
+    .statfs = op_statfs,
+    .create = op_create,
     .fallocate = op_fallocate,
 };

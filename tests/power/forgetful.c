@@ -121,10 +121,8 @@ static void command(const char *line) {
     } else if (sscanf(line, "fail %u", &memory.failing) == 1) {
         puts("ok");
     } else if (sscanf(line, "cut %" SCNu64 " %999s", &seed, directory) == 2) {
-        if (frozen)
-            puts("error the power is off");
-        else
-            cut_power(seed, directory);
+        if (frozen) puts("error the power is off");
+        else cut_power(seed, directory);
     } else if (sscanf(line, "arm %7s %" SCNu64 " %" SCNu64 " %999s", armed.kinds, &armed.left, &armed.seed,
                       armed.directory) == 4) {
         puts("ok");

@@ -229,8 +229,7 @@ size_t store_read(store *s, uint32_t number, void *data, size_t length, uint64_t
         if (part > length - done) part = length - done;
         if (index < file->pages_count && file->pages[index].current != NULL)
             memcpy((uint8_t *)data + done, file->pages[index].current + within, part);
-        else
-            memset((uint8_t *)data + done, 0, part);
+        else memset((uint8_t *)data + done, 0, part);
         done += part;
     }
     return length;

@@ -39,8 +39,8 @@
 typedef enum { NAMES_STRICT, NAMES_EXT4 } names_mode;
 
 typedef struct {
-    uint8_t *current, *device;           /* NULL: zeros */
-    uint64_t version, clean, on_device;  /* dirty while version != clean; on_device: the version that the device has */
+    uint8_t *current, *device;          /* NULL: zeros */
+    uint64_t version, clean, on_device; /* dirty while version != clean; on_device: the version that the device has */
 } page;
 
 typedef struct {

@@ -3,19 +3,14 @@
 
 #include <xxhash.h>
 
-static uint32_t rotate_left(uint32_t value, int bits)
-{
-    return value << bits | value >> (32 - bits);
-}
+static uint32_t rotate_left(uint32_t value, int bits) { return value << bits | value >> (32 - bits); }
 
-static uint32_t murmur3_block(uint32_t hash, uint32_t block)
-{
+static uint32_t murmur3_block(uint32_t hash, uint32_t block) {
     block = rotate_left(block * 0xcc9e2d51u, 15) * 0x1b873593u;
     return rotate_left(hash ^ block, 13) * 5u + 0xe6546b64u;
 }
 
-uint32_t hash_murmur3_u64(uint64_t value)
-{
+uint32_t hash_murmur3_u64(uint64_t value) {
     uint32_t hash = murmur3_block(murmur3_block(0, (uint32_t)value), (uint32_t)(value >> 32));
     hash ^= 8; /* length */
     hash = (hash ^ hash >> 16) * 0x85ebca6bu;
@@ -23,25 +18,17 @@ uint32_t hash_murmur3_u64(uint64_t value)
     return hash ^ hash >> 16;
 }
 
-uint64_t hash_namespace(uint32_t stream, uint32_t topic, uint32_t partition)
-{
+uint64_t hash_namespace(uint32_t stream, uint32_t topic, uint32_t partition) {
     return (uint64_t)stream << 32 | (uint64_t)topic << 20 | partition;
 }
 
-uint32_t hash_owner(uint64_t ns, uint32_t shards)
-{
-    return (hash_murmur3_u64(ns) >> 16) % shards;
-}
+uint32_t hash_owner(uint64_t ns, uint32_t shards) { return (hash_murmur3_u64(ns) >> 16) % shards; }
 
-uint32_t hash_place(uint64_t ns)
-{
+uint32_t hash_place(uint64_t ns) {
     ns *= 0x9e3779b97f4a7c15u;
     ns ^= ns >> 29;
     ns *= 0xbf58476d1ce4e5b9u;
     return (uint32_t)(ns >> 32);
 }
 
-uint32_t hash_xxh32(const void *data, size_t length)
-{
-    return XXH32(data, length, 0);
-}
+uint32_t hash_xxh32(const void *data, size_t length) { return XXH32(data, length, 0); }

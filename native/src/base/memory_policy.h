@@ -7,7 +7,7 @@
 #define MEMORY_NODES_MAX 1024u
 
 typedef struct memory_policy {
-    int mode;             /* MPOL_* of the kernel: 0 default, 2 bind */
+    int mode; /* MPOL_* of the kernel: 0 default, 2 bind */
     uint64_t nodes[MEMORY_NODES_MAX / 64];
 } memory_policy;
 

@@ -45,8 +45,7 @@ struct pool {
     uint64_t *touched;
 };
 
-static void list_push(pool *p, uint32_t order, uint32_t page)
-{
+static void list_push(pool *p, uint32_t order, uint32_t page) {
     uint32_t list = p->pages + order, first = p->links[list].next;
     p->links[page] = (neighbours){.next = first, .previous = list};
     p->links[first].previous = page;
@@ -55,20 +54,17 @@ static void list_push(pool *p, uint32_t order, uint32_t page)
     p->nonempty |= 1u << order;
 }
 
-static void list_remove(pool *p, uint32_t order, uint32_t page)
-{
+static void list_remove(pool *p, uint32_t order, uint32_t page) {
     uint32_t list = p->pages + order;
     neighbours at = p->links[page];
     p->links[at.previous].next = at.next;
     p->links[at.next].previous = at.previous;
     p->heads[page] = 0;
-    if (p->links[list].next == list)
-        p->nonempty &= ~(1u << order);
+    if (p->links[list].next == list) p->nonempty &= ~(1u << order);
 }
 
 /* Sets or clears the touched bits of `count` pages; returns how many changed. */
-static uint32_t touched_change(pool *p, uint32_t page, uint32_t count, bool value)
-{
+static uint32_t touched_change(pool *p, uint32_t page, uint32_t count, bool value) {
     uint32_t changed = 0, end = page + count;
     while (page < end) {
         uint32_t bit = page % 64, bits = 64 - bit < end - page ? 64 - bit : end - page;
@@ -81,8 +77,7 @@ static uint32_t touched_change(pool *p, uint32_t page, uint32_t count, bool valu
     return changed;
 }
 
-static void free_whole_capacity(pool *p)
-{
+static void free_whole_capacity(pool *p) {
     for (uint32_t order = 0; order < ORDERS; order++)
         p->links[p->pages + order] = (neighbours){.next = p->pages + order, .previous = p->pages + order};
     /* From the end, because blocks are pushed in front: low addresses are used first. */
@@ -94,20 +89,16 @@ static void free_whole_capacity(pool *p)
     }
 }
 
-pool *pool_create(int memfd, size_t capacity_bytes)
-{
+pool *pool_create(int memfd, size_t capacity_bytes) {
     size_t capacity = capacity_bytes / CAPACITY_STEP * CAPACITY_STEP;
-    if (capacity < CAPACITY_MIN)
-        capacity = CAPACITY_MIN;
+    if (capacity < CAPACITY_MIN) capacity = CAPACITY_MIN;
     if (capacity >> PAGE_SHIFT > UINT32_MAX - ORDERS) {
         errno = EINVAL;
         return NULL;
     }
-    if (ftruncate(memfd, (off_t)capacity) != 0)
-        return NULL;
+    if (ftruncate(memfd, (off_t)capacity) != 0) return NULL;
     pool *p = calloc(1, sizeof *p);
-    if (p == NULL)
-        return NULL;
+    if (p == NULL) return NULL;
     p->memfd = memfd;
     p->capacity = capacity;
     p->pages = (uint32_t)(capacity >> PAGE_SHIFT);
@@ -125,37 +116,27 @@ pool *pool_create(int memfd, size_t capacity_bytes)
     return p;
 }
 
-void pool_destroy(pool *p)
-{
-    if (p == NULL)
-        return;
-    if (p->memory != MAP_FAILED)
-        munmap(p->memory, p->capacity);
+void pool_destroy(pool *p) {
+    if (p == NULL) return;
+    if (p->memory != MAP_FAILED) munmap(p->memory, p->capacity);
     free(p->heads);
     free(p->links);
     free(p->touched);
     free(p);
 }
 
-static uint32_t order_of(size_t bytes)
-{
+static uint32_t order_of(size_t bytes) {
     return bytes <= POOL_BLOCK_MIN ? 0 : 64u - PAGE_SHIFT - (uint32_t)__builtin_clzll(bytes - 1);
 }
 
-void *pool_alloc(pool *p, size_t bytes)
-{
-    return pool_alloc_reserving(p, bytes, 0);
-}
+void *pool_alloc(pool *p, size_t bytes) { return pool_alloc_reserving(p, bytes, 0); }
 
-void *pool_alloc_reserving(pool *p, size_t bytes, size_t reserve_bytes)
-{
-    if (bytes == 0 || bytes > POOL_BLOCK_MAX)
-        return NULL;
+void *pool_alloc_reserving(pool *p, size_t bytes, size_t reserve_bytes) {
+    if (bytes == 0 || bytes > POOL_BLOCK_MAX) return NULL;
     uint32_t order = order_of(bytes);
     size_t size = (size_t)POOL_BLOCK_MIN << order, free_bytes = p->capacity - p->used;
     uint32_t fitting = p->nonempty >> order << order;
-    if (fitting == 0 || free_bytes < size || free_bytes - size < reserve_bytes)
-        return NULL;
+    if (fitting == 0 || free_bytes < size || free_bytes - size < reserve_bytes) return NULL;
     uint32_t from = (uint32_t)__builtin_ctz(fitting), page = p->links[p->pages + from].next;
     list_remove(p, from, page);
     while (from > order) { /* keep the lower half, free the upper one */
@@ -170,8 +151,7 @@ void *pool_alloc_reserving(pool *p, size_t bytes, size_t reserve_bytes)
 
 /* Page of an allocated block. A pointer that is none means that memory is being corrupted: going on would hand the same
  * bytes to two connections, so this ends the process in every build (the check is one byte compare). */
-static uint32_t page_of(const pool *p, const void *block, const char *caller)
-{
+static uint32_t page_of(const pool *p, const void *block, const char *caller) {
     size_t offset = (size_t)((uintptr_t)block - (uintptr_t)p->memory);
     uint32_t page = (uint32_t)(offset >> PAGE_SHIFT);
     if (offset >= p->capacity || offset % POOL_BLOCK_MIN != 0 || !(p->heads[page] & HEAD_USED)) {
@@ -181,17 +161,14 @@ static uint32_t page_of(const pool *p, const void *block, const char *caller)
     return page;
 }
 
-void pool_free(pool *p, void *block)
-{
-    if (block == NULL)
-        return;
+void pool_free(pool *p, void *block) {
+    if (block == NULL) return;
     uint32_t page = page_of(p, block, "pool_free"), order = p->heads[page] & HEAD_ORDER;
     p->used -= (size_t)POOL_BLOCK_MIN << order;
     p->heads[page] = 0;
     while (order < ORDERS - 1) {
         uint32_t buddy = page ^ (1u << order);
-        if (buddy >= p->pages || p->heads[buddy] != (HEAD_FREE | order))
-            break;
+        if (buddy >= p->pages || p->heads[buddy] != (HEAD_FREE | order)) break;
         list_remove(p, order, buddy);
         page &= ~(1u << order);
         order++;
@@ -199,52 +176,33 @@ void pool_free(pool *p, void *block)
     list_push(p, order, page);
 }
 
-size_t pool_block_size(const pool *p, const void *block)
-{
+size_t pool_block_size(const pool *p, const void *block) {
     return (size_t)POOL_BLOCK_MIN << (p->heads[page_of(p, block, "pool_block_size")] & HEAD_ORDER);
 }
 
-size_t pool_capacity(const pool *p)
-{
-    return p->capacity;
-}
+size_t pool_capacity(const pool *p) { return p->capacity; }
 
-size_t pool_used(const pool *p)
-{
-    return p->used;
-}
+size_t pool_used(const pool *p) { return p->used; }
 
-size_t pool_resident(const pool *p)
-{
-    return (size_t)p->touched_pages << PAGE_SHIFT;
-}
+size_t pool_resident(const pool *p) { return (size_t)p->touched_pages << PAGE_SHIFT; }
 
-uint64_t pool_offset(const pool *p, const void *address)
-{
-    return (uint64_t)((const uint8_t *)address - p->memory);
-}
+uint64_t pool_offset(const pool *p, const void *address) { return (uint64_t)((const uint8_t *)address - p->memory); }
 
 /* True when some page of the block has its bit set. */
-static bool block_touched(const pool *p, uint32_t page, uint32_t count)
-{
-    if (count < 64)
-        return (p->touched[page / 64] >> page % 64 & (((uint64_t)1 << count) - 1)) != 0;
+static bool block_touched(const pool *p, uint32_t page, uint32_t count) {
+    if (count < 64) return (p->touched[page / 64] >> page % 64 & (((uint64_t)1 << count) - 1)) != 0;
     for (uint32_t word = page / 64; word < (page + count) / 64; word++)
-        if (p->touched[word] != 0)
-            return true;
+        if (p->touched[word] != 0) return true;
     return false;
 }
 
-void pool_trim(pool *p, size_t keep_bytes)
-{
+void pool_trim(pool *p, size_t keep_bytes) {
     for (uint32_t order = ORDERS; order-- > 0;) {
         uint32_t list = p->pages + order, count = 1u << order;
         /* From the end: the front of a list was used last and is used next. */
         for (uint32_t page = p->links[list].previous; page != list; page = p->links[page].previous) {
-            if (pool_resident(p) - p->used <= keep_bytes)
-                return;
-            if (!block_touched(p, page, count))
-                continue;
+            if (pool_resident(p) - p->used <= keep_bytes) return;
+            if (!block_touched(p, page, count)) continue;
             if (fallocate(p->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)page << PAGE_SHIFT,
                           (off_t)count << PAGE_SHIFT) != 0)
                 return; /* the memory stays accounted as resident; the next trim tries again */

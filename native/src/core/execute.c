@@ -140,8 +140,12 @@ static void execute_send(conn *c) {
             if (!open) return;
             s.messages += c->payload - before;
         }
-        descriptor d = {.operation = LINK_SEND, .ns = p->ns, .incarnation = p->incarnation, .count = s.count,
-                        .lease_offset = pool_offset(e->pool, s.messages), .lease_length = s.messages_length};
+        descriptor d = {.operation = LINK_SEND,
+                        .ns = p->ns,
+                        .incarnation = p->incarnation,
+                        .count = s.count,
+                        .lease_offset = pool_offset(e->pool, s.messages),
+                        .lease_length = s.messages_length};
         forward_request(c, p->owner, &d);
         return;
     }
@@ -170,10 +174,16 @@ static void poll_or_store(conn *c, const consumer_request *q, bool poll) {
         return;
     }
     route_partition *p = &r->partitions[q->partition_id];
-    descriptor d = {.operation = poll ? LINK_POLL : LINK_STORE, .ns = p->ns, .incarnation = p->incarnation,
-                    .strategy = q->strategy, .value = q->value, .count = q->count, .consumer_id = q->consumer_id,
+    descriptor d = {.operation = poll ? LINK_POLL : LINK_STORE,
+                    .ns = p->ns,
+                    .incarnation = p->incarnation,
+                    .strategy = q->strategy,
+                    .value = q->value,
+                    .count = q->count,
+                    .consumer_id = q->consumer_id,
                     .consumer_kind = q->kind == CONSUMER_GROUP ? OFFSET_GROUP : OFFSET_CONSUMER,
-                    .assignment = q->assignment, .flags = q->auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
+                    .assignment = q->assignment,
+                    .flags = q->auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
     count_streak(c, p->owner);
     if (poll) e->counters.polls++;
     else e->counters.stores++;

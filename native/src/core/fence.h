@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 typedef struct fence {
-    uint32_t group;           /* the id of its offsets */
+    uint32_t group; /* the id of its offsets */
     uint64_t generation;
 } fence;
 

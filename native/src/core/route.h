@@ -10,16 +10,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROUTES_MAX 65536u     /* entries; a full table is emptied */
-#define ROUTE_KEY_MAX 514u    /* two identifiers of 2 + 255 bytes */
+#define ROUTES_MAX 65536u  /* entries; a full table is emptied */
+#define ROUTE_KEY_MAX 514u /* two identifiers of 2 + 255 bytes */
 
-typedef struct owned owned;   /* a partition of this shard (engine.h) */
+typedef struct owned owned; /* a partition of this shard (engine.h) */
 
 typedef struct route_partition {
     uint64_t ns;
     uint64_t incarnation;
-    uint32_t owner;           /* shard */
-    owned *local;             /* retained; NULL when another shard owns it or it is not open here yet */
+    uint32_t owner; /* shard */
+    owned *local;   /* retained; NULL when another shard owns it or it is not open here yet */
 } route_partition;
 
 typedef struct route {
@@ -27,14 +27,14 @@ typedef struct route {
     uint32_t key_length;
     uint64_t hash;
     bool can_send, can_poll;
-    uint32_t counter;         /* balanced counter of the topic */
+    uint32_t counter; /* balanced counter of the topic */
     uint32_t partitions_count;
     route_partition *partitions;
     uint8_t key[];
 } route;
 
 typedef struct route_table {
-    route **slots;            /* open addressing, power of two */
+    route **slots; /* open addressing, power of two */
     uint32_t capacity, count;
     uint64_t misses, hits;
 } route_table;

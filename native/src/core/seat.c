@@ -98,7 +98,10 @@ bool seat_begin(seat *s, bool poll, int64_t wanted, bool auto_commit, seat_work 
     if (wanted == SEAT_NONE && !poll) wanted = s->last_polled;
     bool by_rotation = wanted == SEAT_NONE;
     if (!by_rotation && !place_of(s, wanted, &at)) return false;
-    *work = (seat_work){.seat = s, .at = at, .rotation_before = s->rotation, .last_polled_before = s->last_polled,
+    *work = (seat_work){.seat = s,
+                        .at = at,
+                        .rotation_before = s->rotation,
+                        .last_polled_before = s->last_polled,
                         .auto_commit = auto_commit};
     if (!poll) return true;
     if (by_rotation) s->rotation = (at + 1) % s->count;

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SEATS_MAX 16u         /* of one connection; requests of further memberships go through Python */
-#define SEAT_KEY_MAX 771u     /* three identifiers of 2 + 255 bytes */
+#define SEATS_MAX 16u     /* of one connection; requests of further memberships go through Python */
+#define SEAT_KEY_MAX 771u /* three identifiers of 2 + 255 bytes */
 #define SEAT_NONE (-1)
 
 typedef struct seat_partition {
@@ -21,14 +21,14 @@ typedef struct seat_partition {
 
 typedef struct seat {
     struct seat *next;
-    uint64_t group;           /* incarnation */
-    uint64_t generation;      /* of the assignment */
-    uint64_t version;         /* of the routes */
-    uint32_t offsets_id;      /* whose offsets it polls and commits */
+    uint64_t group;      /* incarnation */
+    uint64_t generation; /* of the assignment */
+    uint64_t version;    /* of the routes */
+    uint32_t offsets_id; /* whose offsets it polls and commits */
     uint32_t rotation, count;
-    int64_t last_polled;      /* partition; SEAT_NONE */
+    int64_t last_polled; /* partition; SEAT_NONE */
     seat_partition *partitions;
-    uint32_t *places;         /* hash table of indexes + 1 by partition, a power of two long; 0: empty */
+    uint32_t *places; /* hash table of indexes + 1 by partition, a power of two long; 0: empty */
     uint32_t places_mask;
     uint32_t key_length;
     uint8_t key[];
@@ -36,11 +36,11 @@ typedef struct seat {
 
 /* The request of a seat that is under way on the connection, and what `seat_undo` needs. */
 typedef struct seat_work {
-    seat *seat;               /* NULL: none */
-    uint32_t at;              /* index of the partition */
+    seat *seat;  /* NULL: none */
+    uint32_t at; /* index of the partition */
     uint32_t rotation_before;
     int64_t last_polled_before;
-    uint64_t offset;          /* of a commit */
+    uint64_t offset; /* of a commit */
     bool auto_commit;
 } seat_work;
 
@@ -57,7 +57,7 @@ void seat_free(seat *s);
 /* Begins a poll or commit; `wanted` SEAT_NONE: by rotation, or for a commit the partition polled last. False: the seat
  * cannot tell, nothing has changed. */
 bool seat_begin(seat *s, bool poll, int64_t wanted, bool auto_commit, seat_work *work);
-void seat_undo(seat_work *work);                                           /* it was not carried out */
-void seat_polled(seat_work *work, uint64_t count, uint64_t last_offset);   /* its end */
-void seat_committed(seat_work *work, bool stored);                         /* its end */
+void seat_undo(seat_work *work);                                         /* it was not carried out */
+void seat_polled(seat_work *work, uint64_t count, uint64_t last_offset); /* its end */
+void seat_committed(seat_work *work, bool stored);                       /* its end */
 #endif

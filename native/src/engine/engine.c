@@ -206,8 +206,7 @@ static void flush_replies(engine *e, conn_queue *q, uint32_t count_max, int64_t 
 /* Something can go on without Python. */
 static bool has_work(const engine *e) {
     if (e->events_count >= EVENTS_MAX) return false;
-    return e->ready.first != NULL || e->replies.first != NULL ||
-           e->bulk_replies.first != NULL || e->touched != NULL ||
+    return e->ready.first != NULL || e->replies.first != NULL || e->bulk_replies.first != NULL || e->touched != NULL ||
            (e->ready_anonymous.first != NULL && e->events_anonymous < EVENTS_ANONYMOUS_MAX);
 }
 
@@ -296,7 +295,7 @@ bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
         run_timers(e);
         work(e);
         bool settled = sync_begin_pending(e); /* all batches of the turn are written */
-        arm_standing(e); /* after the completions that used it up */
+        arm_standing(e);                      /* after the completions that used it up */
         if (e->events_count > 0 || e->epoll_ready || e->now_us >= deadline_us) break;
         int64_t limit = !settled && !has_work(e) && links_sleep(&e->links) ? wait_limit(e, deadline_us) : 0;
         set_activity(e, ACTIVITY_WAITING);

@@ -62,8 +62,10 @@ static int open_parts(engine *e) {
     e->page = links_page(&e->links, o->shard);
     e->pool = pool_create(o->pool_fds[o->shard], o->pool_bytes);
     if (e->pool == NULL) return -errno;
-    e->journals = (journal_memory){.bytes_max = pool_capacity(e->pool) / JOURNALS_POOL_SHARE, .take = take_journal,
-                                   .give = give_journal, .context = e};
+    e->journals = (journal_memory){.bytes_max = pool_capacity(e->pool) / JOURNALS_POOL_SHARE,
+                                   .take = take_journal,
+                                   .give = give_journal,
+                                   .context = e};
     uint64_t quarter = pool_capacity(e->pool) / 4;
     e->frame_send_max = quarter < FRAME_SEND_MAX ? (uint32_t)quarter : FRAME_SEND_MAX;
     shares_open(e);

@@ -45,7 +45,11 @@ int engine_partition_add(engine *e, partition *p) {
     if (e->partitions[at] != NULL) return -EEXIST;
     owned *o = calloc(1, sizeof *o);
     if (o == NULL) return -ENOMEM;
-    *o = (owned){.e = e, .p = p, .ns = partition_namespace(p), .incarnation = partition_incarnation(p), .references = 1,
+    *o = (owned){.e = e,
+                 .p = p,
+                 .ns = partition_namespace(p),
+                 .incarnation = partition_incarnation(p),
+                 .references = 1,
                  .poison_reported = partition_state(p) != 0}; /* opened read only: recovery has told why */
     e->partitions[at] = o;
     e->partitions_used++;

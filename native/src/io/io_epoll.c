@@ -37,10 +37,10 @@ typedef struct descriptor_state {
 
 typedef struct poller {
     int epoll_fd;
-    bool entered;        /* the set was asked since the last submit */
+    bool entered; /* the set was asked since the last submit */
     io_threads threads;
-    operation threads_done; /* polls their eventfd */
-    io_queue tries;      /* operations whose call is worth trying */
+    operation threads_done;        /* polls their eventfd */
+    io_queue tries;                /* operations whose call is worth trying */
     descriptor_state *descriptors; /* [fd] */
     uint32_t descriptors_count;
     uint16_t free_ids[BUFFERS_IN_ALL]; /* those of each set from its first id on */
@@ -79,8 +79,9 @@ static void wait_for(io *i, operation *op) {
     descriptor_state *d = state_of(p, op->fd);
     operation **place = op->verb == VERB_SEND ? &d->out : &d->in;
     assert(*place == NULL);
-    int result = join(p, op->fd, d, op->verb == VERB_POLL ? (uint32_t)EPOLLIN
-                                                          : (uint32_t)(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET));
+    int result = join(p, op->fd, d,
+                      op->verb == VERB_POLL ? (uint32_t)EPOLLIN
+                                            : (uint32_t)(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET));
     if (result == 0) {
         *place = op;
         return;
@@ -274,7 +275,8 @@ static void take_from_threads(const reaper *r, operation *op) {
 static void try_call(const reaper *r, operation *op) {
     switch (op->verb) {
     case VERB_ACCEPT: try_accept(r, op); break;
-    case VERB_RECEIVE_PROVIDED: case VERB_RECEIVE: try_receive(r, op); break;
+    case VERB_RECEIVE_PROVIDED:
+    case VERB_RECEIVE: try_receive(r, op); break;
     case VERB_SEND: try_send(r, op); break;
     case VERB_CANCELLED: finish(r, op, op->result, -1, false); break;
     case VERB_POLL:

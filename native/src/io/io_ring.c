@@ -246,8 +246,10 @@ const char *io_ring_probe(void) {
     munmap(memory, bytes);
     switch (-result) {
     case 0: return NULL;
-    case EPERM: case EACCES: return "io_uring is forbidden here (kernel.io_uring_disabled or a seccomp profile)";
-    case ENOSYS: case EINVAL: return "this kernel lacks io_uring features that shardd needs (Linux 5.19 or newer)";
+    case EPERM:
+    case EACCES: return "io_uring is forbidden here (kernel.io_uring_disabled or a seccomp profile)";
+    case ENOSYS:
+    case EINVAL: return "this kernel lacks io_uring features that shardd needs (Linux 5.19 or newer)";
     case ENOMEM: return "io_uring needs more locked memory than RLIMIT_MEMLOCK allows";
     default: return "io_uring could not be set up";
     }

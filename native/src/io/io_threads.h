@@ -16,13 +16,13 @@ typedef struct io_queue {
 
 typedef struct io_threads {
     pthread_t threads[IO_THREADS];
-    uint32_t count;    /* of them that run */
+    uint32_t count; /* of them that run */
     pthread_mutex_t lock;
     pthread_cond_t work;
     io_queue reads, syncs, done;
-    uint32_t syncing;  /* threads in fdatasync */
+    uint32_t syncing; /* threads in fdatasync */
     bool stopping;
-    int wake_fd;       /* eventfd: readable while `done` has something */
+    int wake_fd; /* eventfd: readable while `done` has something */
 } io_threads;
 
 static inline void io_queue_push(io_queue *q, operation *op) {

@@ -7,15 +7,15 @@
 enum { PARTITIONING_BALANCED = 1, PARTITIONING_PARTITION_ID = 2, PARTITIONING_MESSAGES_KEY = 3 };
 
 typedef struct send_request {
-    const uint8_t *address;        /* stream identifier, then topic identifier: raw bytes, the route key */
-    uint32_t stream_length;        /* bytes of the stream identifier including kind and length */
+    const uint8_t *address; /* stream identifier, then topic identifier: raw bytes, the route key */
+    uint32_t stream_length; /* bytes of the stream identifier including kind and length */
     uint32_t topic_length;
-    uint8_t partitioning;          /* PARTITIONING_* */
-    uint32_t partition_id;         /* for PARTITION_ID */
-    const uint8_t *key;            /* for MESSAGES_KEY */
+    uint8_t partitioning;  /* PARTITIONING_* */
+    uint32_t partition_id; /* for PARTITION_ID */
+    const uint8_t *key;    /* for MESSAGES_KEY */
     uint32_t key_length;
-    uint32_t count;                /* messages */
-    uint8_t *messages;             /* first record, inside the payload */
+    uint32_t count;    /* messages */
+    uint8_t *messages; /* first record, inside the payload */
     uint64_t messages_length;
 } send_request;
 
@@ -28,8 +28,10 @@ uint32_t send_request_parse(uint8_t *payload, size_t length, send_request *out);
 uint32_t batch_validate(const uint8_t *index, uint32_t count, const uint8_t *messages, uint64_t messages_length);
 
 /* Random ids for messages that came with id 0: UUIDv4 bytes in RFC order. Seeded from getrandom; xoshiro256++. */
-typedef struct id_source { uint64_t state[4]; } id_source;
-int id_source_seed(id_source *source);                     /* 0 or -1 */
+typedef struct id_source {
+    uint64_t state[4];
+} id_source;
+int id_source_seed(id_source *source);                       /* 0 or -1 */
 void id_source_seed_fixed(id_source *source, uint64_t seed); /* for tests */
 
 /* Writes offset, timestamp, id (when 0) and checksum into each record in place and fills one index entry each.

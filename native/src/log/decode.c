@@ -16,36 +16,29 @@ static const uint8_t *record_at(const uint8_t *data, uint64_t position) { return
 static const uint8_t *headers_of(const uint8_t *record) { return record + RECORD_HEADER_SIZE + load_u32(record + 52); }
 
 /* The entry at `*at`; moves behind it. False when no whole entry is left. */
-static bool next_header(const uint8_t **at, const uint8_t *end, header_entry *entry)
-{
+static bool next_header(const uint8_t **at, const uint8_t *end, header_entry *entry) {
     const uint8_t *p = *at;
-    if (end - p < 5)
-        return false;
+    if (end - p < 5) return false;
     entry->key_length = load_u32(p + 1);
     entry->key = p + 5;
-    if ((uint64_t)(end - entry->key) < (uint64_t)entry->key_length + 5)
-        return false;
+    if ((uint64_t)(end - entry->key) < (uint64_t)entry->key_length + 5) return false;
     p = entry->key + entry->key_length;
     entry->value_length = load_u32(p + 1);
     entry->value = p + 5;
-    if ((uint64_t)(end - entry->value) < entry->value_length)
-        return false;
+    if ((uint64_t)(end - entry->value) < entry->value_length) return false;
     *at = entry->value + entry->value_length;
     return true;
 }
 
-static bool headers_parse(const uint8_t *at, const uint8_t *end)
-{
+static bool headers_parse(const uint8_t *at, const uint8_t *end) {
     header_entry entry;
     while (at < end)
-        if (!next_header(&at, end, &entry))
-            return false;
+        if (!next_header(&at, end, &entry)) return false;
     return true;
 }
 
 /* First header with the name of the key. */
-static bool find_key(const uint8_t *record, const decode_request *request, header_entry *entry)
-{
+static bool find_key(const uint8_t *record, const decode_request *request, header_entry *entry) {
     const uint8_t *at = headers_of(record), *end = at + load_u32(record + 48);
     while (at < end && next_header(&at, end, entry))
         if (entry->key_length == request->key_name_length &&
@@ -54,21 +47,18 @@ static bool find_key(const uint8_t *record, const decode_request *request, heade
     return false;
 }
 
-static void count_record(const uint8_t *record, const decode_request *request, decode_batch *out)
-{
+static void count_record(const uint8_t *record, const decode_request *request, decode_batch *out) {
     header_entry entry;
     uint32_t headers = load_u32(record + 48);
     out->value_bytes += load_u32(record + 52);
     out->headers_bytes += headers;
-    if (headers == 0)
-        return;
+    if (headers == 0) return;
     if (request->key_name != NULL && find_key(record, request, &entry)) {
         out->key_rows++;
         out->key_bytes += entry.value_length;
     }
     const uint8_t *at = headers_of(record), *end = at + headers;
-    if (!request->count_headers || !headers_parse(at, end))
-        return;
+    if (!request->count_headers || !headers_parse(at, end)) return;
     while (at < end && next_header(&at, end, &entry)) {
         out->header_entries++;
         out->header_key_bytes += entry.key_length;
@@ -77,8 +67,7 @@ static void count_record(const uint8_t *record, const decode_request *request, d
 }
 
 void decode_index(const uint8_t *data, size_t length, const decode_request *request, uint64_t *positions,
-                  decode_batch *out)
-{
+                  decode_batch *out) {
     *out = (decode_batch){.next_offset = request->from_offset};
     uint64_t at = 0;
     while (at < length && out->rows < request->rows_max && out->next_offset < request->to_offset) {
@@ -110,8 +99,7 @@ void decode_index(const uint8_t *data, size_t length, const decode_request *requ
         }
         if (!passed_over) {
             uint64_t bytes = out->value_bytes + out->headers_bytes + size - RECORD_HEADER_SIZE;
-            if (out->rows > 0 && bytes > request->bytes_max)
-                return;
+            if (out->rows > 0 && bytes > request->bytes_max) return;
             bool bad = request->verify != DECODE_VERIFY_NO && record_checksum(record, size) != load_u64(record);
             if (bad && request->verify == DECODE_VERIFY_STOP) {
                 out->fault = DECODE_BAD_CHECKSUM;
@@ -127,14 +115,11 @@ void decode_index(const uint8_t *data, size_t length, const decode_request *requ
     }
 }
 
-void decode_u64(const uint8_t *data, const uint64_t *positions, uint32_t rows, uint32_t field, uint64_t *out)
-{
-    for (uint32_t i = 0; i < rows; i++)
-        out[i] = load_u64(record_at(data, positions[i]) + field);
+void decode_u64(const uint8_t *data, const uint64_t *positions, uint32_t rows, uint32_t field, uint64_t *out) {
+    for (uint32_t i = 0; i < rows; i++) out[i] = load_u64(record_at(data, positions[i]) + field);
 }
 
-void decode_ids(const uint8_t *data, const uint64_t *positions, uint32_t rows, int32_t *offsets, uint8_t *out)
-{
+void decode_ids(const uint8_t *data, const uint64_t *positions, uint32_t rows, int32_t *offsets, uint8_t *out) {
     for (uint32_t i = 0; i < rows; i++) {
         const uint8_t *id = record_at(data, positions[i]) + 8;
         offsets[i] = (int32_t)(16 * i);
@@ -145,8 +130,7 @@ void decode_ids(const uint8_t *data, const uint64_t *positions, uint32_t rows, i
     offsets[rows] = (int32_t)(16 * rows);
 }
 
-void decode_values(const uint8_t *data, const uint64_t *positions, uint32_t rows, int32_t *offsets, uint8_t *out)
-{
+void decode_values(const uint8_t *data, const uint64_t *positions, uint32_t rows, int32_t *offsets, uint8_t *out) {
     uint32_t end = 0;
     for (uint32_t i = 0; i < rows; i++) {
         const uint8_t *record = record_at(data, positions[i]);
@@ -158,8 +142,7 @@ void decode_values(const uint8_t *data, const uint64_t *positions, uint32_t rows
     offsets[rows] = (int32_t)end;
 }
 
-void decode_headers_raw(const uint8_t *data, const uint64_t *positions, uint32_t rows, int32_t *offsets, uint8_t *out)
-{
+void decode_headers_raw(const uint8_t *data, const uint64_t *positions, uint32_t rows, int32_t *offsets, uint8_t *out) {
     uint32_t end = 0;
     for (uint32_t i = 0; i < rows; i++) {
         const uint8_t *record = record_at(data, positions[i]);
@@ -172,15 +155,13 @@ void decode_headers_raw(const uint8_t *data, const uint64_t *positions, uint32_t
 }
 
 void decode_keys(const uint8_t *data, const uint64_t *positions, uint32_t rows, const decode_request *request,
-                 uint8_t *validity, int32_t *offsets, uint8_t *out)
-{
+                 uint8_t *validity, int32_t *offsets, uint8_t *out) {
     uint32_t end = 0;
     memset(validity, 0, (rows + 7u) / 8u);
     for (uint32_t i = 0; i < rows; i++) {
         header_entry entry;
         offsets[i] = (int32_t)end;
-        if (!find_key(record_at(data, positions[i]), request, &entry))
-            continue;
+        if (!find_key(record_at(data, positions[i]), request, &entry)) continue;
         validity[i / 8] |= (uint8_t)(1u << (i % 8));
         memcpy(out + end, entry.value, entry.value_length);
         end += entry.value_length;
@@ -189,16 +170,14 @@ void decode_keys(const uint8_t *data, const uint64_t *positions, uint32_t rows, 
 }
 
 void decode_headers(const uint8_t *data, const uint64_t *positions, uint32_t rows, int32_t *list_offsets,
-                    int32_t *key_offsets, uint8_t *keys, int32_t *value_offsets, uint8_t *values)
-{
+                    int32_t *key_offsets, uint8_t *keys, int32_t *value_offsets, uint8_t *values) {
     uint32_t entries = 0, keys_end = 0, values_end = 0;
     for (uint32_t i = 0; i < rows; i++) {
         const uint8_t *record = record_at(data, positions[i]), *at = headers_of(record);
         const uint8_t *end = at + load_u32(record + 48);
         header_entry entry;
         list_offsets[i] = (int32_t)entries;
-        if (!headers_parse(at, end))
-            continue;
+        if (!headers_parse(at, end)) continue;
         while (at < end && next_header(&at, end, &entry)) {
             key_offsets[entries] = (int32_t)keys_end;
             value_offsets[entries] = (int32_t)values_end;
@@ -214,10 +193,8 @@ void decode_headers(const uint8_t *data, const uint64_t *positions, uint32_t row
     value_offsets[entries] = (int32_t)values_end;
 }
 
-void decode_checksum_ok(const uint64_t *positions, uint32_t rows, uint8_t *bitmap)
-{
+void decode_checksum_ok(const uint64_t *positions, uint32_t rows, uint8_t *bitmap) {
     memset(bitmap, 0, (rows + 7u) / 8u);
     for (uint32_t i = 0; i < rows; i++)
-        if ((positions[i] & DECODE_BAD_BIT) == 0)
-            bitmap[i / 8] |= (uint8_t)(1u << (i % 8));
+        if ((positions[i] & DECODE_BAD_BIT) == 0) bitmap[i / 8] |= (uint8_t)(1u << (i % 8));
 }

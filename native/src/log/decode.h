@@ -40,10 +40,10 @@ typedef struct decode_batch {
     uint64_t consumed;    /* bytes up to the end of the last row, or of what was passed over */
     uint64_t next_offset; /* offset expected behind the last row */
     decode_fault fault;
-    uint64_t fault_offset; /* of the record at fault; what was found there for DECODE_GAP */
+    uint64_t fault_offset;  /* of the record at fault; what was found there for DECODE_GAP */
     uint64_t bad_checksums; /* DECODE_VERIFY_REPORT */
     uint64_t value_bytes, headers_bytes;
-    uint64_t key_rows, key_bytes;                               /* rows that have the key header */
+    uint64_t key_rows, key_bytes;                                  /* rows that have the key header */
     uint64_t header_entries, header_key_bytes, header_value_bytes; /* with count_headers */
 } decode_batch;
 

@@ -10,8 +10,8 @@
 typedef struct descriptor_budget {
     uint32_t segment_pairs; /* a pair is .log and .index */
     uint32_t offset_files;
-    uint32_t syncs;         /* partitions that sync at once */
-    uint32_t sync_files;    /* files of a partition in one sync */
+    uint32_t syncs;      /* partitions that sync at once */
+    uint32_t sync_files; /* files of a partition in one sync */
 } descriptor_budget;
 
 extern uint32_t syncs_running_max, sync_files_max; /* of this worker */

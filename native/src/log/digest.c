@@ -13,8 +13,7 @@
 
 #define WINDOW_SIZE ((size_t)1 << 18)
 
-int digest_file(int fd, uint64_t length, uint8_t out[DIGEST_SIZE])
-{
+int digest_file(int fd, uint64_t length, uint8_t out[DIGEST_SIZE]) {
     XXH3_state_t state;
     XXH128_canonical_t canonical;
     uint8_t *window = malloc(WINDOW_SIZE);
@@ -27,8 +26,7 @@ int digest_file(int fd, uint64_t length, uint8_t out[DIGEST_SIZE])
     for (uint64_t at = 0; at < length && result == 0;) {
         size_t part = length - at < WINDOW_SIZE ? (size_t)(length - at) : WINDOW_SIZE;
         result = file_read(&disk_system, fd, window, part, at);
-        if (result == 0)
-            XXH3_128bits_update(&state, window, part);
+        if (result == 0) XXH3_128bits_update(&state, window, part);
         at += part;
     }
     free(window);

@@ -5,15 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-void index_cache_reset(index_cache *c, uint64_t count)
-{
+void index_cache_reset(index_cache *c, uint64_t count) {
     c->count = 0;
     c->first = count;
     c->flushed = count;
 }
 
-static int resize(index_cache *c, uint64_t capacity)
-{
+static int resize(index_cache *c, uint64_t capacity) {
     index_entry *entries = capacity <= UINT32_MAX ? realloc(c->entries, (size_t)capacity * sizeof(*entries)) : NULL;
     if (entries == NULL) {
         errno = ENOMEM;
@@ -25,21 +23,17 @@ static int resize(index_cache *c, uint64_t capacity)
 }
 
 /* Lets the oldest entries go until `keep` remain, but none that the file does not have. */
-static void slide(index_cache *c, uint32_t keep)
-{
+static void slide(index_cache *c, uint32_t keep) {
     uint64_t in_file = c->flushed - c->first;
     uint32_t drop = c->count > keep ? c->count - keep : 0;
-    if (drop > in_file)
-        drop = (uint32_t)in_file;
-    if (drop == 0)
-        return;
+    if (drop > in_file) drop = (uint32_t)in_file;
+    if (drop == 0) return;
     memmove(c->entries, c->entries + drop, (size_t)(c->count - drop) * sizeof(*c->entries));
     c->first += drop;
     c->count -= drop;
 }
 
-static int make_room(index_cache *c, uint32_t count, uint32_t maximum)
-{
+static int make_room(index_cache *c, uint32_t count, uint32_t maximum) {
     uint64_t needed = (uint64_t)c->count + count;
     if (needed > maximum) {
         /* Half of the cache goes at a time: a slide costs each entry one move. */
@@ -50,32 +44,24 @@ static int make_room(index_cache *c, uint32_t count, uint32_t maximum)
             return -1;
         }
     }
-    if (needed <= c->capacity)
-        return 0;
+    if (needed <= c->capacity) return 0;
     uint64_t capacity = c->capacity < INDEX_CACHE_MIN ? INDEX_CACHE_MIN : c->capacity;
-    while (capacity < needed)
-        capacity *= 2;
+    while (capacity < needed) capacity *= 2;
     return resize(c, capacity);
 }
 
-index_entry *index_cache_reserve(index_cache *c, uint32_t count, uint32_t maximum)
-{
-    if ((uint64_t)c->count + count > c->capacity && make_room(c, count, maximum) != 0)
-        return NULL;
+index_entry *index_cache_reserve(index_cache *c, uint32_t count, uint32_t maximum) {
+    if ((uint64_t)c->count + count > c->capacity && make_room(c, count, maximum) != 0) return NULL;
     return c->entries + c->count;
 }
 
-void index_cache_trim(index_cache *c, uint32_t maximum)
-{
-    if (c->capacity <= maximum)
-        return;
+void index_cache_trim(index_cache *c, uint32_t maximum) {
+    if (c->capacity <= maximum) return;
     slide(c, maximum);
-    if (c->count <= maximum)
-        resize(c, maximum); /* shrinking; when it fails the larger block stays */
+    if (c->count <= maximum) resize(c, maximum); /* shrinking; when it fails the larger block stays */
 }
 
-void index_cache_free(index_cache *c)
-{
+void index_cache_free(index_cache *c) {
     free(c->entries);
     *c = (index_cache){0};
 }

@@ -24,8 +24,7 @@ index_entry *index_cache_reserve(index_cache *c, uint32_t count, uint32_t maximu
 /* After a flush: gives memory above `maximum` entries back (one batch may be larger than the cache). */
 void index_cache_trim(index_cache *c, uint32_t maximum);
 void index_cache_free(index_cache *c);
-static inline uint32_t index_cache_waiting(const index_cache *c)
-{
+static inline uint32_t index_cache_waiting(const index_cache *c) {
     return (uint32_t)(c->first + c->count - c->flushed);
 }
 #endif

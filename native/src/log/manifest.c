@@ -20,57 +20,40 @@
 
 static const uint8_t magic[8] = "SHRDMANI";
 
-static void store_u64(uint8_t *out, uint64_t value)
-{
-    memcpy(out, &value, sizeof value);
-}
+static void store_u64(uint8_t *out, uint64_t value) { memcpy(out, &value, sizeof value); }
 
-static void seal_block(uint8_t *block)
-{
-    store_u64(block + BLOCK_SIZE - 8, XXH3_64bits(block, BLOCK_SIZE - 8));
-}
+static void seal_block(uint8_t *block) { store_u64(block + BLOCK_SIZE - 8, XXH3_64bits(block, BLOCK_SIZE - 8)); }
 
-static bool block_is_whole(const uint8_t *block)
-{
+static bool block_is_whole(const uint8_t *block) {
     return load_u64(block + BLOCK_SIZE - 8) == XXH3_64bits(block, BLOCK_SIZE - 8);
 }
 
-static manifest_checkpoint load_checkpoint(const uint8_t *data)
-{
+static manifest_checkpoint load_checkpoint(const uint8_t *data) {
     return (manifest_checkpoint){load_u64(data), load_u64(data + 8), load_u64(data + 16), load_u64(data + 24)};
 }
 
 /* 0: nothing was ever written there, or not whole. */
-static uint64_t slot_sequence(const uint8_t *slot)
-{
+static uint64_t slot_sequence(const uint8_t *slot) {
     return block_is_whole(slot) && load_u64(slot + 16) > 0 ? load_u64(slot) : 0;
 }
 
-static bool decode_sections(const uint8_t *data, size_t length, manifest *out)
-{
+static bool decode_sections(const uint8_t *data, size_t length, manifest *out) {
     for (size_t at = MANIFEST_BIRTH_SIZE; at < length;) {
-        if (length - at < SECTION_EXTRA)
-            return false;
+        if (length - at < SECTION_EXTRA) return false;
         uint32_t tag = load_u32(data + at), bytes = load_u32(data + at + 4);
-        if (bytes > length - at - SECTION_EXTRA)
-            return false;
+        if (bytes > length - at - SECTION_EXTRA) return false;
         const uint8_t *content = data + at + 8;
-        if (load_u64(content + bytes) != XXH3_64bits(data + at, bytes + 8u))
-            return false;
-        if (tag != TAG_SEALED)
-            out->others = true;
-        else if (bytes != SEALED_SIZE || out->sealed.count > 0)
-            return false;
-        else
-            out->sealed = load_checkpoint(content);
+        if (load_u64(content + bytes) != XXH3_64bits(data + at, bytes + 8u)) return false;
+        if (tag != TAG_SEALED) out->others = true;
+        else if (bytes != SEALED_SIZE || out->sealed.count > 0) return false;
+        else out->sealed = load_checkpoint(content);
         at += bytes + SECTION_EXTRA;
     }
     return true;
 }
 
 /* What is in a head of version 2 and not in one of version 1, beside the layout. */
-static bool decode_version_2(const uint8_t *data, manifest *out)
-{
+static bool decode_version_2(const uint8_t *data, manifest *out) {
     static const uint8_t nothing[16];
     out->sparse = data[12] == MANIFEST_LAYOUT_SPARSE;
     out->end_offset = load_u64(data + 48);
@@ -79,34 +62,28 @@ static bool decode_version_2(const uint8_t *data, manifest *out)
 }
 
 /* A sparse segment is sealed and has fewer records than offsets. */
-static bool fits_layout(const manifest *m)
-{
+static bool fits_layout(const manifest *m) {
     return !m->sparse || (m->sealed.count > 0 && m->end_offset > m->start_offset &&
                           m->end_offset - m->start_offset > m->sealed.count);
 }
 
-manifest_fault manifest_decode(const uint8_t *data, size_t length, manifest *out)
-{
-    if (length < BLOCK_SIZE || memcmp(data, magic, sizeof magic) != 0 || !block_is_whole(data))
-        return MANIFEST_DAMAGED;
+manifest_fault manifest_decode(const uint8_t *data, size_t length, manifest *out) {
+    if (length < BLOCK_SIZE || memcmp(data, magic, sizeof magic) != 0 || !block_is_whole(data)) return MANIFEST_DAMAGED;
     uint32_t version = load_u32(data + 8);
-    if (version != VERSION_2 && (version != VERSION || data[12] != LAYOUT_PLAIN))
-        return MANIFEST_UNKNOWN;
-    if (length < MANIFEST_BIRTH_SIZE)
-        return MANIFEST_DAMAGED;
-    *out = (manifest){.incarnation = load_u64(data + 16), .start_offset = load_u64(data + 24),
-                      .born_at = load_u64(data + 32), .log_start_offset = load_u64(data + 40)};
-    if (version == VERSION_2 && !decode_version_2(data, out))
-        return MANIFEST_UNKNOWN;
+    if (version != VERSION_2 && (version != VERSION || data[12] != LAYOUT_PLAIN)) return MANIFEST_UNKNOWN;
+    if (length < MANIFEST_BIRTH_SIZE) return MANIFEST_DAMAGED;
+    *out = (manifest){.incarnation = load_u64(data + 16),
+                      .start_offset = load_u64(data + 24),
+                      .born_at = load_u64(data + 32),
+                      .log_start_offset = load_u64(data + 40)};
+    if (version == VERSION_2 && !decode_version_2(data, out)) return MANIFEST_UNKNOWN;
     const uint8_t *a = data + BLOCK_SIZE, *b = a + BLOCK_SIZE;
     uint64_t of_a = slot_sequence(a), of_b = slot_sequence(b);
-    if (of_a > 0 || of_b > 0)
-        out->checkpoint = load_checkpoint((of_a > of_b ? a : b) + 8);
+    if (of_a > 0 || of_b > 0) out->checkpoint = load_checkpoint((of_a > of_b ? a : b) + 8);
     return decode_sections(data, length, out) && fits_layout(out) ? MANIFEST_OK : MANIFEST_DAMAGED;
 }
 
-int manifest_make(const disk *d, const char *path, const manifest *m)
-{
+int manifest_make(const disk *d, const char *path, const manifest *m) {
     uint8_t content[MANIFEST_BIRTH_SIZE] = {0};
     memcpy(content, magic, sizeof magic);
     content[8] = VERSION;
@@ -117,8 +94,7 @@ int manifest_make(const disk *d, const char *path, const manifest *m)
     store_u64(content + 40, m->log_start_offset);
     seal_block(content);
     int fd = file_open(d, path, O_WRONLY | O_CREAT | O_TRUNC);
-    if (fd < 0)
-        return -1;
+    if (fd < 0) return -1;
     struct iovec part = {.iov_base = content, .iov_len = sizeof content};
     int result = file_write(d, fd, &part, 1, 0, NULL), error = errno;
     d->close(d->context, fd);
@@ -127,11 +103,9 @@ int manifest_make(const disk *d, const char *path, const manifest *m)
 }
 
 /* Puts the checkpoint into the older slot of an open file. */
-static int put_slot(const disk *d, int fd, const manifest *m)
-{
+static int put_slot(const disk *d, int fd, const manifest *m) {
     uint8_t present[MANIFEST_BIRTH_SIZE], slot[BLOCK_SIZE] = {0};
-    if (file_read(d, fd, present, sizeof present, 0) != 0)
-        return -1;
+    if (file_read(d, fd, present, sizeof present, 0) != 0) return -1;
     if (!block_is_whole(present) || load_u64(present + 16) != m->incarnation ||
         load_u64(present + 24) != m->start_offset) {
         errno = EBADMSG; /* not that of this segment: nothing here is worth a checkpoint */
@@ -148,11 +122,9 @@ static int put_slot(const disk *d, int fd, const manifest *m)
     return file_write(d, fd, &part, 1, a > b ? 2 * BLOCK_SIZE : BLOCK_SIZE, NULL);
 }
 
-int manifest_put_checkpoint(const disk *d, const char *path, const manifest *m)
-{
+int manifest_put_checkpoint(const disk *d, const char *path, const manifest *m) {
     int fd = file_open(d, path, O_RDWR);
-    if (fd < 0)
-        return -1;
+    if (fd < 0) return -1;
     int result = put_slot(d, fd, m), error = errno;
     d->close(d->context, fd);
     errno = error;

@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MANIFEST_BIRTH_SIZE 192u       /* head and two empty checkpoint slots */
-#define MANIFEST_LAYOUT_SPARSE 8u     /* offsets of the log may skip */
-#define MANIFEST_SIZE_MAX (1u << 20)   /* nothing larger is read: it is damaged */
+#define MANIFEST_BIRTH_SIZE 192u     /* head and two empty checkpoint slots */
+#define MANIFEST_LAYOUT_SPARSE 8u    /* offsets of the log may skip */
+#define MANIFEST_SIZE_MAX (1u << 20) /* nothing larger is read: it is damaged */
 
 typedef struct manifest_checkpoint { /* the first records of a log; count 0: none */
     uint64_t log_bytes, count;

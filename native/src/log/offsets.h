@@ -29,7 +29,7 @@ typedef struct offsets {
     offset_entry *entries; /* NULL until the first one */
     uint32_t capacity;     /* power of two */
     uint32_t count;
-    uint32_t dirty;            /* entries */
+    uint32_t dirty;             /* entries */
     uint32_t dirty_directories; /* OFFSETS_DIRTY_*: names changed since the last sync */
     const disk *disk;
     const char *directory; /* of the partition */
@@ -49,7 +49,7 @@ int offsets_duplicate(const offsets *o, const offset_entry *entry);
 void offsets_directory_path(const offsets *o, uint8_t kind, char *out, size_t size); /* kind 0: their parent */
 /* Closes descriptors and frees the table. */
 void offsets_free(offsets *o);
-uint32_t offset_files_open(void); /* descriptors of this worker */
+uint32_t offset_files_open(void);    /* descriptors of this worker */
 bool offset_files_release_one(void); /* the least recently stored one; false: none is open */
 extern uint32_t offset_files_max;    /* of this worker, at most OFFSET_FILES_MAX */
 #endif

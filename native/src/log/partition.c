@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void partition_publish(const partition *p)
-{
+void partition_publish(const partition *p) {
     STATS_STORE(p, size_bytes, p->size_bytes);
     STATS_STORE(p, messages_count, p->messages);
     STATS_STORE(p, segments_count, partition_segments(p));
@@ -21,8 +20,7 @@ void partition_publish(const partition *p)
 
 /* ---- open and close ---- */
 
-static int take_segments(partition *p, const segment_info *segments, size_t count)
-{
+static int take_segments(partition *p, const segment_info *segments, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const segment_info *info = &segments[i];
         bool grows = i + 1 == count && p->state == 0; /* entry k of it is made for the offset start + k */
@@ -31,15 +29,13 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
             return -1;
         }
         segment *s = segment_add(&p->segments, info->start_offset);
-        if (s == NULL)
-            return -1;
+        if (s == NULL) return -1;
         s->log_bytes = info->log_bytes;
         s->count = info->count;
         s->absent = info->absent;
         p->sparse |= info->absent > 0;
         s->first_timestamp = info->count > 0 ? info->first_timestamp : p->last_timestamp;
-        if (info->count > 0 && info->last_timestamp > p->last_timestamp)
-            p->last_timestamp = info->last_timestamp;
+        if (info->count > 0 && info->last_timestamp > p->last_timestamp) p->last_timestamp = info->last_timestamp;
         s->last_timestamp = p->last_timestamp;
         if (info->last_timestamp > p->last_timestamp)
             p->last_timestamp = info->last_timestamp; /* the birth of an empty segment */
@@ -61,18 +57,22 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
     return 0;
 }
 
-partition *partition_open(const partition_options *options, const segment_info *segments, size_t count)
-{
+partition *partition_open(const partition_options *options, const segment_info *segments, size_t count) {
     if (options->directory[0] == '\0' || strlen(options->directory) > FILE_PATH_MAX - 64) {
         errno = ENAMETOOLONG;
         return NULL;
     }
     partition *p = calloc(1, sizeof(*p));
-    if (p == NULL)
-        return NULL;
-    *p = (partition){.ns = options->ns, .incarnation = options->incarnation, .disk = options->disk,
-                     .stats = options->stats, .ids = options->ids, .segment_size_bytes = options->segment_size_bytes,
-                     .state = options->state, .level = options->level, .references = 1,
+    if (p == NULL) return NULL;
+    *p = (partition){.ns = options->ns,
+                     .incarnation = options->incarnation,
+                     .disk = options->disk,
+                     .stats = options->stats,
+                     .ids = options->ids,
+                     .segment_size_bytes = options->segment_size_bytes,
+                     .state = options->state,
+                     .level = options->level,
+                     .references = 1,
                      .directory = strdup(options->directory)};
     p->segments.disk = p->offsets.disk = p->disk;
     p->journal.messages_max = options->journal_messages_max;
@@ -90,25 +90,20 @@ partition *partition_open(const partition_options *options, const segment_info *
         return NULL;
     }
     p->durable_offset = options->durable_end < p->next_offset ? options->durable_end : p->next_offset;
-    if (p->level == LEVEL_DURABLE)
-        partition_sync_now(p);
-    if (p->sync_failed)
-        p->found_end = p->next_offset;
+    if (p->level == LEVEL_DURABLE) partition_sync_now(p);
+    if (p->sync_failed) p->found_end = p->next_offset;
     partition_publish(p);
     STATS_STORE(p, incarnation, p->incarnation);
     return p;
 }
 
-partition *partition_retain(partition *p)
-{
+partition *partition_retain(partition *p) {
     p->references++;
     return p;
 }
 
-void partition_release(partition *p)
-{
-    if (--p->references > 0)
-        return;
+void partition_release(partition *p) {
+    if (--p->references > 0) return;
     segment_set_free(&p->segments);
     partition_journal_clear(p);
     index_cache_free(&p->index);
@@ -118,14 +113,10 @@ void partition_release(partition *p)
     free(p);
 }
 
-void partition_close(partition *p)
-{
-    if (p->closed)
-        return;
-    if (partition_save(p) == 0)
-        partition_index_flush(p);
-    if (p->state == 0)
-        partition_cut_ahead(p); /* what stays is cut by the next recovery */
+void partition_close(partition *p) {
+    if (p->closed) return;
+    if (partition_save(p) == 0) partition_index_flush(p);
+    if (p->state == 0) partition_cut_ahead(p); /* what stays is cut by the next recovery */
     partition_checkpoint_write(p);
     p->closed = true;
     partition_journal_clear(p);
@@ -148,146 +139,97 @@ void partition_close(partition *p)
 
 /* ---- what it is ---- */
 
-uint64_t partition_namespace(const partition *p)
-{
-    return p->ns;
-}
+uint64_t partition_namespace(const partition *p) { return p->ns; }
 
-uint64_t partition_incarnation(const partition *p)
-{
-    return p->incarnation;
-}
+uint64_t partition_incarnation(const partition *p) { return p->incarnation; }
 
-uint64_t partition_next_offset(const partition *p)
-{
-    return p->next_offset;
-}
+uint64_t partition_next_offset(const partition *p) { return p->next_offset; }
 
-uint64_t partition_first_offset(const partition *p)
-{
+uint64_t partition_first_offset(const partition *p) {
     return p->segments.count > 0 ? p->segments.items[0].start_offset : 0;
 }
 
-uint64_t partition_active_start(const partition *p)
-{
+uint64_t partition_active_start(const partition *p) {
     return p->segments.count > 0 ? segment_active(&p->segments)->start_offset : p->next_offset;
 }
 
-bool partition_next_start(const partition *p, uint64_t start, uint64_t *next)
-{
+bool partition_next_start(const partition *p, uint64_t start, uint64_t *next) {
     const segment *s = segment_find(&p->segments, start);
-    if (s == NULL || s == segment_active(&p->segments))
-        return false;
+    if (s == NULL || s == segment_active(&p->segments)) return false;
     *next = s[1].start_offset;
     return true;
 }
 
-uint32_t partition_segments(const partition *p)
-{
-    return p->segments.count > 0 ? p->segments.count : 1;
-}
+uint32_t partition_segments(const partition *p) { return p->segments.count > 0 ? p->segments.count : 1; }
 
-uint64_t partition_size_bytes(const partition *p)
-{
-    return p->size_bytes;
-}
+uint64_t partition_size_bytes(const partition *p) { return p->size_bytes; }
 
-uint64_t partition_messages(const partition *p)
-{
-    return p->messages;
-}
+uint64_t partition_messages(const partition *p) { return p->messages; }
 
-uint32_t partition_state(const partition *p)
-{
-    return p->state;
-}
+uint32_t partition_state(const partition *p) { return p->state; }
 
-partition_level partition_level_of(const partition *p)
-{
-    return p->level;
-}
+partition_level partition_level_of(const partition *p) { return p->level; }
 
-void partition_poison(partition *p, uint32_t status)
-{
+void partition_poison(partition *p, uint32_t status) {
     if (p->state != 0) /* the first reason stays */
         return;
     p->state = status;
     STATS_STORE(p, state, status);
 }
 
-uint64_t partition_suspect(const partition *p)
-{
-    return p->suspect;
-}
+uint64_t partition_suspect(const partition *p) { return p->suspect; }
 
-uint64_t partition_segment_of(const partition *p, uint64_t offset)
-{
+uint64_t partition_segment_of(const partition *p, uint64_t offset) {
     const segment *s = segment_find(&p->segments, offset);
     return s != NULL ? s->start_offset : 0;
 }
 
-uint32_t partition_segment_count(const partition *p)
-{
-    return p->segments.count;
-}
+uint32_t partition_segment_count(const partition *p) { return p->segments.count; }
 
-bool partition_segment(const partition *p, uint32_t i, segment_info *out)
-{
-    if (i >= p->segments.count)
-        return false;
+bool partition_segment(const partition *p, uint32_t i, segment_info *out) {
+    if (i >= p->segments.count) return false;
     const segment *s = &p->segments.items[i];
     bool active = i + 1 == p->segments.count;
     *out = (segment_info){.start_offset = s->start_offset,
                           .log_bytes = active ? partition_file_end(p, s) : s->log_bytes,
                           .count = active ? s->count - p->journal.count : s->count,
-                          .first_timestamp = s->first_timestamp, .last_timestamp = s->last_timestamp,
+                          .first_timestamp = s->first_timestamp,
+                          .last_timestamp = s->last_timestamp,
                           .absent = s->absent};
     return true;
 }
 
-void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp)
-{
+void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp) {
     segment *s = segment_find(&p->segments, start_offset);
-    if (s != NULL && s->start_offset == start_offset && s->count > 0)
-        s->first_timestamp = first_timestamp;
+    if (s != NULL && s->start_offset == start_offset && s->count > 0) s->first_timestamp = first_timestamp;
 }
 
 /* ---- consumer offsets ---- */
 
-int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value)
-{
+int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value) {
     bool lost = p->next_offset == 0, lowered = value >= p->next_offset;
-    if (!lost && offsets_load(&p->offsets, kind, id, lowered ? p->next_offset - 1 : value) != 0)
-        return -1;
-    if (!lowered || p->state != 0)
-        return 0;
+    if (!lost && offsets_load(&p->offsets, kind, id, lowered ? p->next_offset - 1 : value) != 0) return -1;
+    if (!lowered || p->state != 0) return 0;
     /* The log lost what this consumer had processed. Best effort: else the next start would skip what is appended until
      * then. The old value is on the device and must not come back behind a log that has grown. */
-    if (lost)
-        offsets_discard_file(&p->offsets, kind, id);
-    else
-        offsets_store(&p->offsets, kind, id, p->next_offset - 1);
+    if (lost) offsets_discard_file(&p->offsets, kind, id);
+    else offsets_store(&p->offsets, kind, id, p->next_offset - 1);
     partition_sync_now(p);
     return 0;
 }
 
-bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value)
-{
+bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value) {
     return !p->closed && offsets_get(&p->offsets, kind, id, value);
 }
 
-uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value)
-{
-    if (p->closed)
-        return PARTITION_NOT_FOUND;
+uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value) {
+    if (p->closed) return PARTITION_NOT_FOUND;
     if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset))
         return PARTITION_INVALID_OFFSET;
     return offsets_store(&p->offsets, kind, id, value);
 }
 
-uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id)
-{
-    if (p->closed)
-        return PARTITION_NOT_FOUND;
+uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id) {
+    if (p->closed) return PARTITION_NOT_FOUND;
     return offsets_delete(&p->offsets, kind, id);
 }

@@ -32,10 +32,10 @@ typedef struct partition partition;
 typedef struct segment_info { /* what recovery found; ascending by start offset, the last one is active */
     uint64_t start_offset;
     uint64_t log_bytes;
-    uint64_t count;           /* records */
+    uint64_t count; /* records */
     uint64_t first_timestamp;
-    uint64_t last_timestamp;  /* no later record may be older, also when count == 0 */
-    uint64_t absent;          /* offsets without a record, explained by the manifest; end = start + count + absent */
+    uint64_t last_timestamp; /* no later record may be older, also when count == 0 */
+    uint64_t absent;         /* offsets without a record, explained by the manifest; end = start + count + absent */
 } segment_info;
 
 typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;
@@ -51,16 +51,16 @@ typedef struct journal_memory {
 typedef struct partition_options {
     uint64_t ns;
     uint64_t incarnation;
-    const char *directory;       /* copied */
+    const char *directory; /* copied */
     uint64_t segment_size_bytes;
-    uint32_t state;              /* 0, or the status that sends get from the start (read only) */
-    uint64_t durable_end;        /* offsets below it were on the device before the start: a checkpoint says so */
+    uint32_t state;       /* 0, or the status that sends get from the start (read only) */
+    uint64_t durable_end; /* offsets below it were on the device before the start: a checkpoint says so */
     partition_level level;
     /* `memory` only: the journal holds less than these; a batch that would fill it is written with it, and so is one
      * for which there is no memory. */
     uint64_t journal_messages_max, journal_bytes_max;
     journal_memory *journals; /* outlives the partition */
-    partition_stats *stats;      /* slot in the shared region; may be NULL in tests */
+    partition_stats *stats;   /* slot in the shared region; may be NULL in tests */
     const disk *disk;
     id_source *ids;
 } partition_options;
@@ -80,10 +80,10 @@ uint64_t partition_first_offset(const partition *p);
 uint64_t partition_active_start(const partition *p); /* where it will be, when never written */
 /* Where the segment behind the one that starts at `start` begins. False: there is none. */
 bool partition_next_start(const partition *p, uint64_t start, uint64_t *next);
-uint32_t partition_segments(const partition *p);    /* 1 when never written */
+uint32_t partition_segments(const partition *p); /* 1 when never written */
 uint64_t partition_size_bytes(const partition *p);
 uint64_t partition_messages(const partition *p);
-uint32_t partition_state(const partition *p);       /* 0, or the sticky status after EIO */
+uint32_t partition_state(const partition *p); /* 0, or the sticky status after EIO */
 partition_level partition_level_of(const partition *p);
 /* Changes the level (partition_level.c): for what is acknowledged from now on. 0; 3007; or why a journal that `memory`
  * leaves is not written yet: it stays, the level changes all the same. To `durable`: the caller sees to the sync. */
@@ -92,11 +92,11 @@ void partition_poison(partition *p, uint32_t status);
 
 /* ---- append ---- */
 typedef struct append_batch {
-    uint8_t *messages;      /* validated records, changed in place */
+    uint8_t *messages; /* validated records, changed in place */
     uint64_t length;
     uint32_t count;
-    uint32_t status;        /* out: 0 or 10006 (disk full, I/O error) or the sticky status or 3007 */
-    uint64_t first_offset;  /* out when status == 0 */
+    uint32_t status;       /* out: 0 or 10006 (disk full, I/O error) or the sticky status or 3007 */
+    uint64_t first_offset; /* out when status == 0 */
 } append_batch;
 /* Appends the batches in order, as few vectored writes as possible, each judged for the roll as if it came alone
  * (iggy-server 3.6: a segment that was full BEFORE a request takes this request and is then sealed). One timestamp for
@@ -113,9 +113,9 @@ typedef struct poll_cursor {
     uint64_t remaining;      /* messages still to come */
     uint64_t total_bytes;    /* bytes of all messages of the answer, known from the start */
     uint64_t total_count;
-    uint64_t last_offset;    /* last offset of the answer (for auto commit), valid when total_count > 0 */
-    uint64_t sent_bytes;     /* given out so far by partition_cursor_next */
-    uint64_t pinned_offset;  /* an offset in the segment of the last window; UINT64_MAX: none yet */
+    uint64_t last_offset;                /* last offset of the answer (for auto commit), valid when total_count > 0 */
+    uint64_t sent_bytes;                 /* given out so far by partition_cursor_next */
+    uint64_t pinned_offset;              /* an offset in the segment of the last window; UINT64_MAX: none yet */
     struct poll_cursor *next, *previous; /* of the same partition: a cursor keeps its place in memory until its end */
 } poll_cursor;
 typedef struct poll_window { /* whole records only */
@@ -166,8 +166,8 @@ void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_time
 int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value);
 bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value);
 uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,
-                                uint64_t value); /* 0, 4100, 3007, 10006, 3023 */
-uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id);                /* 0, 3021, 3007, 3011 */
+                                uint64_t value);                           /* 0, 4100, 3007, 10006, 3023 */
+uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id); /* 0, 3021, 3007, 3011 */
 
 /* ---- retention (partition_retention.c) ---- */
 /* Takes up to `count` of the oldest sealed segments away (iggy-server 3.11): their files are renamed to

@@ -15,27 +15,21 @@
 static uint8_t zeros[65536]; /* never written */
 
 /* The state after a write error: 10006, or what the partition is poisoned with. */
-static uint32_t refused(partition *p, int error)
-{
-    if (file_error_poisons(error))
-        partition_poison(p, PARTITION_CANNOT_WRITE_TO_FILE);
+static uint32_t refused(partition *p, int error) {
+    if (file_error_poisons(error)) partition_poison(p, PARTITION_CANNOT_WRITE_TO_FILE);
     return p->state != 0 ? p->state : (uint32_t)PARTITION_CANNOT_WRITE_TO_FILE;
 }
 
-static void dirty_active(partition *p)
-{
-    if (p->dirty_from >= p->segments.count)
-        p->dirty_from = p->segments.count - 1;
+static void dirty_active(partition *p) {
+    if (p->dirty_from >= p->segments.count) p->dirty_from = p->segments.count - 1;
 }
 
 /* ---- index ---- */
 
-uint32_t partition_index_flush(partition *p)
-{
+uint32_t partition_index_flush(partition *p) {
     index_cache *c = &p->index;
     uint32_t waiting = index_cache_waiting(c);
-    if (waiting == 0)
-        return 0;
+    if (waiting == 0) return 0;
     if (p->state != 0) /* no more writes; the entries stay readable here, a recovery makes the index anew */
         return PARTITION_CANNOT_SAVE_INDEX;
     segment *s = segment_active(&p->segments);
@@ -47,8 +41,7 @@ uint32_t partition_index_flush(partition *p)
         dirty_active(p);
     }
     if (fd < 0 || file_write(p->disk, fd, &part, 1, c->flushed * INDEX_ENTRY_SIZE, NULL) != 0) {
-        if (file_error_poisons(errno))
-            partition_poison(p, PARTITION_CANNOT_SAVE_INDEX);
+        if (file_error_poisons(errno)) partition_poison(p, PARTITION_CANNOT_SAVE_INDEX);
         return PARTITION_CANNOT_SAVE_INDEX; /* all of them wait on; the next flush writes over what arrived */
     }
     c->flushed += waiting;
@@ -56,10 +49,8 @@ uint32_t partition_index_flush(partition *p)
     return 0;
 }
 
-uint32_t partition_flush(partition *p)
-{
-    if (p->closed)
-        return PARTITION_NOT_FOUND;
+uint32_t partition_flush(partition *p) {
+    if (p->closed) return PARTITION_NOT_FOUND;
     uint32_t status = partition_save(p);
     return status != 0 ? status : partition_index_flush(p);
 }
@@ -67,34 +58,28 @@ uint32_t partition_flush(partition *p)
 /* ---- files ---- */
 
 /* Directory and incarnation marker, before the first segment. 0 or -1. */
-static int make_directory(partition *p)
-{
+static int make_directory(partition *p) {
     unsigned made;
     int result = file_make_directories(p->disk, p->directory, &made);
     p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1; /* whoever made an ancestor may never have synced it */
-    if (result != 0)
-        return -1;
+    if (result != 0) return -1;
     char path[FILE_PATH_MAX];
     snprintf(path, sizeof(path), "%s/incarnation", p->directory);
     uint8_t marker[16] = "SHRDINC1";
     uint64_t incarnation = htole64(p->incarnation);
     memcpy(marker + 8, &incarnation, sizeof(incarnation));
     int fd = file_make_whole(p->disk, path, marker, sizeof(marker));
-    if (fd < 0)
-        return -1;
+    if (fd < 0) return -1;
     p->marker_dirty = true;
     p->disk->close(p->disk->context, fd);
     return 0;
 }
 
-int partition_cut_ahead(partition *p)
-{
-    if (p->stale_end == 0 || p->segments.count == 0)
-        return 0;
+int partition_cut_ahead(partition *p) {
+    if (p->stale_end == 0 || p->segments.count == 0) return 0;
     segment *s = segment_active(&p->segments);
     int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0)
-        return -1;
+    if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0) return -1;
     p->stale_end = 0;
     s->log_dirty = true; /* its new length */
     dirty_active(p);
@@ -102,17 +87,12 @@ int partition_cut_ahead(partition *p)
 }
 
 /* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
-static uint32_t roll(partition *p, uint64_t now_us)
-{
+static uint32_t roll(partition *p, uint64_t now_us) {
     uint32_t status = partition_save(p);
-    if (status != 0)
-        return status;
-    if (partition_index_flush(p) != 0)
-        return refused(p, 0);
-    if (partition_cut_ahead(p) != 0)
-        return refused(p, errno);
-    if (p->segments.count == 0 && make_directory(p) != 0)
-        return refused(p, errno);
+    if (status != 0) return status;
+    if (partition_index_flush(p) != 0) return refused(p, 0);
+    if (partition_cut_ahead(p) != 0) return refused(p, errno);
+    if (p->segments.count == 0 && make_directory(p) != 0) return refused(p, errno);
     uint64_t born_at = now_us > p->last_timestamp ? now_us : p->last_timestamp;
     if (partition_manifest_make(p, born_at) != 0 || segment_create(&p->segments, p->next_offset) != 0)
         return refused(p, errno);
@@ -130,8 +110,7 @@ static uint32_t roll(partition *p, uint64_t now_us)
 
 /* Removes what a failed write left behind the last acknowledged byte. Where cutting does not work the bytes become
  * zeros, because a recovery would take whole records among them for the next offsets. 0 or -1. */
-static int cut_back(partition *p, segment *s, int fd)
-{
+static int cut_back(partition *p, segment *s, int fd) {
     uint64_t at = partition_file_end(p, s);
     if (file_truncate(p->disk, fd, at) == 0) {
         p->stale_end = 0;
@@ -140,8 +119,7 @@ static int cut_back(partition *p, segment *s, int fd)
     while (!p->stale_zeroed && at < p->stale_end) {
         size_t length = p->stale_end - at < sizeof(zeros) ? (size_t)(p->stale_end - at) : sizeof(zeros);
         struct iovec part = {.iov_base = zeros, .iov_len = length};
-        if (file_write(p->disk, fd, &part, 1, at, NULL) != 0)
-            return -1;
+        if (file_write(p->disk, fd, &part, 1, at, NULL) != 0) return -1;
         at += length;
     }
     p->stale_zeroed = true;
@@ -149,45 +127,34 @@ static int cut_back(partition *p, segment *s, int fd)
 }
 
 /* True when bytes behind the records could be taken for some. */
-static bool must_cut(const partition *p, const segment *s)
-{
+static bool must_cut(const partition *p, const segment *s) {
     return p->stale_end > partition_file_end(p, s) && !(p->stale_zeroed && p->level == LEVEL_DURABLE);
 }
 
 /* Everything that must hold before a group is written. `fd`: the active log. 0 or a status. */
-static uint32_t make_ready(partition *p, uint64_t now_us, int *fd)
-{
-    if (p->closed)
-        return PARTITION_NOT_FOUND;
-    if (p->state != 0)
-        return p->state;
+static uint32_t make_ready(partition *p, uint64_t now_us, int *fd) {
+    if (p->closed) return PARTITION_NOT_FOUND;
+    if (p->state != 0) return p->state;
     if (p->segments.count == 0 || p->roll_pending) {
         uint32_t status = roll(p, now_us);
-        if (status != 0)
-            return status;
+        if (status != 0) return status;
     }
     segment *s = segment_active(&p->segments);
     *fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (*fd < 0)
-        return refused(p, errno);
-    if (must_cut(p, s) && cut_back(p, s, *fd) != 0)
-        return refused(p, errno);
+    if (*fd < 0) return refused(p, errno);
+    if (must_cut(p, s) && cut_back(p, s, *fd) != 0) return refused(p, errno);
     return 0;
 }
 
 /* At `durable`: a log that grows with every batch makes the file system commit its new size with every sync
  * (docs/adr/0007-levels.md). Space ahead of the records that reads as zeros avoids that; a failure costs only speed. */
-static void allocate_ahead(partition *p, const segment *s, int fd, uint64_t bytes)
-{
+static void allocate_ahead(partition *p, const segment *s, int fd, uint64_t bytes) {
     uint64_t end = s->log_bytes + bytes, ahead = end + ALLOCATE_AHEAD_BYTES;
-    if (ahead > p->segment_size_bytes)
-        ahead = p->segment_size_bytes;
-    if (!p->allocate_ahead || end <= p->stale_end || end >= ahead)
-        return;
+    if (ahead > p->segment_size_bytes) ahead = p->segment_size_bytes;
+    if (!p->allocate_ahead || end <= p->stale_end || end >= ahead) return;
     uint64_t from = p->stale_end > s->log_bytes ? p->stale_end : s->log_bytes;
     int result;
-    do
-        result = p->disk->allocate(p->disk->context, fd, (off_t)from, (off_t)(ahead - from));
+    do result = p->disk->allocate(p->disk->context, fd, (off_t)from, (off_t)(ahead - from));
     while (result != 0 && errno == EINTR);
     p->allocate_ahead = result == 0;
     p->stale_end = ahead; /* a failed call may have made a part of it */
@@ -196,8 +163,7 @@ static void allocate_ahead(partition *p, const segment *s, int fd, uint64_t byte
 
 /* Writes the journal and `count` further parts, at parts[1], behind the end of the file; parts[0] is for the journal.
  * Nothing of it stays when it fails. 0 or a status. */
-static uint32_t write_behind(partition *p, segment *s, int fd, struct iovec *parts, size_t count)
-{
+static uint32_t write_behind(partition *p, segment *s, int fd, struct iovec *parts, size_t count) {
     uint64_t end = partition_file_end(p, s), written;
     bool journal = p->journal.length > 0;
     parts[0] = (struct iovec){.iov_base = p->journal.bytes, .iov_len = p->journal.length};
@@ -208,30 +174,24 @@ static uint32_t write_behind(partition *p, segment *s, int fd, struct iovec *par
         return 0;
     }
     uint32_t status = refused(p, errno);
-    if (end + written > p->stale_end)
-        p->stale_end = end + written;
+    if (end + written > p->stale_end) p->stale_end = end + written;
     p->stale_zeroed = false;
-    if (cut_back(p, s, fd) != 0 && file_error_poisons(errno))
-        partition_poison(p, PARTITION_CANNOT_WRITE_TO_FILE);
+    if (cut_back(p, s, fd) != 0 && file_error_poisons(errno)) partition_poison(p, PARTITION_CANNOT_WRITE_TO_FILE);
     return status;
 }
 
-uint32_t partition_save(partition *p)
-{
+uint32_t partition_save(partition *p) {
     if (p->journal.length == 0) {
         partition_journal_clear(p); /* its memory, too */
         return 0;
     }
-    if (p->state != 0)
-        return p->state;
+    if (p->state != 0) return p->state;
     segment *s = segment_active(&p->segments);
     int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0 || (must_cut(p, s) && cut_back(p, s, fd) != 0))
-        return refused(p, errno);
+    if (fd < 0 || (must_cut(p, s) && cut_back(p, s, fd) != 0)) return refused(p, errno);
     struct iovec parts[1];
     uint32_t status = write_behind(p, s, fd, parts, 0);
-    if (status == 0)
-        partition_journal_clear(p);
+    if (status == 0) partition_journal_clear(p);
     return status;
 }
 
@@ -247,23 +207,20 @@ typedef struct group {
 /* Assigns as many of the batches as go into one write to the active segment; their index entries go behind those of the
  * cache. 0 or a status. */
 static uint32_t gather(partition *p, const segment *s, append_batch *batches, size_t count, uint64_t now_us,
-                       struct iovec *parts, group *g)
-{
+                       struct iovec *parts, group *g) {
     uint64_t timestamp = now_us > p->last_timestamp ? now_us : p->last_timestamp;
     *g = (group){.first_timestamp = timestamp, .last_timestamp = timestamp};
     while (g->batches < count && g->batches < IOV_MAX && !g->seals) {
         append_batch *b = &batches[g->batches];
         uint64_t position = s->log_bytes + g->bytes;
         if (position + b->length > UINT32_MAX) { /* index positions have 32 bits: this one goes into the next segment */
-            if (g->batches > 0 || s->count == 0)
-                break;
+            if (g->batches > 0 || s->count == 0) break;
             p->roll_pending = true;
             return 0;
         }
         index_entry *entries = index_cache_reserve(&p->index, b->count, INDEX_CACHE_MAX);
         if (entries == NULL) {
-            if (g->batches > 0)
-                break;
+            if (g->batches > 0) break;
             return refused(p, errno);
         }
         b->first_offset = p->next_offset + g->records;
@@ -279,18 +236,15 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
 }
 
 /* The group is in the kernel or in the journal: the level `written` or `memory` is reached. */
-static void commit(partition *p, segment *s, const group *g)
-{
-    if (s->count == 0)
-        s->first_timestamp = g->first_timestamp;
+static void commit(partition *p, segment *s, const group *g) {
+    if (s->count == 0) s->first_timestamp = g->first_timestamp;
     s->last_timestamp = p->last_timestamp = g->last_timestamp;
     s->count += g->records;
     s->log_bytes += g->bytes;
     p->size_bytes += g->bytes;
     p->messages += g->records;
     p->next_offset += g->records;
-    if (p->stale_end <= partition_file_end(p, s))
-        p->stale_end = 0;
+    if (p->stale_end <= partition_file_end(p, s)) p->stale_end = 0;
     STATS_STORE(p, size_bytes, p->size_bytes);
     STATS_STORE(p, messages_count, p->messages);
     if (p->level == LEVEL_DURABLE)
@@ -305,20 +259,16 @@ static void commit(partition *p, segment *s, const group *g)
 }
 
 /* Writes one group from the front of the batches. Returns how many were acknowledged, or 0 and the status. */
-static size_t append_group(partition *p, append_batch *batches, size_t count, uint64_t now_us, uint32_t *status)
-{
+static size_t append_group(partition *p, append_batch *batches, size_t count, uint64_t now_us, uint32_t *status) {
     struct iovec parts[1 + IOV_MAX]; /* the first one for the journal */
     group g;
     int fd;
     do { /* twice when the segment has no positions left for the batch */
         *status = make_ready(p, now_us, &fd);
         segment *s = segment_active(&p->segments);
-        if (*status == 0)
-            *status = gather(p, s, batches, count, now_us, parts + 1, &g);
-        if (*status != 0)
-            return 0;
-        if (g.batches == 0)
-            continue;
+        if (*status == 0) *status = gather(p, s, batches, count, now_us, parts + 1, &g);
+        if (*status != 0) return 0;
+        if (g.batches == 0) continue;
         allocate_ahead(p, s, fd, g.bytes);
         bool journal = p->level == LEVEL_MEMORY && !g.seals &&
                        partition_journal_take(p, parts + 1, g.batches, g.bytes, g.records);
@@ -334,16 +284,13 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
     return 0;
 }
 
-void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us)
-{
+void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us) {
     size_t done = 0;
     uint32_t status = 0;
     while (done < count && status == 0) {
         size_t n = append_group(p, batches + done, count - done, now_us, &status);
-        for (size_t i = 0; i < n; i++)
-            batches[done + i].status = 0;
+        for (size_t i = 0; i < n; i++) batches[done + i].status = 0;
         done += n;
     }
-    for (; done < count; done++)
-        batches[done].status = status;
+    for (; done < count; done++) batches[done].status = status;
 }

@@ -5,34 +5,27 @@
 #include <string.h>
 
 /* Place of the first range that ends behind `offset`. */
-static uint32_t place_of(const partition *p, uint64_t offset)
-{
+static uint32_t place_of(const partition *p, uint64_t offset) {
     uint32_t low = 0, high = p->damaged_count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (p->damaged[middle].end > offset)
-            high = middle;
-        else
-            low = middle + 1;
+        if (p->damaged[middle].end > offset) high = middle;
+        else low = middle + 1;
     }
     return low;
 }
 
-const damaged_range *partition_damage_from(const partition *p, uint64_t offset)
-{
+const damaged_range *partition_damage_from(const partition *p, uint64_t offset) {
     uint32_t i = place_of(p, offset);
     return i < p->damaged_count ? &p->damaged[i] : NULL;
 }
 
 /* Puts a range that no other overlaps before the i-th. Growing a neighbour of its kind costs no place. */
-static bool put(partition *p, uint32_t i, uint64_t start, uint64_t end, bool isolated)
-{
+static bool put(partition *p, uint32_t i, uint64_t start, uint64_t end, bool isolated) {
     damaged_range *before = i > 0 ? &p->damaged[i - 1] : NULL;
     damaged_range *behind = i < p->damaged_count ? &p->damaged[i] : NULL;
-    if (before != NULL && (before->end != start || before->isolated != isolated))
-        before = NULL;
-    if (behind != NULL && (behind->start != end || behind->isolated != isolated))
-        behind = NULL;
+    if (before != NULL && (before->end != start || before->isolated != isolated)) before = NULL;
+    if (behind != NULL && (behind->start != end || behind->isolated != isolated)) behind = NULL;
     if (before != NULL && behind != NULL) {
         before->end = behind->end;
         memmove(behind, behind + 1, (--p->damaged_count - i) * sizeof(*behind));
@@ -49,62 +42,49 @@ static bool put(partition *p, uint32_t i, uint64_t start, uint64_t end, bool iso
     return true;
 }
 
-bool partition_withhold(partition *p, uint64_t start, uint64_t end, bool isolated)
-{
-    if (p->damaged == NULL && (p->damaged = malloc(DAMAGED_MAX * sizeof(*p->damaged))) == NULL)
-        return false;
+bool partition_withhold(partition *p, uint64_t start, uint64_t end, bool isolated) {
+    if (p->damaged == NULL && (p->damaged = malloc(DAMAGED_MAX * sizeof(*p->damaged))) == NULL) return false;
     for (uint64_t at = start; at < end;) {
         uint32_t i = place_of(p, at);
         const damaged_range *next = i < p->damaged_count ? &p->damaged[i] : NULL;
         bool meets = next != NULL && next->start < end;
         uint64_t piece_end = meets ? next->start : end, known_end = meets ? next->end : end;
-        if (piece_end > at && !put(p, i, at, piece_end, isolated))
-            return false;
+        if (piece_end > at && !put(p, i, at, piece_end, isolated)) return false;
         at = known_end; /* what is known keeps its kind */
     }
     return true;
 }
 
-uint64_t partition_skip_isolated(const partition *p, uint64_t offset)
-{
+uint64_t partition_skip_isolated(const partition *p, uint64_t offset) {
     for (uint32_t i = place_of(p, offset); i < p->damaged_count; i++) {
-        if (p->damaged[i].start > offset || !p->damaged[i].isolated)
-            break;
+        if (p->damaged[i].start > offset || !p->damaged[i].isolated) break;
         offset = p->damaged[i].end;
     }
     return offset;
 }
 
-uint64_t partition_next_isolated(const partition *p, uint64_t offset)
-{
+uint64_t partition_next_isolated(const partition *p, uint64_t offset) {
     for (uint32_t i = place_of(p, offset); i < p->damaged_count; i++)
-        if (p->damaged[i].isolated)
-            return p->damaged[i].start;
+        if (p->damaged[i].isolated) return p->damaged[i].start;
     return UINT64_MAX;
 }
 
-uint64_t partition_before_damage(const partition *p, uint64_t offset)
-{
+uint64_t partition_before_damage(const partition *p, uint64_t offset) {
     uint64_t at = offset;
     for (uint32_t i = place_of(p, at > 0 ? at - 1 : 0) + 1; i-- > 0;) {
-        if (i >= p->damaged_count || p->damaged[i].end != at)
-            break;
+        if (i >= p->damaged_count || p->damaged[i].end != at) break;
         at = p->damaged[i].start;
-        if (!p->damaged[i].isolated)
-            return at;
+        if (!p->damaged[i].isolated) return at;
     }
     return offset;
 }
 
-static uint64_t last_of_dense(const partition *p, uint64_t end, uint64_t count)
-{
+static uint64_t last_of_dense(const partition *p, uint64_t end, uint64_t count) {
     for (uint32_t i = p->damaged_count; i-- > 0;) {
         const damaged_range *r = &p->damaged[i];
-        if (!r->isolated || r->start >= end)
-            continue;
+        if (!r->isolated || r->start >= end) continue;
         uint64_t behind = r->end < end ? end - r->end : 0;
-        if (behind >= count)
-            break;
+        if (behind >= count) break;
         count -= behind;
         end = r->start;
     }
@@ -112,38 +92,31 @@ static uint64_t last_of_dense(const partition *p, uint64_t end, uint64_t count)
 }
 
 /* The last isolated range that begins below `end`; NULL: none. */
-static const damaged_range *isolated_below(const partition *p, uint64_t end)
-{
+static const damaged_range *isolated_below(const partition *p, uint64_t end) {
     for (uint32_t i = p->damaged_count; i-- > 0;)
-        if (p->damaged[i].isolated && p->damaged[i].start < end)
-            return &p->damaged[i];
+        if (p->damaged[i].isolated && p->damaged[i].start < end) return &p->damaged[i];
     return NULL;
 }
 
 /* Goes back over the records of the segment below `end` until `*count` is 0 or its beginning is reached. */
-static bool last_of_segment(partition *p, segment *s, uint64_t end, uint64_t *count, uint64_t *start)
-{
+static bool last_of_segment(partition *p, segment *s, uint64_t end, uint64_t *count, uint64_t *start) {
     while (*count > 0 && end > s->start_offset) {
         const damaged_range *r = isolated_below(p, end);
         uint64_t low = r != NULL && r->end > s->start_offset ? r->end : s->start_offset, first, last;
         if (low < end) {
-            if (!partition_entry_of(p, s, low, &first) || !partition_entry_of(p, s, end, &last))
-                return false;
+            if (!partition_entry_of(p, s, low, &first) || !partition_entry_of(p, s, end, &last)) return false;
             uint64_t taken = last - first < *count ? last - first : *count;
             *count -= taken;
-            if (!partition_offset_of(p, s, last - taken, start))
-                return false;
+            if (!partition_offset_of(p, s, last - taken, start)) return false;
         }
         end = low > s->start_offset && r->start > s->start_offset ? r->start : s->start_offset;
     }
     return true;
 }
 
-bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start)
-{
+bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start) {
     *start = p->sparse ? end : last_of_dense(p, end, count);
-    if (!p->sparse)
-        return true;
+    if (!p->sparse) return true;
     for (uint32_t i = p->segments.count; i-- > 0 && count > 0;) {
         segment *s = &p->segments.items[i];
         if (s->start_offset < end && !last_of_segment(p, s, end < segment_end(s) ? end : segment_end(s), &count, start))
@@ -152,11 +125,9 @@ bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_
     return true;
 }
 
-void partition_forget_damage(partition *p, uint64_t offset)
-{
+void partition_forget_damage(partition *p, uint64_t offset) {
     uint32_t gone = place_of(p, offset);
-    if (gone == 0)
-        return;
+    if (gone == 0) return;
     p->damaged_count -= gone;
     memmove(p->damaged, p->damaged + gone, p->damaged_count * sizeof(*p->damaged));
 }

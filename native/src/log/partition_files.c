@@ -9,13 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool no_descriptors(int error)
-{
-    return error == EMFILE || error == ENFILE;
-}
+static bool no_descriptors(int error) { return error == EMFILE || error == ENFILE; }
 
-int file_open(const disk *d, const char *path, int flags)
-{
+int file_open(const disk *d, const char *path, int flags) {
     int fd;
     do
         fd = d->open(d->context, path, flags | O_CLOEXEC | ((flags & O_DIRECTORY) != 0 ? 0 : O_NOFOLLOW | O_NONBLOCK),
@@ -24,26 +20,21 @@ int file_open(const disk *d, const char *path, int flags)
     return fd;
 }
 
-int file_duplicate(const disk *d, int fd)
-{
+int file_duplicate(const disk *d, int fd) {
     int copy;
-    do
-        copy = d->duplicate(d->context, fd);
+    do copy = d->duplicate(d->context, fd);
     while (copy < 0 && (errno == EINTR || (no_descriptors(errno) && descriptors_release_one())));
     return copy;
 }
 
-int file_write(const disk *d, int fd, struct iovec *parts, size_t count, uint64_t position, uint64_t *written)
-{
+int file_write(const disk *d, int fd, struct iovec *parts, size_t count, uint64_t position, uint64_t *written) {
     uint64_t done = 0;
     int result = 0;
     while (count > 0) {
         ssize_t n = d->pwritev(d->context, fd, parts, count < IOV_MAX ? (int)count : IOV_MAX, (off_t)(position + done));
-        if (n < 0 && errno == EINTR)
-            continue;
+        if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
-            if (n == 0)
-                errno = ENOSPC; /* a regular file takes nothing only when there is no room */
+            if (n == 0) errno = ENOSPC; /* a regular file takes nothing only when there is no room */
             result = -1;
             break;
         }
@@ -59,21 +50,17 @@ int file_write(const disk *d, int fd, struct iovec *parts, size_t count, uint64_
             parts->iov_len -= left;
         }
     }
-    if (written != NULL)
-        *written = done;
+    if (written != NULL) *written = done;
     return result;
 }
 
-int file_read(const disk *d, int fd, void *data, size_t length, uint64_t position)
-{
+int file_read(const disk *d, int fd, void *data, size_t length, uint64_t position) {
     size_t done = 0;
     while (done < length) {
         ssize_t n = d->pread(d->context, fd, (uint8_t *)data + done, length - done, (off_t)(position + done));
-        if (n < 0 && errno == EINTR)
-            continue;
+        if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
-            if (n == 0)
-                errno = ENODATA;
+            if (n == 0) errno = ENODATA;
             return -1;
         }
         done += (size_t)n;
@@ -81,11 +68,9 @@ int file_read(const disk *d, int fd, void *data, size_t length, uint64_t positio
     return 0;
 }
 
-int file_truncate(const disk *d, int fd, uint64_t length)
-{
+int file_truncate(const disk *d, int fd, uint64_t length) {
     int result;
-    do
-        result = d->ftruncate(d->context, fd, (off_t)length);
+    do result = d->ftruncate(d->context, fd, (off_t)length);
     while (result < 0 && errno == EINTR);
     return result;
 }
@@ -93,20 +78,16 @@ int file_truncate(const disk *d, int fd, uint64_t length)
 #define MAKE_ATTEMPTS_MAX 8
 
 /* 1: made, 0: was there, -1. */
-static int make_directory(const disk *d, const char *path)
-{
+static int make_directory(const disk *d, const char *path) {
     int result;
-    do
-        result = d->mkdir(d->context, path, 0755);
+    do result = d->mkdir(d->context, path, 0755);
     while (result != 0 && errno == EINTR);
-    if (result == 0)
-        return 1;
+    if (result == 0) return 1;
     return errno == EEXIST ? 0 : -1;
 }
 
 /* Adds how many it has made to `made`. */
-static int make_missing(const disk *d, const char *path, unsigned *made)
-{
+static int make_missing(const disk *d, const char *path, unsigned *made) {
     char buffer[FILE_PATH_MAX];
     size_t length = strlen(path), end = length;
     if (length == 0 || length >= sizeof(buffer)) {
@@ -116,14 +97,10 @@ static int make_missing(const disk *d, const char *path, unsigned *made)
     memcpy(buffer, path, length + 1);
     int result;
     while ((result = make_directory(d, buffer)) < 0) { /* upwards to the first one that can be made */
-        if (errno != ENOENT)
-            return -1;
-        while (end > 0 && buffer[end - 1] != '/')
-            end--;
-        while (end > 0 && buffer[end - 1] == '/')
-            end--;
-        if (end == 0)
-            return -1;
+        if (errno != ENOENT) return -1;
+        while (end > 0 && buffer[end - 1] != '/') end--;
+        while (end > 0 && buffer[end - 1] == '/') end--;
+        if (end == 0) return -1;
         buffer[end] = '\0';
     }
     *made += (unsigned)result;
@@ -131,15 +108,13 @@ static int make_missing(const disk *d, const char *path, unsigned *made)
         buffer[end] = '/';
         end += strlen(buffer + end);
         result = make_directory(d, buffer);
-        if (result < 0)
-            return -1;
+        if (result < 0) return -1;
         *made += (unsigned)result;
     }
     return 0;
 }
 
-int file_make_directories(const disk *d, const char *path, unsigned *made)
-{
+int file_make_directories(const disk *d, const char *path, unsigned *made) {
     int result, attempts = 0;
     *made = 0;
     do /* another shard may be removing the empty directories of a deleted topic that had the same id */
@@ -148,8 +123,7 @@ int file_make_directories(const disk *d, const char *path, unsigned *made)
     return result;
 }
 
-int file_make_whole(const disk *d, const char *path, void *data, size_t length)
-{
+int file_make_whole(const disk *d, const char *path, void *data, size_t length) {
     char temporary[FILE_PATH_MAX];
     if ((size_t)snprintf(temporary, sizeof(temporary), "%s.tmp", path) >= sizeof(temporary)) {
         errno = ENAMETOOLONG;
@@ -159,20 +133,15 @@ int file_make_whole(const disk *d, const char *path, void *data, size_t length)
     int fd = file_open(d, temporary, O_RDWR | O_CREAT | O_EXCL);
     if (fd < 0 && errno == EEXIST) {
         int gone;
-        do
-            gone = d->unlink(d->context, temporary);
+        do gone = d->unlink(d->context, temporary);
         while (gone != 0 && errno == EINTR);
-        if (gone == 0)
-            fd = file_open(d, temporary, O_RDWR | O_CREAT | O_EXCL);
+        if (gone == 0) fd = file_open(d, temporary, O_RDWR | O_CREAT | O_EXCL);
     }
-    if (fd < 0)
-        return -1;
+    if (fd < 0) return -1;
     struct iovec part = {.iov_base = data, .iov_len = length};
     int result = file_write(d, fd, &part, 1, 0, NULL);
-    while (result == 0 && (result = d->rename(d->context, temporary, path)) != 0 && errno == EINTR)
-        result = 0;
-    if (result == 0)
-        return fd;
+    while (result == 0 && (result = d->rename(d->context, temporary, path)) != 0 && errno == EINTR) result = 0;
+    if (result == 0) return fd;
     int error = errno;
     d->close(d->context, fd);
     d->unlink(d->context, temporary); /* what stays behind is never read */
@@ -180,7 +149,4 @@ int file_make_whole(const disk *d, const char *path, void *data, size_t length)
     return -1;
 }
 
-bool file_error_poisons(int error)
-{
-    return error == EIO || error == EUCLEAN || error == ENODEV || error == ENXIO;
-}
+bool file_error_poisons(int error) { return error == EIO || error == EUCLEAN || error == ENODEV || error == ENXIO; }

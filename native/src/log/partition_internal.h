@@ -8,15 +8,14 @@
 #include "log/partition_status.h"
 #include "log/segment.h"
 
-#define INDEX_FLUSH_ENTRIES 256u       /* entries that wait before they are written */
-#define DAMAGED_MAX 1024u              /* ranges known to be damaged */
+#define INDEX_FLUSH_ENTRIES 256u        /* entries that wait before they are written */
+#define DAMAGED_MAX 1024u               /* ranges known to be damaged */
 #define ALLOCATE_AHEAD_BYTES (1u << 20) /* at `durable`: the log grows in such steps */
 #define CHECKPOINT_BYTES (1u << 20)     /* new bytes on the device that are worth a checkpoint */
-#define DIRECTORY_LEVELS 7u            /* the partition's directory and the ancestors that a sync covers */
-#define STATS_STORE(p, field, value)                                                          \
-    do {                                                                                      \
-        if ((p)->stats != NULL)                                                               \
-            atomic_store_explicit(&(p)->stats->field, (value), memory_order_release);         \
+#define DIRECTORY_LEVELS 7u             /* the partition's directory and the ancestors that a sync covers */
+#define STATS_STORE(p, field, value) \
+    do { \
+        if ((p)->stats != NULL) atomic_store_explicit(&(p)->stats->field, (value), memory_order_release); \
     } while (0)
 
 struct partition {
@@ -34,18 +33,18 @@ struct partition {
     uint64_t messages;       /* in all segments */
     uint64_t last_timestamp; /* of the last record, or the birth of the active segment; never falls */
     segment_set segments;
-    index_cache index;       /* of the active segment */
-    uint64_t stale_end;      /* the active .log has bytes behind its records up to here; 0: none */
-    bool stale_zeroed;       /* they are zero, hence no records: allocated ahead, or what a failed write left */
-    bool allocate_ahead;     /* at `durable`, until the file system refuses; again with the next segment */
-    bool roll_pending;       /* the active segment is sealed, the next one could not be made yet */
+    index_cache index;   /* of the active segment */
+    uint64_t stale_end;  /* the active .log has bytes behind its records up to here; 0: none */
+    bool stale_zeroed;   /* they are zero, hence no records: allocated ahead, or what a failed write left */
+    bool allocate_ahead; /* at `durable`, until the file system refuses; again with the next segment */
+    bool roll_pending;   /* the active segment is sealed, the next one could not be made yet */
 
-    bool sparse; /* a segment has, or had, offsets without a record */
+    bool sparse;            /* a segment has, or had, offsets without a record */
     damaged_range *damaged; /* ascending; NULL until the first */
     uint32_t damaged_count;
     uint64_t suspect; /* start of the segment whose index was last seen to contradict its log */
     struct {
-        uint8_t *bytes;      /* the last records of the active segment; the file ends before them */
+        uint8_t *bytes; /* the last records of the active segment; the file ends before them */
         size_t capacity;
         uint64_t length, count; /* bytes, records */
         uint64_t messages_max, bytes_max;
@@ -55,14 +54,14 @@ struct partition {
     poll_cursor *cursors; /* of answers on their way */
 
     uint64_t durable_offset;
-    uint64_t sync_target; /* durable_offset when the running sync succeeds */
-    uint32_t dirty_from;  /* no segment before this place is dirty */
+    uint64_t sync_target;      /* durable_offset when the running sync succeeds */
+    uint32_t dirty_from;       /* no segment before this place is dirty */
     uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
-    bool marker_dirty; /* the incarnation marker is not known to be on the device */
+    bool marker_dirty;         /* the incarnation marker is not known to be on the device */
     bool sync_running, sync_failed;
-    uint64_t found_end; /* `durable`: readable without a sync (that at opening failed, the level changed); or 0 */
+    uint64_t found_end;  /* `durable`: readable without a sync (that at opening failed, the level changed); or 0 */
     int sync_open_error; /* of the device: a file that the running sync needs cannot be opened */
-    bool sync_covers; /* the running sync has all names, logs and offsets */
+    bool sync_covers;    /* the running sync has all names, logs and offsets */
 
     /* Of the active segment: what a complete sync has brought to the device, and what the running one will have. */
     manifest_checkpoint checkpoint, checkpoint_target;
@@ -75,23 +74,19 @@ struct partition {
 };
 
 /* Where polls end: what is acknowledged and in the file. */
-static inline uint64_t partition_visible_end(const partition *p)
-{
-    if (p->level != LEVEL_DURABLE)
-        return p->next_offset - p->journal.count;
+static inline uint64_t partition_visible_end(const partition *p) {
+    if (p->level != LEVEL_DURABLE) return p->next_offset - p->journal.count;
     return p->durable_offset > p->found_end ? p->durable_offset : p->found_end;
 }
 /* Messages that wait for the device before a poll sees them. */
-static inline uint32_t partition_unseen(const partition *p)
-{
+static inline uint32_t partition_unseen(const partition *p) {
     uint64_t unseen = p->level == LEVEL_DURABLE ? p->next_offset - partition_visible_end(p) : 0;
     return unseen < UINT32_MAX ? (uint32_t)unseen : UINT32_MAX;
 }
 /* All fields of the statistics slot but the incarnation. */
 void partition_publish(const partition *p);
 /* Bytes of the active log that the kernel has. */
-static inline uint64_t partition_file_end(const partition *p, const segment *active)
-{
+static inline uint64_t partition_file_end(const partition *p, const segment *active) {
     return active->log_bytes - p->journal.length;
 }
 /* Copies a group into the journal. False when it would fill it or there is no memory. */
@@ -122,8 +117,7 @@ uint64_t partition_before_damage(const partition *p, uint64_t offset);
 /* Where the last `count` messages before `end` start, isolated ones not counted. False: an index cannot be read. */
 bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start);
 /* The index of this segment contradicts its log, or a file cannot be read. False. */
-static inline bool partition_doubt(partition *p, const segment *s)
-{
+static inline bool partition_doubt(partition *p, const segment *s) {
     p->suspect = s->start_offset;
     return false;
 }

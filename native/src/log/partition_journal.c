@@ -8,20 +8,15 @@
 
 #define JOURNAL_BLOCK_MIN 4096u
 
-static void *take_block(journal_memory *memory, size_t bytes)
-{
-    if (memory == NULL)
-        return malloc(bytes);
-    if (memory->used_bytes + bytes > memory->bytes_max)
-        return NULL;
+static void *take_block(journal_memory *memory, size_t bytes) {
+    if (memory == NULL) return malloc(bytes);
+    if (memory->used_bytes + bytes > memory->bytes_max) return NULL;
     void *block = memory->take(memory->context, bytes);
-    if (block != NULL)
-        memory->used_bytes += bytes;
+    if (block != NULL) memory->used_bytes += bytes;
     return block;
 }
 
-static void give_block(journal_memory *memory, void *block, size_t bytes)
-{
+static void give_block(journal_memory *memory, void *block, size_t bytes) {
     if (memory == NULL) {
         free(block);
         return;
@@ -30,16 +25,12 @@ static void give_block(journal_memory *memory, void *block, size_t bytes)
     memory->used_bytes -= bytes;
 }
 
-static bool grow(partition *p, uint64_t bytes)
-{
+static bool grow(partition *p, uint64_t bytes) {
     size_t capacity = p->journal.capacity > 0 ? p->journal.capacity : JOURNAL_BLOCK_MIN;
-    while (capacity < bytes)
-        capacity *= 2;
-    if (capacity == p->journal.capacity)
-        return true;
+    while (capacity < bytes) capacity *= 2;
+    if (capacity == p->journal.capacity) return true;
     uint8_t *block = take_block(p->journal.memory, capacity);
-    if (block == NULL)
-        return false;
+    if (block == NULL) return false;
     if (p->journal.bytes != NULL) {
         memcpy(block, p->journal.bytes, p->journal.length);
         give_block(p->journal.memory, p->journal.bytes, p->journal.capacity);
@@ -49,8 +40,7 @@ static bool grow(partition *p, uint64_t bytes)
     return true;
 }
 
-bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records)
-{
+bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records) {
     uint64_t length = p->journal.length + bytes;
     if (length >= p->journal.bytes_max || p->journal.count + records >= p->journal.messages_max || !grow(p, length))
         return false;
@@ -62,16 +52,11 @@ bool partition_journal_take(partition *p, const struct iovec *parts, size_t coun
     return true;
 }
 
-void partition_journal_clear(partition *p)
-{
-    if (p->journal.bytes != NULL)
-        give_block(p->journal.memory, p->journal.bytes, p->journal.capacity);
+void partition_journal_clear(partition *p) {
+    if (p->journal.bytes != NULL) give_block(p->journal.memory, p->journal.bytes, p->journal.capacity);
     p->journal.bytes = NULL;
     p->journal.capacity = 0;
     p->journal.length = p->journal.count = 0;
 }
 
-uint64_t partition_unsaved_bytes(const partition *p)
-{
-    return p->journal.length;
-}
+uint64_t partition_unsaved_bytes(const partition *p) { return p->journal.length; }

@@ -7,16 +7,12 @@
  *   from `durable`   the space ahead goes; polls show what is written; answers that are held wait for their sync */
 #include "log/partition_internal.h"
 
-uint32_t partition_set_level(partition *p, partition_level level)
-{
-    if (p->closed)
-        return PARTITION_NOT_FOUND;
-    if (p->level == level)
-        return 0;
+uint32_t partition_set_level(partition *p, partition_level level) {
+    if (p->closed) return PARTITION_NOT_FOUND;
+    if (p->level == level) return 0;
     uint32_t status = p->level == LEVEL_MEMORY ? partition_save(p) : 0;
     uint64_t shown = partition_visible_end(p);
-    if (p->level == LEVEL_DURABLE && p->state == 0)
-        partition_cut_ahead(p); /* what stays is cut by the next append */
+    if (p->level == LEVEL_DURABLE && p->state == 0) partition_cut_ahead(p); /* what stays is cut by the next append */
     p->level = level;
     p->allocate_ahead = level == LEVEL_DURABLE && p->segments.count > 0;
     if (level == LEVEL_DURABLE) {

@@ -4,40 +4,36 @@
 
 #include "log/partition_files.h"
 
-int partition_manifest_make(partition *p, uint64_t born_at)
-{
+int partition_manifest_make(partition *p, uint64_t born_at) {
     char path[FILE_PATH_MAX];
     segment_path(&p->segments, p->next_offset, SEGMENT_MANIFEST, path, sizeof(path));
-    manifest m = {.incarnation = p->incarnation, .start_offset = p->next_offset, .born_at = born_at,
+    manifest m = {.incarnation = p->incarnation,
+                  .start_offset = p->next_offset,
+                  .born_at = born_at,
                   .log_start_offset = p->segments.count > 0 ? partition_first_offset(p) : p->next_offset};
     p->checkpoint = p->checkpoint_target = (manifest_checkpoint){0};
     p->checkpoint_written_bytes = 0;
     return manifest_make(p->disk, path, &m);
 }
 
-void partition_checkpoint_begin(partition *p, bool covers)
-{
+void partition_checkpoint_begin(partition *p, bool covers) {
     const segment *s = segment_active(&p->segments);
     p->checkpoint_target = (manifest_checkpoint){0};
     if (covers && s != NULL && p->journal.length == 0 && index_cache_waiting(&p->index) == 0)
         p->checkpoint_target = (manifest_checkpoint){s->log_bytes, s->count, s->first_timestamp, s->last_timestamp};
 }
 
-void partition_checkpoint_done(partition *p)
-{
-    if (p->checkpoint_target.count == 0)
-        return;
+void partition_checkpoint_done(partition *p) {
+    if (p->checkpoint_target.count == 0) return;
     p->checkpoint = p->checkpoint_target;
-    if (p->checkpoint.log_bytes - p->checkpoint_written_bytes >= CHECKPOINT_BYTES)
-        partition_checkpoint_write(p);
+    if (p->checkpoint.log_bytes - p->checkpoint_written_bytes >= CHECKPOINT_BYTES) partition_checkpoint_write(p);
 }
 
-void partition_checkpoint_write(partition *p)
-{
-    if (p->checkpoint.log_bytes <= p->checkpoint_written_bytes || p->state != 0)
-        return;
+void partition_checkpoint_write(partition *p) {
+    if (p->checkpoint.log_bytes <= p->checkpoint_written_bytes || p->state != 0) return;
     char path[FILE_PATH_MAX];
-    manifest m = {.incarnation = p->incarnation, .start_offset = segment_active(&p->segments)->start_offset,
+    manifest m = {.incarnation = p->incarnation,
+                  .start_offset = segment_active(&p->segments)->start_offset,
                   .checkpoint = p->checkpoint};
     segment_path(&p->segments, m.start_offset, SEGMENT_MANIFEST, path, sizeof(path));
     p->checkpoint_written_bytes = p->checkpoint.log_bytes; /* also when it fails: not again for every sync */

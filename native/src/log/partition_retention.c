@@ -8,8 +8,7 @@
 #include <stdio.h>
 
 /* The lowest stored offset: the last message that the slowest consumer has processed. */
-static uint64_t barrier(const partition *p)
-{
+static uint64_t barrier(const partition *p) {
     uint64_t lowest = UINT64_MAX;
     for (uint32_t i = 0; i < p->offsets.capacity; i++)
         if (p->offsets.entries[i].kind != 0 && p->offsets.entries[i].value < lowest)
@@ -18,40 +17,33 @@ static uint64_t barrier(const partition *p)
 }
 
 /* The first offset whose segment an answer on its way still reads: that of its last window, too. */
-static uint64_t first_read(const partition *p)
-{
+static uint64_t first_read(const partition *p) {
     uint64_t lowest = UINT64_MAX;
     for (const poll_cursor *c = p->cursors; c != NULL; c = c->next) {
         uint64_t at = c->pinned_offset != UINT64_MAX ? c->pinned_offset : c->next_offset;
-        if (c->total_count > 0 && at < lowest)
-            lowest = at;
+        if (c->total_count > 0 && at < lowest) lowest = at;
     }
     return lowest;
 }
 
 /* Renames one file of the segment into the trash. A file that is not there is no error. */
-static int move_away(partition *p, const segment *s, segment_file which, const char *trash)
-{
+static int move_away(partition *p, const segment *s, segment_file which, const char *trash) {
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
     segment_path(&p->segments, s->start_offset, which, from, sizeof(from));
-    int length = snprintf(to, sizeof(to), "%s-%020" PRIu64 ".%s", trash, s->start_offset,
-                          segment_suffix(which));
+    int length = snprintf(to, sizeof(to), "%s-%020" PRIu64 ".%s", trash, s->start_offset, segment_suffix(which));
     if (length < 0 || (size_t)length >= sizeof(to)) {
         errno = ENAMETOOLONG;
         return -1;
     }
     int result;
-    do
-        result = p->disk->rename(p->disk->context, from, to);
+    do result = p->disk->rename(p->disk->context, from, to);
     while (result != 0 && errno == EINTR);
     return result == 0 || errno == ENOENT ? 0 : -1;
 }
 
 /* The files of a segment leave, its log first: a recovery ignores an index or a manifest without a log. */
-static bool remove_files(partition *p, segment *s, const char *trash)
-{
-    if (move_away(p, s, SEGMENT_LOG, trash) != 0)
-        return false;
+static bool remove_files(partition *p, segment *s, const char *trash) {
+    if (move_away(p, s, SEGMENT_LOG, trash) != 0) return false;
     move_away(p, s, SEGMENT_INDEX, trash); /* one that stays is noted at the next start */
     move_away(p, s, SEGMENT_MANIFEST, trash);
     p->size_bytes -= s->log_bytes;
@@ -59,28 +51,21 @@ static bool remove_files(partition *p, segment *s, const char *trash)
     return true;
 }
 
-uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy)
-{
+uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy) {
     *deleted = 0;
     *busy = false;
-    if (p->closed)
-        return PARTITION_NOT_FOUND;
-    if (p->state != 0)
-        return p->state;
+    if (p->closed) return PARTITION_NOT_FOUND;
+    if (p->state != 0) return p->state;
     uint64_t lowest = barrier(p), reading = first_read(p);
     uint32_t status = 0;
     while (*deleted < count && *deleted + 1 < p->segments.count && status == 0) {
         segment *s = &p->segments.items[*deleted];
         uint64_t next_start = s[1].start_offset; /* the end offset is one below */
-        if (lowest != UINT64_MAX && next_start > lowest + 1)
-            break;
+        if (lowest != UINT64_MAX && next_start > lowest + 1) break;
         *busy = reading < next_start;
-        if (*busy)
-            break;
-        if (remove_files(p, s, trash))
-            ++*deleted;
-        else
-            status = PARTITION_CANNOT_DELETE_FILE;
+        if (*busy) break;
+        if (remove_files(p, s, trash)) ++*deleted;
+        else status = PARTITION_CANNOT_DELETE_FILE;
     }
     if (*deleted > 0) {
         segment_remove_front(&p->segments, *deleted);

@@ -5,14 +5,12 @@
 
 #define BLOCK_ENTRIES 256u /* a search in the file ends with one read of at most so many */
 
-bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k)
-{
+bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k) {
     return s == segment_active(&p->segments) && k >= p->index.first;
 }
 
 /* Entries [k, k + count) from the file. False: cannot be read, or not entries of these records. */
-static bool read_entries(partition *p, segment *s, uint64_t k, uint32_t count, index_entry *out)
-{
+static bool read_entries(partition *p, segment *s, uint64_t k, uint32_t count, index_entry *out) {
     int fd = segment_fd(&p->segments, s, SEGMENT_INDEX);
     if (fd < 0 || file_read(p->disk, fd, out, (size_t)count * INDEX_ENTRY_SIZE, k * INDEX_ENTRY_SIZE) != 0)
         return false;
@@ -24,70 +22,54 @@ static bool read_entries(partition *p, segment *s, uint64_t k, uint32_t count, i
     return true;
 }
 
-bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position)
-{
+bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position) {
     if (k == 0 || k == s->count) {
         *position = k == 0 ? 0 : s->log_bytes;
         return true;
     }
     index_entry entry;
-    if (partition_index_in_memory(p, s, k - 1))
-        entry = p->index.entries[k - 1 - p->index.first];
-    else if (!read_entries(p, s, k - 1, 1, &entry))
-        return partition_doubt(p, s);
+    if (partition_index_in_memory(p, s, k - 1)) entry = p->index.entries[k - 1 - p->index.first];
+    else if (!read_entries(p, s, k - 1, 1, &entry)) return partition_doubt(p, s);
     *position = entry.end_position;
     return *position <= s->log_bytes || partition_doubt(p, s);
 }
 
-static bool reaches(const index_entry *entry, index_key key, uint64_t bound)
-{
+static bool reaches(const index_entry *entry, index_key key, uint64_t bound) {
     switch (key) {
-    case INDEX_KEY_TIMESTAMP:
-        return entry->timestamp >= bound;
-    case INDEX_KEY_OFFSET:
-        return entry->relative_offset >= bound;
-    default:
-        return entry->end_position >= bound;
+    case INDEX_KEY_TIMESTAMP: return entry->timestamp >= bound;
+    case INDEX_KEY_OFFSET: return entry->relative_offset >= bound;
+    default: return entry->end_position >= bound;
     }
 }
 
 /* The search itself, over `count` entries in memory. */
-static uint32_t search_entries(const index_entry *entries, uint32_t count, index_key key, uint64_t bound)
-{
+static uint32_t search_entries(const index_entry *entries, uint32_t count, index_key key, uint64_t bound) {
     uint32_t low = 0, high = count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (reaches(&entries[middle], key, bound))
-            high = middle;
-        else
-            low = middle + 1;
+        if (reaches(&entries[middle], key, bound)) high = middle;
+        else low = middle + 1;
     }
     return low;
 }
 
 static bool search_file(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,
-                        uint64_t *found)
-{
+                        uint64_t *found) {
     index_entry block[BLOCK_ENTRIES];
     while (high - low > BLOCK_ENTRIES) {
         uint64_t middle = low + (high - low) / 2;
-        if (!read_entries(p, s, middle, 1, block))
-            return false;
-        if (reaches(block, key, bound))
-            high = middle;
-        else
-            low = middle + 1;
+        if (!read_entries(p, s, middle, 1, block)) return false;
+        if (reaches(block, key, bound)) high = middle;
+        else low = middle + 1;
     }
     uint32_t count = (uint32_t)(high - low);
-    if (count > 0 && !read_entries(p, s, low, count, block))
-        return false;
+    if (count > 0 && !read_entries(p, s, low, count, block)) return false;
     *found = low + search_entries(block, count, key, bound);
     return true;
 }
 
 bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,
-                            uint64_t *found)
-{
+                            uint64_t *found) {
     if (low < high && partition_index_in_memory(p, s, high - 1)) {
         const index_cache *c = &p->index;
         uint64_t first = low > c->first ? low : c->first;
@@ -100,38 +82,29 @@ bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t hig
     return search_file(p, s, low, high, key, bound, found) || partition_doubt(p, s);
 }
 
-bool partition_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k)
-{
+bool partition_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k) {
     *k = offset - s->start_offset;
-    if (s->absent == 0)
-        return true;
+    if (s->absent == 0) return true;
     return partition_index_search(p, s, 0, s->count, INDEX_KEY_OFFSET, *k, k);
 }
 
-bool partition_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset)
-{
+bool partition_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset) {
     index_entry entry = {.relative_offset = (uint32_t)k};
-    if (s->absent > 0 && k < s->count && !read_entries(p, s, k, 1, &entry))
-        return partition_doubt(p, s);
+    if (s->absent > 0 && k < s->count && !read_entries(p, s, k, 1, &entry)) return partition_doubt(p, s);
     *offset = k == s->count ? segment_end(s) : s->start_offset + entry.relative_offset;
     return true;
 }
 
-bool partition_pass_over(partition *p, uint64_t *offset)
-{
+bool partition_pass_over(partition *p, uint64_t *offset) {
     *offset = partition_skip_isolated(p, *offset);
     for (bool again = p->sparse; again;) {
         segment *s = segment_find(&p->segments, *offset);
         uint64_t k, before = *offset;
-        if (s == NULL || s->absent == 0 || *offset >= segment_end(s))
-            return true;
+        if (s == NULL || s->absent == 0 || *offset >= segment_end(s)) return true;
         const damaged_range *r = partition_damage_from(p, *offset);
-        if (r != NULL && r->start <= *offset)
-            return true; /* which of them have a record is not known */
-        if (!partition_entry_of(p, s, *offset, &k) || !partition_offset_of(p, s, k, offset))
-            return false;
-        if (r != NULL && r->start < *offset)
-            *offset = r->start;
+        if (r != NULL && r->start <= *offset) return true; /* which of them have a record is not known */
+        if (!partition_entry_of(p, s, *offset, &k) || !partition_offset_of(p, s, k, offset)) return false;
+        if (r != NULL && r->start < *offset) *offset = r->start;
         *offset = partition_skip_isolated(p, *offset);
         again = *offset != before;
     }

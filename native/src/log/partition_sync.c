@@ -9,10 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-bool partition_is_dirty(const partition *p)
-{
-    if (p->closed || p->sync_failed)
-        return false;
+bool partition_is_dirty(const partition *p) {
+    if (p->closed || p->sync_failed) return false;
     return p->sync_running || p->dirty_directories != 0 || p->offsets.dirty > 0 || p->offsets.dirty_directories != 0 ||
            ((index_cache_waiting(&p->index) > 0 || p->journal.length > 0) && p->state == 0) ||
            p->dirty_from < p->segments.count;
@@ -25,11 +23,9 @@ typedef struct collection {
 } collection;
 
 /* Takes over the descriptor. False: there is none (errno tells why). */
-static bool collect(collection *c, int fd)
-{
+static bool collect(collection *c, int fd) {
     if (fd < 0) {
-        if (file_error_poisons(errno))
-            c->error = errno;
+        if (file_error_poisons(errno)) c->error = errno;
         return false;
     }
     c->fds[c->count++] = fd;
@@ -37,17 +33,13 @@ static bool collect(collection *c, int fd)
 }
 
 /* A directory that could not be made holds nothing: it needs no sync, and nobody waits for one. */
-static bool collect_directory(partition *p, collection *c, const char *path)
-{
-    if (c->count == c->max)
-        return false;
-    return collect(c, file_open(p->disk, path, O_RDONLY | O_DIRECTORY)) ||
-           (errno == ENOENT && p->segments.count == 0);
+static bool collect_directory(partition *p, collection *c, const char *path) {
+    if (c->count == c->max) return false;
+    return collect(c, file_open(p->disk, path, O_RDONLY | O_DIRECTORY)) || (errno == ENOENT && p->segments.count == 0);
 }
 
 /* The partition's directory and its ancestors. True when nothing of them is dirty any more. */
-static bool collect_directories(partition *p, collection *c)
-{
+static bool collect_directories(partition *p, collection *c) {
     char path[FILE_PATH_MAX];
     snprintf(path, sizeof(path), "%s", p->directory);
     for (unsigned level = 0; level < DIRECTORY_LEVELS && p->dirty_directories != 0; level++) {
@@ -57,37 +49,27 @@ static bool collect_directories(partition *p, collection *c)
             return false;
         p->dirty_directories &= (uint8_t)~bit;
         char *slash = strrchr(path, '/');
-        if (slash == path && path[1] != '\0')
-            slash[1] = '\0';
-        else if (slash != NULL && slash != path)
-            *slash = '\0';
-        else if (slash == NULL && strcmp(path, ".") != 0)
-            strcpy(path, ".");
-        else
-            p->dirty_directories = 0; /* the root, or the start of a relative path: nothing above */
+        if (slash == path && path[1] != '\0') slash[1] = '\0';
+        else if (slash != NULL && slash != path) *slash = '\0';
+        else if (slash == NULL && strcmp(path, ".") != 0) strcpy(path, ".");
+        else p->dirty_directories = 0; /* the root, or the start of a relative path: nothing above */
     }
     return true;
 }
 
 /* A log whose marker was torn by a power loss belongs to nobody. */
-static bool collect_marker(partition *p, collection *c)
-{
+static bool collect_marker(partition *p, collection *c) {
     char path[FILE_PATH_MAX];
-    if (!p->marker_dirty)
-        return true;
+    if (!p->marker_dirty) return true;
     snprintf(path, sizeof(path), "%s/incarnation", p->directory);
-    if (c->count == c->max || !collect(c, file_open(p->disk, path, O_RDONLY)))
-        return false;
+    if (c->count == c->max || !collect(c, file_open(p->disk, path, O_RDONLY))) return false;
     p->marker_dirty = false;
     return true;
 }
 
-static bool collect_file(partition *p, collection *c, segment *s, segment_file which, bool *dirty)
-{
-    if (!*dirty)
-        return true;
-    if (c->count == c->max)
-        return false;
+static bool collect_file(partition *p, collection *c, segment *s, segment_file which, bool *dirty) {
+    if (!*dirty) return true;
+    if (c->count == c->max) return false;
     int fd = segment_fd_if_open(s, which);
     if (fd >= 0) {
         fd = file_duplicate(p->disk, fd);
@@ -97,27 +79,23 @@ static bool collect_file(partition *p, collection *c, segment *s, segment_file w
         fd = file_open(p->disk, path, O_RDONLY);
     }
     bool none = fd < 0 && which == SEGMENT_MANIFEST && errno == ENOENT; /* lost with the power: the log is enough */
-    if (!none && !collect(c, fd))
-        return false;
+    if (!none && !collect(c, fd)) return false;
     *dirty = false;
     return true;
 }
 
 /* Logs, indexes or manifests of all dirty segments, oldest first. True when none is dirty any more. */
-static bool collect_segments(partition *p, collection *c, segment_file which)
-{
+static bool collect_segments(partition *p, collection *c, segment_file which) {
     for (uint32_t i = p->dirty_from; i < p->segments.count; i++) {
         segment *s = &p->segments.items[i];
         bool *const dirty[] = {&s->log_dirty, &s->index_dirty, &s->manifest_dirty}; /* by segment_file */
-        if (!collect_file(p, c, s, which, dirty[which]))
-            return false;
+        if (!collect_file(p, c, s, which, dirty[which])) return false;
     }
     return true;
 }
 
 /* True when no offset is dirty any more. */
-static bool collect_offsets(partition *p, collection *c)
-{
+static bool collect_offsets(partition *p, collection *c) {
     static const struct {
         uint32_t bit;
         uint8_t kind;
@@ -126,43 +104,32 @@ static bool collect_offsets(partition *p, collection *c)
     offsets *o = &p->offsets;
     char path[FILE_PATH_MAX];
     for (size_t i = 0; i < sizeof(directories) / sizeof(directories[0]); i++) {
-        if ((o->dirty_directories & directories[i].bit) == 0)
-            continue;
+        if ((o->dirty_directories & directories[i].bit) == 0) continue;
         offsets_directory_path(o, directories[i].kind, path, sizeof(path));
-        if (!collect_directory(p, c, path))
-            return false;
+        if (!collect_directory(p, c, path)) return false;
         o->dirty_directories &= ~directories[i].bit;
     }
     for (uint32_t i = 0; i < o->capacity && o->dirty > 0; i++) {
         offset_entry *entry = &o->entries[i];
-        if (entry->kind == 0 || !entry->dirty)
-            continue;
-        if (c->count == c->max || !collect(c, offsets_duplicate(o, entry)))
-            return false;
+        if (entry->kind == 0 || !entry->dirty) continue;
+        if (c->count == c->max || !collect(c, offsets_duplicate(o, entry))) return false;
         entry->dirty = false;
         o->dirty--;
     }
     return true;
 }
 
-void partition_sync_lost(partition *p)
-{
+void partition_sync_lost(partition *p) {
     p->sync_failed = true;
     partition_poison(p, PARTITION_CANNOT_SYNC_FILE);
 }
 
-bool partition_sync_failed(const partition *p)
-{
-    return p->sync_failed;
-}
+bool partition_sync_failed(const partition *p) { return p->sync_failed; }
 
-size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max)
-{
-    if (p->closed || p->sync_running || p->sync_failed)
-        return 0;
+size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max) {
+    if (p->closed || p->sync_running || p->sync_failed) return 0;
     bool saved = partition_save(p) == 0 || p->state != 0;
-    if (scope == SYNC_EVERYTHING)
-        partition_index_flush(p);
+    if (scope == SYNC_EVERYTHING) partition_index_flush(p);
     if ((p->offsets.dirty_directories & OFFSETS_DIRTY_PARTITION) != 0) {
         p->offsets.dirty_directories &= ~(uint32_t)OFFSETS_DIRTY_PARTITION;
         p->dirty_directories |= 1;
@@ -171,8 +138,8 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     errno = 0;
     descriptors_spares_lend(); /* they come back when the sync is done */
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
-    bool complete = collect_directories(p, &c) && collect_marker(p, &c) &&
-                    collect_segments(p, &c, SEGMENT_MANIFEST) && collect_segments(p, &c, SEGMENT_LOG);
+    bool complete = collect_directories(p, &c) && collect_marker(p, &c) && collect_segments(p, &c, SEGMENT_MANIFEST) &&
+                    collect_segments(p, &c, SEGMENT_LOG);
     p->sync_covers = complete && collect_offsets(p, &c) && saved;
     partition_checkpoint_begin(p, p->sync_covers && scope == SYNC_EVERYTHING && collect_segments(p, &c, SEGMENT_INDEX));
     descriptors_spares_end();
@@ -186,13 +153,10 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     return c.count;
 }
 
-bool partition_sync_done(partition *p, int error)
-{
-    if (!p->sync_running)
-        return false;
+bool partition_sync_done(partition *p, int error) {
+    if (!p->sync_running) return false;
     p->sync_running = false;
-    if (p->closed)
-        return false;
+    if (p->closed) return false;
     if (error != 0 || p->sync_open_error != 0) { /* an answer would wait for ever for a file that cannot be opened */
         p->sync_failed = true;
         partition_poison(p, PARTITION_CANNOT_SYNC_FILE);
@@ -207,8 +171,7 @@ bool partition_sync_done(partition *p, int error)
     return p->sync_covers;
 }
 
-void partition_sync_now(partition *p)
-{
+void partition_sync_now(partition *p) {
     int fds[64];
     bool covered = false, progress = true;
     while (!covered && progress && !p->sync_failed) {
@@ -217,11 +180,9 @@ void partition_sync_now(partition *p)
         progress = count > 0;
         for (size_t i = 0; i < count; i++) {
             int result;
-            do
-                result = p->disk->fdatasync(p->disk->context, fds[i]);
+            do result = p->disk->fdatasync(p->disk->context, fds[i]);
             while (result != 0 && errno == EINTR);
-            if (result != 0 && error == 0)
-                error = errno;
+            if (result != 0 && error == 0) error = errno;
             p->disk->close(p->disk->context, fds[i]);
         }
         covered = partition_sync_done(p, error);

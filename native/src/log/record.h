@@ -53,7 +53,7 @@ typedef struct record_scan {
     uint64_t next_offset;     /* offset after the last valid record */
     uint64_t first_timestamp; /* 0 when count == 0 */
     uint64_t last_timestamp;
-    record_fault fault;       /* why the scan stopped */
+    record_fault fault; /* why the scan stopped */
 } record_scan;
 
 /* Size of the record that starts at `data` from its length fields (no checks but the limits); 0 = impossible. */
@@ -71,7 +71,7 @@ record_fault record_scan_buffer(const uint8_t *data, size_t length, uint64_t exp
 record_fault record_scan_sparse(const uint8_t *data, size_t length, uint64_t expected_offset, uint64_t end_offset,
                                 uint64_t minimum_timestamp, uint64_t segment_start_offset, uint64_t base_position,
                                 index_entry *entries, size_t entries_max, record_scan *out);
-typedef struct record_good { /* the good records that a window begins with */
+typedef struct record_good {     /* the good records that a window begins with */
     uint64_t bytes, next_offset; /* `next_offset`: behind the last of them */
 } record_good;
 /* Fast check for the read path: exactly `count` records fill `length` bytes, offsets ascend from `first_offset` to
@@ -91,7 +91,7 @@ typedef struct record_found {
 } record_found;
 
 typedef struct record_wanted {
-    uint64_t from_position, end_position; /* where it may start; the end exclusive */
+    uint64_t from_position, end_position;     /* where it may start; the end exclusive */
     uint64_t at_least_offset, at_most_offset; /* at most 2^32 - 1 apart: an index has no more */
     uint64_t minimum_timestamp;
 } record_wanted;

@@ -8,15 +8,13 @@
 
 #define START_DIGITS 20u
 
-void names_begin(names *list, int directory)
-{
+void names_begin(names *list, int directory) {
     list->directory = directory;
     list->failed = false;
     list->at = list->length = 0;
 }
 
-const char *names_next(names *list)
-{
+const char *names_next(names *list) {
     for (;;) {
         if (list->at == list->length) {
             ssize_t n = getdents64(list->directory, list->buffer, sizeof list->buffer);
@@ -29,41 +27,31 @@ const char *names_next(names *list)
         }
         const struct dirent64 *entry = (const struct dirent64 *)(const void *)(list->buffer + list->at);
         list->at += entry->d_reclen;
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            return entry->d_name;
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) return entry->d_name;
     }
 }
 
 /* Reads digits up to something else; how many there were, 0 also when the number is above `max`. */
-static size_t parse_number(const char *text, uint64_t max, uint64_t *value)
-{
+static size_t parse_number(const char *text, uint64_t max, uint64_t *value) {
     size_t length = 0;
     *value = 0;
     for (; text[length] >= '0' && text[length] <= '9'; length++) {
         uint64_t digit = (uint64_t)(text[length] - '0');
-        if (*value > (max - digit) / 10)
-            return 0;
+        if (*value > (max - digit) / 10) return 0;
         *value = *value * 10 + digit;
     }
     return length;
 }
 
-name_kind names_parse_segment(const char *name, uint64_t *start)
-{
+name_kind names_parse_segment(const char *name, uint64_t *start) {
     uint64_t number;
-    if (parse_number(name, UINT64_MAX, start) != START_DIGITS)
-        return NAME_UNKNOWN;
+    if (parse_number(name, UINT64_MAX, start) != START_DIGITS) return NAME_UNKNOWN;
     const char *suffix = name + START_DIGITS;
-    if (strcmp(suffix, ".log") == 0)
-        return NAME_LOG;
-    if (strcmp(suffix, ".index") == 0)
-        return NAME_INDEX;
-    if (strcmp(suffix, ".manifest") == 0)
-        return NAME_MANIFEST;
-    if (strcmp(suffix, ".manifest.tmp") == 0)
-        return NAME_TEMPORARY;
-    if (strncmp(suffix, ".torn", 5) != 0)
-        return NAME_UNKNOWN;
+    if (strcmp(suffix, ".log") == 0) return NAME_LOG;
+    if (strcmp(suffix, ".index") == 0) return NAME_INDEX;
+    if (strcmp(suffix, ".manifest") == 0) return NAME_MANIFEST;
+    if (strcmp(suffix, ".manifest.tmp") == 0) return NAME_TEMPORARY;
+    if (strncmp(suffix, ".torn", 5) != 0) return NAME_UNKNOWN;
     suffix += 5;
     if (suffix[0] == '.') {
         size_t digits = parse_number(suffix + 1, UINT64_MAX, &number);
@@ -72,15 +60,12 @@ name_kind names_parse_segment(const char *name, uint64_t *start)
     return suffix[0] == '\0' ? NAME_TORN : NAME_UNKNOWN;
 }
 
-name_kind names_parse_id(const char *name, uint32_t *id)
-{
+name_kind names_parse_id(const char *name, uint32_t *id) {
     uint64_t number;
     size_t digits = parse_number(name, UINT32_MAX, &number);
     *id = (uint32_t)number;
-    if (digits == 0 || (name[0] == '0' && digits > 1))
-        return NAME_UNKNOWN;
-    if (name[digits] == '\0')
-        return NAME_OFFSET;
+    if (digits == 0 || (name[0] == '0' && digits > 1)) return NAME_UNKNOWN;
+    if (name[digits] == '\0') return NAME_OFFSET;
     return strcmp(name + digits, ".tmp") == 0 ? NAME_TEMPORARY : NAME_UNKNOWN;
 }
 
@@ -98,27 +83,23 @@ typedef struct segment_names {
     size_t count;
 } segment_names;
 
-static bool add_name(segment_names *list, uint64_t start, unsigned has)
-{
+static bool add_name(segment_names *list, uint64_t start, unsigned has) {
     if ((list->count & (list->count - 1)) == 0) { /* grows at powers of two */
         size_t capacity = list->count > 0 ? list->count * 2 : 1;
         segment_name *items = realloc(list->items, capacity * sizeof *items);
-        if (items == NULL)
-            return false;
+        if (items == NULL) return false;
         list->items = items;
     }
     list->items[list->count++] = (segment_name){start, has};
     return true;
 }
 
-static int by_start(const void *a, const void *b)
-{
+static int by_start(const void *a, const void *b) {
     const segment_name *x = a, *y = b;
     return x->start < y->start ? -1 : x->start > y->start;
 }
 
-static bool take_name(partition_names *out, segment_names *list, const char *name)
-{
+static bool take_name(partition_names *out, segment_names *list, const char *name) {
     uint64_t start;
     switch (names_parse_segment(name, &start)) {
     case NAME_LOG: return add_name(list, start, HAS_LOG);
@@ -128,26 +109,21 @@ static bool take_name(partition_names *out, segment_names *list, const char *nam
     case NAME_TEMPORARY: return true;
     default: break;
     }
-    if (strcmp(name, "imported") == 0)
-        return out->imported = true;
-    if (strcmp(name, "offsets") == 0)
-        return out->offsets = true;
+    if (strcmp(name, "imported") == 0) return out->imported = true;
+    if (strcmp(name, "offsets") == 0) return out->offsets = true;
     return strcmp(name, "incarnation") == 0 || strcmp(name, "incarnation.tmp") == 0 ||
            strcmp(name, "imported.tmp") == 0;
 }
 
 /* Every log has its index and its manifest; a manifest alone may only lie behind them all. */
-static bool join(partition_names *out, segment_names *list)
-{
+static bool join(partition_names *out, segment_names *list) {
     qsort(list->items, list->count, sizeof *list->items, by_start);
     out->starts = malloc((list->count + 1) * sizeof *out->starts);
-    if (out->starts == NULL)
-        return false;
+    if (out->starts == NULL) return false;
     for (size_t i = 0; i < list->count && !out->manifest_ahead;) {
         uint64_t start = list->items[i].start;
         unsigned has = 0;
-        for (; i < list->count && list->items[i].start == start; i++)
-            has |= list->items[i].has;
+        for (; i < list->count && list->items[i].start == start; i++) has |= list->items[i].has;
         if (has == (HAS_LOG | HAS_INDEX | HAS_MANIFEST)) {
             out->starts[out->count++] = start;
         } else if (has == HAS_MANIFEST && i == list->count) {
@@ -160,22 +136,19 @@ static bool join(partition_names *out, segment_names *list)
     return true;
 }
 
-bool partition_names_read(partition_names *out, int directory)
-{
+bool partition_names_read(partition_names *out, int directory) {
     *out = (partition_names){0};
     segment_names list = {0};
     names all;
     names_begin(&all, directory);
     bool clean = true;
-    for (const char *name; clean && (name = names_next(&all)) != NULL;)
-        clean = take_name(out, &list, name);
+    for (const char *name; clean && (name = names_next(&all)) != NULL;) clean = take_name(out, &list, name);
     clean = clean && !all.failed && (list.count == 0 || join(out, &list));
     free(list.items);
     return clean;
 }
 
-void partition_names_free(partition_names *found)
-{
+void partition_names_free(partition_names *found) {
     free(found->starts);
     *found = (partition_names){0};
 }

@@ -27,43 +27,34 @@ static struct {
     uint32_t count;
 } recent;
 
-uint32_t segment_files_open(void)
-{
-    return recent.count;
-}
+uint32_t segment_files_open(void) { return recent.count; }
 
-static void list_remove(segment_files *f)
-{
+static void list_remove(segment_files *f) {
     *(f->newer != NULL ? &f->newer->older : &recent.newest) = f->older;
     *(f->older != NULL ? &f->older->newer : &recent.oldest) = f->newer;
     f->newer = f->older = NULL;
 }
 
-static void list_add(segment_files *f)
-{
+static void list_add(segment_files *f) {
     f->older = recent.newest;
     f->newer = NULL;
     *(recent.newest != NULL ? &recent.newest->newer : &recent.oldest) = f;
     recent.newest = f;
 }
 
-segment *segment_find(const segment_set *set, uint64_t offset)
-{
+segment *segment_find(const segment_set *set, uint64_t offset) {
     uint32_t low = 0, high = set->count;
     if (high > 0 && set->items[high - 1].start_offset <= offset) /* the tail is where most readers are */
         return &set->items[high - 1];
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (set->items[middle].start_offset <= offset)
-            low = middle + 1;
-        else
-            high = middle;
+        if (set->items[middle].start_offset <= offset) low = middle + 1;
+        else high = middle;
     }
     return low > 0 ? &set->items[low - 1] : NULL;
 }
 
-segment *segment_add(segment_set *set, uint64_t start_offset)
-{
+segment *segment_add(segment_set *set, uint64_t start_offset) {
     if (set->count == set->capacity) {
         uint32_t capacity = set->capacity > 0 ? set->capacity * 2 : 1;
         segment *items = realloc(set->items, capacity * sizeof(*items));
@@ -79,26 +70,22 @@ segment *segment_add(segment_set *set, uint64_t start_offset)
     return s;
 }
 
-const char *segment_suffix(segment_file which)
-{
+const char *segment_suffix(segment_file which) {
     static const char *const suffixes[] = {"log", "index", "manifest"};
     return suffixes[which];
 }
 
-void segment_path(const segment_set *set, uint64_t start_offset, segment_file which, char *out, size_t size)
-{
+void segment_path(const segment_set *set, uint64_t start_offset, segment_file which, char *out, size_t size) {
     snprintf(out, size, "%s/%020" PRIu64 ".%s", set->directory, start_offset, segment_suffix(which));
 }
 
 /* ---- open files ---- */
 
-static void files_close(segment_files *f)
-{
+static void files_close(segment_files *f) {
     segment_set *set = f->owner;
     segment *s = segment_find(set, f->start_offset);
     for (int i = 0; i < SEGMENT_FILES_OPEN; i++)
-        if (f->fds[i] >= 0)
-            set->disk->close(set->disk->context, f->fds[i]);
+        if (f->fds[i] >= 0) set->disk->close(set->disk->context, f->fds[i]);
     s->files = NULL;
     set->open--;
     list_remove(f);
@@ -106,15 +93,13 @@ static void files_close(segment_files *f)
     free(f);
 }
 
-static bool files_evictable(const segment_files *f)
-{
+static bool files_evictable(const segment_files *f) {
     const segment *s = segment_find(f->owner, f->start_offset);
     return f->pins == 0 && !s->log_dirty && !s->index_dirty;
 }
 
 /* Closes the least recently used pair that may go, of `owner` or (NULL) of anybody. */
-static bool files_evict(const segment_set *owner)
-{
+static bool files_evict(const segment_set *owner) {
     for (segment_files *f = recent.oldest; f != NULL; f = f->newer)
         if ((owner == NULL || f->owner == owner) && files_evictable(f)) {
             files_close(f);
@@ -124,8 +109,7 @@ static bool files_evict(const segment_set *owner)
 }
 
 /* Brings the pairs down to the limits less `wanted`, as far as pairs may go. */
-static void files_limit(const segment_set *set, uint32_t wanted)
-{
+static void files_limit(const segment_set *set, uint32_t wanted) {
     while (set->open + wanted > SEGMENT_FILES_PER_PARTITION && files_evict(set)) {
     }
     while (recent.count + wanted > segment_files_max && files_evict(NULL)) {
@@ -133,13 +117,9 @@ static void files_limit(const segment_set *set, uint32_t wanted)
     segment_files_short |= recent.count + wanted > segment_files_max;
 }
 
-void segment_set_trim(segment_set *set)
-{
-    files_limit(set, 0);
-}
+void segment_set_trim(segment_set *set) { files_limit(set, 0); }
 
-static segment_files *files_of(segment_set *set, segment *s)
-{
+static segment_files *files_of(segment_set *set, segment *s) {
     segment_files *f = s->files;
     if (f != NULL) {
         if (recent.newest != f) {
@@ -162,42 +142,35 @@ static segment_files *files_of(segment_set *set, segment *s)
     return f;
 }
 
-bool segment_files_release_one(void)
-{
+bool segment_files_release_one(void) {
     bool released = files_evict(NULL);
     segment_files_short |= !released;
     return released;
 }
 
 /* Opens into the pair, which stays when others go for want of descriptors. */
-static int files_open(segment_set *set, segment_files *f, segment_file which, int flags)
-{
+static int files_open(segment_set *set, segment_files *f, segment_file which, int flags) {
     char path[FILE_PATH_MAX];
     segment_path(set, f->start_offset, which, path, sizeof(path));
     f->pins++;
     int fd = file_open(set->disk, path, flags);
     f->pins--;
-    if (fd >= 0)
-        f->fds[which] = fd;
+    if (fd >= 0) f->fds[which] = fd;
     return fd;
 }
 
-int segment_fd_if_open(const segment *s, segment_file which)
-{
+int segment_fd_if_open(const segment *s, segment_file which) {
     return s->files != NULL && which != SEGMENT_MANIFEST ? s->files->fds[which] : -1;
 }
 
-int segment_fd(segment_set *set, segment *s, segment_file which)
-{
+int segment_fd(segment_set *set, segment *s, segment_file which) {
     if (set->closed) {
         errno = EBADF;
         return -1;
     }
     segment_files *f = files_of(set, s);
-    if (f == NULL)
-        return -1;
-    if (f->fds[which] >= 0)
-        return f->fds[which];
+    if (f == NULL) return -1;
+    if (f->fds[which] >= 0) return f->fds[which];
     bool writable = s == segment_active(set) && !set->read_only;
     int fd = files_open(set, f, which, writable ? O_RDWR : O_RDONLY);
     if (fd < 0 && f->fds[0] < 0 && f->fds[1] < 0) {
@@ -209,15 +182,12 @@ int segment_fd(segment_set *set, segment *s, segment_file which)
 }
 
 /* A failed attempt may have left an empty .log behind; one with bytes is somebody's data and stays as it is. */
-static int open_new_log(segment_set *set, segment_files *f)
-{
+static int open_new_log(segment_set *set, segment_files *f) {
     int fd = files_open(set, f, SEGMENT_LOG, O_RDWR | O_CREAT | O_EXCL);
-    if (fd >= 0 || errno != EEXIST)
-        return fd;
+    if (fd >= 0 || errno != EEXIST) return fd;
     fd = files_open(set, f, SEGMENT_LOG, O_RDWR);
     uint8_t byte;
-    if (fd < 0)
-        return -1;
+    if (fd < 0) return -1;
     if (file_read(set->disk, fd, &byte, 1, 0) == 0) {
         errno = EEXIST;
         return -1;
@@ -225,55 +195,41 @@ static int open_new_log(segment_set *set, segment_files *f)
     return errno == ENODATA ? fd : -1;
 }
 
-int segment_create(segment_set *set, uint64_t start_offset)
-{
+int segment_create(segment_set *set, uint64_t start_offset) {
     segment *s = segment_add(set, start_offset);
-    if (s == NULL)
-        return -1;
+    if (s == NULL) return -1;
     segment_files *f = files_of(set, s);
     if (f != NULL && open_new_log(set, f) >= 0 && files_open(set, f, SEGMENT_INDEX, O_RDWR | O_CREAT | O_TRUNC) >= 0)
         return 0;
     int error = errno;
-    if (f != NULL)
-        files_close(f);
+    if (f != NULL) files_close(f);
     set->count--;
     errno = error;
     return -1;
 }
 
-void segment_pin(segment *s)
-{
-    s->files->pins++;
+void segment_pin(segment *s) { s->files->pins++; }
+
+void segment_unpin(segment_set *set, segment *s) {
+    if (--s->files->pins == 0 && set->closed) files_close(s->files);
 }
 
-void segment_unpin(segment_set *set, segment *s)
-{
-    if (--s->files->pins == 0 && set->closed)
-        files_close(s->files);
-}
-
-void segment_remove_front(segment_set *set, uint32_t count)
-{
+void segment_remove_front(segment_set *set, uint32_t count) {
     for (uint32_t i = 0; i < count; i++)
-        if (set->items[i].files != NULL)
-            files_close(set->items[i].files);
+        if (set->items[i].files != NULL) files_close(set->items[i].files);
     set->count -= count;
     memmove(set->items, set->items + count, set->count * sizeof(*set->items));
 }
 
-void segment_set_close(segment_set *set)
-{
+void segment_set_close(segment_set *set) {
     set->closed = true;
     for (uint32_t i = 0; i < set->count; i++)
-        if (set->items[i].files != NULL && set->items[i].files->pins == 0)
-            files_close(set->items[i].files);
+        if (set->items[i].files != NULL && set->items[i].files->pins == 0) files_close(set->items[i].files);
 }
 
-void segment_set_free(segment_set *set)
-{
+void segment_set_free(segment_set *set) {
     for (uint32_t i = 0; i < set->count; i++)
-        if (set->items[i].files != NULL)
-            files_close(set->items[i].files);
+        if (set->items[i].files != NULL) files_close(set->items[i].files);
     free(set->items);
     set->items = NULL;
     set->count = set->capacity = 0;

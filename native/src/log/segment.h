@@ -53,8 +53,7 @@ static inline uint64_t segment_end(const segment *s) /* exclusive */
 segment *segment_add(segment_set *set, uint64_t start_offset);
 /* The last segment that starts at or before `offset`; NULL when there is none. */
 segment *segment_find(const segment_set *set, uint64_t offset);
-static inline segment *segment_active(const segment_set *set)
-{
+static inline segment *segment_active(const segment_set *set) {
     return set->count > 0 ? &set->items[set->count - 1] : NULL;
 }
 /* Makes the files of a new active segment and adds it. An existing .log is taken over only when empty. 0 or -1. */
@@ -77,6 +76,6 @@ void segment_remove_front(segment_set *set, uint32_t count);
 void segment_set_close(segment_set *set);
 /* Closes everything and frees the memory. */
 void segment_set_free(segment_set *set);
-uint32_t segment_files_open(void); /* pairs of this worker */
+uint32_t segment_files_open(void);    /* pairs of this worker */
 bool segment_files_release_one(void); /* the least recently used pair that may go; false: none */
 #endif

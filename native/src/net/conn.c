@@ -124,8 +124,7 @@ void conn_set_session(conn *c, uint32_t user_id, bool authenticated) {
 void conn_try_free(conn *c) {
     if (!c->closing || c->receive_armed || c->send_armed || c->job != NULL || c->forwarded || c->state == CONN_STAGED)
         return;
-    if (c->in_replies || c->in_ready || c->starved || c->wait.queued)
-        return; /* their lists let go of it first */
+    if (c->in_replies || c->in_ready || c->starved || c->wait.queued) return; /* their lists let go of it first */
     conn_free_input(c);
     conn_free_output(c);
     seats_free(&c->seats);
@@ -143,7 +142,7 @@ void conn_close(conn *c) {
     if (c->closing) return;
     c->closing = true;
     c->e->counters.closed++;
-    if (!c->moved) { /* a moved socket lives on in another process */
+    if (!c->moved) {                /* a moved socket lives on in another process */
         shutdown(c->fd, SHUT_RDWR); /* makes armed operations complete */
         engine_event(c->e, EVENT_CLOSED, conn_id(c));
     }

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 #define BUFFERS_SCARCE_PART 4u /* of a set: below one part in so many, who waits with a buffer gives it back */
-#define BLOCK_STEP 65536u /* first block of a large frame when the pool is more than half full */
+#define BLOCK_STEP 65536u      /* first block of a large frame when the pool is more than half full */
 
 static void return_buffer(conn *c) {
     if (c->in_block != NULL) {

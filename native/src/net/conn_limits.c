@@ -2,14 +2,14 @@
 #include "engine/engine.h"
 
 /* While others wait for the same memory: */
-#define CONTENDED_SILENCE_US 1000000   /* who lets nothing move for so long goes, */
-#define CONTENDED_US 5000000           /* and after so long in all who moves less than ... */
+#define CONTENDED_SILENCE_US 1000000 /* who lets nothing move for so long goes, */
+#define CONTENDED_US 5000000         /* and after so long in all who moves less than ... */
 #define CONTENDED_BYTES_PER_S 65536
-#define PRIVILEGE_US 10000000          /* a frame beyond its owner's part has to be complete by then */
-#define THROTTLED_PATIENCE 4           /* so many partial_frame_timeouts a frame waits for its turn */
+#define PRIVILEGE_US 10000000 /* a frame beyond its owner's part has to be complete by then */
+#define THROTTLED_PATIENCE 4  /* so many partial_frame_timeouts a frame waits for its turn */
 /* Always: a frame and a part of an answer have the timeout and a second for each so many bytes. */
 #define BYTES_PER_S_MIN 16384
-#define LINGER_US 1000000            /* what a client still sends after its last answer is taken in and dropped */
+#define LINGER_US 1000000 /* what a client still sends after its last answer is taken in and dropped */
 
 static bool too_slow(const engine *e, const conn *c, int64_t since_us, uint64_t bytes) {
     int64_t age_us = e->now_us - since_us;

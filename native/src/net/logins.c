@@ -64,7 +64,8 @@ uint64_t logins_moment(links *l, uint64_t key, uint64_t now_us, uint64_t wait_us
     for (uint32_t row = 0; row < SHARED_LOGIN_ROWS; row++) {
         _Atomic uint64_t *booked = &cell_of(l, row, key)->booked_us;
         uint64_t seen = atomic_load(booked);
-        while (seen < moment_us && !atomic_compare_exchange_weak(booked, &seen, moment_us)) {}
+        while (seen < moment_us && !atomic_compare_exchange_weak(booked, &seen, moment_us)) {
+        }
     }
     return moment_us;
 }

@@ -22,16 +22,16 @@ typedef struct pot pot;
 typedef struct share { /* of one owner; exists while a connection of it holds, receives or waits */
     pot *pot;
     uint64_t key;
-    uint64_t bytes, armed;         /* held, and what receives under way may still bring */
-    uint32_t connections;          /* that hold, receive or wait */
+    uint64_t bytes, armed; /* held, and what receives under way may still bring */
+    uint32_t connections;  /* that hold, receive or wait */
     struct share *next_in_bucket, *next_waiting;
-    conn *oldest, *newest;         /* connections that hold memory, by when they began to */
-    conn *waiting, *waiting_last;  /* connections that may not go on receiving */
+    conn *oldest, *newest;        /* connections that hold memory, by when they began to */
+    conn *waiting, *waiting_last; /* connections that may not go on receiving */
 } share;
 
 struct pot {
     uint64_t budget, hard_limit;
-    uint64_t bytes, armed;         /* of all owners */
+    uint64_t bytes, armed; /* of all owners */
     uint32_t owners;
     share *waiting, *waiting_last; /* owners with waiting connections, in turns */
     conn *privileged;              /* goes on beyond its owner's part */
@@ -49,7 +49,7 @@ void share_give_back(conn *c, uint32_t bytes);
 void share_arm(conn *c, uint32_t bytes); /* a receive of so many bytes begins; 0: it is over */
 void share_wait(conn *c);                /* until shares_run lets it go on */
 void share_stop_waiting(conn *c);
-void share_leave(conn *c);               /* nothing of all this holds for the connection any more */
+void share_leave(conn *c); /* nothing of all this holds for the connection any more */
 void shares_run(engine *e);
 /* Others wait for memory of which this connection's owner has more than its part. */
 bool share_contended(const conn *c);

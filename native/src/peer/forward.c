@@ -117,8 +117,12 @@ static void take_answer(engine *e, uint32_t from, const descriptor *d) {
 /* ---- requests of others ---- */
 
 void forward_answer_status(engine *e, const requester *to, uint32_t status, uint8_t flags) {
-    descriptor answer = {.operation = LINK_STATUS, .status = status, .flags = flags, .connection = to->connection,
-                         .sequence = to->sequence, .requester_generation = to->generation};
+    descriptor answer = {.operation = LINK_STATUS,
+                         .status = status,
+                         .flags = flags,
+                         .connection = to->connection,
+                         .sequence = to->sequence,
+                         .requester_generation = to->generation};
     post(e, to->shard, &answer);
 }
 
@@ -214,7 +218,7 @@ static void serve(engine *e, uint32_t from, const descriptor *d) {
         return;
     }
     if (!links_lease_valid(&e->links, from, d->generation)) return; /* asked by a predecessor of today's peer */
-    e->counters.served_for_peers += d->operation != LINK_NEXT; /* that is a part of a poll */
+    e->counters.served_for_peers += d->operation != LINK_NEXT;      /* that is a part of a poll */
     switch (d->operation) {
     case LINK_SEND: take_send(e, from, d); break;
     case LINK_POLL:

@@ -21,9 +21,7 @@ typedef struct region_header {
 
 static size_t pages_offset(void) { return PAGE; }
 static size_t counters_offset(uint32_t shards) { return pages_offset() + (size_t)shards * PAGE; }
-static size_t addresses_offset(uint32_t shards) {
-    return counters_offset(shards) + SHARED_COUNTERS * sizeof(uint32_t);
-}
+static size_t addresses_offset(uint32_t shards) { return counters_offset(shards) + SHARED_COUNTERS * sizeof(uint32_t); }
 static size_t addresses_bytes(void) { return SHARED_ADDRESS_ROWS * SHARED_ADDRESS_COLUMNS * sizeof(uint32_t); }
 static size_t logins_offset(uint32_t shards) { return addresses_offset(shards) + shards * addresses_bytes(); }
 static size_t stats_offset(uint32_t shards) { return logins_offset(shards) + sizeof(shared_logins); }

@@ -16,12 +16,12 @@
 #define LINK_SLOTS 1024u
 
 typedef enum link_operation {
-    LINK_SEND = 1,  /* lease = records; count, ns, incarnation */
-    LINK_POLL,      /* strategy, value, count, consumer; answered by LINK_WINDOW or LINK_STATUS */
-    LINK_STORE,     /* value, consumer */
-    LINK_NEXT,      /* the window of `handle` was sent: give the next one, or (flag) the end of the job */
-    LINK_STATUS,    /* answer: status */
-    LINK_WINDOW,    /* answer: lease = bytes to send, count and value = messages and last offset of the whole poll;
+    LINK_SEND = 1, /* lease = records; count, ns, incarnation */
+    LINK_POLL,     /* strategy, value, count, consumer; answered by LINK_WINDOW or LINK_STATUS */
+    LINK_STORE,    /* value, consumer */
+    LINK_NEXT,     /* the window of `handle` was sent: give the next one, or (flag) the end of the job */
+    LINK_STATUS,   /* answer: status */
+    LINK_WINDOW,   /* answer: lease = bytes to send, count and value = messages and last offset of the whole poll;
                      * LINK_FLAG_MORE: say LINK_NEXT when sent */
 } link_operation;
 
@@ -40,21 +40,21 @@ typedef struct descriptor {
     uint8_t flags;
     uint8_t strategy;
     uint8_t consumer_kind;
-    uint32_t generation;  /* of the sender */
+    uint32_t generation; /* of the sender */
     uint32_t status;
-    uint64_t connection;  /* the requester's connection id */
-    uint64_t sequence;    /* the requester's request number on it */
+    uint64_t connection; /* the requester's connection id */
+    uint64_t sequence;   /* the requester's request number on it */
     uint64_t ns;
     uint64_t incarnation;
     uint64_t lease_offset;
     uint64_t lease_length;
     uint64_t value;
-    uint64_t handle;      /* the owner's job, in LINK_WINDOW and LINK_NEXT */
+    uint64_t handle; /* the owner's job, in LINK_WINDOW and LINK_NEXT */
     uint32_t count;
     uint32_t consumer_id;
     uint32_t requester_generation; /* in answers: the generation that asked */
     uint32_t unused;
-    uint64_t assignment;  /* generation of the group's assignment (fence.h); 0: not as a member */
+    uint64_t assignment; /* generation of the group's assignment (fence.h); 0: not as a member */
     uint8_t reserved[24];
 } descriptor;
 _Static_assert(sizeof(descriptor) == 128, "two cache lines");
@@ -67,11 +67,11 @@ typedef struct link_ring {
 
 typedef struct worker_page {
     _Atomic uint32_t generation;
-    _Atomic uint32_t sleeping; /* 1: waits in its ring and wants the doorbell */
+    _Atomic uint32_t sleeping;               /* 1: waits in its ring and wants the doorbell */
     _Atomic uint32_t connections, anonymous; /* open ones, and those of them without a login (admission.h) */
-    _Atomic uint32_t output_contended; /* 1: polls wait for memory that windows in this worker's pool take */
-    _Alignas(64) _Atomic uint64_t beat; /* passes of the loop through the engine */
-    _Atomic uint32_t activity;          /* what the loop is at (worker_activity); the supervisor reads both */
+    _Atomic uint32_t output_contended;       /* 1: polls wait for memory that windows in this worker's pool take */
+    _Alignas(64) _Atomic uint64_t beat;      /* passes of the loop through the engine */
+    _Atomic uint32_t activity;               /* what the loop is at (worker_activity); the supervisor reads both */
 } worker_page;
 
 /* Inside of the engine nothing sleeps but calls to files: whoever sleeps there for long waits for a device. */
@@ -81,7 +81,7 @@ _Static_assert(sizeof(worker_page) <= 4096, "one page");
 
 typedef struct links {
     uint32_t shard, shards;
-    uint32_t generation;         /* ours */
+    uint32_t generation; /* ours */
     uint8_t *region;
     size_t region_bytes;
     partition_stats *stats;
@@ -92,7 +92,7 @@ typedef struct links {
     const uint8_t **peer_pools;  /* read-only mappings, [shard]; NULL for ourselves */
     size_t pool_bytes;
     int *doorbells;
-    bool *ring_doorbell;         /* peers that got a descriptor in this turn */
+    bool *ring_doorbell; /* peers that got a descriptor in this turn */
 } links;
 
 size_t links_region_bytes(uint32_t shards);
@@ -114,7 +114,7 @@ bool links_post(links *l, uint32_t to, const descriptor *d, uint64_t *position);
 bool links_cancel(links *l, uint32_t to, uint64_t position);
 /* Takes the next descriptor from `from` into `out`. False: none. */
 bool links_take(links *l, uint32_t from, descriptor *out);
-bool links_waiting(const links *l); /* anything to take from any peer? */
+bool links_waiting(const links *l);                               /* anything to take from any peer? */
 uint64_t links_depth(const links *l, uint32_t from, uint32_t to); /* descriptors posted and not yet taken */
 /* Address of a lease of shard `from`, or NULL when it is impossible (out of range or an older generation). */
 const uint8_t *links_lease(const links *l, uint32_t from, const descriptor *d);

@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-
 typedef struct reader {
     const uint8_t *at, *end;
 } reader;

@@ -22,17 +22,17 @@ enum {
 enum { CONSUMER_PLAIN = 1, CONSUMER_GROUP = 2 };
 
 typedef struct consumer_request {
-    uint8_t kind;               /* CONSUMER_PLAIN, CONSUMER_GROUP */
-    const uint8_t *address;     /* stream identifier, then topic identifier */
+    uint8_t kind;           /* CONSUMER_PLAIN, CONSUMER_GROUP */
+    const uint8_t *address; /* stream identifier, then topic identifier */
     uint32_t stream_length, topic_length;
-    uint32_t consumer_id;       /* number, or xxh32 of the name; says nothing about a group */
-    uint32_t partition_id;      /* 0 when absent */
+    uint32_t consumer_id;  /* number, or xxh32 of the name; says nothing about a group */
+    uint32_t partition_id; /* 0 when absent */
     bool partition_given;
-    uint8_t strategy;           /* POLL only */
-    uint64_t value;             /* strategy value, or the offset to store */
+    uint8_t strategy; /* POLL only */
+    uint64_t value;   /* strategy value, or the offset to store */
     uint32_t count;
     bool auto_commit;
-    uint64_t assignment;        /* never parsed: generation of the member's assignment, 0 for a plain consumer */
+    uint64_t assignment; /* never parsed: generation of the member's assignment, 0 for a plain consumer */
 } consumer_request;
 
 /* Bytes from the identifier of the consumer, `from`, to the end of that of the topic. */

@@ -10,8 +10,8 @@ All integers little-endian, identifiers as in iggy-protocol 2.2, names with a le
                 id u32, state u32 (0 healthy, else the status that sends get), incarnation u64, first offset u64,
                 end u64 (exclusive, what a poll may see), durable end u64 (exclusive, on the device),
                 size in bytes u64, messages u64, segments u32, then for each segment:
-                start offset u64, end offset u64 (exclusive), bytes u64, sealed u8, layout u8 (0: plain, iggy-server
-                3.2)
+                start offset u64, end offset u64 (exclusive), bytes u64, sealed u8,
+                layout u8 (bits; 0: plain, iggy-server 3.2; 8: sparse, docs/adr/0028-format-version-2.md)
 
 The newest segment is not sealed; its end and bytes are those of the moment. Statuses: 3, 4 (flags, number of topics, a
 topic twice, a partition twice), 1009, 2010, 3007, 41 (rule K), 2015 for more than 10,000 partitions in all topics
@@ -32,6 +32,7 @@ TOPICS_MAX: Final = 1000
 PARTITIONS_MAX: Final = 10_000  # of one request, all topics together
 SEGMENTS_MAX: Final = 1_000_000  # of one reply
 LAYOUT_PLAIN: Final = 0
+LAYOUT_SPARSE: Final = 8  # some of its offsets have no message
 _LIST_SEGMENTS: Final = 1
 _PARTITION: Final = struct.Struct("<IIQQQQQQI")
 _SEGMENT: Final = struct.Struct("<QQQBB")

@@ -24,16 +24,16 @@ import zmq
 import zmq.asyncio
 
 from bench import report
-from shardd.shard.bus import Bus, Senders
-from shardd.shard.bus_sockets import BusSockets, TrustedSockets
-from shardd.shard.trust import Introductions, Trust, TrustInheritance, make_private_listeners
+from shardd.runtime.bus import Bus, Senders
+from shardd.runtime.bus_sockets import BusSockets, TrustedSockets
+from shardd.runtime.trust import Introductions, Trust, TrustInheritance, make_private_listeners
 
 COLUMNS = ("sockets", "in flight", "payload bytes", "us per request", "CPU us per request", "ratio of time", "of CPU")
 CASES: Final = ((1, 128), (16, 128), (1, 100_000))
 WARM_UP: Final = 200
 
 
-class Place(msgspec.Struct):
+class BusEnd(msgspec.Struct):
     """What one of the two processes is told. `address`: of the open sockets, empty: the bus's own."""
 
     shard: int
@@ -70,7 +70,7 @@ class OpenSockets:
         self._context.term()
 
 
-def make_bus(place: Place) -> Bus:
+def make_bus(place: BusEnd) -> Bus:
     sockets: BusSockets = OpenSockets(place.address, place.shard)
     if not place.address:
         sockets = TrustedSockets(place.trust, Trust(place.trust), 2, hear=lambda: None)
@@ -78,7 +78,7 @@ def make_bus(place: Place) -> Bus:
     return Bus(place.shard, 2, sockets)
 
 
-async def serve(place: Place) -> None:
+async def serve(place: BusEnd) -> None:
     """Until the standard input ends; the CPU time used goes to the standard output."""
     bus = make_bus(place)
 
@@ -93,7 +93,7 @@ async def serve(place: Place) -> None:
     await bus.close()
 
 
-async def ask(place: Place, requests: int, depth: int, payload: bytes) -> tuple[float, float]:
+async def ask(place: BusEnd, requests: int, depth: int, payload: bytes) -> tuple[float, float]:
     """Microseconds, and CPU microseconds here, of a request."""
     bus = make_bus(place)
     await bus.start()
@@ -121,7 +121,7 @@ def measure_round(trusted: bool, requests: int, depth: int, payload_bytes: int) 
     address = "" if trusted else f"ipc://@shardd-bench-{uuid.uuid4()}"
     with tempfile.TemporaryDirectory() as directory:
         introductions = Introductions(make_private_listeners(Path(directory), 2))
-    places = [Place(shard, address, introductions.inheritance(shard), home[-shard]) for shard in (0, 1)]
+    places = [BusEnd(shard, address, introductions.inheritance(shard), home[-shard]) for shard in (0, 1)]
     command = [sys.executable, "-m", "bench.bus_path", "--serve", msgspec.json.encode(places[1]).decode()]
     inherited = places[1].trust.descriptors()
     pipe = subprocess.PIPE
@@ -162,7 +162,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     if options.serve:
-        asyncio.run(serve(msgspec.json.decode(options.serve, type=Place)))
+        asyncio.run(serve(msgspec.json.decode(options.serve, type=BusEnd)))
         return 0
     print("\n".join(f"{key}: {value}" for key, value in report.machine(Path.cwd()).items()) + "\n")
     table = report.markdown_table if options.markdown else report.text_table

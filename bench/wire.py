@@ -1,4 +1,4 @@
-"""The few requests of the classic wire that prepare a measurement (iggy-protocol 1.1, 3.2, 3.4, 3.5)."""
+"""The few requests of the classic wire that prepare a measurement (docs/protocol/README.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WireError(Exception):
 
 
 def identifier(number: int) -> bytes:
-    """A numeric identifier (iggy-protocol 2.2)."""
+    """A numeric identifier (docs/protocol/primitives.md#identifier)."""
     return b"\x01\x04" + struct.pack("<I", number)
 
 

@@ -35,7 +35,8 @@ def payloads(count: int, payload_bytes: int, random: np.random.Generator) -> Byt
 
 
 def send_request(stream: int, topic: int, partition: int, values: Bytes, origin_us: int) -> bytes:
-    """Payload of SEND_MESSAGES (iggy-protocol 2.9, 2.10): a message for each row of `values`; ids are the server's."""
+    """Payload of SEND_MESSAGES (docs/protocol/messages.md#batch): a message for each row of `values`; ids are the
+    server's."""
     count, length = values.shape
     size = HEADER_BYTES + length
     records = np.zeros((count, size), np.uint8)

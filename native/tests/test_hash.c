@@ -1,4 +1,4 @@
-/* Placement: the worked examples of iggy-server 1.2. */
+/* Placement: known values (docs/protocol/records.md#placement). */
 #include "base/hash.h"
 
 #include <stdbool.h>

@@ -113,7 +113,7 @@ static void test_timestamps_never_fall(void) {
         append_one(p, &m, 8, 20, now[i]);
         CHECK_EQUAL(m.records[m.count - 1].timestamp, expected[i]);
     }
-    poll_cursor cursor; /* S 3.10: the first message of the batch, not any of them */
+    poll_cursor cursor; /* the first message of the batch, not any of them */
     check_poll(&m, p, POLL_TIMESTAMP, 110, 3, OFFSET_CONSUMER, 1, &cursor);
     CHECK_EQUAL(cursor.next_offset, 16);
     partition_cursor_end(&cursor);

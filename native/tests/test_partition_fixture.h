@@ -69,7 +69,7 @@ static inline void model_free(model *m) {
     free(m->records);
 }
 
-/* Takes one acknowledged batch over, with the roll rule of iggy-server 3.6. */
+/* Takes one acknowledged batch over, with the roll rule of docs/protocol/records.md#segments. */
 static inline void model_append(model *m, const append_batch *b) {
     if (m->segments == 0) m->segment_starts[m->segments++] = 0;
     bool full = m->active_bytes >= m->segment_size_bytes;

@@ -135,7 +135,7 @@ static void test_random_model(void) {
         CHECK_EQUAL(pool_used(p), used);
         CHECK(pool_resident(p) >= used && pool_resident(p) <= pool_capacity(p));
         if (step % 1000 == 999) {
-            pool_trim(p, (random >> 9) % (4 * MIB));
+            pool_trim(p, (random >> 9) % (4 * MIB), (random >> 3) % (2 * MIB));
             CHECK(pool_resident(p) >= kernel_bytes());
         }
     }
@@ -157,10 +157,10 @@ static void test_trim(void) {
     CHECK_EQUAL(pool_used(p), 4096);
     CHECK_EQUAL(pool_resident(p), 17 * MIB + 4096);
     CHECK_EQUAL(kernel_bytes(), 17 * MIB + 4096);
-    pool_trim(p, 2 * MIB); /* the larger block goes, the smaller one may stay */
+    pool_trim(p, 2 * MIB, SIZE_MAX); /* the larger block goes, the smaller one may stay */
     CHECK(pool_resident(p) - pool_used(p) <= 2 * MIB);
     CHECK(kernel_bytes() <= pool_resident(p));
-    pool_trim(p, 0);
+    pool_trim(p, 0, SIZE_MAX);
     CHECK_EQUAL(pool_resident(p), 4096);
     CHECK_EQUAL(kernel_bytes(), 4096);
     CHECK_EQUAL(kept[0], 77);

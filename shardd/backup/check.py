@@ -19,8 +19,8 @@ from shardd.backup.format import (
     read_backup,
 )
 from shardd.log.stored_offsets import OFFSET_CONSUMER, OFFSET_GROUP
-from shardd.metadata.disk import FILE_BYTES_MAX
 from shardd.protocol import limits
+from shardd.runtime.disk import FILE_BYTES_MAX
 
 _U32: Final = 2**32
 _U64: Final = 2**64
@@ -48,16 +48,16 @@ def check_backup(backup: Backup) -> None:
         _check_file(entry, "the metadata", FILE_BYTES_MAX)
     seen = set()
     for partition in backup.partitions:
-        name = f"partition {'/'.join(map(str, partition.place))}"
-        if partition.place in seen:
+        name = f"partition {'/'.join(map(str, partition.ids))}"
+        if partition.ids in seen:
             raise BackupError(f"{name} is there twice")
-        seen.add(partition.place)
+        seen.add(partition.ids)
         _check_partition(partition, name)
 
 
 def _check_partition(partition: PartitionEntry, name: str) -> None:
     bits = (limits.STREAM_ID_BITS, limits.TOPIC_ID_BITS, limits.PARTITION_ID_BITS)
-    if not all(0 <= number < 1 << width for number, width in zip(partition.place, bits, strict=True)):
+    if not all(0 <= number < 1 << width for number, width in zip(partition.ids, bits, strict=True)):
         raise BackupError(f"{name}: there is no such place")
     if not 0 < partition.incarnation < _INDEX_MAX:
         raise BackupError(f"{name}: no metadata record has the number {partition.incarnation}")

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from shardd.backup.backups_directory import Unfinished, locked, newest_backup, now, remove_leftovers, time_text
 from shardd.backup.check import read_checked
 from shardd.backup.format import (
     FORMAT_VERSION,
@@ -25,14 +26,13 @@ from shardd.backup.format import (
     BackupError,
     MetadataEntry,
     PartitionEntry,
-    Place,
     partition_path,
 )
 from shardd.backup.metadata import incarnations, take_metadata
 from shardd.backup.partition import Base, Taker, UnsettledError
-from shardd.backup.place import Unfinished, locked, newest_backup, now, remove_leftovers, time_text
 from shardd.log.directory_info import DirectoryInfo, read_info
-from shardd.log.reading import Throttle
+from shardd.log.layout import PartitionIds
+from shardd.log.single_pass import Throttle
 
 ROUNDS_MAX: Final = 10  # over what changes while it is taken
 _PAUSE_S: Final = 0.2
@@ -108,7 +108,7 @@ def _base(directory: Path, options: Options, info: DirectoryInfo) -> Base | None
             return None
         found = newest
     path, backup = found
-    return Base(path, {partition.place: partition for partition in backup.partitions})
+    return Base(path, {partition.ids: partition for partition in backup.partitions})
 
 
 def _take_all(taker: Taker) -> tuple[MetadataEntry, list[PartitionEntry], list[str]]:
@@ -116,48 +116,48 @@ def _take_all(taker: Taker) -> tuple[MetadataEntry, list[PartitionEntry], list[s
     none of its messages has to be there, so it is in the backup without any."""
     state, metadata = take_metadata(taker.data, taker.target)
     first_index = state.index
-    taken: dict[Place, PartitionEntry] = {}
-    unsettled: dict[Place, str] = {}
+    taken: dict[PartitionIds, PartitionEntry] = {}
+    unsettled: dict[PartitionIds, str] = {}
     for number in range(ROUNDS_MAX):
         wanted = incarnations(state)
         _drop(taker, taken, wanted)
         unsettled = {}
-        for place, incarnation in wanted.items():
-            if place not in taken:
+        for ids, incarnation in wanted.items():
+            if ids not in taken:
                 try:
-                    taken[place] = taker.take(place, incarnation)
+                    taken[ids] = taker.take(ids, incarnation)
                 except UnsettledError as error:
-                    _remove_directory(taker, place)
-                    unsettled[place] = str(error)
+                    _remove_directory(taker, ids)
+                    unsettled[ids] = str(error)
         state, metadata = take_metadata(taker.data, taker.target)
         wanted = incarnations(state)
-        if wanted == {place: entry.incarnation for place, entry in taken.items()}:
+        if wanted == {ids: entry.incarnation for ids, entry in taken.items()}:
             break
         if number + 1 < ROUNDS_MAX:
             time.sleep(_PAUSE_S)
     _drop(taker, taken, wanted)
     left_out = []
-    for place in sorted(wanted.keys() - taken.keys()):
-        name = f"partition {'/'.join(map(str, place))}"
-        if wanted[place] > first_index:
-            taken[place] = PartitionEntry(*place, wanted[place])
-            taker.warnings[place] = [f"{name} was made or purged during the backup and is empty in it"]
+    for ids in sorted(wanted.keys() - taken.keys()):
+        name = f"partition {'/'.join(map(str, ids))}"
+        if wanted[ids] > first_index:
+            taken[ids] = PartitionEntry(*ids, wanted[ids])
+            taker.warnings[ids] = [f"{name} was made or purged during the backup and is empty in it"]
         else:
-            left_out.append(unsettled.get(place, f"{name} never fitted the metadata"))
-    return metadata, [taken[place] for place in sorted(taken)], left_out
+            left_out.append(unsettled.get(ids, f"{name} never fitted the metadata"))
+    return metadata, [taken[ids] for ids in sorted(taken)], left_out
 
 
-def _drop(taker: Taker, taken: dict[Place, PartitionEntry], wanted: dict[Place, int]) -> None:
+def _drop(taker: Taker, taken: dict[PartitionIds, PartitionEntry], wanted: dict[PartitionIds, int]) -> None:
     """Forgets what the metadata does not know (any more)."""
-    for place, entry in list(taken.items()):
-        if wanted.get(place) != entry.incarnation:
-            del taken[place]
-            _remove_directory(taker, place)
+    for ids, entry in list(taken.items()):
+        if wanted.get(ids) != entry.incarnation:
+            del taken[ids]
+            _remove_directory(taker, ids)
 
 
-def _remove_directory(taker: Taker, place: Place) -> None:
-    taker.warnings.pop(place, None)
-    path = partition_path(taker.target, place)
+def _remove_directory(taker: Taker, ids: PartitionIds) -> None:
+    taker.warnings.pop(ids, None)
+    path = partition_path(taker.target, ids)
     if path.exists():
         shutil.rmtree(path)
 
@@ -183,5 +183,5 @@ def _describe(
         metadata,
         partitions,
         left_out,
-        [warning for place in sorted(taker.warnings) for warning in taker.warnings[place]],
+        [warning for ids in sorted(taker.warnings) for warning in taker.warnings[ids]],
     )

@@ -28,7 +28,8 @@ from typing import Final
 import msgspec
 
 from shardd.log import layout
-from shardd.log.regular import read_regular
+from shardd.log.layout import PartitionIds
+from shardd.runtime.regular_files import read_regular
 
 MAGIC: Final = "shardd-backup"
 FORMAT_VERSION: Final = 1
@@ -39,8 +40,6 @@ INCOMPLETE_SUFFIX: Final = ".incomplete"
 LINKED: Final = "linked"
 COPIED: Final = "copied"
 SHARED: Final = "shared"
-
-Place = tuple[int, int, int]  # stream, topic, partition
 
 
 class BackupError(Exception):
@@ -59,7 +58,7 @@ class FileEntry(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Source(msgspec.Struct, frozen=True):
+class SourceFile(msgspec.Struct, frozen=True):
     """Which file of the server a sealed segment was: the next backup need not read one that is still the same."""
 
     device: int
@@ -77,7 +76,7 @@ class SegmentEntry(msgspec.Struct, frozen=True):
     bytes: int
     digest: str
     kept: str
-    source: Source | None = None
+    source: SourceFile | None = None
     manifest: FileEntry | None = None
     damage: str = ""
     records: int | msgspec.UnsetType = msgspec.UNSET  # not even named where it is not set: as in version 1
@@ -108,7 +107,7 @@ class PartitionEntry(msgspec.Struct, frozen=True):
     segments: list[SegmentEntry] = []
 
     @property
-    def place(self) -> Place:
+    def ids(self) -> PartitionIds:
         return self.stream, self.topic, self.partition
 
 
@@ -188,6 +187,6 @@ def is_backup_name(name: str) -> bool:
     return name.endswith("Z") and name[:-1].replace("T", "", 1).replace(".", "", 1).isdecimal()
 
 
-def partition_path(backup: Path, place: Place) -> Path:
+def partition_path(backup: Path, ids: PartitionIds) -> Path:
     """Directory of a partition inside a backup: as in a data directory."""
-    return layout.partition_directory(backup, *place)
+    return layout.partition_directory(backup, *ids)

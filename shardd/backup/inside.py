@@ -11,7 +11,7 @@ from pathlib import Path
 import xxhash
 
 from shardd.backup.format import BackupError, FileEntry, file_digest
-from shardd.log.regular import open_regular
+from shardd.runtime.regular_files import open_regular
 
 
 @contextmanager

@@ -9,16 +9,17 @@ from typing import Final
 
 import xxhash
 
-from shardd.backup.format import BackupError, FileEntry, MetadataEntry, Place, file_digest
+from shardd.backup.format import BackupError, FileEntry, MetadataEntry, file_digest
 from shardd.backup.writing import Writer
-from shardd.log.regular import read_regular
+from shardd.log.layout import PartitionIds
 from shardd.metadata.apply import ApplyError, replay
-from shardd.metadata.disk import FILE_BYTES_MAX
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import records_behind
 from shardd.metadata.log_file import FILE_NAME, check_tail, read_log
 from shardd.metadata.snapshot import SNAPSHOT_NAME, read_snapshot
 from shardd.metadata.state import State
+from shardd.runtime.disk import FILE_BYTES_MAX
+from shardd.runtime.regular_files import read_regular
 
 _ATTEMPTS: Final = 20  # shard 0 may write a snapshot and cut the log between the two reads
 _PAUSE_S: Final = 0.05
@@ -75,7 +76,7 @@ def file_entry(path: Path) -> FileEntry | None:
     return FileEntry(len(data), file_digest(xxhash.xxh3_128_digest(data)))
 
 
-def incarnations(state: State) -> dict[Place, int]:
+def incarnations(state: State) -> dict[PartitionIds, int]:
     """Every partition of the metadata."""
     return {
         (stream.id, topic.id, partition.id): partition.incarnation

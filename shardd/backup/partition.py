@@ -26,9 +26,8 @@ from shardd.backup.format import (
     SHARED,
     FileEntry,
     PartitionEntry,
-    Place,
     SegmentEntry,
-    Source,
+    SourceFile,
     file_digest,
     partition_path,
 )
@@ -36,11 +35,12 @@ from shardd.backup.writing import Writer
 from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
+from shardd.log.layout import PartitionIds
 from shardd.log.manifest import Manifest, decode_manifest
-from shardd.log.reading import Content, Log, Throttle, UnreadableError
-from shardd.log.regular import read_regular
 from shardd.log.segments import opened
+from shardd.log.single_pass import LogPass, PassResult, Throttle, UnreadableError
 from shardd.log.stored_offsets import read_offsets
+from shardd.runtime.regular_files import read_regular
 
 ATTEMPTS_MAX: Final = 20  # listings of a directory whose segments are being deleted
 _NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -55,11 +55,11 @@ class Base:
     """An earlier backup of the same data directory."""
 
     path: Path
-    partitions: dict[Place, PartitionEntry]
+    partitions: dict[PartitionIds, PartitionEntry]
 
-    def segments(self, place: Place, incarnation: int) -> dict[int, SegmentEntry]:
+    def segments(self, ids: PartitionIds, incarnation: int) -> dict[int, SegmentEntry]:
         """By start offset."""
-        partition = self.partitions.get(place)
+        partition = self.partitions.get(ids)
         if partition is None:
             return {}
         segments = partition.segments
@@ -76,13 +76,13 @@ class Taker:
     target: Path
     base: Base | None
     throttle: Throttle
-    warnings: dict[Place, list[str]] = field(default_factory=dict)
+    warnings: dict[PartitionIds, list[str]] = field(default_factory=dict)
 
-    def take(self, place: Place, incarnation: int) -> PartitionEntry:
+    def take(self, ids: PartitionIds, incarnation: int) -> PartitionEntry:
         """UnsettledError, also when the messages cannot be read; OSError of the target, or of other files."""
-        self.warnings[place] = []
-        path = layout.partition_directory(self.data, *place)
-        nothing = PartitionEntry(*place, incarnation)
+        self.warnings[ids] = []
+        path = layout.partition_directory(self.data, *ids)
+        nothing = PartitionEntry(*ids, incarnation)
         with _opened_directory(path) as directory:
             if directory is None:
                 return nothing
@@ -101,13 +101,13 @@ class Taker:
                 raise UnsettledError(f"{path} was changed while it was read: {error}") from error
             except ValueError as error:
                 raise UnsettledError(str(error)) from error
-            self.warnings[place] += notes
+            self.warnings[ids] += notes
             try:
-                segments = self._segments(directory, place, incarnation, imported_end)
+                segments = self._segments(directory, ids, incarnation, imported_end)
             except UnreadableError as error:
                 raise UnsettledError(f"{path} cannot be read: {error.strerror}") from error
         return PartitionEntry(
-            *place,
+            *ids,
             incarnation,
             start_offset=segments[0].start_offset if segments else 0,
             end_offset=segments[-1].end_offset if segments else 0,
@@ -116,11 +116,11 @@ class Taker:
             segments=segments,
         )
 
-    def _segments(self, directory: Path, place: Place, incarnation: int, imported_end: int) -> list[SegmentEntry]:
+    def _segments(self, directory: Path, ids: PartitionIds, incarnation: int, imported_end: int) -> list[SegmentEntry]:
         taken: dict[int, SegmentEntry] = {}
-        target = partition_path(self.target, place)
-        base = None if self.base is None else partition_path(self.base.path, place)
-        earlier = {} if self.base is None else self.base.segments(place, incarnation)
+        target = partition_path(self.target, ids)
+        base = None if self.base is None else partition_path(self.base.path, ids)
+        earlier = {} if self.base is None else self.base.segments(ids, incarnation)
         for _ in range(ATTEMPTS_MAX):
             starts = _starts(directory)
             for start in [start for start in taken if start not in starts]:
@@ -148,10 +148,10 @@ class Taker:
             found = [taken[start] for start in starts]
             for entry in found:
                 if entry.damage:
-                    log = layout.segment_log(layout.partition_directory(self.data, *place), entry.start_offset)
-                    self.warnings[place].append(f"{log}: damaged: {entry.damage}")
+                    log = layout.segment_log(layout.partition_directory(self.data, *ids), entry.start_offset)
+                    self.warnings[ids].append(f"{log}: damaged: {entry.damage}")
             return found
-        path = layout.partition_directory(self.data, *place)
+        path = layout.partition_directory(self.data, *ids)
         raise UnsettledError(f"{path}: its segments are deleted faster than they can be taken")
 
 
@@ -180,7 +180,7 @@ class _Segment:
             segment = self._copy_tail(0 if point is None else point.log_bytes)
         else:
             state = self._log.stat()
-            source = Source(state.st_dev, state.st_ino, state.st_mtime_ns)
+            source = SourceFile(state.st_dev, state.st_ino, state.st_mtime_ns)
             digest = self._known_digest(manifest, state.st_size)
             segment = self._share(source, state.st_size, digest) or self._share_equal(
                 self._link(source, state.st_size, digest, sparse_end) or self._copy_sealed(source, digest, sparse_end)
@@ -215,7 +215,7 @@ class _Segment:
     def _kept(self) -> Path:
         return layout.segment_log(self.target, self.start)
 
-    def _share(self, source: Source, size_bytes: int, digest: str | None) -> SegmentEntry | None:
+    def _share(self, source: SourceFile, size_bytes: int, digest: str | None) -> SegmentEntry | None:
         """The file of the base, when that was made from this very file. Nothing is read."""
         earlier = self.earlier
         if earlier is None or self.base is None or digest not in (None, earlier.digest):
@@ -249,7 +249,7 @@ class _Segment:
         double.replace(self._kept)
         return msgspec.structs.replace(entry, kept=SHARED)
 
-    def _link(self, source: Source, size_bytes: int, digest: str | None, sparse_end: int) -> SegmentEntry | None:
+    def _link(self, source: SourceFile, size_bytes: int, digest: str | None, sparse_end: int) -> SegmentEntry | None:
         """A second name for a sealed log, read only when its digest is not known. None where that is not possible."""
         try:
             os.link(self._log, self._kept)
@@ -260,14 +260,14 @@ class _Segment:
         if digest is not None and self.following is not None:
             return SegmentEntry(self.start, self.following, size_bytes, digest, LINKED, source)
         with opened(self._kept, os.O_RDONLY) as log:
-            whole = Log(log, self.start, self.imported_end, self.throttle, sparse_end=sparse_end)
+            whole = LogPass(log, self.start, self.imported_end, self.throttle, sparse_end=sparse_end)
             content = whole.whole(self.following)
         return self._entry(content, LINKED, source, sparse_end)
 
-    def _copy_sealed(self, source: Source, digest: str | None, sparse_end: int) -> SegmentEntry:
+    def _copy_sealed(self, source: SourceFile, digest: str | None, sparse_end: int) -> SegmentEntry:
         with opened(self._log, os.O_RDONLY) as log, Writer(self._kept) as writer:
             known = self.start, self.imported_end, self.throttle
-            content = Log(log, *known, copy=writer.write, sparse_end=sparse_end).whole(self.following)
+            content = LogPass(log, *known, copy=writer.write, sparse_end=sparse_end).whole(self.following)
         entry = self._entry(content, COPIED, source, sparse_end)
         if digest not in (None, entry.digest) and not entry.damage:
             return msgspec.structs.replace(entry, damage="it has another digest than its manifest says")
@@ -275,10 +275,10 @@ class _Segment:
 
     def _copy_tail(self, bytes_min: int) -> SegmentEntry:
         with opened(self._log, os.O_RDONLY) as log, Writer(self._kept) as writer:
-            content = Log(log, self.start, self.imported_end, self.throttle, copy=writer.write).tail(bytes_min)
+            content = LogPass(log, self.start, self.imported_end, self.throttle, copy=writer.write).tail(bytes_min)
         return self._entry(content, COPIED, None, 0)
 
-    def _entry(self, content: Content, kept: str, source: Source | None, sparse_end: int) -> SegmentEntry:
+    def _entry(self, content: PassResult, kept: str, source: SourceFile | None, sparse_end: int) -> SegmentEntry:
         digest = file_digest(content.digest.digest())
         end_offset = sparse_end or self.start + content.count
         entry = SegmentEntry(self.start, end_offset, content.bytes, digest, kept, source, None, content.damage)

@@ -27,8 +27,8 @@ from shardd.log.directory_info import MAGIC, DirectoryInfo, write_info
 from shardd.log.imported import encode_imported
 from shardd.log.incarnation import encode_incarnation
 from shardd.log.manifest import DamagedManifestError, UnknownManifestError, decode_manifest, encode_manifest
-from shardd.log.reading import Log, Throttle
 from shardd.log.segments import opened
+from shardd.log.single_pass import LogPass, Throttle
 from shardd.log.stored_offsets import OFFSET_CONSUMER
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
@@ -67,7 +67,7 @@ def _check(path: Path, backup: Backup) -> State:
     """The metadata of the backup, when nothing is wrong that can be seen before the logs are read. BackupError."""
     state = check_places(path, backup)
     wanted = incarnations(state)
-    if any(wanted.get(each.place) != each.incarnation for each in backup.partitions):
+    if any(wanted.get(each.ids) != each.incarnation for each in backup.partitions):
         raise BackupError(f"{path}: partitions and metadata do not belong together")
     return state
 
@@ -96,7 +96,7 @@ def _restore_partition(
 ) -> None:
     if not partition.segments and not partition.offsets:
         return
-    directory = layout.partition_directory(data, *partition.place)
+    directory = layout.partition_directory(data, *partition.ids)
     directory.mkdir(parents=True)
     (directory / layout.INCARNATION).write_bytes(encode_incarnation(incarnation))
     if partition.imported_end:
@@ -117,7 +117,7 @@ def _restore_manifest(
     """One that says nothing to this version stays as it is: a server scans the log, or keeps the partition closed."""
     if segment.manifest is None:
         return
-    kept = layout.segment_manifest(partition_path(path, partition.place), segment.start_offset)
+    kept = layout.segment_manifest(partition_path(path, partition.ids), segment.start_offset)
     content = read_entry(path, kept, segment.manifest)
     with suppress(DamagedManifestError, UnknownManifestError):
         found = decode_manifest(content)
@@ -131,16 +131,16 @@ def _restore_segment(
     path: Path, partition: PartitionEntry, segment: SegmentEntry, directory: Path, link: bool, throttle: Throttle
 ) -> None:
     start, imported_end = segment.start_offset, partition.imported_end
-    kept = layout.segment_log(partition_path(path, partition.place), start)
+    kept = layout.segment_log(partition_path(path, partition.ids), start)
     log = layout.segment_log(directory, start)
     with opened_inside(path, kept) as descriptor, Writer(layout.segment_index(directory, start)) as index:
         if link and os.fstat(descriptor).st_size == segment.bytes:
             os.link(f"/proc/self/fd/{descriptor}", log, src_dir_fd=descriptor)  # what was opened, by any name
-            pass_ = Log(descriptor, start, imported_end, throttle, index=index.write, sparse_end=segment.sparse_end)
+            pass_ = LogPass(descriptor, start, imported_end, throttle, index=index.write, sparse_end=segment.sparse_end)
             content = pass_.whole()
         else:
             with Writer(log) as copy:
-                pass_ = Log(
+                pass_ = LogPass(
                     descriptor, start, imported_end, throttle, copy.write, index.write, sparse_end=segment.sparse_end
                 )
                 content = pass_.whole(bytes_max=bytes_of(segment))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shardd.backup.backups_directory import MARKER_NAME
 from shardd.backup.check import read_checked
 from shardd.backup.format import (
     BACKUP_NAME,
@@ -21,9 +22,8 @@ from shardd.backup.format import (
 )
 from shardd.backup.inside import check_size, everything_below, is_there, opened_inside, read_entry
 from shardd.backup.metadata import incarnations, read_metadata
-from shardd.backup.place import MARKER_NAME
 from shardd.log import layout
-from shardd.log.reading import Content, Log, Throttle
+from shardd.log.single_pass import LogPass, PassResult, Throttle
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import FILE_NAME
@@ -48,7 +48,7 @@ def verify_backup(path: Path, bytes_per_second: int = 0) -> Verified:
     known: set[Path] = {path / BACKUP_NAME, path / FILE_NAME, path / SNAPSHOT_NAME, path / MARKER_NAME}
     for partition in verified.backup.partitions:
         verified.damage.extend(_check_partition(path, partition, throttle))
-        directory = partition_path(path, partition.place)
+        directory = partition_path(path, partition.ids)
         for segment in partition.segments:
             known.add(layout.segment_log(directory, segment.start_offset))
             if segment.manifest is not None:
@@ -66,7 +66,7 @@ def check_places(path: Path, backup: Backup) -> State:
     it was, and the partitions are those of the metadata, which is returned. BackupError with the first that is not
     so."""
     for partition in backup.partitions:
-        directory = partition_path(path, partition.place)
+        directory = partition_path(path, partition.ids)
         for segment in partition.segments:
             log = layout.segment_log(directory, segment.start_offset)
             check_size(path, log, segment.bytes, may_be_longer=segment.kept != COPIED)
@@ -94,16 +94,16 @@ def _check_metadata(path: Path, backup: Backup) -> Iterator[str]:
     if state.index != backup.metadata.index:
         yield f"{path}: the metadata ends with record {state.index}, not {backup.metadata.index}"
     wanted = incarnations(state)
-    found = {partition.place: partition.incarnation for partition in backup.partitions}
-    for place in sorted(found.keys() - wanted.keys()):
-        yield f"{path}: partition {'/'.join(map(str, place))} is unknown to the metadata"
-    missing = sorted(place for place, incarnation in wanted.items() if found.get(place) != incarnation)
+    found = {partition.ids: partition.incarnation for partition in backup.partitions}
+    for ids in sorted(found.keys() - wanted.keys()):
+        yield f"{path}: partition {'/'.join(map(str, ids))} is unknown to the metadata"
+    missing = sorted(ids for ids, incarnation in wanted.items() if found.get(ids) != incarnation)
     if len(missing) != len(backup.left_out):
         yield f"{path}: {len(missing)} partitions of the metadata are missing, but {len(backup.left_out)} were left out"
 
 
 def _check_partition(path: Path, partition: PartitionEntry, throttle: Throttle) -> Iterator[str]:
-    directory = partition_path(path, partition.place)
+    directory = partition_path(path, partition.ids)
     expected = partition.start_offset
     for number, segment in enumerate(partition.segments):
         if segment.start_offset != expected:
@@ -127,7 +127,7 @@ def _check_segment(
             if size < segment.bytes or (size > segment.bytes and segment.kept == COPIED):
                 yield f"{log}: it has {size} bytes instead of {segment.bytes}"
                 return
-            log_pass = Log(descriptor, segment.start_offset, imported_end, throttle, sparse_end=segment.sparse_end)
+            log_pass = LogPass(descriptor, segment.start_offset, imported_end, throttle, sparse_end=segment.sparse_end)
             content = log_pass.whole(bytes_max=bytes_of(segment))
     except BackupError as error:
         yield str(error)
@@ -144,7 +144,7 @@ def bytes_of(segment: SegmentEntry) -> int | None:
     return None if segment.kept == COPIED else segment.bytes
 
 
-def compare(log: Path, segment: SegmentEntry, content: Content) -> Iterator[str]:
+def compare(log: Path, segment: SegmentEntry, content: PassResult) -> Iterator[str]:
     """What differs between a log and what backup.json says of it."""
     if content.bytes != segment.bytes:
         yield f"{log}: it has {content.bytes} bytes instead of {segment.bytes}"

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final, NoReturn
 import msgspec
 import typer
 
+from shardd.backup.backups_directory import complete_backups
 from shardd.backup.create import Made, Options, create_backup
 from shardd.backup.format import COPIED, LINKED, SHARED, Backup, BackupError, read_backup
 from shardd.backup.metadata import incarnations
-from shardd.backup.place import complete_backups
 from shardd.backup.priority import FULL_SPEED
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup

@@ -18,8 +18,8 @@ from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.schema import Settings
 from shardd.config.topology import TopologyError, format_list, read_nodes
 from shardd.config.units import format_size
-from shardd.shard.supervisor_errors import StartupError
-from shardd.shard.supervisor_resources import descriptors_wanted, pool_share_bytes
+from shardd.server.errors import StartupError
+from shardd.server.shared_resources import descriptors_wanted, pool_share_bytes
 
 _SECCOMP: Final = {"0": "off", "1": "strict", "2": "a filter"}
 _SLOW_CLOCKS: Final = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")

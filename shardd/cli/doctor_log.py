@@ -11,10 +11,10 @@ import typer
 from shardd.cli.doctor_state import EXIT_DAMAGE, EXIT_USAGE
 from shardd.config import ConfigError, load_settings
 from shardd.log.damage import DamagedRange
+from shardd.log.diagnosis import SegmentView, diagnose_partition, isolate, partitions_below
 from shardd.log.directory_info import UnknownFormatError, check_format
-from shardd.log.inspect import SegmentView, inspect_partition, isolate, partitions_below
-from shardd.shard.supervisor_directory import lock_directory
-from shardd.shard.supervisor_errors import StartupError
+from shardd.server.data_directory import lock_directory
+from shardd.server.errors import StartupError
 
 Filter = Annotated[int | None, typer.Option(help="Only this id.")]
 
@@ -82,7 +82,7 @@ def _list(directory: Path, wanted: tuple[int | None, ...]) -> tuple[dict[Path, l
         partitions += 1
         text = "/".join(map(str, place))
         try:
-            for view in inspect_partition(path):
+            for view in diagnose_partition(path):
                 segments += 1
                 _show(text, view)
                 if view.open_damage():

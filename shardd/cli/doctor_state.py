@@ -10,7 +10,7 @@ import typer
 
 from shardd.config import ConfigError, load_settings
 from shardd.log.directory_info import UnknownFormatError, check_format
-from shardd.metadata.inspect import inspect_state
+from shardd.metadata.diagnosis import diagnose_state
 
 EXIT_DAMAGE = 1
 EXIT_USAGE = 2
@@ -39,7 +39,7 @@ def state(
     except UnknownFormatError as error:
         typer.echo(f"shardd: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from error
-    inspection = inspect_state(directory)
+    inspection = diagnose_state(directory)
     for sentence in inspection.findings:
         typer.echo(sentence)
     for sentence in inspection.damage:

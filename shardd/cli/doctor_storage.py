@@ -17,9 +17,9 @@ from typing import Final
 from shardd.cli.doctor_report import Finding, Level, Roots, ok, problem, warning
 from shardd.config.schema import Settings, Tcp
 from shardd.config.units import format_size
-from shardd.shard.address_lock import is_locked
-from shardd.shard.supervisor_directory import LOCK_NAME
-from shardd.shard.supervisor_sockets import server_answers
+from shardd.server.address_lock import is_locked
+from shardd.server.data_directory import LOCK_NAME
+from shardd.server.listeners import server_answers
 
 _SYNCS: Final = 20
 _SYNC_SLOW_US: Final = 50_000

@@ -16,9 +16,9 @@ import setproctitle
 from shardd import __version__
 from shardd.config import ConfigError, Loaded, RootUser, load_settings, resolve_root_user
 from shardd.observability.logs import set_up_logs
-from shardd.shard.recent_logs import RecentLogs
-from shardd.shard.supervisor_errors import StartupError
-from shardd.shard.supervisor_start import root_exists, run_supervisor
+from shardd.runtime.recent_logs import RecentLogs
+from shardd.server.errors import StartupError
+from shardd.server.start import root_exists, run_supervisor
 
 EXIT_STARTUP: Final = 1
 EXIT_CONFIG: Final = 2
@@ -84,7 +84,7 @@ def _configure(options: ServeOptions, data: Path | None) -> tuple[Loaded, RootUs
         problems += error.problems
 
     known = loaded is not None and not options.fresh and root_exists(loaded.settings.system.data_directory)
-    # once the first user exists, the variables for it have no effect (iggy-server 2.5)
+    # once the first user exists, the variables for it have no effect (docs/protocol/accounts.md#first-user)
     environment = {} if options.dev or known else os.environ
     root: RootUser | None = None
     try:

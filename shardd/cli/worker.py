@@ -13,9 +13,9 @@ from typing import Final
 import setproctitle
 
 from shardd.observability.logs import set_up_logs
-from shardd.shard.control import WorkerMessage, encode_message
-from shardd.shard.inheritance import WorkerInheritance, read_inheritance
-from shardd.shard.memory_binding import bind_memory
+from shardd.runtime.control_messages import WorkerMessage, encode_message
+from shardd.runtime.inheritance import WorkerInheritance, read_inheritance
+from shardd.worker.memory_binding import bind_memory
 
 _PR_SET_PDEATHSIG: Final = 1
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def main() -> None:
 def serve(inheritance: WorkerInheritance) -> int:
     """Exit status. A metadata log that is refused is told to the supervisor: starting again would not help."""
     from shardd.metadata.errors import LogError
-    from shardd.shard.worker import run
+    from shardd.worker.worker import run
 
     try:
         return run(inheritance)

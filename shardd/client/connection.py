@@ -1,4 +1,4 @@
-"""One blocking TCP connection that speaks the classic protocol (iggy-protocol 1). Used by one thread."""
+"""One blocking TCP connection that speaks the classic protocol (docs/protocol/framing.md). Used by one thread."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _decode(read: Callable[[bytes], T], answer: bytes) -> T:
     try:
         return read(answer)
     except (ShardError, ValueError, struct.error) as error:
-        raise ConnectionFailedError(f"an answer that is none: {error}") from error
+        raise ConnectionFailedError(f"the answer cannot be read: {error}") from error
 
 
 def _known(status: int) -> Status:

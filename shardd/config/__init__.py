@@ -1,4 +1,4 @@
-"""Typed, frozen settings: defaults < file < environment < command line (iggy-server 6)."""
+"""Typed, frozen settings: defaults < file < environment < command line (docs/configuration.md)."""
 
 from shardd.config.cpus import CpuAllocationError, allocate_cpus
 from shardd.config.loader import ConfigError, Loaded, load_settings

@@ -1,5 +1,6 @@
-"""The other nodes that GET_CLUSTER_METADATA lists (iggy-server 2.10, 6.3): `[[cluster.node.others]]` in the file, or
-one variable for each field, `CLUSTER_NODE_OTHERS_<0..9>_NAME`, `_IP`, `_PORTS_TCP` and so on. Nothing is sent to them.
+"""The other nodes that GET_CLUSTER_METADATA lists (docs/protocol/system.md#get-cluster-metadata):
+`[[cluster.node.others]]` in the file, or one variable for each field, `CLUSTER_NODE_OTHERS_<0..9>_NAME`, `_IP`,
+`_PORTS_TCP` and so on. Nothing is sent to them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.config.schema import ClusterNode
+from shardd.config.schema import ClusterNodeSettings
 
 OTHERS_PATH: Final = "cluster.node.others"
 OTHERS_MAX: Final = 64
@@ -35,7 +36,7 @@ def parse_name(value: object) -> str:
 
 
 def parse_others(value: object) -> list[dict[str, Any]]:
-    """Fields of `ClusterNode` for each entry. ValueError with a sentence."""
+    """Fields of `ClusterNodeSettings` for each entry. ValueError with a sentence."""
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) > OTHERS_MAX:
         raise ValueError(f"not a list of at most {OTHERS_MAX} nodes")
     nodes = [_parse_node(entry) for entry in value]
@@ -67,12 +68,12 @@ def _parse_port(value: object) -> int:
     raise ValueError(f"{value!r} is no port; 1 to 65535")
 
 
-def format_others(nodes: Sequence[ClusterNode]) -> str:
+def format_others(nodes: Sequence[ClusterNodeSettings]) -> str:
     """As TOML writes them in one line."""
     return f"[{', '.join(map(_format_node, nodes))}]"
 
 
-def _format_node(node: ClusterNode) -> str:
+def _format_node(node: ClusterNodeSettings) -> str:
     texts = [f"{name} = {msgspec.json.encode(getattr(node, name)).decode()}" for name in ("name", "ip")]
     ports = [f"{name} = {getattr(node, name)}" for name in TRANSPORTS if getattr(node, name)]
     return f"{{ {', '.join(texts)}, ports = {{ {', '.join(ports)} }} }}"

@@ -1,4 +1,4 @@
-"""`system.sharding.cpu_allocation`: which CPUs get a shard (iggy-server 1.3).
+"""`system.sharding.cpu_allocation`: which CPUs get a shard (docs/configuration.md#cpu_allocation).
 
 Only CPUs of the process's own cpuset are used, and not more of them than its CPU quota pays for: a container that may
 use CPUs 8-11 with a quota of two CPUs gets two shards on CPUs 8 and 9.

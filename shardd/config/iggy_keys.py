@@ -1,5 +1,5 @@
-"""Names of Apache Iggy's settings that this server does not serve (iggy-server 6.2, 6.3): they are told apart from
-mistyped ones, so that an Iggy deployment starts with one warning."""
+"""Names of Apache Iggy's settings that this server does not serve (docs/configuration.md#errors): they are told apart
+from mistyped ones, so that an Iggy deployment starts with one warning."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NOT_SERVED_PATHS: Final = frozenset(
 )
 _NOT_SERVED_SUFFIXES: Final = frozenset(path.upper().replace(".", "_") for path in NOT_SERVED_PATHS)
 _ELEMENT: Final = re.compile(r"HTTP_JWT_TRUSTED_ISSUERS_\d_(ISSUER|JWKS_URL|AUDIENCE|USER_ID)")
-# names of Iggy's programs, its tests and its root user (iggy-server 6.2): nothing to warn about
+# names of Iggy's programs, its tests and its root user: nothing to warn about
 _NO_SETTING: Final = re.compile(
     r"CI_BUILD|CONFIG_PATH|ENV_PATH|DISPLAY_CONFIG|ROOT_USERNAME|ROOT_PASSWORD|TEST_.*"
     r"|CONNECTORS_(CONFIG_PATH|SINK_.*|SOURCE_.*)|MCP_CONFIG_PATH"

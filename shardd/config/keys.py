@@ -1,5 +1,5 @@
 """Every served key in one table: name, default, text form. Files, environment, `config show` and the effective
-configuration that a running server writes are all made from it (iggy-server 6.3, 8.1)."""
+configuration that a running server writes are all made from it (docs/configuration.md#keys)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Key:
 
     @property
     def environment_suffix(self) -> str:
-        """The part after SHARDD_ or IGGY_ (iggy-server 6.2)."""
+        """The part after SHARDD_ or IGGY_ (docs/configuration.md#precedence)."""
         return self.path.upper().replace(".", "_")
 
     def toml(self, value: object) -> str:

@@ -1,4 +1,4 @@
-"""Puts the settings together: defaults < file < IGGY_ names < SHARDD_ names < command line (iggy-server 6.1, 6.2).
+"""Puts the settings together: defaults < file < IGGY_ names < SHARDD_ names < command line (docs/configuration.md).
 
 What this server's own file and SHARDD_ names ask for and it does not do is an error, never ignored. IGGY_ names that it
 does not serve are collected for one warning, so that a deployment made for Apache Iggy starts unchanged.

@@ -1,4 +1,4 @@
-"""The NUMA forms of `system.sharding.cpu_allocation` (iggy-server 1.3).
+"""The NUMA forms of `system.sharding.cpu_allocation` (docs/configuration.md#cpu_allocation).
 
     numa:auto                           every node, every physical core
     numa:nodes=0,1;cores=4;no_ht=true   these nodes, so many cores of each, without hyper-thread siblings

@@ -1,4 +1,5 @@
-"""The first user (iggy-server 2.5): taken from the environment, the well-known default on demand, else generated."""
+"""The first user (docs/protocol/accounts.md#first-user): taken from the environment, the well-known default on demand,
+else generated."""
 
 from __future__ import annotations
 

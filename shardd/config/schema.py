@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 NEVER = 2**64 - 1
-"""Wire value of "never expires" and of "unlimited" (iggy-server 4.1)."""
+"""Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
 
 
 class Socket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,7 +83,7 @@ class PartitionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     size_of_messages_required_to_save_bytes: int
 
 
-class Scrubber(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScrubberSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.scrubber.*`: whether sealed segments are read again in the background, how much of them in a second (each
     worker), and how long it rests between two rounds."""
 
@@ -125,7 +125,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition: PartitionSettings
     memory_pool_size_bytes: int
     disk_reserve_bytes: int
-    scrubber: Scrubber
+    scrubber: ScrubberSettings
     watchdog: Watchdog
 
     @property
@@ -146,7 +146,7 @@ class PersonalAccessToken(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     cleaner_interval_ms: int
 
 
-class ConsumerGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConsumerGroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`consumer_group.*`: how long a partition may wait for its old owner, and how often that is looked at."""
 
     rebalancing_timeout_ms: int
@@ -160,7 +160,7 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_ms: int
 
 
-class ClusterNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClusterNodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One of `cluster.node.others`. A port 0 is not set: the one of this node is told."""
 
     name: str
@@ -172,14 +172,15 @@ class ClusterNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`cluster.*`: what clients are told about nodes (iggy-server 2.10). `follower`: this node is not the leader."""
+    """`cluster.*`: what clients are told about nodes (docs/protocol/system.md#get-cluster-metadata). `follower`: this
+    node is not the leader."""
 
     enabled: bool
     name: str
     follower: bool
     current_name: str
     current_ip: str
-    others: tuple[ClusterNode, ...]
+    others: tuple[ClusterNodeSettings, ...]
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -187,7 +188,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tcp: Tcp
     system: System
-    consumer_group: ConsumerGroup
+    consumer_group: ConsumerGroupSettings
     heartbeat: Heartbeat
     personal_access_token: PersonalAccessToken
     message_saver: MessageSaver

@@ -1,4 +1,4 @@
-"""Texts of sizes, durations and addresses, and back (iggy-server 6.2, 4.1). Every parser raises ValueError with a
+"""Texts of sizes, durations and addresses, and back (docs/configuration.md). Every parser raises ValueError with a
 sentence that can be shown after "<key>: "."""
 
 from __future__ import annotations

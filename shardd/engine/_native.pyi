@@ -52,7 +52,8 @@ def scan_file(
     minimum_timestamp: int,
     index_fd: int,
 ) -> tuple[int, int, int, int, int, int]:
-    """(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault); OSError. See native/src/log/record.h."""
+    """(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault); OSError. See
+    native/src/log/record.h."""
 
 def find_later(
     log_fd: int,
@@ -63,7 +64,8 @@ def find_later(
     end_position: int = ...,
 ) -> tuple[int, int] | None:
     """(position, offset) of the first valid record that starts in a range of bytes, None: there is none. Position
-    2^64-1: given up, there may be one (payloads that look like many long records). OSError. See native/src/log/record.h."""
+    2^64-1: given up, there may be one (payloads that look like many long records). OSError. See
+    native/src/log/record.h."""
 
 def scan_buffer(
     data: bytes | memoryview,
@@ -180,7 +182,8 @@ class Engine:
         partitions: list[tuple[int, int, int]],
         /,
     ) -> bool:
-        """Lends a membership to the engine, for requests written like the one in Python's hands (native/src/core/seat.h).
+        """Lends a membership to the engine, for requests written like the one in Python's hands
+        (native/src/core/seat.h).
 
         `partitions`: (partition, polled, committed), -1 for nothing; until seat_take or routes_invalidate. False: not
         possible. `resume` executes the request then."""
@@ -221,7 +224,8 @@ class Engine:
         durable_end: int,
         /,
     ) -> None:
-        """segments as segment_info and level as partition_level in native/src/log/partition.h, offsets = (kind, id, value),
+        """segments as segment_info and level as partition_level in native/src/log/partition.h,
+        offsets = (kind, id, value),
         damaged = (start offset, end offset exclusive, isolated), durable_end: what the last checkpoint covers. At level
         durable it returns when the device has what was found. OSError."""
     def partition_segments(self, namespace: int, /) -> list[tuple[int, int, int, int, int, int]]:

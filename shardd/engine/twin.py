@@ -3,12 +3,15 @@ assignment. Record and index scans stand in `twin_record.py`. Same signatures as
 
 Correctness over speed: nothing but the differential tests (`tests/parity`) and readers should need it.
 
-    record (native/src/log/record.h)      offset size field        index entry in a request (iggy-protocol 2.10)
-    0   8  checksum XXH3-64 of 8..end  40  8 origin_timestamp    0  4  offset, must be 0
-    8  16  id                          48  4 user headers len    4  4  position: end of the message, cumulative
-    24  8  offset                      52  4 payload length      8  8  timestamp, must be 0
-    32  8  timestamp                   56  8 reserved, 0
-    64     payload, then user headers
+    record (native/src/log/record.h)                         index entry in a request
+    offset size field            offset size field           offset size field
+    0      8    checksum         40     8    origin_timestamp  0    4    offset, must be 0
+    8      16   id               48     4    user headers len  4    4    position: end of the message, cumulative
+    24     8    offset           52     4    payload length    8    8    timestamp, must be 0
+    32     8    timestamp        56     8    reserved, 0
+    64          payload, then user headers
+
+The checksum is XXH3-64 over byte 8 to the end. Requests: docs/protocol/messages.md#batch.
 """
 
 from __future__ import annotations
@@ -48,19 +51,20 @@ ParsedSend = tuple[bytes, bytes, int, int, bytes, int, int]
 
 
 def namespace(stream: int, topic: int, partition: int) -> int:
-    """The namespace of a partition (iggy-server 1.1). ValueError when an id does not fit its 12/12/20 bits."""
+    """The namespace of a partition (docs/protocol/records.md#placement). ValueError when an id does not fit its
+    12/12/20 bits."""
     if not (0 <= stream < 1 << 12 and 0 <= topic < 1 << 12 and 0 <= partition < 1 << 20):
         raise ValueError("id does not fit the namespace")
     return stream << 32 | topic << 20 | partition
 
 
 def owner(namespace: int, shards: int) -> int:
-    """The shard that owns a partition (iggy-server 1.2)."""
+    """The shard that owns a partition (docs/protocol/records.md#placement)."""
     return (mmh3.hash(_U64.pack(namespace), seed=0, signed=False) >> 16) % shards
 
 
 def xxh32(data: bytes) -> int:
-    """Seed 0: keys, consumer names, client ids (iggy-protocol 2.3, 2.4)."""
+    """Seed 0: keys, consumer names, client ids (docs/protocol/primitives.md#hashes)."""
     return xxhash.xxh32_intdigest(data, 0)
 
 
@@ -104,7 +108,7 @@ def _partitioning(metadata: bytes) -> tuple[int, int, bytes, int]:
 
 
 def send_request_parse(payload: bytes) -> tuple[int, ParsedSend | None]:
-    """(status, parts or None) of a whole payload, in the order of iggy-protocol 2.10."""
+    """(status, parts or None) of a whole payload, in the order of docs/protocol/messages.md#batch-checks."""
     try:
         return 0, _parse(payload)
     except _RefusedError as refused:
@@ -136,7 +140,8 @@ def _parse(payload: bytes) -> ParsedSend:
 
 
 def batch_validate(index: bytes, count: int, messages: bytes) -> int:
-    """Status of `count` messages with their index (iggy-protocol 2.10, the part after the metadata)."""
+    """Status of `count` messages with their index (docs/protocol/messages.md#batch-checks, the part after the
+    metadata)."""
     if count == 0 or not messages:
         return INVALID_MESSAGES_COUNT
     start = sizes = last_offset = reserved = 0
@@ -208,7 +213,7 @@ def _rotate_left(value: int, bits: int) -> int:
 
 
 def _new_id(numbers: Iterator[int]) -> bytes:
-    """A UUIDv4 in RFC order (iggy-protocol 2.9): the marks in bytes 6 and 8 make it non-zero."""
+    """A UUIDv4 in RFC order (docs/protocol/messages.md#message): the marks in bytes 6 and 8 make it non-zero."""
     new = bytearray(_U64.pack(next(numbers)) + _U64.pack(next(numbers)))
     new[6] = new[6] & 0x0F | 0x40
     new[8] = new[8] & 0x3F | 0x80

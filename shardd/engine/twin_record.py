@@ -1,4 +1,4 @@
-"""Record and index scans in plain Python, the readable twin of native/src/log/record.h. See `twin.py` for the layout."""
+"""Record and index scans in plain Python, the readable twin of native/src/log/record.h. The layout: `twin.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumer groups as pure state machines: no sockets, no clock, no metadata; time comes in (iggy-protocol 5.4).
+"""Consumer groups as pure state machines: no sockets, no clock, no metadata; time comes in (docs/protocol/groups.md).
 
 `GroupMachine` decides on shard 0 who has which partition. `Membership` is what the worker of a connection knows about
 one membership: the assignment, the rotation of polls, and what was polled and not committed yet.

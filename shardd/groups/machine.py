@@ -1,4 +1,4 @@
-"""Who has which partition of a topic in one consumer group (iggy-protocol 5.4).
+"""Who has which partition of a topic in one consumer group (docs/protocol/groups.md#assignment).
 
 Rules:
 - Every partition has exactly one owner while there are members.
@@ -60,7 +60,7 @@ class GroupMachine:
         return self._members.get(key)
 
     def members(self) -> list[Member]:
-        """In the order of their places: a freed place is taken again first (iggy-protocol 5.4)."""
+        """In the order of their places: a freed place is taken again first (docs/protocol/groups.md#members)."""
         return sorted(self._members.values(), key=lambda member: member.place)
 
     @property
@@ -203,7 +203,7 @@ class GroupMachine:
                 receivers.add(poorest)
                 heapq.heapreplace(shares, (share + 1, poorest))
         for number in receivers:
-            members[number].partitions.sort()  # clients see the list (record: group-disconnect)
+            members[number].partitions.sort()  # clients see the list (golden: group-disconnect)
 
     def _plan_moves(self, members: Sequence[Member], planned: dict[int, Move], now_us: int) -> None:
         """`planned`: moves under way; of a member's partitions they are the first choice, and they keep their age."""

@@ -22,7 +22,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from shardd.engine import _native
-from shardd.log.walk import HEADER_BYTES, Bounds, next_slice, offset_in, read_at, record_bytes, timestamp_in, walk
+from shardd.log.verified_slices import (
+    HEADER_BYTES,
+    SegmentExtent,
+    next_slice,
+    offset_in,
+    read_at,
+    record_bytes,
+    timestamp_in,
+    verified_slices,
+)
 
 GAPS_MAX: Final = 256  # damaged records between two borders that lengths may lead over
 CANDIDATES_MAX: Final = 64  # what looks like a record in one damaged range
@@ -45,7 +54,7 @@ class Borders:
     """Of one segment. `index`: descriptor of its index, or None. `known`: borders that are proven otherwise. `spent`:
     the search for a wrong byte ended before all was tried."""
 
-    def __init__(self, log: int, index: int | None, bounds: Bounds, known: tuple[Border, ...]) -> None:
+    def __init__(self, log: int, index: int | None, bounds: SegmentExtent, known: tuple[Border, ...]) -> None:
         self._log, self._index, self._bounds, self._known = log, index, bounds, known
         self._hashed_bytes_left = HASHED_BYTES_MAX
         self.spent = False
@@ -107,7 +116,7 @@ class Borders:
         size = record_bytes(header)
         if not size or offset_in(header) != at.offset or at.position + size > self._bounds.limit_bytes:
             return False
-        one = Bounds(self._bounds.start_offset, at.position + size, at.offset + 1)
+        one = SegmentExtent(self._bounds.start_offset, at.position + size, at.offset + 1)
         return next_slice(self._log, at.position, at.offset, self.minimum_at(at.offset, minimum), one).count == 1
 
     def minimum_at(self, offset: int, minimum: int) -> int:
@@ -175,8 +184,8 @@ class Borders:
     def _run(self, at: Border, minimum: int, end: Border) -> tuple[Border, int]:
         """The end of the valid records from there on, and the last timestamp."""
         bounds = self._bounds
-        until = Bounds(bounds.start_offset, end.position, end.offset, bounds.imported_end)
-        for part in walk(self._log, at.position, at.offset, self.minimum_at(at.offset, minimum), until):
+        until = SegmentExtent(bounds.start_offset, end.position, end.offset, bounds.imported_end)
+        for part in verified_slices(self._log, at.position, at.offset, self.minimum_at(at.offset, minimum), until):
             at = Border(part.end_position, part.end_offset)
             minimum = part.last_timestamp if part.count else minimum
         return at, minimum
@@ -203,7 +212,7 @@ class Borders:
 
 
 def borders_of(
-    log: int, index: int | None, bounds: Bounds, checkpoint: tuple[int, int] | None, *, live: bool
+    log: int, index: int | None, bounds: SegmentExtent, checkpoint: tuple[int, int] | None, *, live: bool
 ) -> Borders:
     """`checkpoint`: (bytes, records) that were whole once. The end of the segment is a border unless its log has
     become shorter than that. OSError."""

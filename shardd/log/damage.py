@@ -1,4 +1,4 @@
-"""What a survey says of a segment, and the index that it compares and writes (survey.py, sparse.py)."""
+"""What a survey says of a segment, and the index that it compares and writes (damage_survey.py, sparse.py)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from shardd.log.segments import Fault, Segment
-from shardd.log.walk import read_at
+from shardd.log.segments import RecordFault, Segment
+from shardd.log.verified_slices import read_at
 
 ENTRY: Final = struct.Struct("<IIQ")
 _CHUNK: Final = 4096  # entries
@@ -24,14 +24,14 @@ class DamagedRange:
     end: int
     from_byte: int
     to_byte: int
-    fault: Fault
+    fault: RecordFault
 
     def __str__(self) -> str:
         return f"offsets {self.start} to {self.end - 1} (bytes {self.from_byte} to {self.to_byte}, {self.fault.name})"
 
 
 @dataclass(slots=True)
-class Survey:
+class DamageSurvey:
     """`segment.count` and `log_bytes` cover the damaged ranges up to the last valid record, and with a known end offset
     those behind it. `gave_up`: what lies behind was not searched to its end."""
 

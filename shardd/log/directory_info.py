@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from shardd.log import layout
-from shardd.log.regular import NotRegularError, read_regular
+from shardd.runtime.regular_files import NotRegularError, read_regular
 
 INFO_NAME: Final = "info.json"
 MAGIC: Final = "shardd-data"

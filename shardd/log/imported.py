@@ -16,7 +16,7 @@ from typing import Final
 
 from shardd.log import layout
 from shardd.log.marker import check_version
-from shardd.log.regular import read_regular
+from shardd.runtime.regular_files import read_regular
 
 MAGIC: Final = b"SHRDIMP1"
 OPEN_END: Final = (1 << 64) - 1

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shardd.log import layout
 from shardd.log.marker import check_version
-from shardd.log.regular import read_regular
+from shardd.runtime.regular_files import read_regular
 
 MAGIC = b"SHRDINC1"
 _MARKER = struct.Struct("<8sQ")

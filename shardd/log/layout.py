@@ -1,10 +1,10 @@
-"""Where the files of a partition lie (iggy-server 3.1) and how they are called.
+"""Where the files of a partition lie (docs/formats.md#directory) and how they are called.
 
 <data>/streams/<stream>/topics/<topic>/partitions/<partition>/
     incarnation                        marker, see incarnation.py
     imported                           marker, see imported.py
-    <start offset, 20 digits>.log      records (iggy-server 3.2)
-    <start offset, 20 digits>.index    16 bytes for each record (iggy-server 3.3)
+    <start offset, 20 digits>.log      records (docs/formats.md#log)
+    <start offset, 20 digits>.index    16 bytes for each record (docs/formats.md#index)
     <start offset, 20 digits>.manifest what is known about the log, see manifest.py
     <start offset, 20 digits>.torn[.n] bytes that recovery has cut off a log
     offsets/consumers/<consumer id>    8 bytes, little-endian: last processed offset
@@ -36,6 +36,18 @@ _SEGMENT_NAME = re.compile(r"([0-9]{20})\.(log|index|manifest|torn)(?:\.[0-9]+)?
 _ID_NAME = re.compile(r"0|[1-9][0-9]{0,9}")
 _U32_MAX = 2**32 - 1
 _U64_MAX = 2**64 - 1
+
+PartitionIds = tuple[int, int, int]  # stream, topic, partition
+
+
+def partition_ids(ns: int) -> PartitionIds:
+    """(stream, topic, partition) of a namespace."""
+    return ns >> 32, ns >> 20 & 0xFFF, ns & 0xFFFFF
+
+
+def partition_text(ns: int) -> str:
+    """ "stream/topic/partition" of a namespace."""
+    return "/".join(map(str, partition_ids(ns)))
 
 
 def stream_directory(data: Path, stream: int) -> Path:

@@ -49,7 +49,7 @@ from typing import Final
 import xxhash
 
 from shardd.log import layout
-from shardd.log.regular import read_regular
+from shardd.runtime.regular_files import read_regular
 
 MAGIC: Final = b"SHRDMANI"
 VERSION: Final = 1

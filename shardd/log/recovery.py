@@ -1,11 +1,11 @@
 """Recovery of a partition before its owner opens it: what is in the directory, what of it is valid, what has to go.
 
-The rules (docs/ARCHITECTURE.md, DESIGN 4):
+The rules:
 - only valid records count: checksum, dense offsets, timestamps that never fall; zero bytes and stale records are none;
   timestamps may fall in what Apache Iggy wrote (imported.py);
 - zeros behind the last record of the active segment are cut off (level durable allocates space ahead);
 - a torn tail is copied to `<start>.torn` and cut off; but when what looks like a later record lies in it, or a segment
-  is missing, the log is surveyed (survey.py): damaged offsets are withheld (status 4027), what is proven to be a
+  is missing, the log is surveyed (damage_survey.py): damaged offsets are withheld (status 4027), what is proven to be a
   record is served, what is not is neither served nor cut, and offsets go on behind it (borders.py, tail.py);
 - a sealed segment is what its manifest says when the lengths of its files fit; every other one is scanned from the last
   checkpoint in its manifest (manifest.py). A manifest that is missing or damaged costs a scan; one of a later version
@@ -15,7 +15,8 @@ The rules (docs/ARCHITECTURE.md, DESIGN 4):
   never synced (power loss) is kept aside and not read;
 - what is not ours is reported and ignored, never removed.
 
-Nearly every partition is opened by `_native.recover_partition` (native/src/log/recover.h): nothing is to be decided in it.
+Nearly every partition is opened by `_native.recover_partition` (native/src/log/recover.h): nothing is to be decided in
+it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from pathlib import Path
 
 from shardd.engine import _native
 from shardd.log import layout
-from shardd.log.damage import Survey
+from shardd.log.damage import DamageSurvey
+from shardd.log.damage_survey import explained_by_index, survey_segment
 from shardd.log.imported import OPEN_END, read_imported, write_imported
 from shardd.log.incarnation import (
     NewerIncarnationError,
@@ -38,13 +40,12 @@ from shardd.log.incarnation import (
 )
 from shardd.log.listing import list_segments
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
-from shardd.log.regular import linked_directory
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
 from shardd.log.stored_offsets import read_offsets
-from shardd.log.survey import explained_by_index, survey_segment
 from shardd.log.tail import Rest, cut_tail, cut_zeros, offsets_possible, rest_of
 from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
+from shardd.runtime.regular_files import linked_directory
 
 _LEVELS = 5  # of directories above a partition, up to the data directory, which may be reached through a link
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -361,7 +362,7 @@ def _go_on_behind(
     recovered.segments.append((end, 0, 0, last_timestamp, last_timestamp, 0))
 
 
-def _withhold(path: Path, survey: Survey, recovered: Recovered) -> None:
+def _withhold(path: Path, survey: DamageSurvey, recovered: Recovered) -> None:
     for found in survey.damaged:
         if _is_isolated(found.start, found.end, recovered):
             continue

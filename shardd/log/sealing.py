@@ -23,8 +23,8 @@ from shardd.log.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardd.log.reading import Log, Throttle
 from shardd.log.segments import opened
+from shardd.log.single_pass import LogPass, Throttle
 
 
 def seal_segment(directory: Path, start_offset: int, incarnation: int, throttle: Throttle) -> tuple[int, str | None]:
@@ -54,7 +54,7 @@ def seal_segment(directory: Path, start_offset: int, incarnation: int, throttle:
             raise layout.SyncFailedError(*error.args) from error
         os.fdatasync(index)
         imported_end, born_at = read_imported(here), manifest.born_at
-        found = Log(log, start_offset, imported_end, throttle, minimum_timestamp=born_at).whole()
+        found = LogPass(log, start_offset, imported_end, throttle, minimum_timestamp=born_at).whole()
         if found.damage or not found.count:
             path = layout.segment_log(directory, start_offset)
             return found.bytes, f"{path}: {found.damage or 'without a message'}, the segment is not sealed"

@@ -1,7 +1,7 @@
 """Recovery of single segments: is a sealed one whole, what of the active one is valid.
 
-The scans themselves are native (native/src/log/record.c). The index is never evidence about the log: where it does not fit
-exactly it is written again from the records.
+The scans themselves are native (native/src/log/record.c). The index is never evidence about the log: where it does not
+fit exactly it is written again from the records.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.manifest import Checkpoint, Manifest
-from shardd.log.regular import open_regular
+from shardd.runtime.regular_files import open_regular
 
 _INDEX_ENTRY = struct.Struct("<IIQ")
 _RECORD_BYTES_MAX = 64 + 64_000_000 + 100_000
 
 
-class Fault(IntEnum):
+class RecordFault(IntEnum):
     """Why a scan stopped; `record_fault` in native/src/log/record.h."""
 
     OK = 0
@@ -46,7 +46,7 @@ class Segment:
     first_timestamp: int
     last_timestamp: int
     file_bytes: int
-    fault: Fault = Fault.OK
+    fault: RecordFault = RecordFault.OK
     scanned_bytes: int = 0
     absent: int = 0
 
@@ -133,9 +133,9 @@ def scan_segment(
     imported_end: int = 0,
     checkpoint: Checkpoint | None = None,
 ) -> Segment:
-    """Verifies every record from the start of the log, or from a checkpoint that log and index agree with, to the first
-    that is none, and makes the index exactly that of the valid ones (the engine syncs it). Timestamps of records below
-    `imported_end` may fall. OSError."""
+    """Verifies every record from the start of the log, or from a checkpoint that log and index agree with, up to the
+    first invalid one, and makes the index exactly that of the valid ones (the engine syncs it). Timestamps of records
+    below `imported_end` may fall. OSError."""
     index_path = layout.segment_index(directory, start_offset)
     with (
         opened(layout.segment_log(directory, start_offset), os.O_RDONLY) as log,
@@ -162,7 +162,7 @@ def scan_segment(
 
 def _scan_log(
     log: int, index: int, known: Checkpoint, start_offset: int, minimum_timestamp: int, imported_end: int
-) -> tuple[Checkpoint, Fault]:
+) -> tuple[Checkpoint, RecordFault]:
     """Verifies what is behind `known` and writes its entries to `index`; what is valid in all, and why it
     ends there. Without any record `last_timestamp` is the given minimum. OSError."""
     log_bytes, count, first_timestamp = known.log_bytes, known.count, known.first_timestamp
@@ -175,8 +175,8 @@ def _scan_log(
             first_timestamp = first_timestamp if count else first
             last_timestamp = last
         log_bytes, count = log_bytes + more_bytes, count + more
-        if fault != Fault.BAD_TIMESTAMP or start_offset + count >= imported_end:
-            return Checkpoint(log_bytes, count, first_timestamp, last_timestamp), Fault(fault)
+        if fault != RecordFault.BAD_TIMESTAMP or start_offset + count >= imported_end:
+            return Checkpoint(log_bytes, count, first_timestamp, last_timestamp), RecordFault(fault)
         minimum = 0  # what was imported may fall
 
 

@@ -1,9 +1,9 @@
 """Surveys of segments that have no record for some of their offsets (layout bit 8, docs/adr/0028-format-version-2.md).
 
-As survey.py, with less to go by: where an offset may have no record, neither the name of the next segment nor the
-lengths of damaged records tell which offset comes next. So only the index proves where a record begins behind a damaged
-one: the entry behind which it is looked for, the entry of the record found there and that record agree. What lies
-between, up to there, is damaged; without such a proof all of the rest. The log itself is never changed.
+As damage_survey.py, with less to go by: where an offset may have no record, neither the name of the next segment nor
+the lengths of damaged records tell which offset comes next. So only the index proves where a record begins behind a
+damaged one: the entry behind which it is looked for, the entry of the record found there and that record agree. What
+lies between, up to there, is damaged; without such a proof all of the rest. The log itself is never changed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from shardd.log.damage import ENTRY, DamagedRange, Index, Survey
+from shardd.log.damage import ENTRY, DamagedRange, DamageSurvey, Index
 from shardd.log.layout import INDEX_ENTRY_SIZE
-from shardd.log.segments import Fault, Segment
-from shardd.log.walk import HEADER_BYTES, Bounds, next_slice, offset_in, read_at, record_bytes, timestamp_in, walk
+from shardd.log.segments import RecordFault, Segment
+from shardd.log.verified_slices import (
+    HEADER_BYTES,
+    SegmentExtent,
+    next_slice,
+    offset_in,
+    read_at,
+    record_bytes,
+    timestamp_in,
+    verified_slices,
+)
 
 _CHUNK: Final = 4096  # entries
 
@@ -43,33 +52,33 @@ class _At:
 class SparseSurveyor:
     """One pass over a sealed segment with `count` records below `bounds.sparse_end`."""
 
-    def __init__(self, log: int, index: Index, bounds: Bounds, count: int, minimum_timestamp: int) -> None:
+    def __init__(self, log: int, index: Index, bounds: SegmentExtent, count: int, minimum_timestamp: int) -> None:
         self._log, self._index, self._bounds, self._count = log, index, bounds, count
         self._at = _At(0, 0, bounds.start_offset)
         self._minimum = minimum_timestamp
         self._first_timestamp: int | None = None
         self._damaged: list[DamagedRange] = []
 
-    def run(self) -> Survey:
+    def run(self) -> DamageSurvey:
         bounds, end = self._bounds, self._bounds.sparse_end
         fault = self._take_run()
         while fault and self._skip_damage(fault):
             fault = self._take_run()
         at = self._at
         if at.number != self._count and at.offset < end:
-            self._note(_At(self._count, bounds.limit_bytes, end), fault or Fault.TRUNCATED)
+            self._note(_At(self._count, bounds.limit_bytes, end), fault or RecordFault.TRUNCATED)
         segment = Segment(
             bounds.start_offset, bounds.limit_bytes, self._count, self._first_timestamp or 0,
             self._minimum if self._first_timestamp is not None else 0, os.fstat(self._log).st_size, fault,
             absent=end - bounds.start_offset - self._count,
         )  # fmt: skip
         self._index.finish(self._count, exact=True)
-        return Survey(segment, self._damaged, index_changed=self._index.changed)
+        return DamageSurvey(segment, self._damaged, index_changed=self._index.changed)
 
-    def _take_run(self) -> Fault:
+    def _take_run(self) -> RecordFault:
         """Valid records from here on; why they end: OK at the end of all."""
         at = self._at
-        for part in walk(self._log, at.position, at.offset, self._minimum, self._bounds):
+        for part in verified_slices(self._log, at.position, at.offset, self._minimum, self._bounds):
             if part.count:
                 self._index.put(at.number, part.index)
                 self._first_timestamp = part.first_timestamp if self._first_timestamp is None else self._first_timestamp
@@ -77,9 +86,9 @@ class SparseSurveyor:
             at = self._at = _At(at.number + part.count, part.end_position, part.end_offset)
             if part.fault:
                 return part.fault
-        return Fault.OK
+        return RecordFault.OK
 
-    def _skip_damage(self, fault: Fault) -> bool:
+    def _skip_damage(self, fault: RecordFault) -> bool:
         """Goes on at the next record that the index proves; False when there is none."""
         at = self._at
         for number, (_, end_position, _), (relative, following_end, timestamp) in self._entries(at.number):
@@ -104,7 +113,7 @@ class SparseSurveyor:
             number += len(entries) - 1
 
     def _is_record(self, at: _At, end_position: int) -> bool:
-        one = Bounds(self._bounds.start_offset, end_position, at.offset + 1)
+        one = SegmentExtent(self._bounds.start_offset, end_position, at.offset + 1)
         minimum = 0 if at.offset < self._bounds.imported_end else self._minimum
         return next_slice(self._log, at.position, at.offset, minimum, one).count == 1
 
@@ -113,7 +122,7 @@ class SparseSurveyor:
         relative = self._at.offset - self._bounds.start_offset
         self._index.put_damaged(self._at.number, relative, found.number - self._at.number, found.position, timestamp)
 
-    def _note(self, found: _At, fault: Fault) -> None:
+    def _note(self, found: _At, fault: RecordFault) -> None:
         at, self._at = self._at, found
         self._damaged.append(
             DamagedRange(self._bounds.start_offset, at.offset, found.offset, at.position, found.position, fault)

@@ -1,11 +1,12 @@
-"""Reads the stored consumer offsets of a partition (iggy-server 3.7): a file of 8 bytes for each consumer or group."""
+"""Reads the stored consumer offsets of a partition (docs/formats.md#consumer-offsets): a file of 8 bytes for each
+consumer or group."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from shardd.log import layout
-from shardd.log.regular import read_regular
+from shardd.runtime.regular_files import read_regular
 
 OFFSET_CONSUMER = 1
 OFFSET_GROUP = 2

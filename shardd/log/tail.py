@@ -9,7 +9,7 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.segments import Segment, cut_entries, opened
-from shardd.log.walk import HEADER_BYTES, offset_in, read_at, record_bytes, timestamp_in
+from shardd.log.verified_slices import HEADER_BYTES, offset_in, read_at, record_bytes, timestamp_in
 
 _COPY_BYTES = 1 << 20
 

@@ -1,8 +1,8 @@
 """The state machine: `apply(state, record) -> state`, pure, the same on every shard.
 
 Ids of streams, topics, groups and users: the id freed last is given out first, else the next higher one
-(iggy-protocol 3.4, 5.5). Slots of the shared statistics table follow the same rule. Whether a command may be applied
-at all was decided by `validate` before the record was made.
+(docs/protocol/primitives.md#ids). Slots of the shared statistics table follow the same rule. Whether a command may be
+applied at all was decided by `validate` before the record was made.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _update_stream(state: State, record: Record, command: commands.UpdateStream)
 
 
 def _delete_stream(state: State, record: Record, command: commands.DeleteStream) -> State:
-    """Permissions that name the stream go with it: the next stream with this id starts without (iggy-protocol 3.4)."""
+    """Permissions that name the stream go with it: the next stream with this id starts without."""
     stream = state.streams[command.stream.id]
     partitions = [partition for topic in _by_id(stream.topics) for partition in topic.partitions]
     return replace(

@@ -1,4 +1,4 @@
-"""Changes of users and their tokens: part of the state machine of `apply.py`, as pure (iggy-protocol 3.2, 3.3)."""
+"""Changes of users and their tokens: part of the state machine of `apply.py`, as pure (docs/protocol/accounts.md)."""
 
 from __future__ import annotations
 

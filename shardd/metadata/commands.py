@@ -39,7 +39,7 @@ class PurgeStream(msgspec.Struct, frozen=True, array_like=True, tag=205):
 
 
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag=302):
-    """`message_expiry_us` and `max_topic_size_bytes` are resolved (iggy-protocol 2.6)."""
+    """`message_expiry_us` and `max_topic_size_bytes` are resolved (docs/protocol/primitives.md#topic-values)."""
 
     stream: Ref
     name: str
@@ -140,7 +140,8 @@ class ChangePassword(msgspec.Struct, frozen=True, array_like=True, tag=37):
 class CreateToken(msgspec.Struct, frozen=True, array_like=True, tag=42):
     """`digest` of the secret, never the secret. `expires_at_us` 0: never. `tokens_max`: setting of the server.
 
-    `now_us`: the user's tokens that have expired by then are removed first (0, in records of before: none).
+    `now_us`: the user's tokens that have expired by then are removed first; 0, as in the records of earlier versions,
+    removes none.
     """
 
     user: Ref

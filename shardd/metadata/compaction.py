@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shardd.metadata.channel import Threads
-from shardd.metadata.disk import Disk
 from shardd.metadata.errors import LogError
 from shardd.metadata.reserve import RESERVE_BYTES
 from shardd.metadata.snapshot import Snapshot, Submission, snapshot_path, write_snapshot
 from shardd.metadata.state import State
 from shardd.metadata.wal import MetadataLog
+from shardd.runtime.disk import Disk
+from shardd.runtime.threads import Threads
 
 RECORDS_MAX: Final = 2_000  # behind the snapshot
 BYTES_MAX: Final = 4 << 20  # behind it, and at least as many as the snapshot has

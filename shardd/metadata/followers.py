@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 from shardd.metadata import messages
-from shardd.metadata.channel import BusError, Channel
+from shardd.runtime.channel import BusError, Channel
 
 RETRY_INTERVAL_MS: Final = 50  # after a replica failed to apply a record
 

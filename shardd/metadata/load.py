@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from shardd.metadata.apply import replay
-from shardd.metadata.disk import Disk
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import LogContent, read_log
 from shardd.metadata.records import Record
 from shardd.metadata.snapshot import Snapshot, read_snapshot, snapshot_path
 from shardd.metadata.state import State
+from shardd.runtime.disk import Disk
 
 _ATTEMPTS: Final = 20  # the log may be cut between the two reads; then a newer snapshot stands there already
 

@@ -34,7 +34,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shardd.metadata.disk import Disk, OsDisk, close_quietly, read_file
 from shardd.metadata.errors import LogError
 from shardd.metadata.records import (
     DIGEST_BYTES,
@@ -49,6 +48,7 @@ from shardd.metadata.records import (
     decode_record,
     record_end,
 )
+from shardd.runtime.disk import Disk, OsDisk, close_quietly, read_file
 
 FILE_NAME: Final = "state.messages"
 MAGIC: Final = b"SHRDMETA"

@@ -17,14 +17,16 @@ from typing import Final
 
 from shardd.metadata import messages
 from shardd.metadata.apply import ApplyError
-from shardd.metadata.channel import BusError, Channel, PeerLost, RandomBits, Senders, Threads
 from shardd.metadata.commands import Command, Ref, encode_command
-from shardd.metadata.disk import Disk
 from shardd.metadata.load import load_snapshot, load_state
 from shardd.metadata.records import HEADER, RecordError, UnknownCommandError, decode_record
 from shardd.metadata.service import Metadata, Result, apply_beside
 from shardd.metadata.state import State
 from shardd.protocol.errors import Status
+from shardd.runtime.channel import BusError, Channel, PeerLost, Senders
+from shardd.runtime.clock import RandomBits
+from shardd.runtime.disk import Disk
+from shardd.runtime.threads import Threads
 
 HELLO_TIMEOUT_S: Final = 5.0
 HELLO_RETRY_INTERVAL_MS: Final = 20

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from shardd.metadata.disk import Disk, OsDisk, close_quietly, remove_quietly, write_all
+from shardd.runtime.disk import Disk, OsDisk, close_quietly, remove_quietly, write_all
 
 RESERVE_NAME: Final = "state.reserve"
 RESERVE_BYTES: Final = 1 << 20  # some thousand changes

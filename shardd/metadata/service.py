@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from shardd.metadata.apply import apply, partitions_concerned
-from shardd.metadata.channel import Threads
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.records import Record
 from shardd.metadata.state import State
+from shardd.runtime.threads import Threads
 
 APPLY_INLINE_PARTITIONS: Final = 2_000  # records that concern more are applied in a helper thread
 

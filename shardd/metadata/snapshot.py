@@ -27,11 +27,11 @@ from typing import Final
 
 import msgspec
 
-from shardd.metadata.disk import Disk, OsDisk, close_quietly, read_all, read_file, remove_quietly, write_all
 from shardd.metadata.errors import LogError
 from shardd.metadata.records import FIRST_DIGEST
 from shardd.metadata.snapshot_image import decode_image, encode_image
 from shardd.metadata.state import State
+from shardd.runtime.disk import Disk, OsDisk, close_quietly, read_all, read_file, remove_quietly, write_all
 
 SNAPSHOT_NAME: Final = "state.snapshot"
 MAGIC: Final = b"SHRDSNAP"

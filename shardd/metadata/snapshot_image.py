@@ -1,5 +1,6 @@
 """The state as a snapshot holds it: MessagePack arrays. Lists are ascending by id; what a map can tell again (names,
-owners of tokens) is left out. Partitions that follow each other in one record and in their slots are one `Run`.
+owners of tokens) is left out. Partitions that follow each other in one record and in their slots are one
+`PartitionRun`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ INDEX_MAX: Final = 2**63 - 1
 Submission = tuple[int, int, int]
 
 
-class Run(msgspec.Struct, array_like=True, frozen=True):
+class PartitionRun(msgspec.Struct, array_like=True, frozen=True):
     """`count` partitions with consecutive ids and slots."""
 
     count: int
@@ -46,7 +47,7 @@ class TopicImage(msgspec.Struct, array_like=True, frozen=True):
     message_expiry_us: int
     max_topic_size_bytes: int
     replication_factor: int
-    partitions: list[Run]
+    partitions: list[PartitionRun]
     groups: list[GroupImage]
     free_group_ids: tuple[int, ...]
     settings: dict[str, str] = {}  # not in version 1
@@ -147,8 +148,8 @@ def _check_ranges(image: Image) -> None:
         raise ValueError("ids, counts or slots that are out of their range")
 
 
-def _runs(partitions: Sequence[Partition]) -> list[Run]:
-    runs: list[Run] = []
+def _runs(partitions: Sequence[Partition]) -> list[PartitionRun]:
+    runs: list[PartitionRun] = []
     first, count = None, 0
     for partition in partitions:
         if (
@@ -160,14 +161,14 @@ def _runs(partitions: Sequence[Partition]) -> list[Run]:
             count += 1
             continue
         if first is not None:
-            runs.append(Run(count, first.created_at_us, first.incarnation, first.slot))
+            runs.append(PartitionRun(count, first.created_at_us, first.incarnation, first.slot))
         first, count = partition, 1
     if first is not None:
-        runs.append(Run(count, first.created_at_us, first.incarnation, first.slot))
+        runs.append(PartitionRun(count, first.created_at_us, first.incarnation, first.slot))
     return runs
 
 
-def _partitions(runs: list[Run]) -> tuple[Partition, ...]:
+def _partitions(runs: list[PartitionRun]) -> tuple[Partition, ...]:
     partitions: list[Partition] = []
     for run in runs:
         first = len(partitions)

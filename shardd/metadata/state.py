@@ -1,7 +1,7 @@
 """The replicated metadata: immutable values, shared structure (HAMT maps), no clock, no I/O.
 
 Every worker holds one `State`; shard 0 alone makes the records that change it. Ids start at 0; freed ids of
-streams, topics, groups and users are given out again, last freed first (iggy-protocol 3.4).
+streams, topics, groups and users are given out again, last freed first (docs/protocol/primitives.md#ids).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a command may become a record: pure checks in the order of the protocol (iggy-protocol 1.3, 3.4-3.6, 3.11).
+"""Whether a command may become a record: pure checks in the order of docs/protocol/framing.md#checks.
 
 Values first, then existence, then (by the caller) permission, then what the change would break. Ids that do not fit
 their bits of a namespace are refused, never wrapped: 1001 for streams, 2001 for topics, 3000 for partitions and for
@@ -128,7 +128,7 @@ def _slots_left(state: State) -> int:
 
 
 def _topic_values_fit(command: commands.CreateTopic | commands.UpdateTopic) -> bool:
-    """Whether the numbers fit the fields that replies carry them in (iggy-protocol 3.5)."""
+    """Whether the numbers fit the fields that replies carry them in (docs/protocol/streams.md#topics)."""
     return (
         command.compression in (1, 2)
         and 0 <= command.message_expiry_us <= limits.UNLIMITED

@@ -1,4 +1,4 @@
-"""Whether a change of users or tokens may become a record: part of `validate.py` (iggy-protocol 3.2, 3.3).
+"""Whether a change of users or tokens may become a record: part of `validate.py` (docs/protocol/accounts.md).
 
 Rights come before existence here, other than with streams: an unknown user is only told to who may manage users.
 """
@@ -13,7 +13,7 @@ from shardd.metadata.state import State, User, has_expired
 from shardd.protocol import limits
 from shardd.protocol.errors import Status
 
-USERS_MAX: Final = (1 << 32) - 1  # the highest u32 says "not logged in" (iggy-protocol 3.1)
+USERS_MAX: Final = (1 << 32) - 1  # the highest u32 says "not logged in" (docs/protocol/system.md#clients)
 ROOT_USER_ID: Final = 0
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
-from shardd.metadata.disk import NO_ROOM, Disk, OsDisk, close_quietly, read_all, remove_quietly, write_all
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import (
     CUT_HEADER,
@@ -27,6 +26,7 @@ from shardd.metadata.log_file import (
 from shardd.metadata.records import DIGEST_BYTES
 from shardd.metadata.reserve import Reserve
 from shardd.protocol.errors import Status
+from shardd.runtime.disk import NO_ROOM, Disk, OsDisk, close_quietly, read_all, remove_quietly, write_all
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

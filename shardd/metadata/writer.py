@@ -18,10 +18,8 @@ from typing import Final
 
 from shardd.metadata import messages
 from shardd.metadata.apply import apply, created_id
-from shardd.metadata.channel import Channel, Clock, RandomBits, Senders, SystemClock, Threads
 from shardd.metadata.commands import Command, Ref, decode_command
 from shardd.metadata.compaction import Compaction, Limits
-from shardd.metadata.disk import Disk, OsDisk, remove_quietly
 from shardd.metadata.followers import Followers
 from shardd.metadata.load import records_behind
 from shardd.metadata.records import RecordError, encode_record
@@ -32,6 +30,10 @@ from shardd.metadata.state import State
 from shardd.metadata.validate import validate_effect, validate_existence, validate_values
 from shardd.metadata.wal import AppendError, MetadataLog
 from shardd.protocol.errors import Status
+from shardd.runtime.channel import Channel, Senders
+from shardd.runtime.clock import Clock, RandomBits, SystemClock
+from shardd.runtime.disk import Disk, OsDisk, remove_quietly
+from shardd.runtime.threads import Threads
 
 SUBMISSIONS_MAX: Final = 1024  # waiting for the writer; later ones wait for a place
 SUBMISSIONS_REMEMBERED: Final = 4096  # whose answer is known when they are sent again
@@ -230,7 +232,7 @@ class MetadataWriter(Metadata):
         waiting.answer.set_result(Result(Status.OK, new_id, self.state))
 
     def _check(self, waiting: _Waiting) -> Status:
-        """The order of the protocol: values, existence, permission, effect (iggy-protocol 3.11)."""
+        """The order of the protocol: values, existence, permission, effect (docs/protocol/framing.md#checks)."""
         command = waiting.command
         status = validate_values(command) or validate_existence(self.state, command)
         if status == Status.OK and not waiting.trusted and not self._authorize(self.state, waiting.user, command):

@@ -27,11 +27,11 @@ from shardd.log.imported import OPEN_END, encode_imported
 from shardd.log.incarnation import encode_incarnation
 from shardd.log.stored_offsets import OFFSET_SIZE
 from shardd.metadata import FILE_NAME, State
-from shardd.metadata.disk import OsDisk, write_all
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_log import parse_log
 from shardd.migration.iggy_model import build_model
 from shardd.migration.iggy_records import make_records
+from shardd.runtime.disk import OsDisk, write_all
 
 STATE_DIRECTORY: Final = "state"
 LOG_NAME: Final = "log"

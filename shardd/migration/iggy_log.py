@@ -1,4 +1,5 @@
-"""The state log of Apache Iggy 0.8, `<data>/state/log` (iggy-server 2.3), as entries. Sans-IO; little-endian.
+"""The state log of Apache Iggy 0.8, `<data>/state/log` (docs/formats.md#iggy-state-log), as entries. Sans-IO;
+little-endian.
 
     offset size field
     0      8    index           0 for the first entry, then +1

@@ -1,6 +1,6 @@
 """What the entries of an Apache Iggy state log add up to: streams, topics, groups, users, tokens with their ids.
 
-Payloads (iggy-server 2.3): the request as sent; creations of streams, topics, groups and users have
+Payloads (docs/formats.md#iggy-state-log): the request as sent; creations of streams, topics, groups and users have
 `assigned id u32, length u32` in front, creations of tokens `length u32, BLAKE3 of the token in hex, length u32`.
 Purges and deleted segments changed files only. Permissions for a deleted stream or topic end with it.
 """

@@ -1,4 +1,4 @@
-"""Replies about users and tokens (iggy-protocol 3.2, 3.3): one frozen type per block, `encode()` gives its bytes."""
+"""Replies about users and tokens (docs/protocol/accounts.md): one frozen type per block, `encode()` gives its bytes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Requests about users, their tokens and the server's own state: codes 11, 31-37, 41-44, 503 (iggy-protocol 3.1-3.3,
-3.6). Sans-IO, both directions; `shardd.protocol.requests` decodes by code. The value of a user's status is only judged
-after the login check, so it is kept as sent.
+"""Requests about users, their tokens and the server's own state: codes 11, 31-37, 41-44, 503
+(docs/protocol/accounts.md, docs/protocol/system.md). Sans-IO, both directions; `shardd.protocol.requests` decodes by
+code. The value of a user's status is only judged after the login check, so it is kept as sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardd.protocol.primitives import Identifier, Reader
 
 
 class SnapshotCompression(IntEnum):
-    """iggy-protocol 3.1."""
+    """docs/protocol/system.md#get-snapshot."""
 
     STORED = 1
     DEFLATED = 2
@@ -29,7 +29,7 @@ class SnapshotCompression(IntEnum):
 
 
 class SnapshotType(IntEnum):
-    """What a snapshot may hold; ALL stands alone (iggy-protocol 3.1)."""
+    """What a snapshot may hold; ALL stands alone (docs/protocol/system.md#get-snapshot)."""
 
     FILESYSTEM_OVERVIEW = 1
     PROCESS_LIST = 2
@@ -154,7 +154,7 @@ class ChangePassword:
 
 @dataclass(frozen=True, slots=True)
 class CreateToken:
-    """`expiry_us`: a duration; 0 and 2^64-1 mean never (iggy-protocol 2.6)."""
+    """`expiry_us`: a duration; 0 and 2^64-1 mean never (docs/protocol/primitives.md#topic-values)."""
 
     name: str
     expiry_us: int

@@ -1,21 +1,6 @@
 """GET_PARTITION_BOUNDS, an extension command (0x5344_0010): where the partitions of topics begin and end. Sans-IO.
 
-One request asks for many partitions; what a reader that plans by offset needs is here and nowhere on the classic wire.
-All integers little-endian, identifiers as in iggy-protocol 2.2, names with a length byte.
-
-    request     flags u8 (bit 0: list the segments), topics u32 (1..1000), then for each topic:
-                stream identifier, topic identifier, partitions u32 (0: all of the topic), partition ids u32 each
-    reply       topics u32, then in the order of the request:
-                stream id u32, topic id u32, stream name, topic name, partitions u32, then for each partition:
-                id u32, state u32 (0 healthy, else the status that sends get), incarnation u64, first offset u64,
-                end u64 (exclusive, what a poll may see), durable end u64 (exclusive, on the device),
-                size in bytes u64, messages u64, segments u32, then for each segment:
-                start offset u64, end offset u64 (exclusive), bytes u64, sealed u8,
-                layout u8 (bits; 0: plain, iggy-server 3.2; 8: sparse, docs/adr/0028-format-version-2.md)
-
-The newest segment is not sealed; its end and bytes are those of the moment. Statuses: 3, 4 (flags, number of topics, a
-topic twice, a partition twice), 1009, 2010, 3007, 41 (rule K), 2015 for more than 10,000 partitions in all topics
-together, or more than 1,000,000 segments in them: ask for fewer; 11001 while a partition's owner is not there.
+Layout and statuses: docs/extensions.md#get-partition-bounds.
 """
 
 from __future__ import annotations

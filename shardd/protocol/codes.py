@@ -1,4 +1,5 @@
-"""Command codes of the classic protocol that this server serves (iggy-protocol 3). Every other code answers 3."""
+"""Command codes of the classic protocol that this server serves (docs/protocol/commands.md). Every other code answers
+3."""
 
 from enum import IntEnum
 
@@ -56,4 +57,4 @@ class Code(IntEnum):
 
 
 ALLOWED_WITHOUT_LOGIN = frozenset({Code.PING, Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN})
-"""iggy-protocol 1.4."""
+"""docs/protocol/sessions.md#without-login."""

@@ -1,8 +1,8 @@
-"""The one error taxonomy of the server (iggy-protocol 4): every status that a client can be answered with.
+"""The one error taxonomy of the server (docs/protocol/statuses.md): every status that a client can be answered with.
 
-Rows of origin W and L of the reference table, and of its other rows what this server or a client of it has a use for:
-1006, 2006, and 4101, which it raises on sends (2.9). All transports use
-this enum: the number is the status of the binary protocol, `http_code` the `code` member of an HTTP error body (6.3).
+Those that Iggy's server answers, and of its other ones what this server or a client of it has a use for: 1006, 2006,
+and 4101, which it answers to sends. All transports use this enum: the number is the status of the binary protocol,
+`http_code` the name in an HTTP error body.
 """
 
 from __future__ import annotations
@@ -125,14 +125,14 @@ class Status(IntEnum):
 
     @property
     def http_code(self) -> str:
-        """The snake_case name of the error that HTTP bodies carry (iggy-protocol 6.3)."""
+        """The snake_case name of the error as docs/protocol/statuses.md lists it."""
         return self.name.lower()
 
 
 class ShardError(Exception):
     """A refused request: carries the status for the client and an optional text for the log.
 
-    `close` asks the transport to close the connection after the answer (iggy-protocol 1.3).
+    `close` asks the transport to close the connection after the answer (docs/protocol/framing.md#bad-input).
     """
 
     def __init__(self, status: Status, reason: str = "", *, close: bool = False) -> None:

@@ -1,4 +1,5 @@
-"""Rights of a user and their block on the wire (iggy-protocol 2.7), both directions. Sans-IO.
+"""Rights of a user and their block on the wire (docs/protocol/primitives.md#permission-block), both directions.
+Sans-IO.
 
 Entries may come in any order, the last one of an id wins; they are written by ascending id. Flags that say "value
 follows" count only when they are exactly 1, the rights themselves are true for any non-zero byte.

@@ -1,7 +1,9 @@
-"""Primitive types of the classic protocol (iggy-protocol 2): reader, identifiers, names, little encoders. Sans-IO.
+"""Primitive types of the classic protocol (docs/protocol/primitives.md): reader, identifiers, names, little encoders.
+Sans-IO.
 
 All integers are little-endian. `Reader` raises `ShardError`: 3 for cut payloads, bad UTF-8 and unknown discriminants,
-4 for broken structural rules (iggy-protocol 1.3). Bytes behind a well-formed payload are never looked at.
+4 for broken structural rules (docs/protocol/framing.md#bad-input). Bytes behind a well-formed payload are never looked
+at.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ _STRATEGY: Final = struct.Struct("<BQ")
 
 
 class ConsumerKind(IntEnum):
-    """iggy-protocol 2.3."""
+    """docs/protocol/primitives.md#consumer."""
 
     CONSUMER = 1
     GROUP = 2
 
 
 class PollingKind(IntEnum):
-    """iggy-protocol 2.5."""
+    """docs/protocol/primitives.md#polling-strategy."""
 
     OFFSET = 1
     TIMESTAMP = 2
@@ -38,19 +40,20 @@ class PollingKind(IntEnum):
 
 
 class Compression(IntEnum):
-    """iggy-protocol 2.6."""
+    """docs/protocol/primitives.md#topic-values."""
 
     NONE = 1
     GZIP = 2
 
 
 Identifier = int | str
-"""A numeric id (u32) or a name; a name is never converted to a number (iggy-protocol 2.2)."""
+"""A numeric id (u32) or a name; a name is never converted to a number (docs/protocol/primitives.md#identifier)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """iggy-protocol 2.3. `consumer_id` needs a hash for names, so it is computed by `shardd.engine`."""
+    """docs/protocol/primitives.md#consumer. `consumer_id` needs a hash for names, so it is computed by
+    `shardd.engine`."""
 
     kind: ConsumerKind
     identifier: Identifier
@@ -89,7 +92,7 @@ class Reader:
         return int(_U64.unpack(self.take(8))[0])
 
     def flag(self) -> bool:
-        """A value boolean: any non-zero is true (iggy-protocol 2.1)."""
+        """A value boolean: any non-zero is true (docs/protocol/primitives.md#small-types)."""
         return self.u8() != 0
 
     def text(self, size: int) -> str:
@@ -108,14 +111,15 @@ class Reader:
         return self.text(self.u32())
 
     def name(self) -> str:
-        """A name of 1..255 bytes; 4 when it is empty (iggy-protocol 2.1)."""
+        """A name of 1..255 bytes; 4 when it is empty (docs/protocol/primitives.md#small-types)."""
         size = self.u8()
         if size == 0:
             raise ShardError(Status.INVALID_FORMAT, "name is empty")
         return self.text(size)
 
     def identifier(self) -> Identifier:
-        """Identifier (iggy-protocol 2.2): 3 unknown kind or cut, 4 length 0 or a number that is not 4 bytes."""
+        """Identifier (docs/protocol/primitives.md#identifier): 3 unknown kind or cut, 4 length 0 or a number that is
+        not 4 bytes."""
         kind = self.u8()
         size = self.u8()
         if kind not in (1, 2):
@@ -125,19 +129,19 @@ class Reader:
         return self.u32() if kind == 1 else self.text(size)
 
     def consumer(self) -> Consumer:
-        """Consumer (iggy-protocol 2.3): 3 for an unknown kind."""
+        """Consumer (docs/protocol/primitives.md#consumer): 3 for an unknown kind."""
         kind = self.u8()
         if kind not in (ConsumerKind.CONSUMER, ConsumerKind.GROUP):
             raise ShardError(Status.INVALID_COMMAND, "unknown kind of consumer")
         return Consumer(ConsumerKind(kind), self.identifier())
 
     def optional_partition(self) -> int | None:
-        """Optional partition id (iggy-protocol 2.1): present only when the flag is exactly 1."""
+        """Optional partition id (docs/protocol/primitives.md#small-types): present only when the flag is exactly 1."""
         present, partition = _OPTIONAL_PARTITION.unpack(self.take(_OPTIONAL_PARTITION.size))
         return int(partition) if present == 1 else None
 
     def polling_strategy(self) -> tuple[PollingKind, int]:
-        """(kind, value) (iggy-protocol 2.5): 3 for an unknown kind."""
+        """(kind, value) (docs/protocol/primitives.md#polling-strategy): 3 for an unknown kind."""
         kind, value = _STRATEGY.unpack(self.take(_STRATEGY.size))
         if not PollingKind.OFFSET <= kind <= PollingKind.NEXT:
             raise ShardError(Status.INVALID_COMMAND, "unknown kind of polling strategy")
@@ -168,19 +172,19 @@ def text32(value: str) -> bytes:
 
 
 def identifier(value: Identifier) -> bytes:
-    """Encodes an identifier (iggy-protocol 2.2)."""
+    """Encodes an identifier (docs/protocol/primitives.md#identifier)."""
     if isinstance(value, int):
         return b"\x01\x04" + u32(value)
     return b"\x02" + text8(value)
 
 
 def optional_partition(value: int | None) -> bytes:
-    """Encodes an optional partition id (iggy-protocol 2.1)."""
+    """Encodes an optional partition id (docs/protocol/primitives.md#small-types)."""
     if value is None:
         return _OPTIONAL_PARTITION.pack(0, limits.PARTITION_ID_ABSENT)
     return _OPTIONAL_PARTITION.pack(1, value)
 
 
 def consumer(value: Consumer) -> bytes:
-    """Encodes a consumer (iggy-protocol 2.3)."""
+    """Encodes a consumer (docs/protocol/primitives.md#consumer)."""
     return u8(value.kind) + identifier(value.identifier)

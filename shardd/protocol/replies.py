@@ -1,6 +1,7 @@
-"""Replies of the classic protocol (iggy-protocol 3): one frozen type per block, `encode()` gives its bytes. Sans-IO.
+"""Replies of the classic protocol (docs/protocol/commands.md): one frozen type per block, `encode()` gives its bytes.
+Sans-IO.
 
-Lists are bare concatenations without a count (iggy-protocol 3, general rules). Sizes in bytes, times in microseconds.
+Lists are bare concatenations without a count (docs/protocol/commands.md#rules). Sizes in bytes, times in microseconds.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ _MEMBERSHIP: Final = struct.Struct("<III")
 _GROUP: Final = struct.Struct("<III")
 _MEMBER: Final = struct.Struct("<II")
 
-TRANSPORT_TCP: Final = 1  # iggy-protocol 3.1
+TRANSPORT_TCP: Final = 1  # docs/protocol/system.md#clients
 ROLE_LEADER: Final = 0
 ROLE_FOLLOWER: Final = 1
 NODE_HEALTHY: Final = 0
 
 
 def frame(status: int, payload: bytes = b"") -> bytes:
-    """A whole response frame (iggy-protocol 1.1). An error never carries a payload; ValueError otherwise."""
+    """A whole response frame (docs/protocol/framing.md#response). An error never carries a payload; ValueError
+    otherwise."""
     if status != Status.OK and payload:
         raise ValueError("an error frame carries no payload")
     return _FRAME.pack(status, len(payload)) + payload
@@ -43,7 +45,7 @@ def frame(status: int, payload: bytes = b"") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """iggy-protocol 3.4."""
+    """docs/protocol/streams.md#streams."""
 
     id: int
     created_at_us: int
@@ -59,7 +61,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """iggy-protocol 3.5."""
+    """docs/protocol/streams.md#topics."""
 
     id: int
     created_at_us: int
@@ -94,7 +96,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """iggy-protocol 3.5; 40 bytes."""
+    """docs/protocol/streams.md#topics; 40 bytes."""
 
     id: int
     created_at_us: int
@@ -120,7 +122,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """iggy-protocol 3.9; 13 bytes + the name. `partitions_count` is that of the topic."""
+    """docs/protocol/groups.md#commands; 13 bytes + the name. `partitions_count` is that of the topic."""
 
     id: int
     partitions_count: int
@@ -133,7 +135,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """iggy-protocol 3.9; follows its group in the order of the members' places."""
+    """docs/protocol/groups.md#commands; follows its group in the order of the members' places."""
 
     id: int
     partitions: Sequence[int]
@@ -145,7 +147,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """iggy-protocol 3.8; 20 bytes."""
+    """docs/protocol/messages.md#offsets; 20 bytes."""
 
     partition: int
     current_offset: int
@@ -157,7 +159,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class PolledHead:
-    """Head of a poll answer, 16 bytes (iggy-protocol 3.7); the messages follow as stored."""
+    """Head of a poll answer, 16 bytes (docs/protocol/messages.md#poll); the messages follow as stored."""
 
     partition: int
     current_offset: int
@@ -169,7 +171,8 @@ class PolledHead:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """iggy-protocol 3.1. `user_id`: 2^32-1 without a login. `memberships`: (stream, topic, group), in join order."""
+    """docs/protocol/system.md#clients. `user_id`: 2^32-1 without a login. `memberships`: (stream, topic, group), in
+    join order."""
 
     client_id: int
     user_id: int
@@ -189,7 +192,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """iggy-protocol 3.1; a transport that is off has port 0."""
+    """docs/protocol/system.md#get-cluster-metadata; a transport that is off has port 0."""
 
     name: str
     ip: str
@@ -207,7 +210,7 @@ class ClusterNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """iggy-protocol 3.1."""
+    """docs/protocol/system.md#get-cluster-metadata."""
 
     name: str
     nodes: Sequence[ClusterNode]
@@ -218,7 +221,8 @@ class ClusterMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """iggy-protocol 3.1. CPU in percent, memory and disk in bytes, times in whole seconds given as microseconds."""
+    """docs/protocol/system.md#get-stats. CPU in percent, memory and disk in bytes, times in whole seconds given as
+    microseconds."""
 
     process_id: int
     cpu_usage: float

@@ -1,7 +1,8 @@
-"""Requests of the classic protocol (iggy-protocol 3): one frozen type per payload layout, sans-IO, both directions.
+"""Requests of the classic protocol (docs/protocol/commands.md): one frozen type per payload layout, sans-IO, both
+directions.
 
-`decode(code, payload)` reads a payload completely before anything else is looked at (iggy-protocol 1.3, step 3) and
-raises `ShardError` 3 or 4. Values whose meaning is only judged after the login check (compression byte, partition
+`decode(code, payload)` reads a payload completely before anything else is looked at (docs/protocol/framing.md#checks)
+and raises `ShardError` 3 or 4. Values whose meaning is only judged after the login check (compression byte, partition
 counts) are kept as sent. SEND_MESSAGES is parsed by the native engine (`shardd.engine.send_request_parse`).
 """
 
@@ -44,7 +45,7 @@ class GetClient:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """LOGIN_USER (3.2); `version` and `context` are '' when not given, but their lengths must be there."""
+    """LOGIN_USER; `version` and `context` are '' when not given, but their lengths must be there."""
 
     username: str
     password: str

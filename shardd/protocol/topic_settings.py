@@ -1,15 +1,6 @@
 """SET_TOPIC_SETTINGS (0x5344_0020) and GET_TOPIC_SETTINGS (0x5344_0021), extension commands: what the classic wire
-cannot say about a topic, by key. Sans-IO, both directions; identifiers as in iggy-protocol 2.2, keys and values with a
-length byte.
-
-    set, request   stream identifier, topic identifier, count u8 (1..64), then for each: key, value ("": the server's
-                   default again)
-    set, reply     empty; all were changed, on every shard, or none
-    get, request   stream identifier, topic identifier
-    get, reply     count u8, then for each: key, value in effect, u8 (1: set for this topic, 0: the server's default)
-
-Statuses: 3, 4 (no key, too many, one twice), 5 (a key that this server does not have), 2 (a value that the key does not
-take), 1009, 2010, 41 (rule J to set, rule G to get). A new key needs no new command and no new version.
+cannot say about a topic, by key. Sans-IO, both directions. Layout and statuses: docs/extensions.md#topic-settings. A
+new key needs no new command and no new version.
 """
 
 from __future__ import annotations

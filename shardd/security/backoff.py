@@ -1,4 +1,4 @@
-"""Failed attempts with passwords cost their caller: the rules. Who counts: `shardd.shard.login_turns`.
+"""Failed attempts with passwords cost their caller: the rules. Who counts: `shardd.security.login_turns`.
 
 An attempt counts from its beginning and is taken back when it succeeds. Addresses are those of hosts (of an IPv6 host:
 its /64 network). An address from which an account logged in within a day is known for this account.

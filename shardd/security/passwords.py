@@ -1,4 +1,5 @@
-"""Argon2id password hashes (iggy-server 2.6). They cost tens of milliseconds and 19 MiB: always in a helper thread."""
+"""Argon2id password hashes (docs/protocol/accounts.md#passwords). They cost tens of milliseconds and 19 MiB: always in
+a helper thread."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Final
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from shardd.metadata.channel import Threads
+from shardd.runtime.threads import Threads
 
 MEMORY_COST_KIB: Final = 19_456
 TIME_COST: Final = 2
@@ -28,7 +29,7 @@ def hash_password(password: str) -> str:
 
 
 def verify_password(password_hash: str, password: str) -> bool:
-    """Whether `password` is the one of the PHC string; False for a string that is none. Blocks."""
+    """Whether `password` is the one of the PHC string; False when it is not a PHC string. Blocks."""
     try:
         return _hasher.verify(password_hash, password)
     except (VerificationError, InvalidHashError):

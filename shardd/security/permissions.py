@@ -1,4 +1,4 @@
-"""Who may do what: the permission matrix of iggy-protocol 3.11 as pure functions.
+"""Who may do what: the permission matrix of docs/protocol/commands.md#permissions as pure functions.
 
 Permissions add up over the levels: one true flag at any level that a rule names is enough, false never revokes. Without
 a permission record a user has no rights but those that need a login only.

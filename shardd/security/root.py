@@ -1,4 +1,4 @@
-"""The first user (iggy-server 2.5): id 0, every global permission, made once by shard 0."""
+"""The first user (docs/protocol/accounts.md#first-user): id 0, every global permission, made once by shard 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Personal access tokens (iggy-server 2.7): the text that its owner gets once, and what the server keeps of it."""
+"""Personal access tokens (docs/protocol/accounts.md#tokens): the text that its owner gets once, and what the server
+keeps of it."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def _check_whole(source: pq.ParquetFile, path: str, stream: str, topic: str) -> 
     """Name, footer and number of rows must agree. Returns the first offset. ValueError."""
     named = parse_file_name(path.rpartition("/")[2])
     if named is None:
-        raise ValueError("its name is none of an archive")
+        raise ValueError("its name is not that of a file of an archive")
     partition, incarnation, start, end = named
     held = source.metadata.num_rows
     if held != end - start:
@@ -289,7 +289,8 @@ def _keys(batch: pa.RecordBatch, key_header: str | None) -> pa.Array:
 
 
 def entries(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a user headers block (iggy-protocol 2.8), up to where it does not parse."""
+    """Keys and values of a user headers block (docs/protocol/primitives.md#user-headers), up to where it does not
+    parse."""
     at = 0
     while len(raw) - at >= 5:
         key_end = at + 5 + int.from_bytes(raw[at + 1 : at + 5], "little")

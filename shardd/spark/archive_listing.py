@@ -26,7 +26,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow.fs as pafs
 
-from shardd.spark.piece import Piece, Place
+from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.positions import TopicName
 
 FILE_SUFFIX: Final = "parquet"
@@ -148,7 +148,7 @@ def list_topic(root: str, name: TopicName) -> Listing:
         if match[5] == GAP_SUFFIX:
             found.setdefault((partition, incarnation), History()).gaps.append((start, end))
         elif start < end:
-            piece = Piece(Place.ARCHIVE, start, end, f"{directory}/{each}")
+            piece = Piece(PieceOrigin.ARCHIVE, start, end, f"{directory}/{each}")
             found.setdefault((partition, incarnation), History()).files.append(piece)
     for history in found.values():
         history.files.sort(key=lambda each: (each.start, -each.end))

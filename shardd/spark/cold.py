@@ -17,7 +17,7 @@ from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import DamagedManifestError, Manifest, read_manifest
 from shardd.log.sparse import entry_number
-from shardd.log.walk import HEADER_BYTES, offset_in, record_bytes, timestamp_in
+from shardd.log.verified_slices import HEADER_BYTES, offset_in, record_bytes, timestamp_in
 from shardd.spark.decode import Decoder, Fault
 from shardd.spark.loss import ForeignIncarnationError, HistoryGoneError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Place(StrEnum):
+class PieceOrigin(StrEnum):
     SEGMENT = "segment"
     ARCHIVE = "archive"
     SERVER = "server"
@@ -17,7 +17,7 @@ class Piece:
     """Offsets [start, end); `path` of the .log or archive file, `segment_start` of a segment's first offset. `sparse`:
     at the server, and some of them have no message any more."""
 
-    place: Place
+    place: PieceOrigin
     start: int
     end: int
     path: str = ""

@@ -13,7 +13,7 @@ from shardd.log import layout
 from shardd.protocol.bounds import LAYOUT_PLAIN, LAYOUT_SPARSE, PartitionBounds, TopicBounds
 from shardd.spark import archive_files
 from shardd.spark.options import ReadMode, SourceOptions
-from shardd.spark.piece import Piece, Place
+from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.positions import OptionError, TopicName
 
 _OFFSET_MAX: Final = 1 << 64
@@ -45,7 +45,7 @@ class Locations:
                         f"offsets {at} to {upto} of partition {self._partition.id} of '{self._name}' are in no"
                         " sealed segment or archive file; readMode 'auto' reads them from the server"
                     )
-                pieces.append(Piece(Place.SERVER, at, upto))
+                pieces.append(Piece(PieceOrigin.SERVER, at, upto))
             at = upto
         return tuple(pieces)
 
@@ -70,7 +70,7 @@ class Locations:
         topic, data = self._topic, Path(self._options.path)
         directory = layout.partition_directory(data, topic.stream_id, topic.topic_id, self._partition.id)
         return [
-            Piece(Place.SEGMENT, each.start, each.end, str(layout.segment_log(directory, each.start)), each.start)
+            Piece(PieceOrigin.SEGMENT, each.start, each.end, str(layout.segment_log(directory, each.start)), each.start)
             for each in self._partition.segments
             if each.sealed and each.layout in (LAYOUT_PLAIN, LAYOUT_SPARSE)
         ]

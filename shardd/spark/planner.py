@@ -1,8 +1,8 @@
 """From options and the server's bounds to ranges of offsets and to slices, one for each task. Runs on the driver.
 
-Data loss (spark spec 4.5): a start below what is kept, a place beyond the end, another incarnation, a partition that is
-gone. With `failOnDataLoss` it stops with what was asked and what there is; without it the range is clipped, never
-rewound, never longer than the batch was, and what is missing is counted.
+Data loss (docs/spark.md#data-loss): a start below what is kept, a place beyond the end, another incarnation, a
+partition that is gone. With `failOnDataLoss` it stops with what was asked and what there is; without it the range is
+clipped, never rewound, never longer than the batch was, and what is missing is counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardd.spark.positions import (
     LATEST,
     Offsets,
     OptionError,
-    Place,
+    Position,
     Positions,
     TopicName,
     cuts,
@@ -125,7 +125,7 @@ def resolve(server: Server, options: SourceOptions, positions: Positions, bounds
     for name, topic in bounds.items():
         explicit = positions.explicit.get(name, {})
         places[name] = {
-            each.id: Place(
+            each.id: Position(
                 each.incarnation, _offset(server, options, positions, name, each, explicit.get(each.id), ending)
             )
             for each in topic.partitions
@@ -188,7 +188,7 @@ def _offset_at(
 
 
 def check_range(
-    options: SourceOptions, name: TopicName, partition: PartitionBounds, start: Place, end: Place, losses: Losses
+    options: SourceOptions, name: TopicName, partition: PartitionBounds, start: Position, end: Position, losses: Losses
 ) -> tuple[int, int]:
     """The part of [start, end) that can be read. `DataLossError`."""
     anew = "was purged, made anew or restored since the checkpoint, so its offsets mean other messages now"
@@ -286,7 +286,7 @@ def slices(options: SourceOptions, bounds: Bounds, start: Offsets, end: Offsets,
                 losses.add(name, n, lost, "does not exist any more")
                 continue
             if first is None:
-                first = Place(last.incarnation, earliest(options, name, partition))
+                first = Position(last.incarnation, earliest(options, name, partition))
             low, high = check_range(options, name, partition, first, last, losses)
             locations, stride = Locations(options, topic, partition), end.strides.get(name, 0)
             if len(found) + (high - low) // (stride or high + 1) > PARTITIONS_MAX:

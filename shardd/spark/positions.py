@@ -178,7 +178,7 @@ def _position(name: str, topic: str, value: object, by_timestamp: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """A place in one partition: next offset in one incarnation of it."""
 
     incarnation: int
@@ -189,7 +189,7 @@ class Place:
 class Offsets:
     """A place in every partition, and stride and group of each topic. The offset of a streaming query."""
 
-    places: Mapping[TopicName, Mapping[int, Place]]
+    places: Mapping[TopicName, Mapping[int, Position]]
     strides: Mapping[TopicName, int] = field(default_factory=dict)
     groups: Mapping[TopicName, int] = field(default_factory=dict)
 
@@ -212,7 +212,7 @@ class Offsets:
         places, strides, groups = {}, {}, {}
         for text, entry in value["topics"].items():
             name = TopicName.from_text(text, quoted=version == FORMAT_QUOTED)
-            places[name] = {int(n): Place(int(each[0]), int(each[1])) for n, each in entry["p"].items()}
+            places[name] = {int(n): Position(int(each[0]), int(each[1])) for n, each in entry["p"].items()}
             strides[name] = int(entry["stride"])
             groups[name] = int(entry.get("group", 0))
         return cls(places, strides, groups)

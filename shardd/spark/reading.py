@@ -14,7 +14,7 @@ from shardd.spark.decode import Decoder, Verify
 from shardd.spark.live import Polling
 from shardd.spark.loss import DataLossError, ForeignIncarnationError, HistoryGoneError, Losses
 from shardd.spark.options import ReadMode, SourceOptions
-from shardd.spark.piece import Piece, Place
+from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.planner import Slice
 from shardd.spark.retry import Retries
 
@@ -92,23 +92,23 @@ def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: 
     while at < end:
         try:
             for batch in _batches(settings, decoder, slice_, piece, at):
-                at = at + batch.num_rows if piece.place is Place.ARCHIVE else decoder.following
+                at = at + batch.num_rows if piece.place is PieceOrigin.ARCHIVE else decoder.following
                 yield batch
             return
         except HistoryGoneError as error:
             kept = end if error.kept is None else min(error.kept, end)
             if kept <= at:
                 raise  # it would not go on
-            if piece.place is Place.SERVER and not piece.sparse:
+            if piece.place is PieceOrigin.SERVER and not piece.sparse:
                 until = min(_removed_until(settings, slice_, at, kept), end)
                 if until > at:  # no loss: a segment says that offsets of it have no message
-                    yield from _read_piece(settings, decoder, slice_, Piece(Place.SERVER, at, until, sparse=True))
+                    yield from _read_piece(settings, decoder, slice_, Piece(PieceOrigin.SERVER, at, until, sparse=True))
                     at = until
                     continue
             losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
             at = kept
         except (ForeignIncarnationError, cold.SegmentGoneError, FileNotFoundError) as error:
-            if piece.place is Place.SERVER:
+            if piece.place is PieceOrigin.SERVER:
                 losses.add(slice_.name, slice_.partition, end - at, f"lost the offsets {at} to {end}: {error}")
                 return
             if settings.read_mode in (ReadMode.COLD, ReadMode.ARCHIVE):
@@ -118,7 +118,7 @@ def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: 
                 continue
             # Retention took the file, it is not mounted here, or the directory is of another history (that of a server
             # before a restore, for instance). The server proves which history it gives.
-            piece = Piece(Place.SERVER, at, end)
+            piece = Piece(PieceOrigin.SERVER, at, end)
 
 
 def _removed_until(settings: TaskSettings, slice_: Slice, at: int, found: int) -> int:
@@ -147,7 +147,7 @@ def _batches(
     settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: Piece, start: int
 ) -> Iterator[pa.RecordBatch]:
     match piece.place:
-        case Place.SEGMENT:
+        case PieceOrigin.SEGMENT:
             return cold.read(
                 decoder,
                 Path(piece.path),
@@ -157,7 +157,7 @@ def _batches(
                 end=piece.end,
                 label=f"partition {slice_.partition} of '{slice_.name}'",
             )
-        case Place.ARCHIVE:
+        case PieceOrigin.ARCHIVE:
             return archive_files.read(
                 piece.path,
                 settings.columns,
@@ -168,7 +168,7 @@ def _batches(
                 end=piece.end,
                 verify=settings.verify,
             )
-        case Place.SERVER:
+        case PieceOrigin.SERVER:
             return live.read(
                 decoder,
                 settings.polling,

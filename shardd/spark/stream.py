@@ -1,4 +1,4 @@
-"""The streaming side of the source: offsets, admission control, AvailableNow (spark spec 3.4, 4.1, 4.3). One object
+"""The streaming side of the source: offsets, admission control, AvailableNow. One object
 lives on the driver for each query; the tasks get copies that only read."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardd.protocol.errors import ShardError
 from shardd.spark import planner, reading
 from shardd.spark.loss import Losses
 from shardd.spark.options import SourceOptions
-from shardd.spark.positions import EARLIEST, Offsets, Place, TopicName, share
+from shardd.spark.positions import EARLIEST, Offsets, Position, TopicName, share
 from shardd.spark.reading import SlicePartition, TaskSettings
 from shardd.spark.retry import ServerUnreachableError
 from shardd.spark.server import Server
@@ -95,7 +95,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, bounds: Bounds, begin: Offsets | None) -> Offsets:
         """Where reading may go to now; never behind what was read already."""
-        places: dict[TopicName, dict[int, Place]] = {}
+        places: dict[TopicName, dict[int, Position]] = {}
         for name, topic in bounds.items():
             places[name] = {}
             for each in topic.partitions:
@@ -103,15 +103,15 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 read = begin.places.get(name, {}).get(each.id) if begin is not None else None
                 if read is not None and read.incarnation == each.incarnation and read.offset <= each.end:
                     end = max(end, read.offset)
-                places[name][each.id] = Place(each.incarnation, end)
+                places[name][each.id] = Position(each.incarnation, end)
         return Offsets(places)
 
     def _bounded(self, ends: Offsets) -> Offsets:
         """Under AvailableNow nothing beyond what there was at its beginning, and no partition that came later."""
         if self._until is None:
             return ends
-        places: dict[TopicName, dict[int, Place]] = {}
-        until: dict[TopicName, dict[int, Place]] = {}
+        places: dict[TopicName, dict[int, Position]] = {}
+        until: dict[TopicName, dict[int, Position]] = {}
         for name, partitions in ends.places.items():
             known = self._until.places.get(name, {})
             until[name] = {n: _until(place, known[n]) for n, place in partitions.items() if n in known}
@@ -140,19 +140,19 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if max_bytes is not None:
             allowed = min(allowed, max(max_bytes // _average_bytes(bounds), 1))
         shares = share(allowed, backlog)
-        places: dict[TopicName, dict[int, Place]] = {}
+        places: dict[TopicName, dict[int, Position]] = {}
         for name, partitions in end.places.items():
             places[name] = {}
             for n, place in partitions.items():
                 first = self._begin_of(begin, bounds, name, n, place)
                 places[name][n] = (
-                    Place(place.incarnation, min(first + shares[name, n], place.offset))
+                    Position(place.incarnation, min(first + shares[name, n], place.offset))
                     if (first < place.offset)
                     else place
                 )
         return Offsets(places)
 
-    def _begin_of(self, begin: Offsets, bounds: Bounds, name: TopicName, n: int, end: Place) -> int:
+    def _begin_of(self, begin: Offsets, bounds: Bounds, name: TopicName, n: int, end: Position) -> int:
         """Where reading goes on; a new partition, or a new incarnation, from its earliest message."""
         place = begin.places.get(name, {}).get(n)
         if place is not None and place.incarnation == end.incarnation:
@@ -212,13 +212,13 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._server.close()
 
 
-def _until(place: Place, known: Place) -> Place:
+def _until(place: Position, known: Position) -> Position:
     """Under AvailableNow a partition that is made anew meanwhile ends where it was when that was seen."""
     return known if place.incarnation == known.incarnation else place
 
 
-def _earlier(place: Place, until: Place) -> Place:
-    return Place(place.incarnation, min(place.offset, until.offset))
+def _earlier(place: Position, until: Position) -> Position:
+    return Position(place.incarnation, min(place.offset, until.offset))
 
 
 def _partition(bounds: Bounds, name: TopicName, n: int) -> PartitionBounds:

@@ -1,5 +1,5 @@
 """Consumers of the released clients: groups, every way to commit, two members; where a cluster sends a client; and what
-clients of before that wire are told."""
+older clients are told."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ REFUSED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("version", REFUSED)
 def test_older_clients_get_typed_refusals_and_store_nothing(version: str, tmp_path: Path) -> None:
-    """Their wire is not served (iggy-protocol A.2): what it has in common works, the rest is refused."""
+    """Their wire is not served (docs/protocol/README.md#dialect): what it has in common works, the rest is refused."""
     try:
         client_python(version)
     except subprocess.CalledProcessError:

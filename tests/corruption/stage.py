@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from shardd.engine import namespace
 from shardd.log import layout
-from shardd.shard.partition_changes import identity_in
+from shardd.worker.partition_changes import identity_in
 from tests.support import wire
 from tests.unit.services_harness import Workers
 

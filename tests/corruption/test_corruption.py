@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shardd.cli.main import app
-from shardd.shard.supervisor_directory import lock_directory
+from shardd.server.data_directory import lock_directory
 from tests.corruption.stage import DAMAGED, MESSAGES, SETTINGS, Stage, judge
 from tests.corruption.sweep import canaries, cases, flipped, message_at, metadata_findings, run_case
 from tests.crash import faults

@@ -13,9 +13,10 @@ from typing import Final
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
+from shardd.log.layout import PartitionIds
 from shardd.metadata import FILE_NAME
 from shardd.metadata.load import load_state
-from shardd.shard.partition_changes import Place, partitions_of
+from shardd.worker.partition_changes import partitions_of
 from tests.support import wire
 from tests.support.server import Server
 
@@ -213,7 +214,7 @@ def unknown_directories(data: Path) -> Iterator[Path]:
     """Directories of streams, topics and partitions that the metadata of the disk does not know, or knows as another
     incarnation."""
     state = load_state(data / FILE_NAME)
-    known: dict[Place, int] = {
+    known: dict[PartitionIds, int] = {
         place: incarnation
         for stream in state.streams.values()
         for place, (incarnation, _slot) in partitions_of(stream).items()

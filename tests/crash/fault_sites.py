@@ -1,4 +1,4 @@
-"""`make fault`, the metadata's part: every errno at every call of its disk seam (shardd/metadata/disk.py).
+"""`make fault`, the metadata's part: every errno at every call of its disk seam (shardd/runtime/disk.py).
 
     python -m tests.crash.fault_sites [--short]
 
@@ -24,7 +24,6 @@ from pathlib import Path
 
 from shardd.metadata import State, commands
 from shardd.metadata.apply import replay
-from shardd.metadata.disk import OsDisk
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state, read_stored
 from shardd.metadata.log_file import FILE_NAME
@@ -33,6 +32,7 @@ from shardd.metadata.reserve import Reserve
 from shardd.metadata.snapshot import snapshot_path, write_snapshot
 from shardd.metadata.wal import AppendError, MetadataLog
 from shardd.protocol.errors import Status
+from shardd.runtime.disk import OsDisk
 from tests.support.metadata_chain import chain
 
 ERRNOS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)

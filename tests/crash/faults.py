@@ -73,7 +73,7 @@ def connection_on(server: Server, shard: int, attempts_max: int = 64) -> wire.Wi
     raise TimeoutError(f"none of {attempts_max} connections came to shard {shard}")
 
 
-# ---- files of a stopped server (iggy-server 3.1 to 3.3)
+# ---- files of a stopped server (docs/formats.md#directory)
 def log_path(data: Path, stream: int, topic: int, partition: int, start_offset: int = 0) -> Path:
     return data / f"streams/{stream}/topics/{topic}/partitions/{partition}" / f"{start_offset:020}.log"
 

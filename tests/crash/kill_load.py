@@ -14,14 +14,14 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from tests.support import load, wire
-from tests.support.checker import Finding, History, Place, Report
+from tests.support.checker import Destination, Finding, History, Report
 from tests.support.load import LoadThread, Target
 from tests.support.offset_history import NOTHING, Key, OffsetHistory
 
 STREAM = "load"
 TOPICS = ("first", "second", "third")
 PARTITIONS = 8
-PLACES: tuple[Place, ...] = (0, 5, b"key", None)  # of each topic; keys fall anywhere, as the balanced ones do
+PLACES: tuple[Destination, ...] = (0, 5, b"key", None)  # of each topic; keys fall anywhere, as the balanced ones do
 SEND_PAUSE_S = 0.008  # leaves the machine some room, and the judge less to read
 CONSUME_PAUSE_S = 0.02
 CONSUME_MAX = 200
@@ -55,7 +55,7 @@ def create_all(connection: wire.Wire) -> None:
 class Producer(load.Producer):
     """Batches of 1 to 100 messages, small ones more often."""
 
-    def __init__(self, target: Target, history: History, producer: int, place: Place, seed: int) -> None:
+    def __init__(self, target: Target, history: History, producer: int, place: Destination, seed: int) -> None:
         super().__init__(target, history, producer, place, pause_s=SEND_PAUSE_S)
         self._random = random.Random(seed)
 

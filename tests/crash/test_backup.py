@@ -17,8 +17,8 @@ from typing import NamedTuple
 import pytest
 from typer.testing import CliRunner
 
+from shardd.backup.backups_directory import complete_backups
 from shardd.backup.format import BackupError, read_backup
-from shardd.backup.place import complete_backups
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.cli.main import app

@@ -55,7 +55,7 @@ class Planting:
             self.scenario.check(connection, self.subject, self.change)
 
     def restart_with(self, incarnation: int | None) -> None:
-        """With the directory of before, `incarnation` (its own for None) in its marker."""
+        """With the earlier directory, `incarnation` (its own for None) in its marker."""
         self.server.stop()
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.aside, self.place)

@@ -25,7 +25,7 @@ PAYLOAD_BYTES = 10_000
 BATCH = 10
 PARTITIONS = 3
 PRODUCERS = 3
-DISK_STATUS = 10006  # cannot write to file (iggy-protocol 4)
+DISK_STATUS = 10006  # cannot write to file (docs/protocol/statuses.md)
 REQUESTS_MAX = 1000
 
 

@@ -1,4 +1,4 @@
-"""Defects of the reference server that must not be copied, each by its name (iggy-server 1.1, 1.8, 3.10, 3.11)."""
+"""Defects of the reference server that must not be copied, each by its name."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Plan:
 
 
 def partition_of(carrier: str) -> int:
-    """As the server maps a messages key (iggy-protocol 5.1)."""
+    """As the server maps a messages key (docs/protocol/messages.md#send)."""
     return xxhash.xxh32_intdigest(carrier.encode()) % PARTITIONS
 
 

@@ -26,7 +26,7 @@ BATCHES_PER_CONNECTION: Final = 200
 _TAIL_CHANCE: Final = {"anonymous": 0.1, "root": 0.01, "low": 0.01}
 _HEAD: Final = struct.Struct("<II")
 _RECEIVE_BYTES: Final = 1 << 20
-# Answers after which the server closes (iggy-protocol 1.3 and docs/limits.md).
+# Answers after which the server closes (docs/protocol/framing.md#bad-input, docs/limits.md).
 _CLOSING: Final = frozenset(
     {
         Status.CLIENT_NOT_FOUND,

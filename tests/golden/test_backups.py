@@ -41,7 +41,7 @@ def test_a_backup_of_an_earlier_version_is_restored(tmp_path: Path, version: str
     assert contents(tmp_path / "restored") == contents(original)
     segments = 0
     for partition in backup.partitions:
-        directory = layout.partition_directory(tmp_path / "restored", *partition.place)
+        directory = layout.partition_directory(tmp_path / "restored", *partition.ids)
         recovered = open_partition(directory, incarnation_in(tmp_path / "restored"))
         assert (recovered.state, recovered.notes) == (0, [])
         assert sorted(recovered.offsets) == sorted(partition.offsets)

@@ -1,4 +1,5 @@
-"""Writes state logs and directories as Apache Iggy 0.8 does (iggy-server 2.3, 3.1), for what the recorded one lacks."""
+"""Writes state logs and directories as Apache Iggy 0.8 does (docs/formats.md#iggy-state-log), for what the recorded one
+lacks."""
 
 from __future__ import annotations
 

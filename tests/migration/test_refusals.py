@@ -11,8 +11,8 @@ import pytest
 
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_directory import import_directory
-from shardd.shard.supervisor_directory import prepare_directory
-from shardd.shard.supervisor_errors import StartupError
+from shardd.server.data_directory import prepare_directory
+from shardd.server.errors import StartupError
 from tests.migration import iggy_state as iggy
 from tests.support import data_fixture
 from tests.support.server import Server

@@ -1,4 +1,4 @@
-"""Placement and key hashes in C and in Python, and the known values of iggy-protocol 7."""
+"""Placement and key hashes in C and in Python, and known values (docs/protocol/primitives.md#hashes)."""
 
 from __future__ import annotations
 

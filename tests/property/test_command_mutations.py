@@ -173,7 +173,8 @@ def hide(root: Wire) -> None:
 
 
 def permissions(streams: list[tuple[int, bytes, list[tuple[int, bytes]]]]) -> bytes:
-    """A block without global rights (iggy-protocol 2.7): id and six flags of streams, id and four of their topics."""
+    """A block without global rights (docs/protocol/primitives.md#permission-block): id and six flags of streams, id and
+    four of their topics."""
     block = bytes(10) + bytes([bool(streams)])
     for at, (stream, flags, topics) in enumerate(streams, 1):
         block += struct.pack("<I", stream) + flags + bytes([bool(topics)])

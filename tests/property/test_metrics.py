@@ -18,8 +18,8 @@ from shardd.protocol.extensions import (
     percentile_us,
 )
 from shardd.protocol.primitives import Reader
-from shardd.shard.metrics import ShardFigures
-from shardd.shard.services.extensions import merge
+from shardd.runtime.metrics import ShardFigures
+from shardd.service.extensions import merge
 
 BUCKETS = 32
 u16, u32, u64 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from shardd.config import load_settings
-from shardd.shard.address_lock import lock_address, runtime_directories
-from shardd.shard.supervisor_errors import StartupError
-from shardd.shard.supervisor_sockets import open_listeners
+from shardd.server.address_lock import lock_address, runtime_directories
+from shardd.server.errors import StartupError
+from shardd.server.listeners import open_listeners
 from tests.support.other_user import STRANGER, as_stranger, needs_root
 from tests.support.server import Server
 
@@ -52,7 +52,7 @@ def test_an_address_has_one_supervisor(tmp_path: Path) -> None:
 
 def test_a_killed_server_leaves_no_lock(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from shardd.shard.address_lock import lock_address\n"
+        "import sys, time; from pathlib import Path; from shardd.server.address_lock import lock_address\n"
         f"lock = lock_address({ADDRESS!r}, [Path(sys.argv[1])]); print('held', flush=True); time.sleep(60)"
     )
     directory = make(tmp_path / "a")

@@ -1,4 +1,4 @@
-"""Heartbeats, stale clients and the orderly stop (iggy-protocol 1.1, 1.5; iggy-server 5.6), sentence by sentence.
+"""Heartbeats, stale clients and the orderly stop (docs/protocol/sessions.md), sentence by sentence.
 
 One server with two shards and an interval of 600 ms: a client without a PING for 720 ms is stale.
 """
@@ -97,7 +97,7 @@ def root(server: Server) -> Iterator[Beating]:
 
 
 def client_id(connection: Wire) -> int:
-    """A hash of the address (iggy-protocol 1.4): known without asking, which a stale client may not."""
+    """A hash of the address (docs/protocol/sessions.md#session): known without asking, which a stale client may not."""
     host, port = connection.socket.getsockname()
     return int(xxhash.xxh32_intdigest(f"{host}:{port}".encode()))
 

@@ -1,5 +1,5 @@
 """No password and no token in clear text: below the data directory (also in what only a running server has there), in
-the logs, and in what a snapshot tells (iggy-server 9, scenario 54)."""
+the logs, and in what a snapshot tells."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import pytest
 from shardd.config import load_settings
 from shardd.log.directory_info import INFO_NAME
 from shardd.observability.logs import set_up_logs
-from shardd.shard.control import (
+from shardd.runtime.control_messages import (
     LINE_BYTES_MAX,
     ControlError,
     MessageDecoder,
@@ -28,14 +28,14 @@ from shardd.shard.control import (
     WorkerMessage,
     encode_message,
 )
-from shardd.shard.inheritance import WorkerInheritance, read_inheritance, write_inheritance
-from shardd.shard.supervisor_directory import LOCK_NAME, lock_directory, prepare_directory
-from shardd.shard.supervisor_errors import StartupError
-from shardd.shard.supervisor_notify import notify_service_manager
-from shardd.shard.supervisor_resources import pool_share_bytes
-from shardd.shard.supervisor_sockets import open_listeners, server_answers
-from shardd.shard.supervisor_workers import HEALTHY_AFTER_S, RESTARTS_MAX, Backoff, worker_environment
-from shardd.shard.trust import PeerKey, TrustInheritance
+from shardd.runtime.inheritance import WorkerInheritance, read_inheritance, write_inheritance
+from shardd.runtime.trust import PeerKey, TrustInheritance
+from shardd.server.data_directory import LOCK_NAME, lock_directory, prepare_directory
+from shardd.server.errors import StartupError
+from shardd.server.listeners import open_listeners, server_answers
+from shardd.server.service_manager import notify_service_manager
+from shardd.server.shared_resources import pool_share_bytes
+from shardd.server.worker_process import HEALTHY_AFTER_S, RESTARTS_MAX, Backoff, worker_environment
 
 TCP = load_settings(None, {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"}).settings.tcp
 

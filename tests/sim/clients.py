@@ -9,10 +9,10 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from shardd.metadata import State, Stream, Topic, commands
-from shardd.metadata.channel import PeerLost
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.service import Result
 from shardd.protocol.errors import Status
+from shardd.runtime.channel import PeerLost
 from tests.sim.cluster import Cluster, Shard, submission_number
 from tests.sim.loop import Process, ProcessKilled
 

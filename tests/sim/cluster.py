@@ -16,8 +16,8 @@ from typing import Any, cast
 from shardd.metadata import FILE_NAME, LogError, MetadataReplica, MetadataWriter, State
 from shardd.metadata.commands import CreateUser, Ref
 from shardd.metadata.compaction import Limits
+from shardd.runtime.bus import Bus
 from shardd.security import command_allowed
-from shardd.shard.bus import Bus
 from tests.sim.disk import Device, Faults, SimDisk
 from tests.sim.findings import Trace
 from tests.sim.groups import ShardGroups
@@ -95,7 +95,7 @@ class Shard:
             call(shard)
 
     async def boot(self) -> None:
-        """As `shardd.shard.worker.Worker.main`."""
+        """As `shardd.worker.worker.Worker.main`."""
         submission_number.set(self.cluster.rng.getrandbits(64))
         await self.bus.start()
         try:

@@ -1,4 +1,4 @@
-"""A device in memory that keeps apart what was synced, behind the seam of the metadata (`shardd.metadata.disk`).
+"""A device in memory that keeps apart what was synced, behind the seam of the metadata (`shardd.runtime.disk`).
 
 What a process reads is the page cache: every write at once. The device has what an fdatasync brought there; names come
 with `sync_directory`. `cut_power` leaves of everything else what the seed chooses: single sectors of single writes, in
@@ -117,7 +117,7 @@ class Faults:
 
 
 class SimDisk:
-    """One process's way to the device (`shardd.metadata.disk.Disk`). `die` ends the process."""
+    """One process's way to the device (`shardd.runtime.disk.Disk`). `die` ends the process."""
 
     def __init__(self, device: Device, process: Process, faults: Faults, die: Callable[[], None]) -> None:
         self._device = device

@@ -8,12 +8,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 from shardd.metadata import State
-from shardd.metadata.channel import PeerLost
 from shardd.protocol import requests
 from shardd.protocol.errors import ShardError
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
-from shardd.shard.services.base import Caller
-from shardd.shard.sessions import Session
+from shardd.runtime.channel import PeerLost
+from shardd.service.base import Caller
+from shardd.service.sessions import Session
 from tests.sim.clients import ConnectionLostError, call
 from tests.sim.cluster import Cluster, Shard
 

@@ -14,16 +14,16 @@ import msgspec
 
 from shardd.config import Settings, load_settings
 from shardd.engine import namespace
+from shardd.groups.hub import GroupHub
+from shardd.groups.members import GroupMembers
 from shardd.metadata import State, Topic
-from shardd.metadata.channel import BusError, Senders
 from shardd.protocol.errors import Status
-from shardd.shard.group_hub import GroupHub
-from shardd.shard.group_members import GroupMembers
-from shardd.shard.services.groups import GroupService
-from shardd.shard.services.offsets import OffsetService
-from shardd.shard.services.partition_calls import PartitionCalls
+from shardd.runtime.channel import BusError, Senders
+from shardd.service.groups import GroupService
+from shardd.service.offsets import OffsetService
+from shardd.service.partition_calls import PartitionCalls
 from tests.sim.log_library import Fences
-from tests.sim.store import Place
+from tests.sim.store import GroupPartition
 from tests.support.shard_context import shard_context
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class SimEngine:
                     self._by_slot[partition.slot] = partition.incarnation
                     self._by_namespace[namespace(stream.id, topic.id, partition.id)] = partition.incarnation
 
-    def _place(self, packed: int, group: int) -> Place:
+    def _place(self, packed: int, group: int) -> GroupPartition:
         self._look()
         return packed, self._by_namespace.get(packed, 0), group
 
@@ -122,7 +122,7 @@ class SimEngine:
         self._store.committed(place, offset, known=known)
         return Status.OK
 
-    def _passes(self, place: Place, assignment: int) -> bool:
+    def _passes(self, place: GroupPartition, assignment: int) -> bool:
         fences = self._fences.setdefault(place[:2], Fences())
         passes = fences.passes(place[2], assignment) or not self._shard.cluster.planted.fences
         if passes:

@@ -1,4 +1,4 @@
-"""The sockets of the bus between simulated processes: what `shardd.shard.bus` uses of ZeroMQ, with its promises.
+"""The sockets of the bus between simulated processes: what `shardd.runtime.bus` uses of ZeroMQ, with its promises.
 
 A connection keeps its order and loses nothing while both ends live; connections overtake each other. What waits in a
 DEALER while nobody is bound goes to the next process that binds. The death of a process loses what was on the way to
@@ -44,7 +44,7 @@ class Network:
 
 
 class SimSockets:
-    """Stands for `shardd.shard.bus_sockets.TrustedSockets` inside one process: here everybody is who he says."""
+    """Stands for `shardd.runtime.bus_sockets.TrustedSockets` inside one process: here everybody is who he says."""
 
     refused_count = 0
 

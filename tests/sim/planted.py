@@ -10,8 +10,8 @@ from shardd.log.recovery import Recovered
 from shardd.log.stored_offsets import read_offsets
 from shardd.metadata import MetadataReplica, MetadataWriter
 from shardd.metadata.apply import apply
-from shardd.metadata.disk import Disk
 from shardd.metadata.records import HEADER, decode_record
+from shardd.runtime.disk import Disk
 from tests.sim.disk import SimDisk
 
 RECORD_HEADER_BYTES = 64

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 
+from shardd.groups.hub import GroupHub
 from shardd.metadata import Topic
-from shardd.shard.group_hub import GroupHub
 from tests.sim.findings import Trace
 
 Turn = tuple[int, int, int]  # incarnation of the group, partition, generation
-Place = tuple[int, int, int]  # namespace, incarnation of the partition, group
+GroupPartition = tuple[int, int, int]  # namespace, incarnation of the partition, group
 
 
 class PartitionStore:
@@ -23,12 +23,12 @@ class PartitionStore:
         self._trace = trace
         self._loop = loop
         self._ends: dict[tuple[int, int], int] = {}  # (namespace, incarnation) -> next offset
-        self.offsets: dict[Place, int] = {}
+        self.offsets: dict[GroupPartition, int] = {}
         self._turns: dict[Turn, int] = {}  # how many members had the partition before, by generation
         self._holders: dict[tuple[int, int], list[str]] = {}  # (group, partition) -> members in their turns
-        self._accepted: dict[Place, int] = {}  # turn of the last accepted request
-        self._owners: dict[Place, int] = {}  # who accepted it; what it knows ends with it
-        self._polled: set[tuple[Place, int | None]] = set()  # and the turns in which messages went out
+        self._accepted: dict[GroupPartition, int] = {}  # turn of the last accepted request
+        self._owners: dict[GroupPartition, int] = {}  # who accepted it; what it knows ends with it
+        self._polled: set[tuple[GroupPartition, int | None]] = set()  # and the turns in which messages went out
         self._seen: dict[int, int] = {}  # group -> generation of its machine
 
     # ---- messages and offsets ----
@@ -50,7 +50,7 @@ class PartitionStore:
         self._owners.clear()
         self._seen.clear()
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: GroupPartition) -> None:
         """The group was deleted."""
         for known in (self.offsets, self._accepted, self._owners):
             known.pop(place, None)
@@ -80,7 +80,7 @@ class PartitionStore:
         if holders[turn] != key:
             self._trace.report(f"partition {partition} has two owners in generation {generation}")
 
-    def accepted(self, owner: int, place: Place, generation: int) -> None:
+    def accepted(self, owner: int, place: GroupPartition, generation: int) -> None:
         """The owner shard has let a request of a member pass."""
         namespace = place[0]
         turn = self._turn(place, generation)
@@ -94,26 +94,26 @@ class PartitionStore:
             )
         self._accepted[place], self._owners[place] = turn, owner
 
-    def polled(self, place: Place, generation: int) -> None:
+    def polled(self, place: GroupPartition, generation: int) -> None:
         """A member gets messages."""
         self._polled.add((place, self._turn(place, generation)))
 
-    def has_polled(self, place: Place, generation: int) -> bool:
+    def has_polled(self, place: GroupPartition, generation: int) -> bool:
         """Else what it commits is from a turn before the last member's; the partition has come back to it."""
         return (place, self._turn(place, generation)) in self._polled
 
-    def _turn(self, place: Place, generation: int) -> int | None:
+    def _turn(self, place: GroupPartition, generation: int) -> int | None:
         namespace, _, group = place
         return self._turns.get((group, namespace & 0xFFFFF, generation))
 
-    def committed(self, place: Place, offset: int, *, known: bool) -> None:
+    def committed(self, place: GroupPartition, offset: int, *, known: bool) -> None:
         """`known`: the owner has heard of the group's members before, so that it could tell an old one."""
         before = self.offsets.get(place, -1)
         if known and offset < before:
             self._trace.report(f"the offset of a group goes back from {before} to {offset}")
         self.offsets[place] = offset
 
-    def has_heard(self, place: Place) -> bool:
+    def has_heard(self, place: GroupPartition) -> bool:
         return place in self._accepted
 
     # ---- the end ----

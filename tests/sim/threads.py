@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, TypeVarTuple
 
-from shardd.metadata.channel import UnwantedError
+from shardd.runtime.threads import UnwantedError
 from tests.sim.loop import Process, ProcessKilled
 
 STEP_S = 0.0004  # longest time between two disk calls
@@ -46,7 +46,7 @@ _here = threading.local()
 
 
 class SimThreads:
-    """The helper threads of one process (`shardd.metadata.channel.Threads`)."""
+    """The helper threads of one process (`shardd.runtime.threads.Threads`)."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, process: Process, rng: random.Random, *, interleaved: bool

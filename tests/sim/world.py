@@ -10,10 +10,10 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 
+from shardd.groups.hub import GroupHub
 from shardd.metadata import commands
 from shardd.metadata.load import load_state
 from shardd.protocol.errors import Status
-from shardd.shard.group_hub import GroupHub
 from tests.sim.clients import metadata_client, submit
 from tests.sim.cluster import PATH, Cluster
 from tests.sim.disk import Faults, SimDisk

@@ -1,4 +1,4 @@
-"""Stored records made by hand, and a plain decoder to compare the native one with. From iggy-server 3.2 alone."""
+"""Stored records made by hand, and a plain decoder to compare the native one with. From docs/formats.md#log alone."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Topic:
 
 
 def header(key: str, value: str) -> bytes:
-    """One user header, both of kind string (iggy-protocol 2.8)."""
+    """One user header, both of kind string (docs/protocol/primitives.md#user-headers)."""
     parts = (struct.pack("<BI", 2, len(each)) + each.encode() for each in (key, value))
     return b"".join(parts)
 

@@ -14,7 +14,7 @@ from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSel
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
-from shardd.shard.services.bounds import with_segments
+from shardd.service.bounds import with_segments
 from tests.spark.support import Topic, settle
 from tests.support import wire
 from tests.support.server import Server

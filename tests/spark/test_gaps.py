@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from shardd.log import layout
+from shardd.log.diagnosis import diagnose_partition, isolate
 from shardd.log.incarnation import read_incarnation
-from shardd.log.inspect import inspect_partition, isolate
 from shardd.log.manifest import Manifest, write_manifest
 from shardd.protocol.bounds import LAYOUT_SPARSE
 from shardd.spark.loss import DataLossError
@@ -119,7 +119,7 @@ def test_isolated_messages_are_a_loss_in_files_as_they_are_at_the_server(topic: 
     content[70] ^= 1
     content[24] ^= 1  # its offset, too
     log.write_bytes(content)
-    for view in inspect_partition(directory):
+    for view in diagnose_partition(directory):
         if view.damaged:
             isolate(directory, view.damaged)
     topic.server.start()

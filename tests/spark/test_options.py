@@ -16,7 +16,7 @@ from shardd.spark.positions import (
     LATEST,
     Offsets,
     OptionError,
-    Place,
+    Position,
     TopicName,
     cuts,
     group_of,
@@ -154,7 +154,7 @@ PLACES = st.dictionaries(st.integers(0, 100), st.tuples(st.integers(0, 2**64 - 1
 
 @given(st.dictionaries(st.tuples(NAMES, NAMES), PLACES, max_size=3))
 def test_offsets_survive_the_checkpoint(topics: dict[tuple[str, str], dict[int, tuple[int, int]]]) -> None:
-    places = {TopicName(*name): {n: Place(*p) for n, p in parts.items()} for name, parts in topics.items()}
+    places = {TopicName(*name): {n: Position(*p) for n, p in parts.items()} for name, parts in topics.items()}
     offsets = Offsets(places, dict.fromkeys(places, 7), dict.fromkeys(places, 3))
     assert Offsets.from_json(json.loads(json.dumps(offsets.to_json()))) == offsets
 
@@ -180,9 +180,9 @@ def test_a_name_with_a_slash_stands_in_backticks() -> None:
 def test_checkpoints_from_before_the_quotes_are_read_as_they_were_written() -> None:
     old = {"v": 1, "topics": {"`s`/a`b": {"p": {"0": [5, 7]}, "stride": 9}}}
     assert Offsets.from_json(old) == Offsets(
-        {TopicName("`s`", "a`b"): {0: Place(5, 7)}}, {TopicName("`s`", "a`b"): 9}, {TopicName("`s`", "a`b"): 0}
+        {TopicName("`s`", "a`b"): {0: Position(5, 7)}}, {TopicName("`s`", "a`b"): 9}, {TopicName("`s`", "a`b"): 0}
     )
-    assert Offsets({TopicName("s", "t"): {0: Place(5, 7)}}).to_json()["v"] == 1, "an older shardd reads it, too"
+    assert Offsets({TopicName("s", "t"): {0: Position(5, 7)}}).to_json()["v"] == 1, "an older shardd reads it, too"
 
 
 def test_an_unknown_checkpoint_version_is_refused() -> None:

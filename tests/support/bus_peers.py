@@ -9,9 +9,9 @@ from typing import Self
 
 import msgspec
 
-from shardd.shard.bus import Bus
-from shardd.shard.bus_sockets import TrustedSockets
-from shardd.shard.trust import Introductions, Trust, TrustInheritance, make_private_listeners
+from shardd.runtime.bus import Bus
+from shardd.runtime.bus_sockets import TrustedSockets
+from shardd.runtime.trust import Introductions, Trust, TrustInheritance, make_private_listeners
 
 
 class BusPlace(msgspec.Struct, frozen=True):

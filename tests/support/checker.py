@@ -23,7 +23,9 @@ _MAGIC = b"shrdtest"
 FINDINGS_MAX = 50  # a report stays readable when everything is wrong
 
 Identity = tuple[int, int]  # (producer, sequence)
-Place = int | bytes | None  # the partition, or the messages key, that the producer named; None: the server's choice
+Destination = (
+    int | bytes | None
+)  # the partition, or the messages key, that the producer named; None: the server's choice
 
 
 def make_payload(producer: int, sequence: int, size: int = 100) -> bytes:
@@ -61,7 +63,7 @@ class Finding:
 @dataclass(slots=True)
 class _Attempt:
     digest: bytes
-    place: Place
+    place: Destination
     times: int = 0
     acknowledged: bool = False
 
@@ -94,7 +96,7 @@ class History:
         self._observed: dict[tuple[int, int], bytes] = {}
         self._conflicts: list[Finding] = []
 
-    def attempt(self, identity: Identity, payload: bytes, place: Place, headers: bytes = b"") -> None:
+    def attempt(self, identity: Identity, payload: bytes, place: Destination, headers: bytes = b"") -> None:
         """The producer is about to send this message (again)."""
         digest = digest_of(payload, headers)
         with self._lock:

@@ -1,4 +1,5 @@
-"""One valid request of every classic command, field by field (iggy-protocol 3), and what can be wrong with each field.
+"""One valid request of every classic command, field by field (docs/protocol/commands.md), and what can be wrong with
+each field.
 
 Written from the protocol text alone, like `tests.support.wire`. `World` makes the objects that the requests name.
 """
@@ -140,7 +141,8 @@ def mutations(command: Command) -> Iterator[Mutation]:
 
 
 def _cut_statuses(command: Command, number: int) -> frozenset[int]:
-    """3, for SEND_MESSAGES the status of the first part that does not fit any more (iggy-protocol 1.3, 2.10)."""
+    """3, for SEND_MESSAGES the status of the first part that does not fit any more
+    (docs/protocol/messages.md#batch-checks)."""
     return frozenset({3, 6, 4009, 4033, 4034, 4035, 4036}) if command.code == 101 else frozenset({3})
 
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 import mmh3
 
 from tests.support import wire
-from tests.support.checker import History, Identity, Place, make_payload
+from tests.support.checker import Destination, History, Identity, make_payload
 
 RETRY_PAUSE_S = 0.02
 
 
 def owner_of(stream: int, topic: int, partition: int, shards: int) -> int:
-    """The shard that owns a partition (iggy-server 1.2)."""
+    """The shard that owns a partition (docs/protocol/records.md#placement)."""
     namespace = stream << 32 | topic << 20 | partition
     return (mmh3.hash(struct.pack("<Q", namespace), 0, signed=False) >> 16) % shards
 
@@ -101,7 +101,7 @@ class LoadThread(threading.Thread):
             self._wire = None
 
 
-def partitioning_of(place: Place) -> bytes:
+def partitioning_of(place: Destination) -> bytes:
     """As SEND_MESSAGES carries it."""
     if place is None:
         return wire.balanced()
@@ -111,7 +111,9 @@ def partitioning_of(place: Place) -> bytes:
 class Producer(LoadThread):
     """Sends batches to one partition (`place` a number), with one key (`place` bytes) or balanced (None)."""
 
-    def __init__(self, target: Target, history: History, producer: int, place: Place, *, pause_s: float = 0.0) -> None:
+    def __init__(
+        self, target: Target, history: History, producer: int, place: Destination, *, pause_s: float = 0.0
+    ) -> None:
         super().__init__(target, f"producer-{producer}")
         self.history = history
         self.producer = producer

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from shardd.config import Settings
 from shardd.metadata import Metadata
-from shardd.metadata.channel import Threads
-from shardd.shard.context import ShardContext
-from shardd.shard.sessions import SessionTable
+from shardd.runtime.threads import Threads
+from shardd.service.context import ShardContext
+from shardd.service.sessions import SessionTable
 
 
 def shard_context(

@@ -1,4 +1,4 @@
-"""A small blocking client of the classic wire, written from iggy-protocol 1 to 3 alone.
+"""A small blocking client of the classic wire, written from docs/protocol alone.
 
 It shares no code with `shardd.protocol`, so that a misreading on one side shows as a difference. One `Wire` is one TCP
 connection and is used by one thread. Integers are little-endian, timestamps microseconds.
@@ -30,7 +30,7 @@ _HEADER = struct.Struct("<Q16sQQQIIQ")
 
 
 class StatusError(Exception):
-    """The server answered with an error status (iggy-protocol 4)."""
+    """The server answered with an error status (docs/protocol/statuses.md)."""
 
     def __init__(self, code: int, status: int) -> None:
         super().__init__(f"command {code}: status {status}")
@@ -55,7 +55,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A poll answer (iggy-protocol 3.7)."""
+    """A poll answer (docs/protocol/messages.md#poll)."""
 
     partition: int
     current_offset: int
@@ -72,7 +72,7 @@ class PartitionDetails:
 
 
 def identifier(value: int | str) -> bytes:
-    """Identifier of iggy-protocol 2.2: a number or a name."""
+    """Identifier of docs/protocol/primitives.md#identifier: a number or a name."""
     if isinstance(value, int):
         return struct.pack("<BBI", 1, 4, value)
     name = value.encode()
@@ -116,12 +116,13 @@ def optional_partition(partition: int | None) -> bytes:
 def message(
     payload: bytes, headers: bytes = b"", *, message_id: bytes = bytes(16), origin_timestamp_us: int = 0
 ) -> bytes:
-    """A message as a client sends it (iggy-protocol 2.9): checksum, offset and timestamp are the server's."""
+    """A message as a client sends it (docs/protocol/messages.md#message): checksum, offset and timestamp are the
+    server's."""
     return _HEADER.pack(0, message_id, 0, 0, origin_timestamp_us, len(headers), len(payload), 0) + payload + headers
 
 
 def batch(stream: int | str, topic: int | str, partitioning: bytes, messages: Sequence[bytes]) -> bytes:
-    """Payload of SEND_MESSAGES (iggy-protocol 2.10) from whole messages."""
+    """Payload of SEND_MESSAGES (docs/protocol/messages.md#batch) from whole messages."""
     address = identifier(stream) + identifier(topic) + partitioning + struct.pack("<I", len(messages))
     index, end = bytearray(), 0
     for item in messages:

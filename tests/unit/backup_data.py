@@ -85,11 +85,12 @@ class DataDirectory:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No power fails and nobody else writes: content is tested. The order of the syncs has a test of its own."""
     syncs = (
-        "os.fsync", "os.fdatasync", "shardd.backup.place.sync_file_system", "shardd.backup.restore.sync_file_system",
+        "os.fsync", "os.fdatasync",
+        "shardd.backup.backups_directory.sync_file_system", "shardd.backup.restore.sync_file_system",
     )  # fmt: skip
     for name in syncs:
         monkeypatch.setattr(name, lambda _descriptor: None)
-    for name in ("log.reading.TAIL_PAUSE_S", "backup.metadata._PAUSE_S", "backup.create._PAUSE_S"):
+    for name in ("log.single_pass.TAIL_PAUSE_S", "backup.metadata._PAUSE_S", "backup.create._PAUSE_S"):
         monkeypatch.setattr(f"shardd.{name}", 0.0)
 
 

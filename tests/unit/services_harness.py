@@ -19,11 +19,11 @@ from shardd.engine.io_choice import choose_io_engine
 from shardd.engine.loop import new_event_loop
 from shardd.metadata.commands import CreateUser, Ref
 from shardd.metadata.state import Permissions
-from shardd.shard.address_lock import AddressLock
-from shardd.shard.control import MessageDecoder, SupervisorMessage, WorkerMessage, encode_message
-from shardd.shard.inheritance import WorkerInheritance
-from shardd.shard.supervisor_resources import SharedResources, make_resources
-from shardd.shard.worker import Worker
+from shardd.runtime.control_messages import MessageDecoder, SupervisorMessage, WorkerMessage, encode_message
+from shardd.runtime.inheritance import WorkerInheritance
+from shardd.server.address_lock import AddressLock
+from shardd.server.shared_resources import SharedResources, make_resources
+from shardd.worker.worker import Worker
 from tests.support.server import IO_ENGINE_VARIABLE
 from tests.support.wire import Wire
 

@@ -18,12 +18,12 @@ from shardd.backup.verify import verify_backup
 from shardd.log import layout
 from shardd.log.imported import encode_imported
 from shardd.log.manifest import Checkpoint, Manifest, write_manifest
-from shardd.log.reading import Log, Throttle
 from shardd.log.recovery import open_partition
 from shardd.log.segments import opened
+from shardd.log.single_pass import LogPass, Throttle
 from shardd.metadata import commands
 from shardd.metadata.log_file import FILE_NAME
-from shardd.shard.supervisor_directory import prepare_directory
+from shardd.server.data_directory import prepare_directory
 from tests.support.history import incarnation_in, without_history
 from tests.unit import backup_data, log_files
 from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_log
@@ -159,7 +159,7 @@ def test_every_length_of_a_torn_tail_gives_the_records_before_it(tmp_path: Path)
         path.write_bytes(segment.log[:length])
         kept = bytearray()
         with opened(path, os.O_RDONLY) as log:
-            content = Log(log, 0, 0, Throttle(), copy=kept.extend).tail()
+            content = LogPass(log, 0, 0, Throttle(), copy=kept.extend).tail()
         count = sum(border <= length for border in segment.borders) - 1
         assert (content.count, content.damage) == (count, "")
         assert kept == segment.log[: segment.borders[count]]

@@ -45,7 +45,7 @@ def test_a_sparse_segment_comes_back_as_it_was(
     monkeypatch.undo()
     description = json.loads((made.path / "backup.json").read_text())
     assert description["format_version"] == 2  # an earlier program would take it for damaged
-    [partition] = [each for each in made.backup.partitions if each.place == (0, 0, 0)]
+    [partition] = [each for each in made.backup.partitions if each.ids == (0, 0, 0)]
     assert [(each.start_offset, each.end_offset, each.count, each.damage) for each in partition.segments] == [
         (0, 20, 20, ""),
         (20, 40, 4, ""),
@@ -85,6 +85,6 @@ def test_a_record_less_than_was_backed_up_is_found(data: DataDirectory, tmp_path
 def test_a_second_backup_shares_the_sparse_segment(data: DataDirectory) -> None:
     back_up(data)
     second = back_up(data)
-    [partition] = [each for each in second.backup.partitions if each.place == (0, 0, 0)]
+    [partition] = [each for each in second.backup.partitions if each.ids == (0, 0, 0)]
     assert [each.kept for each in partition.segments] == ["shared", "shared", "copied"]
     assert partition.segments[1].count == 4 and verify_backup(second.path).damage == []

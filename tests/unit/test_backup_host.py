@@ -21,7 +21,7 @@ from shardd.backup.create import Options
 from shardd.backup.format import BackupError
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
-from shardd.log.reading import Throttle
+from shardd.log.single_pass import Throttle
 from tests.unit import backup_data
 from tests.unit.backup_data import BACKUPS, DataDirectory, back_up
 

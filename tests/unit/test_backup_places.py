@@ -13,18 +13,18 @@ import msgspec
 import pytest
 import xxhash
 
+from shardd.backup.backups_directory import MARKER, complete_backups, locked, remove_leftovers
 from shardd.backup.create import Options, create_backup
 from shardd.backup.format import BACKUP_NAME, BackupError
-from shardd.backup.place import MARKER, complete_backups, locked, remove_leftovers
 from shardd.backup.restore import GUARD, restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.log import layout
 from shardd.log.directory_info import DirectoryInfo, write_info
 from shardd.log.manifest import Manifest, Sealed, write_manifest
-from shardd.log.reading import Reader
 from shardd.log.recovery import open_partition
-from shardd.shard.supervisor_directory import prepare_directory
-from shardd.shard.supervisor_errors import StartupError
+from shardd.log.single_pass import PassReader
+from shardd.server.data_directory import prepare_directory
+from shardd.server.errors import StartupError
 from tests.support.history import incarnation_in, without_history
 from tests.unit import backup_data, log_files
 from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_log
@@ -49,7 +49,7 @@ def test_the_next_backup_shares_sealed_segments_without_reading_them(
     first = back_up(data)
     data.append(0, log_files.segment(3 * SEGMENT_COUNT, [3], 7000))
     read: list[int] = []
-    monkeypatch.setattr("shardd.log.reading.Reader.read", _counting(read))
+    monkeypatch.setattr("shardd.log.single_pass.PassReader.read", _counting(read))
     second = back_up(data)
     assert second.backup.base == first.path.name
     kept = [segment.kept for segment in second.backup.partitions[0].segments]
@@ -62,9 +62,9 @@ def test_the_next_backup_shares_sealed_segments_without_reading_them(
 
 
 def _counting(read: list[int]) -> Callable[..., memoryview]:
-    plain = Reader.read
+    plain = PassReader.read
 
-    def count(self: Reader, position: int, length: int) -> memoryview:
+    def count(self: PassReader, position: int, length: int) -> memoryview:
         found = plain(self, position, length)
         read.append(len(found))
         return found
@@ -85,7 +85,7 @@ def test_a_segment_that_the_server_has_verified_is_not_read_again(
 ) -> None:
     plain = back_up(data)
     read: list[int] = []
-    monkeypatch.setattr("shardd.log.reading.Reader.read", _counting(read))
+    monkeypatch.setattr("shardd.log.single_pass.PassReader.read", _counting(read))
     for start in (0, SEGMENT_COUNT):
         seal(data, start)
     made = back_up(data, Options(full=True))
@@ -206,7 +206,7 @@ def test_a_failed_run_leaves_nothing(data: DataDirectory, monkeypatch: pytest.Mo
     def refuse(_descriptor: int) -> None:
         raise OSError(errno.EIO, "the device is gone")
 
-    monkeypatch.setattr("shardd.backup.place.sync_file_system", refuse)
+    monkeypatch.setattr("shardd.backup.backups_directory.sync_file_system", refuse)
     with pytest.raises(BackupError, match="the device is gone"):
         back_up(data)
     assert [path.name for path in data.path.with_name("backups").iterdir()] == [".lock"]
@@ -235,7 +235,7 @@ def test_the_name_comes_last(data: DataDirectory, monkeypatch: pytest.MonkeyPatc
         described = "described" if (path / BACKUP_NAME).exists() else "bare"
         steps.append(f"{step} {path.suffix == '.incomplete'} {described}")
 
-    monkeypatch.setattr("shardd.backup.place.sync_file_system", lambda _descriptor: look("all"))
+    monkeypatch.setattr("shardd.backup.backups_directory.sync_file_system", lambda _descriptor: look("all"))
     monkeypatch.setattr("shardd.log.layout.sync_directory", lambda _path: look("directory"))
     back_up(data)
     assert steps == ["all True bare", "directory True described", "directory False described"]

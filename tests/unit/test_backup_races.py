@@ -17,7 +17,8 @@ from shardd.backup.create import ROUNDS_MAX, Made, Options, create_backup
 from shardd.backup.metadata import incarnations
 from shardd.backup.verify import verify_backup
 from shardd.log import layout
-from shardd.log.trash import empty_trash, move_to_trash
+from shardd.log.trash import move_to_trash
+from shardd.maintenance.trash_emptier import empty_trash
 from shardd.metadata import commands
 from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
@@ -45,7 +46,7 @@ def _trash(data: DataDirectory, unlink: bool) -> None:
 
 
 def purge_record(data: DataDirectory) -> None:
-    """The record is durable, the directories are still those of before."""
+    """The record is durable, the directories are still the earlier ones."""
     data.change(commands.PurgeTopic(STREAM, TOPIC))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shardd.shard.bus import (
+from shardd.runtime.bus import (
     PEER_HOLD_MS,
     REQUESTS_IN_FLIGHT_MAX,
     Bus,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from shardd.metadata.channel import UnwantedError
-from shardd.shard.helper_threads import JOBS_MAX, HelperThreads
+from shardd.runtime.helper_threads import JOBS_MAX, HelperThreads
+from shardd.runtime.threads import UnwantedError
 
 
 def run(scenario: Callable[[HelperThreads], Coroutine[Any, Any, None]], threads: int = 2) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from shardd.shard.bus import PeerLost
+from shardd.runtime.bus import PeerLost
 from tests.support.bus_peers import BusPeers
 
 TEST_TIMEOUT_S = 30
 ROOT = Path(__file__).parents[2]
 PEER = """
 import asyncio, sys
-from shardd.shard.bus import Senders
+from shardd.runtime.bus import Senders
 from tests.support.bus_peers import bus_of_text
 
 async def main():

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from shardd.engine import namespace, owner
-from shardd.metadata.channel import RemoteError
+from shardd.groups import messages as group_messages
+from shardd.groups.messages import GroupRef
 from shardd.protocol.errors import Status
-from shardd.shard import group_messages
-from shardd.shard.group_messages import GroupRef
-from shardd.shard.services.partition_calls import Operation
+from shardd.runtime.channel import RemoteError
+from shardd.service.partition_calls import Operation
 from tests.unit.services_harness import Workers
 
 SHARDS = 3

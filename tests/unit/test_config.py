@@ -1,4 +1,4 @@
-"""Settings: sources, precedence, refusals (iggy-server 6)."""
+"""Settings: sources, precedence, refusals (docs/configuration.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from shardd.config import ConfigError, load_settings, resolve_root_user
 from shardd.config.iggy_keys import NOT_SERVED_PATHS
 from shardd.config.keys import KEYS, settings_toml, value_of
-from shardd.config.schema import NEVER, ClusterNode
+from shardd.config.schema import NEVER, ClusterNodeSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -133,7 +133,7 @@ def test_refused(text: str, problem: str, tmp_path: Path) -> None:
 
 def test_nodes_of_the_cluster_come_from_the_file_or_from_variables(tmp_path: Path) -> None:
     file = write(tmp_path, "[[cluster.node.others]]\nname = 'a'\nip = '10.0.0.1'\nports = { tcp = 1, http = 2 }\n")
-    assert load_settings(file, {}).settings.cluster.others == (ClusterNode("a", "10.0.0.1", 1, 0, 2, 0),)
+    assert load_settings(file, {}).settings.cluster.others == (ClusterNodeSettings("a", "10.0.0.1", 1, 0, 2, 0),)
     environment = {
         "IGGY_CLUSTER_ENABLED": "true",
         "IGGY_CLUSTER_NODE_OTHERS_1_NAME": "second",
@@ -144,8 +144,8 @@ def test_nodes_of_the_cluster_come_from_the_file_or_from_variables(tmp_path: Pat
         "IGGY_CLUSTER_NODE_OTHERS_0_PORTS_WEBSOCKET": "8098",
     }
     loaded = load_settings(file, environment)
-    first = ClusterNode("first", "10.0.0.2", 8099, 0, 0, 8098)
-    assert loaded.settings.cluster.others == (first, ClusterNode("second", "10.0.0.3", 0, 0, 0, 0))
+    first = ClusterNodeSettings("first", "10.0.0.2", 8099, 0, 0, 8098)
+    assert loaded.settings.cluster.others == (first, ClusterNodeSettings("second", "10.0.0.3", 0, 0, 0, 0))
     assert loaded.settings.cluster.enabled and loaded.warning() is None
     assert loaded.origins["cluster.node.others"] == "IGGY_CLUSTER_NODE_OTHERS_*"
     own = {"SHARDD_CLUSTER_NODE_OTHERS_0_NAME": "own", "SHARDD_CLUSTER_NODE_OTHERS_0_IP": "10.0.0.4"}

@@ -1,4 +1,4 @@
-"""Which CPUs get a shard: inside the process's own cpuset and CPU quota (iggy-server 1.3)."""
+"""Which CPUs get a shard: inside the process's own cpuset and CPU quota (docs/configuration.md#cpu_allocation)."""
 
 from __future__ import annotations
 

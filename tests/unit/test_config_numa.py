@@ -1,4 +1,5 @@
-"""`numa:` allocations on fake sysfs trees, and the system calls that bind memory (iggy-server 1.3)."""
+"""`numa:` allocations on fake sysfs trees, and the system calls that bind memory
+(docs/configuration.md#cpu_allocation)."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from shardd.config import load_settings
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, check_cpu_allocation, memory_nodes
 from shardd.config.numa import NumaForm, parse_numa
 from shardd.config.topology import TopologyError, format_list, parse_list, read_nodes
-from shardd.shard.inheritance import WorkerInheritance
-from shardd.shard.memory_binding import bind_memory
-from shardd.shard.trust import TrustInheritance
+from shardd.runtime.inheritance import WorkerInheritance
+from shardd.runtime.trust import TrustInheritance
+from shardd.worker.memory_binding import bind_memory
 
 NO_QUOTA = float("inf")
 

@@ -7,7 +7,7 @@ import contextlib
 import random
 from collections import Counter
 
-from shardd.shard.fair_turns import FairQueue, FairTurns
+from shardd.runtime.fair_turns import FairQueue, FairTurns
 
 
 def test_keys_take_turns_at_every_level() -> None:

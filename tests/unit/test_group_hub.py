@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from shardd.config import load_settings
+from shardd.groups import messages
+from shardd.groups.hub import GroupHub
+from shardd.groups.members import GroupMembers, ref_of
+from shardd.groups.messages import GroupRef
 from shardd.metadata import commands
 from shardd.metadata.commands import Ref
 from shardd.protocol.errors import Status
-from shardd.shard import group_messages as messages
-from shardd.shard.group_hub import GroupHub
-from shardd.shard.group_members import GroupMembers, ref_of
-from shardd.shard.group_messages import GroupRef
-from shardd.shard.sessions import Session
+from shardd.service.sessions import Session
 from tests.support.shard_context import shard_context
 from tests.unit.test_metadata_replication import ROOT, Cluster, cluster, run
 

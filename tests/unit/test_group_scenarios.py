@@ -1,4 +1,4 @@
-"""Upstream's scenarios of group assignment (iggy-server 9, numbers 57-83), each by name, on the two state machines."""
+"""Scenarios of group assignment from Iggy's own tests, 57 to 83 (tests/README.md), on the two state machines."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def drain(group: Group, log: dict[int, int], offsets: dict[int, int], keys: str,
 
 
 def test_60_no_message_is_lost_with_concurrent_polls_while_partitions_are_added() -> None:
-    """S 9, 60: messages of old and new partitions all arrive, whoever polls while the topic grows."""
+    """Messages of old and new partitions all arrive, whoever polls while the topic grows."""
     group, log, offsets = group_of(3, "a", "b", "c"), dict.fromkeys(range(3), 10), dict[int, int]()
     got = drain(group, log, offsets, "abc", 4)
     group.workers["a"].begin_poll(group.workers["a"].partitions[0], auto_commit=True)  # under way during the change
@@ -177,7 +177,7 @@ def test_61_partition_add_disconnect_new_join() -> None:
 
 
 def test_62_partitions_are_deleted_while_members_poll() -> None:
-    """S 9, 62: the end of a poll on a deleted partition is no fault, and the rest is polled on."""
+    """The end of a poll on a deleted partition is no fault, and the rest is polled on."""
     group = group_of(6, "a", "b")
     lost = [group.workers[key].partitions[-1] for key in "ab"]
     for key, partition in zip("ab", lost, strict=True):
@@ -209,7 +209,7 @@ def test_64_split_after_partitions_are_added() -> None:
 
 
 def test_65_no_message_twice_when_partitions_are_added() -> None:
-    """S 9, 65: adding partitions repeats nothing that was polled and committed."""
+    """Adding partitions repeats nothing that was polled and committed."""
     group, log, offsets = group_of(3, "a", "b"), dict.fromkeys(range(3), 10), dict[int, int]()
     got = drain(group, log, offsets, "ab", 5)
     for partitions in (6, 9):

@@ -9,41 +9,43 @@ PACKAGE = Path(__file__).parents[2] / "shardd"
 # lowest first; packages of one row may know each other in one direction
 ROWS = [
     {"config", "engine"},
-    {"protocol"},
+    {"protocol", "runtime"},
     {"log"},
     {"metadata", "security", "groups"},
     {"migration", "backup"},
-    {"shard", "client"},
+    {"service", "transport"},
+    {"worker", "maintenance"},
+    {"server", "client"},
     {"observability", "spark"},
     {"cli"},
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
-ENTRY = {"__init__", "__main__"}  # not part of a room: the version, and `python -m shardd`
+ENTRY = {"__init__", "__main__"}  # in no package: the version, and `python -m shardd`
 
 
-def imported_rooms(source: str) -> set[str]:
-    """Rooms of shardd that a module imports, also inside functions and for type checking."""
-    rooms: set[str] = set()
+def imported_packages(source: str) -> set[str]:
+    """Packages of shardd that a module imports, also inside functions and for type checking."""
+    packages: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names = [node.module] if node.module != "shardd" else [f"shardd.{alias.name}" for alias in node.names]
-        rooms |= {name.split(".")[1] for name in names if name.startswith("shardd.")}
-    return rooms - {"__version__"}
+        packages |= {name.split(".")[1] for name in names if name.startswith("shardd.")}
+    return packages - {"__version__"}
 
 
 def edges() -> dict[tuple[str, str], list[str]]:
-    """(importing room, imported room) -> files."""
+    """(importing package, imported package) -> files."""
     found: dict[tuple[str, str], list[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         relative = path.relative_to(PACKAGE)
-        room = relative.parts[0].removesuffix(".py")
-        if room in ENTRY:
+        package = relative.parts[0].removesuffix(".py")
+        if package in ENTRY:
             continue
-        for other in imported_rooms(path.read_text()) - {room}:
-            found.setdefault((room, other), []).append(str(relative))
+        for other in imported_packages(path.read_text()) - {package}:
+            found.setdefault((package, other), []).append(str(relative))
     return found
 
 
@@ -69,5 +71,5 @@ def test_packages_of_one_row_form_no_cycle() -> None:
 
 
 def test_imports_are_found_wherever_they_stand() -> None:
-    source = "from shardd import engine\nimport shardd.log.trash\ndef f():\n    from shardd.shard import worker\n"
-    assert imported_rooms(source) == {"engine", "log", "shard"}
+    source = "from shardd import engine\nimport shardd.log.trash\ndef f():\n    from shardd.worker import partitions\n"
+    assert imported_packages(source) == {"engine", "log", "worker"}

@@ -11,7 +11,8 @@ import xxhash
 
 from shardd.engine import _native
 from shardd.log import layout
-from shardd.log.inspect import inspect_partition, isolate
+from shardd.log.damage_survey import survey_segment
+from shardd.log.diagnosis import diagnose_partition, isolate
 from shardd.log.manifest import (
     DamagedManifestError,
     UnknownManifestError,
@@ -20,12 +21,11 @@ from shardd.log.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardd.log.reading import Throttle
 from shardd.log.recovery import Recovered, open_partition
-from shardd.log.scrub import SegmentScrub
 from shardd.log.sealing import seal_segment
-from shardd.log.survey import survey_segment
-from shardd.log.walk import Bounds
+from shardd.log.segment_scrub import SegmentScrub
+from shardd.log.single_pass import Throttle
+from shardd.log.verified_slices import SegmentExtent
 from tests.unit.log_files import INCARNATION, Stored, manifest_of, segment, thinned, tree, write
 
 FULL = segment(0, [20, 20], timestamp=1000)
@@ -191,7 +191,7 @@ def test_a_sparse_segment_that_is_the_last_one_takes_no_records(directory: Path)
 
 
 def scrub(directory: Path, damaged: list[tuple[int, int]]) -> bool:
-    bounds = Bounds(0, len(THIN.log), END, 0, END)
+    bounds = SegmentExtent(0, len(THIN.log), END, 0, END)
     each = SegmentScrub(directory, bounds, 8, 0, damaged)
     for _ in range(1000):
         if each.finished:
@@ -232,15 +232,15 @@ def test_sealing_leaves_a_sparse_segment_alone(directory: Path) -> None:
 
 
 def test_doctor_tells_a_sparse_segment_from_a_damaged_one(directory: Path) -> None:
-    view, _ = inspect_partition(directory)
+    view, _ = diagnose_partition(directory)
     assert (view.start_offset, view.end_offset, view.damaged, view.notes) == (0, END, [], [])
     assert view.manifest == "sealed, 32 offsets without a message"
     flip(layout.segment_log(directory, 0), THIN.borders[2] + 70)
-    view, _ = inspect_partition(directory)
+    view, _ = diagnose_partition(directory)
     assert [(each.start, each.end) for each in view.damaged] == [(4, 17)]
     isolate(directory, view.damaged)
     assert open_partition(directory, INCARNATION) == Recovered(segments=ROWS, damaged=[(4, 17, True)])
-    view, _ = inspect_partition(directory)
+    view, _ = diagnose_partition(directory)
     assert (view.open_damage(), view.isolated) == ([], ((4, 17),))
 
 
@@ -248,5 +248,5 @@ def test_doctor_sees_that_a_removed_record_is_not_explained(directory: Path) -> 
     """A record less than the manifest knows, with an index to match: the digest and the number of records tell."""
     fewer: Stored = thinned(FULL, [each for each in KEPT if each != 17])
     write(directory, fewer)
-    view, _ = inspect_partition(directory)
+    view, _ = diagnose_partition(directory)
     assert view.damaged or view.notes

@@ -21,9 +21,9 @@ from shardd.log.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardd.log.reading import Throttle
 from shardd.log.recovery import Recovered, open_partition
 from shardd.log.sealing import seal_segment
+from shardd.log.single_pass import Throttle
 from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
 
 SEALED = segment(0, [2, 1], timestamp=1000, payload_bytes=5)

@@ -14,9 +14,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardd.log import reading
-from shardd.log.reading import Log, Throttle
+from shardd.log import single_pass
 from shardd.log.segments import opened
+from shardd.log.single_pass import LogPass, Throttle
 from tests.unit import log_files
 
 CHUNK_BYTES = 256
@@ -52,8 +52,8 @@ def test_every_byte_is_read_once_whatever_the_lengths_of_the_records(payload_len
     segment = stored(payload_lengths)
     copy, index, throttle = bytearray(), bytearray(), Counting()
     with pytest.MonkeyPatch.context() as patch, opened_memory(segment.log) as log:
-        patch.setattr(reading, "CHUNK_BYTES", CHUNK_BYTES)
-        found = Log(log, segment.start, 0, throttle, copy=copy.extend, index=index.extend).whole()
+        patch.setattr(single_pass, "CHUNK_BYTES", CHUNK_BYTES)
+        found = LogPass(log, segment.start, 0, throttle, copy=copy.extend, index=index.extend).whole()
     assert (found.bytes, found.count, found.damage) == (len(segment.log), segment.count, "")
     assert (found.first_timestamp, found.last_timestamp) == (1000, 1000 + segment.count - 1)
     assert found.digest.digest() == xxhash.xxh3_128_digest(segment.log)
@@ -70,8 +70,8 @@ def test_a_flip_ends_the_valid_records_and_no_byte_is_lost(payload_lengths: list
     content[at] ^= 1
     copy = bytearray()
     with pytest.MonkeyPatch.context() as patch, opened_memory(bytes(content)) as log:
-        patch.setattr(reading, "CHUNK_BYTES", CHUNK_BYTES)
-        found = Log(log, segment.start, 0, Throttle(), copy=copy.extend).whole()
+        patch.setattr(single_pass, "CHUNK_BYTES", CHUNK_BYTES)
+        found = LogPass(log, segment.start, 0, Throttle(), copy=copy.extend).whole()
     assert found.count == sum(border <= at for border in segment.borders) - 1
     assert f"at byte {segment.borders[found.count]} of {len(content)}" in found.damage
     assert copy == content
@@ -80,7 +80,7 @@ def test_a_flip_ends_the_valid_records_and_no_byte_is_lost(payload_lengths: list
 def test_a_record_before_the_minimum_does_not_count() -> None:
     segment = stored([10, 10])
     with opened_memory(segment.log) as log:
-        found = Log(log, segment.start, 0, Throttle(), minimum_timestamp=1001).whole()
+        found = LogPass(log, segment.start, 0, Throttle(), minimum_timestamp=1001).whole()
     assert (found.count, found.damage) == (0, f"BAD_TIMESTAMP at byte 0 of {len(segment.log)}")
 
 
@@ -90,7 +90,7 @@ def test_what_was_being_written_is_read_again(tmp_path: Path, monkeypatch: pytes
     path.write_bytes(segment.log[: segment.borders[1]] + bytes(len(segment.log) - segment.borders[1]))
     monkeypatch.setattr(time, "sleep", lambda _: path.write_bytes(segment.log))
     with opened(path, os.O_RDONLY) as log:
-        found = Log(log, segment.start, 0, Throttle()).tail(len(segment.log))
+        found = LogPass(log, segment.start, 0, Throttle()).tail(len(segment.log))
     assert (found.bytes, found.count, found.damage) == (len(segment.log), 2, "")
 
 

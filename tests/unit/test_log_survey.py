@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from shardd.log import layout, survey, walk
-from shardd.log.damage import Survey
-from shardd.log.scrub import SegmentScrub
-from shardd.log.survey import survey_segment
-from shardd.log.walk import Bounds
+from shardd.log import damage_survey, layout, verified_slices
+from shardd.log.damage import DamageSurvey
+from shardd.log.damage_survey import survey_segment
+from shardd.log.segment_scrub import SegmentScrub
+from shardd.log.verified_slices import SegmentExtent
 from tests.unit.log_files import Stored, batch, segment, write
 
 
 def survey_of(
     directory: Path, stored: Stored, damaged: bytes, *, sealed: bool = True, index: bytes | None = None
-) -> Survey:
+) -> DamageSurvey:
     write(directory, stored)
     layout.segment_log(directory, stored.start).write_bytes(damaged)
     layout.segment_index(directory, stored.start).write_bytes(stored.index if index is None else index)
@@ -40,7 +40,7 @@ def survey_of(
     return found
 
 
-def lost_of(found: Survey) -> set[int]:
+def lost_of(found: DamageSurvey) -> set[int]:
     return {offset for each in found.damaged for offset in range(each.start, each.end)}
 
 
@@ -123,7 +123,7 @@ def test_a_forged_record_in_a_payload_is_never_taken(tmp_path: Path, offsets: tu
 
 
 def test_more_ranges_than_the_table_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "RANGES_MAX", 3)
+    monkeypatch.setattr(damage_survey, "RANGES_MAX", 3)
     stored = segment(0, [1] * 30)
     found = survey_of(tmp_path, stored, flipped(stored.log, *(stored.borders[each] + 5 for each in (2, 5, 8, 11, 14))))
     assert [(each.start, each.end) for each in found.damaged] == [(2, 3), (5, 6), (8, 9), (11, 30)]
@@ -131,7 +131,7 @@ def test_more_ranges_than_the_table_holds(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_records_over_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "SLICE_BYTES", 500)
+    monkeypatch.setattr(verified_slices, "SLICE_BYTES", 500)
     stored = segment(0, [3, 1, 4, 1, 5, 9], payload_bytes=430)
     for victim in range(0, 22, 5):
         found = survey_of(tmp_path, stored, flipped(stored.log, stored.borders[victim] + 300))
@@ -161,7 +161,7 @@ def test_an_open_segment_is_surveyed_up_to_what_was_acknowledged(tmp_path: Path)
 
 
 def scrubbed(directory: Path, stored: Stored, damaged: list[tuple[int, int]]) -> bool:
-    bounds = Bounds(stored.start, len(stored.log), stored.start + stored.count)
+    bounds = SegmentExtent(stored.start, len(stored.log), stored.start + stored.count)
     scrub = SegmentScrub(directory, bounds, stored.count, 0, damaged)
     for _ in range(100):
         if scrub.finished:
@@ -179,7 +179,7 @@ def test_a_long_rest_of_a_scrub_is_the_callers(tmp_path: Path, monkeypatch: pyte
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)
     for rate_bytes, seconds in ((1, 0.1), (1 << 40, 60.0)):
-        scrub = SegmentScrub(tmp_path, Bounds(7, len(stored.log), 19), 12, 0, [(9, 10)])
+        scrub = SegmentScrub(tmp_path, SegmentExtent(7, len(stored.log), 19), 12, 0, [(9, 10)])
         size, rest_s = scrub.step_for(seconds, rate_bytes)
         assert rest_s * rate_bytes <= size and (rest_s >= 1) == (rate_bytes == 1)
         assert scrub.finished == (rate_bytes > 1) and bool(slept) == scrub.finished

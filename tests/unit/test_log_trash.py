@@ -12,7 +12,8 @@ import pytest
 
 from shardd.log import layout
 from shardd.log.foreign import sweep_streams
-from shardd.log.trash import CUT_BYTES, TrashEmptier, empty_trash, move_to_trash
+from shardd.log.trash import move_to_trash
+from shardd.maintenance.trash_emptier import CUT_BYTES, TrashEmptier, empty_trash
 from tests.unit.log_files import segment, tree, write
 
 

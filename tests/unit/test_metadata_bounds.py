@@ -10,10 +10,10 @@ import pytest
 
 from shardd.metadata import commands, replica, writer
 from shardd.metadata.commands import Ref
-from shardd.metadata.disk import OsDisk
 from shardd.metadata.log_file import read_log
 from shardd.metadata.records import PAYLOAD_BYTES_MAX
 from shardd.protocol.errors import Status
+from shardd.runtime.disk import OsDisk
 from tests.unit.test_metadata_replication import cluster, run
 
 ROOT = Ref(0, 1)

@@ -14,8 +14,8 @@ from shardd.metadata import FILE_NAME, MetadataReplica, commands
 from shardd.metadata.commands import Ref
 from shardd.metadata.load import load_state, read_stored
 from shardd.protocol.errors import Status
-from shardd.shard.bus import PeerLost
-from shardd.shard.helper_threads import HelperThreads
+from shardd.runtime.bus import PeerLost
+from shardd.runtime.helper_threads import HelperThreads
 from tests.support.bus_peers import BusPeers
 
 KILLS = 6
@@ -28,7 +28,7 @@ from pathlib import Path
 from shardd.metadata import MetadataWriter
 from shardd.metadata.compaction import Limits
 from shardd.security import Passwords, command_allowed, ensure_root
-from shardd.shard.helper_threads import HelperThreads
+from shardd.runtime.helper_threads import HelperThreads
 from tests.support.bus_peers import bus_of_text
 
 async def main():

@@ -12,13 +12,13 @@ import pytest
 
 from shardd.metadata import MetadataReplica, MetadataWriter, Record, State, commands, messages, service
 from shardd.metadata.commands import Command, Ref
-from shardd.metadata.disk import Disk
 from shardd.metadata.log_file import FILE_NAME, read_log
 from shardd.metadata.state import Permissions
 from shardd.protocol.errors import Status
+from shardd.runtime.bus import Bus
+from shardd.runtime.disk import Disk
+from shardd.runtime.helper_threads import HelperThreads
 from shardd.security import Passwords, command_allowed, ensure_root
-from shardd.shard.bus import Bus
-from shardd.shard.helper_threads import HelperThreads
 from tests.support.bus_peers import BusPeers
 
 TEST_TIMEOUT_S = 30

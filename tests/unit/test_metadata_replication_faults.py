@@ -12,10 +12,10 @@ import pytest
 from shardd.metadata import State, commands, messages
 from shardd.metadata.commands import Ref, encode_command
 from shardd.metadata.compaction import Limits
-from shardd.metadata.disk import OsDisk
 from shardd.metadata.log_file import read_log
 from shardd.protocol.errors import Status
-from shardd.shard.bus import PeerLost
+from shardd.runtime.bus import PeerLost
+from shardd.runtime.disk import OsDisk
 from tests.unit.test_metadata_replication import ROOT, cluster, run
 
 

@@ -17,7 +17,6 @@ from shardd.metadata import State, apply, commands
 from shardd.metadata.apply import replay
 from shardd.metadata.commands import Ref
 from shardd.metadata.compaction import Limits
-from shardd.metadata.disk import OsDisk
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state, read_stored
 from shardd.metadata.log_file import FILE_NAME, read_log
@@ -28,6 +27,7 @@ from shardd.metadata.wal import AppendError, MetadataLog
 from shardd.protocol import topic_settings
 from shardd.protocol.errors import Status
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
+from shardd.runtime.disk import OsDisk
 from tests.support.metadata_chain import chain
 from tests.unit.test_metadata_replication import cluster, run
 

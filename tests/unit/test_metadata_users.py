@@ -125,7 +125,7 @@ def test_expired_tokens_neither_count_nor_keep_their_name(state: State) -> None:
         state = after(state, token(bob, f"token{number}", number, expires_at_us))
     full = Status.PERSONAL_ACCESS_TOKENS_LIMIT_REACHED
     assert refused(state, CreateToken(bob, "more", bytes([9]) * 32, 0, 3, now_us=99)) is full
-    assert refused(state, CreateToken(bob, "more", bytes([9]) * 32, 0, 3)) is full, "a record of before"
+    assert refused(state, CreateToken(bob, "more", bytes([9]) * 32, 0, 3)) is full, "a record of an earlier version"
     same = after(state, CreateToken(bob, "token1", bytes([9]) * 32, 0, 3, now_us=100))
     assert sorted(user(same, "bob").tokens) == ["token1", "token2", "token3"]
     assert bytes([1]) * 32 not in same.token_owners and bytes([9]) * 32 in same.token_owners

@@ -12,13 +12,13 @@ import pytest
 
 from shardd.metadata import commands
 from shardd.metadata.apply import replay
-from shardd.metadata.disk import OsDisk
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import FILE_HEADER, FILE_NAME, MAGIC, read_log
 from shardd.metadata.records import RECORD_BYTES_MAX, Record, encode_record
 from shardd.metadata.state import State
 from shardd.metadata.wal import AppendError, MetadataLog
 from shardd.protocol.errors import Status
+from shardd.runtime.disk import OsDisk
 
 
 class FaultyDisk(OsDisk):

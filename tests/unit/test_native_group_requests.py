@@ -96,7 +96,7 @@ def test_native_polls_and_commits_count_in_a_rebalance(workers: Workers, topic: 
 
 
 def test_partitions_added_under_concurrent_polls_lose_and_repeat_nothing(workers: Workers, topic: str) -> None:
-    """S 9, 60 and 65: four members on both shards poll all the time while the topic grows twice and fills."""
+    """Four members on both shards poll all the time while the topic grows twice and fills."""
     members, over = [member(workers, number % 2, topic) for number in range(4)], threading.Event()
     found: list[list[tuple[int, int]]] = [[] for _ in members]
 

@@ -18,9 +18,9 @@ from shardd.log.incarnation import write_incarnation
 from shardd.log.recovery import Recovered
 from shardd.metadata import Record, State, Topic, apply, commands
 from shardd.metadata.commands import Ref
-from shardd.shard import partitions
-from shardd.shard.helper_threads import HelperThreads
-from shardd.shard.partitions import OwnedPartitions
+from shardd.runtime.helper_threads import HelperThreads
+from shardd.worker import partitions
+from shardd.worker.partitions import OwnedPartitions
 
 PARTITIONS = 40
 TIMEOUT_S = 20

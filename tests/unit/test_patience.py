@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from shardd.metadata.channel import RequestTimeoutError, Senders
-from shardd.shard import bus as bus_module
-from shardd.shard.bus import Bus
-from shardd.shard.control import Standing
-from shardd.shard.patience import AT_ONCE
+from shardd.runtime import bus as bus_module
+from shardd.runtime.bus import Bus
+from shardd.runtime.channel import RequestTimeoutError, Senders
+from shardd.runtime.control_messages import Standing
+from shardd.runtime.patience import AT_ONCE
 from tests.support.bus_peers import BusPeers
 
 STANDING = {1: Standing(1, "device", 0)}

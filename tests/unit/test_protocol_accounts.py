@@ -1,5 +1,5 @@
-"""Requests and replies about users, tokens, snapshots and segments, and the permission block (iggy-protocol 2.7,
-3.1-3.3, 3.6; the block of the section 7 vectors)."""
+"""Requests and replies about users, tokens, snapshots and segments, and the permission block
+(docs/protocol/primitives.md#permission-block, 3.1-3.3, 3.6; the block of the section 7 vectors)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of statuses: whatever the server can answer has its name (iggy-protocol 4)."""
+"""The table of statuses: whatever the server can answer has its name (docs/protocol/statuses.md)."""
 
 from __future__ import annotations
 

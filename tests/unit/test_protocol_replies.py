@@ -1,4 +1,4 @@
-"""Reply codecs: the golden vectors of iggy-protocol 7, fixed sizes of 3.10, the error taxonomy of 4."""
+"""Reply codecs: golden vectors, fixed sizes (docs/protocol/commands.md#block-sizes), the error taxonomy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request codecs: the golden vectors of iggy-protocol 7 and the statuses of malformed payloads."""
+"""Request codecs: golden vectors (docs/protocol/examples.md has some) and the statuses of malformed payloads."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from shardd.shard.refusals import report_refusals
+from shardd.worker.refusals import report_refusals
 
 
 def test_what_has_grown_is_said_once_for_each_kind(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from shardd.runtime.helper_threads import HelperThreads
 from shardd.security import Passwords
 from shardd.security.passwords import hash_password, verify_password
-from shardd.shard.helper_threads import HelperThreads
 
 
 def test_the_parameters_stand_in_the_hash() -> None:

@@ -18,8 +18,8 @@ from shardd.protocol.account_requests import SnapshotCompression, SnapshotType
 from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions, StreamPermissions
 from shardd.security.tokens import digest
-from shardd.shard.services.snapshot_members import mask_secrets
-from shardd.shard.sessions import SessionTable
+from shardd.service.sessions import SessionTable
+from shardd.service.snapshot_members import mask_secrets
 from tests.support import wire
 from tests.support.archives import archive_members
 from tests.support.wire import Wire

@@ -1,5 +1,5 @@
 """Consumer groups over both shards of a server: joins, polls and commits from each shard on partitions of each shard,
-disconnects, moved sockets, deleted groups (iggy-protocol 3.9, 5.2 - 5.4)."""
+disconnects, moved sockets, deleted groups (docs/protocol/groups.md)."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_login_is_needed(workers: Workers) -> None:
 
 
 def statuses(wire_: Wire) -> dict[str, int]:
-    """One command of rule L and one of rule K each way: the warm path and Python's."""
+    """One command of the rule for sends and one of that for polls, each way: the warm path and Python's."""
     send = wire.batch("st", "tp", wire.to_partition(99), [wire.message(b"x")])
     return {
         "send": wire_.status(Code.SEND_MESSAGES, send),

@@ -15,7 +15,7 @@ import pytest
 from shardd.engine import twin
 from shardd.protocol.codes import Code
 from shardd.security import passwords
-from shardd.shard.sessions import SessionTable
+from shardd.service.sessions import SessionTable
 from tests.support import wire
 from tests.support.wire import Wire
 from tests.unit.services_harness import Workers

@@ -1,4 +1,4 @@
-"""Long computations on the loop of a worker (shardd.shard.slices)."""
+"""Long computations on the loop of a worker (shardd.runtime.slices)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardd.metadata.channel import UnwantedError
-from shardd.shard.slices import SLICE_MS, Slices
+from shardd.runtime.slices import SLICE_MS, Slices
+from shardd.runtime.threads import UnwantedError
 
 STEP_S = SLICE_MS / 1000 / 4
 

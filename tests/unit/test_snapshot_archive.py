@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardd.protocol.account_requests import SnapshotCompression
-from shardd.shard.services.snapshot_archive import make_archive
+from shardd.service.snapshot_archive import make_archive
 from tests.support.archives import archive_members
 
 MEMBERS = [("test.txt", b"test"), ("empty.txt", b""), ("test.txt", b"again"), ("logs.txt", b"line of a log\n" * 10_000)]

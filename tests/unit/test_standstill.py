@@ -11,9 +11,9 @@ import pytest
 
 from shardd.config.schema import Watchdog
 from shardd.engine import _native
-from shardd.shard.stall_watch import StallWatch
-from shardd.shard.standstill import Cause, ThreadSample, WorkerSample, excuse, stuck_threads
-from shardd.shard.thread_samples import sample_worker
+from shardd.server.stall_watch import StallWatch
+from shardd.server.standstill import Cause, ThreadSample, WorkerSample, excuse, stuck_threads
+from shardd.server.thread_samples import sample_worker
 
 LIMITS = Watchdog(device_stall_limit_ms=10_000, starvation_limit_ms=5_000)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from shardd.shard import bus as bus_module
-from shardd.shard import bus_sockets
-from shardd.shard.bus import Bus, BusError, RemoteError, RequestTimeoutError, Senders
-from shardd.shard.trust import DIRECTORY_NAME, Introductions, Trust, make_private_listeners, place_path
+from shardd.runtime import bus as bus_module
+from shardd.runtime import bus_sockets
+from shardd.runtime.bus import Bus, BusError, RemoteError, RequestTimeoutError, Senders
+from shardd.runtime.trust import DIRECTORY_NAME, Introductions, Trust, make_private_listeners, place_path
 from tests.support.bus_peers import BusPeers
 from tests.support.other_user import as_stranger, needs_root
 

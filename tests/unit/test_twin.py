@@ -1,4 +1,4 @@
-"""The pure-Python specification against known values: placement, statuses of the golden record, stored bytes."""
+"""The pure-Python specification against known values: placement, statuses of golden vectors, stored bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import xxhash
 
 from shardd.engine import twin, twin_record
 
-# stream, topic, partition, owner with 2, 3, 4, 16 and 64 shards (iggy-server 1.2)
+# stream, topic, partition, owner with 2, 3, 4, 16 and 64 shards (docs/protocol/records.md#placement)
 PLACEMENT = [
     ((0, 0, 0), (1, 1, 1, 5, 5)),
     ((0, 0, 1), (1, 0, 3, 7, 7)),
@@ -77,7 +77,7 @@ def test_metadata_errors_of_the_record(data: bytes, status: int) -> None:
 
 
 def test_golden_send_of_two_messages() -> None:
-    """The balanced SEND of iggy-protocol 7: 5-byte payload, then 2 bytes with a 12-byte header block."""
+    """A balanced send: 5-byte payload, then 2 bytes with a 12-byte header block."""
     frame = bytes.fromhex(
         "cd00000065000000120000000104000000000104000000000100020000000000000045000000000000000000000000000000930000"
         "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000018fc1e39"

@@ -13,17 +13,17 @@ import pytest
 
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
-from shardd.shard.context import ShardContext
-from shardd.shard.control import HEARTBEAT_TIMEOUT_MS, STARTUP_TIMEOUT_MS
-from shardd.shard.services.base import Caller
-from shardd.shard.services.messages import route
-from shardd.shard.supervisor_workers import Worker, WorkerState
+from shardd.runtime.control_messages import HEARTBEAT_TIMEOUT_MS, STARTUP_TIMEOUT_MS
+from shardd.server.worker_process import WorkerProcess, WorkerState
+from shardd.service.base import Caller
+from shardd.service.context import ShardContext
+from shardd.service.messages import route
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
+def worker() -> Iterator[WorkerProcess]:
     """One with a process that says nothing."""
-    made = Worker(0)
+    made = WorkerProcess(0)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     made._process = process
     made._last_seen = time.monotonic()
@@ -34,7 +34,7 @@ def worker() -> Iterator[Worker]:
         process.communicate(timeout=10)
 
 
-def test_a_start_may_be_silent_for_longer_than_a_service(worker: Worker) -> None:
+def test_a_start_may_be_silent_for_longer_than_a_service(worker: WorkerProcess) -> None:
     seen = worker._last_seen
     for state, timeout_ms in ((WorkerState.STARTING, STARTUP_TIMEOUT_MS), (WorkerState.READY, HEARTBEAT_TIMEOUT_MS)):
         worker.state = state
@@ -42,7 +42,7 @@ def test_a_start_may_be_silent_for_longer_than_a_service(worker: Worker) -> None
         assert worker.hangs(seen + timeout_ms / 1000 + 0.01)
 
 
-def test_a_start_whose_control_channel_ended_gets_no_longer_than_a_service(worker: Worker) -> None:
+def test_a_start_whose_control_channel_ended_gets_no_longer_than_a_service(worker: WorkerProcess) -> None:
     worker.state = WorkerState.STARTING
     worker.control_ended = True
     assert worker.hangs(worker._last_seen + HEARTBEAT_TIMEOUT_MS / 1000 + 0.01)

@@ -1,4 +1,4 @@
-/* Placement hashes: murmur3_x86_32 over one u64 (iggy-server 1.2) and xxh32. */
+/* Placement hashes: murmur3_x86_32 over one u64 (docs/protocol/records.md#placement) and xxh32. */
 #include "base/hash.h"
 
 #include <xxhash.h>

@@ -1,4 +1,4 @@
-/* Hashes that decide placement (iggy-server 1.1, 1.2; iggy-protocol 2.3, 2.4). */
+/* Hashes that decide placement (docs/protocol/records.md#placement, docs/protocol/primitives.md#hashes). */
 #ifndef SHARDD_HASH_H
 #define SHARDD_HASH_H
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Identifiers of streams, topics and consumers on the wire (iggy-protocol 2.2): kind u8, length u8, number or name. */
+/* Identifiers of streams, topics and consumers on the wire (docs/protocol/primitives.md#identifier): kind u8, length
+ * u8, number or name. */
 #ifndef SHARDD_IDENTIFIER_H
 #define SHARDD_IDENTIFIER_H
 #include <stddef.h>

@@ -149,8 +149,8 @@ void *pool_alloc_reserving(pool *p, size_t bytes, size_t reserve_bytes) {
     return p->memory + ((size_t)page << PAGE_SHIFT);
 }
 
-/* Page of an allocated block. A pointer that is none means that memory is being corrupted: going on would hand the same
- * bytes to two connections, so this ends the process in every build (the check is one byte compare). */
+/* Page of an allocated block. A pointer to anything else means that memory is being corrupted: going on would hand the
+ * same bytes to two connections, so this ends the process in every build (the check is one byte compare). */
 static uint32_t page_of(const pool *p, const void *block, const char *caller) {
     size_t offset = (size_t)((uintptr_t)block - (uintptr_t)p->memory);
     uint32_t page = (uint32_t)(offset >> PAGE_SHIFT);
@@ -196,17 +196,34 @@ static bool block_touched(const pool *p, uint32_t page, uint32_t count) {
     return false;
 }
 
-void pool_trim(pool *p, size_t keep_bytes) {
+#define TRIM_STEP_PAGES 256u /* at a time of a large block */
+
+/* Gives the touched parts of a free block back, `left` pages at most. False when the kernel refuses. */
+static bool trim_block(pool *p, uint32_t page, uint32_t count, uint32_t keep_pages, int64_t *left) {
+    uint32_t step = count < TRIM_STEP_PAGES ? count : TRIM_STEP_PAGES;
+    for (uint32_t at = page; at < page + count; at += step) {
+        if (*left <= 0 || p->touched_pages - (p->used >> PAGE_SHIFT) <= keep_pages) return true;
+        if (!block_touched(p, at, step)) continue;
+        if (fallocate(p->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at << PAGE_SHIFT,
+                      (off_t)step << PAGE_SHIFT) != 0)
+            return false; /* the memory stays accounted as resident; the next trim tries again */
+        p->touched_pages -= touched_change(p, at, step, false);
+        *left -= step;
+    }
+    return true;
+}
+
+bool pool_trim(pool *p, size_t keep_bytes, size_t slice_bytes) {
+    int64_t left = (int64_t)(slice_bytes >> PAGE_SHIFT);
     for (uint32_t order = ORDERS; order-- > 0;) {
         uint32_t list = p->pages + order, count = 1u << order;
         /* From the end: the front of a list was used last and is used next. */
         for (uint32_t page = p->links[list].previous; page != list; page = p->links[page].previous) {
-            if (pool_resident(p) - p->used <= keep_bytes) return;
+            if (pool_resident(p) - p->used <= keep_bytes) return false;
+            if (left <= 0) return true;
             if (!block_touched(p, page, count)) continue;
-            if (fallocate(p->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)page << PAGE_SHIFT,
-                          (off_t)count << PAGE_SHIFT) != 0)
-                return; /* the memory stays accounted as resident; the next trim tries again */
-            p->touched_pages -= touched_change(p, page, count, false);
+            if (!trim_block(p, page, count, (uint32_t)(keep_bytes >> PAGE_SHIFT), &left)) return false;
         }
     }
+    return false;
 }

@@ -8,6 +8,7 @@
  */
 #ifndef SHARDD_POOL_H
 #define SHARDD_POOL_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,5 +32,6 @@ size_t pool_used(const pool *p);     /* bytes in allocated blocks */
 size_t pool_resident(const pool *p); /* upper bound of touched bytes: used + free-but-touched */
 uint64_t pool_offset(const pool *p, const void *address);
 /* Gives free touched memory back to the kernel until at most `keep_bytes` of it remain. */
-void pool_trim(pool *p, size_t keep_bytes);
+/* At most about `slice_bytes` at a time; true: there is more to give back. */
+bool pool_trim(pool *p, size_t keep_bytes, size_t slice_bytes);
 #endif

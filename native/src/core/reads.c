@@ -7,27 +7,22 @@
  * for a segment. When a part of the answer is out already, the connection closes instead. */
 #include "engine/engine.h"
 
+#include "core/read_queue.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
-#define OUTPUT_POOL_PART 2u            /* windows and answers of Python take at most one part of the pool in so many */
-#define POLL_WINDOW_SMALL_BYTES 32768u /* when half of that is in use */
-
-static void free_window(read_job *job) {
-    if (job->block == NULL) return;
-    job->e->output_bytes -= job->block_size;
-    pool_free(job->e->pool, job->block);
-    job->block = NULL;
-    job->block_size = 0;
-}
+#define BULK_READS_AGAIN_US 5000 /* without memory */
 
 static void job_free(read_job *job) {
     engine *e = job->e;
+    reads_leave_bulk(job);
+    reads_leave_handle(job);
     if (job->wait.queued) engine_unwait(e, &job->wait);
-    free_window(job);
+    reads_free_window(job);
     partition_cursor_end(&job->cursor);
     owned_release(job->target);
     if (job->to.c != NULL) {
@@ -65,7 +60,7 @@ static void answer_status(read_job *job, uint32_t status) {
     else forward_answer_status(e, &to, status, 0);
 }
 
-/* The stored offset moves before the last bytes of the answer leave (iggy-protocol 5.2). */
+/* The stored offset moves before the last bytes of the answer leave (docs/protocol/messages.md#auto-commit). */
 static uint32_t commit_offset(read_job *job) {
     sync_mark_dirty(job->target);
     return partition_offset_store(job->target->p, job->consumer_kind, job->consumer_id, job->cursor.last_offset);
@@ -211,7 +206,8 @@ static void window_read(read_job *job) {
 
 static void read_more(read_job *job) {
     engine *e = job->e;
-    struct iovec part = {job->block + job->head_bytes + job->have, job->window.length - job->have};
+    size_t left = job->window.length - job->have, slice = left < BULK_SLICE_BYTES ? left : BULK_SLICE_BYTES;
+    struct iovec part = {job->block + job->head_bytes + job->have, slice};
     while (part.iov_len > 0) {
         off_t position = (off_t)(job->window.position + job->have);
         ssize_t got = preadv2(job->window.fd, &part, 1, position, RWF_NOWAIT);
@@ -222,13 +218,17 @@ static void read_more(read_job *job) {
         part.iov_base = (uint8_t *)part.iov_base + got;
         part.iov_len -= (size_t)got;
     }
+    if (part.iov_len == 0 && slice < left) {
+        reads_enter_bulk(job);
+        return;
+    }
     if (part.iov_len == 0) {
         e->counters.reads_cached++;
         window_read(job);
         return;
     }
     e->counters.reads_ring++;
-    io_read(&e->io, &job->operation, job->window.fd, part.iov_base, (uint32_t)part.iov_len,
+    io_read(&e->io, &job->operation, job->window.fd, part.iov_base, (uint32_t)(job->window.length - job->have),
             job->window.position + job->have);
     job->reading = true;
 }
@@ -248,67 +248,82 @@ void reads_on_read(read_job *job, int result) {
 
 static bool retry_window(waiter *w);
 
-static uint64_t output_budget(const engine *e) { return pool_capacity(e->pool) / OUTPUT_POOL_PART; }
+static void fill_window(read_job *job);
 
-/* All windows together leave the rest of the pool to what comes in; one alone may be as large as it has to. */
-static bool ensure_room(read_job *job) {
-    engine *e = job->e;
-    size_t wanted = job->head_bytes + job->window.length;
-    if (job->block_size >= wanted) return true;
-    free_window(job);
-    if (e->output_bytes == 0 || e->output_bytes + wanted <= output_budget(e))
-        job->block = engine_allocate(e, wanted, false);
-    if (job->block == NULL) {
-        e->output_refused = true;
-        return false;
-    }
-    job->block_size = pool_block_size(e->pool, job->block);
-    e->output_bytes += job->block_size;
-    return true;
-}
+bool reads_may_go_on(const engine *e) { return e->bulk_reads[READS_WITH_BLOCK].first != NULL || reads_next_fits(e); }
 
-void reads_look_at_output(engine *e) {
-    e->output_contended = e->output_refused || e->output_bytes > output_budget(e);
-    e->output_refused = false;
-    links_mark_output_contended(&e->links, e->output_contended);
-}
-
-static uint32_t window_bytes(const engine *e) {
-    return e->output_bytes < output_budget(e) / 2 ? POLL_WINDOW_BYTES : POLL_WINDOW_SMALL_BYTES;
-}
-
-static void window_known(read_job *job) {
-    if (!ensure_room(job)) {
-        engine_wait(job->e, &job->wait, retry_window);
-        return;
-    }
-    job->have = 0;
-    if (job->head_bytes > 0) put_poll_head(job, job->block);
+static void fill_window(read_job *job) {
+    if (job->have == 0 && job->head_bytes > 0) put_poll_head(job, job->block);
     if (job->window.length == 0) send_window(job);
     else read_more(job);
 }
 
 static bool retry_window(waiter *w) {
     read_job *job = (read_job *)w;
-    if (!ensure_room(job)) return false;
-    window_known(job);
+    if (!reads_ensure_room(job)) return false;
+    fill_window(job);
     return true;
 }
 
-static void next_window(read_job *job) {
+static void begin_window(read_job *job) {
+    if (reads_ensure_room(job)) {
+        fill_window(job);
+    } else if (job->is_bulk) { /* the first in line: no smaller one passes it for ever */
+        reads_enter_bulk_first(job);
+        job->e->bulk_reads_again_us = job->e->now_us + BULK_READS_AGAIN_US;
+    } else {
+        engine_wait(job->e, &job->wait, retry_window);
+    }
+}
+
+static void take_window(read_job *job) {
     uint32_t status = 0;
-    job->head_bytes = job->first_window ? POLL_HEAD_BYTES : 0;
-    memset(&job->window, 0, sizeof job->window);
-    bool any = partition_cursor_next(&job->cursor, window_bytes(job->e) - POLL_HEAD_BYTES, &job->window, &status);
+    bool any = partition_cursor_next(&job->cursor, reads_window_bytes(job->e) - POLL_HEAD_BYTES, &job->window, &status);
+    job->window_known = true;
     if (status == STATUS_CANNOT_READ) {
         doubt(job, partition_suspect(job->target->p), status);
     } else if (status != 0) {
         fail(job, status);
     } else if (any || job->first_window) {
-        window_known(job);
+        begin_window(job);
     } else { /* a remote job whose last window was sent */
         assert(job->to.c == NULL);
         job_free(job);
+    }
+}
+
+static void next_window(read_job *job) {
+    job->head_bytes = job->first_window ? POLL_HEAD_BYTES : 0;
+    job->have = 0;
+    job->window_known = false;
+    job->window = (poll_window){0};
+    job->is_bulk = job->cursor.total_bytes - job->cursor.sent_bytes > BULK_BYTES_MIN;
+    if (job->is_bulk) reads_enter_bulk(job);
+    else take_window(job);
+}
+
+static void run_first(read_line *line) {
+    read_job *job = line->first;
+    reads_leave_bulk(job);
+    if (job->window_known) begin_window(job);
+    else take_window(job);
+}
+
+void reads_run_bulk(engine *e, int64_t until_us) {
+    read_line *with = &e->bulk_reads[READS_WITH_BLOCK], *without = &e->bulk_reads[READS_WITHOUT_BLOCK];
+    const read_job *last_with = with->last, *last_without = without->last;
+    while (last_with != NULL || last_without != NULL) { /* in turns; who enters meanwhile is for the next call */
+        if (with->first == NULL) last_with = NULL;
+        if (last_with != NULL) {
+            if (with->first == last_with) last_with = NULL;
+            run_first(with);
+        }
+        if (!reads_next_fits(e)) last_without = NULL;
+        if (last_without != NULL) {
+            if (without->first == last_without) last_without = NULL;
+            run_first(without);
+        }
+        if (clock_monotonic_us() > until_us) return;
     }
 }
 
@@ -330,7 +345,7 @@ void reads_start(engine *e, owned *target, const requester *to, const descriptor
     job->assignment = d->assignment;
     job->auto_commit = (d->flags & LINK_FLAG_AUTO_COMMIT) != 0;
     job->first_window = true;
-    job->handle = ++e->next_handle;
+    if (to->c == NULL) reads_enter_handle(job);
     job->next = e->jobs;
     if (job->next != NULL) job->next->previous = job;
     e->jobs = job;

@@ -19,11 +19,14 @@
 #define SHORT_SYNC_US 1000 /* until files that are not synced are, when they keep the log above its share */
 #define WAITERS_POLL_US 5000
 #define IDLE_US 60000000
-#define WORK_SLICE_US 5000            /* then completions, timers and Python get their turn */
-#define FRAMES_BETWEEN_LOOKS 16u      /* at the clock */
-#define BULK_REPLIES_PER_PASS 16u     /* large parts of answers; the rest after what came meanwhile */
-#define ANONYMOUS_FRAMES_PER_PASS 64u /* connections without a login that get a turn beside all the others */
+#define WORK_SLICE_US 5000 /* then completions, timers and Python get their turn */
+#define BULK_SLICE_US 100
+#define FRAMES_BETWEEN_LOOKS 16u  /* at the clock */
+#define BULK_REPLIES_PER_PASS 16u /* large parts of answers; the rest after what came meanwhile */
+#define BULK_FRAMES_PER_PASS 16u  /* of those who have sent ahead, and of those without a login */
 #define TRIM_KEEP_BYTES (24u << 20)
+#define TRIM_SLICE_BYTES (1u << 20)
+#define TRIM_INTERVAL_US 1000
 #define STANDSTILL_US 1000000 /* a pass of the loop that took longer: nobody was heard meanwhile */
 
 int64_t clock_monotonic_us(void) {
@@ -57,7 +60,7 @@ bool engine_events_full(const engine *e, const conn *c) {
 
 void engine_wait(engine *e, waiter *w, bool (*retry)(waiter *)) {
     assert(!w->queued);
-    *w = (waiter){.retry = retry, .queued = true};
+    *w = (waiter){.retry = retry, .queued = true, .previous = e->waiters_last};
     if (e->waiters == NULL) e->waiters = w;
     else e->waiters_last->next = w;
     e->waiters_last = w;
@@ -65,14 +68,11 @@ void engine_wait(engine *e, waiter *w, bool (*retry)(waiter *)) {
 }
 
 void engine_unwait(engine *e, waiter *w) {
-    waiter *before = NULL;
-    for (waiter *at = e->waiters; at != NULL; before = at, at = at->next) {
-        if (at != w) continue;
-        if (before == NULL) e->waiters = w->next;
-        else before->next = w->next;
-        if (e->waiters_last == w) e->waiters_last = before;
-        break;
-    }
+    if (!w->queued) return;
+    if (w->previous == NULL) e->waiters = w->next;
+    else w->previous->next = w->next;
+    if (w->next == NULL) e->waiters_last = w->previous;
+    else w->next->previous = w->previous;
     w->queued = false;
 }
 
@@ -198,19 +198,32 @@ static void flush_replies(engine *e, conn_queue *q, uint32_t count_max, int64_t 
         bool is_last = c == last;
         q->first = c->next_reply;
         if (q->first == NULL) q->last = NULL;
-        conn_flush_reply(c, q->first == NULL && e->ready.first == NULL && e->ready_anonymous.first == NULL);
+        conn_flush_reply(c, q->first == NULL && e->ready.first == NULL);
         if (is_last || (q == &e->bulk_replies && clock_monotonic_us() > until_us)) return;
     }
 }
 
-/* Something can go on without Python. */
-static bool has_work(const engine *e) {
-    if (e->events_count >= EVENTS_MAX) return false;
-    return e->ready.first != NULL || e->replies.first != NULL || e->bulk_replies.first != NULL || e->touched != NULL ||
-           (e->ready_anonymous.first != NULL && e->events_anonymous < EVENTS_ANONYMOUS_MAX);
+static bool anonymous_may_work(const engine *e) {
+    return e->ready_anonymous.first != NULL && e->events_anonymous < EVENTS_ANONYMOUS_MAX;
 }
 
-static void work(engine *e) {
+/* What is done in slices: it never makes those wait for long who have asked one thing. */
+static bool has_bulk_work(const engine *e) {
+    return e->ready_pipelined.first != NULL || anonymous_may_work(e) || e->bulk_replies.first != NULL ||
+           reads_may_go_on(e);
+}
+
+static bool has_prompt_work(const engine *e) {
+    return e->ready.first != NULL || e->replies.first != NULL || e->touched != NULL;
+}
+
+/* Something can go on without Python. */
+static bool has_work(const engine *e) {
+    return e->events_count < EVENTS_MAX &&
+           (has_prompt_work(e) || has_bulk_work(e) || e->check_next < e->conns_capacity);
+}
+
+static void work_promptly(engine *e) {
     int64_t until_us = clock_monotonic_us() + WORK_SLICE_US;
     do {
         conn_reclaim_buffers(e);
@@ -219,19 +232,48 @@ static void work(engine *e) {
         shares_run(e);
         run_waiters(e, until_us);
         run_queue(&e->ready, UINT32_MAX, until_us);
-        run_queue(&e->ready_anonymous, ANONYMOUS_FRAMES_PER_PASS, until_us);
+        engine_commit(e);
+        flush_replies(e, &e->replies, UINT32_MAX, until_us);
+    } while (has_prompt_work(e) && e->events_count < EVENTS_MAX && clock_monotonic_us() < until_us);
+}
+
+/* What sends ahead, has no login, is large: a slice, then the completions of the others. */
+static void work_in_bulk(engine *e) {
+    int64_t until_us = clock_monotonic_us() + BULK_SLICE_US;
+    do {
+        run_queue(&e->ready_pipelined, BULK_FRAMES_PER_PASS, until_us);
+        run_queue(&e->ready_anonymous, BULK_FRAMES_PER_PASS, until_us);
+        reads_run_bulk(e, until_us);
         engine_commit(e);
         flush_replies(e, &e->replies, UINT32_MAX, until_us);
         flush_replies(e, &e->bulk_replies, BULK_REPLIES_PER_PASS, until_us);
-    } while (has_work(e) && clock_monotonic_us() < until_us);
+        io_submit(&e->io); /* the kernel's part of it belongs to the slice */
+    } while (has_bulk_work(e) && e->events_count < EVENTS_MAX && clock_monotonic_us() < until_us);
+}
+
+static void work(engine *e) {
+    work_promptly(e);
+    if (has_bulk_work(e) && e->events_count < EVENTS_MAX) {
+        io_submit(&e->io); /* the answers of the others do not wait for it */
+        work_in_bulk(e);
+    }
     links_ring_doorbells(&e->links);
+}
+
+/* Their times, as many as a slice holds; the rest in the next passes. */
+static void check_connections(engine *e) {
+    int64_t until_us = clock_monotonic_us() + BULK_SLICE_US;
+    for (uint32_t count = 1; e->check_next < e->conns_capacity; count++) {
+        conn *c = e->conns[e->check_next++];
+        if (c != NULL) conn_check_times(c);
+        if (count % FRAMES_BETWEEN_LOOKS == 0 && clock_monotonic_us() > until_us) return;
+    }
 }
 
 static void housekeeping(engine *e) {
     reads_look_at_output(e);
-    for (uint32_t i = 0; i < e->conns_capacity; i++)
-        if (e->conns[i] != NULL) conn_check_times(e->conns[i]);
-    pool_trim(e->pool, TRIM_KEEP_BYTES);
+    if (e->check_next >= e->conns_capacity) e->check_next = 0;
+    e->trimming = true;
     room_look(&e->room);
     engine_report_room(e);
     descriptors_spares_keep();
@@ -254,6 +296,11 @@ static void run_timers(engine *e) {
         e->next_housekeeping_us = e->now_us + HOUSEKEEPING_US;
         housekeeping(e);
     }
+    if (e->check_next < e->conns_capacity) check_connections(e);
+    if (e->trimming && e->now_us >= e->next_trim_us) {
+        e->next_trim_us = e->now_us + TRIM_INTERVAL_US;
+        e->trimming = pool_trim(e->pool, TRIM_KEEP_BYTES, TRIM_SLICE_BYTES);
+    }
 }
 
 static int64_t wait_limit(const engine *e, int64_t deadline_us) {
@@ -261,7 +308,9 @@ static int64_t wait_limit(const engine *e, int64_t deadline_us) {
     if (e->dirty != NULL && e->next_sync_us < until) until = e->next_sync_us;
     if (e->dirty != NULL && e->options.save_interval_us > 0 && e->next_save_us < until) until = e->next_save_us;
     if (e->listen_fd >= 0 && !e->accept_armed && e->accept_again_us < until) until = e->accept_again_us;
-    if (e->waiters != NULL && e->now_us + WAITERS_POLL_US < until) until = e->now_us + WAITERS_POLL_US;
+    if (e->trimming && e->next_trim_us < until) until = e->next_trim_us;
+    if ((e->waiters != NULL || e->bulk_reads[READS_WITHOUT_BLOCK].first != NULL) && e->now_us + WAITERS_POLL_US < until)
+        until = e->now_us + WAITERS_POLL_US;
     return until > e->now_us ? until - e->now_us : 0;
 }
 

@@ -11,6 +11,7 @@
 #define SHARDD_ENGINE_H
 #include "net/admission.h"
 #include "engine/engine_counters.h"
+#include "engine/engine_options.h"
 #include "engine/event.h"
 #include "core/fence.h"
 #include "wire/frame_limits.h"
@@ -32,7 +33,10 @@
 #define HELD_REQUEST_US 2000000        /* a request that a dead owner had not taken waits so long */
 #define HANDOVER_SESSION_MAX 65536u    /* Python's part of a moving session */
 #define HANDOVER_SPACE (HANDOVER_SESSION_MAX + RECEIVE_BUFFER_SIZE)
-#define JOURNALS_POOL_SHARE 4u   /* all journals of `memory` together: at most a quarter of the pool */
+#define JOURNALS_POOL_SHARE 4u /* all journals of `memory` together: at most a quarter of the pool */
+#define JOB_BUCKETS 1024u
+#define BULK_BYTES_MIN 65536u /* larger parts of answers are read and sent after the others, in slices */
+#define BULK_SLICE_BYTES 262144u
 #define SPARE_PLACES 64u         /* in the table of connections: for those that close or are refused */
 #define EVENTS_MAX 128u          /* per turn; no further frame is looked at until Python took them */
 #define EVENTS_ANONYMOUS_MAX 32u /* requests among them of the crowd without a login */
@@ -61,7 +65,7 @@ typedef struct held held;
 
 /* Something that could not go on for want of memory or of a free descriptor; tried again in order of arrival. */
 typedef struct waiter {
-    struct waiter *next;
+    struct waiter *next, *previous;
     bool (*retry)(struct waiter *); /* true: done with waiting */
     bool queued;
 } waiter;
@@ -166,13 +170,18 @@ struct conn {
     uint64_t forward_position, sequence, lease_handle;
     int64_t forward_deadline_us; /* 0: the owner lives */
     uint32_t streak_shard, streak;
-    int64_t heartbeat_us; /* when it was opened, or sent its last PING (iggy-server 5.6) */
+    int64_t heartbeat_us; /* when it was opened, or sent its last PING (docs/protocol/sessions.md#heartbeat) */
     int64_t progress_us;  /* last progress of a partial frame or of an output */
     int64_t anonymous_us; /* since when it is not logged in */
     int64_t frame_us;     /* first byte of the frame */
     int64_t throttled_us; /* since when it waits for its turn */
     int64_t output_us;    /* when this part of an answer began to leave */
 };
+
+typedef struct read_line { /* poll jobs, first come first served */
+    read_job *first, *last;
+} read_line;
+enum { READS_WITH_BLOCK, READS_WITHOUT_BLOCK };
 
 struct read_job {
     waiter wait; /* first */
@@ -194,25 +203,13 @@ struct read_job {
     bool surveying;   /* waits for a survey of the segment at `doubtful` */
     uint32_t surveys; /* for which it has waited, the last one for that segment */
     uint64_t doubtful;
-    read_job *next, *previous; /* all jobs of the engine */
+    bool is_bulk;    /* much is still to come */
+    read_line *bulk; /* where it waits for its turn, or for memory */
+    bool window_known;
+    read_job *next_bulk, *previous_bulk; /* those that do */
+    read_job *next, *previous;           /* all jobs of the engine */
+    read_job *next_in_bucket;            /* of those for other shards, by handle */
 };
-
-typedef struct engine_options {
-    uint32_t shard, shards;
-    int shared_fd, handover_receive_fd;
-    const int *pool_fds, *doorbell_fds, *handover_send_fds; /* [shards] each */
-    size_t pool_bytes;
-    admission_limits limits;
-    int64_t partial_frame_timeout_us, slow_reader_timeout_us, sync_interval_us, login_timeout_us, request_timeout_us;
-    int64_t idle_timeout_us;                          /* 0: none */
-    int64_t save_interval_us;                         /* of the journals of `memory`; 0: no saver */
-    bool save_syncs;                                  /* what the saver writes is synced, too */
-    uint64_t journal_messages_max, journal_bytes_max; /* of a partition that is opened */
-    bool socket_migration;
-    const char *data_directory; /* whose file system is watched for room; NULL: none */
-    uint64_t disk_reserve_bytes;
-    io_engine io_engine;
-} engine_options;
 
 struct engine {
     engine_options options;
@@ -239,7 +236,14 @@ struct engine {
     append_batch *scratch;
     owned *touched, *dirty, *sync_pending, *sync_pending_last;
     bool *peer_is_down;
-    conn_queue starved[BUFFER_SETS], ready, ready_anonymous, replies, bulk_replies; /* engine.c: each has its turn */
+    /* engine.c: each has its turn. `ready` and `replies` at once, the others a slice of each turn. */
+    conn_queue starved[BUFFER_SETS], ready, ready_pipelined, ready_anonymous, replies, bulk_replies;
+    read_line bulk_reads[2];     /* READS_WITH_BLOCK, READS_WITHOUT_BLOCK */
+    int64_t bulk_reads_again_us; /* the pool had no block for the first of them */
+    read_job *jobs_by_handle[JOB_BUCKETS];
+    uint32_t check_next; /* connection whose times are looked at next; conns_capacity: all were */
+    bool trimming;       /* the pool gives memory back, in slices */
+    int64_t next_trim_us;
     waiter *waiters, *waiters_last;
     pot pots[BUFFER_SETS]; /* private input memory: of those logged in, of the others */
     conn *buffer_holders[BUFFERS_IN_ALL];
@@ -292,6 +296,7 @@ conn *conn_find(engine *e, uint64_t id);
 uint64_t conn_id(const conn *c);
 bool conn_has_left(const conn *c); /* the client has ended its half, and nothing more of it is to come */
 void conn_ready(conn *c);          /* conn_advance later in this turn */
+void conn_ready_again(conn *c);    /* the same for what it has sent ahead: others first */
 void conn_close(conn *c);
 void conn_try_free(conn *c);
 void conn_release_sources(conn *c); /* lets go of what the output came from */
@@ -340,6 +345,8 @@ void reads_next_window(read_job *job);                                          
 void reads_look_at_output(engine *e); /* now and then: do polls wait for memory? */
 void reads_on_read(read_job *job, int result);
 void reads_abandon(read_job *job);                        /* nobody wants the answer any more */
+bool reads_may_go_on(const engine *e);                    /* reads_run_bulk would do something */
+void reads_run_bulk(engine *e, int64_t until_us);         /* large windows: one slice at least */
 void reads_offset_stored(read_job *job, uint32_t status); /* sync_hold_poll is over */
 void reads_surveyed(owned *o, uint64_t segment); /* polls that wait for it start again; UINT64_MAX: for any segment */
 

@@ -1,5 +1,6 @@
-/* SEND_MESSAGES: parse, validate, assign. The order of the checks is part of the wire contract (iggy-protocol 2.10):
- * a request that breaks several rules gets the status of the first one in that order. */
+/* SEND_MESSAGES: parse, validate, assign. The order of the checks is part of the wire contract
+ * (docs/protocol/messages.md#batch-checks): a request that breaks several rules gets the status of the first one in
+ * that order. */
 #include "log/batch.h"
 
 #include "base/bytes.h"

@@ -1,5 +1,5 @@
-/* SEND_MESSAGES requests: parsing, validation with the exact statuses of iggy-protocol 2.10, and assignment.
- * Pure functions over memory; nothing is allocated. */
+/* SEND_MESSAGES requests: parsing, validation with the exact statuses of docs/protocol/messages.md#batch-checks, and
+ * assignment. Pure functions over memory; nothing is allocated. */
 #ifndef SHARDD_BATCH_H
 #define SHARDD_BATCH_H
 #include "log/record.h"
@@ -20,8 +20,7 @@ typedef struct send_request {
 } send_request;
 
 /* Parses and validates a whole payload (after the frame's code). 0, or the wire status (3, 4, 6, 4009, 4017, 4022,
- * 4031, 4032, 4033, 4036, 4100, 4101, 10011) in the order of iggy-protocol 2.10 and of the golden record with its
- * `better` answers (last position wrong -> 4033, key of length 0 -> 3, reserved not 0 -> 4101, short frame -> 3). */
+ * 4031, 4032, 4033, 4036, 4100, 4101, 10011) in the order of docs/protocol/messages.md#batch-checks. */
 uint32_t send_request_parse(uint8_t *payload, size_t length, send_request *out);
 
 /* Validates count records with their 16-byte index entries alone (the part after the metadata). */

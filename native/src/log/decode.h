@@ -4,8 +4,8 @@
  * function for each wanted column fills buffers whose sizes are known exactly. Buffers follow the Arrow columnar
  * format: 32-bit offsets (rows + 1), bitmaps with the lowest bit first.
  *
- * User headers (iggy-protocol 2.8): key kind, key length u32, key, value kind, value length u32, value; again until the
- * block ends. A block that does not parse to its end has no entries. */
+ * User headers (docs/protocol/primitives.md#user-headers): key kind, key length u32, key, value kind, value length u32,
+ * value; again until the block ends. A block that does not parse to its end has no entries. */
 #ifndef SHARDD_DECODE_H
 #define SHARDD_DECODE_H
 #include <stdbool.h>

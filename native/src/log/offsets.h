@@ -1,4 +1,5 @@
-/* Consumer offsets of one partition (iggy-server 3.7): an open-addressing table in memory, a file of 8 bytes for each.
+/* Consumer offsets of one partition (docs/formats.md#consumer-offsets): an open-addressing table in memory, a file of 8
+ * bytes for each.
  *
  *   <dir>/offsets/consumers/<id>, <dir>/offsets/groups/<id>    u64 LE, last processed offset
  *

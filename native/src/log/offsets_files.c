@@ -122,7 +122,7 @@ uint32_t offset_file_write(offsets *o, offset_entry *entry, uint64_t value) {
     uint64_t stored = htole64(value), written;
     struct iovec part = {.iov_base = &stored, .iov_len = sizeof(stored)};
     if (file_write(o->disk, files[entry->file].fd, &part, 1, 0, &written) == 0) return 0;
-    if (written > 0) { /* half of a new value is none: put the old one back */
+    if (written > 0) { /* half of a new value: put the old one back */
         stored = htole64(entry->value);
         part = (struct iovec){.iov_base = &stored, .iov_len = sizeof(stored)};
         file_write(o->disk, files[entry->file].fd, &part, 1, 0, NULL);

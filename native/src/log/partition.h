@@ -99,10 +99,10 @@ typedef struct append_batch {
     uint64_t first_offset; /* out when status == 0 */
 } append_batch;
 /* Appends the batches in order, as few vectored writes as possible, each judged for the roll as if it came alone
- * (iggy-server 3.6: a segment that was full BEFORE a request takes this request and is then sealed). One timestamp for
- * each batch: max(now, last timestamp). On ENOSPC, EDQUOT, ENOMEM, EFBIG the log is cut back to the last acknowledged
- * byte, the batches of the failed write get 10006 and later calls may succeed; EIO poisons. Short writes and EINTR are
- * continued. */
+ * (docs/protocol/records.md#segments: a segment that was full BEFORE a request takes this request and is then sealed).
+ * One timestamp for each batch: max(now, last timestamp). On ENOSPC, EDQUOT, ENOMEM, EFBIG the log is cut back to the
+ * last acknowledged byte, the batches of the failed write get 10006 and later calls may succeed; EIO poisons. Short
+ * writes and EINTR are continued. */
 void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us);
 
 /* ---- poll ---- */
@@ -125,13 +125,13 @@ typedef struct poll_window { /* whole records only */
     uint64_t first_offset, end_offset; /* dense: `count` apart; else some of them have no record */
     uint32_t count;
 } poll_window;
-/* Decides what a poll returns (iggy-protocol 5.2; first message with timestamp >= t for POLL_TIMESTAMP). Status 0 (also
- * for an empty answer), 3007 closed, 4027 when the first message is withheld as damaged or the poll reaches the end of
- * a partition that was opened with that state, 10002 when the index cannot be read or contradicts the log, and always
- * when the partition was opened with another state and without segments: it could not be read. An answer ends before a
- * message that is withheld, and goes on behind isolated ones. `value` = offset or timestamp; for POLL_NEXT the stored
- * offset of (consumer_kind, consumer_id) decides.
- * total_bytes is at most 4 GiB - 1 MiB: fewer messages are announced when it would be more. */
+/* Decides what a poll returns (docs/protocol/messages.md#poll-start; first message with timestamp >= t for
+ * POLL_TIMESTAMP). Status 0 (also for an empty answer), 3007 closed, 4027 when the first message is withheld as damaged
+ * or the poll reaches the end of a partition that was opened with that state, 10002 when the index cannot be read or
+ * contradicts the log, and always when the partition was opened with another state and without segments: it could not
+ * be read. An answer ends before a message that is withheld, and goes on behind isolated ones. `value` = offset or
+ * timestamp; for POLL_NEXT the stored offset of (consumer_kind, consumer_id) decides. total_bytes is at most 4 GiB - 1
+ * MiB: fewer messages are announced when it would be more. */
 uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
                         uint32_t consumer_id, poll_cursor *out);
 /* Next window of at most `max_bytes` (more only for one larger record). False when nothing remains or (status set) on
@@ -161,7 +161,7 @@ bool partition_segment(const partition *p, uint32_t i, segment_info *out);
 /* A survey has read the first timestamp of this segment from its records. */
 void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp);
 
-/* ---- consumer offsets (iggy-server 3.7) ---- */
+/* ---- consumer offsets (docs/formats.md#consumer-offsets) ---- */
 /* Loads one stored offset at open time (recovery). One behind the log is lowered to its end and synced. 0, or -1. */
 int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value);
 bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value);
@@ -170,10 +170,10 @@ uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,
 uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id); /* 0, 3021, 3007, 3011 */
 
 /* ---- retention (partition_retention.c) ---- */
-/* Takes up to `count` of the oldest sealed segments away (iggy-server 3.11): their files are renamed to
- * "<trash>-<start offset>.log", ".index" and ".manifest". A segment stays, with all behind it, while the lowest stored
- * offset lies before its end, and (busy) while an answer on its way reads it. 0 also for fewer than `count`; 3007,
- * 10008, or the sticky status. */
+/* Takes up to `count` of the oldest sealed segments away (docs/protocol/streams.md#delete-segments): their files are
+ * renamed to "<trash>-<start offset>.log", ".index" and ".manifest". A segment stays, with all behind it, while the
+ * lowest stored offset lies before its end, and (busy) while an answer on its way reads it. 0 also for fewer than
+ * `count`; 3007, 10008, or the sticky status. */
 uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy);
 
 /* ---- flush and background sync ---- */

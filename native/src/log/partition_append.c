@@ -1,4 +1,5 @@
-/* Append: groups of batches as one vectored write each, the roll rule (iggy-server 3.6), refusals of the disk.
+/* Append: groups of batches as one vectored write each, the roll rule (docs/protocol/records.md#segments), refusals of
+ * the disk.
  *
  * The steady state of a small batch is batch_assign, one pwritev and a few stores. */
 #include "log/partition_internal.h"

@@ -1,4 +1,5 @@
-/* Polls: what an answer holds (iggy-protocol 5.2) and the windows of the files that it is made of. */
+/* Polls: what an answer holds (docs/protocol/messages.md#poll-start), and the windows of the files that it is made
+ * of. */
 #include "log/partition_internal.h"
 
 #include "base/bytes.h"

@@ -1,4 +1,5 @@
-/* Deleting the oldest segments (iggy-server 3.11): sealed ones whose records every stored offset has passed. */
+/* Deleting the oldest segments (docs/protocol/streams.md#delete-segments): sealed ones whose records every stored
+ * offset has passed. */
 #include "log/partition_internal.h"
 
 #include "log/partition_files.h"

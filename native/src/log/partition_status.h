@@ -1,4 +1,4 @@
-/* Wire statuses that the partition answers (iggy-protocol 4); private to partition*.c and offsets*.c. */
+/* Wire statuses that the partition answers (docs/protocol/statuses.md); private to partition*.c and offsets*.c. */
 #ifndef SHARDD_PARTITION_STATUS_H
 #define SHARDD_PARTITION_STATUS_H
 enum {

@@ -25,7 +25,7 @@ uint64_t record_size(const uint8_t *data) {
 uint64_t record_checksum(const uint8_t *data, size_t size) { return XXH3_64bits(data + 8, size - 8); }
 
 /* Verifies one record with `left` bytes from its first byte on, whose offset may be any of [lowest, highest]; RECORD_OK
- * and its size, or why it is none. */
+ * and its size, or what is wrong. */
 static record_fault record_check(const uint8_t *data, size_t left, uint64_t lowest, uint64_t highest,
                                  uint64_t minimum_timestamp, uint64_t *size) {
     if (left < RECORD_HEADER_SIZE) return RECORD_TRUNCATED;

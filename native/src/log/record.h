@@ -1,4 +1,4 @@
-/* Record and index formats (docs/formats.md; iggy-server 3.2, 3.3). All integers little-endian.
+/* Record and index formats (docs/formats.md#log, docs/formats.md#index). All integers little-endian.
  *
  *   .log: records back to back, no file header
  *   offset size field

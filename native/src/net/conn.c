@@ -154,12 +154,19 @@ void conn_close(conn *c) {
     conn_ready(c); /* freed at the end of the turn, when no caller holds it any more */
 }
 
-void conn_ready(conn *c) {
+static void enter_ready(conn *c, conn_queue *q) {
     if (c->in_ready) return;
-    conn_queue *q = c->authenticated || c->closing ? &c->e->ready : &c->e->ready_anonymous;
     c->in_ready = true;
     c->next_ready = NULL;
     if (q->last != NULL) q->last->next_ready = c;
     else q->first = c;
     q->last = c;
+}
+
+/* Whoever has sent ahead, and a crowd that is closed, waits behind those who have asked one thing. */
+void conn_ready_again(conn *c) { enter_ready(c, c->authenticated ? &c->e->ready_pipelined : &c->e->ready_anonymous); }
+
+void conn_ready(conn *c) {
+    if (c->closing || !c->authenticated) conn_ready_again(c);
+    else enter_ready(c, &c->e->ready);
 }

@@ -1,4 +1,4 @@
-/* Input of connections: receive and frame (iggy-protocol 1.1 to 1.3).
+/* Input of connections: receive and frame (docs/protocol/framing.md).
  *
  * A receive takes one of the provided buffers only while it has data. A frame that does not fit gets a private block
  * and the rest of it is received straight into that block. Who waits with a buffer gives it back when they are scarce.
@@ -106,7 +106,7 @@ static bool may_park(const conn *c) {
     switch (c->state) {
     case CONN_STAGED: return c->held != NULL;
     case CONN_FORWARDED: return c->code != CODE_SEND_MESSAGES; /* its records are leased */
-    case CONN_RECEIVING: return false;
+    case CONN_RECEIVING: return c->in_ready;                   /* what it has sent ahead waits for its turn */
     default: return !c->closing;
     }
 }

@@ -68,7 +68,9 @@ static bool overdue(const engine *e, const conn *c, uint32_t *status) {
     case CONN_REPLYING:
         if (!c->authenticated && e->now_us - c->anonymous_us > e->options.login_timeout_us) return true;
         return answer_overdue(e, c);
-    case CONN_READING: return c->job != NULL && c->job->wait.queued && still_us > e->options.slow_reader_timeout_us;
+    case CONN_READING:
+        return c->job != NULL && (c->job->wait.queued || c->job->bulk != NULL) &&
+               still_us > e->options.slow_reader_timeout_us;
     case CONN_PYTHON:
     case CONN_FORWARDED:
         if (!c->authenticated) { /* a login waits for those before it */

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define BULK_BYTES_MIN 65536u /* larger parts of answers leave after the others, a few in each pass */
-
 void conn_free_output(conn *c) {
     free(c->out_heap);
     c->e->output_bytes -= c->out_heap_bytes;
@@ -97,7 +95,8 @@ void conn_frame_done(conn *c) {
         engine_event(c->e, EVENT_MOVE, conn_id(c))->number = c->streak_shard;
         c->streak = 0;
     } else {
-        conn_ready(c);
+        if (c->in_length > 0) conn_ready_again(c);
+        else conn_ready(c);
     }
     c->move_wanted = false;
 }
@@ -117,7 +116,8 @@ void conn_flush_reply(conn *c, bool alone) {
     }
     if (c->out_sent == 0) c->progress_us = c->output_us = c->e->now_us; /* it has waited for its turn until now */
     if (alone || c->e->io.sends_at_once || left > 16384) { /* large: copied now, the operation only waits for room */
-        ssize_t sent = send(c->fd, c->out + c->out_sent, left, MSG_DONTWAIT | MSG_NOSIGNAL);
+        size_t slice = left < BULK_SLICE_BYTES ? left : BULK_SLICE_BYTES;
+        ssize_t sent = send(c->fd, c->out + c->out_sent, slice, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno != EAGAIN && errno != EINTR) {
             conn_close(c);
             return;
@@ -129,6 +129,10 @@ void conn_flush_reply(conn *c, bool alone) {
         }
         if (c->out_sent == c->out_length) {
             output_done(c);
+            return;
+        }
+        if (sent == (ssize_t)slice) {
+            queue_reply(c);
             return;
         }
         left = c->out_length - c->out_sent;

@@ -3,6 +3,7 @@
  * Bytes stay where they are: a SEND leases its records in our pool until the owner answers; a POLL answer leases a
  * window in the owner's pool until we have sent it (LINK_NEXT gives it back). A dead owner: what it had not taken is
  * held for HELD_REQUEST_US, what it had taken ends with the connection, because nobody can know. */
+#include "core/read_queue.h"
 #include "engine/engine.h"
 
 #include <assert.h>
@@ -192,12 +193,10 @@ static void take_send(engine *e, uint32_t from, const descriptor *d) {
 }
 
 static void take_next(engine *e, uint32_t from, const descriptor *d) {
-    for (read_job *job = e->jobs; job != NULL; job = job->next) {
-        if (job->handle != d->handle || job->to.c != NULL || job->to.shard != from) continue;
-        if (d->flags & LINK_FLAG_STOP) reads_abandon(job);
-        else reads_next_window(job);
-        return;
-    }
+    read_job *job = reads_by_handle(e, d->handle);
+    if (job == NULL || job->to.shard != from) return;
+    if (d->flags & LINK_FLAG_STOP) reads_abandon(job);
+    else reads_next_window(job);
 }
 
 static void take_read_or_store(engine *e, uint32_t from, const descriptor *d) {

@@ -4,7 +4,7 @@
 
 uint32_t frame_limit(uint32_t code) {
     switch (code) {
-    case CODE_PING: return FRAME_CONTROL_MAX; /* nothing of it is kept (P 1.2) */
+    case CODE_PING: return FRAME_CONTROL_MAX; /* nothing of it is kept */
     case CODE_SEND_MESSAGES: return FRAME_SEND_MAX;
     case CODE_CREATE_USER:
     case CODE_UPDATE_PERMISSIONS: return FRAME_PERMISSIONS_MAX;

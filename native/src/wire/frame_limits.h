@@ -1,4 +1,4 @@
-/* How large the payload of a request may be: the table (docs/limits.md). Derived from the layouts of iggy-protocol 3: a
+/* How large the payload of a request may be: the table (docs/limits.md). Derived from the layouts of docs/protocol: a
  * command with a few identifiers and names needs less than 1 KiB, the rest is for surplus bytes, which the protocol
  * tolerates. A larger payload is taken in, dropped and answered with 3; above FRAME_CONTROL_MAX the connection ends. */
 #ifndef SHARDD_FRAME_LIMITS_H
@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #define FRAME_HEADER_SIZE 8u
-#define FRAME_CONTROL_MAX 10485760u   /* of every command but SEND_MESSAGES (P 1.2): what is drained at most */
+#define FRAME_CONTROL_MAX 10485760u   /* what is drained at most (docs/protocol/framing.md#sizes) */
 #define FRAME_SEND_MAX (96u << 20)    /* SEND_MESSAGES: >= 64 MB + headers; less when the pool is small */
 #define FRAME_SMALL_MAX 4096u         /* every command that is not named, LOGIN with its texts, too */
 #define FRAME_PERMISSIONS_MAX 524288u /* CREATE_USER, UPDATE_PERMISSIONS: 32,768 entries of at most 12 bytes */

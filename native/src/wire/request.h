@@ -1,4 +1,4 @@
-/* The two hot requests besides SEND_MESSAGES: POLL_MESSAGES and STORE_CONSUMER_OFFSET (iggy-protocol 3.7, 3.8).
+/* The two hot requests besides SEND_MESSAGES: POLL_MESSAGES and STORE_CONSUMER_OFFSET (docs/protocol/messages.md).
  * Only the perfectly formed request is recognised; anything else is left to Python, which knows every status. Pure
  * functions over memory. */
 #ifndef SHARDD_REQUEST_H

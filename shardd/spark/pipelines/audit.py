@@ -20,7 +20,7 @@ from shardd.spark import _decode, archive_listing, cold, planner
 from shardd.spark.archive_listing import History
 from shardd.spark.cold import explain
 from shardd.spark.decode import ROWS_MAX, Fault, Verify
-from shardd.spark.piece import Place
+from shardd.spark.piece import PieceOrigin
 from shardd.spark.pieces import Locations
 from shardd.spark.pipelines.common import Meter, Source, summary
 from shardd.spark.planner import Slice
@@ -201,7 +201,7 @@ def plan(source: Source, archive_root: str | None) -> tuple[list[Job], list[dict
                 pieces += tuple(history.files)
                 reports.append(_audit_names(name, partition, history, str(archive_root)))
             for piece in pieces:
-                if piece.place is Place.SEGMENT:
+                if piece.place is PieceOrigin.SEGMENT:
                     at = (partition.incarnation, piece.start, piece.end, piece.path)
                     jobs.append(SegmentAudit(name, partition.id, *at))
                     continue

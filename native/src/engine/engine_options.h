@@ -1,0 +1,28 @@
+/* What a worker tells its engine when it makes it. */
+#ifndef SHARDD_ENGINE_OPTIONS_H
+#define SHARDD_ENGINE_OPTIONS_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "io/io.h"
+#include "net/admission.h"
+
+typedef struct engine_options {
+    uint32_t shard, shards;
+    int shared_fd, handover_receive_fd;
+    const int *pool_fds, *doorbell_fds, *handover_send_fds; /* [shards] each */
+    size_t pool_bytes;
+    admission_limits limits;
+    int64_t partial_frame_timeout_us, slow_reader_timeout_us, sync_interval_us, login_timeout_us, request_timeout_us;
+    int64_t idle_timeout_us;                          /* 0: none */
+    int64_t save_interval_us;                         /* of the journals of `memory`; 0: no saver */
+    bool save_syncs;                                  /* what the saver writes is synced, too */
+    uint64_t journal_messages_max, journal_bytes_max; /* of a partition that is opened */
+    bool socket_migration;
+    const char *data_directory; /* whose file system is watched for room; NULL: none */
+    uint64_t disk_reserve_bytes;
+    io_engine io_engine;
+} engine_options;
+
+#endif

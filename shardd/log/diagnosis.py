@@ -1,0 +1,162 @@
+"""What lies in a partition directory, for `shardd doctor log`: segments, manifests, damage; and how it is isolated.
+
+Looking changes nothing and needs no lock: of a server that runs it sees what is there at this moment. Isolating writes
+manifests and is for a data directory that nobody uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from shardd.engine import _native
+from shardd.log import layout
+from shardd.log.damage import DamagedRange, DamageSurvey
+from shardd.log.damage_survey import survey_segment
+from shardd.log.imported import read_imported
+from shardd.log.incarnation import read_incarnation
+from shardd.log.layout import PartitionIds
+from shardd.log.manifest import DamagedManifestError, Manifest, read_manifest, write_manifest
+from shardd.log.segments import RecordFault, opened
+from shardd.log.tail import Rest, rest_of
+
+
+@dataclass(slots=True)
+class SegmentView:
+    """`notes`: what is odd and costs no message."""
+
+    start_offset: int
+    end_offset: int  # exclusive
+    log_bytes: int
+    manifest: str
+    damaged: list[DamagedRange] = field(default_factory=list)
+    isolated: tuple[tuple[int, int], ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+    def open_damage(self) -> list[DamagedRange]:
+        """What is not isolated (as a whole)."""
+        return [
+            each
+            for each in self.damaged
+            if not any(start <= each.start and each.end <= end for start, end in self.isolated)
+        ]
+
+
+def partitions_below(data: Path) -> Iterator[tuple[PartitionIds, Path]]:
+    """Every partition directory, ascending. OSError."""
+    for stream, stream_path in _numbered(data / layout.STREAMS):
+        for topic, topic_path in _numbered(stream_path / layout.TOPICS):
+            for partition, path in _numbered(topic_path / layout.PARTITIONS):
+                yield (stream, topic, partition), path
+
+
+def _numbered(directory: Path) -> list[tuple[int, Path]]:
+    if not directory.is_dir():
+        return []
+    found = [(layout.parse_id(path.name), path) for path in directory.iterdir() if path.is_dir()]
+    return sorted((number, path) for number, path in found if number is not None)
+
+
+def diagnose_partition(directory: Path) -> Iterator[SegmentView]:
+    """Reads every segment whole, one at a time. OSError, ValueError (a damaged marker of an import)."""
+    imported_end = read_imported(directory)
+    parsed = [layout.parse_segment_name(path.name) for path in directory.iterdir()]
+    starts = sorted(each[0] for each in parsed if each is not None and each[1] == "log")
+    minimum = 0
+    for number, start in enumerate(starts):
+        next_start = starts[number + 1] if number + 1 < len(starts) else None
+        view, survey = _diagnose_segment(
+            directory, start, next_start, 0 if start < imported_end else minimum, imported_end
+        )
+        minimum = survey.segment.last_timestamp if survey.segment.count else minimum
+        yield view
+
+
+def _diagnose_segment(
+    directory: Path, start: int, next_start: int | None, minimum: int, imported_end: int
+) -> tuple[SegmentView, DamageSurvey]:
+    manifest, text = _manifest_of(directory, start)
+    if manifest is not None:
+        minimum = max(minimum, manifest.born_at)
+    known = None if manifest is None else manifest.sealed or manifest.checkpoint
+    records = 0
+    if manifest is not None and manifest.sparse and manifest.sealed is not None:
+        records, next_start = manifest.sealed.count, manifest.end_offset
+    survey = survey_segment(
+        directory, start, minimum,
+        end_offset=next_start, imported_end=imported_end, checkpoint=known, write_index=False, sparse_count=records,
+    )  # fmt: skip
+    segment = survey.segment
+    view = SegmentView(start, segment.next_offset if next_start is None else next_start, segment.file_bytes, text)
+    view.damaged = survey.damaged
+    if next_start is None and known is not None and segment.count < known.count:
+        view.damaged.append(
+            DamagedRange(
+                start,
+                segment.next_offset,
+                start + known.count,
+                segment.log_bytes,
+                segment.file_bytes,
+                RecordFault.TRUNCATED,
+            )
+        )
+        view.end_offset = start + known.count
+    elif next_start is None and segment.file_bytes > segment.log_bytes:
+        surplus, rest = segment.file_bytes - segment.log_bytes, rest_of(directory, segment, imported_end)
+        withheld = " (from the next start on withheld)" if rest is Rest.UNCLEAR else ""
+        view.notes.append(f"{surplus} bytes behind the last record: {rest.value}, or being written{withheld}")
+    if manifest is not None:
+        view.isolated = manifest.isolated
+    if next_start is not None and survey.index_changed:
+        view.notes.append("the index does not fit; it is written again when it is met")
+    if manifest is not None and manifest.sealed is not None and not view.damaged:
+        with opened(layout.segment_log(directory, start), 0) as log:
+            if _native.digest_file(log, segment.file_bytes) != manifest.sealed.digest:
+                view.notes.append("the digest in the manifest is not that of the log, although every record is valid")
+    return view, survey
+
+
+def _manifest_of(directory: Path, start: int) -> tuple[Manifest | None, str]:
+    try:
+        manifest = read_manifest(directory, start)
+    except DamagedManifestError:
+        return None, "damaged manifest (costs a scan)"
+    except ValueError as error:  # a later version
+        return None, str(error)
+    if manifest is None:
+        return None, "no manifest"
+    if manifest.sparse:
+        return manifest, f"sealed, {manifest.absent} offsets without a message"
+    return manifest, "sealed" if manifest.sealed is not None else "open manifest"
+
+
+def isolate(directory: Path, damaged: list[DamagedRange]) -> list[Path]:
+    """Writes the ranges into the manifests of their segments, durably: from the next start on polls pass over them. The
+    manifests written. ValueError (no marker, or a manifest of a later version), OSError."""
+    incarnation = read_incarnation(directory)
+    if incarnation is None:
+        raise ValueError(f"{directory} has no valid incarnation marker")
+    written = []
+    for start in sorted({each.segment for each in damaged}):
+        try:
+            manifest = read_manifest(directory, start)
+        except DamagedManifestError:
+            manifest = None
+        if manifest is None or manifest.incarnation != incarnation:
+            manifest = Manifest(incarnation, start)
+        ranges = [*manifest.isolated, *((each.start, each.end) for each in damaged if each.segment == start)]
+        write_manifest(directory, replace(manifest, isolated=joined(ranges)))
+        written.append(layout.segment_manifest(directory, start))
+    return written
+
+
+def joined(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The same offsets as ascending ranges that do not touch."""
+    result: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if result and start <= result[-1][1]:
+            result[-1] = result[-1][0], max(end, result[-1][1])
+        else:
+            result.append((start, end))
+    return tuple(result)

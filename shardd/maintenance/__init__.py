@@ -1,0 +1,1 @@
+"""Work in the background of a worker, beside the requests of clients."""

@@ -1,0 +1,160 @@
+"""Finds out what is wrong when a log and its index contradict each other, and tells the engine. Lives on the loop
+thread of its worker; a helper thread reads.
+
+One segment at a time. A segment that was surveyed less than SURVEY_INTERVAL_S ago is not read again: whoever asks for
+it (a poll that still fails, with a full table of ranges) gets its answer from what is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from shardd.engine import Engine, namespace
+from shardd.log import layout
+from shardd.log.damage import DamageSurvey
+from shardd.log.damage_survey import survey_segment
+from shardd.log.imported import read_imported
+from shardd.log.layout import PartitionIds, partition_ids, partition_text
+from shardd.runtime.threads import Threads
+
+_log = logging.getLogger(__name__)
+
+SURVEY_INTERVAL_S: Final = 10.0
+_NOTHING: Final[tuple[tuple[int, int, bool], ...]] = ()
+
+
+class Owned(Protocol):
+    """What is known of the partitions of this shard."""
+
+    def incarnation_of(self, ids: PartitionIds) -> int | None: ...
+    def open_partitions(self) -> list[PartitionIds]: ...
+    def damaged_partitions(self) -> set[PartitionIds]: ...
+
+
+class DamageSurveys:
+    """`ask` for every EVENT_DOUBT; `run` is a task for the life of the worker."""
+
+    def __init__(
+        self, engine: Engine, data: Path, owned: Owned, threads: Threads, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._engine, self._data, self._owned, self._threads, self._clock = engine, data, owned, threads, clock
+        self._waiting: dict[tuple[int, int], asyncio.Future[None]] = {}
+        self._wake = asyncio.Event()
+        self._surveyed_s: dict[tuple[int, int], float] = {}
+        self._counters = {
+            "surveys": 0,
+            "surveys_failed": 0,
+            "indexes_repaired": 0,
+            "damaged_ranges_found": 0,
+            "damaged_messages_found": 0,
+        }
+
+    def counters(self) -> dict[str, int]:
+        return dict(self._counters)
+
+    def gauges(self) -> dict[str, int]:
+        """What is withheld now, over all partitions of this shard."""
+        result = {"waiting": len(self._waiting), "damaged_ranges": 0, "damaged_messages": 0, "isolated_messages": 0}
+        for ids in self._owned.damaged_partitions():
+            for start, end, isolated in self._engine.partition_damage(namespace(*ids)):
+                result["damaged_ranges"] += 1
+                result["isolated_messages" if isolated else "damaged_messages"] += end - start
+        return result
+
+    def ask(self, ns: int, segment: int) -> asyncio.Future[None]:
+        """Done when the engine knows what a survey of that segment has found."""
+        key = ns, segment
+        if key not in self._waiting:
+            self._waiting[key] = asyncio.get_running_loop().create_future()
+            self._wake.set()
+        return self._waiting[key]
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                key = next(iter(self._waiting))
+                incarnation, first_timestamp, found = (
+                    self._owned.incarnation_of(partition_ids(key[0])) or 0,
+                    0,
+                    _NOTHING,
+                )
+                try:
+                    if incarnation and self._is_due(key):
+                        first_timestamp, found = await self._survey(*key)
+                except Exception:  # whatever it is: the polls get an answer
+                    _log.exception("partition %s: segment %d cannot be surveyed", partition_text(key[0]), key[1])
+                    self._counters["surveys_failed"] += 1
+                with suppress(KeyError):  # closed meanwhile: its polls have their answers
+                    self._engine.partition_surveyed(key[0], incarnation, key[1], first_timestamp, list(found))
+                done = self._waiting.pop(key)
+                if not done.done():  # whoever waited may have been cancelled
+                    done.set_result(None)
+
+    def _is_due(self, key: tuple[int, int]) -> bool:
+        now = self._clock()
+        if now - self._surveyed_s.get(key, -SURVEY_INTERVAL_S) < SURVEY_INTERVAL_S:
+            return False
+        self._surveyed_s = {k: at for k, at in self._surveyed_s.items() if now - at < SURVEY_INTERVAL_S}
+        self._surveyed_s[key] = now
+        return True
+
+    async def _survey(self, ns: int, segment: int) -> tuple[int, tuple[tuple[int, int, bool], ...]]:
+        """(first timestamp, damaged ranges), nothing when it cannot be told."""
+        try:
+            self._engine.partition_flush(ns)  # entries that wait for the file are no contradiction
+            segments = self._engine.partition_segments(ns)
+            number = next((i for i, each in enumerate(segments) if each[0] == segment), None)
+            if number is None:
+                return 0, _NOTHING  # deleted meanwhile
+            _, log_bytes, count, _, _, absent = segments[number]
+            minimum = max((each[4] for each in segments[:number] if each[2]), default=0)
+            directory = layout.partition_directory(self._data, *partition_ids(ns))
+            end = segment + count + absent
+            survey = await self._threads.run(
+                _survey_open, directory, segment, minimum, end, log_bytes, count if absent else 0
+            )
+            self._report(ns, segment, survey)
+        except KeyError:
+            return 0, _NOTHING  # closed meanwhile
+        except (OSError, ValueError) as error:
+            self._counters["surveys_failed"] += 1
+            _log.error("partition %s: segment %d cannot be surveyed: %s", partition_text(ns), segment, error)
+            return 0, _NOTHING
+        return survey.segment.first_timestamp, tuple((each.start, each.end, False) for each in survey.damaged)
+
+    def _report(self, ns: int, segment: int, survey: DamageSurvey) -> None:
+        self._counters["surveys"] += 1
+        if survey.index_changed:
+            self._counters["indexes_repaired"] += 1
+            _log.warning(
+                "partition %s: the index of segment %d was wrong and is written again", partition_text(ns), segment
+            )
+        known = self._engine.partition_damage(ns)
+        if survey.damaged:
+            self._owned.damaged_partitions().add(partition_ids(ns))
+        for each in survey.damaged:
+            if any(start <= each.start and each.end <= end for start, end, _ in known):
+                continue
+            self._counters["damaged_ranges_found"] += 1
+            self._counters["damaged_messages_found"] += each.end - each.start
+            _log.error("partition %s: segment %d is damaged: %s are withheld", partition_text(ns), segment, each)
+
+
+def _survey_open(
+    directory: Path, segment: int, minimum: int, end_offset: int, log_bytes: int, sparse_count: int
+) -> DamageSurvey:
+    imported_end = read_imported(directory)
+    if segment < imported_end:
+        minimum = 0
+    return survey_segment(
+        directory, segment, minimum,
+        end_offset=end_offset, imported_end=imported_end, live_bytes=log_bytes, sparse_count=sparse_count,
+    )  # fmt: skip

@@ -1,0 +1,208 @@
+"""The second step of a deletion: what was renamed into the trash (log/trash.py) is unlinked, later and slowly.
+
+A large file is cut off from its end, a step at a time, before it is unlinked: freeing a GiB at once would hold up the
+journal of the file system, and with it every sync. When the disk is short of room nothing of this holds: then sends
+wait for every byte. It is cut only when nobody else has it open (a poll that is being
+answered may still read it through its descriptor, a backup may copy it) and when it has no other name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shardd.log import layout
+
+LOOK_INTERVAL_S: Final = 15.0
+STEPS_PER_S: Final = 200  # unlinks, rmdirs and cuts; a topic of 1,000 partitions is gone after half a minute
+CUT_BYTES: Final = 64 * 1024 * 1024  # freed by one step at most
+ROOM_INTERVAL_S: Final = 0.25  # between two looks at the free room of the disk
+_RESERVE_BYTES: Final = 64 * 1024 * 1024  # of the disk where the settings keep none
+_ROOM_PART: Final = 16  # of the disk is kept at most (native/src/log/room.h)
+
+
+@dataclass(frozen=True, slots=True)
+class TrashStep:
+    """One step of emptying: a name that was removed, a file that was made shorter (`removed` False, no error), or the
+    error that keeps a name from going (EBUSY: somebody has a large file open). That name stays for the next run."""
+
+    path: Path
+    removed: bool = False
+    freed_bytes: int = 0
+    error: OSError | None = None
+
+
+def is_short_of_room(directory: Path, reserve_bytes: int) -> bool:
+    """Whether sends are refused for want of room, or soon will be (native/src/log/room.c: from the reserve on, and
+    until half as much more is free)."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return False
+    low_bytes = min(reserve_bytes or _RESERVE_BYTES, disk.f_blocks * disk.f_frsize // _ROOM_PART)
+    return disk.f_bavail * disk.f_frsize < 2 * low_bytes
+
+
+def empty_trash(trash: Path, hurry: Callable[[], bool] = lambda: False) -> Iterator[TrashStep]:
+    """Removes the content of the trash, depth first. In a `hurry` files that somebody has open go, too: their room is
+    free when the last reader is done."""
+    try:
+        with os.scandir(trash) as entries:
+            children = [(Path(entry.path), entry.is_dir(follow_symlinks=False)) for entry in entries]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield TrashStep(trash, error=error)
+        return
+    for path, is_directory in children:
+        if is_directory:
+            yield from empty_trash(path, hurry)
+        try:
+            if is_directory:
+                path.rmdir()
+                yield TrashStep(path, removed=True)
+            else:
+                yield from _remove_file(path, hurry)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield TrashStep(path, error=error)
+
+
+def _remove_file(path: Path, hurry: Callable[[], bool]) -> Iterator[TrashStep]:
+    """Raises what `os` raises."""
+    status = path.lstat()
+    size = status.st_size if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
+    if size > CUT_BYTES:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            while size > CUT_BYTES and _may_be_cut(descriptor, hurry):
+                size -= CUT_BYTES
+                os.ftruncate(descriptor, size)
+                yield TrashStep(path, freed_bytes=CUT_BYTES)
+        finally:
+            os.close(descriptor)
+    path.unlink()
+    yield TrashStep(path, removed=True, freed_bytes=size)
+
+
+def _may_be_cut(descriptor: int, hurry: Callable[[], bool]) -> bool:
+    try:
+        return _nobody_else_has(descriptor)
+    except OSError as error:
+        if error.errno == errno.EBUSY and hurry():
+            return False
+        raise
+
+
+def _nobody_else_has(descriptor: int) -> bool:
+    """The kernel gives a write lease on a file only when it is open once. False where it gives none at all (the file is
+    then unlinked as it is); OSError EBUSY when somebody else has it open."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            raise OSError(errno.EBUSY, "somebody has it open") from error
+        return False
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return True
+
+
+class TrashEmptier:
+    """Helper thread of shard 0 that empties the trash at a bounded rate. Owns no partition."""
+
+    def __init__(
+        self, trash: Path, report: Callable[[str], None], steps_per_s: int = STEPS_PER_S, reserve_bytes: int = 0
+    ) -> None:
+        """`report` gets one sentence for each run in which names could not be removed (called on the helper thread); a
+        large file that is still being read is no such name. `reserve_bytes` of the disk are kept free of messages: near
+        that everything goes at once and without a rate."""
+        self._trash = trash
+        self._reserve_bytes = reserve_bytes
+        self._report = report
+        self._pause_s = 1 / steps_per_s
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trash", daemon=True)
+        self._figures = {"names_removed": 0, "bytes_freed": 0}
+        self._left = {"entries_left": 0, "files_in_use": 0}
+
+    def start(self) -> None:
+        """Starts the thread; what an earlier process has left goes first. The directory is made now: on a full disk it
+        could not be made when it is needed."""
+        with contextlib.suppress(OSError):
+            self._trash.mkdir(parents=True, exist_ok=True)
+        self._wake.set()
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Something was moved to the trash."""
+        self._wake.set()
+
+    def gauges(self) -> dict[str, int]:
+        """Directories and files that lay in the trash when it was last looked at and are not yet removed, and large
+        files among their content that somebody has open. Any thread."""
+        return dict(self._left)
+
+    def counters(self) -> dict[str, int]:
+        """What this process has removed: names, and the bytes of files. Any thread."""
+        return dict(self._figures)
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Ends the thread after the step it is in; the rest stays for the next start."""
+        self._stop.set()
+        self._wake.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while self._wait():
+            errors: list[OSError] = []
+            busy = freed_bytes = 0
+            self._left["entries_left"] = self._count()
+            for step in empty_trash(self._trash, self._hurry):
+                if step.error is not None and step.error.errno == errno.EBUSY:
+                    busy += 1
+                elif step.error is not None:
+                    errors.append(step.error)
+                self._figures["names_removed"] += step.removed
+                self._figures["bytes_freed"] += step.freed_bytes
+                freed_bytes += step.freed_bytes
+                if step.removed and step.path.parent == self._trash:
+                    self._left["entries_left"] -= 1
+                if self._stop.wait(0 if self._hurry() else self._pause_s):
+                    return
+            if freed_bytes and self._hurry():
+                with contextlib.suppress(OSError):
+                    layout.sync_directory(self._trash)  # some file systems give room back with their next commit
+            self._left["files_in_use"] = busy
+            if errors:
+                self._report(f"{len(errors)} names in {self._trash} cannot be removed, the first: {errors[0]}")
+
+    def _hurry(self) -> bool:
+        return is_short_of_room(self._trash, self._reserve_bytes)
+
+    def _wait(self) -> bool:
+        """Until the trash is to be looked at; False when the thread is to end. Segments come without a word: any shard
+        moves its own."""
+        until = time.monotonic() + LOOK_INTERVAL_S
+        while not self._wake.wait(ROOM_INTERVAL_S) and time.monotonic() < until:
+            if self._hurry() and self._count():
+                break
+        self._wake.clear()
+        return not self._stop.is_set()
+
+    def _count(self) -> int:
+        try:
+            with os.scandir(self._trash) as entries:
+                return sum(1 for _ in entries)
+        except OSError:
+            return 0

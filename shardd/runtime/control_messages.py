@@ -1,0 +1,112 @@
+"""The control channel between the supervisor and one worker: JSON lines both ways, sans-IO.
+
+    worker -> supervisor    {"heartbeat": n}         every HEARTBEAT_INTERVAL_MS, from the first moment of the loop
+                            {"ready": {...}}         once, when the shard serves
+                            {"fatal": "sentence"}    before it ends because a new start would not help
+                            {"logs": true}           asks for the newest log lines of the supervisor
+    supervisor -> worker    {"logs": [...]}          the answer: as many whole lines as one message holds
+                            {"peer_down": j}         shard j died; also right after a start, for each shard that is down
+                            {"peer_up": j}           shard j is ready
+                            {"peer_key": {...}}      shard j died: what its next process will prove itself with
+                            {"all_ready": true}      every shard was ready once; at once for a worker that came later
+                            {"stalls": {...}}        which shards stand still now, and how often this one did
+                            {"stop": seconds}        flush and end within that time
+
+A worker takes every peer for up until it is told otherwise. End of file means that the other side is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from shardd.runtime.trust import PeerKey
+
+HEARTBEAT_INTERVAL_MS: Final = 250
+HEARTBEAT_TIMEOUT_MS: Final = 2_000
+STARTUP_TIMEOUT_MS: Final = 60_000
+LINE_BYTES_MAX: Final = 65_536
+
+
+class ControlError(Exception):
+    """The other side broke the protocol."""
+
+
+class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`root_created`: the first user was made by this very worker."""
+
+    root_created: bool = False
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A shard that stands still: `cause` "device" or "cpu", since when (monotonic clock, microseconds)."""
+
+    shard: int
+    cause: str
+    since_us: int
+
+
+class Stalls(msgspec.Struct, frozen=True):
+    """Shards that stand still now; how often and how long in all the one that hears this did, by cause."""
+
+    standing: list[Standing]
+    times: dict[str, int]
+    total_ms: dict[str, int]
+
+
+class WorkerMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """From a worker; exactly one field is set."""
+
+    heartbeat: int | None = None
+    ready: Ready | None = None
+    fatal: str | None = None
+    logs: bool = False
+
+
+class SupervisorMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """From the supervisor; exactly one field is set."""
+
+    peer_down: int | None = None
+    peer_key: PeerKey | None = None
+    peer_up: int | None = None
+    all_ready: bool = False
+    stalls: Stalls | None = None
+    stop: float | None = None
+    logs: list[str] | None = None
+
+
+def newest_lines(lines: list[str]) -> list[str]:
+    """The last ones, as many as surely fit into one message."""
+    left = LINE_BYTES_MAX // 2
+    for number, line in enumerate(reversed(lines)):
+        left -= len(msgspec.json.encode(line)) + 1
+        if left < 0:
+            return lines[len(lines) - number :]
+    return lines
+
+
+def encode_message(message: WorkerMessage | SupervisorMessage) -> bytes:
+    """One line, with its end."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+Message = TypeVar("Message", WorkerMessage, SupervisorMessage)
+
+
+class MessageDecoder(Generic[Message]):
+    """Bytes in, whole messages out."""
+
+    def __init__(self, message_type: type[Message]) -> None:
+        self._decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(message_type)
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Messages completed by `data`. Raises ControlError on a line that is no message or longer than the limit."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LINE_BYTES_MAX:
+            raise ControlError(f"a line of the control channel exceeds {LINE_BYTES_MAX} bytes")
+        try:
+            return [self._decoder.decode(line) for line in lines]
+        except msgspec.MsgspecError as error:
+            raise ControlError(f"control channel: {error}") from error

@@ -1,0 +1,136 @@
+"""From settings to a running supervisor: everything that can refuse a start, in the order that does no harm."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
+from shardd.config.root_user import RootUser
+from shardd.config.schema import Settings
+from shardd.log.file_modes import correct_modes, group_id, umask_for
+from shardd.server.address_lock import lock_address
+from shardd.server.data_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
+from shardd.server.errors import StartupError
+from shardd.server.listeners import open_listeners, server_answers
+from shardd.server.own_stall import told_when_stuck
+from shardd.server.shared_resources import (
+    FILES_RESERVE,
+    descriptors_wanted,
+    make_resources,
+    pool_share_bytes,
+    raise_descriptor_limit,
+)
+from shardd.server.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from shardd.engine.io_choice import IoEngine
+
+_log = logging.getLogger(__name__)
+
+
+def root_exists(directory: Path) -> bool:
+    """True when the metadata log holds something: its first record is the first user
+    (docs/protocol/accounts.md#first-user)."""
+    try:
+        return (directory / STATE_NAME).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> int:
+    """Runs until a signal; exit status. Raises StartupError when the server cannot start."""
+    with told_when_stuck():
+        return _run(settings, root, fresh=fresh, version=version)
+
+
+def _run(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> int:
+    try:
+        allocation = settings.system.sharding.cpu_allocation
+        cpus = allocate_cpus(allocation)
+        nodes = memory_nodes(allocation, cpus)
+    except CpuAllocationError as error:
+        raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
+    pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
+    engine = _choose_engine(settings)
+    _check_descriptor_limit(settings)
+
+    group = _group(settings.system.group)
+    os.umask(umask_for(group))  # the workers have it from here
+    directory = settings.system.data_directory
+    directory_lock_fd = lock_directory(directory)
+    address_lock = lock_address(settings.tcp.address) if settings.tcp.port else None
+    if settings.tcp.port and server_answers(settings.tcp.host, settings.tcp.port):
+        raise StartupError(f"a server answers at {settings.tcp.address} already")
+    prepare_directory(directory, fresh)
+    _correct_modes(directory, group, settings.system.group)
+    first_start = not root_exists(directory)
+    remove_runtime_config(settings.system.runtime_directory)
+    listeners, address = open_listeners(settings.tcp, len(cpus))
+    try:
+        resources = make_resources(
+            shards=len(cpus),
+            pool_bytes=pool_bytes,
+            directory_lock_fd=directory_lock_fd,
+            address=address,
+            address_lock=address_lock if address_lock is not None else lock_address(address),
+            listeners=listeners,
+            data_directory=directory,
+        )
+    except OSError as error:  # limits of open files, of the size of a file, of memory
+        raise StartupError(f"what the workers share cannot be made: {error.strerror}") from error
+    try:
+        return Supervisor(
+            settings, cpus, resources, root, version, engine, first_start=first_start, memory_nodes=nodes
+        ).run()
+    finally:
+        resources.close()
+
+
+def _group(name: str) -> int | None:
+    try:
+        return group_id(name)
+    except ValueError as error:
+        raise StartupError(f"system.group: {error}") from error
+
+
+def _correct_modes(directory: Path, group: int | None, name: str) -> None:
+    try:
+        corrected = correct_modes(directory, group)
+    except ValueError as error:
+        raise StartupError(f"system.group: {name}: {error}") from error
+    except OSError as error:
+        raise StartupError(f"data directory {directory}: {error}") from error
+    if corrected.changed:
+        readers = "its user" if group is None else f"its user and messages by group {name}"
+        _log.info("%d files and directories of %s are now read by %s only", corrected.changed, directory, readers)
+    if corrected.failed:
+        _log.warning(
+            "the modes of %d files and directories of %s cannot be corrected: %s",
+            corrected.failed, directory, corrected.reason,
+        )  # fmt: skip
+
+
+def _choose_engine(settings: Settings) -> IoEngine:
+    try:
+        from shardd.engine.io_choice import IoEngineError, choose_io_engine
+    except ImportError as error:
+        raise StartupError(f"the native engine is not built ({error}); run `make native`") from error
+    try:
+        return choose_io_engine(settings.system.io_engine)
+    except IoEngineError as error:
+        raise StartupError(str(error)) from error
+
+
+def _check_descriptor_limit(settings: Settings) -> None:
+    limit = raise_descriptor_limit()
+    wanted = descriptors_wanted(settings.tcp.connections_max)
+    if limit < wanted:
+        _log.warning(
+            "the limit of %d open files is below tcp.connections_max (%d) and %d for files",
+            limit,
+            settings.tcp.connections_max,
+            FILES_RESERVE,
+        )

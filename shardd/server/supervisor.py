@@ -1,0 +1,318 @@
+"""The supervisor: owns what must outlive a worker, spawns, watches and replaces workers. No data path.
+
+Start order: directory lock, address lock, PING at the address, listeners, shared objects, workers. It is a plain loop
+over a selector: signals, control channels and pidfds of the workers, and a tick for deadlines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from shardd.config.keys import settings_toml
+from shardd.config.root_user import RootUser
+from shardd.config.schema import Settings
+from shardd.runtime.control_messages import Ready, SupervisorMessage, newest_lines
+from shardd.runtime.disk import NO_ROOM
+from shardd.runtime.inheritance import WorkerInheritance
+from shardd.runtime.recent_logs import recent_lines
+from shardd.server.data_directory import remove_runtime_config, write_runtime_config
+from shardd.server.service_manager import notify_service_manager
+from shardd.server.shared_resources import SharedResources
+from shardd.server.stall_board import StallBoard
+from shardd.server.standstill import WorkerSample
+from shardd.server.thread_samples import sample_worker
+from shardd.server.worker_process import WorkerProcess, WorkerState
+
+if TYPE_CHECKING:
+    from shardd.engine.io_choice import IoEngine  # needs the built engine; its absence is told in a sentence
+
+STOP_WORKERS_S: Final = 8.0  # what workers are told
+STOP_KILL_S: Final = 9.0  # then they are killed
+FIRST_START_DEATHS_MAX: Final = 3  # of one shard, or processes that could not be made, before all were ready once
+_TICK_S: Final = 0.1
+_PAUSE_S: Final = 1.0  # a tick so late means that the supervisor did not run
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """Runs the workers of one server until a signal ends it. Lives in the supervisor process, main thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        cpus: list[int],
+        resources: SharedResources,
+        root: RootUser,
+        version: str,
+        engine: IoEngine,
+        *,
+        first_start: bool,
+        memory_nodes: list[int],
+    ) -> None:
+        self._settings = settings
+        self._cpus = cpus
+        self._memory_nodes = memory_nodes
+        self._resources = resources
+        self._root = root
+        self._version = version
+        self._show_password = first_start and root.generated
+        self._workers = [WorkerProcess(shard) for shard in range(len(cpus))]
+        self._selector = selectors.DefaultSelector()
+        self._started_at_us = time.time_ns() // 1000
+        self._engine = engine
+        self._stalls = StallBoard(self._workers, settings.system.watchdog, self._sample)
+        self._all_ready = False
+        self._stop_at: float | None = None  # when stragglers get killed
+        self._exit_status = 0
+
+    def run(self) -> int:
+        """0: stopped in order; 1: a worker had to be killed, or the server could not start."""
+        with self._signals() as wakeup:
+            self._selector.register(wakeup, selectors.EVENT_READ, None)
+            for worker in self._workers:
+                self._spawn(worker)
+            last = time.monotonic()
+            while self._stop_at is None or any(worker.running for worker in self._workers):
+                self._turn(wakeup)
+                now = time.monotonic()
+                self._check_deadlines(now, now - last)
+                last = now
+        remove_runtime_config(self._settings.system.runtime_directory)
+        _log.info("stopped")
+        return self._exit_status
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[socket.socket]:
+        read_end, write_end = socket.socketpair()
+        read_end.setblocking(False)
+        write_end.setblocking(False)
+        # a signal that nohup made ignored stays ignored
+        taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        previous = {number: signal.signal(number, lambda *_: None) for number in taken}
+        previous_fd = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
+        try:
+            yield read_end
+        finally:
+            signal.set_wakeup_fd(previous_fd)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            read_end.close()
+            write_end.close()
+
+    def _turn(self, wakeup: socket.socket) -> None:
+        for key, _ in self._selector.select(_TICK_S):
+            if key.fileobj is wakeup:
+                for _ in wakeup.recv(64):
+                    self._on_signal()
+                continue
+            worker: WorkerProcess = key.data
+            if worker.running and key.fd == worker.pidfd:
+                self._on_death(worker)
+            elif worker.control is not None and key.fileobj is worker.control:
+                self._on_control(worker)
+
+    # ---- workers ----
+
+    def _spawn(self, worker: WorkerProcess) -> None:
+        try:
+            worker.spawn(self._inheritance(worker.shard))
+        except OSError as error:  # no process, memory or descriptor: as if it had died at once
+            _log.error("cannot start a worker for shard %d: %s", worker.shard, error)
+            worker.restart_at = time.monotonic() + 1.0
+            worker.failed_spawns += 1
+            if not self._all_ready and worker.failed_spawns >= FIRST_START_DEATHS_MAX:
+                self._cannot_start("")
+            return
+        assert worker.control is not None
+        self._selector.register(worker.control, selectors.EVENT_READ, worker)
+        self._selector.register(worker.pidfd, selectors.EVENT_READ, worker)
+        for peer in self._workers:
+            if peer is not worker and self._all_ready and not peer.running:
+                worker.send(SupervisorMessage(peer_down=peer.shard))
+        _log.debug("started process %d for shard %d", worker.pid, worker.shard)
+
+    def _inheritance(self, shard: int) -> WorkerInheritance:
+        shared = self._resources
+        listener = shared.listeners[shard]
+        assert listener is not None
+        return WorkerInheritance(
+            shard=shard,
+            shards=len(self._cpus),
+            cpus=self._cpus,
+            settings=self._settings,
+            address=shared.address,
+            control_fd=-1,
+            listener_fd=listener.fileno(),
+            directory_lock_fd=shared.directory_lock_fd,
+            shared_fd=shared.shared_fd,
+            pool_fds=shared.pool_fds,
+            pool_bytes=shared.pool_bytes,
+            io_engine=self._engine.name,
+            doorbell_fds=shared.doorbell_fds,
+            handover_receive_fd=shared.handover_receive[shard].fileno(),
+            handover_send_fds=[end.fileno() for end in shared.handover_send],
+            trust=shared.introductions.inheritance(shard),
+            root_name=self._root.name,
+            root_password=self._root.password if shard == 0 else "",
+            started_at_us=self._started_at_us,
+            supervisor_pid=os.getpid(),
+            version=self._version,
+            respawns=0,
+            memory_nodes=self._memory_nodes,
+        )
+
+    def _on_control(self, worker: WorkerProcess) -> None:
+        for message in worker.receive():
+            if message.fatal is not None:
+                worker.fatal = message.fatal
+            elif message.ready is not None:
+                self._on_ready(worker, message.ready)
+            elif message.logs:
+                worker.send(SupervisorMessage(logs=newest_lines(recent_lines())))
+        if worker.control is not None and worker.control_ended:  # else the selector would report its end for ever
+            self._selector.unregister(worker.control)
+            worker.close_control()
+
+    def _on_ready(self, worker: WorkerProcess, ready: Ready) -> None:
+        worker.mark_ready()
+        if (worker.shard == 0 and self._show_password) or (ready.root_created and self._root.generated):
+            self._show_password = False
+            # for whoever starts the server, and known nowhere else: not a log line
+            sys.stdout.write(f"Generated root user password: {self._root.password}\n")
+            sys.stdout.flush()
+        for peer in self._workers:
+            if peer is not worker:
+                peer.send(SupervisorMessage(peer_up=worker.shard))
+        if self._all_ready:
+            worker.send(SupervisorMessage(all_ready=True))
+            _log.info("shard %d is back (process %d)", worker.shard, worker.pid)
+        elif all(each.state is WorkerState.READY for each in self._workers):
+            self._on_all_ready()
+
+    def _on_all_ready(self) -> None:
+        self._all_ready = True
+        for worker in self._workers:
+            worker.send(SupervisorMessage(all_ready=True))
+        address = self._resources.address
+        _log.info(
+            "shardd %s, %d %s on CPU %s, engine %s, ack %s, data %s, tcp %s, ready",
+            self._version,
+            len(self._cpus),
+            "shard" if len(self._cpus) == 1 else "shards",
+            ",".join(map(str, self._cpus)),
+            self._engine,
+            self._settings.system.partition.ack,
+            self._settings.system.data_directory,
+            address,
+        )
+        # after the line: who waited for the file finds it in the log
+        try:
+            system = self._settings.system
+            text = settings_toml(self._settings, address)
+            write_runtime_config(system.runtime_directory, system.data_directory, text)
+        except OSError as error:
+            _log.error("cannot write the runtime configuration: %s", error)
+            if error.errno not in NO_ROOM:  # who waits for that file would wait for ever
+                self._exit_status = 1
+                self._stop()
+                return
+        notify_service_manager("READY=1")
+
+    def _on_death(self, worker: WorkerProcess) -> None:
+        self._on_control(worker)  # its last words
+        self._selector.unregister(worker.pidfd)
+        if worker.control is not None:
+            self._selector.unregister(worker.control)
+        pid = worker.pid
+        status = worker.reap()
+        self._stalls.ended(worker, time.monotonic())
+        if self._stop_at is not None:
+            if status != 0:
+                self._exit_status = 1
+                _log.error("shard %d (process %d) ended with %s", worker.shard, pid, _describe(status))
+            return
+        why = f": {worker.fatal}" if worker.fatal else ""
+        _log.error("shard %d (process %d) ended with %s%s", worker.shard, pid, _describe(status), why)
+        self._resources.introductions.ended(worker.shard)
+        for peer in self._workers:
+            if peer is not worker:
+                peer.send(SupervisorMessage(peer_key=self._resources.introductions.key(worker.shard, peer.shard)))
+                peer.send(SupervisorMessage(peer_down=worker.shard))
+        if not self._all_ready:
+            if worker.fatal or worker.backoff.unhealthy_deaths >= FIRST_START_DEATHS_MAX:
+                self._cannot_start(why)
+        elif worker.fatal or worker.state is WorkerState.GIVEN_UP:
+            self._give_up(worker)
+
+    def _cannot_start(self, why: str) -> None:
+        _log.error("the server cannot start%s", why)
+        self._exit_status = 1
+        self._stop()
+
+    def _give_up(self, worker: WorkerProcess) -> None:
+        worker.state = WorkerState.GIVEN_UP
+        self._resources.close_listener(worker.shard)
+        _log.error("shard %d is given up; the others go on without its partitions", worker.shard)
+        if all(each.state is WorkerState.GIVEN_UP for each in self._workers):
+            self._exit_status = 1
+            self._stop()
+
+    # ---- time and signals ----
+
+    def _sample(self, worker: WorkerProcess, everything: bool) -> WorkerSample | None:
+        return sample_worker(worker.pid, self._resources.shared_fd, worker.shard, everything=everything)
+
+    def _check_deadlines(self, now: float, since_last_s: float) -> None:
+        self._stalls.look(now)
+        if self._stop_at is not None:
+            if self._stalls.any_excused(now):
+                self._stop_at += since_last_s  # what has been acknowledged can still reach the device
+            if now > self._stop_at:
+                self._kill_all()
+                self._stop_at = float("inf")
+            return
+        for worker in self._workers:
+            if since_last_s > _PAUSE_S:
+                worker.forgive(since_last_s)
+            if worker.hangs(now):
+                _log.error("shard %d (process %d) gives no sign of life; it is replaced", worker.shard, worker.pid)
+                worker.kill()
+                worker.forgive(10.0)  # its death arrives through the pidfd; until then one line is enough
+            if worker.state is WorkerState.DOWN and now >= worker.restart_at and self._stop_at is None:
+                self._spawn(worker)
+
+    def _on_signal(self) -> None:
+        if self._stop_at is None:
+            _log.info("stopping")
+            self._stop()
+        else:
+            _log.warning("second signal: workers are killed")
+            self._kill_all()
+
+    def _stop(self) -> None:
+        self._stop_at = time.monotonic() + STOP_KILL_S
+        notify_service_manager("STOPPING=1")
+        for worker in self._workers:
+            self._resources.close_listener(worker.shard)
+            worker.send(SupervisorMessage(stop=STOP_WORKERS_S))
+
+    def _kill_all(self) -> None:
+        for worker in self._workers:
+            if worker.running:
+                _log.error("shard %d (process %d) is killed", worker.shard, worker.pid)
+                self._exit_status = 1
+                worker.kill()
+
+
+def _describe(status: int) -> str:
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"

@@ -1,0 +1,231 @@
+"""Work that only the owner of a partition can do and that is not on the warm path: offsets and flushes.
+
+Each call goes to the owner: to the engine here, or over the bus to the shard that serves the same call there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Iterable
+from enum import IntEnum
+
+import msgspec
+
+from shardd.engine import owner
+from shardd.log.layout import trash_directory
+from shardd.metadata.state import Partition, Stream, Topic
+from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.channel import BusError, Senders
+from shardd.service.base import partition_at, partition_namespace
+from shardd.service.context import ShardContext
+
+METHOD = "partition"
+REQUEST_TIMEOUT_S = 5.0  # a flush waits for the device
+DELETE_STEP = 64  # segments in one go: two renames each
+DELETE_RETRY_S = 0.01
+DELETE_ATTEMPTS_MAX = 100  # 1 s
+METADATA_RETRY_S = 0.005
+METADATA_ATTEMPTS_MAX = 400
+
+
+class Operation(IntEnum):
+    """What the owner is asked to do."""
+
+    GET_OFFSET = 1
+    DELETE_OFFSET = 2
+    FLUSH = 3
+    DELETE_SEGMENTS = 4
+    STORE_OFFSET = 5
+
+
+class Home(msgspec.Struct, array_like=True, frozen=True):
+    """Where a partition lives and which one is meant: a later one in the same place is another incarnation.
+
+    `metadata_index`: the last record that the asker had applied when it looked the partition up.
+    """
+
+    namespace: int
+    shard: int
+    slot: int
+    incarnation: int
+    metadata_index: int
+
+
+class _Call(msgspec.Struct, array_like=True, frozen=True):
+    operation: Operation
+    home: Home
+    kind: int = 0
+    consumer: int = 0
+    fsync: bool = False
+    count: int = 0
+    offset: int = 0
+    assignment: int = 0  # generation of a member's assignment
+
+
+class _Answer(msgspec.Struct, array_like=True, frozen=True):
+    status: int
+    value: int | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_call_decoder = msgspec.msgpack.Decoder(_Call)
+_answer_decoder = msgspec.msgpack.Decoder(_Answer)
+
+
+def sync_descriptors(descriptors: Iterable[int]) -> int:
+    """fdatasyncs and closes every descriptor; 0 or the first errno. Blocks: helper threads only."""
+    first_errno = 0
+    for descriptor in descriptors:
+        try:
+            os.fdatasync(descriptor)
+        except OSError as error:
+            first_errno = first_errno or error.errno or 0
+        finally:
+            os.close(descriptor)
+    return first_errno
+
+
+class PartitionCalls:
+    """Client and server side of the calls of one shard. Lives on the loop thread."""
+
+    def __init__(self, context: ShardContext) -> None:
+        self._context = context
+        self._tokens = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[int]] = {}  # syncs by token
+        context.bus.serve(METHOD, Senders.ANY_SHARD, self._serve)
+
+    def home(self, stream: Stream, topic: Topic, partition: Partition) -> Home:
+        """Where the partition lives, as this worker knows it."""
+        packed = partition_namespace(stream, topic, partition)
+        shard, index = owner(packed, self._context.shards), self._context.metadata.state.index
+        return Home(packed, shard, partition.slot, partition.incarnation, index)
+
+    async def get_offset(self, home: Home, kind: int, consumer: int) -> int | None:
+        """The stored offset of a consumer, None when nothing is stored."""
+        return (await self._call(_Call(Operation.GET_OFFSET, home, kind, consumer))).value
+
+    async def store_offset(self, home: Home, kind: int, consumer: int, offset: int, assignment: int = 0) -> None:
+        """`ShardError` 4100, 3007, 10006 or 3023; 3022 for a member whose `assignment` is an old one."""
+        call = _Call(Operation.STORE_OFFSET, home, kind, consumer, offset=offset, assignment=assignment)
+        self._raise(await self._call(call))
+
+    async def delete_offset(self, home: Home, kind: int, consumer: int, assignment: int = 0) -> None:
+        """`ShardError` 3021, 3007 or 3011; 3022 as `store_offset`."""
+        self._raise(await self._call(_Call(Operation.DELETE_OFFSET, home, kind, consumer, assignment=assignment)))
+
+    async def flush(self, home: Home, *, fsync: bool) -> None:
+        """Writes the waiting index entries and, with `fsync`, returns when the device has everything.
+
+        `ShardError` 3007, 4007, or 10009 when the sync failed (the partition is poisoned then).
+        """
+        self._raise(await self._call(_Call(Operation.FLUSH, home, fsync=fsync)))
+
+    async def delete_segments(self, home: Home, count: int) -> None:
+        """Up to `count` of the oldest sealed segments go, as far as no stored offset and no reader needs them.
+
+        `ShardError` 3007, 10008, or the status of a partition that takes no writes.
+        """
+        self._raise(await self._call(_Call(Operation.DELETE_SEGMENTS, home, count=count)))
+
+    @staticmethod
+    def _raise(answer: _Answer) -> None:
+        if answer.status != Status.OK:
+            raise ShardError(Status(answer.status))
+
+    async def _call(self, call: _Call) -> _Answer:
+        if call.home.shard == self._context.shard:
+            return await self._execute(call)
+        try:
+            reply = await self._context.bus.request(call.home.shard, METHOD, _encoder.encode(call), REQUEST_TIMEOUT_S)
+        except BusError as error:
+            raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
+        return _answer_decoder.decode(reply)
+
+    async def _serve(self, sender: int, payload: bytes) -> bytes:
+        try:
+            answer = await self._execute(_call_decoder.decode(payload))
+        except ShardError as error:
+            answer = _Answer(error.status)
+        return _encoder.encode(answer)
+
+    async def _execute(self, call: _Call) -> _Answer:
+        if not await self._knows(call.home):
+            return _Answer(Status.PARTITION_NOT_FOUND)
+        engine, namespace = self._context.engine, call.home.namespace
+        if call.operation is Operation.GET_OFFSET:
+            return _Answer(Status.OK, engine.offset_get(namespace, call.kind, call.consumer))
+        if call.operation is Operation.DELETE_OFFSET:
+            status = engine.offset_delete(namespace, call.kind, call.consumer, call.assignment)
+            return _Answer(await self._durably(namespace, status))
+        if call.operation is Operation.DELETE_SEGMENTS:
+            return _Answer(await self._delete_segments(namespace, call.count))
+        if call.operation is Operation.STORE_OFFSET:
+            status = engine.offset_store(namespace, call.kind, call.consumer, call.offset, call.assignment)
+            return _Answer(await self._durably(namespace, status))
+        status = engine.partition_flush(namespace)
+        if status == Status.OK and call.fsync:
+            status = await self._sync(namespace)
+        return _Answer(status)
+
+    async def _knows(self, home: Home) -> bool:
+        """Whether the partition exists and is open here: what another shard says of it is not believed. Waits until
+        the records that the asker had already applied are followed, at most 2 s."""
+        for _ in range(METADATA_ATTEMPTS_MAX):
+            if self._context.metadata.followed_index >= home.metadata_index:
+                break
+            await asyncio.sleep(METADATA_RETRY_S)
+        known = partition_at(self._context.metadata.state, home.namespace)
+        if known is None or (known.slot, known.incarnation) != (home.slot, home.incarnation):
+            return False
+        incarnation, *_ = self._context.engine.stats(home.slot)
+        return incarnation == home.incarnation
+
+    async def _delete_segments(self, namespace: int, count: int) -> int:
+        """Answers that are being sent are let finish, for a while; what they still need stays after that."""
+        attempts = 0
+        while count > 0 and attempts < DELETE_ATTEMPTS_MAX:
+            step = min(count, DELETE_STEP)
+            try:
+                status, deleted, busy = self._context.engine.partition_delete_segments(namespace, step, self._trash())
+            except KeyError:  # deleted meanwhile
+                return Status.PARTITION_NOT_FOUND
+            count -= deleted
+            if status != Status.OK or (deleted < step and not busy):
+                return status
+            attempts += busy
+            await asyncio.sleep(DELETE_RETRY_S if busy else 0)
+        return Status.OK
+
+    def _trash(self) -> str:
+        """Beginning of the names that the files of deleted segments get; shard 0 unlinks them later."""
+        trash = trash_directory(self._context.settings.system.data_directory)
+        trash.mkdir(exist_ok=True)
+        return str(trash / f"{time.time_ns()}-{os.getpid()}-segment")
+
+    async def _sync(self, namespace: int) -> int:
+        """Waits until the device has all there is now; 0, 10009 (the partition is poisoned) or 3007."""
+        token = next(self._tokens)
+        waiting: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = waiting
+        try:
+            self._context.engine.partition_sync(namespace, token)
+            return await waiting
+        except KeyError:  # deleted meanwhile
+            return Status.PARTITION_NOT_FOUND
+        finally:
+            del self._waiting[token]
+
+    def synced(self, token: int, status: int) -> None:
+        """EVENT_SYNCED."""
+        waiting = self._waiting.get(token)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(status)
+
+    async def _durably(self, namespace: int, status: int) -> int:
+        """The status of a change of offsets, at level durable when the device has it."""
+        if status == Status.OK and self._context.engine.partition_is_durable(namespace):
+            return await self._sync(namespace)
+        return status

@@ -1,0 +1,169 @@
+"""The connections of one worker: who is behind each (docs/protocol/sessions.md). Lives on the shard that holds the
+socket.
+
+When a socket moves to another shard its session travels as bytes (`export`), so that login, client id, the time of
+the connection and its memberships in consumer groups survive the move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from shardd.engine import xxh32
+from shardd.groups import Membership
+
+
+class Session(msgspec.Struct):
+    """One connection of this worker. `user_id` is None without a login; time in microseconds since the epoch.
+
+    `user_incarnation`: which user with that id, as ids are reused. `removed`: the server has taken the entry out of the
+    client table (its user was deleted, or it sent no heartbeat); the socket stays open, but GET_ME, logins and commands
+    of groups are refused (docs/protocol/sessions.md#entry). `moves`: how often the connection has come to another
+    shard.
+    """
+
+    connection: int
+    client_id: int
+    address: str
+    connected_at_us: int
+    user_id: int | None = None
+    user_incarnation: int = 0
+    removed: bool = False
+    failed_logins: int = 0  # on this connection since it was opened
+    memberships: dict[int, Membership] = {}  # by incarnation of the group, in the order of joining
+    moves: int = 0
+
+    @property
+    def key(self) -> str:
+        """Names this connection on every shard, and no other one: two addresses may have the same client id."""
+        return f"{self.address} {self.connected_at_us}"
+
+
+class _Moved(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """What travels with a moved socket."""
+
+    client_id: int
+    connected_at_us: int
+    user_id: int | None
+    user_incarnation: int = 0
+    removed: bool = False
+    memberships: list[Membership] = []
+    failed_logins: int = 0
+    moves: int = 0
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Moved)
+
+
+class SessionTable:
+    """Sessions by connection id and by client id. Used by the worker's loop thread only."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, Session] = {}
+        self._by_client: dict[int, Session] = {}
+        self._by_key: dict[str, Session] = {}
+        self._left: Callable[[Session], None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        """Those that clients are told about."""
+        return (session for session in self._sessions.values() if not session.removed)
+
+    def open(self, connection: int, address: str, now_us: int) -> Session:
+        """Enters an accepted connection; `address` is the peer's "ip:port"."""
+        session = Session(connection, xxh32(address.encode()), address, now_us)
+        self._enter(session)
+        return session
+
+    def on_leave(self, left: Callable[[Session], None]) -> None:
+        """Calls `left` for a connection that is closed or removed, while its memberships are known."""
+        self._left = left
+
+    def close(self, connection: int, *, moved: bool = False) -> None:
+        """Forgets a connection that was closed or `moved` away; an unknown one is no error."""
+        session = self._sessions.pop(connection, None)
+        if session is not None and not moved:
+            self._leave(session)
+        if session is not None and self._by_key.get(session.key) is session:
+            del self._by_key[session.key]
+        if session is not None and self._by_client.get(session.client_id) is session:
+            del self._by_client[session.client_id]
+
+    def get(self, connection: int) -> Session | None:
+        return self._sessions.get(connection)
+
+    def by_client(self, client_id: int) -> Session | None:
+        """The session with a client id; the newest one when two addresses have the same hash."""
+        return self._by_client.get(client_id)
+
+    def by_key(self, key: str) -> Session | None:
+        """The session with a `Session.key`."""
+        return self._by_key.get(key)
+
+    def set_user(self, connection: int, user_id: int | None, user_incarnation: int = 0) -> None:
+        """Notes a login or (None) a logout; nothing happens when the connection is gone."""
+        session = self._sessions.get(connection)
+        if session is not None:
+            session.user_id = user_id
+            session.user_incarnation = user_incarnation
+
+    def remove(self, session: Session) -> None:
+        """Takes the entry of an open connection out of the table for good. Its login stays as it is."""
+        session.removed = True
+        self._leave(session)
+        if self._by_client.get(session.client_id) is session:
+            del self._by_client[session.client_id]
+
+    def of_user(self, user_id: int) -> list[Session]:
+        """The connections on which a user is logged in, also those that have lost their entry."""
+        return [session for session in self._sessions.values() if session.user_id == user_id]
+
+    def export(self, connection: int) -> bytes:
+        """The state that moves with the socket. KeyError for an unknown connection. The entry stays until `close`."""
+        session = self._sessions[connection]
+        return _encoder.encode(
+            _Moved(
+                session.client_id,
+                session.connected_at_us,
+                session.user_id,
+                session.user_incarnation,
+                session.removed,
+                [*session.memberships.values()],
+                session.failed_logins,
+                session.moves,
+            )
+        )
+
+    def admit(self, connection: int, address: str, state: bytes) -> Session:
+        """Enters a connection that came from another shard with the state it `export`ed. msgspec.DecodeError."""
+        moved = _decoder.decode(state)
+        session = Session(
+            connection,
+            moved.client_id,
+            address,
+            moved.connected_at_us,
+            moved.user_id,
+            moved.user_incarnation,
+            moved.removed,
+            moved.failed_logins,
+            {membership.group: membership for membership in moved.memberships},
+            moved.moves + 1,
+        )
+        self._enter(session)
+        return session
+
+    def _leave(self, session: Session) -> None:
+        if self._left is not None:
+            self._left(session)
+        session.memberships.clear()
+
+    def _enter(self, session: Session) -> None:
+        self._sessions[session.connection] = session
+        self._by_key[session.key] = session
+        if not session.removed:
+            self._by_client[session.client_id] = session

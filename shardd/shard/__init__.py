@@ -1,1 +1,0 @@
-"""The processes of a running server: supervisor and workers, and what they say to each other."""

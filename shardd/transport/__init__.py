@@ -1,0 +1,1 @@
+"""From the requests of the engine to the services, and back."""

@@ -1,0 +1,1 @@
+"""One worker process: its life, and the partitions that it owns."""

@@ -1,0 +1,41 @@
+"""From settings and inheritance to the native engine of a worker."""
+
+from __future__ import annotations
+
+from shardd.engine import Engine
+from shardd.runtime.inheritance import WorkerInheritance
+
+
+def make_engine(inheritance: WorkerInheritance) -> Engine:
+    """Raises OSError without memory or descriptors for it."""
+    tcp, system, saver = inheritance.settings.tcp, inheritance.settings.system, inheritance.settings.message_saver
+    sync_interval_ms = system.partition.sync_interval_ms
+    if saver.enabled and saver.enforce_fsync:
+        sync_interval_ms = min(sync_interval_ms, saver.interval_ms)
+    return Engine(
+        shard=inheritance.shard,
+        shards=inheritance.shards,
+        shared_fd=inheritance.shared_fd,
+        pool_fds=inheritance.pool_fds,
+        doorbell_fds=inheritance.doorbell_fds,
+        handover_receive_fd=inheritance.handover_receive_fd,
+        handover_send_fds=inheritance.handover_send_fds,
+        pool_bytes=inheritance.pool_bytes,
+        connections_max=tcp.connections_max,
+        connections_per_address_max=tcp.connections_per_address_max or tcp.most_connections,
+        connections_before_login_max=tcp.connections_before_login_max or tcp.most_connections,
+        login_timeout_ms=tcp.login_timeout_ms,
+        idle_timeout_ms=tcp.idle_timeout_ms,
+        request_timeout_ms=tcp.request_timeout_ms,
+        partial_frame_timeout_ms=tcp.partial_frame_timeout_ms,
+        slow_reader_timeout_ms=tcp.slow_reader_timeout_ms,
+        sync_interval_ms=sync_interval_ms,
+        save_interval_ms=saver.interval_ms if saver.enabled else 0,
+        save_syncs=saver.enforce_fsync,
+        journal_messages_max=system.partition.messages_required_to_save,
+        journal_bytes_max=system.partition.size_of_messages_required_to_save_bytes,
+        socket_migration=tcp.socket_migration,
+        data_directory=str(system.data_directory),
+        disk_reserve_bytes=system.disk_reserve_bytes,
+        io_engine=inheritance.io_engine,
+    )

@@ -1,0 +1,315 @@
+"""Opens and closes the partitions that this shard owns, following the metadata. Lives on the loop thread of its worker.
+
+A record is followed here before it is acknowledged, so nobody is told about a partition that its owner does not know
+yet, and whatever was deleted or purged is out of reach (renamed to `trash/`) before the client hears of it. The loop
+goes on meanwhile: what has to happen on it is done in slices, the rest in a helper thread (docs/adr/0015).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from shardd.config.schema import System
+from shardd.engine import Engine, namespace, owner
+from shardd.log import layout
+from shardd.log.layout import PartitionIds, partition_ids
+from shardd.log.recovery import Recovered, open_partition
+from shardd.metadata.reserve import Reserve
+from shardd.metadata.state import State, Stream, Topic
+from shardd.protocol.topic_settings import ACK
+from shardd.runtime.disk import NO_ROOM
+from shardd.runtime.threads import Threads
+from shardd.worker.partition_changes import (
+    Change,
+    Directories,
+    Identity,
+    changed_streams,
+    identity_in,
+    partitions_of,
+    plan,
+    remove_closed,
+)
+
+_log = logging.getLogger(__name__)
+
+OFFSET_GROUP = 2  # native/src/log/partition.h
+LEVELS = {"written": 0, "memory": 1, "durable": 2}  # partition_level in native/src/log/partition.h
+_READ_ONLY = 10006  # CannotWriteToFile: a partition whose directory cannot be used refuses sends
+SLICE: Final = 256  # partitions between two looks at the rest of the loop, in a recovery
+FOLLOW_SLICE_MS: Final = 1.0  # work of a change between two looks at the rest of the loop
+RECOVERY_LANES: Final = 2  # directories that are scanned at once
+
+Outcome = Recovered | OSError | ValueError
+
+
+class _Slices:
+    """Gives the loop to others whenever a slice of work is done."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + FOLLOW_SLICE_MS / 1000
+
+    async def next(self) -> None:
+        if time.monotonic() >= self._end:
+            await asyncio.sleep(0)
+            self._end = time.monotonic() + FOLLOW_SLICE_MS / 1000
+
+
+class OwnedPartitions:
+    """The partitions of one shard. `recover` is called once, then `follow` for every applied record. `seal` gets the
+    segments (directory, incarnation, start offset) whose manifests have no digest yet."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        shard: int,
+        shards: int,
+        data: Path,
+        system: System,
+        seal: Callable[[PartitionIds, int, int], None] = lambda _place, _incarnation, _start: None,
+    ) -> None:
+        self._engine = engine
+        self._shard = shard
+        self._shards = shards
+        self._data = data
+        self._segment_size_bytes = system.segment_size_bytes
+        self._ack = system.partition.ack
+        self._changing = asyncio.Lock()  # a change, or the opening of what a full disk had kept out
+        self._seal = seal
+        self._open: dict[PartitionIds, int] = {}  # and their incarnations
+        self._damaged: set[PartitionIds] = set()
+        self._refused: set[PartitionIds] = set()  # directories that are not ours to move
+        self._no_room: set[PartitionIds] = set()  # read only because the disk was full when they were opened
+        self._recovered = {
+            "partitions": 0,
+            "segments": 0,
+            "scanned_bytes": 0,
+            "microseconds": 0,
+            "phase_microseconds": 0,
+            "phase_cpu_microseconds": 0,
+            "refused": 0,
+        }
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def incarnation_of(self, ids: PartitionIds) -> int | None:
+        """Of the partition that is open there."""
+        return self._open.get(ids)
+
+    def open_partitions(self) -> list[PartitionIds]:
+        return list(self._open)
+
+    def damaged_partitions(self) -> set[PartitionIds]:
+        """Open partitions with damaged ranges; whoever finds more adds to it."""
+        return self._damaged
+
+    def recovery_figures(self) -> dict[str, int]:
+        """What this process has recovered so far: partitions that held something, their segments, bytes of logs that
+        were read, time of all lanes, of the whole phase and its CPU time; `refused` could not be opened."""
+        return dict(self._recovered)
+
+    async def recover(self, current: Callable[[], State], threads: Threads) -> State:
+        """Opens everything that there is now; the state that was recovered, from which the changes have to be followed.
+
+        Directories are scanned in helper threads, and the loop goes on meanwhile. `current` gives the state of the
+        moment: what was deleted or purged since is not opened, its slot may belong to another partition by then.
+        """
+        phase_began_ns, cpu_began_ns = time.monotonic_ns(), time.process_time_ns()
+        state, directories = current(), Directories(self._data)
+        waiting: list[tuple[PartitionIds, Identity]] = []
+        for stream_id in sorted(state.streams):
+            for number, (ids, identity) in enumerate(partitions_of(state.streams[stream_id]).items()):
+                if number % SLICE == 0:
+                    await asyncio.sleep(0)
+                if not self._owns(ids):
+                    continue
+                directory, exists = directories.find(ids)
+                if exists:
+                    waiting.append((ids, identity))
+                elif identity_in(current(), ids) == identity:
+                    self._open_as(ids, identity, state, directory, Recovered())
+        waiting.reverse()
+
+        async def lane() -> None:
+            while waiting:
+                batch = [waiting.pop() for _ in range(min(len(waiting), SLICE // 4))]
+                began_ns = time.monotonic_ns()
+                outcomes = await threads.run(self._recover_all, batch)
+                self._recovered["microseconds"] += (time.monotonic_ns() - began_ns) // 1000
+                for (ids, identity), outcome in zip(batch, outcomes, strict=True):
+                    if identity_in(current(), ids) == identity:
+                        self._open_as(ids, identity, state, directories.find(ids)[0], outcome)
+
+        await asyncio.gather(*(lane() for _ in range(RECOVERY_LANES)))
+        self._recovered["phase_microseconds"] += (time.monotonic_ns() - phase_began_ns) // 1000
+        self._recovered["phase_cpu_microseconds"] += (time.process_time_ns() - cpu_began_ns) // 1000
+        return state
+
+    async def room_returned(self, current: Callable[[], State], threads: Threads) -> None:
+        """Opens again what a full disk left read only. `current` gives the state of the moment."""
+        for ids in sorted(self._no_room):
+            async with self._changing:
+                identity = identity_in(current(), ids)
+                if identity is None or ids not in self._no_room:
+                    continue
+                [outcome] = await threads.run(self._recover_all, [(ids, identity)])
+                if identity_in(current(), ids) != identity:
+                    continue  # deleted or purged meanwhile: whoever follows that waits for us
+                self._no_room.discard(ids)
+                self._engine.partition_close(namespace(*ids))
+                directory = str(layout.partition_directory(self._data, *ids))
+                self._open_as(ids, identity, current(), directory, outcome)
+                self._engine.routes_invalidate()
+
+    async def follow(self, old: State, new: State, threads: Threads) -> bool:
+        """Applies the difference while the loop goes on; True when something went to the trash.
+
+        Everything is closed first, which no request can pass from then on (its incarnation is not found, it waits or is
+        refused), then moved away, then opened.
+        """
+        if old.streams is new.streams:
+            return False
+        async with self._changing:
+            slices = _Slices()
+            for stream_id in list(changed_streams(old, new)):
+                for ids, level in self._levels_to_change(old.streams.get(stream_id), new.streams.get(stream_id)):
+                    self._engine.partition_set_level(namespace(*ids), level)
+                    await slices.next()
+            change = await threads.run(plan, self._data, self._shard, self._shards, old, new)
+            if not change:
+                return False
+            left_alone = frozenset(self._refused.intersection(change.closing))  # may belong to a newer log
+            slices = _Slices()
+            for ids in change.closing:
+                self._close(ids)
+                await slices.next()
+            trashed, found = await threads.run(self._exchange_files, change, left_alone)
+            slices = _Slices()
+            for ids, identity in change.opening:
+                directory = str(layout.partition_directory(self._data, *ids))
+                self._open_as(ids, identity, new, directory, found.get(ids, Recovered()))
+                await slices.next()
+            return trashed
+
+    def _exchange_files(
+        self, change: Change, left_alone: frozenset[PartitionIds]
+    ) -> tuple[bool, dict[PartitionIds, Outcome]]:
+        """In a helper thread: what was closed goes; whether anything went, and what lies where a partition opens."""
+        trashed = remove_closed(self._data, change, left_alone)
+        directories = Directories(self._data)
+        there = [item for item in change.opening if directories.find(item[0])[1]]
+        outcomes = self._recover_all(there)
+        return trashed, {ids: outcome for (ids, _), outcome in zip(there, outcomes, strict=True)}
+
+    def _level(self, topic: Topic) -> int:
+        return LEVELS[topic.settings.get(ACK, self._ack)]
+
+    def _levels_to_change(self, old: Stream | None, new: Stream | None) -> Iterator[tuple[PartitionIds, int]]:
+        """The open partitions of topics whose setting has changed, with their new level."""
+        if old is None or new is None:
+            return
+        for topic in new.topics.values():
+            before = old.topics.get(topic.id)
+            if before is None or before.settings == topic.settings:
+                continue
+            for partition, previous in zip(topic.partitions, before.partitions, strict=False):
+                ids = (new.id, topic.id, partition.id)
+                if ids in self._open and partition.incarnation == previous.incarnation:
+                    yield ids, self._level(topic)
+
+    def rolled(self, ns: int, start_offset: int) -> None:
+        """The segment that starts there will not change any more."""
+        ids = partition_ids(ns)
+        if ids in self._open:
+            self._seal(ids, self._open[ids], start_offset)
+
+    def _owns(self, ids: PartitionIds) -> bool:
+        return owner(namespace(*ids), self._shards) == self._shard
+
+    def _recover_all(self, batch: list[tuple[PartitionIds, Identity]]) -> list[Outcome]:
+        """In a helper thread, or on the loop for single ones. A full disk gets the room of the reserve once."""
+        outcomes: list[Outcome] = []
+        for ids, (incarnation, _) in batch:
+            directory = layout.partition_directory(self._data, *ids)
+            outcome = _recover_one(directory, incarnation)
+            if _wants_room(outcome) and Reserve(self._data).release():
+                outcome = _recover_one(directory, incarnation)
+            outcomes.append(outcome)
+        return outcomes
+
+    def _open_as(self, ids: PartitionIds, identity: Identity, state: State, directory: str, outcome: Outcome) -> None:
+        """Opens what was recovered, without the offsets of groups that were deleted.
+
+        A partition that could not be recovered opens read only, the others are not concerned.
+        """
+        incarnation, slot = identity
+        arguments = (namespace(*ids), incarnation, slot, directory, self._segment_size_bytes)
+        topic = state.streams[ids[0]].topics[ids[1]]
+        level = self._level(topic)
+        if _wants_room(outcome):
+            self._no_room.add(ids)
+        try:
+            if not isinstance(outcome, Recovered):
+                raise outcome
+            self._count(outcome)
+            for note in outcome.notes:
+                _log.warning("%s", note)
+            self._engine.partition_open(
+                *arguments,
+                outcome.state,
+                outcome.segments,
+                outcome.offsets,
+                level,
+                outcome.damaged,
+                outcome.durable_end,
+            )
+            if outcome.damaged:
+                self._damaged.add(ids)
+            for start in outcome.unsealed:
+                self._seal(ids, incarnation, start)
+            groups = topic.groups.values() if outcome.offsets else ()
+            alive = {group.offsets_id for group in groups}
+            for kind, number, _ in outcome.offsets:
+                if kind == OFFSET_GROUP and number not in alive:
+                    self._engine.offset_delete(namespace(*ids), kind, number)
+        except (OSError, ValueError) as error:
+            if ids in self._no_room:
+                _log.error("partition %s is read only and empty until there is room: %s", directory, error)
+            else:
+                _log.error("partition %s is read only and empty until the next start: %s", directory, error)
+                self._refused.add(ids)
+            self._recovered["refused"] += 1
+            self._engine.partition_open(*arguments, _READ_ONLY, [], [], level, [], 0)
+        self._open[ids] = incarnation
+
+    def _count(self, recovered: Recovered) -> None:
+        if recovered.segments:
+            self._recovered["partitions"] += 1
+            self._recovered["segments"] += len(recovered.segments)
+            self._recovered["scanned_bytes"] += recovered.scanned_bytes
+
+    def _close(self, ids: PartitionIds) -> None:
+        self._open.pop(ids, None)
+        self._damaged.discard(ids)
+        self._no_room.discard(ids)
+        self._refused.discard(ids)
+        self._engine.partition_close(namespace(*ids))
+
+
+def _recover_one(directory: Path, incarnation: int) -> Outcome:
+    try:
+        return open_partition(directory, incarnation)
+    except (OSError, ValueError) as error:
+        return error
+
+
+def _wants_room(outcome: Outcome) -> bool:
+    """Whether it could be recovered (further) if the disk had room."""
+    if isinstance(outcome, Recovered):
+        return outcome.state == _READ_ONLY
+    return isinstance(outcome, OSError) and outcome.errno in NO_ROOM

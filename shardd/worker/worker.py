@@ -1,0 +1,379 @@
+"""One worker: a loop thread that alone touches the partitions of its shard (docs/ARCHITECTURE.md).
+
+Order of the start: engine, bus, metadata, partitions, services, then the listener. A worker that dies is started again
+and goes through the same door; what its predecessor had not taken from the rings is served by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, ClassVar, Final, cast
+
+from shardd.engine import (
+    EVENT_ACCEPTED,
+    EVENT_CLOSED,
+    EVENT_DOUBT,
+    EVENT_GROUP_POLLED,
+    EVENT_MOVE,
+    EVENT_MOVED_IN,
+    EVENT_POISONED,
+    EVENT_REQUEST,
+    EVENT_ROLLED,
+    EVENT_ROOM,
+    EVENT_ROUTE_MISS,
+    EVENT_SYNCED,
+    namespace,
+    owner,
+)
+from shardd.engine.loop import Event, new_event_loop
+from shardd.log import layout
+from shardd.log.foreign import sweep_streams
+from shardd.log.layout import partition_text
+from shardd.maintenance.damage_watch import DamageWatch
+from shardd.maintenance.flush import flush_everything
+from shardd.maintenance.sealer import Sealer
+from shardd.maintenance.trash_emptier import TrashEmptier
+from shardd.metadata import FILE_NAME, MetadataReplica, MetadataWriter, Record, State
+from shardd.protocol.errors import Status
+from shardd.runtime.bus import Bus
+from shardd.runtime.bus_sockets import TrustedSockets
+from shardd.runtime.helper_threads import HelperThreads
+from shardd.runtime.inheritance import WorkerInheritance
+from shardd.runtime.metrics import MetricRegistry, StallFigures, process_counters, process_gauges
+from shardd.runtime.patience import Patience
+from shardd.runtime.recent_logs import RecentLogs
+from shardd.runtime.trust import Trust
+from shardd.security import Passwords, command_allowed, ensure_root
+from shardd.security.login_turns import LoginTurns
+from shardd.service.context import ShardContext
+from shardd.service.sessions import SessionTable
+from shardd.service.tokens import clean_expired_tokens
+from shardd.transport.dispatch import Dispatcher
+from shardd.worker.control_link import ControlLink
+from shardd.worker.engine_options import make_engine
+from shardd.worker.partition_changes import changed_streams, partitions_of
+from shardd.worker.partitions import RECOVERY_LANES, OwnedPartitions
+from shardd.worker.refusals import report_refusals
+
+_log = logging.getLogger(__name__)
+
+_STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
+_QUIET_S: Final = 0.2  # peers may still be forwarding to us
+_ROOM_INTERVAL_S: Final = 30.0
+_HELPER_THREADS: Final = 2  # disk and metadata
+# A hash computes for 10 ms on the CPU of the loop: one at a time, the loop first (benchmarks.md). Not SCHED_IDLE: the
+# thread holds the lock of the interpreter between two hashes, and must come to run again.
+_PASSWORD_THREADS: Final = 1
+_PASSWORD_NICE: Final = 10
+
+
+def run(inheritance: WorkerInheritance) -> int:
+    """Serves until the supervisor says stop; exit status."""
+    worker = Worker(inheritance)
+    loop = new_event_loop(worker.engine, worker.deliver)
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(worker.main())
+    finally:
+        loop.close()
+        worker.engine.close()
+    return 0
+
+
+class Worker:
+    """Everything of one shard. Lives on the loop thread."""
+
+    def __init__(self, inheritance: WorkerInheritance) -> None:
+        self._inheritance = inheritance
+        self.engine: Final = make_engine(inheritance)
+        system = inheritance.settings.system
+        self._data = system.data_directory
+        shard, shards = inheritance.shard, inheritance.shards
+        self._partitions = OwnedPartitions(
+            self.engine, shard, shards, self._data, system, lambda *segment: self._sealer.add(*segment)
+        )
+        self._sessions = SessionTable()
+        self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room_returned = asyncio.Event()
+        self._all_closed = asyncio.Event()  # set whenever the last connection is gone
+        self._trash = TrashEmptier(
+            layout.trash_directory(self._data),
+            lambda sentence: _log.warning("%s", sentence),
+            reserve_bytes=system.disk_reserve_bytes,
+        )
+
+    # ---- life ----
+
+    async def main(self) -> None:
+        inheritance = self._inheritance
+        self._recent_logs.install()
+        self._helpers = HelperThreads(_HELPER_THREADS)
+        self._sealer = Sealer(self.engine, self._data)
+        self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
+        self._login_turns = LoginTurns(self.engine, inheritance.shards, _PASSWORD_THREADS)
+        self._damage = DamageWatch(self.engine, self._data, self._partitions, inheritance.settings.system.scrubber)
+        trust = Trust(inheritance.trust)
+        patience = Patience()
+        self._stalls = StallFigures(inheritance.shard, patience)
+        told = trust.renew, self._stalls.follow, patience.forgive
+        self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up, *told)
+        sockets = TrustedSockets(inheritance.trust, trust, inheritance.shards, hear=self._control.hear)
+        self._bus = Bus(inheritance.shard, inheritance.shards, sockets, patience)
+        await self._bus.start()
+        passwords = Passwords(self._password_threads)
+        root_created = await self._start_metadata(passwords)
+        await self._open_partitions()
+        if inheritance.shard == 0:
+            self._trash.start()
+        self._serve(passwords)
+        self._spawn(self._use_room())
+        self._spawn(self._sealer.run())
+        self._damage.start(self._spawn)
+        self._control.ready(root_created)
+        await self._stop(await self._control.stop_requested())
+
+    async def _start_metadata(self, passwords: Passwords) -> bool:
+        """Shard 0 writes, the others follow; True when the root user was created just now."""
+        inheritance, path = self._inheritance, self._data / FILE_NAME
+        if inheritance.shard != 0:
+            replica = MetadataReplica(path, self._bus, self._helpers, self._diverged)
+            self._metadata: MetadataReplica | MetadataWriter = replica
+            await replica.start()
+            return False
+        writer = MetadataWriter(path, self._bus, self._helpers, command_allowed, hear=self._control.hear)
+        self._metadata = writer
+        created = []
+
+        async def prepare() -> None:
+            created.append(await ensure_root(writer, passwords, inheritance.root_name, inheritance.root_password))
+
+        await writer.start(prepare)
+        return created[0]
+
+    async def _open_partitions(self) -> None:
+        """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""
+        scanners = HelperThreads(RECOVERY_LANES, "recovery")
+        state = await self._partitions.recover(lambda: self._metadata.state, scanners)
+        await scanners.close()
+        await self._sweep(state)
+        while state is not (current := self._metadata.state):
+            await self._partitions.follow(state, current, self._helpers)
+            state = current
+        self._metadata.subscribe(self._applied)
+        self._metadata.follow_with(self._follow)
+
+    def _diverged(self, sentence: str) -> None:
+        """This replica cannot follow: a fresh start reads the log again."""
+        _log.critical("%s", sentence)
+        logging.shutdown()
+        os._exit(1)
+
+    def _serve(self, passwords: Passwords) -> None:
+        inheritance = self._inheritance
+        host, _, port = inheritance.address.rpartition(":")
+        self._context = ShardContext(
+            shard=inheritance.shard,
+            shards=inheritance.shards,
+            engine=self.engine,
+            metadata=self._metadata,
+            bus=self._bus,
+            settings=inheritance.settings,
+            sessions=self._sessions,
+            passwords=passwords,
+            login_turns=self._login_turns,
+            threads=self._helpers,
+            started_at_us=inheritance.started_at_us,
+            tcp_address=(host.strip("[]"), int(port)),
+            recent_logs=self._recent_logs,
+            supervisor_logs=self._control.supervisor_logs,
+            metrics=self._metrics(),
+        )
+        self._dispatcher = Dispatcher(self._context)
+        self._spawn(self._dispatcher.evict_stale_clients())
+        self._spawn(report_refusals(self.engine.counters))
+        self._metadata.subscribe(self._dispatcher.applied)
+        if inheritance.shard == 0 and inheritance.settings.personal_access_token.cleaner_enabled:
+            self._spawn(clean_expired_tokens(self._context))
+        self.engine.listen(inheritance.listener_fd)
+
+    def _metrics(self) -> MetricRegistry:
+        """The one place that knows where a figure of this worker comes from."""
+        metrics = MetricRegistry(self.engine.latency)
+        metrics.add_engine(self.engine)
+        metrics.add("process", process_gauges, process_counters)
+        metrics.add("bus", self._bus.figures)
+        metrics.add("helpers", self._helpers.figures)
+        metrics.add("passwords", self._login_turns.figures)
+        metrics.add("metadata", self._metadata_figures)
+        metrics.add("sealing", self._sealer.gauges, self._sealer.counters)
+        metrics.add("recovery", counters=self._partitions.recovery_figures)
+        self._damage.add_to(metrics)
+        metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
+        metrics.add("trash", self._trash.gauges, self._trash.counters)
+        return metrics
+
+    def _metadata_figures(self) -> dict[str, int]:
+        state = self._metadata.state
+        return {"index": state.index, "streams": len(state.streams), "users": len(state.users)}
+
+    async def _sweep(self, state: State) -> None:
+        """What a deletion before a crash left behind goes to the trash; foreign directories are reported. Each shard
+        does it for its own places, in which nobody else makes a directory."""
+        shard, shards = self._inheritance.shard, self._inheritance.shards
+        known = {
+            place: incarnation
+            for stream in state.streams.values()
+            for place, (incarnation, _slot) in partitions_of(stream).items()
+        }
+        sweep = partial(sweep_streams, self._data, known, state.index, report_foreign=shard == 0)
+        for sentence in await self._helpers.run(sweep, lambda place: owner(namespace(*place), shards) == shard):
+            _log.warning("%s", sentence)
+
+    async def _stop(self, seconds: float) -> None:
+        """Every connection gets status 8 when its request is answered; then everything reaches the device."""
+        deadline = time.monotonic() + max(0.0, seconds - _STOP_RESERVE_S)
+        self._context.stopping = True
+        self._login_turns.close()
+        self.engine.stop_listening()
+        self.engine.close_all(Status.DISCONNECTED)
+        if len(self._sessions):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), max(0.0, deadline - time.monotonic()))
+        await asyncio.sleep(_QUIET_S)
+        for task in self._tasks:
+            task.cancel()
+        self._dispatcher.close()
+        if self._inheritance.shard == 0:
+            self._trash.stop()
+        flush_by = deadline + _STOP_RESERVE_S / 2
+        await flush_everything(self.engine, self._helpers, flush_by, self._stalls.stands_still)
+        await self._metadata.close()
+        await self._bus.close()
+        await asyncio.gather(self._password_threads.close(), self._damage.close(), self._sealer.close())
+        await self._helpers.close()
+        self._control.close()
+        self._recent_logs.remove()
+
+    # ---- metadata and peers ----
+
+    def _applied(self, old: State, new: State, record: Record) -> None:
+        """Before the record is acknowledged: nobody hears of what this shard does not know yet."""
+        self.engine.routes_invalidate()
+        if self._inheritance.shard == 0:
+            self._reset_counters(old, new)
+
+    async def _follow(self, old: State, new: State) -> None:
+        """The same, for what takes longer."""
+        trashed = await self._partitions.follow(old, new, self._helpers)
+        if trashed and self._inheritance.shard == 0:
+            self._trash.wake()
+
+    def _reset_counters(self, old: State, new: State) -> None:
+        """A new topic starts balancing at partition 0."""
+        for stream_id in changed_streams(old, new):
+            before, stream = old.streams.get(stream_id), new.streams.get(stream_id)
+            for topic_id, topic in stream.topics.items() if stream is not None else ():
+                known = before.topics.get(topic_id) if before is not None else None
+                if known is None or known.incarnation != topic.incarnation:
+                    self.engine.counter_reset(topic.incarnation)
+
+    def _peer_down(self, shard: int) -> None:
+        _log.warning("shard %d is down", shard)
+        self.engine.peer_down(shard)
+        self._bus.peer_down(shard)
+
+    def _peer_up(self, shard: int) -> None:
+        self.engine.peer_up(shard)
+        self._bus.peer_up(shard)
+
+    # ---- events of the engine ----
+
+    def deliver(self, events: list[Event]) -> None:
+        """The vector of events of one turn."""
+        for event in events:
+            kind, *rest = event
+            self._handlers[cast(int, kind)](self, *rest)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _on_accepted(self, connection: int, address: str) -> None:
+        self._sessions.open(connection, address, time.time_ns() // 1000)
+
+    def _on_closed(self, connection: int) -> None:
+        self._sessions.close(connection)
+        if not len(self._sessions):
+            self._all_closed.set()
+
+    def _on_request(self, connection: int, code: int, payload: bytes, user_id: int, authenticated: bool) -> None:
+        self._spawn(self._dispatcher.handle(connection, code, payload, user_id, authenticated))
+
+    def _on_route_miss(
+        self, connection: int, code: int, stream: bytes, topic: bytes, user_id: int, attempt: int
+    ) -> None:
+        self._spawn(self._dispatcher.route_miss(connection, code, stream, topic, user_id, attempt))
+
+    def _on_move(self, connection: int, target: int) -> None:
+        if self.engine.move(connection, target, self._dispatcher.export_session(connection)):
+            self._sessions.close(connection, moved=True)
+        else:
+            self.engine.resume(connection)
+
+    def _on_moved_in(self, connection: int, address: str, state: bytes, user_id: int, authenticated: bool) -> None:
+        self._dispatcher.import_session(connection, address, state)
+
+    def _on_group_polled(self, connection: int, count: int, offset: int, stored: bool) -> None:
+        self._dispatcher.group_polled(connection, count, offset, stored)
+
+    def _on_synced(self, token: int, status: int) -> None:
+        self._dispatcher.synced(token, status)
+
+    def _on_doubt(self, namespace: int, segment: int) -> None:
+        self._damage.doubt(namespace, segment)
+
+    def _on_poisoned(self, namespace: int, errno: int) -> None:
+        _log.error("partition %s is read only: %s", partition_text(namespace), os.strerror(errno))
+
+    def _on_rolled(self, namespace: int, start_offset: int) -> None:
+        self._partitions.rolled(namespace, start_offset)
+
+    def _on_room(self, refused: int, free_bytes: int) -> None:
+        if refused:
+            _log.warning("sends are refused: only %d bytes are free on the disk of %s", free_bytes, self._data)
+            return
+        _log.warning("sends are taken again: %d bytes are free on the disk of %s", free_bytes, self._data)
+        self._room_returned.set()
+
+    async def _use_room(self) -> None:
+        """When the engine finds room again, and now and then (it does not look when the setting is 0)."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._room_returned.wait(), _ROOM_INTERVAL_S)
+            self._room_returned.clear()
+            await self._partitions.room_returned(lambda: self._metadata.state, self._helpers)
+            if isinstance(self._metadata, MetadataWriter):
+                await self._metadata.room_returned()
+
+    _handlers: ClassVar[dict[int, Callable[..., None]]] = {
+        EVENT_ACCEPTED: _on_accepted,
+        EVENT_CLOSED: _on_closed,
+        EVENT_REQUEST: _on_request,
+        EVENT_ROUTE_MISS: _on_route_miss,
+        EVENT_MOVE: _on_move,
+        EVENT_MOVED_IN: _on_moved_in,
+        EVENT_DOUBT: _on_doubt,
+        EVENT_POISONED: _on_poisoned,
+        EVENT_GROUP_POLLED: _on_group_polled,
+        EVENT_ROLLED: _on_rolled,
+        EVENT_ROOM: _on_room,
+        EVENT_SYNCED: _on_synced,
+    }

@@ -125,14 +125,27 @@ static inline bool partition_doubt(partition *p, const segment *s) {
  * index cannot be read or leaves the log; damaged records may share few bytes, so callers keep 64 for each that they
  * read. */
 bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position);
+/* The three below, where some offsets have no record (partition_search.c). */
+bool partition_sparse_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k);
+bool partition_sparse_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset);
+bool partition_sparse_pass_over(partition *p, uint64_t *offset);
 /* The first entry of the segment at `offset` or behind it (count: none); `offset` is in the segment or its end. Dense:
  * no look at the index. False as above. */
-bool partition_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k);
+static inline bool partition_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k) {
+    *k = offset - s->start_offset;
+    return s->absent == 0 || partition_sparse_entry_of(p, s, offset, k);
+}
 /* The offset of entry `k`; k == count: where the segment ends. False as above. */
-bool partition_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset);
+static inline bool partition_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset) {
+    *offset = s->start_offset + k;
+    return s->absent == 0 || partition_sparse_offset_of(p, s, k, offset);
+}
 /* `offset`, or where what is isolated or has no record ends there: that of a record, of damage, or the end of the
  * partition. False as above. */
-bool partition_pass_over(partition *p, uint64_t *offset);
+static inline bool partition_pass_over(partition *p, uint64_t *offset) {
+    *offset = partition_skip_isolated(p, *offset);
+    return !p->sparse || partition_sparse_pass_over(p, offset);
+}
 /* Entry `k` is in memory: it has not been on a device. */
 bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k);
 typedef enum index_key { INDEX_KEY_END_POSITION, INDEX_KEY_TIMESTAMP, INDEX_KEY_OFFSET } index_key;

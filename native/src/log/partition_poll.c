@@ -57,7 +57,9 @@ static bool search_timestamp(partition *p, uint64_t t, uint64_t *offset) {
 /* The offset of the last record before `offset`, in the same segment or at the end of the one before it; where there is
  * none, or a gap that damage left, one less. */
 static bool find_before(partition *p, uint64_t offset, uint64_t *before) {
-    segment *s = holder(p, *before = offset - 1);
+    *before = offset - 1;
+    if (!p->sparse) return true;
+    segment *s = holder(p, *before);
     uint64_t k;
     if (s == NULL || s->absent == 0) return true;
     if (!partition_entry_of(p, s, offset, &k)) return false;

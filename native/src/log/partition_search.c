@@ -9,17 +9,28 @@ bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k)
     return s == segment_active(&p->segments) && k >= p->index.first;
 }
 
+static bool are_dense(const index_entry *entries, uint64_t k, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        if (entries[i].relative_offset != k + i) return false;
+    return true;
+}
+
+/* Whether they can be the entries from `k` on of a segment in which `absent` offsets have no record. */
+static bool ascend(const index_entry *entries, uint64_t k, uint32_t count, uint64_t absent) {
+    uint64_t lowest = k;
+    for (uint32_t i = 0; i < count; i++) {
+        if (entries[i].relative_offset < lowest || entries[i].relative_offset > k + i + absent) return false;
+        lowest = entries[i].relative_offset + UINT64_C(1);
+    }
+    return true;
+}
+
 /* Entries [k, k + count) from the file. False: cannot be read, or not entries of these records. */
 static bool read_entries(partition *p, segment *s, uint64_t k, uint32_t count, index_entry *out) {
     int fd = segment_fd(&p->segments, s, SEGMENT_INDEX);
     if (fd < 0 || file_read(p->disk, fd, out, (size_t)count * INDEX_ENTRY_SIZE, k * INDEX_ENTRY_SIZE) != 0)
         return false;
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t lowest = i == 0 ? k : out[i - 1].relative_offset + UINT64_C(1), highest = k + i + s->absent;
-        if (out[i].relative_offset < lowest || out[i].relative_offset > highest)
-            return false; /* dense: both are k + i */
-    }
-    return true;
+    return s->absent == 0 ? are_dense(out, k, count) : ascend(out, k, count, s->absent);
 }
 
 bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position) {
@@ -82,22 +93,19 @@ bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t hig
     return search_file(p, s, low, high, key, bound, found) || partition_doubt(p, s);
 }
 
-bool partition_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k) {
-    *k = offset - s->start_offset;
-    if (s->absent == 0) return true;
-    return partition_index_search(p, s, 0, s->count, INDEX_KEY_OFFSET, *k, k);
+bool partition_sparse_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k) {
+    return partition_index_search(p, s, 0, s->count, INDEX_KEY_OFFSET, offset - s->start_offset, k);
 }
 
-bool partition_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset) {
-    index_entry entry = {.relative_offset = (uint32_t)k};
-    if (s->absent > 0 && k < s->count && !read_entries(p, s, k, 1, &entry)) return partition_doubt(p, s);
+bool partition_sparse_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset) {
+    index_entry entry = {0};
+    if (k < s->count && !read_entries(p, s, k, 1, &entry)) return partition_doubt(p, s);
     *offset = k == s->count ? segment_end(s) : s->start_offset + entry.relative_offset;
     return true;
 }
 
-bool partition_pass_over(partition *p, uint64_t *offset) {
-    *offset = partition_skip_isolated(p, *offset);
-    for (bool again = p->sparse; again;) {
+bool partition_sparse_pass_over(partition *p, uint64_t *offset) {
+    for (bool again = true; again;) {
         segment *s = segment_find(&p->segments, *offset);
         uint64_t k, before = *offset;
         if (s == NULL || s->absent == 0 || *offset >= segment_end(s)) return true;

@@ -5,6 +5,8 @@ STAMP := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
 CONFIG ?= config/server.toml
 PYTEST_ARGS ?=
+# Most tests wait: more processes than CPUs. tests/README.md says how they stay out of each other's way.
+PYTEST_WORKERS ?= 6
 FUZZ_ARGS ?=
 CRASH_ARGS ?=
 SOAK_ARGS ?=
@@ -53,18 +55,31 @@ lint: setup-spark ## style and types
 	@$(BIN)/ruff check $(PY_DIRS)
 	@$(BIN)/ruff format --check --quiet $(PY_DIRS)
 	@$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python lint
 	@$(BIN)/mypy $(PY_DIRS)
 
-test: native lint ## lint, types, native tests under sanitizers, Python tests
-	@$(MAKE) --no-print-directory --keep-going --output-sync -C native -j$(shell nproc) PYTHON=$(BIN)/python test
-	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+# Tests start hundreds of interpreters: each would compile all modules again without byte code.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q
+SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS)
+
+# All programs are there before any runs: tests call make, too, and must not meet another one at work.
+test: native lint ## lint, types; native tests under sanitizers beside the Python tests
+	@$(MAKE) --no-print-directory --silent -C native -j$(shell nproc) PYTHON=$(BIN)/python programs
+	@$(MAKE) --no-print-directory --keep-going --jobs $$(($(shell nproc) + 1)) test-native test-python
+
+.PHONY: test-native test-python
+test-native:
+	@$(MAKE) --no-print-directory --keep-going --output-sync -C native PYTHON=$(BIN)/python test test-tsan-short
+
+test-python:
+	@$(PYTEST) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	@echo "== what touches the I/O engine, again on epoll"
-	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q -m 'io_engine and not slow' $(PYTEST_ARGS)
+	@SHARDD_SYSTEM_IO_ENGINE=epoll $(PYTEST) $(SIDE_BY_SIDE) -m 'io_engine and not slow' $(PYTEST_ARGS)
 
 # Everything that runs a worker, on the engine that serves where io_uring is refused.
 EPOLL_TESTS := tests/golden tests/server tests/crash tests/corruption tests/hostile tests/compat tests/fuzz tests/demo tests/unit
 test-epoll: native ## the Python tests that run a worker, on epoll instead of io_uring
-	@SHARDD_SYSTEM_IO_ENGINE=epoll $(BIN)/python -m pytest -q $(EPOLL_TESTS) $(PYTEST_ARGS)
+	@SHARDD_SYSTEM_IO_ENGINE=epoll $(PYTEST) $(SIDE_BY_SIDE) $(EPOLL_TESTS) $(PYTEST_ARGS)
 
 .PHONY: crash-power
 crash-power: native ## 200 power cuts of a server on a file system that forgets what was not synced
@@ -76,7 +91,7 @@ fuzz: native native-asan ## ten million mutated frames against sanitized servers
 	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
 
 crash: native ## a thousand kills of -9 under load, everything read and judged (CRASH_ARGS="--kills 1000 --seed N")
-	@$(BIN)/python -m pytest -q tests/crash/test_checker_on_real_data.py
+	@$(PYTEST) tests/crash/test_checker_on_real_data.py
 	@$(BIN)/python -m tests.crash.kills $(CRASH_ARGS)
 
 fault: native ## every errno at every call of the disk: partitions, the engine's syncs, the metadata, whole servers
@@ -96,7 +111,7 @@ test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net
 
 crash-backup: native ## backups that are killed, and everything that a server does meanwhile, at every step of one
-	@$(BIN)/python -m pytest -q -s -m slow tests/crash/test_backup.py tests/unit/test_backup_races.py
+	@$(PYTEST) -s -m slow tests/crash/test_backup.py tests/unit/test_backup_races.py
 
 crash-delete: native ## kill -9 while something is made, purged, deleted or rolled (CRASH_ARGS="--kills 200 --seed N")
 	@$(BIN)/python -m tests.crash.delete_kills $(CRASH_ARGS)
@@ -122,7 +137,7 @@ demo-spark: native setup-spark ## flights into a Delta table by Spark, with kill
 	@$(BIN)/python -m tests.demo.spark_flights
 
 test-spark: native setup-spark ## all tests of the Spark side, the slow ones too
-	@$(BIN)/python -m pytest -q -m 'slow or not slow' tests/spark
+	@$(PYTEST) -m 'slow or not slow' tests/spark
 
 spark-model: native setup-spark ## random histories of topics with plans and reads of the Spark source in between
 	@$(BIN)/python -m tests.spark.model $(MODEL_ARGS)

@@ -5,16 +5,35 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.server import Server
+from tests.support.side_by_side import ONE_JVM, FilesTogether, unit_of
 
 MakeServer = Callable[..., Server]
+
+# No limit that depends on the speed of the machine.
+settings.register_profile("shardd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shardd")
 
 # A shell starts what runs in the background with SIGINT ignored, and servers would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first: at the end of a run side by side nobody waits for one process."""
+    items.sort(key=lambda item: unit_of(item.nodeid.partition("::")[0]) != ONE_JVM)
+
+
+@pytest.hookimpl(optionalhook=True)  # unknown without pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    config.option.loadscopereorder = False  # not by the number of tests
+    return FilesTogether(config, log)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 from bench.native_build import NATIVE, build
 from bench.targets import Floor
+from tests.support.built import make
 
 RECORD_BYTES = 64 + 100
 
@@ -35,7 +36,7 @@ def files(floor: Floor) -> dict[str, int]:
 
 
 def test_histogram_reads_values_back() -> None:
-    done = subprocess.run(["make", "-s", "-C", str(NATIVE), "test"], capture_output=True, text=True, check=False)
+    done = make(NATIVE, "test")
     assert done.returncode == 0, done.stderr
 
 

@@ -141,13 +141,13 @@ static PyObject *event_tuple(const event *v) {
 }
 
 static PyObject *events_list(engine *e) {
-    PyObject *list = PyList_New(e->events_count);
-    for (uint32_t i = 0; list != NULL && i < e->events_count; i++) {
-        PyObject *item = event_tuple(&e->events[i]);
+    PyObject *list = PyList_New(e->core.events.count);
+    for (uint32_t i = 0; list != NULL && i < e->core.events.count; i++) {
+        PyObject *item = event_tuple(&e->core.events.list[i]);
         if (item == NULL) Py_CLEAR(list);
         else PyList_SET_ITEM(list, i, item);
     }
-    engine_events_clear(e);
+    events_clear(&e->core.events);
     return list;
 }
 
@@ -176,7 +176,7 @@ static PyObject *call_close(PyObject *self, PyObject *unused) {
 static PyObject *get_generation(PyObject *self, void *unused) {
     (void)unused;
     engine *e = shardd_engine_of(self);
-    return e != NULL ? PyLong_FromUnsignedLong(e->links.generation) : NULL;
+    return e != NULL ? PyLong_FromUnsignedLong(e->core.links.generation) : NULL;
 }
 
 static PyGetSetDef properties[] = {

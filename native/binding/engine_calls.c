@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/engine_api.h"
+#include "base/clock.h"
 #include "base/hash.h"
 
 static PyObject *call_listen(PyObject *self, PyObject *arg) {
@@ -54,17 +55,17 @@ static PyObject *call_execute_poll(PyObject *self, PyObject *args) {
     if (e == NULL || !PyArg_ParseTuple(args, "KIKKIKIIKp", &connection, &owner, &ns, &incarnation, &strategy, &value,
                                        &count, &group, &assignment, &auto_commit))
         return NULL;
-    descriptor d = {.operation = LINK_POLL,
-                    .ns = ns,
-                    .incarnation = incarnation,
-                    .strategy = (uint8_t)strategy,
-                    .value = value,
-                    .count = count,
-                    .consumer_kind = OFFSET_GROUP,
-                    .consumer_id = group,
-                    .assignment = assignment,
-                    .flags = auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
-    engine_execute_poll(e, connection, owner, &d);
+    partition_request what = {.kind = REQUEST_POLL,
+                              .ns = ns,
+                              .incarnation = incarnation,
+                              .strategy = (uint8_t)strategy,
+                              .value = value,
+                              .count = count,
+                              .consumer_kind = OFFSET_GROUP,
+                              .consumer_id = group,
+                              .assignment = assignment,
+                              .auto_commit = auto_commit != 0};
+    engine_execute_poll(e, connection, owner, &what);
     Py_RETURN_NONE;
 }
 
@@ -89,7 +90,7 @@ static PyObject *call_close_all(PyObject *self, PyObject *arg) {
 static PyObject *call_connections(PyObject *self, PyObject *unused) {
     engine *e = shardd_engine_of(self);
     (void)unused;
-    return e != NULL ? PyLong_FromUnsignedLong(e->conns_count) : NULL;
+    return e != NULL ? PyLong_FromUnsignedLong(e->net.conns.count) : NULL;
 }
 
 static PyObject *call_stale_connections(PyObject *self, PyObject *arg) {
@@ -98,9 +99,9 @@ static PyObject *call_stale_connections(PyObject *self, PyObject *arg) {
     if (e == NULL || PyErr_Occurred()) return NULL;
     int64_t latest_us = clock_monotonic_us() - age_ms * 1000;
     PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < e->conns_capacity; i++) {
-        conn *c = e->conns[i];
-        if (c == NULL || c->closing || c->heartbeat_us >= latest_us) continue;
+    for (uint32_t i = 0; list != NULL && i < e->net.conns.capacity; i++) {
+        conn *c = e->net.conns.places[i];
+        if (c == NULL || c->closing || c->clocks.heartbeat_us >= latest_us) continue;
         PyObject *id = PyLong_FromUnsignedLongLong(conn_id(c));
         if (id == NULL || PyList_Append(list, id) != 0) Py_CLEAR(list);
         Py_XDECREF(id);
@@ -112,7 +113,7 @@ static PyObject *call_has_left(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long long connection = PyLong_AsUnsignedLongLong(arg);
     if (e == NULL || PyErr_Occurred()) return NULL;
-    const conn *c = conn_find(e, connection);
+    conn *c = conn_find(&e->net, connection);
     return PyBool_FromLong(c == NULL || conn_has_left(c));
 }
 
@@ -122,7 +123,7 @@ static PyObject *call_set_session(PyObject *self, PyObject *args) {
     unsigned user_id;
     int authenticated;
     if (e == NULL || !PyArg_ParseTuple(args, "KIp", &connection, &user_id, &authenticated)) return NULL;
-    conn *c = conn_find(e, connection);
+    conn *c = conn_find(&e->net, connection);
     if (c != NULL) conn_set_session(c, user_id, authenticated != 0);
     Py_RETURN_NONE;
 }
@@ -142,7 +143,7 @@ static PyObject *call_routes_invalidate(PyObject *self, PyObject *unused) {
     engine *e = shardd_engine_of(self);
     (void)unused;
     if (e == NULL) return NULL;
-    engine_routes_invalidate(e);
+    core_routes_invalidate(&e->core);
     Py_RETURN_NONE;
 }
 
@@ -151,7 +152,7 @@ static bool fill_route(engine *e, route *r, PyObject *partitions) {
         unsigned long long ns, incarnation;
         if (!PyArg_ParseTuple(PyList_GET_ITEM(partitions, (Py_ssize_t)i), "KK", &ns, &incarnation)) return false;
         r->partitions[i] = (route_partition){
-            .ns = ns, .incarnation = incarnation, .owner = hash_owner(ns, e->links.shards)};
+            .ns = ns, .incarnation = incarnation, .owner = hash_owner(ns, e->core.links.shards)};
     }
     return true;
 }
@@ -174,14 +175,14 @@ static PyObject *call_route_put(PyObject *self, PyObject *args, PyObject *kwargs
         return PyErr_Format(PyExc_ValueError, "identifiers of %zd bytes", stream_length + topic_length);
     memcpy(key, stream, (size_t)stream_length);
     memcpy(key + stream_length, topic, (size_t)topic_length);
-    route *r = routes_put(&e->routes, user_id, key, (uint32_t)(stream_length + topic_length),
+    route *r = routes_put(&e->core.routes, user_id, key, (uint32_t)(stream_length + topic_length),
                           (uint32_t)PyList_GET_SIZE(partitions), drop_route_partition);
     if (r == NULL) return PyErr_NoMemory();
     r->can_send = can_send != 0;
     r->can_poll = can_poll != 0;
     r->counter = counter;
     if (!fill_route(e, r, partitions)) {
-        routes_clear(&e->routes, drop_route_partition);
+        routes_clear(&e->core.routes, drop_route_partition);
         return NULL;
     }
     Py_RETURN_NONE;
@@ -192,7 +193,7 @@ static PyObject *call_stats(PyObject *self, PyObject *arg) {
     unsigned long slot = PyLong_AsUnsignedLong(arg);
     if (e == NULL || PyErr_Occurred()) return NULL;
     if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %lu is above the table", slot);
-    const partition_stats *s = &e->links.stats[slot];
+    const partition_stats *s = &e->core.links.stats[slot];
     return Py_BuildValue("KKKKKKKII", (unsigned long long)s->incarnation, (unsigned long long)s->next_offset,
                          (unsigned long long)s->size_bytes, (unsigned long long)s->messages_count,
                          (unsigned long long)s->segments_count, (unsigned long long)s->durable_offset,
@@ -203,22 +204,22 @@ static PyObject *call_counter_reset(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long counter = PyLong_AsUnsignedLong(arg);
     if (e == NULL || PyErr_Occurred()) return NULL;
-    atomic_store(&e->links.counters[counter % SHARED_COUNTERS], 0);
+    atomic_store(&e->core.links.counters[counter % SHARED_COUNTERS], 0);
     Py_RETURN_NONE;
 }
 
-static PyObject *peer_call(PyObject *self, PyObject *arg, void (*call)(engine *, uint32_t)) {
+static PyObject *peer_call(PyObject *self, PyObject *arg, void (*call)(peers *, uint32_t)) {
     engine *e = shardd_engine_of(self);
     unsigned long shard = PyLong_AsUnsignedLong(arg);
     if (e == NULL || PyErr_Occurred()) return NULL;
-    if (shard >= e->links.shards || shard == e->links.shard)
+    if (shard >= e->core.links.shards || shard == e->core.links.shard)
         return PyErr_Format(PyExc_ValueError, "shard %lu is no peer", shard);
-    call(e, (uint32_t)shard);
+    call(&e->peers, (uint32_t)shard);
     Py_RETURN_NONE;
 }
 
-static PyObject *call_peer_down(PyObject *self, PyObject *arg) { return peer_call(self, arg, forward_peer_down); }
-static PyObject *call_peer_up(PyObject *self, PyObject *arg) { return peer_call(self, arg, forward_peer_up); }
+static PyObject *call_peer_down(PyObject *self, PyObject *arg) { return peer_call(self, arg, peers_down); }
+static PyObject *call_peer_up(PyObject *self, PyObject *arg) { return peer_call(self, arg, peers_up); }
 
 #define WITH_KEYWORDS(call) (PyCFunction)(void (*)(void)) call
 PyMethodDef shardd_engine_methods[] = {

@@ -4,9 +4,9 @@
 #include <stddef.h>
 
 #include "engine/engine_api.h"
-#include "engine/engine_gauges.h"
+#include "engine/gauges.h"
 
-#define COUNTER(name) {#name, offsetof(engine_counters, name)}
+#define COUNTER(name) {#name, offsetof(core_counters, name)}
 static const struct {
     const char *name;
     size_t offset;
@@ -78,15 +78,17 @@ PyObject *shardd_call_counters(PyObject *self, PyObject *unused) {
     PyObject *result = e != NULL ? PyDict_New() : NULL;
     bool good = result != NULL;
     for (size_t i = 0; good && i < sizeof counter_fields / sizeof counter_fields[0]; i++)
-        good = put_counter(result, counter_fields[i].name,
-                           *(const uint64_t *)(const void *)((const char *)&e->counters + counter_fields[i].offset));
-    good = good && put_counter(result, "connections", e->conns_count) &&
-           put_counter(result, "pool_used_bytes", pool_used(e->pool)) &&
-           put_counter(result, "pool_capacity_bytes", pool_capacity(e->pool)) &&
-           put_counter(result, "pool_resident_bytes", pool_resident(e->pool)) &&
-           put_counter(result, "ring_enters", e->io.enters) && put_counter(result, "routes", e->routes.count) &&
-           put_counter(result, "partitions", e->partitions_used) &&
-           put_counter(result, "syncs_running", e->syncs_running + (e->sync_pending != NULL));
+        good = put_counter(
+            result, counter_fields[i].name,
+            *(const uint64_t *)(const void *)((const char *)&e->core.counters + counter_fields[i].offset));
+    good = good && put_counter(result, "connections", e->net.conns.count) &&
+           put_counter(result, "pool_used_bytes", pool_used(e->core.pool)) &&
+           put_counter(result, "pool_capacity_bytes", pool_capacity(e->core.pool)) &&
+           put_counter(result, "pool_resident_bytes", pool_resident(e->core.pool)) &&
+           put_counter(result, "ring_enters", e->core.io.enters) &&
+           put_counter(result, "routes", e->core.routes.count) &&
+           put_counter(result, "partitions", e->core.partitions.used) &&
+           put_counter(result, "syncs_running", e->core.sync.running + (e->core.sync.pending != NULL));
     if (!good) Py_CLEAR(result);
     return result;
 }
@@ -111,7 +113,7 @@ PyObject *shardd_call_latency(PyObject *self, PyObject *unused) {
     (void)unused;
     PyObject *result = e != NULL ? PyList_New(LATENCY_BUCKETS) : NULL;
     for (uint32_t i = 0; result != NULL && i < LATENCY_BUCKETS; i++) {
-        PyObject *count = PyLong_FromUnsignedLongLong(e->latency[i]);
+        PyObject *count = PyLong_FromUnsignedLongLong(e->net.latency[i]);
         if (count == NULL) Py_CLEAR(result);
         else PyList_SET_ITEM(result, i, count);
     }

@@ -71,7 +71,7 @@ PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args) {
     unsigned long long ns;
     unsigned group;
     if (e == NULL || !PyArg_ParseTuple(args, "KI", &ns, &group)) return NULL;
-    owned *o = engine_owned(e, ns);
+    owned *o = core_owned(&e->core, ns);
     if (o != NULL) fences_drop(&o->fences, group);
     Py_RETURN_NONE;
 }

@@ -5,13 +5,17 @@
 #include <stdlib.h>
 
 #include "engine/engine_api.h"
+#include "core/execute.h"
+#include "core/status.h"
+#include "core/sync.h"
+#include "core/reads.h"
 
 #define SYNC_FDS 256
 
 /* The partition with that namespace or NULL with KeyError. */
 static owned *find_partition(PyObject *self, unsigned long long ns) {
     engine *e = shardd_engine_of(self);
-    owned *o = e != NULL ? engine_owned(e, ns) : NULL;
+    owned *o = e != NULL ? core_owned(&e->core, ns) : NULL;
     if (e != NULL && o == NULL) PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
     return o;
 }
@@ -80,14 +84,15 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
                            .level = (partition_level)level,
                            .journal_messages_max = e->options.journal_messages_max,
                            .journal_bytes_max = e->options.journal_bytes_max,
-                           .journals = &e->journals,
-                           .stats = &e->links.stats[slot],
+                           .journals = &e->core.journals,
+                           .stats = &e->core.links.stats[slot],
                            .disk = &disk_system,
-                           .ids = &e->ids};
+                           .files = &e->core.files,
+                           .ids = &e->core.ids};
     partition *p = partition_open(&o, segments, count);
     free(segments);
     if (p == NULL) return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
-    int result = load_offsets(p, offset_list) && withhold(p, damaged_list) ? engine_partition_add(e, p) : -1;
+    int result = load_offsets(p, offset_list) && withhold(p, damaged_list) ? core_partition_add(&e->core, p) : -1;
     if (result != 0) {
         partition_close(p);
         partition_release(p);
@@ -102,7 +107,7 @@ PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
     if (e == NULL || PyErr_Occurred()) return NULL;
-    engine_partition_remove(e, ns);
+    core_partition_remove(&e->core, ns);
     Py_RETURN_NONE;
 }
 
@@ -174,7 +179,7 @@ PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args) {
     unsigned long long ns, token;
     owned *o = PyArg_ParseTuple(args, "KK", &ns, &token) ? find_partition(self, ns) : NULL;
     if (o == NULL) return NULL;
-    sync_report(o, token);
+    if (!sync_report(o, token)) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
@@ -184,7 +189,7 @@ PyObject *shardd_call_partition_set_level(PyObject *self, PyObject *args) {
     unsigned level;
     if (e == NULL || !PyArg_ParseTuple(args, "KI", &ns, &level)) return NULL;
     if (level > LEVEL_DURABLE) return PyErr_Format(PyExc_ValueError, "%u is no level", level);
-    if (!engine_partition_set_level(e, ns, (partition_level)level))
+    if (!core_partition_set_level(&e->core, ns, (partition_level)level))
         return PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
     Py_RETURN_NONE;
 }
@@ -219,18 +224,22 @@ PyObject *shardd_call_offset_store(PyObject *self, PyObject *args) {
     unsigned kind, id;
     owned *o = PyArg_ParseTuple(args, "KIIK|K", &ns, &kind, &id, &value, &assignment) ? find_partition(self, ns) : NULL;
     if (o == NULL) return NULL;
-    descriptor d = {.consumer_kind = (uint8_t)kind, .consumer_id = id, .value = value, .assignment = assignment};
-    return PyLong_FromUnsignedLong(execute_store(o, &d));
+    partition_request what = {.kind = REQUEST_STORE,
+                              .consumer_kind = (uint8_t)kind,
+                              .consumer_id = id,
+                              .value = value,
+                              .assignment = assignment};
+    return PyLong_FromUnsignedLong(execute_store(o, &what));
 }
 
 PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused) {
     engine *e = shardd_engine_of(self);
     (void)unused;
     PyObject *list = e != NULL ? PyList_New(0) : NULL;
-    for (uint32_t i = 0; list != NULL && i < e->partitions_capacity; i++) {
-        owned *o = e->partitions[i];
+    for (uint32_t i = 0; list != NULL && i < e->core.partitions.capacity; i++) {
+        owned *o = e->core.partitions.slots[i];
         int fds[SYNC_FDS];
-        if (o == NULL || o->syncing || !partition_is_dirty(o->p)) continue;
+        if (o == NULL || o->sync.waits || !partition_is_dirty(o->p)) continue;
         PyObject *more = fd_list(fds, sync_begin_by_caller(o, fds, SYNC_FDS));
         if (more == NULL || PyList_SetSlice(list, PyList_GET_SIZE(list), PyList_GET_SIZE(list), more) != 0)
             Py_CLEAR(list);
@@ -243,9 +252,9 @@ PyObject *shardd_call_flush_all_done(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     int error = (int)PyLong_AsLong(arg);
     if (e == NULL || PyErr_Occurred()) return NULL;
-    for (uint32_t i = 0; i < e->partitions_capacity; i++) {
-        owned *o = e->partitions[i];
-        if (o != NULL && o->syncing_by_caller) sync_end_by_caller(o, error);
+    for (uint32_t i = 0; i < e->core.partitions.capacity; i++) {
+        owned *o = e->core.partitions.slots[i];
+        if (o != NULL && o->sync.by_caller) sync_end_by_caller(o, error);
     }
     Py_RETURN_NONE;
 }

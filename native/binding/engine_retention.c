@@ -2,6 +2,7 @@
 #include "binding.h"
 
 #include "engine/engine_api.h"
+#include "core/sync.h"
 
 PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
@@ -9,7 +10,7 @@ PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args) {
     unsigned count;
     const char *trash;
     if (e == NULL || !PyArg_ParseTuple(args, "KIs", &ns, &count, &trash)) return NULL;
-    owned *o = engine_owned(e, ns);
+    owned *o = core_owned(&e->core, ns);
     if (o == NULL) return PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
     uint32_t deleted;
     bool busy;

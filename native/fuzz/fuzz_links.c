@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "peer/links.h"
+#include "io/links.h"
 
 #define POOL_BYTES 65536u
 

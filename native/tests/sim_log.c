@@ -30,6 +30,7 @@ typedef struct sim_log {
     disk disk;
     id_source ids;
     journal_memory journals;
+    file_cache files;
     partition *p;
 } sim_log;
 
@@ -101,6 +102,7 @@ EXPORT sim_log *sim_log_open(const sim_calls *calls, const char *directory, uint
     sim_log *s = calloc(1, sizeof *s);
     if (s == NULL) abort();
     s->calls = *calls;
+    file_cache_open(&s->files, (descriptor_budget)FILE_BUDGET_LARGEST);
     s->disk = (disk){.open = sim_open,
                      .close = sim_close,
                      .duplicate = sim_duplicate,
@@ -125,6 +127,7 @@ EXPORT sim_log *sim_log_open(const sim_calls *calls, const char *directory, uint
                                  .journal_bytes_max = 4096,
                                  .journals = &s->journals,
                                  .disk = &s->disk,
+                                 .files = &s->files,
                                  .ids = &s->ids};
     s->p = partition_open(&options, segments, count);
     if (s->p != NULL) return s;
@@ -138,6 +141,7 @@ EXPORT sim_log *sim_log_open(const sim_calls *calls, const char *directory, uint
 EXPORT void sim_log_free(sim_log *s, bool orderly) {
     if (orderly) partition_close(s->p);
     partition_release(s->p);
+    file_cache_close(&s->files);
     free(s);
 }
 

@@ -3,6 +3,8 @@
 
 #include "test_engine_support.h"
 
+#include "core/reads.h"
+
 #define MESSAGES 10u
 #define BODY 50u
 #define VICTIM 4u
@@ -24,21 +26,21 @@ static void flip(uint32_t stream) {
 
 static void withhold(server *of, engine *e, uint64_t ns, uint64_t segment) {
     (void)of;
-    owned *o = engine_owned(e, ns);
+    owned *o = core_owned(&e->core, ns);
     CHECK(partition_withhold(o->p, VICTIM, VICTIM + 1, false));
     reads_surveyed(o, segment);
 }
 
 static void find_nothing(server *of, engine *e, uint64_t ns, uint64_t segment) {
     (void)of;
-    reads_surveyed(engine_owned(e, ns), segment + 1); /* polls of another segment go on waiting */
-    reads_surveyed(engine_owned(e, ns), segment);
+    reads_surveyed(core_owned(&e->core, ns), segment + 1); /* polls of another segment go on waiting */
+    reads_surveyed(core_owned(&e->core, ns), segment);
 }
 
 static void close_it(server *of, engine *e, uint64_t ns, uint64_t segment) {
     (void)of;
     (void)segment;
-    engine_partition_remove(e, ns);
+    core_partition_remove(&e->core, ns);
 }
 
 static void wait_for_doubts(unsigned count) {

@@ -14,26 +14,26 @@ typedef struct pending_sync {
 } pending_sync;
 
 static server s;
-static pending_sync pending[SHARDS][PENDING_MAX];
-static unsigned pending_count[SHARDS];
+static pending_sync waiting_syncs[SHARDS][PENDING_MAX];
+static _Atomic unsigned pending_count[SHARDS];
 static _Atomic unsigned started_syncs;
 
 static void start_sync(io *i, operation *op, int fd) {
     uint32_t shard = 0;
-    while (&s.engines[shard]->io != i) shard++;
+    while (&((engine *)s.engines[shard])->core.io != i) shard++;
     if (pending_count[shard] == PENDING_MAX) abort();
-    pending[shard][pending_count[shard]++] = (pending_sync){op, fd};
+    waiting_syncs[shard][pending_count[shard]++] = (pending_sync){op, fd};
     started_syncs++;
 }
 
 /* Everything but the syncs stays with the real implementation. */
 static void take_the_device(server *of, engine *e) {
     static io_calls calls[SHARDS];
-    of->engines[e->links.shard] = e;
-    pending_count[e->links.shard] = 0; /* what an engine before began at its end is gone with it */
-    calls[e->links.shard] = *e->io.calls;
-    calls[e->links.shard].fdatasync = start_sync;
-    e->io.calls = &calls[e->links.shard];
+    of->engines[e->core.links.shard] = e;
+    pending_count[e->core.links.shard] = 0; /* what an engine before began at its end is gone with it */
+    calls[e->core.links.shard] = *e->core.io.calls;
+    calls[e->core.links.shard].fdatasync = start_sync;
+    e->core.io.calls = &calls[e->core.links.shard];
 }
 
 /* Returns when both engines run. */
@@ -44,7 +44,7 @@ static void start_with_device(io_engine which, void (*work_of_the_device)(server
     s.each_turn = work_of_the_device;
     start_server(&s);
     for (uint32_t i = 0; i < SHARDS; i++)
-        for (int n = 0; n < WAIT_MS && *(engine *volatile *)&s.engines[i] == NULL; n++) usleep(1000);
+        for (int n = 0; n < WAIT_MS && s.engines[i] == NULL; n++) usleep(1000);
 }
 
 /* The device has done all its syncs before. */

@@ -26,20 +26,20 @@ static bool is_of(int fd, uint32_t stream) {
 
 static void work_of_the_device(server *of, engine *e) {
     (void)of;
-    uint32_t shard = e->links.shard, stream = removed_stream;
+    uint32_t shard = e->core.links.shard, stream = removed_stream;
     if (stream < STREAMS && hash_owner(hash_namespace(stream, 0, 0), SHARDS) == shard) {
-        engine_partition_remove(e, hash_namespace(stream, 0, 0));
+        core_partition_remove(&e->core, hash_namespace(stream, 0, 0));
         removed_stream = UINT32_MAX;
     }
     stream = changed_stream;
     if (stream < STREAMS && hash_owner(hash_namespace(stream, 0, 0), SHARDS) == shard) {
-        CHECK(engine_partition_set_level(e, hash_namespace(stream, 0, 0), (partition_level)changed_level));
+        CHECK(core_partition_set_level(&e->core, hash_namespace(stream, 0, 0), (partition_level)changed_level));
         changed_stream = UINT32_MAX;
     }
     while (gate_open && pending_count[shard] > 0) {
         unsigned count = pending_count[shard];
         pending_sync ready[PENDING_MAX];
-        memcpy(ready, pending[shard], count * sizeof ready[0]);
+        memcpy(ready, waiting_syncs[shard], count * sizeof ready[0]);
         pending_count[shard] = 0; /* completions may start new ones */
         for (unsigned i = 0; i < count; i++) {
             int result = fdatasync(ready[i].fd) == 0 ? 0 : -errno;
@@ -67,7 +67,7 @@ static int64_t answer_of(int fd) {
 }
 
 static const partition_stats *stats_of(uint32_t stream) {
-    return &s.engines[hash_owner(hash_namespace(stream, 0, 0), SHARDS)]->links.stats[stream];
+    return &((engine *)s.engines[hash_owner(hash_namespace(stream, 0, 0), SHARDS)])->core.links.stats[stream];
 }
 
 /* Waits until so many messages are in the log. */

@@ -3,6 +3,8 @@
  * the device does. */
 #include "test_engine_device.h"
 
+#include "core/reads.h"
+
 #include <fcntl.h>
 
 #define GROUP_POLL_MESSAGES 700u /* of 1000 bytes: three windows */
@@ -31,12 +33,12 @@ static int duplicate(void *context, int fd) {
 
 static void work_of_the_device(server *of, engine *e) {
     (void)of;
-    uint32_t shard = e->links.shard;
-    open_connections[shard] = e->conns_count;
+    uint32_t shard = e->core.links.shard;
+    open_connections[shard] = e->net.conns.count;
     while (!hangs && pending_count[shard] > 0) {
         unsigned last = --pending_count[shard];
-        int result = fdatasync(pending[shard][last].fd) == 0 ? 0 : -errno;
-        sync_on_complete(pending[shard][last].op, result); /* may start new ones */
+        int result = fdatasync(waiting_syncs[shard][last].fd) == 0 ? 0 : -errno;
+        sync_on_complete(waiting_syncs[shard][last].op, result); /* may start new ones */
     }
 }
 

@@ -16,7 +16,11 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "core/status.h"
+#include "core/sync.h"
 #include "engine/engine_api.h"
+#include "wire/classic_request.h"
+#include "wire/frame_limits.h"
 #include "base/hash.h"
 
 #define SHARDS 2u
@@ -34,7 +38,7 @@ typedef struct server {
     int region, pools[SHARDS], bells[SHARDS], receive[SHARDS], send[SHARDS], listeners[SHARDS];
     uint16_t port;
     pthread_t threads[SHARDS];
-    engine *engines[SHARDS];
+    engine *_Atomic engines[SHARDS];
     _Atomic bool stop;
     bool alone; /* shard 1 never starts: its requests are those of a dead owner */
     server_bounds bounds;
@@ -43,7 +47,7 @@ typedef struct server {
     const disk *disk;                               /* of the partitions; NULL: the real one */
     void (*opened)(struct server *s, engine *e);    /* in the thread of the engine: when it is open ... */
     void (*each_turn)(struct server *s, engine *e); /* ... and after every turn */
-    void (*doubted)(struct server *s, engine *e, uint64_t ns, uint64_t segment); /* NULL: polls in doubt wait */
+    void (*_Atomic doubted)(struct server *s, engine *e, uint64_t ns, uint64_t segment); /* NULL: polls in doubt wait */
     _Atomic unsigned doubts, moved_in, closed, group_polls, group_messages, lent;
     _Atomic uint64_t assignment; /* not 0: members get a seat of that generation */
 } server;
@@ -56,7 +60,7 @@ typedef struct shard_start {
 static void answer(server *s, engine *e, const event *v) {
     uint8_t user[4] = {0};
     if (v->kind == EVENT_REQUEST && v->code == CODE_LOGIN_USER) {
-        conn *c = conn_find(e, v->connection); /* the second byte of the payload, if any, is the user */
+        conn *c = conn_find(&e->net, v->connection); /* the second byte of the payload, if any, is the user */
         if (c != NULL) conn_set_session(c, v->data_length > 1 ? v->data[1] : 0, true);
         engine_reply(e, v->connection, 0, user, sizeof user, false);
     } else if (v->kind == EVENT_REQUEST && v->code == CODE_POLL_MESSAGES && v->authenticated) {
@@ -76,16 +80,16 @@ static void answer(server *s, engine *e, const event *v) {
             return;
         }
         uint64_t ns = hash_namespace(stream, 0, 0);
-        descriptor d = {.operation = LINK_POLL,
-                        .ns = ns,
-                        .incarnation = stream + 1,
-                        .strategy = q.strategy,
-                        .value = q.value,
-                        .count = q.count,
-                        .consumer_kind = OFFSET_GROUP,
-                        .consumer_id = 7,
-                        .flags = q.auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
-        engine_execute_poll(e, v->connection, hash_owner(ns, SHARDS), &d);
+        partition_request what = {.kind = REQUEST_POLL,
+                                  .ns = ns,
+                                  .incarnation = stream + 1,
+                                  .strategy = q.strategy,
+                                  .value = q.value,
+                                  .count = q.count,
+                                  .consumer_kind = OFFSET_GROUP,
+                                  .consumer_id = 7,
+                                  .auto_commit = q.auto_commit};
+        engine_execute_poll(e, v->connection, hash_owner(ns, SHARDS), &what);
     } else if (v->kind == EVENT_GROUP_POLLED) {
         s->group_polls++;
         s->group_messages += v->code;
@@ -96,7 +100,7 @@ static void answer(server *s, engine *e, const event *v) {
     } else if (v->kind == EVENT_ROUTE_MISS) {
         uint32_t stream;
         memcpy(&stream, v->data + 2, 4);
-        route *r = routes_put(&e->routes, v->user_id, v->data, (uint32_t)v->data_length, 1, drop_route_partition);
+        route *r = routes_put(&e->core.routes, v->user_id, v->data, (uint32_t)v->data_length, 1, drop_route_partition);
         uint64_t ns = hash_namespace(stream, 0, 0);
         r->can_send = r->can_poll = true;
         r->partitions[0] = (route_partition){.ns = ns, .incarnation = stream + 1, .owner = hash_owner(ns, SHARDS)};
@@ -125,12 +129,13 @@ static void open_partitions(server *s, engine *e, uint32_t shard) {
                                .incarnation = stream + 1,
                                .directory = path,
                                .segment_size_bytes = 1 << 20,
-                               .stats = &e->links.stats[stream],
-                               .ids = &e->ids,
+                               .stats = &e->core.links.stats[stream],
+                               .ids = &e->core.ids,
                                .level = s->level,
+                               .files = &e->core.files,
                                .disk = s->disk != NULL ? s->disk : &disk_system};
         partition *p = partition_open(&o, NULL, 0);
-        if (p == NULL || engine_partition_add(e, p) != 0) abort();
+        if (p == NULL || core_partition_add(&e->core, p) != 0) abort();
     }
 }
 
@@ -163,15 +168,15 @@ static void *run_shard(void *argument) {
     if (engine_open(&e, &o) != 0) abort();
     if (s->opened != NULL) s->opened(s, e);
     open_partitions(s, e, start.shard);
-    if (s->alone) forward_peer_down(e, 1 - start.shard);
+    if (s->alone) peers_down(&e->peers, 1 - start.shard);
     engine_listen(e, s->listeners[start.shard]);
     while (!s->stop) {
         engine_turn(e, -1, 20000);
-        for (uint32_t i = 0; i < e->events_count; i++) {
-            event v = e->events[i]; /* answers may add events: the array may move */
+        for (uint32_t i = 0; i < e->core.events.count; i++) {
+            event v = e->core.events.list[i]; /* answers may add events: the array may move */
             answer(s, e, &v);
         }
-        engine_events_clear(e);
+        events_clear(&e->core.events);
         if (s->each_turn != NULL) s->each_turn(s, e);
     }
     engine_close_all(e, STATUS_DISCONNECTED);

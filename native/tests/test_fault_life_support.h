@@ -55,6 +55,7 @@ static partition_options options_with(const disk *d, uint64_t incarnation) {
                                .directory = directory,
                                .segment_size_bytes = SEGMENT_BYTES,
                                .disk = d,
+                               .files = &open_files,
                                .ids = &ids,
                                .level = level,
                                .journal_messages_max = 6,

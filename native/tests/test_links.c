@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "peer/links.h"
+#include "io/links.h"
 #include "net/logins.h"
-#include "wire/request.h"
+#include "wire/classic_request.h"
 #include "core/route.h"
 
 #define POOL_BYTES (8u << 20)

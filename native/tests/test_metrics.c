@@ -1,6 +1,6 @@
 /* The latency histogram's buckets. */
 #include "check.h"
-#include "engine/engine.h"
+#include "net/net.h"
 
 static void test_a_bucket_holds_the_times_between_two_powers_of_two(void) {
     CHECK_EQUAL(latency_bucket(-5), 0);

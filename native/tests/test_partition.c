@@ -16,6 +16,7 @@ static partition_options options_of(uint64_t segment_size_bytes) {
                                .segment_size_bytes = segment_size_bytes,
                                .stats = &stats,
                                .disk = &disk_system,
+                               .files = &open_files,
                                .ids = &ids};
 }
 

@@ -18,6 +18,7 @@ static partition *open_fresh(partition_options *options) {
                                    .directory = directory,
                                    .segment_size_bytes = 1500,
                                    .disk = &faulty.disk,
+                                   .files = &open_files,
                                    .ids = &ids};
     return partition_open(options, NULL, 0);
 }

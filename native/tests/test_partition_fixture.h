@@ -19,6 +19,7 @@
 #define MODEL_NONE UINT64_MAX
 
 static char test_root[64];
+static file_cache open_files = {.budget = FILE_BUDGET_LARGEST}; /* of all partitions of the test */
 static uint64_t test_random_state = 1;
 
 static inline uint64_t test_random(uint64_t below) {

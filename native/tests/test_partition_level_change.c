@@ -28,6 +28,7 @@ static partition_options options_on(const disk *d, partition_level level) {
                                .directory = directory,
                                .segment_size_bytes = 1500,
                                .disk = d,
+                               .files = &open_files,
                                .ids = &ids,
                                .level = level,
                                .journal_messages_max = 6,

@@ -28,6 +28,7 @@ static partition_options options_of_level(const disk *d) {
                                .directory = directory,
                                .segment_size_bytes = 1500,
                                .disk = d,
+                               .files = &open_files,
                                .ids = &ids,
                                .level = level,
                                .journal_messages_max = JOURNAL_MESSAGES_MAX,

@@ -1,5 +1,4 @@
 /* Limits of the partition: memory, system calls, index cache, open files, answer size, consumers. */
-#include "log/descriptors.h"
 #include "test_partition_support.h"
 
 #include <sys/resource.h>
@@ -110,8 +109,8 @@ static void test_open_files_are_bounded(void) {
         CHECK(p[i]->segments.count > 90);
         CHECK(p[i]->segments.open <= SEGMENT_FILES_PER_PARTITION);
     }
-    uint32_t usual = segment_files_max;
-    segment_files_max = 10;
+    uint32_t usual = open_files.budget.segment_pairs;
+    open_files.budget.segment_pairs = 10;
     for (int i = 0; i < PARTITIONS; i++) segment_set_trim(&p[i]->segments);
     for (int round = 0; round < 100; round++) {
         int i = (int)test_random(PARTITIONS);
@@ -119,7 +118,7 @@ static void test_open_files_are_bounded(void) {
         while (check_window(&models[i], &cursor, 1 + test_random(800))) {
         }
         partition_cursor_end(&cursor);
-        CHECK(segment_files_open() <= 10);
+        CHECK(open_files.pairs.count <= 10);
     }
     int descriptor = segment_fd_if_open(&p[0]->segments.items[0], SEGMENT_LOG);
     uint8_t byte;
@@ -127,13 +126,13 @@ static void test_open_files_are_bounded(void) {
     while (check_window(&models[0], &pinned, 5000)) {
     }
     partition_cursor_end(&pinned);
-    segment_files_max = usual;
+    open_files.budget.segment_pairs = usual;
     for (int i = 0; i < PARTITIONS; i++) {
         partition_close(p[i]);
         partition_release(p[i]);
         model_free(&models[i]);
     }
-    CHECK_EQUAL(segment_files_open(), 0);
+    CHECK_EQUAL(open_files.pairs.count, 0);
 }
 
 static void test_no_descriptors_left(void) {
@@ -175,14 +174,14 @@ static void test_the_limit_of_the_process_is_reached(void) {
     for (int fd = 0; fd < next; fd++) /* and no gap below the limit is free */
         if (fcntl(fd, F_GETFD) < 0) CHECK_EQUAL(dup2(0, fd), fd);
     CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &low), 0);
-    uint32_t before = segment_files_open();
+    uint32_t before = open_files.pairs.count;
     for (int i = 0; i < 4; i++) append(p, &m, 1, 200, 1001);
     int fds[64];
     size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
     CHECK(count > 0);
     for (size_t i = 0; i < count; i++) close(fds[i]);
     CHECK(partition_sync_done(p, 0));
-    CHECK(segment_files_open() < before);
+    CHECK(open_files.pairs.count < before);
     CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &usual), 0);
     check_whole(&m, p);
     end(p, &m);
@@ -192,14 +191,14 @@ static void test_descriptors_are_planned_below_the_limit(void) {
     static const uint64_t limits[] = {0, 1024, 4096, 20000, 1 << 20}, connections[] = {1, 500, 5000, 100000};
     for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++)
         for (size_t c = 0; c < sizeof(connections) / sizeof(connections[0]); c++) {
-            descriptor_budget b = descriptors_plan(limits[l], connections[c]);
+            descriptor_budget b = file_budget_plan(limits[l], connections[c]);
             uint64_t wanted = connections[c] + DESCRIPTORS_RESERVED + 2 * b.segment_pairs + b.offset_files;
             CHECK(b.segment_pairs >= 16 && b.segment_pairs <= 8192);
             CHECK(b.offset_files >= 16 && b.offset_files <= OFFSET_FILES_MAX);
             CHECK(wanted <= limits[l] || (b.segment_pairs == 16 || b.offset_files == 16));
         }
-    CHECK_EQUAL(descriptors_plan(1 << 20, 5000).segment_pairs, 8192);
-    CHECK_EQUAL(descriptors_plan(1 << 20, 5000).offset_files, OFFSET_FILES_MAX);
+    CHECK_EQUAL(file_budget_plan(1 << 20, 5000).segment_pairs, 8192);
+    CHECK_EQUAL(file_budget_plan(1 << 20, 5000).offset_files, OFFSET_FILES_MAX);
 }
 
 /* The header of a record of 1 MiB, which is all that is there of it. */
@@ -260,7 +259,7 @@ static void test_many_consumers(void) {
     append(p, &m, 100, 5, 1000);
     for (uint32_t i = 0; i < CONSUMERS; i++)
         CHECK_EQUAL(partition_offset_store(p, (uint8_t)(1 + i % 2), i * 2654435761u, i % 100), 0);
-    CHECK_EQUAL(offset_files_open(), OFFSET_FILES_MAX);
+    CHECK_EQUAL(open_files.offset_files.count, OFFSET_FILES_MAX);
     for (uint32_t i = 0; i < CONSUMERS; i += 3)
         CHECK_EQUAL(partition_offset_delete(p, (uint8_t)(1 + i % 2), i * 2654435761u), 0);
     for (uint32_t i = 1; i < CONSUMERS; i += 3)

@@ -22,6 +22,7 @@ static partition_options options_on(const disk *d) {
                                .directory = directory,
                                .segment_size_bytes = 1500,
                                .disk = d,
+                               .files = &open_files,
                                .ids = &ids,
                                .level = LEVEL_DURABLE};
 }

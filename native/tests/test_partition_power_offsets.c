@@ -22,6 +22,7 @@ static partition_options options_on(const char *name, partition_level level) {
                                .directory = directory,
                                .segment_size_bytes = 1500,
                                .disk = &device,
+                               .files = &open_files,
                                .ids = &ids,
                                .level = level};
 }

@@ -30,7 +30,7 @@ static void test_cursor_outlives_close(void) {
     partition_cursor_end(&cursor);
     partition_cursor_end(&cursor); /* ending twice is harmless */
     CHECK_EQUAL(pread(window.fd, bytes, 1, 0), -1);
-    CHECK_EQUAL(segment_files_open(), 0);
+    CHECK_EQUAL(open_files.pairs.count, 0);
     model_free(&m);
 }
 

@@ -20,6 +20,7 @@ static inline partition_options options_of(uint64_t segment_size_bytes) {
                                .segment_size_bytes = segment_size_bytes,
                                .stats = &stats,
                                .disk = &disk_system,
+                               .files = &open_files,
                                .ids = &ids};
 }
 
@@ -34,8 +35,8 @@ static inline void end(partition *p, model *m) {
     partition_close(p);
     partition_release(p);
     model_free(m);
-    CHECK_EQUAL(segment_files_open(), 0);
-    CHECK_EQUAL(offset_files_open(), 0);
+    CHECK_EQUAL(open_files.pairs.count, 0);
+    CHECK_EQUAL(open_files.offset_files.count, 0);
 }
 
 static inline void sync_all(partition *p) {

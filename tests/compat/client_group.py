@@ -23,7 +23,7 @@ from apache_iggy import (  # type: ignore[import-not-found]
 
 STREAM, TOPIC = "groups", "t"
 PARTITIONS, MESSAGES, BATCH = 2, 10, 5
-WAIT_S = 15.0
+WAIT_S = 60.0
 SOON = datetime.timedelta(milliseconds=5)
 INTERVAL = datetime.timedelta(milliseconds=30)
 MODES = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from apache_iggy import IggyClient, PollingStrategy, SendMessage  # type: ignore[import-not-found]
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 async def outcome(action: Any) -> str:

@@ -16,7 +16,7 @@ import xxhash
 from tests.support import load, wire
 from tests.support.server import Server
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def kill9(pid: int) -> None:

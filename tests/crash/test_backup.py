@@ -147,7 +147,6 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         made.close()
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kills", [3, pytest.param(150, marks=pytest.mark.slow)])
 def test_kills_leave_nothing_that_looks_complete_and_nothing_is_missing(scene: Scene, kills: int) -> None:
     """Backups are killed at any moment, then the server during the last one, which is restored and served."""

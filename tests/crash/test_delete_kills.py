@@ -20,7 +20,6 @@ SHORT = ("CREATE_TOPIC", "DELETE_STREAM", "PURGE_TOPIC")
 PLANTED = 3  # the partition that comes back
 
 
-@pytest.mark.timeout(600)
 def test_nothing_comes_back_and_nothing_is_lost_when_a_change_is_cut_short(tmp_path: Path) -> None:
     scenarios = tuple(scenario for scenario in ALL if scenario.name in SHORT)
     battery = delete_kills.Battery(tmp_path / "data", seed=6, level="written")

@@ -105,14 +105,13 @@ def fill_to_the_last_byte(disk: Path) -> Path:
     return path
 
 
-def wait_until_sends_are_taken(sender: Sender, timeout_s: float = 10.0) -> None:
+def wait_until_sends_are_taken(sender: Sender, timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while sender.send() != 0:
         assert time.monotonic() < deadline, "sends are refused although there is room"
         time.sleep(0.05)
 
 
-@pytest.mark.timeout(180)
 def test_sends_are_refused_before_the_disk_is_full_and_resume_by_themselves(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(BALLAST_BYTES))
@@ -138,7 +137,6 @@ def test_sends_are_refused_before_the_disk_is_full_and_resume_by_themselves(smal
         judge(server, history)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("level", ["written", "durable"])
 def test_producers_to_the_end_of_the_disk_lose_nothing(small_disk: Path, level: str) -> None:
     """Several producers at once, without a threshold: the disk itself refuses."""
@@ -177,7 +175,6 @@ def test_producers_to_the_end_of_the_disk_lose_nothing(small_disk: Path, level: 
                 faults.wait_until_served(server.address, 0, 0, range(PARTITIONS * PRODUCERS))
 
 
-@pytest.mark.timeout(180)
 def test_metadata_kills_and_starts_on_a_disk_without_a_free_byte(small_disk: Path) -> None:
     history = History()
     server = Server(small_disk)
@@ -218,7 +215,6 @@ def test_metadata_kills_and_starts_on_a_disk_without_a_free_byte(small_disk: Pat
         server.stop()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("reserve", ["64 MiB", pytest.param("0 B", marks=pytest.mark.slow)])
 def test_deleting_on_a_full_disk_gives_its_room_back_at_once(small_disk: Path, reserve: str) -> None:
     """Of a topic whose partition is on another shard than the thread that empties the trash."""

@@ -15,7 +15,6 @@ def sweep(tmp_path: Path) -> Sweep:
     return Sweep(tmp_path, 6)
 
 
-@pytest.mark.timeout(120)
 def test_errors_of_the_disk_under_a_running_server_make_no_false_acknowledgement(sweep: Sweep) -> None:
     sweep.run("durable", ("write", "sync", "mkdir", "open"), (errno.EIO, errno.ENOSPC), (), (), step=5)
     print(f"{sweep.pairs} pairs, calls {dict(sweep.calls)}, statuses {dict(sweep.statuses)}")
@@ -25,7 +24,6 @@ def test_errors_of_the_disk_under_a_running_server_make_no_false_acknowledgement
     assert sweep.statuses[10009] > 0
 
 
-@pytest.mark.timeout(120)
 def test_a_write_that_the_disk_only_claims_to_have_done_is_found(sweep: Sweep) -> None:
     sweep.run_lies("written")
     assert sweep.pairs == 3

@@ -94,7 +94,6 @@ def files_in_trash(data: Path) -> int:
     return sum(1 for _ in (data / "trash").iterdir()) if (data / "trash").exists() else 0
 
 
-@pytest.mark.timeout(180)
 def test_segments_that_are_left_after_a_kill_are_whole(server: Server, tmp_path: Path) -> None:
     """Rounds: the worker that deletes, then the supervisor, which takes everyone with it."""
     starts: list[int] = []

@@ -146,13 +146,12 @@ def memory_server() -> Iterator[Server]:
     """Its data lies in memory where the machine offers that: thousands of changes are each made durable."""
     shared_memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared_memory if shared_memory.is_dir() else None) as directory:
-        running = Server(Path(directory) / "data")
+        running = Server(Path(directory) / "data", {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"})
         running.start()
         yield running
         running.stop()
 
 
-@pytest.mark.timeout(300)
 def test_stream_4096_plus_k_does_not_write_into_stream_k(memory_server: Server) -> None:
     with wire.connect(memory_server.address) as connection:
         check_stream_limit(connection)

@@ -1,11 +1,8 @@
 """The short form of the demo: what goes in through the released client comes out, with a kill in the middle."""
 
-import pytest
-
 from tests.demo import flights
 
 
-@pytest.mark.timeout(600)
 def test_flights_come_out_as_they_went_in_after_a_kill() -> None:
     result = flights.run(20_000)
     assert result.differences == []

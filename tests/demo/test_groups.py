@@ -1,11 +1,8 @@
 """The short form of the demo of consumer groups: fair shares, exactly once while nothing moves, nothing lost."""
 
-import pytest
-
 from tests.demo import groups
 
 
-@pytest.mark.timeout(300)
 def test_members_of_the_released_client_come_and_go_and_nothing_is_lost() -> None:
     result = groups.run(seconds=0.5)
     assert result.broken == [], groups.report(result)

@@ -51,7 +51,6 @@ def fuzz(server: Server, frames: int, seconds: float) -> Report:
     return report
 
 
-@pytest.mark.timeout(120)
 def test_mutated_frames_of_every_command_are_answered_and_the_server_goes_on(server: Server) -> None:
     report = fuzz(server, int(os.environ.get("FUZZ_FRAMES", FRAMES)), SECONDS_MAX)
     totals = report.totals
@@ -63,7 +62,6 @@ def test_mutated_frames_of_every_command_are_answered_and_the_server_goes_on(ser
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_million_mutated_frames(server: Server) -> None:
     fuzz(server, MINUTE_FRAMES, 240.0)
 

@@ -13,7 +13,7 @@ from tests.support import wire
 from tests.support.server import Server
 
 LOOK_EVERY_S: Final = 1.0
-PING_TIMEOUT_S: Final = 30.0
+PING_TIMEOUT_S: Final = 60.0
 # what a log line or a report must not hold
 _SIGNS: Final = (b"AddressSanitizer", b"runtime error:", b"Traceback", b" CRITICAL ", b"is read only", b"ended with")
 

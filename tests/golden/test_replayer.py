@@ -30,6 +30,7 @@ def test_the_recorded_answer_is_accepted() -> None:
         (0, b"\x01\x02" + NOW + b"\x03\x00"),
         (0, b"\x01\x02" + bytes(8) + b"\x03"),
     ],
+    ids=("another status", "no answer", "empty", "end", "begin", "too short", "too long", "time"),
 )
 def test_a_wrong_answer_is_a_difference(status: int | None, payload: bytes) -> None:
     assert golden.difference(STEP, status, payload) != ""

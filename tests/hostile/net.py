@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 
 from tests.hostile import bad, crowds
+from tests.hostile.crowd import make_token
 from tests.support import wire
 from tests.support.server import Server
 
@@ -31,7 +32,7 @@ IDLE_BYTES_MAX = 12 * 1024
 HEALTHY = 4
 PACE_S = 0.001
 START_TIMEOUT_S = 60.0
-CREATE_USER, CREATE_TOKEN = 33, 42
+CREATE_USER = 33
 SCENARIOS: dict[str, bad.Bad] = {
     "half-open": bad.half_open,
     "slow reader": bad.slow_reader,
@@ -118,11 +119,6 @@ def one_round(
         raise RuntimeError(f"{line.name}: a worker died\n{server.log()[-4000:]}")
 
 
-def _token(connection: wire.Wire, name: str) -> str:
-    answer = connection.request(CREATE_TOKEN, wire.str8(name) + bytes(8))
-    return answer[1 : 1 + answer[0]].decode()
-
-
 def prepare(server: Server) -> bad.Target:
     """Topics, messages, a user without rights, and tokens, as logins by password would measure the hash."""
     with wire.connect(server.address) as control:
@@ -134,7 +130,7 @@ def prepare(server: Server) -> bad.Target:
         control.request(CREATE_USER, wire.str8("outsider") + wire.str8("outsider") + b"\1\0")
         with wire.Wire(server.address) as outsider:
             outsider.login("outsider", "outsider")
-            return bad.Target(server.address, _token(control, "net"), _token(outsider, "net"))
+            return bad.Target(server.address, make_token(control, "net"), make_token(outsider, "net"))
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from tests.support.server import Server
 LIMIT = 256
 PARTITIONS = 200
 CONNECTIONS = 10
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Producer(threading.Thread):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import signal
 import socket
 import struct
 import time
@@ -17,9 +15,10 @@ from tests.conftest import MakeServer
 from tests.hostile import crowd
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.stalls import stopped
 
 DISCONNECTED, STALE_CLIENT, UNAUTHENTICATED, INVALID_CREDENTIALS, TASK_TIMEOUT = 8, 30, 40, 42, 12001
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def eventually(holds: Callable[[], bool], timeout_s: float = WAIT_S) -> bool:
@@ -81,10 +80,10 @@ def test_a_connection_gets_so_many_logins(make_server: MakeServer) -> None:
 
 
 def test_who_is_silent_too_long_is_told_why(make_server: MakeServer) -> None:
-    server = make_server({"SHARDD_TCP_LOGIN_TIMEOUT": "1 s", "SHARDD_TCP_IDLE_TIMEOUT": "2 s"})
+    server = make_server({"SHARDD_TCP_LOGIN_TIMEOUT": "5 s", "SHARDD_TCP_IDLE_TIMEOUT": "6 s"})
     address = server.address
     with wire.Wire(address) as anonymous, wire.connect(address) as silent, wire.connect(address) as busy:
-        for _ in range(28):
+        for _ in range(80):
             time.sleep(0.1)
             busy.ping()
         assert anonymous.reply() == (UNAUTHENTICATED, b"")
@@ -95,7 +94,7 @@ def test_who_is_silent_too_long_is_told_why(make_server: MakeServer) -> None:
 
 
 def test_a_request_that_the_owner_does_not_answer_gets_a_status(make_server: MakeServer) -> None:
-    server = make_server({"SHARDD_TCP_REQUEST_TIMEOUT": "300 ms", "SHARDD_TCP_SOCKET_MIGRATION": "false"})
+    server = make_server({"SHARDD_TCP_REQUEST_TIMEOUT": "3 s", "SHARDD_TCP_SOCKET_MIGRATION": "false"})
     workers = server.worker_pids()
     if len(workers) < 2:
         pytest.skip("one shard has no peer")
@@ -109,13 +108,10 @@ def test_a_request_that_the_owner_does_not_answer_gets_a_status(make_server: Mak
     address = wire.consumer() + wire.identifier("s") + wire.identifier("t")
     request = [address + wire.optional_partition(part) + struct.pack("<BQIB", 1, 0, 1, 0) for part in range(8)]
     statuses = set()
-    os.kill(workers[1], signal.SIGSTOP)
-    try:
+    with stopped(server, workers[1]):
         for connection in connections:
             connection.send_bytes(b"".join(wire.frame(wire.POLL_MESSAGES, payload) for payload in request))
-        time.sleep(1.0)  # less than the heartbeat's 2 s
-    finally:
-        os.kill(workers[1], signal.SIGCONT)
+        time.sleep(5.0)
     for connection in connections:
         try:
             for _ in request:

@@ -14,7 +14,7 @@ from tests.support.server import Server
 
 MIB = 2**20
 COST_MAX_BYTES = 128 * MIB
-HALF_SENT = 500
+HALF_SENT = 300
 HALF_BYTES = 10 * MIB // 4  # on the way; the announced frame has 10 MiB
 SLOW_READERS = 40
 UNAUTHENTICATED = 200
@@ -32,6 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         for partition in (0, 1):
             connection.send(0, 0, wire.to_partition(partition), [wire.message(bytes(1000))] * 10)
             connection.poll(0, 0, partition)
+    still_serves(running)  # what logins cost once is nobody's of the crowd
     yield running
     running.stop()
 
@@ -51,7 +52,6 @@ def report(what: str, cost_bytes: int) -> None:
 
 
 @pytest.mark.io_engine
-@pytest.mark.timeout(180)
 def test_half_sent_frames_cost_bounded_memory(server: Server) -> None:
     body = wire.batch(0, 0, wire.to_partition(0), [wire.message(bytes(10 * MIB))])
     frame = wire.frame(wire.SEND_MESSAGES, body)
@@ -66,7 +66,6 @@ def test_half_sent_frames_cost_bounded_memory(server: Server) -> None:
     still_serves(server)
 
 
-@pytest.mark.timeout(180)
 def test_slow_readers_of_big_polls_cost_bounded_memory(server: Server) -> None:
     with wire.connect(server.address) as connection:
         connection.create_topic(0, "big", 1)
@@ -92,7 +91,6 @@ def test_slow_readers_of_big_polls_cost_bounded_memory(server: Server) -> None:
     assert max(costs) <= COST_MAX_BYTES
 
 
-@pytest.mark.timeout(120)
 def test_frames_before_login_are_drained_and_cost_little(server: Server) -> None:
     """At most 64 KiB of each such connection is kept; the whole frame is taken in and answered."""
     frame = wire.frame(wire.SEND_MESSAGES, wire.batch(0, 0, wire.to_partition(0), [wire.message(bytes(2 * MIB))]))

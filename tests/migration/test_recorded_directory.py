@@ -61,7 +61,6 @@ def test_no_segment_was_written(imported: Server, tmp_path: Path) -> None:
         assert (imported.data_dir / path).read_bytes() == (original / path).read_bytes()
 
 
-@pytest.mark.timeout(600)  # making an environment fetches the client once
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
 def test_released_client_reads_it(imported: Server, version: str) -> None:
     script = Path(__file__).parent / "client_import.py"

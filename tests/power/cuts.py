@@ -28,6 +28,7 @@ from typing import Final
 from tests.power.chain import Chain, Figures, Found
 from tests.power.disk import ROOT, why_not
 from tests.power.ledger import DURABLE, Tally
+from tests.support.built import make
 
 LEVELS: Final = ("durable", "written", "memory")
 ENGINES: Final = ("io_uring", "epoll")
@@ -127,7 +128,7 @@ def report(figures: Figures, seconds: float, seed: int) -> list[str]:
 def log_layer(seeds: int) -> int:
     """What can be done without FUSE: the cuts of native/tests/test_partition_power.c. Its exit status."""
     native, program = ROOT / "native", "build/asan/test_partition_power"
-    subprocess.run(["make", "--silent", "-C", str(native), program], check=True)
+    make(native, program).check_returncode()
     return subprocess.run([native / program], env=os.environ | {"POWER_SEEDS": str(seeds)}, check=False).returncode
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.support.built import make
+
 ROOT: Final = Path(__file__).parents[2]
 PROGRAM: Final = ROOT / "native" / "build" / "power" / "forgetful"
 ANSWER_TIMEOUT_S: Final = 60.0
@@ -25,12 +27,7 @@ def why_not() -> str | None:
     """None when file systems can be mounted here, else the reason. Builds the program and tries it."""
     if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "/dev/fuse cannot be used here (that needs the device and root)"
-    built = subprocess.run(
-        ["make", "--no-print-directory", "--silent", "-C", str(ROOT / "native"), "power"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    built = make(ROOT / "native", "power")
     if built.returncode:
         return f"tests/power/forgetful.c was not built: {built.stderr.strip()[-500:]}"
     with tempfile.TemporaryDirectory() as directory:

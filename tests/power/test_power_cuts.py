@@ -22,7 +22,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.timeout(240)
 def test_what_a_level_promises_survives_power_cuts(tmp_path: Path) -> None:
     seed = secrets.randbelow(2**32)
     print(f"seed {seed}")
@@ -32,13 +31,11 @@ def test_what_a_level_promises_survives_power_cuts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # a minute; `make crash-power` does it in every run
-@pytest.mark.timeout(240)
 def test_a_disk_whose_syncs_do_nothing_is_found_out(tmp_path: Path) -> None:
     found = cuts.canary(tmp_path, 1, "io_uring")
     assert found is not None
 
 
-@pytest.mark.timeout(240)
 def test_a_sync_that_failed_once_acknowledges_nothing_afterwards(tmp_path: Path) -> None:
     """The kernel says EIO once and forgets that the pages never came to the device: the next sync would succeed."""
     settings = {"SHARDD_SYSTEM_PARTITION_ACK": "durable", "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"}

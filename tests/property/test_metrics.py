@@ -32,7 +32,7 @@ shard_figures = st.builds(ShardFigures, u32, u32, u64, figures, figures, st.list
 
 
 def bucket(us: int) -> int:
-    """As native/src/engine/engine_gauges.c."""
+    """As `latency_bucket` of native/src/net/net.h."""
     return min(us.bit_length(), BUCKETS - 1)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from shardd.server.address_lock import lock_address, runtime_directories
 from shardd.server.errors import StartupError
 from shardd.server.listeners import open_listeners
 from tests.support.other_user import STRANGER, as_stranger, needs_root
+from tests.support.ports import free_port
 from tests.support.server import Server
 
 ADDRESS = "127.0.0.1:8090"
@@ -110,11 +110,6 @@ def nobody_does(program: str) -> Iterator[None]:
             yield
         finally:
             other.kill()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @needs_root

@@ -19,7 +19,7 @@ from tests.support.wire import Wire
 NEXT = 5  # polling strategy: behind the stored offset
 MESSAGES = 30
 COUNT = 10  # of a poll
-TURN_S_MAX = 10.0  # until the partition of a member that is gone has its next one
+TURN_S_MAX = 60.0  # until the partition of a member that is gone has its next one
 SEVERAL_WINDOWS = 1_000_000  # payload bytes: the answer does not fit into the buffers of the sockets
 PLACE = wire.identifier("s") + wire.identifier("t")
 CONSUMER = wire.consumer("reader")

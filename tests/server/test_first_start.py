@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 
 from tests.support import wire
+from tests.support.ports import free_port
 from tests.support.server import Server
 
 STARTS = 2
 CONNECTIONS = 10  # the kernel spreads them over the listeners of all shards
 WAIT_S = 30.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def first_connection(address: str) -> wire.Wire:

@@ -1,6 +1,6 @@
 """Heartbeats, stale clients and the orderly stop (docs/protocol/sessions.md), sentence by sentence.
 
-One server with two shards and an interval of 600 ms: a client without a PING for 720 ms is stale.
+One server with two shards and an interval of 2 s: a client without a PING for 2.4 s is stale.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tests.support import wire
 from tests.support.server import Server
 from tests.support.wire import Wire
 
-INTERVAL_S = 0.6  # long enough for a login on a busy machine
+INTERVAL_S = 2.0  # long enough for a login on a busy machine
 STALE_S = 1.2 * INTERVAL_S
-EVICTED_S = 5.0  # by then every shard has looked, also on a busy machine
+EVICTED_S = 60.0  # by then every shard has looked, also on a busy machine
 PLACE = wire.identifier("s") + wire.identifier("t")
 GROUP = PLACE + wire.identifier("cg")
 SETTINGS = {
     "IGGY_HEARTBEAT_ENABLED": "true",
-    "IGGY_HEARTBEAT_INTERVAL": "600 ms",
+    "IGGY_HEARTBEAT_INTERVAL": "2 s",
     "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(min(2, len(os.sched_getaffinity(0)))),
 }
 
@@ -46,7 +46,7 @@ class Beating:
         self._thread.start()
 
     def _beat(self) -> None:
-        while not self._stopping.wait(INTERVAL_S / 4):
+        while not self._stopping.wait(INTERVAL_S / 10):
             with self._lock:
                 self.connection.ping()
 
@@ -151,7 +151,7 @@ def test_a_ping_keeps_the_entry_also_before_the_login(server: Server, root: Beat
         deadline = time.monotonic() + 2 * STALE_S
         while time.monotonic() < deadline:
             early.ping()
-            time.sleep(INTERVAL_S / 4)
+            time.sleep(INTERVAL_S / 10)
         early.login()
         assert client_id(early) in root.clients()
 

@@ -41,7 +41,6 @@ def descriptors(pid: int) -> list[str]:
     return [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
 
 
-@pytest.mark.timeout(600)  # making an environment fetches the client once
 def test_a_refused_io_uring_leads_to_epoll_which_serves_the_released_client(tmp_path: Path) -> None:
     launcher = without_io_uring("setup", "enter", "register")
     with Server(tmp_path / "data", {IO_ENGINE_VARIABLE: "auto"}, launcher=launcher) as server:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.sim.planted import ALL, Planted
 from tests.sim.run import run_seed
+from tests.support.built import make
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 25  # of `make test`; `make sim` runs 2,000
@@ -20,7 +20,8 @@ CANARY_SEEDS_MAX = 150
 @pytest.fixture(scope="module", autouse=True)
 def library() -> None:
     """The partition as a library; nothing happens when it is new enough."""
-    subprocess.run(["make", "--silent", "-C", ROOT / "native", f"PYTHON={sys.executable}", "sim"], check=True)
+    built = make(ROOT / "native", f"PYTHON={sys.executable}", "sim")
+    assert built.returncode == 0, built.stderr
 
 
 def test_some_seeds_find_nothing() -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
-
+from tests.crash.faults import wait_until
 from tests.soak.run import LEVELS, Soak
 
 DURATION_S = 6.0
 
 
-@pytest.mark.timeout(120)
 def test_a_short_soak_loses_nothing_and_measures_everything(tmp_path: Path) -> None:
     soak = Soak(tmp_path, 20, 6, warm_up_s=1.0)
     try:
         soak.run(DURATION_S, 2.5, 0.5, random.Random(6))
+        wait_until(lambda: all(load.changes.rounds > 1 for load in soak.loads.values()), "changes of both servers")
         result = soak.finish()
     finally:
         soak.stop()
@@ -26,7 +25,6 @@ def test_a_short_soak_loses_nothing_and_measures_everything(tmp_path: Path) -> N
     for level in LEVELS:
         load = soak.loads[level]
         assert load.acknowledged > 200
-        assert load.changes.rounds > 1
         assert load.contents.messages > 200
         assert all(truth.remembered <= 4 for truth in load.truths), "the checker's own memory is bounded"
         assert {(level, "fds"), (level, "data"), (f"{level} supervisor", "rss")} <= set(soak.sampler.series)

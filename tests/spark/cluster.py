@@ -7,7 +7,6 @@ the executors import. Exit status 1 on any difference.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from shardd.spark import session
 from shardd.spark.pipelines import archive, audit
 from tests.spark.support import Topic, settle, source_of
 from tests.support import wire
+from tests.support.ports import free_port
 from tests.support.server import Server
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class Cluster:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._processes: list[subprocess.Popen[bytes]] = []
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.master = f"spark://127.0.0.1:{free.getsockname()[1]}"
+        self.master = f"spark://127.0.0.1:{free_port()}"
 
     def __enter__(self) -> Self:
         import pyspark

@@ -14,7 +14,7 @@ from shardd.spark.pipelines.common import Source
 from tests.support import wire
 from tests.support.server import Server
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 DELETE_SEGMENTS = 503
 
 

@@ -19,7 +19,7 @@ from tests.spark.sink_child import options_of
 from tests.spark.support import Topic
 
 ROOT = Path(__file__).parents[2]
-RUN_TIMEOUT_S = 110
+RUN_TIMEOUT_S = 280
 KINDS = ("delta", "iceberg", "parquet")
 
 
@@ -73,7 +73,6 @@ def test_a_driver_killed_behind_a_commit_doubles_nothing(topic: Topic, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_whole_drivers_of_one_query_double_nothing(topic: Topic, kind: str, tmp_path: Path) -> None:
     """Started at the same time on one checkpoint: one of them may be told and stop, what is there is there once."""
@@ -104,7 +103,6 @@ def test_two_whole_drivers_of_one_query_double_nothing(topic: Topic, kind: str, 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_lost_checkpoint_is_told_by_the_parquet_directory(topic: Topic, tmp_path: Path) -> None:
     """It is another query then; its rows would be there twice."""
     run_child(topic, "parquet", tmp_path)

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import shutil
-import socket
 import struct
 import threading
 import time
@@ -28,6 +27,7 @@ from tests.spark.direct import Row, Stream, batch, everything, rows
 from tests.spark.stock_proxy import StockProxy
 from tests.spark.support import Topic, delete_sealed, settle, source_of
 from tests.support import wire
+from tests.support.ports import free_port
 from tests.support.server import Server
 
 
@@ -252,9 +252,7 @@ def test_times_are_found_in_the_archive_too(topic: Topic, tmp_path: Path) -> Non
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Topic]:
     """A server that may be stopped and started again, on one port; nothing is synced but by a stop."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    env = {"SHARDD_TCP_ADDRESS": f"127.0.0.1:{port}", "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "1 h"}
+    env = {"SHARDD_TCP_ADDRESS": f"127.0.0.1:{free_port()}", "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "1 h"}
     with Server(tmp_path / "data", env=env) as server, wire.connect(server.address) as connection:
         connection.create_topic(connection.create_stream("own"), "rows", 2)
         made = Topic(server, "own", connection)

@@ -24,7 +24,7 @@ from tests.spark.lake import NUMBERS, numbers, rows_in, table_of, written
 ROOT = Path(__file__).parents[2]
 KINDS = ("delta", "iceberg", "parquet")
 START_DELAY_S = 0.1
-CHILD_TIMEOUT_S = 60.0
+CHILD_TIMEOUT_S = 280.0
 
 
 def in_two_processes(kind: str, directory: Path, work: str, given: tuple[int, int]) -> list[list[Any]]:

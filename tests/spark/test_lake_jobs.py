@@ -214,7 +214,6 @@ def test_credentials_are_in_no_representation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_credentials_are_in_no_file_of_a_query(topic: Topic, tmp_path: Path) -> None:
     """Sink, checkpoint, streaming progress, event log (history), output of the driver, an error of a task."""
     child = subprocess.run(

@@ -27,7 +27,7 @@ from shardd.spark.sinks.tables import CommitConflictError
 from tests.spark.support import Topic, delete_sealed, flip, segment_path, settle, source_of
 
 ROOT = Path(__file__).parents[2]
-CHILD_TIMEOUT_S = 60.0
+CHILD_TIMEOUT_S = 280.0
 KINDS = ("parquet", "delta", "iceberg")
 
 

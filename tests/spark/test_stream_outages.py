@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pytest
 
 from tests.spark.support import Topic, delete_sealed, settle
 from tests.support import wire
+from tests.support.ports import free_port
 from tests.support.server import Server
 
 if TYPE_CHECKING:
@@ -109,9 +109,7 @@ def test_a_stream_reads_what_is_kept_and_its_progress_tells_what_is_not(
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Topic]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    env = {"SHARDD_TCP_ADDRESS": f"127.0.0.1:{port}", "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "50 ms"}
+    env = {"SHARDD_TCP_ADDRESS": f"127.0.0.1:{free_port()}", "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "50 ms"}
     with Server(tmp_path / "data", env=env) as server:
         with wire.connect(server.address) as connection:
             connection.create_topic(connection.create_stream("own"), "rows", 2)
@@ -172,13 +170,11 @@ def test_a_stream_survives_restarts_and_kills(spark: SparkSession, own: Topic, t
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_stream_survives_outages_of_half_a_minute(spark: SparkSession, own: Topic, tmp_path: Path) -> None:
     _survives(spark, own, tmp_path, [away_for_30_seconds, all_killed, workers_killed, away_for_30_seconds])
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_read_outlasts_half_a_minute_without_a_server(spark: SparkSession, own: Topic) -> None:
     """The plan is made, the tasks find nobody."""
     send(own)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.support.venvs import client_python
 
-RUN_TIMEOUT_S = 60.0
+RUN_TIMEOUT_S = 240.0
 
 
 def connection_string(address: str) -> str:

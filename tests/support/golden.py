@@ -23,7 +23,7 @@ from tests.support.wire import GET_STREAMS, HEADER_SIZE, LOGIN_USER, Wire, frame
 
 SILENCE_S = 0.15  # without a byte: no answer comes
 SETTLE_S = 0.10  # after the connections of a scenario were closed
-CLOSE_WAIT_S = 3.0  # in which an expected close must happen
+CLOSE_WAIT_S = 30.0  # in which an expected close must happen
 OPTIONAL_CLOSE_WAIT_S = 0.3  # in which an allowed close happens, if at all
 DAY_US = 86_400_000_000
 GET_USERS, DELETE_USER = 32, 34
@@ -203,7 +203,7 @@ class Outcome:
 class Replay:
     """Replays one scenario."""
 
-    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, address: str, *, timeout_s: float = 60.0) -> None:
         self.address = address
         self.timeout_s = timeout_s
         self._connections: dict[str, Connection] = {}

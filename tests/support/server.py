@@ -17,7 +17,7 @@ from typing import Final, Self
 import psutil
 
 START_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 20.0
+STOP_TIMEOUT_S: Final = 60.0
 _TITLE: Final = re.compile(r"shardd: shard (\d+)")
 IO_ENGINE_VARIABLE: Final = "SHARDD_SYSTEM_IO_ENGINE"
 _READY: Final = re.compile(r" (\d+) shards? on CPU ")
@@ -169,7 +169,7 @@ class Server:
                 continue
         return workers
 
-    def worker_pids(self, timeout_s: float = 10.0) -> list[int]:
+    def worker_pids(self, timeout_s: float = START_TIMEOUT_S) -> list[int]:
         """Process ids of all workers, by shard; waits for one that is being replaced. TimeoutError."""
         starts = _READY.findall(self.log())
         assert starts, "not ready yet"

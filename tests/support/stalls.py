@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ TWO_SHARDS = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
 PATIENT_S = 40.0  # no client of these tests gives up before the server does
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
@@ -111,6 +112,18 @@ def settled(server: Server) -> None:
             lambda: all(each["engine.partitions_dirty"] == 0 for each in figures_of(metrics(root))),
             "all is on the device",
         )
+
+
+@contextlib.contextmanager
+def stopped(server: Server, worker: int) -> Iterator[None]:
+    """A stopped worker; also its supervisor, which would replace it."""
+    for pid in (server.pid, worker):
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in (worker, server.pid):
+            os.kill(pid, signal.SIGCONT)
 
 
 @contextlib.contextmanager

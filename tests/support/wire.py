@@ -171,7 +171,7 @@ class Wire:
     """One connection. Raises StatusError for an error status, OSError (also ConnectionError, TimeoutError)."""
 
     def __init__(
-        self, address: str, *, timeout_s: float = 10.0, receive_buffer_bytes: int | None = None, source: str = ""
+        self, address: str, *, timeout_s: float = 60.0, receive_buffer_bytes: int | None = None, source: str = ""
     ) -> None:
         self.address = address
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -336,7 +336,7 @@ class Wire:
         return found
 
 
-def connect(address: str, *, deadline_s: float = 10.0, timeout_s: float = 10.0) -> Wire:
+def connect(address: str, *, deadline_s: float = 60.0, timeout_s: float = 60.0) -> Wire:
     """A logged-in connection; tries again until `deadline_s` has passed (a worker may be starting), then raises."""
     end = time.monotonic() + deadline_s
     while True:

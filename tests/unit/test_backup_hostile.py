@@ -24,7 +24,7 @@ from shardd.metadata.snapshot import SNAPSHOT_NAME
 from tests.unit import backup_data
 from tests.unit.backup_data import DataDirectory, back_up, kept_log
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,8 @@ import pytest
 from shardd.runtime.helper_threads import JOBS_MAX, HelperThreads
 from shardd.runtime.threads import UnwantedError
 
+LONGEST_S = 20.0
+
 
 def run(scenario: Callable[[HelperThreads], Coroutine[Any, Any, None]], threads: int = 2) -> None:
     async def bounded() -> None:
@@ -53,14 +55,18 @@ def test_results_and_exceptions_come_back() -> None:
 
 def test_the_loop_goes_on_and_calls_run_side_by_side() -> None:
     async def scenario(helpers: HelperThreads) -> None:
-        started = time.monotonic()
-        calls = asyncio.gather(*(helpers.run(time.sleep, 0.3) for _ in range(2)))
-        turns = 0
-        while not calls.done():
+        together, go_on = threading.Barrier(2), threading.Event()
+
+        def work() -> bool:
+            together.wait(LONGEST_S)
+            return go_on.wait(LONGEST_S)
+
+        calls = asyncio.gather(*(helpers.run(work) for _ in range(2)))
+        for _ in range(10):
             await asyncio.sleep(0.01)
-            turns += 1
-        assert turns > 10
-        assert time.monotonic() - started < 0.55
+        assert not calls.done()
+        go_on.set()
+        assert await calls == [True, True]
 
     run(scenario)
 
@@ -75,12 +81,12 @@ def test_more_calls_than_places_wait_and_all_are_done() -> None:
 
 def test_a_slow_call_does_not_hold_up_the_other_threads() -> None:
     async def scenario(helpers: HelperThreads) -> None:
-        slow = asyncio.create_task(helpers.run(time.sleep, 1.0))
-        started = time.monotonic()
+        go_on = threading.Event()
+        slow = asyncio.create_task(helpers.run(go_on.wait, LONGEST_S))
         for _ in range(50):
             await helpers.run(abs, -1)
-        assert time.monotonic() - started < 0.8
-        await slow
+        go_on.set()
+        assert await slow, "it was told to go on after all others were done"
 
     run(scenario)
 

@@ -135,7 +135,7 @@ def test_what_was_removed_and_what_is_left_is_counted(tmp_path: Path) -> None:
     assert reports == []
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline

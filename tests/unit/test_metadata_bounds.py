@@ -17,7 +17,7 @@ from shardd.runtime.disk import OsDisk
 from tests.unit.test_metadata_replication import cluster, run
 
 ROOT = Ref(0, 1)
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class HeldDisk(OsDisk):

@@ -14,7 +14,7 @@ bool fences_pass(fences *f, uint32_t group, uint64_t generation) {
     if (f->count == f->capacity) {
         uint32_t capacity = f->capacity > 0 ? f->capacity * 2 : 4;
         fence *larger = realloc(f->entries, capacity * sizeof *larger);
-        if (larger == NULL) abort(); /* 64 bytes */
+        if (larger == NULL) return false; /* what is not remembered may not act */
         f->entries = larger;
         f->capacity = capacity;
     }

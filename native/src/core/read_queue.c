@@ -1,8 +1,11 @@
+/* See read_queue.h. */
 #include "core/read_queue.h"
 
-/* Those with a block go on with it; those without one wait for memory in a line of their own. */
-static read_line *line_of(const read_job *job) {
-    return &job->e->bulk_reads[job->block != NULL ? READS_WITH_BLOCK : READS_WITHOUT_BLOCK];
+#include "core/output.h"
+
+static read_line *line_of(read_job *job) {
+    job->pending.waits_for = WAITS_FOR_MEMORY;
+    return &job->core->reads.bulk[job->block != NULL ? READS_WITH_BLOCK : READS_WITHOUT_BLOCK];
 }
 
 void reads_enter_bulk(read_job *job) {
@@ -27,29 +30,15 @@ void reads_leave_bulk(read_job *job) {
     read_line *line = job->bulk;
     if (line == NULL) return;
     job->bulk = NULL;
+    job->pending.waits_for = WAITS_FOR_NOTHING;
     if (job->previous_bulk != NULL) job->previous_bulk->next_bulk = job->next_bulk;
     else line->first = job->next_bulk;
     if (job->next_bulk != NULL) job->next_bulk->previous_bulk = job->previous_bulk;
     else line->last = job->previous_bulk;
 }
 
-/* ---- jobs for other shards by their handle ---- */
-
-static read_job **place_of(engine *e, uint64_t handle) {
-    read_job **place = &e->jobs_by_handle[handle % JOB_BUCKETS];
-    while (*place != NULL && (*place)->handle != handle) place = &(*place)->next_in_bucket;
-    return place;
-}
-
-read_job *reads_by_handle(engine *e, uint64_t handle) { return *place_of(e, handle); }
-
-void reads_enter_handle(read_job *job) {
-    engine *e = job->e;
-    job->handle = ++e->next_handle;
-    job->next_in_bucket = e->jobs_by_handle[job->handle % JOB_BUCKETS];
-    e->jobs_by_handle[job->handle % JOB_BUCKETS] = job;
-}
-
-void reads_leave_handle(read_job *job) {
-    if (job->handle != 0) *place_of(job->e, job->handle) = job->next_in_bucket;
+bool reads_next_fits(const core *k) {
+    const read_job *job = k->reads.bulk[READS_WITHOUT_BLOCK].first;
+    if (job == NULL || k->now_us < k->reads.bulk_again_us) return false;
+    return output_fits(k, job->window_known ? job->head_bytes + job->window.length : BULK_BYTES_MIN);
 }

@@ -5,75 +5,73 @@
  * verified before it is sent: the index led here, but it is no evidence. When a record fails, nobody here can tell
  * whether log or index is wrong: Python surveys the segment (EVENT_DOUBT), the poll waits and starts again, once
  * for a segment. When a part of the answer is out already, the connection closes instead. */
-#include "engine/engine.h"
+#include "core/reads.h"
 
+#include "base/assert.h"
+#include "base/clock.h"
+#include "core/output.h"
 #include "core/read_queue.h"
+#include "core/status.h"
+#include "core/sync.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
-#define BULK_READS_AGAIN_US 5000 /* without memory */
+#define POLL_WINDOW_SMALL_BYTES 32768u /* when the memory for output is half in use */
+#define BULK_READS_AGAIN_US 5000       /* without memory */
 
+static void free_window(read_job *job) {
+    output_free(job->core, job->block);
+    job->block = NULL;
+    job->block_size = 0;
+}
+
+/* The caller knows the job no more; what it hears comes after that. */
 static void job_free(read_job *job) {
-    engine *e = job->e;
+    core *k = job->core;
     reads_leave_bulk(job);
-    reads_leave_handle(job);
-    if (job->wait.queued) engine_unwait(e, &job->wait);
-    reads_free_window(job);
+    if (job->wait.queued) waiters_remove(&k->waiters, &job->wait);
+    caller_parked(&job->to, NULL);
+    free_window(job);
     partition_cursor_end(&job->cursor);
     owned_release(job->target);
-    if (job->to.c != NULL) {
-        job->to.c->job = NULL;
-        if (job->to.c->closing) conn_ready(job->to.c);
-    }
     if (job->next != NULL) job->next->previous = job->previous;
     if (job->previous != NULL) job->previous->next = job->next;
-    else e->jobs = job->next;
+    else k->reads.jobs = job->next;
     free(job);
 }
 
-static void put_poll_head(read_job *job, uint8_t *at) {
-    uint32_t length = (uint32_t)(16 + job->cursor.total_bytes), count = (uint32_t)job->cursor.total_count;
-    uint32_t partition = (uint32_t)(job->target->ns & 0xFFFFF);
-    memset(at, 0, 4);
-    memcpy(at + 4, &length, 4);
-    memcpy(at + 8, &partition, 4);
-    memcpy(at + 12, &job->cursor.current_offset, 8);
-    memcpy(at + 20, &count, 4);
+static poll_summary summary_of(const read_job *job) {
+    const poll_cursor *c = &job->cursor;
+    return (poll_summary){.partition = (uint32_t)(job->target->ns & 0xFFFFF),
+                          .current_offset = c->current_offset,
+                          .total_bytes = c->total_bytes,
+                          .total_count = c->total_count,
+                          .last_offset = c->last_offset};
 }
 
 static void answer_status(read_job *job, uint32_t status) {
-    engine *e = job->e;
-    requester to = job->to;
-    if (to.c != NULL) to.c->job = NULL;
-    job->to.c = NULL;
+    caller to = job->to;
     bool abandoned = job->abandoned;
     job_free(job);
-    if (abandoned) {
-        if (to.c != NULL) conn_ready(to.c);
-        return;
-    }
-    if (to.c != NULL) execute_answer(to.c, status);
-    else forward_answer_status(e, &to, status, 0);
+    if (abandoned) caller_dropped(&to);
+    else caller_status(&to, status);
 }
 
 /* The stored offset moves before the last bytes of the answer leave (docs/protocol/messages.md#auto-commit). */
 static uint32_t commit_offset(read_job *job) {
     sync_mark_dirty(job->target);
-    return partition_offset_store(job->target->p, job->consumer_kind, job->consumer_id, job->cursor.last_offset);
+    return partition_offset_store(job->target->p, job->what.consumer_kind, job->what.consumer_id,
+                                  job->cursor.last_offset);
 }
 
-/* A part of the answer may be out already: the only honest end is to close. */
+/* A part of the answer may be out already: there is no honest end. */
 static void break_off(read_job *job) {
-    if (job->to.c != NULL) {
-        conn_close(job->to.c); /* abandons the job */
-    } else {
-        forward_answer_status(job->e, &job->to, 0, LINK_FLAG_BROKEN);
-        job_free(job);
-    }
+    caller to = job->to;
+    job_free(job);
+    caller_gone(&to);
 }
 
 static void fail(read_job *job, uint32_t status) {
@@ -83,26 +81,31 @@ static void fail(read_job *job, uint32_t status) {
 
 /* Another member of the group has had the partition since the poll began. */
 static bool is_lost(const read_job *job) {
-    return job->auto_commit && !fences_pass(&job->target->fences, job->consumer_id, job->assignment);
+    return job->what.auto_commit && !fences_pass(&job->target->fences, job->what.consumer_id, job->what.assignment);
 }
 
-/* The window leaves; with the last one everything that the answer promises has been done. */
+/* The window leaves; with the last one everything that the answer promises has been done, and the job with it. */
 static void release_window(read_job *job) {
-    size_t bytes = job->head_bytes + job->have;
-    bool more = job->cursor.remaining > 0;
+    answer_window w = {.bytes = job->block,
+                       .length = job->head_bytes + job->have,
+                       .last = job->cursor.remaining == 0,
+                       .whole = summary_of(job)};
+    caller to = job->to;
     job->first_window = false;
-    conn *c = job->to.c;
-    if (c == NULL) {
-        forward_answer_window(job, bytes, more);
-    } else if (more) {
-        conn_reply_bytes(c, job->block, bytes);
-    } else { /* the connection keeps the last window; the job is done */
-        execute_polled(c, job->cursor.total_count, job->cursor.last_offset);
-        c->out_block = job->block;
+    if (w.last) {
+        w.block = job->block;
         job->block = NULL;
         job_free(job);
-        conn_reply_bytes(c, c->out_block, bytes);
     }
+    caller_window(&to, &w);
+}
+
+static void offset_stored(void *context, uint32_t status) {
+    read_job *job = context;
+    job->held = NULL;
+    job->pending.waits_for = WAITS_FOR_NOTHING;
+    if (status != 0) fail(job, status);
+    else release_window(job);
 }
 
 static void send_window(read_job *job) {
@@ -111,24 +114,17 @@ static void send_window(read_job *job) {
         answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);
         return;
     }
-    job->e->counters.messages_out += job->window.count;
-    bool commits = last && !lost && job->auto_commit && job->cursor.total_count > 0;
+    job->core->counters.messages_out += job->window.count;
+    bool commits = last && !lost && job->what.auto_commit && job->cursor.total_count > 0;
     uint32_t status = commits ? commit_offset(job) : 0;
     if (status != 0) {
         fail(job, status);
         return;
     }
-    job->held = commits; /* before: the answer may come at once */
-    if (commits && sync_hold_poll(job->target, job)) return;
-    job->held = false;
+    job->pending.waits_for = WAITS_FOR_DEVICE; /* before: the answer may come at once */
+    if (commits && sync_hold(job->target, job, offset_stored, &job->held)) return;
+    job->pending.waits_for = WAITS_FOR_NOTHING;
     release_window(job);
-}
-
-void reads_offset_stored(read_job *job, uint32_t status) {
-    job->held = false;
-    if (job->abandoned) job_free(job);
-    else if (status != 0) fail(job, status);
-    else release_window(job);
 }
 
 static void next_window(read_job *job);
@@ -142,10 +138,11 @@ static bool is_settled(const read_job *job, uint64_t segment) {
 
 /* Log and index of a segment contradict each other, or cannot be read. `status` if that still holds after a survey. */
 static void doubt(read_job *job, uint64_t segment, uint32_t status) {
-    engine *e = job->e;
-    e->counters.damaged++;
-    bool settled = is_settled(job, segment);
-    if (!settled) engine_event(e, EVENT_DOUBT, job->target->ns)->number = segment;
+    core *k = job->core;
+    k->counters.damaged++;
+    event *v = is_settled(job, segment) ? NULL : events_add(&k->events, EVENT_DOUBT, job->target->ns);
+    bool settled = v == NULL; /* without memory for the event nobody would end the doubt */
+    if (v != NULL) v->number = segment;
     if (!job->first_window) {
         break_off(job);
     } else if (settled) {
@@ -153,14 +150,14 @@ static void doubt(read_job *job, uint64_t segment, uint32_t status) {
     } else {
         partition_cursor_end(&job->cursor);
         memset(&job->cursor, 0, sizeof job->cursor);
-        job->held = job->surveying = true;
+        job->surveying = true;
         job->doubtful = segment;
     }
 }
 
 static void start_poll(read_job *job) {
-    uint32_t status = partition_poll(job->target->p, job->strategy, job->value, job->count, job->consumer_kind,
-                                     job->consumer_id, &job->cursor);
+    uint32_t status = partition_poll(job->target->p, job->what.strategy, job->what.value, job->what.count,
+                                     job->what.consumer_kind, job->what.consumer_id, &job->cursor);
     if (status == 0) next_window(job);
     else if (status == STATUS_CANNOT_READ) doubt(job, partition_suspect(job->target->p), status);
     else answer_status(job, status);
@@ -170,9 +167,9 @@ void reads_surveyed(owned *o, uint64_t segment) {
     bool again = true;
     while (again) { /* an answer may end other jobs: the list is walked from its beginning */
         again = false;
-        for (read_job *job = o->e->jobs; job != NULL && !again; job = job->next) {
+        for (read_job *job = o->core->reads.jobs; job != NULL && !again; job = job->next) {
             if (!job->surveying || job->target != o || (segment != UINT64_MAX && job->doubtful != segment)) continue;
-            job->held = job->surveying = false;
+            job->surveying = false;
             job->surveys++;
             again = true;
             start_poll(job);
@@ -186,9 +183,9 @@ static void damaged(read_job *job, uint32_t good, uint64_t offset) {
     if (is_settled(job, segment) && job->first_window && good > 0) {
         partition_cursor_end(&job->cursor);
         memset(&job->cursor, 0, sizeof job->cursor);
-        job->strategy = POLL_OFFSET;
-        job->value = first;
-        job->count = good;
+        job->what.strategy = POLL_OFFSET;
+        job->what.value = first;
+        job->what.count = good;
         start_poll(job);
         return;
     }
@@ -205,7 +202,7 @@ static void window_read(read_job *job) {
 }
 
 static void read_more(read_job *job) {
-    engine *e = job->e;
+    core *k = job->core;
     size_t left = job->window.length - job->have, slice = left < BULK_SLICE_BYTES ? left : BULK_SLICE_BYTES;
     struct iovec part = {job->block + job->head_bytes + job->have, slice};
     while (part.iov_len > 0) {
@@ -223,12 +220,12 @@ static void read_more(read_job *job) {
         return;
     }
     if (part.iov_len == 0) {
-        e->counters.reads_cached++;
+        k->counters.reads_cached++;
         window_read(job);
         return;
     }
-    e->counters.reads_ring++;
-    io_read(&e->io, &job->operation, job->window.fd, part.iov_base, (uint32_t)(job->window.length - job->have),
+    k->counters.reads_ring++;
+    io_read(&k->io, &job->operation, job->window.fd, part.iov_base, (uint32_t)(job->window.length - job->have),
             job->window.position + job->have);
     job->reading = true;
 }
@@ -236,7 +233,7 @@ static void read_more(read_job *job) {
 void reads_on_read(read_job *job, int result) {
     job->reading = false;
     if (job->abandoned) {
-        job_free(job);
+        answer_status(job, 0);
         return;
     }
     if (result > 0) job->have += (size_t)result;
@@ -248,52 +245,57 @@ void reads_on_read(read_job *job, int result) {
 
 static bool retry_window(waiter *w);
 
-static void fill_window(read_job *job);
-
-bool reads_may_go_on(const engine *e) { return e->bulk_reads[READS_WITH_BLOCK].first != NULL || reads_next_fits(e); }
+static bool ensure_room(read_job *job) {
+    size_t wanted = job->head_bytes + job->window.length;
+    if (job->block_size >= wanted) return true;
+    free_window(job);
+    job->block = output_allocate(job->core, wanted, !job->is_bulk);
+    if (job->block == NULL) return false;
+    job->block_size = pool_block_size(job->core->pool, job->block);
+    return true;
+}
 
 static void fill_window(read_job *job) {
-    if (job->have == 0 && job->head_bytes > 0) put_poll_head(job, job->block);
+    if (job->have == 0 && job->head_bytes > 0) {
+        poll_summary whole = summary_of(job);
+        job->to.calls->put_head(&job->to, job->block, &whole);
+    }
     if (job->window.length == 0) send_window(job);
     else read_more(job);
 }
 
 static bool retry_window(waiter *w) {
     read_job *job = (read_job *)w;
-    if (!reads_ensure_room(job)) return false;
+    if (!ensure_room(job)) return false;
+    job->pending.waits_for = WAITS_FOR_NOTHING;
     fill_window(job);
     return true;
 }
 
 static void begin_window(read_job *job) {
-    if (reads_ensure_room(job)) {
+    if (ensure_room(job)) {
         fill_window(job);
     } else if (job->is_bulk) { /* the first in line: no smaller one passes it for ever */
         reads_enter_bulk_first(job);
-        job->e->bulk_reads_again_us = job->e->now_us + BULK_READS_AGAIN_US;
+        job->core->reads.bulk_again_us = job->core->now_us + BULK_READS_AGAIN_US;
     } else {
-        engine_wait(job->e, &job->wait, retry_window);
+        job->pending.waits_for = WAITS_FOR_MEMORY;
+        core_wait(job->core, &job->wait, retry_window);
     }
 }
 
 static void take_window(read_job *job) {
-    uint32_t status = 0;
-    bool any = partition_cursor_next(&job->cursor, reads_window_bytes(job->e) - POLL_HEAD_BYTES, &job->window, &status);
+    uint32_t status = 0, bytes_max = output_is_plenty(job->core) ? POLL_WINDOW_BYTES : POLL_WINDOW_SMALL_BYTES;
+    bool any = partition_cursor_next(&job->cursor, bytes_max - job->to.head_bytes, &job->window, &status);
+    ASSERT(any || status != 0 || job->first_window); /* the job ends with the window after which nothing remains */
     job->window_known = true;
-    if (status == STATUS_CANNOT_READ) {
-        doubt(job, partition_suspect(job->target->p), status);
-    } else if (status != 0) {
-        fail(job, status);
-    } else if (any || job->first_window) {
-        begin_window(job);
-    } else { /* a remote job whose last window was sent */
-        assert(job->to.c == NULL);
-        job_free(job);
-    }
+    if (status == STATUS_CANNOT_READ) doubt(job, partition_suspect(job->target->p), status);
+    else if (status != 0) fail(job, status);
+    else begin_window(job);
 }
 
 static void next_window(read_job *job) {
-    job->head_bytes = job->first_window ? POLL_HEAD_BYTES : 0;
+    job->head_bytes = job->first_window ? job->to.head_bytes : 0;
     job->have = 0;
     job->window_known = false;
     job->window = (poll_window){0};
@@ -309,8 +311,10 @@ static void run_first(read_line *line) {
     else take_window(job);
 }
 
-void reads_run_bulk(engine *e, int64_t until_us) {
-    read_line *with = &e->bulk_reads[READS_WITH_BLOCK], *without = &e->bulk_reads[READS_WITHOUT_BLOCK];
+bool reads_may_go_on(const core *k) { return k->reads.bulk[READS_WITH_BLOCK].first != NULL || reads_next_fits(k); }
+
+void reads_run_bulk(core *k, int64_t until_us) {
+    read_line *with = &k->reads.bulk[READS_WITH_BLOCK], *without = &k->reads.bulk[READS_WITHOUT_BLOCK];
     const read_job *last_with = with->last, *last_without = without->last;
     while (last_with != NULL || last_without != NULL) { /* in turns; who enters meanwhile is for the next call */
         if (with->first == NULL) last_with = NULL;
@@ -318,7 +322,7 @@ void reads_run_bulk(engine *e, int64_t until_us) {
             if (with->first == last_with) last_with = NULL;
             run_first(with);
         }
-        if (!reads_next_fits(e)) last_without = NULL;
+        if (!reads_next_fits(k)) last_without = NULL;
         if (last_without != NULL) {
             if (without->first == last_without) last_without = NULL;
             run_first(without);
@@ -327,34 +331,51 @@ void reads_run_bulk(engine *e, int64_t until_us) {
     }
 }
 
-void reads_next_window(read_job *job) { next_window(job); }
+void reads_look_at_output(core *k) {
+    output_look(k, k->reads.bulk[READS_WITHOUT_BLOCK].first != NULL && !reads_next_fits(k));
+}
 
-void reads_start(engine *e, owned *target, const requester *to, const descriptor *d) {
+static read_job *job_of(pending *p) { return (read_job *)(void *)((char *)p - offsetof(read_job, pending)); }
+
+static void next(pending *p) { next_window(job_of(p)); }
+
+static void cancel(pending *p) {
+    read_job *job = job_of(p);
+    job->abandoned = true;
+    if (job->held != NULL) sync_leave(job->held);
+    job->held = NULL;
+    if (!job->reading) answer_status(job, 0);
+}
+
+void reads_start(core *k, owned *target, const partition_request *what, const caller *to) {
+    static const pending_calls calls = {.cancel = cancel, .next = next};
     read_job *job = calloc(1, sizeof *job);
-    if (job == NULL) abort();
-    job->e = e;
+    if (job == NULL) {
+        caller_status(to, STATUS_CANNOT_READ);
+        return;
+    }
+    job->pending = (pending){.calls = &calls, .memory_shard = k->options.shard};
+    job->core = k;
     job->operation = operation_of(OPERATION_READ, job);
     job->target = target;
     target->references++;
     job->to = *to;
-    job->strategy = d->strategy;
-    job->value = d->value;
-    job->count = d->count;
-    job->consumer_kind = d->consumer_kind;
-    job->consumer_id = d->consumer_id;
-    job->assignment = d->assignment;
-    job->auto_commit = (d->flags & LINK_FLAG_AUTO_COMMIT) != 0;
+    job->what = *what;
     job->first_window = true;
-    if (to->c == NULL) reads_enter_handle(job);
-    job->next = e->jobs;
+    job->next = k->reads.jobs;
     if (job->next != NULL) job->next->previous = job;
-    e->jobs = job;
-    if (to->c != NULL) to->c->job = job;
-    if (fences_pass(&target->fences, d->consumer_id, d->assignment)) start_poll(job);
+    k->reads.jobs = job;
+    caller_parked(to, &job->pending);
+    if (fences_pass(&target->fences, what->consumer_id, what->assignment)) start_poll(job);
     else answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);
 }
 
-void reads_abandon(read_job *job) {
-    job->abandoned = true;
-    if (!job->reading && (!job->held || job->surveying)) job_free(job);
+void reads_close(core *k) {
+    while (k->reads.jobs != NULL) {
+        read_job *job = k->reads.jobs;
+        k->reads.jobs = job->next;
+        partition_cursor_end(&job->cursor);
+        owned_release(job->target);
+        free(job);
+    }
 }

@@ -62,7 +62,7 @@ route *routes_find(route_table *t, uint32_t user_id, const uint8_t *key, uint32_
 static bool grow(route_table *t) {
     route **old = t->slots;
     uint32_t old_capacity = t->capacity;
-    route **slots = calloc(old_capacity * 2, sizeof(route *));
+    route **slots = calloc((size_t)old_capacity * 2, sizeof(route *));
     if (slots == NULL) return false;
     t->slots = slots;
     t->capacity = old_capacity * 2;

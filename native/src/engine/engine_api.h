@@ -6,18 +6,15 @@
 /* 0 or -errno. The descriptors in the options stay the caller's. */
 int engine_open(engine **out, const engine_options *options);
 void engine_close(engine *e);
-/* Works until an event for Python, readiness of epoll_fd (true) or the timeout (-1: none). Events are in e->events. */
+/* Works until an event for Python (in e->core.events), readiness of epoll_fd (true) or the timeout (-1: none). */
 bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us);
-void engine_events_clear(engine *e);
 void engine_listen(engine *e, int fd);
 void engine_stop_listening(engine *e);
 /* Answers the request that Python holds; data is copied. */
 void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t *data, size_t length, bool close);
 void engine_resume(engine *e, uint64_t connection);
-/* Executes the poll that Python holds on the partition and as the consumer that `d` names. */
-void engine_execute_poll(engine *e, uint64_t connection, uint32_t owner, descriptor *d);
-/* The decisions of Python about topics end. */
-void engine_routes_invalidate(engine *e);
+/* Executes the poll that Python holds on the partition and as the consumer that `what` names. */
+void engine_execute_poll(engine *e, uint64_t connection, uint32_t owner, partition_request *what);
 /* A seat for the request of a member that Python holds; the caller fills it. NULL: not possible. */
 seat *engine_seat_put(engine *e, uint64_t connection, uint64_t group, uint32_t count);
 /* Takes a seat back (NULL: there is none); the caller frees it. Its request that is under way, if any, is in
@@ -27,8 +24,4 @@ void engine_close_connection(engine *e, uint64_t connection, uint32_t status);
 /* From now on every connection gets `status` as soon as its request in work is answered, and is closed. */
 void engine_close_all(engine *e, uint32_t status);
 bool engine_move(engine *e, uint64_t connection, uint32_t shard, const uint8_t *session, size_t length);
-int engine_partition_add(engine *e, partition *p);
-void engine_partition_remove(engine *e, uint64_t ns);
-/* The level that answers from now on have; those that are held wait for their sync. False: it is not open here. */
-bool engine_partition_set_level(engine *e, uint64_t ns, partition_level level);
 #endif

@@ -75,6 +75,7 @@ typedef struct io_calls {
     void (*poll)(io *i, operation *op, int fd);
     void (*forget)(io *i, int fd);
     void (*submit)(io *i);
+    void (*push)(io *i);
     void (*enter)(io *i, int64_t timeout_us);
     void (*reap)(io *i, io_callback *callback, void *context);
     void (*buffer_return)(io *i, int32_t id);
@@ -138,6 +139,8 @@ static inline void io_poll(io *i, operation *op, int fd) { i->calls->poll(i, op,
 static inline void io_forget(io *i, int fd) { i->calls->forget(i, fd); }
 /* What was started is under way when this returns, and what completed meanwhile is there for io_reap(). */
 static inline void io_submit(io *i) { i->calls->submit(i); }
+/* What was started is under way when this returns; no system call when nothing was. */
+static inline void io_push(io *i) { i->calls->push(i); }
 /* Submits and waits for one completion at most `timeout_us` (0: does not wait). */
 static inline void io_enter(io *i, int64_t timeout_us) { i->calls->enter(i, timeout_us); }
 /* Gives the completions there are to `callback`, which may start operations. */

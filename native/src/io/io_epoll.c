@@ -10,7 +10,8 @@
  */
 #include "io/io.h"
 
-#include <assert.h>
+#include "base/assert.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -49,17 +50,21 @@ typedef struct poller {
 
 static poller *poller_of(const io *i) { return i->state; }
 
+/* Room in the table for a descriptor that comes here for the first time. 0 or -ENOMEM. */
+static int make_room(poller *p, int fd) {
+    uint32_t count = p->descriptors_count;
+    if ((uint32_t)fd < count) return 0;
+    while (count <= (uint32_t)fd) count *= 2;
+    descriptor_state *larger = realloc(p->descriptors, count * sizeof *larger);
+    if (larger == NULL) return -ENOMEM;
+    memset(larger + p->descriptors_count, 0, (count - p->descriptors_count) * sizeof *larger);
+    p->descriptors = larger;
+    p->descriptors_count = count;
+    return 0;
+}
+
 static descriptor_state *state_of(poller *p, int fd) {
-    assert(fd >= 0);
-    if ((uint32_t)fd >= p->descriptors_count) {
-        uint32_t count = p->descriptors_count;
-        while (count <= (uint32_t)fd) count *= 2;
-        descriptor_state *larger = realloc(p->descriptors, count * sizeof *larger);
-        if (larger == NULL) abort();
-        memset(larger + p->descriptors_count, 0, (count - p->descriptors_count) * sizeof *larger);
-        p->descriptors = larger;
-        p->descriptors_count = count;
-    }
+    ASSERT(fd >= 0 && (uint32_t)fd < p->descriptors_count);
     return &p->descriptors[fd];
 }
 
@@ -74,21 +79,22 @@ static int join(poller *p, int fd, descriptor_state *d, uint32_t events) {
 
 /* ---- starting ---- */
 
+static void fail(poller *p, operation *op, int result) {
+    op->verb = VERB_CANCELLED;
+    op->result = result;
+    io_queue_push(&p->tries, op);
+}
+
 static void wait_for(io *i, operation *op) {
     poller *p = poller_of(i);
     descriptor_state *d = state_of(p, op->fd);
     operation **place = op->verb == VERB_SEND ? &d->out : &d->in;
-    assert(*place == NULL);
+    ASSERT(*place == NULL);
     int result = join(p, op->fd, d,
                       op->verb == VERB_POLL ? (uint32_t)EPOLLIN
                                             : (uint32_t)(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET));
-    if (result == 0) {
-        *place = op;
-        return;
-    }
-    op->verb = VERB_CANCELLED; /* the set is full (fs.epoll.max_user_watches): it fails */
-    op->result = result;
-    io_queue_push(&p->tries, op);
+    if (result == 0) *place = op;
+    else fail(p, op, result); /* the set is full (fs.epoll.max_user_watches) */
 }
 
 static void start(io *i, operation *op, int fd, uint8_t verb, void *data, size_t length) {
@@ -97,7 +103,9 @@ static void start(io *i, operation *op, int fd, uint8_t verb, void *data, size_t
     op->verb = verb;
     op->data = data;
     op->length = length;
-    if (verb != VERB_SEND && state_of(p, fd)->no_input) wait_for(i, op);
+    int result = make_room(p, fd);
+    if (result != 0) fail(p, op, result);
+    else if (verb != VERB_SEND && state_of(p, fd)->no_input) wait_for(i, op);
     else io_queue_push(&p->tries, op);
 }
 
@@ -109,6 +117,7 @@ static void epoll_accept(io *i, operation *op, int fd) {
 
 static void epoll_forget(io *i, int fd) {
     poller *p = poller_of(i);
+    if ((uint32_t)fd >= p->descriptors_count) return; /* it was never here */
     descriptor_state *d = state_of(p, fd);
     if (d->member) epoll_ctl(p->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     *d = (descriptor_state){0};
@@ -116,11 +125,14 @@ static void epoll_forget(io *i, int fd) {
 
 static void epoll_cancel_accept(io *i, operation *op, int fd) {
     poller *p = poller_of(i);
-    bool waits = state_of(p, fd)->in == op;
+    bool waits = (uint32_t)fd < p->descriptors_count && state_of(p, fd)->in == op;
     epoll_forget(i, fd);
-    op->verb = VERB_CANCELLED;
+    if (waits) {
+        fail(p, op, -ECANCELED);
+        return;
+    }
+    op->verb = VERB_CANCELLED; /* it is in the queue already */
     op->result = -ECANCELED;
-    if (waits) io_queue_push(&p->tries, op); /* otherwise it is there already */
 }
 
 static void epoll_receive_provided(io *i, operation *op, int fd, buffer_set set) {
@@ -153,7 +165,9 @@ static void epoll_poll(io *i, operation *op, int fd) {
     op->fd = fd;
     op->verb = VERB_POLL;
     op->result = EPOLLIN;
-    wait_for(i, op);
+    int result = make_room(poller_of(i), fd);
+    if (result != 0) fail(poller_of(i), op, result);
+    else wait_for(i, op);
 }
 
 /* ---- events ---- */
@@ -184,6 +198,8 @@ static void ask(io *i, int64_t timeout_us) {
     for (int n = 0; n < count; n++) mark(p, p->events[n].data.fd, p->events[n].events);
     p->entered = true;
 }
+
+static void epoll_push(io *i) { (void)i; } /* everything is done when it is started */
 
 /* A loop that only ever submits (a busy asyncio) learns of events too. */
 static void epoll_submit(io *i) {
@@ -296,7 +312,7 @@ static void epoll_reap(io *i, io_callback *callback, void *context) {
 
 static void epoll_buffer_return(io *i, int32_t id) {
     buffer_set set = io_buffer_set(id);
-    assert(id >= 0 && id < (int32_t)BUFFERS_IN_ALL && i->free_buffers[set] < io_buffers_count(set));
+    ASSERT(id >= 0 && id < (int32_t)BUFFERS_IN_ALL && i->free_buffers[set] < io_buffers_count(set));
     /* the last one first: it is in the cache */
     poller_of(i)->free_ids[(uint32_t)io_first_buffer(set) + i->free_buffers[set]++] = (uint16_t)id;
 }
@@ -322,6 +338,7 @@ static const io_calls epoll_calls = {
     .poll = epoll_poll,
     .forget = epoll_forget,
     .submit = epoll_submit,
+    .push = epoll_push,
     .enter = epoll_enter,
     .reap = epoll_reap,
     .buffer_return = epoll_buffer_return,
@@ -329,19 +346,21 @@ static const io_calls epoll_calls = {
 
 int io_epoll_open(io *i, uint8_t *const memory[BUFFER_SETS]) {
     poller *p = calloc(1, sizeof *p);
-    descriptor_state *descriptors = calloc(DESCRIPTORS_FIRST, sizeof *descriptors);
-    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    int result = epoll_fd < 0 ? -errno : p == NULL || descriptors == NULL ? -ENOMEM : io_threads_open(&p->threads);
+    if (p == NULL) return -ENOMEM;
+    p->descriptors = calloc(DESCRIPTORS_FIRST, sizeof *p->descriptors);
+    p->descriptors_count = DESCRIPTORS_FIRST;
+    p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    int result = p->epoll_fd < 0 ? -errno : p->descriptors == NULL ? -ENOMEM : io_threads_open(&p->threads);
+    bool threads = result == 0;
+    if (threads) result = make_room(p, p->threads.wake_fd);
     if (result != 0) {
-        if (epoll_fd >= 0) close(epoll_fd);
-        free(descriptors);
+        if (threads) io_threads_close(&p->threads);
+        if (p->epoll_fd >= 0) close(p->epoll_fd);
+        free(p->descriptors);
         free(p);
         return result;
     }
     *i = (io){.calls = &epoll_calls, .state = p, .memory = {memory[0], memory[1]}, .sends_at_once = true};
-    p->epoll_fd = epoll_fd;
-    p->descriptors = descriptors;
-    p->descriptors_count = DESCRIPTORS_FIRST;
     for (uint16_t id = 0; id < BUFFERS_IN_ALL; id++) epoll_buffer_return(i, id);
     epoll_poll(i, &p->threads_done, p->threads.wake_fd);
     return 0;

@@ -1,8 +1,8 @@
 /* io.h on io_uring: set-up, submission slots, the provided receive buffers. The address of an operation is the
  * completion's user_data. */
 #include "io/io.h"
+#include "base/assert.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <liburing.h>
 #include <poll.h>
@@ -14,6 +14,7 @@
 #define RING_ENTRIES 1024u
 #define FIRST_GROUP 1 /* of the provided buffers, one group for each set */
 #define REAP_BATCH 256u
+#define REAP_ROUNDS_MAX 128 /* of so many at most: who comes later waits for the next turn */
 
 typedef struct ring {
     struct io_uring uring;
@@ -37,10 +38,10 @@ static int provide_buffers(io *i, buffer_set set) {
     }
     r->buffers[set] = table;
     io_uring_buf_ring_init(r->buffers[set]);
-    for (uint16_t n = 0; n < count; n++) {
-        int32_t id = io_first_buffer(set) + n;
+    for (uint32_t n = 0; n < count; n++) {
+        int32_t id = io_first_buffer(set) + (int32_t)n;
         io_uring_buf_ring_add(r->buffers[set], io_buffer(i, id), io_buffer_size(set), (uint16_t)id,
-                              io_uring_buf_ring_mask(count), n);
+                              io_uring_buf_ring_mask(count), (int)n);
     }
     io_uring_buf_ring_advance(r->buffers[set], (int)count);
     i->free_buffers[set] = count;
@@ -54,7 +55,7 @@ static void unmap_tables(ring *r) {
 
 static int init_uring(struct io_uring *uring) {
     struct io_uring_params parameters = {.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
-                                                  IORING_SETUP_CQSIZE,
+                                                  IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_CQSIZE,
                                          .cq_entries = RING_ENTRIES * 8};
     int result = io_uring_queue_init_params(RING_ENTRIES, uring, &parameters);
     if (result == -EINVAL) { /* before Linux 6.1: without deferred task work */
@@ -130,6 +131,13 @@ static void ring_submit(io *i) {
     io_uring_submit_and_get_events(&ring_of(i)->uring);
 }
 
+static void ring_push(io *i) {
+    struct io_uring *uring = &ring_of(i)->uring;
+    if (io_uring_sq_ready(uring) == 0) return;
+    i->enters++;
+    io_uring_submit(uring);
+}
+
 static void ring_enter(io *i, int64_t timeout_us) {
     if (timeout_us == 0) {
         ring_submit(i);
@@ -145,7 +153,11 @@ static void ring_reap(io *i, io_callback *callback, void *context) {
     struct io_uring *uring = &ring_of(i)->uring;
     struct io_uring_cqe *batch[REAP_BATCH];
     unsigned count;
-    while ((count = io_uring_peek_batch_cqe(uring, batch, REAP_BATCH)) > 0) {
+    /* The kernel finishes some twenty operations in one call: beside a crowd the others would wait for many turns. The
+     * flag says that there are more, and the library then asks again. */
+    for (unsigned round = 0; round < REAP_ROUNDS_MAX; round++) {
+        count = io_uring_peek_batch_cqe(uring, batch, REAP_BATCH);
+        if (count == 0) return;
         for (unsigned n = 0; n < count; n++) {
             const struct io_uring_cqe *at = batch[n];
             if (at->user_data == 0) continue; /* of a cancellation */
@@ -164,7 +176,7 @@ static void ring_reap(io *i, io_callback *callback, void *context) {
 }
 
 static void ring_buffer_return(io *i, int32_t id) {
-    assert(id >= 0 && id < (int32_t)BUFFERS_IN_ALL);
+    ASSERT(id >= 0 && id < (int32_t)BUFFERS_IN_ALL);
     buffer_set set = io_buffer_set(id);
     struct io_uring_buf_ring *buffers = ring_of(i)->buffers[set];
     io_uring_buf_ring_add(buffers, io_buffer(i, id), io_buffer_size(set), (uint16_t)id,
@@ -193,6 +205,7 @@ static const io_calls ring_calls = {
     .poll = ring_poll,
     .forget = ring_forget,
     .submit = ring_submit,
+    .push = ring_push,
     .enter = ring_enter,
     .reap = ring_reap,
     .buffer_return = ring_buffer_return,

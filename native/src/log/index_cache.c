@@ -1,6 +1,8 @@
 /* The newest index entries of the active segment. */
 #include "log/index_cache.h"
 
+#include "base/assert.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,7 @@ static int resize(index_cache *c, uint64_t capacity) {
 
 /* Lets the oldest entries go until `keep` remain, but none that the file does not have. */
 static void slide(index_cache *c, uint32_t keep) {
+    ASSERT(c->flushed >= c->first && c->flushed <= c->first + c->count);
     uint64_t in_file = c->flushed - c->first;
     uint32_t drop = c->count > keep ? c->count - keep : 0;
     if (drop > in_file) drop = (uint32_t)in_file;

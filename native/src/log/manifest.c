@@ -58,7 +58,8 @@ static bool decode_version_2(const uint8_t *data, manifest *out) {
     out->sparse = data[12] == MANIFEST_LAYOUT_SPARSE;
     out->end_offset = load_u64(data + 48);
     return (data[12] == LAYOUT_PLAIN || out->sparse) && memcmp(data + 13, nothing, 3) == 0 &&
-           memcmp(data + BLOCK_SIZE + 40, nothing, 16) == 0 && memcmp(data + 2 * BLOCK_SIZE + 40, nothing, 16) == 0;
+           memcmp(data + BLOCK_SIZE + 40, nothing, 16) == 0 &&
+           memcmp(data + (size_t)2 * BLOCK_SIZE + 40, nothing, 16) == 0;
 }
 
 /* A sparse segment is sealed and has fewer records than offsets. */
@@ -83,7 +84,7 @@ manifest_fault manifest_decode(const uint8_t *data, size_t length, manifest *out
     return decode_sections(data, length, out) && fits_layout(out) ? MANIFEST_OK : MANIFEST_DAMAGED;
 }
 
-int manifest_make(const disk *d, const char *path, const manifest *m) {
+int manifest_make(const disk *d, file_cache *cache, const char *path, const manifest *m) {
     uint8_t content[MANIFEST_BIRTH_SIZE] = {0};
     memcpy(content, magic, sizeof magic);
     content[8] = VERSION;
@@ -93,7 +94,7 @@ int manifest_make(const disk *d, const char *path, const manifest *m) {
     store_u64(content + 32, m->born_at);
     store_u64(content + 40, m->log_start_offset);
     seal_block(content);
-    int fd = file_open(d, path, O_WRONLY | O_CREAT | O_TRUNC);
+    int fd = file_open(d, cache, path, O_WRONLY | O_CREAT | O_TRUNC);
     if (fd < 0) return -1;
     struct iovec part = {.iov_base = content, .iov_len = sizeof content};
     int result = file_write(d, fd, &part, 1, 0, NULL), error = errno;
@@ -111,7 +112,7 @@ static int put_slot(const disk *d, int fd, const manifest *m) {
         errno = EBADMSG; /* not that of this segment: nothing here is worth a checkpoint */
         return -1;
     }
-    uint64_t a = slot_sequence(present + BLOCK_SIZE), b = slot_sequence(present + 2 * BLOCK_SIZE);
+    uint64_t a = slot_sequence(present + BLOCK_SIZE), b = slot_sequence(present + (size_t)2 * BLOCK_SIZE);
     store_u64(slot, (a > b ? a : b) + 1);
     store_u64(slot + 8, m->checkpoint.log_bytes);
     store_u64(slot + 16, m->checkpoint.count);
@@ -122,8 +123,8 @@ static int put_slot(const disk *d, int fd, const manifest *m) {
     return file_write(d, fd, &part, 1, a > b ? 2 * BLOCK_SIZE : BLOCK_SIZE, NULL);
 }
 
-int manifest_put_checkpoint(const disk *d, const char *path, const manifest *m) {
-    int fd = file_open(d, path, O_RDWR);
+int manifest_put_checkpoint(const disk *d, file_cache *cache, const char *path, const manifest *m) {
+    int fd = file_open(d, cache, path, O_RDWR);
     if (fd < 0) return -1;
     int result = put_slot(d, fd, m), error = errno;
     d->close(d->context, fd);

@@ -3,6 +3,7 @@
 #ifndef SHARDD_MANIFEST_H
 #define SHARDD_MANIFEST_H
 #include "io/disk.h"
+#include "log/file_cache.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,7 +34,7 @@ typedef enum manifest_fault { MANIFEST_OK, MANIFEST_DAMAGED, MANIFEST_UNKNOWN } 
 
 manifest_fault manifest_decode(const uint8_t *data, size_t length, manifest *out);
 /* Writes the file of a segment that is being made; what is there is written over. 0 or -1. */
-int manifest_make(const disk *d, const char *path, const manifest *m);
+int manifest_make(const disk *d, file_cache *cache, const char *path, const manifest *m);
 /* Writes a checkpoint into the older slot of the manifest of that segment. 0, or -1 (the other slot stays). */
-int manifest_put_checkpoint(const disk *d, const char *path, const manifest *m);
+int manifest_put_checkpoint(const disk *d, file_cache *cache, const char *path, const manifest *m);
 #endif

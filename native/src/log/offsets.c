@@ -1,6 +1,7 @@
 /* Consumer offsets of one partition: the table and the operations. Files: offsets_files.c. */
 #include "log/offsets.h"
 
+#include "base/assert.h"
 #include "log/offsets_files.h"
 #include "log/partition.h"
 
@@ -90,6 +91,7 @@ uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value) {
     bool known = entry != NULL;
     offset_entry fresh = {.value = value, .id = id, .kind = kind};
     if (!known) entry = &fresh;
+    ASSERT(kind == OFFSET_CONSUMER || kind == OFFSET_GROUP);
     uint32_t status = offset_file_write(o, entry, value);
     if (status != 0) return status;
     entry->value = value;
@@ -105,7 +107,8 @@ uint32_t offsets_delete(offsets *o, uint8_t kind, uint32_t id) {
     offset_entry *entry = offsets_find(o, kind, id);
     if (entry == NULL) return PARTITION_OFFSET_NOT_FOUND;
     if (offset_file_remove(o, kind, id) != 0) return PARTITION_CANNOT_DELETE_OFFSET_FILE;
-    offset_file_close(entry);
+    offset_file_close(o, entry);
+    ASSERT(!entry->dirty || o->dirty > 0);
     if (entry->dirty) o->dirty--;
     erase(o, entry);
     return 0;
@@ -115,7 +118,7 @@ void offsets_discard_file(offsets *o, uint8_t kind, uint32_t id) { offset_file_r
 
 void offsets_free(offsets *o) {
     for (uint32_t i = 0; i < o->capacity; i++)
-        if (o->entries[i].kind != 0) offset_file_close(&o->entries[i]);
+        if (o->entries[i].kind != 0) offset_file_close(o, &o->entries[i]);
     free(o->entries);
     o->entries = NULL;
     o->capacity = o->count = o->dirty = o->dirty_directories = 0;

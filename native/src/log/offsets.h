@@ -3,18 +3,17 @@
  *
  *   <dir>/offsets/consumers/<id>, <dir>/offsets/groups/<id>    u64 LE, last processed offset
  *
- * A file is born whole (tmp + rename) and then written in place. Descriptors of the `offset_files_max` most recently
- * stored consumers of the worker stay open. Knows nothing of the log: the caller checks values. Single-threaded.
+ * A file is born whole (tmp + rename) and then written in place. Descriptors of the most recently stored consumers of
+ * the worker stay open (file_cache.h). Knows nothing of the log: the caller checks values. Single-threaded.
  */
 #ifndef SHARDD_OFFSETS_H
 #define SHARDD_OFFSETS_H
 #include "io/disk.h"
+#include "log/file_cache.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define OFFSET_FILES_MAX 1024u
 
 typedef struct offset_entry {
     uint64_t value;
@@ -26,15 +25,16 @@ typedef struct offset_entry {
 
 enum { OFFSETS_DIRTY_CONSUMERS = 1, OFFSETS_DIRTY_GROUPS = 2, OFFSETS_DIRTY_PARENT = 4, OFFSETS_DIRTY_PARTITION = 8 };
 
-typedef struct offsets {
+struct offsets {
     offset_entry *entries; /* NULL until the first one */
     uint32_t capacity;     /* power of two */
     uint32_t count;
     uint32_t dirty;             /* entries */
     uint32_t dirty_directories; /* OFFSETS_DIRTY_*: names changed since the last sync */
     const disk *disk;
+    file_cache *files;     /* of the worker; outlives this */
     const char *directory; /* of the partition */
-} offsets;
+};
 
 bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value);
 /* Into memory only (recovery: the file has it). 0, or -1 and ENOMEM. */
@@ -50,7 +50,4 @@ int offsets_duplicate(const offsets *o, const offset_entry *entry);
 void offsets_directory_path(const offsets *o, uint8_t kind, char *out, size_t size); /* kind 0: their parent */
 /* Closes descriptors and frees the table. */
 void offsets_free(offsets *o);
-uint32_t offset_files_open(void);    /* descriptors of this worker */
-bool offset_files_release_one(void); /* the least recently stored one; false: none is open */
-extern uint32_t offset_files_max;    /* of this worker, at most OFFSET_FILES_MAX */
 #endif

@@ -1,4 +1,4 @@
-/* Files of the consumer offsets and the worker's cache of their descriptors. */
+/* Files of the consumer offsets; their descriptors stay in the worker's cache. */
 #include "log/offsets_files.h"
 
 #include "log/partition.h"
@@ -10,63 +10,38 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Descriptors, most recently used first. Places are 1-based, 0 is none; free places are linked through `older`. */
-typedef struct cached_file {
-    offsets *owner;
-    uint32_t id;
-    uint8_t kind;
-    uint16_t newer, older;
-    int fd;
-} cached_file;
-static cached_file files[OFFSET_FILES_MAX + 1];
-static uint16_t newest, oldest, free_places;
-static uint32_t places_used, files_open;
-uint32_t offset_files_max = OFFSET_FILES_MAX;
-
-uint32_t offset_files_open(void) { return files_open; }
-
-static void unlink_place(uint16_t place) {
-    cached_file *f = &files[place];
-    *(f->newer != 0 ? &files[f->newer].older : &newest) = f->older;
-    *(f->older != 0 ? &files[f->older].newer : &oldest) = f->newer;
+static offset_file *file_of(const offset_entry *entry, const offsets *o) {
+    return &o->files->offset_places[entry->file];
 }
 
-static void link_newest(uint16_t place) {
-    files[place].newer = 0;
-    files[place].older = newest;
-    *(newest != 0 ? &files[newest].newer : &oldest) = place;
-    newest = place;
-}
-
-void offset_file_close(offset_entry *entry) {
+void offset_file_close(offsets *o, offset_entry *entry) {
     if (entry->file == 0) return;
-    cached_file *f = &files[entry->file];
-    const disk *d = f->owner->disk;
-    d->close(d->context, f->fd);
-    unlink_place(entry->file);
-    f->older = free_places;
-    free_places = entry->file;
+    file_cache *c = o->files;
+    offset_file *f = file_of(entry, o);
+    o->disk->close(o->disk->context, f->fd);
+    file_list_remove(&c->offset_files, &f->listed);
+    f->listed.older = c->offset_places_free;
+    c->offset_places_free = &f->listed;
     entry->file = 0;
-    files_open--;
 }
 
-bool offset_files_release_one(void) {
-    if (oldest == 0) return false;
-    offset_file_close(offsets_find(files[oldest].owner, files[oldest].kind, files[oldest].id));
+static bool give_up(cached_file *listed) {
+    offset_file *f = (offset_file *)listed;
+    offset_file_close(f->owner, offsets_find(f->owner, f->kind, f->id));
     return true;
 }
 
 /* Takes over the descriptor of a file whose entry is in the table or about to be placed there. */
 static void cache(offsets *o, offset_entry *entry, int fd) {
-    while (files_open >= offset_files_max && offset_files_release_one()) {
+    file_cache *c = o->files;
+    while (c->offset_files.count >= c->budget.offset_files && file_list_give_up(&c->offset_files)) {
     }
-    uint16_t place = free_places;
-    if (place != 0) free_places = files[place].older;
-    else place = (uint16_t)++places_used;
-    files[place] = (cached_file){.owner = o, .id = entry->id, .kind = entry->kind, .fd = fd};
-    link_newest(place);
-    entry->file = place;
-    files_open++;
+    cached_file *free_place = c->offset_places_free;
+    if (free_place != NULL) c->offset_places_free = free_place->older;
+    offset_file *f = free_place != NULL ? (offset_file *)free_place : &c->offset_places[++c->offset_places_used];
+    *f = (offset_file){.listed = {.give_up = give_up}, .owner = o, .id = entry->id, .kind = entry->kind, .fd = fd};
+    file_list_add(&c->offset_files, &f->listed);
+    entry->file = (uint16_t)(f - c->offset_places);
 }
 
 /* ---- files ---- */
@@ -87,7 +62,7 @@ static void name_changed(offsets *o, uint8_t kind) {
 /* tmp + rename, the directories when they are missing. */
 static uint32_t give_birth(offsets *o, offset_entry *entry, const char *path, uint64_t value) {
     uint64_t stored = htole64(value);
-    int fd = file_make_whole(o->disk, path, &stored, sizeof(stored));
+    int fd = file_make_whole(o->disk, o->files, path, &stored, sizeof(stored));
     if (fd < 0 && errno == ENOENT) {
         char directory[FILE_PATH_MAX];
         unsigned made;
@@ -96,7 +71,7 @@ static uint32_t give_birth(offsets *o, offset_entry *entry, const char *path, ui
         if (made >= 1) o->dirty_directories |= OFFSETS_DIRTY_PARENT;
         if (made >= 2) o->dirty_directories |= OFFSETS_DIRTY_PARTITION;
         if (result != 0) return PARTITION_CANNOT_OPEN_OFFSET_FILE;
-        fd = file_make_whole(o->disk, path, &stored, sizeof(stored));
+        fd = file_make_whole(o->disk, o->files, path, &stored, sizeof(stored));
     }
     if (fd < 0)
         return errno == EMFILE || errno == ENFILE || errno == EACCES ? PARTITION_CANNOT_OPEN_OFFSET_FILE
@@ -111,21 +86,20 @@ uint32_t offset_file_write(offsets *o, offset_entry *entry, uint64_t value) {
     if (entry->file == 0) {
         path_of(o, entry->kind, entry->id, path, sizeof(path));
         bool known = offsets_find(o, entry->kind, entry->id) == entry;
-        int fd = known ? file_open(o->disk, path, O_RDWR) : -1;
+        int fd = known ? file_open(o->disk, o->files, path, O_RDWR) : -1;
         if (fd < 0 && known && errno != ENOENT) return PARTITION_CANNOT_OPEN_OFFSET_FILE;
         if (fd < 0) return give_birth(o, entry, path, value);
         cache(o, entry, fd);
-    } else if (newest != entry->file) {
-        unlink_place(entry->file);
-        link_newest(entry->file);
+    } else {
+        file_list_use(&o->files->offset_files, &file_of(entry, o)->listed);
     }
     uint64_t stored = htole64(value), written;
     struct iovec part = {.iov_base = &stored, .iov_len = sizeof(stored)};
-    if (file_write(o->disk, files[entry->file].fd, &part, 1, 0, &written) == 0) return 0;
+    if (file_write(o->disk, file_of(entry, o)->fd, &part, 1, 0, &written) == 0) return 0;
     if (written > 0) { /* half of a new value: put the old one back */
         stored = htole64(entry->value);
         part = (struct iovec){.iov_base = &stored, .iov_len = sizeof(stored)};
-        file_write(o->disk, files[entry->file].fd, &part, 1, 0, NULL);
+        file_write(o->disk, file_of(entry, o)->fd, &part, 1, 0, NULL);
     }
     return PARTITION_CANNOT_WRITE_TO_FILE;
 }
@@ -143,11 +117,11 @@ int offset_file_remove(offsets *o, uint8_t kind, uint32_t id) {
 
 int offsets_duplicate(const offsets *o, const offset_entry *entry) {
     if (entry->file != 0) {
-        int fd = file_duplicate(o->disk, files[entry->file].fd);
+        int fd = file_duplicate(o->disk, o->files, file_of(entry, o)->fd);
         if (fd >= 0 || entry->file != 0) /* it may itself have been given up for want of descriptors */
             return fd;
     }
     char path[FILE_PATH_MAX];
     path_of(o, entry->kind, entry->id, path, sizeof(path));
-    return file_open(o->disk, path, O_RDONLY);
+    return file_open(o->disk, o->files, path, O_RDONLY);
 }

@@ -1,6 +1,7 @@
 /* One partition of the log: opening, closing, statistics, what is known to be damaged, consumer offsets. */
 #include "log/partition_internal.h"
 
+#include "base/assert.h"
 #include "log/partition_files.h"
 
 #include <errno.h>
@@ -58,6 +59,7 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
 }
 
 partition *partition_open(const partition_options *options, const segment_info *segments, size_t count) {
+    ASSERT(options->disk != NULL && options->files != NULL && options->ids != NULL);
     if (options->directory[0] == '\0' || strlen(options->directory) > FILE_PATH_MAX - 64) {
         errno = ENAMETOOLONG;
         return NULL;
@@ -75,6 +77,7 @@ partition *partition_open(const partition_options *options, const segment_info *
                      .references = 1,
                      .directory = strdup(options->directory)};
     p->segments.disk = p->offsets.disk = p->disk;
+    p->segments.files = p->offsets.files = options->files;
     p->journal.messages_max = options->journal_messages_max;
     p->journal.bytes_max = options->journal_bytes_max;
     p->journal.memory = options->journals;
@@ -98,11 +101,13 @@ partition *partition_open(const partition_options *options, const segment_info *
 }
 
 partition *partition_retain(partition *p) {
+    ASSERT(p->references > 0);
     p->references++;
     return p;
 }
 
 void partition_release(partition *p) {
+    ASSERT(p->references > 0);
     if (--p->references > 0) return;
     segment_set_free(&p->segments);
     partition_journal_clear(p);

@@ -19,6 +19,7 @@
 #define SHARDD_PARTITION_H
 #include "log/batch.h"
 #include "io/disk.h"
+#include "log/file_cache.h"
 #include "log/record.h"
 #include "base/shared.h"
 
@@ -62,6 +63,7 @@ typedef struct partition_options {
     journal_memory *journals; /* outlives the partition */
     partition_stats *stats;   /* slot in the shared region; may be NULL in tests */
     const disk *disk;
+    file_cache *files; /* its open files; outlives the partition */
     id_source *ids;
 } partition_options;
 

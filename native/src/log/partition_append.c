@@ -4,6 +4,7 @@
  * The steady state of a small batch is batch_assign, one pwritev and a few stores. */
 #include "log/partition_internal.h"
 
+#include "base/assert.h"
 #include "log/partition_files.h"
 
 #include <endian.h>
@@ -13,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint8_t zeros[65536]; /* never written */
+static const uint8_t zeros[65536];
 
 /* The state after a write error: 10006, or what the partition is poisoned with. */
 static uint32_t refused(partition *p, int error) {
@@ -69,7 +70,7 @@ static int make_directory(partition *p) {
     uint8_t marker[16] = "SHRDINC1";
     uint64_t incarnation = htole64(p->incarnation);
     memcpy(marker + 8, &incarnation, sizeof(incarnation));
-    int fd = file_make_whole(p->disk, path, marker, sizeof(marker));
+    int fd = file_make_whole(p->disk, p->segments.files, path, marker, sizeof(marker));
     if (fd < 0) return -1;
     p->marker_dirty = true;
     p->disk->close(p->disk->context, fd);
@@ -119,7 +120,7 @@ static int cut_back(partition *p, segment *s, int fd) {
     }
     while (!p->stale_zeroed && at < p->stale_end) {
         size_t length = p->stale_end - at < sizeof(zeros) ? (size_t)(p->stale_end - at) : sizeof(zeros);
-        struct iovec part = {.iov_base = zeros, .iov_len = length};
+        struct iovec part = {.iov_base = (void *)(uintptr_t)zeros, .iov_len = length};
         if (file_write(p->disk, fd, &part, 1, at, NULL) != 0) return -1;
         at += length;
     }
@@ -263,7 +264,7 @@ static void commit(partition *p, segment *s, const group *g) {
 static size_t append_group(partition *p, append_batch *batches, size_t count, uint64_t now_us, uint32_t *status) {
     struct iovec parts[1 + IOV_MAX]; /* the first one for the journal */
     group g;
-    int fd;
+    int fd = -1;
     do { /* twice when the segment has no positions left for the batch */
         *status = make_ready(p, now_us, &fd);
         segment *s = segment_active(&p->segments);
@@ -294,4 +295,5 @@ void partition_append(partition *p, append_batch *batches, size_t count, uint64_
         done += n;
     }
     for (; done < count; done++) batches[done].status = status;
+    ASSERT(partition_visible_end(p) <= p->next_offset && p->durable_offset <= p->next_offset);
 }

@@ -43,7 +43,8 @@ static bool put(partition *p, uint32_t i, uint64_t start, uint64_t end, bool iso
 }
 
 bool partition_withhold(partition *p, uint64_t start, uint64_t end, bool isolated) {
-    if (p->damaged == NULL && (p->damaged = malloc(DAMAGED_MAX * sizeof(*p->damaged))) == NULL) return false;
+    if (p->damaged == NULL) p->damaged = malloc(DAMAGED_MAX * sizeof(*p->damaged));
+    if (p->damaged == NULL) return false;
     for (uint64_t at = start; at < end;) {
         uint32_t i = place_of(p, at);
         const damaged_range *next = i < p->damaged_count ? &p->damaged[i] : NULL;

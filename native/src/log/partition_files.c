@@ -1,8 +1,6 @@
 /* Small file helpers of the partition. */
 #include "log/partition_files.h"
 
-#include "log/descriptors.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -11,19 +9,19 @@
 
 static bool no_descriptors(int error) { return error == EMFILE || error == ENFILE; }
 
-int file_open(const disk *d, const char *path, int flags) {
+int file_open(const disk *d, file_cache *cache, const char *path, int flags) {
     int fd;
     do
         fd = d->open(d->context, path, flags | O_CLOEXEC | ((flags & O_DIRECTORY) != 0 ? 0 : O_NOFOLLOW | O_NONBLOCK),
                      0644); /* whatever somebody has put there: it leads nowhere else, and nothing waits for it */
-    while (fd < 0 && (errno == EINTR || (no_descriptors(errno) && descriptors_release_one())));
+    while (fd < 0 && (errno == EINTR || (no_descriptors(errno) && file_cache_release_one(cache))));
     return fd;
 }
 
-int file_duplicate(const disk *d, int fd) {
+int file_duplicate(const disk *d, file_cache *cache, int fd) {
     int copy;
     do copy = d->duplicate(d->context, fd);
-    while (copy < 0 && (errno == EINTR || (no_descriptors(errno) && descriptors_release_one())));
+    while (copy < 0 && (errno == EINTR || (no_descriptors(errno) && file_cache_release_one(cache))));
     return copy;
 }
 
@@ -123,19 +121,19 @@ int file_make_directories(const disk *d, const char *path, unsigned *made) {
     return result;
 }
 
-int file_make_whole(const disk *d, const char *path, void *data, size_t length) {
+int file_make_whole(const disk *d, file_cache *cache, const char *path, void *data, size_t length) {
     char temporary[FILE_PATH_MAX];
     if ((size_t)snprintf(temporary, sizeof(temporary), "%s.tmp", path) >= sizeof(temporary)) {
         errno = ENAMETOOLONG;
         return -1;
     }
     /* A new file: one that a crash has left may hold an earlier value, which a power loss could bring back. */
-    int fd = file_open(d, temporary, O_RDWR | O_CREAT | O_EXCL);
+    int fd = file_open(d, cache, temporary, O_RDWR | O_CREAT | O_EXCL);
     if (fd < 0 && errno == EEXIST) {
         int gone;
         do gone = d->unlink(d->context, temporary);
         while (gone != 0 && errno == EINTR);
-        if (gone == 0) fd = file_open(d, temporary, O_RDWR | O_CREAT | O_EXCL);
+        if (gone == 0) fd = file_open(d, cache, temporary, O_RDWR | O_CREAT | O_EXCL);
     }
     if (fd < 0) return -1;
     struct iovec part = {.iov_base = data, .iov_len = length};

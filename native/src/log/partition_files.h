@@ -3,6 +3,7 @@
 #ifndef SHARDD_PARTITION_FILES_H
 #define SHARDD_PARTITION_FILES_H
 #include "io/disk.h"
+#include "log/file_cache.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,10 +11,10 @@
 
 #define FILE_PATH_MAX 4096u
 
-/* Without a free descriptor: closes cold files of the log (descriptors.h) and tries again, so `fd` and whatever the
+/* Without a free descriptor: closes cold files of the log (`cache`) and tries again, so `fd` and whatever the
  * caller still needs must be pinned, dirty or not of the log. The same for file_duplicate. */
-int file_open(const disk *d, const char *path, int flags);
-int file_duplicate(const disk *d, int fd);
+int file_open(const disk *d, file_cache *cache, const char *path, int flags);
+int file_duplicate(const disk *d, file_cache *cache, int fd);
 /* Writes all parts from `position` on, at most IOV_MAX per system call; `parts` is used up. `written` (may be NULL) is
  * what the kernel took, also on failure. 0 or -1. */
 int file_write(const disk *d, int fd, struct iovec *parts, size_t count, uint64_t position, uint64_t *written);
@@ -23,7 +24,7 @@ int file_truncate(const disk *d, int fd, uint64_t length);
 /* mkdir -p. `made` is how many directories are new: `path` itself and its next made - 1 ancestors. 0 or -1. */
 int file_make_directories(const disk *d, const char *path, unsigned *made);
 /* Makes `path` with its whole content or not at all: "<path>.tmp", then rename. The open descriptor, or -1. */
-int file_make_whole(const disk *d, const char *path, void *data, size_t length);
+int file_make_whole(const disk *d, file_cache *cache, const char *path, void *data, size_t length);
 /* Errors after which nobody knows what the device holds: the partition takes no more writes. */
 bool file_error_poisons(int error);
 #endif

@@ -3,6 +3,8 @@
  * a roll and at the close; while it cannot be written it stays, and the batches that do not fit are refused. */
 #include "log/partition_internal.h"
 
+#include "base/assert.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +23,7 @@ static void give_block(journal_memory *memory, void *block, size_t bytes) {
         free(block);
         return;
     }
+    ASSERT(memory->used_bytes >= bytes);
     memory->give(memory->context, block);
     memory->used_bytes -= bytes;
 }
@@ -49,6 +52,7 @@ bool partition_journal_take(partition *p, const struct iovec *parts, size_t coun
         p->journal.length += parts[i].iov_len;
     }
     p->journal.count += records;
+    ASSERT(p->journal.length == length && length <= p->journal.capacity);
     return true;
 }
 

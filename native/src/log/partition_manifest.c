@@ -13,7 +13,7 @@ int partition_manifest_make(partition *p, uint64_t born_at) {
                   .log_start_offset = p->segments.count > 0 ? partition_first_offset(p) : p->next_offset};
     p->checkpoint = p->checkpoint_target = (manifest_checkpoint){0};
     p->checkpoint_written_bytes = 0;
-    return manifest_make(p->disk, path, &m);
+    return manifest_make(p->disk, p->segments.files, path, &m);
 }
 
 void partition_checkpoint_begin(partition *p, bool covers) {
@@ -37,5 +37,5 @@ void partition_checkpoint_write(partition *p) {
                   .checkpoint = p->checkpoint};
     segment_path(&p->segments, m.start_offset, SEGMENT_MANIFEST, path, sizeof(path));
     p->checkpoint_written_bytes = p->checkpoint.log_bytes; /* also when it fails: not again for every sync */
-    manifest_put_checkpoint(p->disk, path, &m);
+    manifest_put_checkpoint(p->disk, p->segments.files, path, &m);
 }

@@ -2,6 +2,7 @@
  * of. */
 #include "log/partition_internal.h"
 
+#include "base/assert.h"
 #include "base/bytes.h"
 #include "log/partition_files.h"
 
@@ -271,6 +272,7 @@ bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window 
 void partition_cursor_end(poll_cursor *cursor) {
     partition *p = cursor->owner;
     if (p == NULL) return;
+    ASSERT(cursor->previous != NULL || p->cursors == cursor);
     segment *s = pinned_by(cursor);
     if (s != NULL) segment_unpin(&p->segments, s);
     if (cursor->next != NULL) cursor->next->previous = cursor->previous;

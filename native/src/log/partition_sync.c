@@ -1,7 +1,7 @@
 /* Background sync: which files are not known to be on the device, and how far the durable end may move. */
 #include "log/partition_internal.h"
 
-#include "log/descriptors.h"
+#include "base/assert.h"
 #include "log/partition_files.h"
 
 #include <errno.h>
@@ -35,7 +35,8 @@ static bool collect(collection *c, int fd) {
 /* A directory that could not be made holds nothing: it needs no sync, and nobody waits for one. */
 static bool collect_directory(partition *p, collection *c, const char *path) {
     if (c->count == c->max) return false;
-    return collect(c, file_open(p->disk, path, O_RDONLY | O_DIRECTORY)) || (errno == ENOENT && p->segments.count == 0);
+    return collect(c, file_open(p->disk, p->segments.files, path, O_RDONLY | O_DIRECTORY)) ||
+           (errno == ENOENT && p->segments.count == 0);
 }
 
 /* The partition's directory and its ancestors. True when nothing of them is dirty any more. */
@@ -62,7 +63,7 @@ static bool collect_marker(partition *p, collection *c) {
     char path[FILE_PATH_MAX];
     if (!p->marker_dirty) return true;
     snprintf(path, sizeof(path), "%s/incarnation", p->directory);
-    if (c->count == c->max || !collect(c, file_open(p->disk, path, O_RDONLY))) return false;
+    if (c->count == c->max || !collect(c, file_open(p->disk, p->segments.files, path, O_RDONLY))) return false;
     p->marker_dirty = false;
     return true;
 }
@@ -72,11 +73,11 @@ static bool collect_file(partition *p, collection *c, segment *s, segment_file w
     if (c->count == c->max) return false;
     int fd = segment_fd_if_open(s, which);
     if (fd >= 0) {
-        fd = file_duplicate(p->disk, fd);
+        fd = file_duplicate(p->disk, p->segments.files, fd);
     } else { /* dirty since before the start */
         char path[FILE_PATH_MAX];
         segment_path(&p->segments, s->start_offset, which, path, sizeof(path));
-        fd = file_open(p->disk, path, O_RDONLY);
+        fd = file_open(p->disk, p->segments.files, path, O_RDONLY);
     }
     bool none = fd < 0 && which == SEGMENT_MANIFEST && errno == ENOENT; /* lost with the power: the log is enough */
     if (!none && !collect(c, fd)) return false;
@@ -136,13 +137,13 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     }
     collection c = {.fds = fds, .max = max};
     errno = 0;
-    descriptors_spares_lend(); /* they come back when the sync is done */
+    file_cache_spares_lend(p->segments.files); /* they come back when the sync is done */
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
     bool complete = collect_directories(p, &c) && collect_marker(p, &c) && collect_segments(p, &c, SEGMENT_MANIFEST) &&
                     collect_segments(p, &c, SEGMENT_LOG);
     p->sync_covers = complete && collect_offsets(p, &c) && saved;
     partition_checkpoint_begin(p, p->sync_covers && scope == SYNC_EVERYTHING && collect_segments(p, &c, SEGMENT_INDEX));
-    descriptors_spares_end();
+    file_cache_spares_end(p->segments.files);
     while (p->dirty_from < p->segments.count && !p->segments.items[p->dirty_from].log_dirty &&
            !p->segments.items[p->dirty_from].index_dirty && !p->segments.items[p->dirty_from].manifest_dirty)
         p->dirty_from++;
@@ -150,6 +151,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     p->sync_target = complete ? p->next_offset - p->journal.count : p->durable_offset;
     p->sync_open_error = c.error;
     p->sync_running = true;
+    ASSERT(c.count <= max && p->sync_target <= p->next_offset);
     return c.count;
 }
 

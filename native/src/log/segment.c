@@ -1,6 +1,7 @@
 /* The segments of one partition and their open files. */
 #include "log/segment.h"
 
+#include "base/assert.h"
 #include "log/partition_files.h"
 
 #include <errno.h>
@@ -11,36 +12,12 @@
 #include <string.h>
 
 struct segment_files {
-    segment_files *newer, *older; /* by use, over all partitions of the worker */
+    cached_file listed; /* first: cached_file* converts to segment_files* */
     segment_set *owner;
     uint64_t start_offset;
     int fds[SEGMENT_FILES_OPEN]; /* by segment_file; -1: not open */
     uint32_t pins;
 };
-
-uint32_t segment_files_max = 8192;
-bool segment_files_short;
-
-/* One worker is one process with one loop thread: the list needs no lock. */
-static struct {
-    segment_files *newest, *oldest;
-    uint32_t count;
-} recent;
-
-uint32_t segment_files_open(void) { return recent.count; }
-
-static void list_remove(segment_files *f) {
-    *(f->newer != NULL ? &f->newer->older : &recent.newest) = f->older;
-    *(f->older != NULL ? &f->older->newer : &recent.oldest) = f->newer;
-    f->newer = f->older = NULL;
-}
-
-static void list_add(segment_files *f) {
-    f->older = recent.newest;
-    f->newer = NULL;
-    *(recent.newest != NULL ? &recent.newest->newer : &recent.oldest) = f;
-    recent.newest = f;
-}
 
 segment *segment_find(const segment_set *set, uint64_t offset) {
     uint32_t low = 0, high = set->count;
@@ -65,6 +42,7 @@ segment *segment_add(segment_set *set, uint64_t start_offset) {
         set->items = items;
         set->capacity = capacity;
     }
+    ASSERT(set->count == 0 || set->items[set->count - 1].start_offset <= start_offset);
     segment *s = &set->items[set->count++];
     *s = (segment){.start_offset = start_offset};
     return s;
@@ -88,33 +66,35 @@ static void files_close(segment_files *f) {
         if (f->fds[i] >= 0) set->disk->close(set->disk->context, f->fds[i]);
     s->files = NULL;
     set->open--;
-    list_remove(f);
-    recent.count--;
+    file_list_remove(&set->files->pairs, &f->listed);
     free(f);
 }
 
-static bool files_evictable(const segment_files *f) {
+static bool files_give_up(cached_file *listed) {
+    segment_files *f = (segment_files *)listed;
     const segment *s = segment_find(f->owner, f->start_offset);
-    return f->pins == 0 && !s->log_dirty && !s->index_dirty;
+    if (f->pins > 0 || s->log_dirty || s->index_dirty) return false;
+    files_close(f);
+    return true;
 }
 
-/* Closes the least recently used pair that may go, of `owner` or (NULL) of anybody. */
-static bool files_evict(const segment_set *owner) {
-    for (segment_files *f = recent.oldest; f != NULL; f = f->newer)
-        if ((owner == NULL || f->owner == owner) && files_evictable(f)) {
-            files_close(f);
-            return true;
-        }
+/* Closes the least recently used pair of the set that may go. */
+static bool files_give_up_own(const segment_set *set) {
+    for (cached_file *listed = set->files->pairs.oldest, *newer; listed != NULL; listed = newer) {
+        newer = listed->newer;
+        if (((segment_files *)listed)->owner == set && files_give_up(listed)) return true;
+    }
     return false;
 }
 
 /* Brings the pairs down to the limits less `wanted`, as far as pairs may go. */
 static void files_limit(const segment_set *set, uint32_t wanted) {
-    while (set->open + wanted > SEGMENT_FILES_PER_PARTITION && files_evict(set)) {
+    file_cache *c = set->files;
+    while (set->open + wanted > SEGMENT_FILES_PER_PARTITION && files_give_up_own(set)) {
     }
-    while (recent.count + wanted > segment_files_max && files_evict(NULL)) {
+    while (c->pairs.count + wanted > c->budget.segment_pairs && file_list_give_up(&c->pairs)) {
     }
-    segment_files_short |= recent.count + wanted > segment_files_max;
+    c->pairs_short |= c->pairs.count + wanted > c->budget.segment_pairs;
 }
 
 void segment_set_trim(segment_set *set) { files_limit(set, 0); }
@@ -122,10 +102,7 @@ void segment_set_trim(segment_set *set) { files_limit(set, 0); }
 static segment_files *files_of(segment_set *set, segment *s) {
     segment_files *f = s->files;
     if (f != NULL) {
-        if (recent.newest != f) {
-            list_remove(f);
-            list_add(f);
-        }
+        file_list_use(&set->files->pairs, &f->listed);
         return f;
     }
     files_limit(set, 1);
@@ -134,18 +111,12 @@ static segment_files *files_of(segment_set *set, segment *s) {
         errno = ENOMEM;
         return NULL;
     }
-    *f = (segment_files){.owner = set, .start_offset = s->start_offset, .fds = {-1, -1}};
+    *f = (segment_files){
+        .listed = {.give_up = files_give_up}, .owner = set, .start_offset = s->start_offset, .fds = {-1, -1}};
     s->files = f;
     set->open++;
-    recent.count++;
-    list_add(f);
+    file_list_add(&set->files->pairs, &f->listed);
     return f;
-}
-
-bool segment_files_release_one(void) {
-    bool released = files_evict(NULL);
-    segment_files_short |= !released;
-    return released;
 }
 
 /* Opens into the pair, which stays when others go for want of descriptors. */
@@ -153,7 +124,7 @@ static int files_open(segment_set *set, segment_files *f, segment_file which, in
     char path[FILE_PATH_MAX];
     segment_path(set, f->start_offset, which, path, sizeof(path));
     f->pins++;
-    int fd = file_open(set->disk, path, flags);
+    int fd = file_open(set->disk, set->files, path, flags);
     f->pins--;
     if (fd >= 0) f->fds[which] = fd;
     return fd;
@@ -171,6 +142,7 @@ int segment_fd(segment_set *set, segment *s, segment_file which) {
     segment_files *f = files_of(set, s);
     if (f == NULL) return -1;
     if (f->fds[which] >= 0) return f->fds[which];
+    ASSERT(which != SEGMENT_MANIFEST && s >= set->items && s < set->items + set->count);
     bool writable = s == segment_active(set) && !set->read_only;
     int fd = files_open(set, f, which, writable ? O_RDWR : O_RDONLY);
     if (fd < 0 && f->fds[0] < 0 && f->fds[1] < 0) {
@@ -208,13 +180,18 @@ int segment_create(segment_set *set, uint64_t start_offset) {
     return -1;
 }
 
-void segment_pin(segment *s) { s->files->pins++; }
+void segment_pin(segment *s) {
+    ASSERT(s->files != NULL);
+    s->files->pins++;
+}
 
 void segment_unpin(segment_set *set, segment *s) {
+    ASSERT(s->files != NULL && s->files->pins > 0);
     if (--s->files->pins == 0 && set->closed) files_close(s->files);
 }
 
 void segment_remove_front(segment_set *set, uint32_t count) {
+    ASSERT(count <= set->count);
     for (uint32_t i = 0; i < count; i++)
         if (set->items[i].files != NULL) files_close(set->items[i].files);
     set->count -= count;

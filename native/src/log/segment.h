@@ -1,22 +1,21 @@
 /* The segments of one partition and their open files.
  *
  * Descriptors are opened when they are needed and closed least recently used first: at most SEGMENT_FILES_PER_PARTITION
- * pairs of one partition and `segment_files_max` pairs of the worker. Pinned pairs (a cursor reads them) and pairs not
- * synced since their last write (their descriptor may hold the only report of a failed write-back) stay open above the
- * limits.
+ * pairs of one partition and the worker's budget of pairs (file_cache.h). Pinned pairs (a cursor reads them) and pairs
+ * not synced since their last write (their descriptor may hold the only report of a failed write-back) stay open above
+ * the limits.
  * Single-threaded, as partition.h.
  */
 #ifndef SHARDD_SEGMENT_H
 #define SHARDD_SEGMENT_H
 #include "io/disk.h"
+#include "log/file_cache.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define SEGMENT_FILES_PER_PARTITION 64u
-extern uint32_t segment_files_max; /* of this worker */
-extern bool segment_files_short;   /* more pairs are open than may be: they are in use, or not synced */
 
 typedef struct segment_files segment_files;
 
@@ -38,6 +37,7 @@ typedef struct segment_set { /* ascending by start offset, the last one is activ
     bool read_only; /* the active segment too */
     bool closed;    /* pairs are closed as soon as nobody pins them */
     const disk *disk;
+    file_cache *files; /* of the worker; outlives the set */
     const char *directory;
 } segment_set;
 
@@ -76,6 +76,4 @@ void segment_remove_front(segment_set *set, uint32_t count);
 void segment_set_close(segment_set *set);
 /* Closes everything and frees the memory. */
 void segment_set_free(segment_set *set);
-uint32_t segment_files_open(void);    /* pairs of this worker */
-bool segment_files_release_one(void); /* the least recently used pair that may go; false: none */
 #endif

@@ -9,7 +9,7 @@
  * counts. Two addresses share a limit only when they meet in both rows. */
 #ifndef SHARDD_ADMISSION_H
 #define SHARDD_ADMISSION_H
-#include "peer/links.h"
+#include "io/links.h"
 
 #include <sys/socket.h>
 

@@ -1,133 +1,150 @@
 /* Output of connections: answers, their way into the socket, and what follows when the kernel has them. */
-#include "engine/engine.h"
+#include "net/net.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "core/output.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+
+#define OUTPUT_AT_ONCE_BYTES 16384u /* larger ones: copied now, the operation only waits for room */
 
 void conn_free_output(conn *c) {
-    free(c->out_heap);
-    c->e->output_bytes -= c->out_heap_bytes;
-    c->out_heap = NULL;
-    c->out_heap_bytes = 0;
-    if (c->out_block != NULL) {
-        c->e->output_bytes -= pool_block_size(c->e->pool, c->out_block);
-        pool_free(c->e->pool, c->out_block);
-    }
-    c->out_block = NULL;
-    c->out = NULL;
-}
-
-static void put_head(uint8_t *at, uint32_t status, uint32_t length) {
-    memcpy(at, &status, 4);
-    memcpy(at + 4, &length, 4);
+    free(c->output.heap);
+    c->core->output.bytes -= c->output.heap_bytes;
+    c->output.heap = NULL;
+    c->output.heap_bytes = 0;
+    output_free(c->core, c->output.block);
+    c->output.block = NULL;
+    c->output.bytes = NULL;
 }
 
 static void queue_reply(conn *c) {
-    if (c->in_replies) return;
-    conn_queue *q = c->out_length > BULK_BYTES_MIN ? &c->e->bulk_replies : &c->e->replies;
-    c->in_replies = true;
-    c->next_reply = NULL;
-    if (q->last != NULL) q->last->next_reply = c;
+    if (c->output.queued) return;
+    conn_queue *q = c->output.length > BULK_BYTES_MIN ? &c->net->bulk_replies : &c->net->replies;
+    c->output.queued = true;
+    c->output.next_reply = NULL;
+    if (q->last != NULL) q->last->output.next_reply = c;
     else q->first = c;
     q->last = c;
 }
 
 void conn_reply_bytes(conn *c, const uint8_t *data, size_t length) {
-    c->out = data;
-    c->out_length = length;
-    c->out_sent = 0;
+    ASSERT(length > 0 && !c->output.armed);
+    c->output.bytes = data;
+    c->output.length = length;
+    c->output.sent = 0;
+    c->output.last = true;
     c->state = CONN_REPLYING;
-    c->answer_begun = true;
-    c->progress_us = c->output_us = c->e->now_us;
-    c->e->counters.bytes_out += length;
+    c->output.begun = true;
+    c->clocks.progress_us = c->clocks.output_us = c->core->now_us;
+    c->core->counters.bytes_out += length;
     queue_reply(c);
 }
 
 void conn_reply_status(conn *c, uint32_t status) {
-    execute_replied(c, status);
-    put_head(c->out_small, status, 0);
-    conn_reply_bytes(c, c->out_small, 8);
+    conn_reply_bytes(c, c->output.small, c->dialect->put_status(c->output.small, status));
 }
 
-static void output_done(conn *c) {
-    conn_free_output(c);
-    if (c->close_after_reply) {
-        conn_linger(c);
-    } else if (c->job != NULL) {
-        reads_next_window(c->job);
-    } else if (c->lease_open) {
-        forward_output_done(c);
-    } else {
-        conn_frame_done(c);
+void conn_reply_payload(conn *c, uint32_t status, const uint8_t *payload, size_t length) {
+    uint8_t *out = malloc(DIALECT_ANSWER_MAX + length);
+    if (out == NULL) {
+        conn_close(c);
+        return;
     }
+    size_t head = c->dialect->put_payload_head(out, status, length);
+    memcpy(out + head, payload, length);
+    c->output.heap = out;
+    c->output.heap_bytes = head + length;
+    c->core->output.bytes += c->output.heap_bytes;
+    conn_reply_bytes(c, out, head + length);
 }
 
 /* A close while the client still sends is a reset, which may overtake answers that are on their way. */
-void conn_linger(conn *c) {
-    shutdown(c->fd, SHUT_WR);
+static void linger(conn *c) {
+    stream_end_output(&c->stream);
     c->state = CONN_LINGERING;
-    c->request_us = c->e->now_us;
-    c->head_have = 0;
+    c->clocks.request_us = c->core->now_us;
+    c->frame.head_have = 0;
     conn_frame_release(c);
     conn_ready(c);
 }
 
 void conn_say_goodbye(conn *c, uint32_t status) {
-    uint8_t frame[8];
-    put_head(frame, status, 0);
-    if (send(c->fd, frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof frame)
-        c->e->counters.bytes_out += sizeof frame;
+    uint8_t answer[DIALECT_ANSWER_MAX];
+    size_t length = c->dialect->put_status(answer, status);
+    if (stream_send_now(&c->stream, answer, length) == (ssize_t)length) c->core->counters.bytes_out += length;
     conn_close(c);
 }
 
-void conn_frame_done(conn *c) {
+/* The answer is with the kernel. */
+static void frame_done(conn *c) {
     c->state = CONN_RECEIVING;
-    c->e->latency[latency_bucket(c->e->now_us - c->request_us)]++;
+    c->net->latency[latency_bucket(c->core->now_us - c->clocks.request_us)]++;
     conn_frame_release(c);
-    if (c->e->stopping_status != 0) {
-        conn_say_goodbye(c, c->e->stopping_status);
+    if (c->net->stopping_status != 0) {
+        conn_say_goodbye(c, c->net->stopping_status);
         return;
     }
-    if (c->move_wanted && !c->receive_armed && !c->end_of_input) {
+    bool moves = c->move_wanted && !c->input.armed && !c->input.ended;
+    event *v = moves ? events_add(&c->core->events, EVENT_MOVE, conn_id(c)) : NULL;
+    if (v != NULL) {
+        v->number = c->session.streak_shard;
         c->state = CONN_MOVING;
-        engine_event(c->e, EVENT_MOVE, conn_id(c))->number = c->streak_shard;
-        c->streak = 0;
+        c->session.streak = 0;
+    } else if (c->input.length > 0) {
+        c->sends_ahead = true;
+        conn_ready_again(c);
     } else {
-        if (c->in_length > 0) conn_ready_again(c);
-        else conn_ready(c);
+        conn_ready(c);
     }
     c->move_wanted = false;
+}
+
+static void output_done(conn *c) {
+    bool last = c->output.last;
+    conn_free_output(c);
+    if (c->close_after_reply) {
+        linger(c);
+        return;
+    }
+    if (c->work != NULL) {
+        pending_next(c->work); /* of a last window: gives it back */
+        if (!last && conn_waits_for(c, WAITS_FOR_PEER)) c->state = CONN_WORKING;
+    }
+    if (last && !c->closing) frame_done(c);
 }
 
 /* `alone`: nothing else is sent in this turn, so a plain send saves the completion; otherwise io_uring batches the
  * calls. */
 void conn_flush_reply(conn *c, bool alone) {
-    c->in_replies = false;
-    if (c->closing || c->state != CONN_REPLYING || c->send_armed) {
+    c->output.queued = false;
+    if (c->closing || c->state != CONN_REPLYING || c->output.armed) {
         if (c->closing) conn_ready(c);
         return;
     }
-    size_t left = c->out_length - c->out_sent;
+    size_t left = c->output.length - c->output.sent;
     if (left == 0) {
         output_done(c);
         return;
     }
-    if (c->out_sent == 0) c->progress_us = c->output_us = c->e->now_us; /* it has waited for its turn until now */
-    if (alone || c->e->io.sends_at_once || left > 16384) { /* large: copied now, the operation only waits for room */
+    if (c->output.sent == 0)
+        c->clocks.progress_us = c->clocks.output_us = c->core->now_us; /* it has waited for its turn until now */
+    if (alone || c->core->io.sends_at_once || left > OUTPUT_AT_ONCE_BYTES) {
         size_t slice = left < BULK_SLICE_BYTES ? left : BULK_SLICE_BYTES;
-        ssize_t sent = send(c->fd, c->out + c->out_sent, slice, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t sent = stream_send_now(&c->stream, c->output.bytes + c->output.sent, slice);
         if (sent < 0 && errno != EAGAIN && errno != EINTR) {
             conn_close(c);
             return;
         }
-        c->e->now_us = clock_monotonic_us(); /* the turn's clock stood still while this request was at work */
+        c->core->now_us = clock_monotonic_us(); /* the turn's clock stood still while this request was at work */
         if (sent > 0) {
-            c->out_sent += (size_t)sent;
-            c->progress_us = c->e->now_us;
+            c->output.sent += (size_t)sent;
+            c->clocks.progress_us = c->core->now_us;
         }
-        if (c->out_sent == c->out_length) {
+        if (c->output.sent == c->output.length) {
             output_done(c);
             return;
         }
@@ -135,19 +152,18 @@ void conn_flush_reply(conn *c, bool alone) {
             queue_reply(c);
             return;
         }
-        left = c->out_length - c->out_sent;
+        left = c->output.length - c->output.sent;
     }
-    io_send(&c->e->io, &c->send_operation, c->fd, c->out + c->out_sent, left);
-    c->send_armed = true;
-    if (c->job == NULL && !c->lease_open && !c->close_after_reply &&
-        !c->move_wanted) { /* the next request is welcome already */
+    stream_send(&c->stream, &c->core->io, &c->output.operation, c->output.bytes + c->output.sent, left);
+    c->output.armed = true;
+    if (c->work == NULL && !c->close_after_reply && !c->move_wanted) { /* the next request is welcome already */
         conn_frame_release(c);
-        if (c->in_length == 0) conn_arm_receive(c);
+        if (c->input.length == 0) conn_arm_receive(c);
     }
 }
 
 void conn_on_send(conn *c, int result) {
-    c->send_armed = false;
+    c->output.armed = false;
     if (c->closing) {
         conn_release_sources(c);
         conn_ready(c);
@@ -158,10 +174,10 @@ void conn_on_send(conn *c, int result) {
         return;
     }
     if (result > 0) {
-        c->out_sent += (size_t)result;
-        c->progress_us = c->e->now_us;
+        c->output.sent += (size_t)result;
+        c->clocks.progress_us = c->core->now_us;
     }
-    if (c->out_length > BULK_BYTES_MIN) queue_reply(c); /* what follows is work for a pass */
-    else if (c->out_sent == c->out_length) output_done(c);
-    else conn_flush_reply(c, c->out_length - c->out_sent > 16384);
+    if (c->output.length > BULK_BYTES_MIN) queue_reply(c); /* what follows is work for a pass */
+    else if (c->output.sent == c->output.length) output_done(c);
+    else conn_flush_reply(c, c->output.length - c->output.sent > OUTPUT_AT_ONCE_BYTES);
 }

@@ -8,7 +8,7 @@
  * Pairs of address and account that logged in are kept by fingerprint in places of the account, the oldest leaves. */
 #ifndef SHARDD_LOGINS_H
 #define SHARDD_LOGINS_H
-#include "peer/links.h"
+#include "io/links.h"
 
 uint64_t logins_key(const links *l, const void *text, size_t length);
 

@@ -16,7 +16,7 @@
 #define POT_BUCKETS 256u
 
 typedef struct conn conn;
-typedef struct engine engine;
+typedef struct net net;
 typedef struct pot pot;
 
 typedef struct share { /* of one owner; exists while a connection of it holds, receives or waits */
@@ -37,10 +37,11 @@ struct pot {
     conn *privileged;              /* goes on beyond its owner's part */
     int64_t privileged_since_us;
     share *buckets[POT_BUCKETS];
+    share common; /* of all owners for whose own there was no memory: they are one owner */
 };
 
-void shares_open(engine *e);
-void shares_close(engine *e);
+void shares_open(net *n);
+void shares_close(net *n);
 /* Whether the connection may receive more of its frame now. */
 bool share_may_grow(conn *c);
 /* Counts memory that the connection holds from now on. False: it was over its owner's part and is closed. */
@@ -50,9 +51,9 @@ void share_arm(conn *c, uint32_t bytes); /* a receive of so many bytes begins; 0
 void share_wait(conn *c);                /* until shares_run lets it go on */
 void share_stop_waiting(conn *c);
 void share_leave(conn *c); /* nothing of all this holds for the connection any more */
-void shares_run(engine *e);
+void shares_run(net *n);
 /* Others wait for memory of which this connection's owner has more than its part. */
 bool share_contended(const conn *c);
-uint64_t shares_bytes(const engine *e);
-uint64_t shares_waiting(const engine *e);
+uint64_t shares_bytes(const net *n);
+uint64_t shares_waiting(const net *n);
 #endif

@@ -1,6 +1,6 @@
 #include "wire/frame_limits.h"
 
-#include "wire/request.h"
+#include "wire/classic_request.h"
 
 uint32_t frame_limit(uint32_t code) {
     switch (code) {

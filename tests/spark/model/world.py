@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from shardd.spark.pipelines.archive import Target
 from shardd.spark.pipelines.common import PipelineError, Source
 from tests.spark.support import DEADLINE_S, DELETE_SEGMENTS
 from tests.support import wire
+from tests.support.ports import free_port
 from tests.support.server import Server
 
 STREAM = "ten/ant"  # names are part of what must hold
@@ -49,8 +49,7 @@ class World:
         self._directory = directory
         self._backups: list[tuple[Path, dict[tuple[str, int], list[bytes]], dict[tuple[str, int], int]]] = []
         self._servers = 0
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self._port = probe.getsockname()[1]
+        self._port = free_port()
         self.archive_root = directory / "archive"
         self.histories: dict[Key, History] = {}
         self.now: dict[tuple[str, int], int] = {}  # incarnation

@@ -1,6 +1,6 @@
 /* Figures of the engine for metrics. */
-#ifndef SHARDD_ENGINE_GAUGES_H
-#define SHARDD_ENGINE_GAUGES_H
+#ifndef SHARDD_GAUGES_H
+#define SHARDD_GAUGES_H
 #include "engine/engine.h"
 
 /* What there is now of everything that can queue up. Walks lists: for whoever asks, never for a request. */

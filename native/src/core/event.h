@@ -32,4 +32,21 @@ typedef struct event {
     size_t data_length, split; /* split: length of the first of two identifiers */
 } event;
 
+/* In the order in which they happened; Python takes all of them after a turn. Room for what has to be told is promised
+ * beforehand. */
+typedef struct event_queue {
+    event *list;
+    uint32_t count, capacity, promised;
+    uint32_t anonymous; /* requests among them of the crowd without a login */
+} event_queue;
+
+int events_open(event_queue *q, uint32_t capacity); /* 0 or -ENOMEM */
+void events_close(event_queue *q);
+/* An event is valid until the next call. */
+event *events_add(event_queue *q, event_kind kind, uint64_t connection); /* NULL: no memory */
+bool events_promise(event_queue *q); /* events_promised will give one, or it is unpromised; false: no memory */
+event *events_promised(event_queue *q, event_kind kind, uint64_t connection);
+void events_unpromise(event_queue *q);
+void events_clear(event_queue *q);
+
 #endif

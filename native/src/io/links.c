@@ -1,7 +1,7 @@
 /* See links.h. */
-#include "peer/links.h"
+#include "io/links.h"
+#include "base/assert.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ typedef struct region_header {
 static size_t pages_offset(void) { return PAGE; }
 static size_t counters_offset(uint32_t shards) { return pages_offset() + (size_t)shards * PAGE; }
 static size_t addresses_offset(uint32_t shards) { return counters_offset(shards) + SHARED_COUNTERS * sizeof(uint32_t); }
-static size_t addresses_bytes(void) { return SHARED_ADDRESS_ROWS * SHARED_ADDRESS_COLUMNS * sizeof(uint32_t); }
+static size_t addresses_bytes(void) { return (size_t)SHARED_ADDRESS_ROWS * SHARED_ADDRESS_COLUMNS * sizeof(uint32_t); }
 static size_t logins_offset(uint32_t shards) { return addresses_offset(shards) + shards * addresses_bytes(); }
 static size_t stats_offset(uint32_t shards) { return logins_offset(shards) + sizeof(shared_logins); }
 static size_t rings_offset(uint32_t shards) {
@@ -116,15 +116,17 @@ int links_read_beat(int fd, uint32_t shard, uint64_t *beat, uint32_t *activity) 
 }
 
 worker_page *links_page(const links *l, uint32_t shard) {
+    ASSERT(shard < l->shards);
     return (worker_page *)(void *)(l->region + pages_offset() + (size_t)shard * PAGE);
 }
 
 link_ring *links_ring(const links *l, uint32_t from, uint32_t to) {
-    assert(from < l->shards && to < l->shards);
+    ASSERT(from < l->shards && to < l->shards);
     return (link_ring *)(void *)(l->region + rings_offset(l->shards) + ((size_t)from * l->shards + to) * ring_stride());
 }
 
 bool links_post(links *l, uint32_t to, const descriptor *d, uint64_t *position) {
+    ASSERT(to != l->shard);
     link_ring *r = links_ring(l, l->shard, to);
     uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
     if (head - atomic_load_explicit(&r->tail, memory_order_acquire) >= LINK_SLOTS) return false;
@@ -210,7 +212,7 @@ bool links_sleep(links *l) {
 void links_wake(links *l) { atomic_store_explicit(&links_page(l, l->shard)->sleeping, 0, memory_order_relaxed); }
 
 uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions) {
-    assert(partitions > 0);
+    ASSERT(partitions > 0);
     _Atomic uint32_t *place = &l->counters[counter % SHARED_COUNTERS];
     uint32_t seen = atomic_load(place), value;
     do {

@@ -53,7 +53,8 @@ typedef struct descriptor {
     uint32_t count;
     uint32_t consumer_id;
     uint32_t requester_generation; /* in answers: the generation that asked */
-    uint32_t unused;
+    uint8_t dialect;               /* LINK_POLL: whose head stands before the records; 0: none */
+    uint8_t unused[3];
     uint64_t assignment; /* generation of the group's assignment (fence.h); 0: not as a member */
     uint8_t reserved[24];
 } descriptor;

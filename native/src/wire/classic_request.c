@@ -1,5 +1,5 @@
-/* See request.h. */
-#include "wire/request.h"
+/* See classic_request.h. */
+#include "wire/classic_request.h"
 
 #include "base/bytes.h"
 #include "base/hash.h"
@@ -31,14 +31,12 @@ static bool parse_head(reader *r, consumer_request *out) {
     out->stream_length = take_identifier(r);
     out->topic_length = out->stream_length != 0 ? take_identifier(r) : 0;
     if (out->topic_length == 0 || r->end - r->at < 5) return false;
+    out->member_key = consumer;
+    out->member_key_length = (uint32_t)(r->at - consumer);
     out->partition_given = r->at[0] == 1;
     out->partition_id = out->partition_given ? load_u32(r->at + 1) : 0;
     r->at += 5;
     return true;
-}
-
-uint32_t request_key_length(const consumer_request *q, const uint8_t *from) {
-    return (uint32_t)(q->address - from) + q->stream_length + q->topic_length;
 }
 
 bool request_parse_poll(const uint8_t *payload, size_t length, consumer_request *out) {

@@ -1,0 +1,60 @@
+/* What can be asked of the core, typed. A dialect (wire/) makes these from frames, Python from values; pointers lead
+ * into the bytes of whoever asks and are valid until the call returns. */
+#ifndef SHARDD_CORE_REQUEST_H
+#define SHARDD_CORE_REQUEST_H
+#include "log/batch.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum request_kind {
+    REQUEST_OTHER, /* Python's: it knows every command, every status and who is a member of what */
+    REQUEST_PING,
+    REQUEST_SEND,
+    REQUEST_POLL,
+    REQUEST_STORE
+} request_kind;
+
+enum { CONSUMER_PLAIN = 1, CONSUMER_GROUP = 2 };
+
+typedef struct consumer_request {
+    uint8_t kind;              /* CONSUMER_PLAIN, CONSUMER_GROUP */
+    const uint8_t *member_key; /* identifiers of consumer, stream and topic: the key of a seat */
+    uint32_t member_key_length;
+    const uint8_t *address; /* stream identifier, then topic identifier: the key of a route */
+    uint32_t stream_length, topic_length;
+    uint32_t consumer_id;  /* number, or xxh32 of the name; says nothing about a group */
+    uint32_t partition_id; /* 0 when absent */
+    bool partition_given;
+    uint8_t strategy; /* POLL only */
+    uint64_t value;   /* strategy value, or the offset to store */
+    uint32_t count;
+    bool auto_commit;
+    uint64_t assignment; /* never parsed: generation of the member's assignment, 0 for a plain consumer */
+} consumer_request;
+
+typedef struct request {
+    request_kind kind;
+    union {
+        send_request send;
+        consumer_request consumer; /* POLL, STORE */
+    };
+} request;
+
+/* What one partition is asked, wherever its owner is. */
+typedef struct partition_request {
+    request_kind kind; /* SEND, POLL, STORE */
+    uint64_t ns, incarnation;
+    uint32_t count;
+    /* SEND */
+    uint8_t *records;
+    uint64_t records_length;
+    /* POLL, STORE */
+    uint8_t strategy, consumer_kind;
+    bool auto_commit;
+    uint32_t consumer_id;
+    uint64_t value;
+    uint64_t assignment; /* fence.h; 0: not as a member */
+} partition_request;
+#endif

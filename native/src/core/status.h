@@ -1,0 +1,22 @@
+/* Statuses that the core gives: numbers of the one error taxonomy (shardd/protocol/errors.py). A dialect whose clients
+ * know other ones translates. */
+#ifndef SHARDD_STATUS_H
+#define SHARDD_STATUS_H
+enum {
+    STATUS_ERROR = 1,
+    STATUS_INVALID_COMMAND = 3,
+    STATUS_DISCONNECTED = 8,
+    STATUS_STALE_CLIENT = 30,
+    STATUS_UNAUTHENTICATED = 40,
+    STATUS_UNAUTHORIZED = 41,
+    STATUS_TOPIC_NOT_FOUND = 2010,
+    STATUS_PARTITION_NOT_FOUND = 3007,
+    STATUS_NOT_RESOLVED_CONSUMER = 3022,
+    STATUS_BAD_CHECKSUM = 4027,
+    STATUS_CANNOT_READ = 10002,
+    STATUS_CANNOT_WRITE = 10006,
+    STATUS_CANNOT_SYNC = 10009,
+    STATUS_SHARD_UNREACHABLE = 11001,
+    STATUS_TASK_TIMEOUT = 12001
+};
+#endif

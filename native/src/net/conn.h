@@ -1,0 +1,160 @@
+/* One connection: a stream that is framed by a dialect, and one request at a time. What the files net/conn*.c share.
+ *
+ *   conn_input.c    bytes -> frame            conn_request.c  frame -> typed request -> core, Python; its answers
+ *   conn_output.c   answer -> bytes           conn_limits.c   how long anything may take
+ *   conn_queue.c    whose turn it is, closing conn.c          life; moving.c  what goes along to another worker
+ */
+#ifndef SHARDD_CONN_H
+#define SHARDD_CONN_H
+#include "core/core.h"
+#include "net/shares.h"
+#include "net/stream.h"
+#include "wire/dialect.h"
+
+#define ADDRESS_BYTES 56u
+
+typedef struct net net;
+
+typedef enum conn_state {
+    CONN_RECEIVING, /* between frames or inside one */
+    CONN_WORKING,   /* the core is at it: `work` says where it waits, if it does */
+    CONN_PYTHON,    /* Python decides */
+    CONN_WAITING,   /* for memory or a descriptor */
+    CONN_REPLYING,  /* output not yet with the kernel */
+    CONN_MOVING,    /* Python packs the session */
+    CONN_LINGERING, /* the last answer is out: what still comes is dropped, so that the close does not overtake it */
+} conn_state;
+
+typedef struct conn_input {
+    operation operation;
+    bool armed, starved, ended;
+    uint8_t *bytes; /* unread ones of the provided buffer */
+    uint32_t length;
+    int32_t buffer; /* its id, -1 none */
+    uint8_t *block; /* instead of it: what was parked, or came with a moved connection */
+    conn *next_starved;
+} conn_input;
+
+typedef struct conn_frame { /* in work */
+    uint8_t head_bytes[DIALECT_HEAD_MAX];
+    uint8_t head_have;
+    bool too_large, large_in_python; /* is refused; is one of LARGE_REQUESTS_MAX */
+    frame_head head;
+    uint32_t keep_length; /* how much of it is kept (less than its length before login) */
+    uint8_t *payload;
+    uint8_t *block; /* private block of a frame that did not fit its provided buffer */
+    uint32_t block_have, block_size;
+    uint32_t attempts; /* route misses of this frame */
+} conn_frame;
+
+typedef struct conn_output {
+    operation operation;
+    bool armed, queued;
+    bool begun; /* the answer to the request in work: a status would be read as a part of it */
+    bool last;  /* part of it */
+    uint8_t small[DIALECT_ANSWER_MAX];
+    const uint8_t *bytes;
+    size_t length, sent;
+    uint8_t *heap; /* malloc'ed: an answer of Python */
+    size_t heap_bytes;
+    uint8_t *block; /* of the pool: the last window of a poll */
+    conn *next_reply;
+} conn_output;
+
+typedef struct conn_memory { /* private input memory (shares.h) */
+    share *share;            /* whose it is; NULL: there is none */
+    uint32_t held_bytes, armed_bytes;
+    conn *next_holder, *previous_holder, *next_throttled, *previous_throttled;
+    bool throttled; /* waits until its owner may have more */
+} conn_memory;
+
+typedef struct conn_clocks {
+    int64_t request_us;   /* when the frame was complete, or when it began to linger */
+    int64_t heartbeat_us; /* when it was opened, or sent its last PING (docs/protocol/sessions.md#heartbeat) */
+    int64_t progress_us;  /* last progress of a partial frame or of an output */
+    int64_t anonymous_us; /* since when it is not logged in */
+    int64_t frame_us;     /* first byte of the frame */
+    int64_t throttled_us; /* since when it waits for its turn */
+    int64_t output_us;    /* when this part of an answer began to leave */
+} conn_clocks;
+
+struct conn {
+    waiter wait; /* first: waiter* converts to conn* */
+    net *net;
+    core *core;
+    stream stream;
+    const dialect *dialect;
+    uint32_t index, generation;
+    conn_state state;
+    bool closing, close_after_reply, move_wanted, moved, in_ready;
+    bool sends_ahead; /* since its last receive more than one request was there at a time */
+    bool lending;     /* its records go to a peer: they are parked, not dropped */
+    bool uncounted;   /* admission.h: the shard that it moves to counts it */
+    bool unanswered;  /* the core has a request of it whose end it has not heard */
+    pending *work;    /* where that request waits, or what the output came from */
+    conn *next_ready;
+    session session;
+    conn_input input;
+    conn_frame frame;
+    conn_output output;
+    conn_memory memory;
+    conn_clocks clocks;
+    uint64_t network; /* admission.h */
+    char address[ADDRESS_BYTES];
+};
+
+static inline uint64_t conn_id(const conn *c) { return c->session.connection; }
+static inline bool conn_waits_for(const conn *c, pending_wait what) {
+    return c->work != NULL && c->work->waits_for == what;
+}
+
+/* conn_queue.c */
+void conn_ready(conn *c);           /* conn_advance later in this turn */
+void conn_ready_again(conn *c);     /* the same for what it has sent ahead: others first */
+void conn_close(conn *c);           /* now; freed at the end of the turn, when no caller holds it any more */
+void conn_left_python(conn *c);     /* it has answered, or nobody wants the answer */
+void conn_release_sources(conn *c); /* lets go of what the output came from */
+
+/* conn.c */
+conn *conn_open(net *n, stream s, const dialect *d);                      /* NULL: refused (closed) */
+conn *conn_adopt(net *n, stream s, const dialect *d, bool authenticated); /* of another shard; NULL: no memory */
+void conn_set_session(conn *c, uint32_t user_id, bool authenticated);
+void conn_uncount(conn *c); /* leaves the counts before its end */
+conn *conn_find(const net *n, uint64_t id);
+bool conn_has_left(conn *c); /* the client has ended its half, and nothing more of it is to come */
+void conn_try_free(conn *c);
+
+/* conn_limits.c */
+void conn_check_times(conn *c);               /* closes it when it takes too long */
+void conn_forgive(conn *c, int64_t still_us); /* the loop stood still for so long: that was not the client's doing */
+
+/* conn_input.c */
+void conn_arm_receive(conn *c);
+void conn_on_receive(conn *c, int result, int32_t buffer);
+/* Instead of it, from a stream that has the bytes in memory of its own: they are copied. False: no memory now. */
+bool conn_on_bytes(conn *c, const uint8_t *bytes, uint32_t length);
+void conn_frame_release(conn *c); /* the frame's bytes are not needed any more */
+void conn_free_input(conn *c);
+void conn_return_buffer(conn *c); /* nothing in it is wanted */
+bool conn_take_payload(conn *c);  /* takes what is kept and drains what is not; true: the frame is complete */
+/* Gives the provided buffer of a connection that waits back; what it still needs goes into a private block. */
+bool conn_park(conn *c);
+void conn_reclaim_buffers(net *n); /* parks who waits with a buffer when a set is nearly used up */
+
+/* conn_advance.c */
+void conn_advance(conn *c); /* runs frames until the connection has to wait */
+
+/* conn_request.c */
+void conn_execute(conn *c); /* the frame in work */
+bool conn_retry(waiter *w); /* of a connection that waited: its frame again */
+void conn_execute_for_group(conn *c, uint32_t owner, partition_request *what); /* of a poll that Python holds */
+
+/* conn_output.c */
+void conn_reply_status(conn *c, uint32_t status);
+void conn_reply_bytes(conn *c, const uint8_t *data, size_t length); /* data stays valid until the output is done */
+void conn_reply_payload(conn *c, uint32_t status, const uint8_t *payload, size_t length); /* is copied */
+void conn_flush_reply(conn *c, bool alone);
+void conn_on_send(conn *c, int result);
+void conn_say_goodbye(conn *c, uint32_t status); /* unsolicited error frame, then close */
+void conn_free_output(conn *c);
+#endif

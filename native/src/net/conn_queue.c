@@ -1,0 +1,47 @@
+/* Whose turn it is, and the first half of an end: from conn_close on a connection does nothing more, and is freed when
+ * it has its turn and nothing holds it. */
+#include "net/net.h"
+
+static void enter_ready(conn *c, conn_queue *q) {
+    if (c->in_ready) return;
+    c->in_ready = true;
+    c->next_ready = NULL;
+    if (q->last != NULL) q->last->next_ready = c;
+    else q->first = c;
+    q->last = c;
+}
+
+/* Whoever has sent ahead, and a crowd that is closed, waits behind those who have asked one thing. */
+void conn_ready_again(conn *c) {
+    enter_ready(c, c->session.authenticated ? &c->net->ready_pipelined : &c->net->ready_anonymous);
+}
+
+void conn_ready(conn *c) {
+    if (c->closing || !c->session.authenticated) conn_ready_again(c);
+    else enter_ready(c, &c->net->ready);
+}
+
+void conn_left_python(conn *c) {
+    c->net->large_in_python -= c->frame.large_in_python;
+    c->frame.large_in_python = false;
+}
+
+/* Not before the kernel has let go of it. */
+void conn_release_sources(conn *c) {
+    if (c->work != NULL) pending_cancel(c->work);
+}
+
+void conn_close(conn *c) {
+    if (c->closing) return;
+    c->closing = true;
+    c->core->counters.closed++;
+    if (!c->moved) {             /* a moved socket lives on in another process */
+        stream_stop(&c->stream); /* makes armed operations complete */
+        events_promised(&c->core->events, EVENT_CLOSED, conn_id(c));
+    }
+    if (c->wait.queued) waiters_remove(&c->core->waiters, &c->wait);
+    share_stop_waiting(c);
+    conn_left_python(c);
+    if (!c->output.armed) conn_release_sources(c);
+    conn_ready(c);
+}

@@ -1,0 +1,231 @@
+/* A complete frame becomes a typed request of the core, or an event for Python; and what the core answers becomes
+ * output: the caller that is a connection. */
+#include "net/net.h"
+
+#include "base/assert.h"
+#include "core/execute.h"
+#include "core/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Python's ---- */
+
+/* Python decides, with a copy of `data`. NULL: no memory, the request is refused. */
+static event *event_with_data(conn *c, event_kind kind, const uint8_t *data, uint32_t length) {
+    uint8_t *copy = malloc(length + 1u);
+    event *v = copy != NULL ? events_add(&c->core->events, kind, conn_id(c)) : NULL;
+    if (v == NULL) {
+        free(copy);
+        conn_reply_status(c, STATUS_ERROR);
+        return NULL;
+    }
+    if (length > 0) memcpy(copy, data, length);
+    v->code = c->frame.head.code;
+    v->user_id = c->session.user_id;
+    v->data = copy;
+    v->data_length = length;
+    c->state = CONN_PYTHON;
+    return v;
+}
+
+static void ask_python(conn *c) {
+    bool large = c->frame.head.length > LARGE_REQUEST_BYTES;
+    session_start_over(&c->session);
+    if (large && c->net->large_in_python >= LARGE_REQUESTS_MAX) {
+        c->state = CONN_WAITING;
+        core_wait(c->core, &c->wait, conn_retry);
+        return;
+    }
+    event *v = event_with_data(c, EVENT_REQUEST, c->frame.payload, c->frame.head.length);
+    if (v == NULL) return;
+    c->frame.large_in_python = large;
+    c->net->large_in_python += large;
+    c->core->events.anonymous += !c->session.authenticated;
+    v->authenticated = c->session.authenticated;
+    /* Python has it, and may take long (a login waits for its turn): a shared buffer is not kept for that. */
+    if (c->frame.head.kind != REQUEST_POLL && c->frame.head.kind != REQUEST_STORE) /* those may come back */
+        conn_frame_release(c);
+}
+
+static void ask_route(conn *c, const request *q) {
+    bool sends = q->kind == REQUEST_SEND;
+    const uint8_t *address = sends ? q->send.address : q->consumer.address;
+    uint32_t stream_length = sends ? q->send.stream_length : q->consumer.stream_length;
+    uint32_t topic_length = sends ? q->send.topic_length : q->consumer.topic_length;
+    session_start_over(&c->session);
+    event *v = event_with_data(c, EVENT_ROUTE_MISS, address, stream_length + topic_length);
+    if (v == NULL) return;
+    v->number = c->frame.attempts++;
+    v->split = stream_length;
+}
+
+/* ---- the connection as a caller ---- */
+
+/* False: it closes, and nobody hears the answer. */
+static bool ended(conn *c) {
+    ASSERT(c->unanswered);
+    c->unanswered = false;
+    c->close_after_reply |= c->session.event_lost;
+    if (c->closing) conn_ready(c);
+    return !c->closing;
+}
+
+/* After an answer of a peer: its requests go to one other shard for long enough. */
+static bool wants_to_move(const conn *c) {
+    return c->net->options.socket_migration && c->stream.movable && c->session.streak >= MOVE_AFTER_REQUESTS &&
+           !c->core->peer_is_down[c->session.streak_shard];
+}
+
+static void on_status(const caller *to, uint32_t status) {
+    conn *c = to->owner;
+    if (!ended(c)) return;
+    c->move_wanted = wants_to_move(c);
+    /* Who has lost the partition learns it by an empty answer, and asks for the next one. */
+    if (status != STATUS_NOT_RESOLVED_CONSUMER || c->frame.head.kind != REQUEST_POLL) conn_reply_status(c, status);
+    else conn_reply_bytes(c, c->output.small, c->dialect->put_empty_poll(c->output.small));
+}
+
+static void on_committed(const caller *to, uint64_t offset) {
+    conn *c = to->owner;
+    if (!ended(c)) return;
+    c->move_wanted = wants_to_move(c);
+    conn_reply_bytes(c, c->output.small, c->dialect->put_committed(c->output.small, offset));
+}
+
+static void on_window(const caller *to, const answer_window *w) {
+    conn *c = to->owner;
+    if (w->last && !ended(c)) {
+        if (w->block != NULL) c->output.block = w->block; /* freed with it */
+        return;
+    }
+    c->output.block = w->block;
+    if (w->last) c->move_wanted = wants_to_move(c);
+    conn_reply_bytes(c, w->bytes, w->length);
+    c->output.last = w->last;
+}
+
+static void on_gone(const caller *to) {
+    conn *c = to->owner;
+    c->unanswered = false;
+    conn_close(c);
+    conn_ready(c);
+}
+
+static void on_again(const caller *to) {
+    conn *c = to->owner;
+    request q;
+    if (!ended(c)) return;
+    uint32_t status = c->dialect->parse(&c->frame.head, c->frame.payload, &q);
+    if (status == 0 && q.kind != REQUEST_OTHER) ask_route(c, &q);
+    else conn_close(c); /* it was parsed before */
+}
+
+static void on_dropped(const caller *to) {
+    conn *c = to->owner;
+    c->unanswered = false;
+    if (c->closing) conn_ready(c);
+}
+
+static void on_parked(const caller *to, pending *p) {
+    conn *c = to->owner;
+    c->work = p;
+    if (p == NULL && c->closing) conn_ready(c);
+}
+
+static bool is_wanted(const caller *to) { return !((const conn *)to->owner)->closing; }
+
+/* The owner may take its time: a shared buffer is not kept for that when they are scarce. */
+static bool lend(const caller *to, uint8_t **records) {
+    conn *c = to->owner;
+    if (c->core->io.free_buffers[BUFFERS_LOGGED_IN] >= RECEIVE_BUFFERS / 2) return true;
+    const uint8_t *before = c->frame.payload;
+    c->lending = true;
+    bool parked = conn_park(c);
+    c->lending = false;
+    *records += c->frame.payload - before;
+    return parked || !c->closing;
+}
+
+static void put_head(const caller *to, uint8_t *at, const poll_summary *whole) {
+    ((const conn *)to->owner)->dialect->put_poll_head(at, whole);
+}
+
+static caller caller_of(conn *c) {
+    static const caller_calls calls = {.status = on_status,
+                                       .committed = on_committed,
+                                       .window = on_window,
+                                       .gone = on_gone,
+                                       .again = on_again,
+                                       .dropped = on_dropped,
+                                       .parked = on_parked,
+                                       .wanted = is_wanted,
+                                       .lend = lend,
+                                       .put_head = put_head};
+    c->state = CONN_WORKING;
+    c->unanswered = true;
+    return (caller){.calls = &calls,
+                    .owner = c,
+                    .session = &c->session,
+                    .dialect = c->dialect->number,
+                    .head_bytes = c->dialect->poll_head_bytes};
+}
+
+/* ---- requests ---- */
+
+/* What the core said to a request that it did not take is done here. */
+static void not_executed(conn *c, execution what, const request *q) {
+    c->unanswered = false;
+    if (what == NEEDS_PLACE) {
+        c->state = CONN_WAITING;
+        core_wait(c->core, &c->wait, conn_retry);
+    } else if (what == NEEDS_ROUTE) {
+        ask_route(c, q);
+    } else if (what == NEEDS_PYTHON) {
+        ask_python(c);
+    }
+}
+
+static void execute_typed(conn *c) {
+    request q;
+    if (!c->session.authenticated) {
+        if (c->frame.head.kind == REQUEST_SEND) conn_reply_status(c, STATUS_UNAUTHENTICATED);
+        else ask_python(c);
+        return;
+    }
+    uint32_t status = c->dialect->parse(&c->frame.head, c->frame.payload, &q);
+    if (status != 0 || q.kind == REQUEST_OTHER) {
+        if (status != 0) conn_reply_status(c, status);
+        else ask_python(c);
+        return;
+    }
+    caller from = caller_of(c);
+    execution result = execute_request(c->core, &c->session, &q, &from);
+    if (result != EXECUTED) not_executed(c, result, &q);
+}
+
+void conn_execute(conn *c) {
+    switch (c->frame.head.kind) {
+    case REQUEST_PING:
+        c->clocks.heartbeat_us = c->core->now_us;
+        conn_reply_status(c, 0);
+        break;
+    case REQUEST_OTHER: ask_python(c); break;
+    default: execute_typed(c);
+    }
+}
+
+bool conn_retry(waiter *w) {
+    conn *c = (conn *)w;
+    c->state = CONN_RECEIVING;
+    conn_execute(c); /* may queue itself again */
+    return true;
+}
+
+void conn_execute_for_group(conn *c, uint32_t owner, partition_request *what) {
+    request q;
+    if (c->dialect->parse(&c->frame.head, c->frame.payload, &q) != 0 || q.kind != REQUEST_POLL) return;
+    caller from = caller_of(c);
+    execution result = execute_for_group(c->core, &c->session, owner, what, &from);
+    if (result != EXECUTED) not_executed(c, result, &q);
+}

@@ -1,0 +1,140 @@
+/* All connections of a worker: their tables, and the parts of a turn that are theirs. */
+#include "net/net.h"
+
+#include "base/clock.h"
+#include "core/status.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define BULK_REPLIES_PER_PASS 16u /* large parts of answers; the rest after what came meanwhile */
+#define BULK_FRAMES_PER_PASS 16u  /* of those who have sent ahead, and of those without a login */
+
+int net_open(net *n, core *k, const net_options *options) {
+    uint32_t places = options->limits.connections + SPARE_PLACES; /* all of them may come to one shard */
+    n->core = k;
+    n->options = *options;
+    n->go_on = conn_arm_receive;
+    n->evict = conn_close;
+    n->conns.capacity = places;
+    n->conns.places = calloc(places, sizeof *n->conns.places);
+    n->conns.generations = calloc(places, sizeof *n->conns.generations);
+    n->conns.free_indexes = calloc(places, sizeof *n->conns.free_indexes);
+    if (n->conns.places == NULL || n->conns.generations == NULL || n->conns.free_indexes == NULL) return -ENOMEM;
+    for (uint32_t i = 0; i < places; i++) n->conns.free_indexes[n->conns.free_count++] = places - 1 - i;
+    uint64_t quarter = pool_capacity(k->pool) / 4;
+    n->send_bytes_max = quarter < options->dialect->send_bytes_max ? (uint32_t)quarter
+                                                                   : options->dialect->send_bytes_max;
+    shares_open(n);
+    return 0;
+}
+
+void net_close(net *n) {
+    for (uint32_t i = 0; i < n->conns.capacity; i++) {
+        conn *c = n->conns.places[i];
+        if (c == NULL) continue;
+        stream_close(&c->stream, NULL);
+        free(c->output.heap);
+        seats_free(&c->session.seats);
+        free(c);
+    }
+    shares_close(n);
+}
+
+void net_free(net *n) {
+    free(n->conns.places);
+    free(n->conns.generations);
+    free(n->conns.free_indexes);
+}
+
+/* As many as there are buffers, first come first served: each of them had something to receive. */
+static void run_starved(net *n) {
+    for (buffer_set set = 0; set < BUFFER_SETS; set++) {
+        conn_queue *q = &n->starved[set];
+        for (uint32_t left = n->core->io.free_buffers[set]; q->first != NULL && left > 0; left--) {
+            conn *c = q->first;
+            q->first = c->input.next_starved;
+            if (q->first == NULL) q->last = NULL;
+            c->input.starved = false;
+            if (c->closing) conn_ready(c);
+            else conn_arm_receive(c);
+        }
+    }
+}
+
+/* Those that are in the queue now, in order; what becomes ready meanwhile comes after them. */
+static void run_queue(conn_queue *q, uint32_t count_max, int64_t until_us) {
+    const conn *last = q->last;
+    for (uint32_t count = 0; q->first != NULL && count < count_max; count++) {
+        if (count % FRAMES_BETWEEN_LOOKS == FRAMES_BETWEEN_LOOKS - 1 && clock_monotonic_us() > until_us) return;
+        conn *c = q->first;
+        bool is_last = c == last;
+        q->first = c->next_ready;
+        if (q->first == NULL) q->last = NULL;
+        c->in_ready = false;
+        if (c->closing) conn_try_free(c);
+        else conn_advance(c);
+        if (is_last) return;
+    }
+}
+
+static void flush_replies(net *n, conn_queue *q, uint32_t count_max, int64_t until_us) {
+    const conn *last = q->last;
+    for (uint32_t count = 0; q->first != NULL && count < count_max; count++) {
+        conn *c = q->first;
+        bool is_last = c == last;
+        q->first = c->output.next_reply;
+        if (q->first == NULL) q->last = NULL;
+        conn_flush_reply(c, q->first == NULL && n->ready.first == NULL);
+        if (is_last || (q == &n->bulk_replies && clock_monotonic_us() > until_us)) return;
+    }
+}
+
+void net_take_input(net *n) {
+    run_starved(n);
+    shares_run(n);
+}
+
+void net_run_prompt_frames(net *n, int64_t until_us) {
+    if (n->ready.first != NULL) run_queue(&n->ready, UINT32_MAX, until_us);
+}
+
+void net_run_bulk_frames(net *n, int64_t until_us) {
+    run_queue(&n->ready_pipelined, BULK_FRAMES_PER_PASS, until_us);
+    run_queue(&n->ready_anonymous, BULK_FRAMES_PER_PASS, until_us);
+}
+
+void net_flush_prompt(net *n, int64_t until_us) {
+    if (n->replies.first != NULL) flush_replies(n, &n->replies, UINT32_MAX, until_us);
+}
+
+void net_flush_bulk(net *n, int64_t until_us) { flush_replies(n, &n->bulk_replies, BULK_REPLIES_PER_PASS, until_us); }
+
+void net_begin_checks(net *n) {
+    if (!net_has_checks(n)) n->check_next = 0;
+}
+
+/* As many as the time allows. */
+void net_check_times(net *n, int64_t until_us) {
+    for (uint32_t count = 1; net_has_checks(n); count++) {
+        conn *c = n->conns.places[n->check_next++];
+        if (c != NULL) conn_check_times(c);
+        if (count % FRAMES_BETWEEN_LOOKS == 0 && clock_monotonic_us() > until_us) return;
+    }
+}
+
+void net_forgive(net *n, int64_t still_us) {
+    for (uint32_t set = 0; set < BUFFER_SETS; set++) n->pots[set].privileged_since_us += still_us;
+    for (uint32_t i = 0; i < n->conns.capacity; i++)
+        if (n->conns.places[i] != NULL) conn_forgive(n->conns.places[i], still_us);
+}
+
+void net_close_all(net *n, uint32_t status) {
+    n->stopping_status = status;
+    for (uint32_t i = 0; i < n->conns.capacity; i++) {
+        conn *c = n->conns.places[i];
+        if (c == NULL || c->closing) continue;
+        if (c->state == CONN_RECEIVING) conn_say_goodbye(c, status);
+        else if (c->state == CONN_LINGERING) conn_close(c);
+    }
+}

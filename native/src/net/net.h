@@ -1,0 +1,86 @@
+/* All connections of one worker. */
+#ifndef SHARDD_NET_H
+#define SHARDD_NET_H
+#include "net/admission.h"
+#include "net/conn.h"
+
+#define PARTIAL_RECEIVE_BYTES 32768u /* one receive operation into a private block */
+#define PARTIAL_FILL_BYTES 262144u   /* one plain receive into it */
+#define MOVE_AFTER_REQUESTS 16u      /* consecutive requests to one other shard move the socket */
+#define SPARE_PLACES 64u             /* in the table of connections: for those that close or are refused */
+#define EVENTS_MAX 128u              /* per turn; no further frame is looked at until Python took them */
+#define EVENTS_ANONYMOUS_MAX 32u     /* requests among them of the crowd without a login */
+#define LARGE_REQUESTS_MAX 16u       /* above LARGE_REQUEST_BYTES that Python has at a time */
+#define LARGE_REQUEST_BYTES 4096u
+#define FRAMES_BETWEEN_LOOKS 16u /* at the clock */
+
+/* Bucket 0 counts requests below 1 us, bucket i those of 2^(i-1) to 2^i - 1 us, the last one everything longer. */
+#define LATENCY_BUCKETS 32u
+
+static inline uint32_t latency_bucket(int64_t us) {
+    if (us <= 0) return 0;
+    uint32_t bucket = 64u - (uint32_t)__builtin_clzll((unsigned long long)us);
+    return bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1;
+}
+
+typedef struct conn_queue {
+    conn *first, *last;
+} conn_queue;
+
+typedef struct net_options {
+    const dialect *dialect; /* of those who connect */
+    admission_limits limits;
+    int64_t partial_frame_timeout_us, slow_reader_timeout_us, login_timeout_us, request_timeout_us;
+    int64_t idle_timeout_us; /* 0: none */
+    bool socket_migration;
+} net_options;
+
+struct net {
+    core *core;
+    net_options options;
+    uint32_t stopping_status; /* not 0: what every connection gets when its request is answered */
+    uint32_t send_bytes_max;  /* of a frame with records: less than its dialect allows when the pool is small */
+    struct {
+        conn **places;
+        uint32_t *generations, *free_indexes;
+        uint32_t free_count, count, capacity;
+    } conns;
+    conn_queue starved[BUFFER_SETS];
+    conn_queue ready, replies;                                 /* at once */
+    conn_queue ready_pipelined, ready_anonymous, bulk_replies; /* a slice of each turn */
+    uint32_t check_next;    /* connection whose times are looked at next; the capacity: all were */
+    void (*go_on)(conn *c); /* shares.c lets it receive more, ... */
+    void (*evict)(conn *c); /* ... or closes it */
+    pot pots[BUFFER_SETS];  /* private input memory: of those logged in, of the others */
+    conn *buffer_holders[BUFFERS_IN_ALL];
+    uint32_t large_in_python;
+    uint64_t latency[LATENCY_BUCKETS]; /* requests, from the complete frame to the whole answer with the kernel */
+};
+
+/* Of those who have asked one thing. */
+static inline bool net_has_prompt_work(const net *n) { return n->ready.first != NULL || n->replies.first != NULL; }
+
+/* What is done in slices: it never makes those wait for long. */
+static inline bool net_has_bulk_work(const net *n) {
+    return n->ready_pipelined.first != NULL || n->bulk_replies.first != NULL ||
+           (n->ready_anonymous.first != NULL && n->core->events.anonymous < EVENTS_ANONYMOUS_MAX);
+}
+
+static inline bool net_has_bulk_replies(const net *n) { return n->bulk_replies.first != NULL; }
+
+static inline bool net_has_checks(const net *n) { return n->check_next < n->conns.capacity; }
+
+int net_open(net *n, core *k, const net_options *options); /* 0 or -ENOMEM */
+void net_close(net *n);                                    /* after io; memory of the pool goes with it */
+void net_free(net *n);
+/* The parts of a turn. */
+void net_take_input(net *n);
+void net_run_prompt_frames(net *n, int64_t until_us);
+void net_run_bulk_frames(net *n, int64_t until_us);
+void net_flush_prompt(net *n, int64_t until_us);
+void net_flush_bulk(net *n, int64_t until_us);
+void net_begin_checks(net *n); /* how long everything takes: of all connections, in slices */
+void net_check_times(net *n, int64_t until_us);
+void net_forgive(net *n, int64_t still_us);
+void net_close_all(net *n, uint32_t status); /* everybody gets it as soon as the request in work is answered */
+#endif

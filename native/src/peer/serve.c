@@ -1,0 +1,275 @@
+/* Requests of other shards for partitions of this one: the caller that is a peer. */
+#include "peer/peers.h"
+
+#include "core/commit.h"
+#include "core/execute.h"
+#include "core/output.h"
+#include "core/status.h"
+#include "wire/dialect.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- answers ---- */
+
+static void answer(peers *p, const caller *to, uint32_t status, uint8_t flags) {
+    descriptor d = {.operation = LINK_STATUS,
+                    .status = status,
+                    .flags = flags,
+                    .connection = to->connection,
+                    .sequence = to->sequence,
+                    .requester_generation = to->generation};
+    peers_post(p, to->shard, &d);
+}
+
+static void on_status(const caller *to, uint32_t status) { answer(to->owner, to, status, 0); }
+
+static void on_committed(const caller *to, uint64_t offset) {
+    (void)offset; /* the asker knows what it asked */
+    answer(to->owner, to, 0, 0);
+}
+
+static void on_gone(const caller *to) { answer(to->owner, to, 0, LINK_FLAG_BROKEN); }
+
+static void on_again(const caller *to) { answer(to->owner, to, 0, LINK_FLAG_UNKNOWN_PARTITION); }
+
+static void ignore(const caller *to) { (void)to; }
+
+static void ignore_parked(const caller *to, pending *work) {
+    (void)to;
+    (void)work;
+}
+
+static bool is_wanted(const caller *to) {
+    (void)to;
+    return true;
+}
+
+static const caller_calls write_calls = {.status = on_status,
+                                         .committed = on_committed,
+                                         .gone = on_gone,
+                                         .again = on_again,
+                                         .dropped = ignore,
+                                         .parked = ignore_parked,
+                                         .wanted = is_wanted};
+
+static caller caller_of(peers *p, uint32_t from, const descriptor *d) {
+    return (caller){.calls = &write_calls,
+                    .owner = p,
+                    .shard = from,
+                    .generation = d->generation,
+                    .connection = d->connection,
+                    .sequence = d->sequence};
+}
+
+/* ---- polls: their windows are leased to the asker ---- */
+
+struct peer_poll {
+    peers *peers;
+    pending *work;          /* NULL: the last window is out */
+    uint8_t *block;         /* it */
+    const dialect *dialect; /* NULL: no head */
+    uint32_t shard;
+    uint64_t handle;
+    bool lent;       /* the asker has a window */
+    peer_poll *next; /* in its bucket */
+};
+
+static peer_poll **place_of(peers *p, uint64_t handle) {
+    peer_poll **place = &p->polls.by_handle[handle % POLL_BUCKETS];
+    while (*place != NULL && (*place)->handle != handle) place = &(*place)->next;
+    return place;
+}
+
+static void poll_free(peer_poll *poll) {
+    peers *p = poll->peers;
+    output_free(p->core, poll->block);
+    *place_of(p, poll->handle) = poll->next;
+    free(poll);
+}
+
+static void poll_answer(const caller *to, uint32_t status, uint8_t flags) {
+    peer_poll *poll = to->owner;
+    answer(poll->peers, to, status, flags);
+    poll_free(poll);
+}
+
+static void on_poll_status(const caller *to, uint32_t status) { poll_answer(to, status, 0); }
+
+static void on_poll_gone(const caller *to) { poll_answer(to, 0, LINK_FLAG_BROKEN); }
+
+static void on_poll_again(const caller *to) { poll_answer(to, 0, LINK_FLAG_UNKNOWN_PARTITION); }
+
+static void on_poll_dropped(const caller *to) { poll_free(to->owner); }
+
+static void on_poll_parked(const caller *to, pending *work) { ((peer_poll *)to->owner)->work = work; }
+
+static void put_poll_head(const caller *to, uint8_t *at, const poll_summary *whole) {
+    ((const peer_poll *)to->owner)->dialect->put_poll_head(at, whole);
+}
+
+static void on_poll_window(const caller *to, const answer_window *w) {
+    peer_poll *poll = to->owner;
+    peers *p = poll->peers;
+    poll->block = w->block;
+    poll->lent = true;
+    descriptor d = {.operation = LINK_WINDOW,
+                    .flags = w->last ? 0 : LINK_FLAG_MORE,
+                    .connection = to->connection,
+                    .sequence = to->sequence,
+                    .requester_generation = to->generation,
+                    .handle = poll->handle,
+                    .lease_offset = pool_offset(p->core->pool, w->bytes),
+                    .lease_length = w->length,
+                    .count = (uint32_t)w->whole.total_count,
+                    .value = w->whole.last_offset};
+    peers_post(p, to->shard, &d);
+}
+
+static void take_poll(peers *p, owned *target, const partition_request *what, const descriptor *d, caller to) {
+    static const caller_calls calls = {.status = on_poll_status,
+                                       .window = on_poll_window,
+                                       .gone = on_poll_gone,
+                                       .again = on_poll_again,
+                                       .dropped = on_poll_dropped,
+                                       .parked = on_poll_parked,
+                                       .wanted = is_wanted,
+                                       .put_head = put_poll_head};
+    const dialect *form = dialect_of(d->dialect);
+    if (form == NULL && d->dialect != 0) {
+        caller_status(&to, STATUS_INVALID_COMMAND);
+        return;
+    }
+    peer_poll *poll = calloc(1, sizeof *poll);
+    if (poll == NULL) {
+        caller_status(&to, STATUS_CANNOT_READ);
+        return;
+    }
+    poll->peers = p;
+    poll->dialect = form;
+    poll->shard = to.shard;
+    poll->handle = ++p->polls.last_handle;
+    poll->next = p->polls.by_handle[poll->handle % POLL_BUCKETS];
+    p->polls.by_handle[poll->handle % POLL_BUCKETS] = poll;
+    to.calls = &calls;
+    to.owner = poll;
+    to.head_bytes = form != NULL ? form->poll_head_bytes : 0;
+    execute_here(p->core, target, what, &to);
+}
+
+static void stop(peer_poll *poll) {
+    if (poll->work != NULL) pending_cancel(poll->work);
+    else poll_free(poll);
+}
+
+static void take_next(peers *p, uint32_t from, const descriptor *d) {
+    peer_poll *poll = *place_of(p, d->handle);
+    if (poll == NULL || poll->shard != from) return;
+    if (d->flags & LINK_FLAG_STOP) {
+        stop(poll);
+    } else if (poll->lent) { /* otherwise it asks for what it was not told of */
+        poll->lent = false;
+        if (poll->work != NULL) pending_next(poll->work);
+        else poll_free(poll);
+    }
+}
+
+void serve_peer_down(peers *p, uint32_t shard) {
+    for (uint32_t n = 0; n < POLL_BUCKETS; n++)
+        for (peer_poll *poll = p->polls.by_handle[n], *next; poll != NULL; poll = next) {
+            next = poll->next; /* a stop ends no other poll */
+            if (poll->shard == shard) stop(poll);
+        }
+}
+
+/* ---- requests ---- */
+
+typedef struct remote_send { /* waits for memory */
+    waiter wait;             /* first */
+    peers *peers;
+    uint32_t from;
+    descriptor d;
+} remote_send;
+
+/* Copies the leased records and stages them. False: no memory now. */
+static bool serve_send(peers *p, uint32_t from, const descriptor *d) {
+    core *k = p->core;
+    caller to = caller_of(p, from, d);
+    owned *target = core_owned(k, d->ns);
+    const uint8_t *records = links_lease(&k->links, from, d);
+    if (records == NULL) return true; /* the asker is gone */
+    if (target == NULL || target->incarnation != d->incarnation) {
+        caller_again(&to);
+        return true;
+    }
+    uint8_t *block = pool_alloc(k->pool, d->lease_length);
+    if (block == NULL) return false;
+    memcpy(block, records, d->lease_length);
+    if (!links_lease_valid(&k->links, from, d->generation)) { /* its successor may have written while we copied */
+        pool_free(k->pool, block);
+        return true;
+    }
+    append_batch batch = {.messages = block, .length = d->lease_length, .count = d->count};
+    commit_stage(k, target, &batch, &to, block);
+    return true;
+}
+
+static bool retry_remote_send(waiter *w) {
+    remote_send *r = (remote_send *)w;
+    if (!serve_send(r->peers, r->from, &r->d)) return false;
+    free(r);
+    return true;
+}
+
+static void take_send(peers *p, uint32_t from, const descriptor *d) {
+    if (serve_send(p, from, d)) return;
+    remote_send *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        caller to = caller_of(p, from, d);
+        caller_status(&to, STATUS_CANNOT_WRITE);
+        return;
+    }
+    r->peers = p;
+    r->from = from;
+    r->d = *d;
+    core_wait(p->core, &r->wait, retry_remote_send);
+}
+
+static void take_read_or_store(peers *p, uint32_t from, const descriptor *d) {
+    caller to = caller_of(p, from, d);
+    owned *target = core_owned(p->core, d->ns);
+    partition_request what = {.kind = d->operation == LINK_POLL ? REQUEST_POLL : REQUEST_STORE,
+                              .ns = d->ns,
+                              .incarnation = d->incarnation,
+                              .count = d->count,
+                              .strategy = d->strategy,
+                              .consumer_kind = d->consumer_kind,
+                              .consumer_id = d->consumer_id,
+                              .value = d->value,
+                              .assignment = d->assignment,
+                              .auto_commit = (d->flags & LINK_FLAG_AUTO_COMMIT) != 0};
+    if (target == NULL || target->incarnation != d->incarnation) caller_again(&to);
+    else if (what.kind == REQUEST_POLL) take_poll(p, target, &what, d, to);
+    else execute_here(p->core, target, &what, &to);
+}
+
+void serve_request(peers *p, uint32_t from, const descriptor *d) {
+    core *k = p->core;
+    if (!links_lease_valid(&k->links, from, d->generation)) return; /* asked by a predecessor of today's peer */
+    k->counters.served_for_peers += d->operation != LINK_NEXT;      /* that is a part of a poll */
+    switch (d->operation) {
+    case LINK_SEND: take_send(p, from, d); break;
+    case LINK_POLL:
+    case LINK_STORE: take_read_or_store(p, from, d); break;
+    case LINK_NEXT: take_next(p, from, d); break;
+    default: break;
+    }
+}
+
+void serve_free(peers *p) {
+    for (uint32_t n = 0; n < POLL_BUCKETS; n++)
+        while (p->polls.by_handle[n] != NULL) {
+            p->polls.by_handle[n]->block = NULL; /* the pool goes with it */
+            poll_free(p->polls.by_handle[n]);
+        }
+}

@@ -1,0 +1,84 @@
+/* The classic dialect: binary frames with little-endian integers (docs/protocol/framing.md, docs/protocol/messages.md).
+ *
+ * request  u32 length of what follows, u32 code, payload
+ * answer   u32 status, u32 length, payload
+ * polled   u32 partition, u64 current offset, u32 count, records */
+#include "wire/dialect.h"
+
+#include "base/bytes.h"
+#include "wire/frame_limits.h"
+#include "wire/classic_request.h"
+
+#define POLLED_HEAD_SIZE 16u
+
+static request_kind kind_of(uint32_t code) {
+    switch (code) {
+    case CODE_PING: return REQUEST_PING;
+    case CODE_SEND_MESSAGES: return REQUEST_SEND;
+    case CODE_POLL_MESSAGES: return REQUEST_POLL;
+    case CODE_STORE_CONSUMER_OFFSET: return REQUEST_STORE;
+    default: return REQUEST_OTHER;
+    }
+}
+
+static bool read_head(const uint8_t *head, frame_head *out) {
+    uint32_t length = load_u32(head);
+    out->code = load_u32(head + 4);
+    out->kind = kind_of(out->code);
+    if (length < 4) return false;
+    out->length = length - 4;
+    out->length_max = frame_limit(out->code);
+    out->drained_max = FRAME_CONTROL_MAX;
+    out->anonymous_max = FRAME_ANONYMOUS_MAX;
+    return true;
+}
+
+static uint32_t parse(const frame_head *head, uint8_t *payload, request *out) {
+    bool good = true;
+    out->kind = head->kind;
+    if (head->kind == REQUEST_SEND) return send_request_parse(payload, head->length, &out->send);
+    if (head->kind == REQUEST_POLL) good = request_parse_poll(payload, head->length, &out->consumer);
+    else if (head->kind == REQUEST_STORE) good = request_parse_store(payload, head->length, &out->consumer);
+    if (!good) out->kind = REQUEST_OTHER;
+    return 0;
+}
+
+static void put_u32(uint8_t *at, uint32_t value) { memcpy(at, &value, 4); }
+
+static size_t put_payload_head(uint8_t *at, uint32_t status, size_t length) {
+    put_u32(at, status);
+    put_u32(at + 4, (uint32_t)length);
+    return FRAME_HEADER_SIZE;
+}
+
+static size_t put_status(uint8_t *at, uint32_t status) { return put_payload_head(at, status, 0); }
+
+static size_t put_committed(uint8_t *at, uint64_t offset) {
+    (void)offset;
+    return put_status(at, 0);
+}
+
+static void put_poll_head(uint8_t *at, const poll_summary *whole) {
+    put_payload_head(at, 0, POLLED_HEAD_SIZE + whole->total_bytes);
+    put_u32(at + 8, whole->partition);
+    memcpy(at + 12, &whole->current_offset, 8);
+    put_u32(at + 20, (uint32_t)whole->total_count);
+}
+
+static size_t put_empty_poll(uint8_t *at) {
+    put_poll_head(at, &(poll_summary){0});
+    return FRAME_HEADER_SIZE + POLLED_HEAD_SIZE;
+}
+
+const dialect dialect_classic = {.name = "classic",
+                                 .number = 1,
+                                 .head_bytes = FRAME_HEADER_SIZE,
+                                 .poll_head_bytes = FRAME_HEADER_SIZE + POLLED_HEAD_SIZE,
+                                 .send_bytes_max = FRAME_SEND_MAX,
+                                 .read_head = read_head,
+                                 .parse = parse,
+                                 .put_status = put_status,
+                                 .put_committed = put_committed,
+                                 .put_empty_poll = put_empty_poll,
+                                 .put_payload_head = put_payload_head,
+                                 .put_poll_head = put_poll_head};

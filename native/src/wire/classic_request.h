@@ -1,0 +1,22 @@
+/* The two hot requests besides SEND_MESSAGES: POLL_MESSAGES and STORE_CONSUMER_OFFSET (docs/protocol/messages.md).
+ * Only the perfectly formed request is recognised; anything else is left to Python, which knows every status. Pure
+ * functions over memory. */
+#ifndef SHARDD_CLASSIC_REQUEST_H
+#define SHARDD_CLASSIC_REQUEST_H
+#include "core/request.h"
+
+enum {
+    CODE_PING = 1,
+    CODE_CREATE_USER = 33,
+    CODE_UPDATE_PERMISSIONS = 36,
+    CODE_LOGIN_USER = 38,
+    CODE_POLL_MESSAGES = 100,
+    CODE_SEND_MESSAGES = 101,
+    CODE_STORE_CONSUMER_OFFSET = 121,
+    CODE_GET_PARTITION_BOUNDS = 0x53440010,
+    CODE_SET_TOPIC_SETTINGS = 0x53440020
+};
+
+bool request_parse_poll(const uint8_t *payload, size_t length, consumer_request *out);
+bool request_parse_store(const uint8_t *payload, size_t length, consumer_request *out);
+#endif

@@ -1,0 +1,26 @@
+"""How `pytest -n` divides the tests among its processes."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from xdist.scheduler import LoadScopeScheduling
+
+ONE_JVM: Final = "tests with a Spark session"
+_ROOT: Final = Path(__file__).parents[2]
+
+
+@cache
+def unit_of(file: str) -> str:
+    """What runs in one process, in its order: the tests of a file, and all that use the one Spark session."""
+    spark = file.startswith("tests/spark/") and "SparkSession" in (_ROOT / file).read_text()
+    return ONE_JVM if spark else file
+
+
+class FilesTogether(LoadScopeScheduling):  # type: ignore[misc]
+    """Fixtures of a module are made once, and a file that measures or freezes something has no company of its kind."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid.partition("::")[0])

@@ -1,0 +1,144 @@
+"""Includes and calls of the C core point downwards only (native/README.md), between directories and between files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "native" / "src"
+# lowest first
+LAYERS = ["base", "io", "log", "core", "wire", "net", "peer", "engine"]
+# Files of one directory that call each other, and why. This may only shrink.
+KNOWN_CYCLES = {
+    frozenset({"log/offsets.c", "log/offsets_files.c"}): "the table of offsets and the files that it is written to",
+    frozenset(
+        {"log/partition.c", "log/partition_append.c", "log/partition_manifest.c", "log/partition_sync.c"}
+    ): "parts of one object, split for their length",
+}
+
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+COMMENT = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"|//[^\n]*', re.DOTALL)
+FUNCTION = re.compile(
+    r"^(?!static|typedef|struct|enum|union|#)[A-Za-z_][\w \t*]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE
+)
+OBJECT = re.compile(r"^(?!static|typedef|extern)const [\w ]+?\b(\w+)(?:\[[^\]]*\])? = ", re.MULTILINE)
+NAME = re.compile(r"\b[A-Za-z_]\w+\b")
+
+Files = Mapping[str, str]
+Arrows = dict[str, set[str]]
+
+
+def read_sources() -> dict[str, str]:
+    return {str(path.relative_to(SOURCE)): path.read_text() for path in sorted(SOURCE.glob("*/*.[ch]"))}
+
+
+def layer(name: str) -> int:
+    return LAYERS.index(name.split("/")[0])
+
+
+def calls(files: Files) -> Arrows:
+    """Source file -> other source files whose functions or objects it names, also to keep their address."""
+    bare = {name: COMMENT.sub(" ", text) for name, text in files.items() if name.endswith(".c")}
+    home = {
+        symbol: name
+        for name, text in bare.items()
+        for pattern in (FUNCTION, OBJECT)
+        for symbol in pattern.findall(text)
+    }
+    return {name: {home[word] for word in NAME.findall(text) if word in home} - {name} for name, text in bare.items()}
+
+
+def includes(files: Files) -> Arrows:
+    return {name: set(INCLUDE.findall(text)) for name, text in files.items()}
+
+
+def cycles(arrows: Arrows) -> set[frozenset[str]]:
+    """Groups of files of which each reaches each (strongly connected, more than one)."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        todo = [start]
+        while todo:
+            for other in arrows.get(todo.pop(), ()):
+                if other not in seen:
+                    seen.add(other)
+                    todo.append(other)
+        return seen
+
+    reach = {name: reached(name) for name in arrows}
+    groups = {frozenset({name} | {other for other in reach[name] if name in reach.get(other, ())}) for name in arrows}
+    return {group for group in groups if len(group) > 1}
+
+
+def upwards(arrows: Arrows) -> list[str]:
+    return sorted(
+        f"{name} -> {other}" for name, others in arrows.items() for other in others if layer(name) < layer(other)
+    )
+
+
+def test_every_directory_has_its_layer() -> None:
+    assert {path.name for path in SOURCE.iterdir() if path.is_dir()} == set(LAYERS)
+
+
+def test_includes_point_downwards() -> None:
+    found = includes(read_sources())
+    assert not upwards(found)
+    assert not cycles({name: others for name, others in found.items() if name.endswith(".h")})
+
+
+def test_calls_point_downwards() -> None:
+    assert not upwards(calls(read_sources()))
+
+
+def test_files_call_each_other_in_one_direction() -> None:
+    found = cycles(calls(read_sources()))
+    assert not [sorted(group) for group in found if not any(group <= known for known in KNOWN_CYCLES)]
+    gone = [reason for known, reason in KNOWN_CYCLES.items() if not any(group <= known for group in found)]
+    assert not gone, f"no cycle any more, take it out of the list: {gone}"
+
+
+def test_the_core_names_nothing_of_a_wire() -> None:
+    words = re.compile(r"\b(CODE_[A-Z_]+|FRAME_[A-Z_]+|dialect_\w+|conn|net)\b")
+    for name, text in read_sources().items():
+        if layer(name) <= LAYERS.index("core"):
+            assert not words.findall(COMMENT.sub(" ", text)), name
+
+
+PLANTED = {
+    "core/execute.c": "void execute(void) { reply(1); }\n",
+    "net/conn.c": "int reply(int status) {\n    return status;\n}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("core/planted.c", "int planted(void) {\n    return conn_advance(0);\n}\n"),
+        ("base/planted.c", "static void (*const kept)(void) = conn_advance;\n"),
+    ],
+)
+def test_a_planted_call_upwards_is_found(file: str, text: str) -> None:
+    assert upwards(calls({**read_sources(), file: text})) == [f"{file} -> net/conn_advance.c"]
+
+
+def test_a_planted_include_upwards_is_found() -> None:
+    files = {**read_sources(), "log/planted.h": '#include "peer/peers.h"\n'}
+    assert upwards(includes(files)) == ["log/planted.h -> peer/peers.h"]
+
+
+def test_a_planted_cycle_is_found() -> None:
+    files = {
+        **read_sources(),
+        "net/one.c": "int one(void) { return two(); }\n",
+        "net/two.c": "int two(void) {\n    return one();\n}\n",
+    }
+    assert frozenset({"net/one.c", "net/two.c"}) in cycles(calls(files))
+
+
+def test_a_call_in_a_comment_or_a_text_is_none() -> None:
+    assert upwards(calls(PLANTED)) == ["core/execute.c -> net/conn.c"]
+    quiet = {**PLANTED, "core/execute.c": 'void execute(void) { /* reply(1) */ log("reply(1)"); }\n'}
+    assert not upwards(calls(quiet))

@@ -55,6 +55,18 @@ PyObject *shardd_call_counters(PyObject *self, PyObject *unused);
 PyObject *shardd_call_gauges(PyObject *self, PyObject *unused);
 PyObject *shardd_call_latency(PyObject *self, PyObject *unused);
 
+/* binding/results.c: results with named fields (_native.pyi). Numbers first; `last`, when there is one, is taken over,
+ * also on a failure. */
+typedef enum shardd_result_type {
+    SHARDD_STATS,
+    SHARDD_SEGMENT,
+    SHARDD_SCAN,
+    SHARDD_INDEXED_SCAN,
+    SHARDD_RESULTS
+} shardd_result_type;
+int shardd_results_add(PyObject *module);
+PyObject *shardd_result(shardd_result_type type, const unsigned long long *numbers, int count, PyObject *last);
+
 struct engine;
 typedef struct engine_object {
     PyObject_HEAD

@@ -205,4 +205,23 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "shardd
                                         .m_doc = "Stored records to Arrow buffers.", .m_size = -1,
                                         .m_methods = functions};
 
-PyMODINIT_FUNC PyInit__decode(void) { return PyModule_Create(&definition); }
+static const struct {
+    const char *name;
+    long value;
+} constants[] = {
+    {"OK", DECODE_OK},
+    {"TRUNCATED", DECODE_TRUNCATED},
+    {"BAD_LENGTH", DECODE_BAD_LENGTH},
+    {"GAP", DECODE_GAP},
+    {"BAD_CHECKSUM", DECODE_BAD_CHECKSUM},
+    {"VERIFY_NO", DECODE_VERIFY_NO},
+    {"VERIFY_STOP", DECODE_VERIFY_STOP},
+    {"VERIFY_REPORT", DECODE_VERIFY_REPORT},
+};
+
+PyMODINIT_FUNC PyInit__decode(void) {
+    PyObject *module = PyModule_Create(&definition);
+    for (size_t i = 0; module != NULL && i < sizeof constants / sizeof constants[0]; i++)
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) != 0) Py_CLEAR(module);
+    return module;
+}

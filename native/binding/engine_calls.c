@@ -194,10 +194,10 @@ static PyObject *call_stats(PyObject *self, PyObject *arg) {
     if (e == NULL || PyErr_Occurred()) return NULL;
     if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %lu is above the table", slot);
     const partition_stats *s = &e->core.links.stats[slot];
-    return Py_BuildValue("KKKKKKKII", (unsigned long long)s->incarnation, (unsigned long long)s->next_offset,
-                         (unsigned long long)s->size_bytes, (unsigned long long)s->messages_count,
-                         (unsigned long long)s->segments_count, (unsigned long long)s->durable_offset,
-                         (unsigned long long)s->first_offset, (unsigned)s->state, (unsigned)s->unseen);
+    const unsigned long long numbers[] = {s->incarnation,    s->next_offset,    s->size_bytes,
+                                          s->messages_count, s->segments_count, s->durable_offset,
+                                          s->first_offset,   s->state,          s->unseen};
+    return shardd_result(SHARDD_STATS, numbers, 9, NULL);
 }
 
 static PyObject *call_counter_reset(PyObject *self, PyObject *arg) {
@@ -258,7 +258,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"offset_get", shardd_call_offset_get, METH_VARARGS, "Stored offset or None."},
     {"offset_delete", shardd_call_offset_delete, METH_VARARGS, "Deletes a stored offset; status."},
     {"offset_store", shardd_call_offset_store, METH_VARARGS, "Stores an offset; status."},
-    {"stats", call_stats, METH_O, "Statistics slot as a tuple."},
+    {"stats", call_stats, METH_O, "Statistics slot as PartitionStats."},
     {"counter_reset", call_counter_reset, METH_O, "Sets a balanced counter to 0."},
     {"login_failures", shardd_call_login_failures, METH_VARARGS, "Failed logins that count under a key."},
     {"login_begin", shardd_call_login_begin, METH_VARARGS, "Counts an attempt under a key."},

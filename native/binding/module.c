@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "engine/engine.h"
+#include "log/record.h"
 
 static PyObject *shared_region_bytes(PyObject *module, PyObject *arg) {
     (void)module;
@@ -80,6 +81,21 @@ static const struct {
     {"ACTIVITY_PYTHON", ACTIVITY_PYTHON},
     {"ACTIVITY_ENGINE", ACTIVITY_ENGINE},
     {"ACTIVITY_WAITING", ACTIVITY_WAITING},
+    {"RECORD_HEADER_SIZE", RECORD_HEADER_SIZE},
+    {"INDEX_ENTRY_SIZE", INDEX_ENTRY_SIZE},
+    {"PAYLOAD_SIZE_MAX", PAYLOAD_SIZE_MAX},
+    {"USER_HEADERS_SIZE_MAX", USER_HEADERS_SIZE_MAX},
+    {"RECORD_OK", RECORD_OK},
+    {"RECORD_TRUNCATED", RECORD_TRUNCATED},
+    {"RECORD_BAD_LENGTH", RECORD_BAD_LENGTH},
+    {"RECORD_BAD_OFFSET", RECORD_BAD_OFFSET},
+    {"RECORD_BAD_TIMESTAMP", RECORD_BAD_TIMESTAMP},
+    {"RECORD_BAD_CHECKSUM", RECORD_BAD_CHECKSUM},
+    {"LEVEL_WRITTEN", LEVEL_WRITTEN},
+    {"LEVEL_MEMORY", LEVEL_MEMORY},
+    {"LEVEL_DURABLE", LEVEL_DURABLE},
+    {"OFFSET_CONSUMER", OFFSET_CONSUMER},
+    {"OFFSET_GROUP", OFFSET_GROUP},
 };
 
 PyMODINIT_FUNC PyInit__native(void) {
@@ -88,6 +104,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     bool good = PyModule_AddFunctions(module, shardd_pure_methods) == 0 &&
                 PyModule_AddFunctions(module, shardd_memory_methods) == 0 &&
                 PyModule_AddFunctions(module, shardd_recover_methods) == 0 && PyType_Ready(&shardd_engine_type) == 0 &&
+                shardd_results_add(module) == 0 &&
                 PyModule_AddObjectRef(module, "Engine", (PyObject *)&shardd_engine_type) == 0;
     for (size_t i = 0; good && i < sizeof constants / sizeof constants[0]; i++)
         good = PyModule_AddIntConstant(module, constants[i].name, constants[i].value) == 0;

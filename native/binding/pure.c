@@ -49,10 +49,11 @@ static PyObject *pure_xxh32(PyObject *module, PyObject *args, PyObject *kwargs) 
     return PyLong_FromUnsignedLong(hash);
 }
 
-static PyObject *scan_tuple(const record_scan *scan) {
-    return Py_BuildValue("KKKKKi", (unsigned long long)scan->valid_bytes, (unsigned long long)scan->count,
-                         (unsigned long long)scan->next_offset, (unsigned long long)scan->first_timestamp,
-                         (unsigned long long)scan->last_timestamp, (int)scan->fault);
+/* `index` (NULL: none) is taken over. */
+static PyObject *scan_result(const record_scan *scan, PyObject *index) {
+    const unsigned long long numbers[] = {scan->valid_bytes,     scan->count,          scan->next_offset,
+                                          scan->first_timestamp, scan->last_timestamp, scan->fault};
+    return shardd_result(index != NULL ? SHARDD_INDEXED_SCAN : SHARDD_SCAN, numbers, 6, index);
 }
 
 static PyObject *pure_scan_file(PyObject *module, PyObject *args, PyObject *kwargs) {
@@ -72,7 +73,7 @@ static PyObject *pure_scan_file(PyObject *module, PyObject *args, PyObject *kwar
     Py_BEGIN_ALLOW_THREADS
     result = record_scan_file(log_fd, from, start, expected, minimum, index_fd, &scan);
     Py_END_ALLOW_THREADS
-    return result != 0 ? PyErr_SetFromErrno(PyExc_OSError) : scan_tuple(&scan);
+    return result != 0 ? PyErr_SetFromErrno(PyExc_OSError) : scan_result(&scan, NULL);
 }
 
 static PyObject *pure_find_later(PyObject *module, PyObject *args, PyObject *kwargs) {
@@ -117,10 +118,7 @@ static PyObject *pure_scan_buffer(PyObject *module, PyObject *args, PyObject *kw
     PyObject *index = PyBytes_FromStringAndSize((const char *)entries, (Py_ssize_t)(scan.count * INDEX_ENTRY_SIZE));
     PyMem_Free(entries);
     PyBuffer_Release(&data);
-    if (index == NULL) return NULL;
-    return Py_BuildValue("KKKKKiN", (unsigned long long)scan.valid_bytes, (unsigned long long)scan.count,
-                         (unsigned long long)scan.next_offset, (unsigned long long)scan.first_timestamp,
-                         (unsigned long long)scan.last_timestamp, (int)scan.fault, index);
+    return index != NULL ? scan_result(&scan, index) : NULL;
 }
 
 static PyObject *pure_send_request_parse(PyObject *module, PyObject *args, PyObject *kwargs) {

@@ -32,7 +32,7 @@ from shardd.backup.metadata import incarnations, take_metadata
 from shardd.backup.partition import Base, Taker, UnsettledError
 from shardd.log.directory_info import DirectoryInfo, read_info
 from shardd.log.layout import PartitionIds
-from shardd.log.single_pass import Throttle
+from shardd.runtime.throttle import Throttle
 
 ROUNDS_MAX: Final = 10  # over what changes while it is taken
 _PAUSE_S: Final = 0.2

@@ -38,9 +38,10 @@ from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import Manifest, decode_manifest
 from shardd.log.segments import opened
-from shardd.log.single_pass import LogPass, PassResult, Throttle, UnreadableError
+from shardd.log.single_pass import LogPass, PassResult, UnreadableError
 from shardd.log.stored_offsets import read_offsets
 from shardd.runtime.regular_files import read_regular
+from shardd.runtime.throttle import Throttle
 
 ATTEMPTS_MAX: Final = 20  # listings of a directory whose segments are being deleted
 _NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)

@@ -28,13 +28,14 @@ from shardd.log.imported import encode_imported
 from shardd.log.incarnation import encode_incarnation
 from shardd.log.manifest import DamagedManifestError, UnknownManifestError, decode_manifest, encode_manifest
 from shardd.log.segments import opened
-from shardd.log.single_pass import LogPass, Throttle
+from shardd.log.single_pass import LogPass
 from shardd.log.stored_offsets import OFFSET_CONSUMER
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import FILE_NAME
 from shardd.metadata.snapshot import SNAPSHOT_NAME
 from shardd.metadata.state import State
+from shardd.runtime.throttle import Throttle
 
 GUARD: Final = "shardd-restore"
 _METADATA_MODE: Final = 0o600

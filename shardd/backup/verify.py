@@ -23,12 +23,13 @@ from shardd.backup.format import (
 from shardd.backup.inside import check_size, everything_below, is_there, opened_inside, read_entry
 from shardd.backup.metadata import incarnations, read_metadata
 from shardd.log import layout
-from shardd.log.single_pass import LogPass, PassResult, Throttle
+from shardd.log.single_pass import LogPass, PassResult
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import FILE_NAME
 from shardd.metadata.snapshot import SNAPSHOT_NAME
 from shardd.metadata.state import State
+from shardd.runtime.throttle import Throttle
 
 
 @dataclass(frozen=True, slots=True)

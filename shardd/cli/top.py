@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from shardd.cli.top_view import View, compare, table
+from shardd.cli.top_view import View, compare, tables
 from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
 from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
@@ -90,7 +90,7 @@ def _watch(connection: Connection, address: str, interval_s: float, once: bool, 
         while True:
             time.sleep(interval_s)
             after = connection.metrics()
-            live.update(table(compare(before, after), address), refresh=True)
+            live.update(tables(compare(before, after), address), refresh=True)
             before = after
 
 
@@ -98,4 +98,4 @@ def _print(console: Console, view: View, address: str, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(view))
     else:
-        console.print(table(view, address))
+        console.print(tables(view, address))

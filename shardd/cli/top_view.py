@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
+from rich.console import Group
 from rich.table import Table
 
+from shardd.cli.top_jobs import Interval, JobRow, job_rows, jobs_table
 from shardd.protocol.extensions import Metrics, ShardMetrics, percentile_us
 
 
@@ -42,6 +42,7 @@ class View(msgspec.Struct, frozen=True):
     interval_s: float
     uptime_s: float
     shards: list[ShardRow]
+    jobs: list[JobRow]
     down: list[int]
 
 
@@ -52,28 +53,17 @@ _QUEUES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Interval:
-    """One worker between two moments; counters of a new worker began at 0."""
-
-    seconds: float
-    figures: dict[str, int]
-    earlier: dict[str, int]
-
-    def rate(self, name: str) -> float:
-        grown = self.figures.get(name, 0) - self.earlier.get(name, 0)
-        return grown / self.seconds if self.seconds > 0 else 0.0
-
-
 def compare(before: Metrics, after: Metrics) -> View:
     """The figures of `after` and the rates since `before`."""
     known = {each.shard: each for each in before.shards}
-    rows = [_row(after, each, before, known.get(each.shard)) for each in after.shards]
+    intervals = [_interval(after, each, before, known.get(each.shard)) for each in after.shards]
+    rows = [_row(each, known.get(each.shard), interval) for each, interval in zip(after.shards, intervals, strict=True)]
     answered = {each.shard for each in after.shards}
     return View(
         interval_s=(after.time_us - before.time_us) / 1e6,
         uptime_s=(after.time_us - after.started_at_us) / 1e6,
         shards=sorted(rows, key=lambda row: row.shard),
+        jobs=job_rows(intervals),
         down=[shard for shard in range(after.shards_count) if shard not in answered],
     )
 
@@ -82,17 +72,18 @@ def _figures(metrics: Metrics, shard: ShardMetrics) -> dict[str, int]:
     return {name: value for (_, name), value in zip(metrics.names, shard.values, strict=True)}
 
 
-def _row(after: Metrics, now: ShardMetrics, before: Metrics, then: ShardMetrics | None) -> ShardRow:
-    same = then is not None and then.generation == now.generation
+def _interval(after: Metrics, now: ShardMetrics, before: Metrics, then: ShardMetrics | None) -> Interval:
     figures = _figures(after, now)
-    if then is not None and same:
-        interval = _Interval((now.clock_us - then.clock_us) / 1e6, figures, _figures(before, then))
-        earlier = then.latency
-    else:
-        interval = _Interval((after.time_us - before.time_us) / 1e6, figures, {})
-        earlier = ()
+    if then is not None and then.generation == now.generation:
+        return Interval((now.clock_us - then.clock_us) / 1e6, figures, _figures(before, then))
+    return Interval((after.time_us - before.time_us) / 1e6, figures, {})
+
+
+def _row(now: ShardMetrics, then: ShardMetrics | None, interval: Interval) -> ShardRow:
+    same = then is not None and then.generation == now.generation
+    earlier = then.latency if then is not None and same else ()
     latency = [count - (earlier[i] if i < len(earlier) else 0) for i, count in enumerate(now.latency)]
-    rate = interval.rate
+    rate, figures = interval.rate, interval.figures
     return ShardRow(
         shard=now.shard,
         restarted=not same,
@@ -115,7 +106,12 @@ def _row(after: Metrics, now: ShardMetrics, before: Metrics, then: ShardMetrics 
     )
 
 
-def table(view: View, address: str) -> Table:
+def tables(view: View, address: str) -> Group:
+    """The shards, and below them the jobs in the background."""
+    return Group(shards_table(view, address), "", jobs_table(view.jobs, _size))
+
+
+def shards_table(view: View, address: str) -> Table:
     title = f"{address}, up {view.uptime_s:,.0f} s, the last {view.interval_s:.1f} s"
     result = Table(title=title, title_justify="left", caption_justify="left", caption=_caption(view))
     for name in ("shard", "req/s", "msg in/s", "msg out/s", "in/s", "out/s", "p50", "p99", "CPU", "pool", "queue",

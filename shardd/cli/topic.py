@@ -12,12 +12,12 @@ import typer
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
 from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
 from shardd.config.units import format_size
-from shardd.protocol import limits, topic_settings
-from shardd.protocol.errors import Status
+from shardd.protocol import limits, topic_setting_table
+from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import Extension, ExtensionCode
 from shardd.protocol.primitives import Compression, Identifier
 from shardd.protocol.replies import Partition, Topic
-from shardd.protocol.topic_settings import TopicSetting
+from shardd.protocol.topic_settings import SetTopicSettings, TopicSetting
 
 EXIT_USAGE: Final = 2
 topic_app = typer.Typer(no_args_is_help=True, help="Topics of a running server.", rich_markup_mode=None)
@@ -28,6 +28,15 @@ Password = Annotated[str, typer.Option("--password", "-p", envvar="SHARDD_PASSWO
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 Stream = Annotated[str, typer.Argument(help="Name, or id when it is a number.")]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name, or id when it is a number.")]
+
+
+def _help() -> str:
+    """What there is, from the table."""
+    rows = (
+        f"{each.key}: {each.type.takes} (for {each.changed_by.value}; old segments {each.old_segments.value})."
+        for each in topic_setting_table.SETTINGS.values()
+    )
+    return " ".join((*rows, "KEY= for the server's default."))
 
 
 class TopicError(Exception):
@@ -60,9 +69,7 @@ def get_topic(
 def set_topic(
     stream: Stream,
     topic: TopicArgument,
-    settings: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE...", help="ack=memory|written|durable; KEY= for the default.")
-    ],
+    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help=_help())],
     address: Address = "127.0.0.1:8090",
     username: Username = "iggy",
     password: Password = "iggy",
@@ -73,11 +80,19 @@ def set_topic(
         typer.echo("shardd: write each setting once, as KEY=VALUE", err=True)
         raise typer.Exit(EXIT_USAGE)
     for key, value in pairs:
-        if key in topic_settings.VALUES and topic_settings.check_setting(key, value) != Status.OK:
-            typer.echo(f"shardd: {key} takes {', '.join(topic_settings.VALUES[key])}, not {value!r}", err=True)
-            raise typer.Exit(EXIT_USAGE)
-    request = topic_settings.SetTopicSettings(_identifier(stream), _identifier(topic), pairs)
+        _check(key, value)
+    request = SetTopicSettings(_identifier(stream), _identifier(topic), pairs)
     _run(lambda connection: connection.set_topic_settings(request), address, username, password)
+
+
+def _check(key: str, value: str) -> None:
+    """Says what is wrong with a value before the server is asked; a key that only a newer server has is its affair."""
+    try:
+        topic_setting_table.canonical(key, value)
+    except ShardError as error:
+        if error.status != Status.FEATURE_UNAVAILABLE:
+            typer.echo(f"shardd: {error}", err=True)
+            raise typer.Exit(EXIT_USAGE) from None
 
 
 def _identifier(text: str) -> Identifier:

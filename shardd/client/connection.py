@@ -14,10 +14,12 @@ from shardd.protocol import account_requests, bounds, replies, requests, topic_s
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode, ExtensionList, ExtensionRequest, Metrics
+from shardd.protocol.messages import Polled
 from shardd.protocol.primitives import Identifier, Reader
 
 _HEAD: Final = struct.Struct("<II")
 T = TypeVar("T")
+Answer = TypeVar("Answer", bytes, Reader)
 
 
 class ConnectionFailedError(ConnectionError):
@@ -169,7 +171,34 @@ class Connection:
     def topic(self, stream: Identifier, topic: Identifier) -> tuple[replies.Topic, list[replies.Partition]] | None:
         """The topic and its partitions by id; None when there is none."""
         answer = self.request(Code.GET_TOPIC, requests.TopicRequest(stream, topic).encode())
-        return _decode(_read_topic, answer) if answer else None
+        return _decode(replies.read_topic, answer)
+
+    def streams(self) -> list[replies.Stream]:
+        """All there are, by id."""
+        return self._list(replies.Stream.read, Code.GET_STREAMS, b"")
+
+    def topics(self, stream: Identifier) -> list[replies.Topic]:
+        """All of a stream, by id."""
+        return self._list(replies.Topic.read, Code.GET_TOPICS, requests.StreamRequest(stream).encode())
+
+    def _list(self, read: Callable[[Reader], T], code: Code, payload: bytes) -> list[T]:
+        reader, found = Reader(self.request(code, payload)), []
+        while reader.remaining:
+            found.append(_decode(read, reader))
+        return found
+
+    def poll(self, request: requests.PollMessages) -> Polled:
+        """Decoded, not verified."""
+        answer = self.request(Code.POLL_MESSAGES, request.encode())
+        return _decode(Polled.read, Reader(answer))
+
+    def stored_offset(self, request: requests.OffsetRequest) -> replies.Offset | None:
+        """What a consumer has stored; None when it has stored nothing."""
+        answer = self.request(Code.GET_CONSUMER_OFFSET, request.encode())
+        return _decode(replies.Offset.read, Reader(answer)) if answer else None
+
+    def store_offset(self, request: requests.StoreOffset) -> None:
+        self.request(Code.STORE_CONSUMER_OFFSET, request.encode())
 
     def settings_of_topic(self, stream: Identifier, topic: Identifier) -> tuple[topic_settings.TopicSetting, ...]:
         request = topic_settings.GetTopicSettings(stream, topic)
@@ -183,20 +212,14 @@ class Connection:
     def list_extensions(self) -> ExtensionList:
         """`RefusedError` 3 from a server that is not shardd."""
         answer = self.request(ExtensionCode.LIST_EXTENSIONS, ExtensionRequest().encode())
-        return _decode(lambda data: ExtensionList.read(Reader(data)), answer)
+        return _decode(ExtensionList.read, Reader(answer))
 
     def metrics(self) -> Metrics:
         answer = self.request(ExtensionCode.GET_METRICS, ExtensionRequest().encode())
-        return _decode(lambda data: Metrics.read(Reader(data)), answer)
+        return _decode(Metrics.read, Reader(answer))
 
 
-def _read_topic(data: bytes) -> tuple[replies.Topic, list[replies.Partition]]:
-    reader = Reader(data)
-    topic = replies.Topic.read(reader)
-    return topic, [replies.Partition.read(reader) for _ in range(topic.partitions_count)]
-
-
-def _decode(read: Callable[[bytes], T], answer: bytes) -> T:
+def _decode(read: Callable[[Answer], T], answer: Answer) -> T:
     try:
         return read(answer)
     except (ShardError, ValueError, struct.error) as error:

@@ -1,6 +1,6 @@
 """Contract of the native engine (native/binding/module.c). One `Engine` per worker, used by its loop thread only."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 # Event kinds: Engine.turn() returns tuples whose first item is one of these.
 EVENT_ACCEPTED: Final[int]  # (kind, connection, "ip:port")
@@ -22,6 +22,70 @@ ACTIVITY_STARTING: Final[int]
 ACTIVITY_PYTHON: Final[int]
 ACTIVITY_ENGINE: Final[int]  # and does not wait for anything but a file
 ACTIVITY_WAITING: Final[int]  # for something to do
+
+# Stored records, and why a scan of them stops (native/src/log/record.h).
+RECORD_HEADER_SIZE: Final[int]
+INDEX_ENTRY_SIZE: Final[int]
+PAYLOAD_SIZE_MAX: Final[int]
+USER_HEADERS_SIZE_MAX: Final[int]
+RECORD_OK: Final[int]
+RECORD_TRUNCATED: Final[int]
+RECORD_BAD_LENGTH: Final[int]
+RECORD_BAD_OFFSET: Final[int]
+RECORD_BAD_TIMESTAMP: Final[int]
+RECORD_BAD_CHECKSUM: Final[int]
+
+# partition_level, and whose offset is stored (native/src/log/partition.h).
+LEVEL_WRITTEN: Final[int]
+LEVEL_MEMORY: Final[int]
+LEVEL_DURABLE: Final[int]
+OFFSET_CONSUMER: Final[int]
+OFFSET_GROUP: Final[int]
+
+# Struct sequences (native/binding/results.c): made by the module, compared and unpacked as tuples.
+class PartitionStats(NamedTuple):
+    """A slot of the shared statistics, as in native/src/base/shared.h."""
+
+    incarnation: int
+    next_offset: int
+    size_bytes: int
+    messages_count: int
+    segments_count: int
+    durable_offset: int
+    first_offset: int
+    state: int
+    unseen: int
+
+class SegmentInfo(NamedTuple):
+    """segment_info of native/src/log/partition.h."""
+
+    start_offset: int
+    log_bytes: int
+    records: int
+    first_timestamp: int
+    last_timestamp: int
+    absent: int
+
+class Scan(NamedTuple):
+    """record_scan of native/src/log/record.h."""
+
+    valid_bytes: int
+    records: int
+    next_offset: int
+    first_timestamp: int
+    last_timestamp: int
+    fault: int
+
+class IndexedScan(NamedTuple):
+    """The same, and what the index has for the records."""
+
+    valid_bytes: int
+    records: int
+    next_offset: int
+    first_timestamp: int
+    last_timestamp: int
+    fault: int
+    entries: bytes
 
 def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
@@ -51,9 +115,8 @@ def scan_file(
     expected_offset: int,
     minimum_timestamp: int,
     index_fd: int,
-) -> tuple[int, int, int, int, int, int]:
-    """(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault); OSError. See
-    native/src/log/record.h."""
+) -> Scan:
+    """OSError. See native/src/log/record.h."""
 
 def find_later(
     log_fd: int,
@@ -74,12 +137,12 @@ def scan_buffer(
     segment_start_offset: int,
     base_position: int,
     sparse_end: int = 0,
-) -> tuple[int, int, int, int, int, int, bytes]:
-    """As scan_file over memory; the last item is the index. `sparse_end`: offsets may skip up to there (exclusive)."""
+) -> IndexedScan:
+    """As scan_file over memory. `sparse_end`: offsets may skip up to there (exclusive)."""
 
 def recover_partition(
     directory: str, incarnation: int, /
-) -> tuple[list[tuple[int, int, int, int, int, int]], list[tuple[int, int, int]], list[int], int, int] | None:
+) -> tuple[list[SegmentInfo], list[tuple[int, int, int]], list[int], int, int] | None:
     """(segments and offsets for partition_open, start offsets of segments to be sealed, scanned bytes, durable end);
     None for one that needs the care of shardd/log/recovery.py. See native/src/log/recover.h."""
 
@@ -228,8 +291,8 @@ class Engine:
         offsets = (kind, id, value),
         damaged = (start offset, end offset exclusive, isolated), durable_end: what the last checkpoint covers. At level
         durable it returns when the device has what was found. OSError."""
-    def partition_segments(self, namespace: int, /) -> list[tuple[int, int, int, int, int, int]]:
-        """What is in the files now, as segment_info, the active one last. KeyError."""
+    def partition_segments(self, namespace: int, /) -> list[SegmentInfo]:
+        """What is in the files now, the active one last. KeyError."""
     def partition_surveyed(
         self,
         namespace: int,
@@ -262,11 +325,7 @@ class Engine:
     def offset_delete(self, namespace: int, kind: int, consumer: int, assignment: int = 0, /) -> int: ...
     def offset_store(self, namespace: int, kind: int, consumer: int, value: int, assignment: int = 0, /) -> int: ...
     # shared region
-    def stats(self, slot: int) -> tuple[int, int, int, int, int, int, int, int, int]:
-        """As in native/src/base/shared.h.
-
-        Incarnation, next offset, size in bytes, messages, segments, durable offset, first offset, state, unseen.
-        """
+    def stats(self, slot: int) -> PartitionStats: ...
     def counter_reset(self, counter: int) -> None: ...
     # logins, the same on all shards (native/src/net/logins.h); `now_us` is CLOCK_MONOTONIC
     def login_failures(self, key: bytes, now_us: int, /) -> int: ...

@@ -22,21 +22,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from shardd.engine import _native
-from shardd.log.verified_slices import (
-    HEADER_BYTES,
-    SegmentExtent,
-    next_slice,
-    offset_in,
-    read_at,
-    record_bytes,
-    timestamp_in,
-    verified_slices,
-)
+from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY, offset_in, record_bytes, timestamp_in
+from shardd.log.verified_slices import SegmentExtent, next_slice, read_at, verified_slices
 
 GAPS_MAX: Final = 256  # damaged records between two borders that lengths may lead over
 CANDIDATES_MAX: Final = 64  # what looks like a record in one damaged range
 HASHED_BYTES_MAX: Final = 1 << 30  # in search of one wrong byte of a length, for one segment
-_ENTRY: Final = struct.Struct("<IIQ")
 _CHUNK: Final = 4096  # entries
 _LENGTHS: Final = range(48, 56)  # bytes of a record's header
 _GIVEN_UP: Final = 2**64 - 1
@@ -128,8 +119,8 @@ class Borders:
         if self._index is None:
             return
         while True:
-            data = read_at(self._index, (_CHUNK + 1) * _ENTRY.size, number * _ENTRY.size)
-            entries = list(_ENTRY.iter_unpack(data[: len(data) - len(data) % _ENTRY.size]))
+            data = read_at(self._index, (_CHUNK + 1) * INDEX_ENTRY.size, number * INDEX_ENTRY.size)
+            entries = list(INDEX_ENTRY.iter_unpack(data[: len(data) - len(data) % INDEX_ENTRY.size]))
             for i, entry in enumerate(entries[:_CHUNK]):
                 yield number + i, entry, entries[i + 1] if i + 1 < len(entries) else None
             if len(entries) <= _CHUNK:
@@ -159,7 +150,7 @@ class Borders:
             return False
         data = header + read_at(self._log, max(0, size - HEADER_BYTES), damaged.position + HEADER_BYTES)
         minimum, start = self.minimum_at(damaged.offset, minimum), self._bounds.start_offset
-        return bool(_native.scan_buffer(bytes(data), damaged.offset, minimum, start, damaged.position)[1] == 1)
+        return _native.scan_buffer(bytes(data), damaged.offset, minimum, start, damaged.position).records == 1
 
     def _seems(self, at: Border) -> bool:
         if at.position + HEADER_BYTES > self._bounds.limit_bytes:

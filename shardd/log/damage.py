@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import struct
 from dataclasses import dataclass
 from typing import Final
 
-from shardd.log.segments import RecordFault, Segment
+from shardd.log.record_format import INDEX_ENTRY, RecordFault
+from shardd.log.segments import Segment
 from shardd.log.verified_slices import read_at
 
-ENTRY: Final = struct.Struct("<IIQ")
 _CHUNK: Final = 4096  # entries
 
 
@@ -52,7 +51,7 @@ class Index:
     def put(self, number: int, entries: bytes) -> None:
         if self._descriptor is None:
             return
-        position = number * ENTRY.size
+        position = number * INDEX_ENTRY.size
         if read_at(self._descriptor, len(entries), position) == entries:
             return
         self.changed = True
@@ -63,22 +62,26 @@ class Index:
 
     def read(self, number: int, count: int) -> bytes:
         """Entries from that one on, as far as there are."""
-        return b"" if self._descriptor is None else read_at(self._descriptor, count * ENTRY.size, number * ENTRY.size)
+        return (
+            b""
+            if self._descriptor is None
+            else read_at(self._descriptor, count * INDEX_ENTRY.size, number * INDEX_ENTRY.size)
+        )
 
     def put_damaged(self, number: int, relative: int, count: int, to_byte: int, timestamp: int) -> None:
         """`count` entries from that one on, of offsets that are damaged."""
         for first in range(0, count, _CHUNK):
             entries = b"".join(
-                ENTRY.pack(relative + i, to_byte, timestamp) for i in range(first, min(first + _CHUNK, count))
+                INDEX_ENTRY.pack(relative + i, to_byte, timestamp) for i in range(first, min(first + _CHUNK, count))
             )
             self.put(number + first, entries)
 
     def finish(self, count: int, *, exact: bool) -> None:
         if self._descriptor is None:
             return
-        if exact and os.fstat(self._descriptor).st_size != count * ENTRY.size:
+        if exact and os.fstat(self._descriptor).st_size != count * INDEX_ENTRY.size:
             self.changed = True
             if self._writable:
-                os.ftruncate(self._descriptor, count * ENTRY.size)
+                os.ftruncate(self._descriptor, count * INDEX_ENTRY.size)
         if self.changed and self._writable:
             os.fdatasync(self._descriptor)

@@ -22,9 +22,11 @@ from shardd.log import layout
 from shardd.log.borders import GAPS_MAX, Border, Borders, borders_of
 from shardd.log.damage import DamagedRange, DamageSurvey, Index
 from shardd.log.manifest import Checkpoint
-from shardd.log.segments import RecordFault, Segment, opened
+from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY_BYTES, RecordFault, timestamp_in
+from shardd.log.segments import Segment, opened
 from shardd.log.sparse import SparseSurveyor
-from shardd.log.verified_slices import HEADER_BYTES, SegmentExtent, read_at, timestamp_in, verified_slices
+from shardd.log.verified_slices import SegmentExtent, read_at, verified_slices
+from shardd.runtime.throttle import Throttle
 
 RANGES_MAX: Final = GAPS_MAX  # of one segment; what lies behind the last one counts as damaged
 
@@ -40,13 +42,15 @@ def survey_segment(
     live_bytes: int | None = None,
     write_index: bool = True,
     sparse_count: int = 0,
+    throttle: Throttle | None = None,
 ) -> DamageSurvey:
     """Reads a whole segment (blocking; about a second for each GiB in memory).
 
     `end_offset`: where the next segment starts. `checkpoint`: what the manifest says was whole once.
     `live_bytes`: the partition is open and has this much of the log, up to
     the end offset; else the index is cut to its records. With `write_index` False nothing is changed.
-    `sparse_count`: it has so many records, and up to the end offset some offsets have none. OSError.
+    `sparse_count`: it has so many records, and up to the end offset some offsets have none. OSError; with a
+    `throttle` StoppedError: what is written of the index by then is right.
     """
     with ExitStack() as stack:
         log = stack.enter_context(opened(layout.segment_log(directory, start_offset), os.O_RDONLY))
@@ -58,14 +62,15 @@ def survey_segment(
         index = Index(descriptor, write_index)
         file_bytes = os.fstat(log).st_size
         limit = file_bytes if live_bytes is None else min(file_bytes, live_bytes)
+        pace = throttle or Throttle()
         if sparse_count and end_offset is not None:
             sparse = SegmentExtent(start_offset, limit, end_offset, imported_end, end_offset)
-            return SparseSurveyor(log, index, sparse, sparse_count, minimum_timestamp).run()
+            return SparseSurveyor(log, index, sparse, sparse_count, minimum_timestamp, pace).run()
         bounds = SegmentExtent(start_offset, limit, end_offset, imported_end)
         known = None if checkpoint is None else (checkpoint.log_bytes, checkpoint.count)
         borders = borders_of(log, descriptor, bounds, known, live=live_bytes is not None)
-        surveyor = _Surveyor(log, index, bounds, borders, minimum_timestamp, live=live_bytes is not None)
-        survey = surveyor.run(file_bytes)
+        live = live_bytes is not None
+        survey = _Surveyor(log, index, bounds, borders, minimum_timestamp, live=live, throttle=pace).run(file_bytes)
         index.finish(survey.segment.count, exact=live_bytes is None)
         survey.index_changed = index.changed
     return survey
@@ -78,11 +83,11 @@ def explained_by_index(
     none. A client cannot write an index, and no damage makes one sparse. Behind the last record nothing is explained: a
     segment may be missing. None else. OSError."""
     path = layout.segment_index(directory, start_offset)
-    count, rest = divmod(path.stat().st_size, layout.INDEX_ENTRY_SIZE) if path.is_file() else (0, 0)
+    count, rest = divmod(path.stat().st_size, INDEX_ENTRY_BYTES) if path.is_file() else (0, 0)
     if rest or not 0 < count < end_offset - start_offset:
         return None
     with opened(path, os.O_RDONLY) as index:
-        end = start_offset + int.from_bytes(read_at(index, 4, (count - 1) * layout.INDEX_ENTRY_SIZE), "little") + 1
+        end = start_offset + int.from_bytes(read_at(index, 4, (count - 1) * INDEX_ENTRY_BYTES), "little") + 1
     if not start_offset + count < end <= end_offset:
         return None
     survey = survey_segment(
@@ -96,8 +101,17 @@ class _Surveyor:
     """One pass over an open segment."""
 
     def __init__(
-        self, log: int, index: Index, bounds: SegmentExtent, borders: Borders, minimum_timestamp: int, *, live: bool
+        self,
+        log: int,
+        index: Index,
+        bounds: SegmentExtent,
+        borders: Borders,
+        minimum_timestamp: int,
+        *,
+        live: bool,
+        throttle: Throttle,
     ) -> None:
+        self._throttle = throttle
         self._log, self._index, self._bounds, self._borders, self._live = log, index, bounds, borders, live
         self._position, self._offset, self._minimum = 0, bounds.start_offset, minimum_timestamp
         self._first_timestamp: int | None = None
@@ -124,6 +138,7 @@ class _Surveyor:
     def _take_run(self) -> RecordFault:
         """Valid records from here on; why they end: OK at the end of all."""
         for part in verified_slices(self._log, self._position, self._offset, self._minimum, self._bounds):
+            self._throttle.spend(part.size_bytes)
             if part.count:
                 self._index.put(part.offset - self._bounds.start_offset, part.index)
                 if self._first_timestamp is None:

@@ -18,7 +18,8 @@ from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import DamagedManifestError, Manifest, read_manifest, write_manifest
-from shardd.log.segments import RecordFault, opened
+from shardd.log.record_format import RecordFault
+from shardd.log.segments import opened
 from shardd.log.tail import Rest, rest_of
 
 

@@ -30,7 +30,6 @@ GROUPS = "groups"
 TEMPORARY_SUFFIX = ".tmp"  # a file being born: renamed when its content is whole
 
 START_OFFSET_DIGITS = 20
-INDEX_ENTRY_SIZE = 16
 
 _SEGMENT_NAME = re.compile(r"([0-9]{20})\.(log|index|manifest|torn)(?:\.[0-9]+)?")
 _ID_NAME = re.compile(r"0|[1-9][0-9]{0,9}")

@@ -86,7 +86,7 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     usual = _native.recover_partition(os.fspath(directory), incarnation)
     if usual is not None:
         segments, offsets, unsealed, scanned, durable_end = usual
-        return Recovered(segments, [], offsets, 0, [], unsealed, scanned, durable_end)
+        return Recovered([*segments], [], offsets, 0, [], unsealed, scanned, durable_end)
     linked = linked_directory(directory, _LEVELS)
     if linked is not None:
         raise ValueError(f"{linked} is a symbolic link: no partition is opened through it")

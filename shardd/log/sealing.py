@@ -24,7 +24,8 @@ from shardd.log.manifest import (
     write_manifest,
 )
 from shardd.log.segments import opened
-from shardd.log.single_pass import LogPass, Throttle
+from shardd.log.single_pass import LogPass
+from shardd.runtime.throttle import Throttle
 
 
 def seal_segment(directory: Path, start_offset: int, incarnation: int, throttle: Throttle) -> tuple[int, str | None]:

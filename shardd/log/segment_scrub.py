@@ -5,13 +5,13 @@ damaged. What it brought into the page cache leaves it again, so that readers fi
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
+from shardd.log.record_format import INDEX_ENTRY_BYTES
 from shardd.log.sparse import entry_number
 from shardd.log.verified_slices import SegmentExtent, next_slice, read_at, read_passing
 
@@ -19,7 +19,7 @@ SLICE_BYTES: Final = 64 << 10  # read and hashed in about 30 us, which a send ma
 
 
 class SegmentScrub:
-    """One pass over one segment: `step` or `step_for` until `finished`. Blocking; used by one thread at a time.
+    """One pass over one segment: `step` until `finished`. Blocking; used by one thread at a time.
 
     `count`: records. `damaged`: (start, end exclusive), ascending: known already, passed over. FileNotFoundError when
     it was deleted.
@@ -53,18 +53,6 @@ class SegmentScrub:
         if self._index >= 0:
             os.close(self._index)
 
-    def step_for(self, seconds: float, rate_bytes: int) -> tuple[int, float]:
-        """Steps at so many bytes a second, never longer than that time: (bytes that it has looked at, seconds that the
-        caller has to wait for the last of them, which may be a long record). OSError."""
-        deadline, total = time.monotonic() + seconds, 0
-        while True:
-            size = self.step()
-            total += size
-            rest_s = size / rate_bytes
-            if self.finished or time.monotonic() + rest_s >= deadline:
-                return total, rest_s
-            time.sleep(rest_s)
-
     def step(self) -> int:
         """Reads on, about a slice; bytes that it has looked at. OSError."""
         if self.finished:
@@ -74,7 +62,7 @@ class SegmentScrub:
         limit = self._damaged[0][0] if self._damaged else self._end
         bounds = replace(self._bounds, end_offset=limit)
         part = next_slice(self._log, self._position, self._offset, self._minimum, bounds, read_passing, SLICE_BYTES)
-        entries = read_passing(self._index, len(part.index), self._number * layout.INDEX_ENTRY_SIZE)
+        entries = read_passing(self._index, len(part.index), self._number * INDEX_ENTRY_BYTES)
         self._position, self._offset, self._number = part.end_position, part.end_offset, self._number + part.count
         if part.count:
             self._minimum = part.last_timestamp
@@ -93,7 +81,7 @@ class SegmentScrub:
         self._number = self._offset - start
         if self._bounds.sparse_end:
             self._number = entry_number(self._index, start, self._count, self._offset)
-        entry = read_at(self._index, layout.INDEX_ENTRY_SIZE, (self._number - 1) * layout.INDEX_ENTRY_SIZE)
+        entry = read_at(self._index, INDEX_ENTRY_BYTES, (self._number - 1) * INDEX_ENTRY_BYTES)
         self._position = int.from_bytes(entry[4:8], "little") if self._number else 0
         self._finish()
         return len(entry)

@@ -7,31 +7,16 @@ fit exactly it is written again from the records.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.manifest import Checkpoint, Manifest
+from shardd.log.record_format import INDEX_ENTRY, INDEX_ENTRY_BYTES, RECORD_BYTES_MAX, RecordFault
 from shardd.runtime.regular_files import open_regular
-
-_INDEX_ENTRY = struct.Struct("<IIQ")
-_RECORD_BYTES_MAX = 64 + 64_000_000 + 100_000
-
-
-class RecordFault(IntEnum):
-    """Why a scan stopped; `record_fault` in native/src/log/record.h."""
-
-    OK = 0
-    TRUNCATED = 1
-    BAD_LENGTH = 2
-    BAD_OFFSET = 3
-    BAD_TIMESTAMP = 4
-    BAD_CHECKSUM = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +60,7 @@ def trust_sealed(directory: Path, manifest: Manifest) -> Segment | None:
     log, index = layout.segment_log(directory, start), layout.segment_index(directory, start)
     if log.stat().st_size != sealed.log_bytes or not index.is_file():
         return None
-    if index.stat().st_size != sealed.count * layout.INDEX_ENTRY_SIZE:
+    if index.stat().st_size != sealed.count * INDEX_ENTRY_BYTES:
         return None
     return Segment(
         start, sealed.log_bytes, sealed.count, sealed.first_timestamp, sealed.last_timestamp, sealed.log_bytes,
@@ -97,14 +82,14 @@ def check_sealed(
         opened(index_path, os.O_RDONLY) as index,
     ):
         size = os.fstat(log).st_size
-        if os.fstat(index).st_size != expected_count * layout.INDEX_ENTRY_SIZE:
+        if os.fstat(index).st_size != expected_count * INDEX_ENTRY_BYTES:
             return None
         first_relative, first_end, first_timestamp = _read_entry(index, 0)
         last_relative, last_end, last_timestamp = _read_entry(index, expected_count - 1)
         last_start = _read_entry(index, expected_count - 2)[1] if expected_count > 1 else 0
         if (first_relative, last_relative, last_end) != (0, expected_count - 1, size):
             return None
-        if not (first_end <= last_end and 0 < last_end - last_start <= _RECORD_BYTES_MAX):
+        if not (first_end <= last_end and 0 < last_end - last_start <= RECORD_BYTES_MAX):
             return None
         whole_import = start_offset + expected_count <= imported_end
         if not whole_import and not minimum_timestamp <= first_timestamp <= last_timestamp:
@@ -112,14 +97,14 @@ def check_sealed(
         last_record = os.pread(log, last_end - last_start, last_start)
     last_offset = start_offset + expected_count - 1
     scan = _native.scan_buffer(last_record, last_offset, last_timestamp, start_offset, last_start)
-    if (scan[0], scan[1], scan[4]) != (last_end - last_start, 1, last_timestamp):
+    if (scan.valid_bytes, scan.records, scan.last_timestamp) != (last_end - last_start, 1, last_timestamp):
         return None
     return Segment(start_offset, size, expected_count, first_timestamp, last_timestamp, size)
 
 
 def _read_entry(index: int, number: int) -> tuple[int, int, int]:
-    entry = os.pread(index, layout.INDEX_ENTRY_SIZE, number * layout.INDEX_ENTRY_SIZE)
-    relative_offset, end_position, timestamp = _INDEX_ENTRY.unpack(entry)
+    entry = os.pread(index, INDEX_ENTRY_BYTES, number * INDEX_ENTRY_BYTES)
+    relative_offset, end_position, timestamp = INDEX_ENTRY.unpack(entry)
     return relative_offset, end_position, timestamp
 
 
@@ -168,21 +153,19 @@ def _scan_log(
     log_bytes, count, first_timestamp = known.log_bytes, known.count, known.first_timestamp
     minimum = last_timestamp = known.last_timestamp if count else minimum_timestamp
     while True:
-        more_bytes, more, _, first, last, fault = _native.scan_file(
-            log, log_bytes, start_offset, start_offset + count, minimum, index
-        )
-        if more:
-            first_timestamp = first_timestamp if count else first
-            last_timestamp = last
-        log_bytes, count = log_bytes + more_bytes, count + more
-        if fault != RecordFault.BAD_TIMESTAMP or start_offset + count >= imported_end:
-            return Checkpoint(log_bytes, count, first_timestamp, last_timestamp), RecordFault(fault)
+        more = _native.scan_file(log, log_bytes, start_offset, start_offset + count, minimum, index)
+        if more.records:
+            first_timestamp = first_timestamp if count else more.first_timestamp
+            last_timestamp = more.last_timestamp
+        log_bytes, count = log_bytes + more.valid_bytes, count + more.records
+        if more.fault != RecordFault.BAD_TIMESTAMP or start_offset + count >= imported_end:
+            return Checkpoint(log_bytes, count, first_timestamp, last_timestamp), RecordFault(more.fault)
         minimum = 0  # what was imported may fall
 
 
 def _agrees(checkpoint: Checkpoint, file_bytes: int, index: int) -> bool:
     """The log reaches the checkpoint, and the index leads there as far as its last entry tells."""
-    if not 0 < checkpoint.count * layout.INDEX_ENTRY_SIZE <= os.fstat(index).st_size:
+    if not 0 < checkpoint.count * INDEX_ENTRY_BYTES <= os.fstat(index).st_size:
         return False
     entry = checkpoint.count - 1, checkpoint.log_bytes, checkpoint.last_timestamp
     return checkpoint.log_bytes <= file_bytes and _read_entry(index, checkpoint.count - 1) == entry
@@ -190,6 +173,6 @@ def _agrees(checkpoint: Checkpoint, file_bytes: int, index: int) -> bool:
 
 def cut_entries(index: int, count: int) -> None:
     """Entries without records are gone durably: after a power loss they would be those of other records."""
-    if os.fstat(index).st_size > count * layout.INDEX_ENTRY_SIZE:
-        os.ftruncate(index, count * layout.INDEX_ENTRY_SIZE)
+    if os.fstat(index).st_size > count * INDEX_ENTRY_BYTES:
+        os.ftruncate(index, count * INDEX_ENTRY_BYTES)
         os.fdatasync(index)

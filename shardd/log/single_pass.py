@@ -12,34 +12,13 @@ from typing import Final
 import xxhash
 
 from shardd.engine import _native
-from shardd.log.segments import RecordFault
-from shardd.log.verified_slices import HEADER_BYTES, fill_passing, record_bytes
+from shardd.log.record_format import HEADER_BYTES, RecordFault, record_bytes
+from shardd.log.verified_slices import fill_passing
+from shardd.runtime.throttle import Throttle
 
 CHUNK_BYTES: Final = 64 << 10
 TAIL_ATTEMPTS: Final = 5  # looks at bytes that a server may be writing at this moment
 TAIL_PAUSE_S: Final = 0.02
-
-
-class Throttle:
-    """At most so many bytes a second (0: no limit); what was not used is not saved up."""
-
-    def __init__(self, bytes_per_second: int = 0) -> None:
-        self._rate = bytes_per_second
-        self._due_s = 0.0
-
-    def spend(self, count: int) -> None:
-        """Sleeps when the last bytes were too many."""
-        rate = self._rate
-        if not rate:
-            return
-        now_s = time.monotonic()
-        if self._due_s > now_s:
-            time.sleep(self._due_s - now_s)
-        self._due_s = max(self._due_s, now_s) + count / rate
-
-    def lift(self) -> None:
-        """No limit from now on; from any thread."""
-        self._rate = 0
 
 
 class UnreadableError(OSError):

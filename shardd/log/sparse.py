@@ -14,19 +14,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from shardd.log.damage import ENTRY, DamagedRange, DamageSurvey, Index
-from shardd.log.layout import INDEX_ENTRY_SIZE
-from shardd.log.segments import RecordFault, Segment
-from shardd.log.verified_slices import (
+from shardd.log.damage import DamagedRange, DamageSurvey, Index
+from shardd.log.record_format import (
     HEADER_BYTES,
-    SegmentExtent,
-    next_slice,
+    INDEX_ENTRY,
+    INDEX_ENTRY_BYTES,
+    RecordFault,
     offset_in,
-    read_at,
     record_bytes,
     timestamp_in,
-    verified_slices,
 )
+from shardd.log.segments import Segment
+from shardd.log.verified_slices import SegmentExtent, next_slice, read_at, verified_slices
+from shardd.runtime.throttle import Throttle
 
 _CHUNK: Final = 4096  # entries
 
@@ -35,7 +35,7 @@ def entry_number(index: int, start_offset: int, count: int, offset: int) -> int:
     """Which of the `count` entries is the first one at `offset` or behind it; `count`: none. OSError."""
 
     def relative(number: int) -> int:
-        return int.from_bytes(read_at(index, 4, number * INDEX_ENTRY_SIZE), "little")
+        return int.from_bytes(read_at(index, 4, number * INDEX_ENTRY_BYTES), "little")
 
     return bisect_left(range(count), offset - start_offset, key=relative)
 
@@ -52,10 +52,12 @@ class _At:
 class SparseSurveyor:
     """One pass over a sealed segment with `count` records below `bounds.sparse_end`."""
 
-    def __init__(self, log: int, index: Index, bounds: SegmentExtent, count: int, minimum_timestamp: int) -> None:
+    def __init__(
+        self, log: int, index: Index, bounds: SegmentExtent, count: int, minimum_timestamp: int, throttle: Throttle
+    ) -> None:
         self._log, self._index, self._bounds, self._count = log, index, bounds, count
         self._at = _At(0, 0, bounds.start_offset)
-        self._minimum = minimum_timestamp
+        self._minimum, self._throttle = minimum_timestamp, throttle
         self._first_timestamp: int | None = None
         self._damaged: list[DamagedRange] = []
 
@@ -79,6 +81,7 @@ class SparseSurveyor:
         """Valid records from here on; why they end: OK at the end of all."""
         at = self._at
         for part in verified_slices(self._log, at.position, at.offset, self._minimum, self._bounds):
+            self._throttle.spend(part.size_bytes)
             if part.count:
                 self._index.put(at.number, part.index)
                 self._first_timestamp = part.first_timestamp if self._first_timestamp is None else self._first_timestamp
@@ -106,8 +109,9 @@ class SparseSurveyor:
 
     def _entries(self, number: int) -> Iterator[tuple[int, tuple[int, int, int], tuple[int, int, int]]]:
         """(number, entry, the one behind it), as far as the index goes."""
-        while (data := self._index.read(number, min(_CHUNK, self._count - number))) and len(data) > INDEX_ENTRY_SIZE:
-            entries = list(ENTRY.iter_unpack(data[: len(data) - len(data) % INDEX_ENTRY_SIZE]))
+        while (data := self._index.read(number, min(_CHUNK, self._count - number))) and len(data) > INDEX_ENTRY_BYTES:
+            self._throttle.spend(len(data))
+            entries = list(INDEX_ENTRY.iter_unpack(data[: len(data) - len(data) % INDEX_ENTRY_BYTES]))
             for i in range(len(entries) - 1):
                 yield number + i, entries[i], entries[i + 1]
             number += len(entries) - 1

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from shardd.engine import _native
 from shardd.log import layout
+from shardd.log.record_format import HEADER_BYTES, offset_in, record_bytes, timestamp_in
 from shardd.log.segments import Segment, cut_entries, opened
-from shardd.log.verified_slices import HEADER_BYTES, offset_in, read_at, record_bytes, timestamp_in
+from shardd.log.verified_slices import read_at
 
 _COPY_BYTES = 1 << 20
 

@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from shardd.engine import _native
-from shardd.log import layout
-from shardd.log.segments import RecordFault
+from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY_BYTES, RecordFault, record_bytes
 
 SLICE_BYTES: Final = 1 << 20
-HEADER_BYTES: Final = 64
-_HEADERS_MAX: Final = 100_000
-_PAYLOAD_MAX: Final = 64_000_000
-RECORD_BYTES_MAX: Final = HEADER_BYTES + _HEADERS_MAX + _PAYLOAD_MAX
 
 Read = Callable[[int, int, int], bytes]  # descriptor, bytes, position
 
@@ -100,24 +95,6 @@ def _fill(descriptor: int, buffer: memoryview, position: int) -> int:
     return done
 
 
-def record_bytes(header: bytes | bytearray | memoryview) -> int:
-    """Length of the record with this header; 0: no record has these lengths."""
-    headers, payload = int.from_bytes(header[48:52], "little"), int.from_bytes(header[52:56], "little")
-    if len(header) < HEADER_BYTES or headers > _HEADERS_MAX or payload > _PAYLOAD_MAX:
-        return 0
-    return HEADER_BYTES + headers + payload
-
-
-def offset_in(header: bytes) -> int:
-    """The offset that a record's header says."""
-    return int.from_bytes(header[24:32], "little")
-
-
-def timestamp_in(header: bytes) -> int:
-    """The timestamp that a record's header says, microseconds."""
-    return int.from_bytes(header[32:40], "little")
-
-
 def next_slice(
     log: int,
     position: int,
@@ -133,7 +110,7 @@ def next_slice(
     size = min(size, len(data))  # the file may have become shorter
     known = minimum, bounds.start_offset, position, bounds.sparse_end
     result = _native.scan_buffer(data, offset, *known)
-    if result[5] == RecordFault.TRUNCATED and result[1] == 0 and len(data) >= HEADER_BYTES:
+    if result.fault == RecordFault.TRUNCATED and result.records == 0 and len(data) >= HEADER_BYTES:
         whole = record_bytes(data)
         if size < whole <= bounds.limit_bytes - position:  # one record that is longer than a slice
             data = read(log, whole, position)
@@ -150,7 +127,7 @@ def next_slice(
     elif bounds.end_offset is not None and end_offset > bounds.end_offset:
         end_offset = bounds.end_offset
         count = _entries_below(index, end_offset - bounds.start_offset)
-        index = index[: count * layout.INDEX_ENTRY_SIZE]
+        index = index[: count * INDEX_ENTRY_BYTES]
         valid = int.from_bytes(index[-12:-8], "little") - position if count else 0
         last = int.from_bytes(index[-8:], "little") if count else 0
         fault = RecordFault.OK
@@ -161,7 +138,7 @@ def next_slice(
 
 def _entries_below(index: bytes, relative: int) -> int:
     """How many entries are of offsets below this one."""
-    size = layout.INDEX_ENTRY_SIZE
+    size = INDEX_ENTRY_BYTES
     return bisect_left(
         range(len(index) // size), relative, key=lambda k: int.from_bytes(index[size * k : size * k + 4], "little")
     )

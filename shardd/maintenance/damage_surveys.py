@@ -1,5 +1,5 @@
-"""Finds out what is wrong when a log and its index contradict each other, and tells the engine. Lives on the loop
-thread of its worker; a helper thread reads.
+"""Job `survey`: finds out what is wrong when a log and its index contradict each other, and tells the engine. Lives on
+the loop thread of its worker; a helper thread reads.
 
 One segment at a time. A segment that was surveyed less than SURVEY_INTERVAL_S ago is not read again: whoever asks for
 it (a poll that still fails, with a full table of ranges) gets its answer from what is known.
@@ -21,11 +21,15 @@ from shardd.log.damage import DamageSurvey
 from shardd.log.damage_survey import survey_segment
 from shardd.log.imported import read_imported
 from shardd.log.layout import PartitionIds, partition_ids, partition_text
-from shardd.runtime.threads import Threads
+from shardd.log.verified_slices import SegmentExtent
+from shardd.maintenance.job import Job, JobThread, Turn
+from shardd.maintenance.scheduler import JobScheduler
+from shardd.runtime.throttle import StoppedError, Throttle
 
 _log = logging.getLogger(__name__)
 
 SURVEY_INTERVAL_S: Final = 10.0
+_THREAD: Final = JobThread("survey", nice=5)  # polls wait for it, all other work goes on
 _NOTHING: Final[tuple[tuple[int, int, bool], ...]] = ()
 
 
@@ -38,14 +42,15 @@ class Owned(Protocol):
 
 
 class DamageSurveys:
-    """`ask` for every EVENT_DOUBT; `run` is a task for the life of the worker."""
+    """`ask` for every EVENT_DOUBT."""
 
     def __init__(
-        self, engine: Engine, data: Path, owned: Owned, threads: Threads, clock: Callable[[], float] = time.monotonic
+        self, engine: Engine, data: Path, owned: Owned, jobs: JobScheduler, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._engine, self._data, self._owned, self._threads, self._clock = engine, data, owned, threads, clock
+        self._engine, self._data, self._owned, self._clock = engine, data, owned, clock
         self._waiting: dict[tuple[int, int], asyncio.Future[None]] = {}
-        self._wake = asyncio.Event()
+        left = self._waiting.__len__
+        self._wake = jobs.add(Job("survey", self._work, first_s=None, thread=_THREAD, unit="bytes", left=left))
         self._surveyed_s: dict[tuple[int, int], float] = {}
         self._counters = {
             "surveys": 0,
@@ -72,31 +77,27 @@ class DamageSurveys:
         key = ns, segment
         if key not in self._waiting:
             self._waiting[key] = asyncio.get_running_loop().create_future()
-            self._wake.set()
+            self._wake()
         return self._waiting[key]
 
-    async def run(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                key = next(iter(self._waiting))
-                incarnation, first_timestamp, found = (
-                    self._owned.incarnation_of(partition_ids(key[0])) or 0,
-                    0,
-                    _NOTHING,
-                )
-                try:
-                    if incarnation and self._is_due(key):
-                        first_timestamp, found = await self._survey(*key)
-                except Exception:  # whatever it is: the polls get an answer
-                    _log.exception("partition %s: segment %d cannot be surveyed", partition_text(key[0]), key[1])
-                    self._counters["surveys_failed"] += 1
-                with suppress(KeyError):  # closed meanwhile: its polls have their answers
-                    self._engine.partition_surveyed(key[0], incarnation, key[1], first_timestamp, list(found))
-                done = self._waiting.pop(key)
-                if not done.done():  # whoever waited may have been cancelled
-                    done.set_result(None)
+    async def _work(self, turn: Turn) -> None:
+        while self._waiting:
+            key = next(iter(self._waiting))
+            incarnation = self._owned.incarnation_of(partition_ids(key[0])) or 0
+            first_timestamp, found = 0, _NOTHING
+            try:
+                if incarnation and self._is_due(key):
+                    first_timestamp, found = await self._survey(turn, *key)
+            except StoppedError:
+                raise
+            except Exception:  # whatever it is: the polls get an answer
+                _log.exception("partition %s: segment %d cannot be surveyed", partition_text(key[0]), key[1])
+                self._counters["surveys_failed"] += 1
+            done = self._waiting.pop(key)  # whatever happens now, the others have their turn
+            with suppress(KeyError):  # closed meanwhile: its polls have their answers
+                self._engine.partition_surveyed(key[0], incarnation, key[1], first_timestamp, list(found))
+            if not done.done():  # whoever waited may have been cancelled
+                done.set_result(None)
 
     def _is_due(self, key: tuple[int, int]) -> bool:
         now = self._clock()
@@ -106,21 +107,20 @@ class DamageSurveys:
         self._surveyed_s[key] = now
         return True
 
-    async def _survey(self, ns: int, segment: int) -> tuple[int, tuple[tuple[int, int, bool], ...]]:
+    async def _survey(self, turn: Turn, ns: int, segment: int) -> tuple[int, tuple[tuple[int, int, bool], ...]]:
         """(first timestamp, damaged ranges), nothing when it cannot be told."""
         try:
             self._engine.partition_flush(ns)  # entries that wait for the file are no contradiction
             segments = self._engine.partition_segments(ns)
-            number = next((i for i, each in enumerate(segments) if each[0] == segment), None)
+            number = next((i for i, each in enumerate(segments) if each.start_offset == segment), None)
             if number is None:
                 return 0, _NOTHING  # deleted meanwhile
-            _, log_bytes, count, _, _, absent = segments[number]
-            minimum = max((each[4] for each in segments[:number] if each[2]), default=0)
+            each = segments[number]
+            minimum = max((before.last_timestamp for before in segments[:number] if before.records), default=0)
             directory = layout.partition_directory(self._data, *partition_ids(ns))
-            end = segment + count + absent
-            survey = await self._threads.run(
-                _survey_open, directory, segment, minimum, end, log_bytes, count if absent else 0
-            )
+            end = each.start_offset + each.records + each.absent
+            live = SegmentExtent(segment, each.log_bytes, end, sparse_end=end if each.absent else 0)
+            survey = await turn.beside(_survey_open, directory, live, each.records, minimum, turn.throttle)
             self._report(ns, segment, survey)
         except KeyError:
             return 0, _NOTHING  # closed meanwhile
@@ -148,13 +148,15 @@ class DamageSurveys:
             _log.error("partition %s: segment %d is damaged: %s are withheld", partition_text(ns), segment, each)
 
 
-def _survey_open(
-    directory: Path, segment: int, minimum: int, end_offset: int, log_bytes: int, sparse_count: int
-) -> DamageSurvey:
+def _survey_open(directory: Path, live: SegmentExtent, count: int, minimum: int, throttle: Throttle) -> DamageSurvey:
     imported_end = read_imported(directory)
-    if segment < imported_end:
-        minimum = 0
     return survey_segment(
-        directory, segment, minimum,
-        end_offset=end_offset, imported_end=imported_end, live_bytes=log_bytes, sparse_count=sparse_count,
-    )  # fmt: skip
+        directory,
+        live.start_offset,
+        0 if live.start_offset < imported_end else minimum,
+        end_offset=live.end_offset,
+        imported_end=imported_end,
+        live_bytes=live.limit_bytes,
+        sparse_count=count if live.sparse_end else 0,
+        throttle=throttle,
+    )

@@ -1,8 +1,7 @@
-"""Seals the segments of a shard in the background, one after the other, in the order in which they were rolled."""
+"""Job `sealing`: seals the segments of a shard, one after the other, in the order in which they were rolled."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import logging
@@ -14,31 +13,31 @@ from shardd.engine import Engine, namespace
 from shardd.log import layout
 from shardd.log.layout import PartitionIds
 from shardd.log.sealing import seal_segment
-from shardd.log.single_pass import Throttle
-from shardd.runtime.helper_threads import HelperThreads
+from shardd.maintenance.job import Job, JobThread, Turn
+from shardd.maintenance.scheduler import JobScheduler
 
 _log = logging.getLogger(__name__)
 
 BYTES_PER_S: Final = 256 << 20  # read from logs at most, in short steps: sends wait for the one that runs
-_NICE: Final = 19  # the thread computes on the CPU of the loop
+_THREAD: Final = JobThread("sealing", nice=19)
 
 
 class Sealer:
-    """Lives on the loop thread. A segment that waits is one entry; those that wait at a stop are found at the next
-    start."""
+    """Lives on the loop thread. A segment that waits is one entry; those that wait at a stop, and the one at work, are
+    found at the next start."""
 
-    def __init__(self, engine: Engine, data: Path) -> None:
+    def __init__(self, engine: Engine, data: Path, jobs: JobScheduler) -> None:
         self._engine, self._data = engine, data
         self._waiting: deque[tuple[PartitionIds, int, int]] = deque()
-        self._arrived = asyncio.Event()
-        self._threads = HelperThreads(1, "sealing", nice=_NICE)
-        self._throttle = Throttle(BYTES_PER_S)
         self._figures = {"segments": 0, "bytes": 0, "refused": 0}
+        left = self._waiting.__len__
+        job = Job("sealing", self._work, first_s=None, thread=_THREAD, per_second=BYTES_PER_S, unit="bytes", left=left)
+        self._wake = jobs.add(job)
 
     def add(self, ids: PartitionIds, incarnation: int, start_offset: int) -> None:
         """A segment of that partition that will not change any more."""
         self._waiting.append((ids, incarnation, start_offset))
-        self._arrived.set()
+        self._wake()
 
     def gauges(self) -> dict[str, int]:
         """Segments that wait."""
@@ -48,21 +47,14 @@ class Sealer:
         """Segments sealed and their bytes; segments that could not be sealed."""
         return dict(self._figures)
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            while not self._waiting:
-                self._arrived.clear()
-                await self._arrived.wait()
-            ids, incarnation, start_offset = self._waiting.popleft()
-            await self._seal(ids, incarnation, start_offset)
+    async def _work(self, turn: Turn) -> None:
+        while self._waiting:
+            await self._seal(turn, *self._waiting.popleft())
 
-    async def _seal(self, ids: PartitionIds, incarnation: int, start_offset: int) -> None:
+    async def _seal(self, turn: Turn, ids: PartitionIds, incarnation: int, start_offset: int) -> None:
         directory = layout.partition_directory(self._data, *ids)
         try:
-            size_bytes, refusal = await self._threads.run(
-                seal_segment, directory, start_offset, incarnation, self._throttle
-            )
+            size_bytes, refusal = await turn.beside(seal_segment, directory, start_offset, incarnation, turn.throttle)
         except (OSError, ValueError) as error:
             size_bytes, refusal = 0, f"{directory}: the segment at {start_offset} cannot be sealed: {error}"
             if isinstance(error, layout.SyncFailedError):  # never retried: later syncs would claim what no device has
@@ -74,8 +66,3 @@ class Sealer:
         elif size_bytes:
             self._figures["segments"] += 1
             self._figures["bytes"] += size_bytes
-
-    async def close(self) -> None:
-        """Waits for the segment at work, which is in a hurry now."""
-        self._throttle.lift()
-        await self._threads.close()

@@ -8,25 +8,32 @@ answered may still read it through its descriptor, a backup may copy it) and whe
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import stat
-import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
+from shardd.maintenance.job import Job, JobThread, Turn
+from shardd.maintenance.scheduler import JobScheduler
+from shardd.runtime.throttle import Throttle
+
+_log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S: Final = 15.0
+IN_USE_INTERVAL_S: Final = 1.0  # while somebody has a large file open that was deleted
 STEPS_PER_S: Final = 200  # unlinks, rmdirs and cuts; a topic of 1,000 partitions is gone after half a minute
 CUT_BYTES: Final = 64 * 1024 * 1024  # freed by one step at most
 ROOM_INTERVAL_S: Final = 0.25  # between two looks at the free room of the disk
 _RESERVE_BYTES: Final = 64 * 1024 * 1024  # of the disk where the settings keep none
+_THREAD: Final = JobThread("trash")
 _ROOM_PART: Final = 16  # of the disk is kept at most (native/src/log/room.h)
 
 
@@ -118,35 +125,25 @@ def _nobody_else_has(descriptor: int) -> bool:
 
 
 class TrashEmptier:
-    """Helper thread of shard 0 that empties the trash at a bounded rate. Owns no partition."""
+    """Jobs `trash` and `free_space` of shard 0: empty the trash at a bounded rate, and see to it that it does not wait
+    when the disk is short of room. Owns no partition."""
 
     def __init__(
-        self, trash: Path, report: Callable[[str], None], steps_per_s: int = STEPS_PER_S, reserve_bytes: int = 0
+        self, trash: Path, jobs: JobScheduler, *, steps_per_s: int = STEPS_PER_S, reserve_bytes: int = 0
     ) -> None:
-        """`report` gets one sentence for each run in which names could not be removed (called on the helper thread); a
-        large file that is still being read is no such name. `reserve_bytes` of the disk are kept free of messages: near
-        that everything goes at once and without a rate."""
+        """`reserve_bytes` of the disk are kept free of messages: near that everything goes at once and without a rate.
+        The directory is made now: on a full disk it could not be made when it is needed. `wake`: something was moved to
+        the trash. What an earlier process has left goes first."""
         self._trash = trash
         self._reserve_bytes = reserve_bytes
-        self._report = report
-        self._pause_s = 1 / steps_per_s
-        self._wake = threading.Event()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="trash", daemon=True)
+        self._report_again_s = 0.0
         self._figures = {"names_removed": 0, "bytes_freed": 0}
         self._left = {"entries_left": 0, "files_in_use": 0}
-
-    def start(self) -> None:
-        """Starts the thread; what an earlier process has left goes first. The directory is made now: on a full disk it
-        could not be made when it is needed."""
         with contextlib.suppress(OSError):
-            self._trash.mkdir(parents=True, exist_ok=True)
-        self._wake.set()
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Something was moved to the trash."""
-        self._wake.set()
+            trash.mkdir(parents=True, exist_ok=True)
+        job = Job("trash", self._work, LOOK_INTERVAL_S, thread=_THREAD, per_second=steps_per_s, left=self._entries_left)
+        self.wake = jobs.add(job)
+        jobs.add(Job("free_space", self._watch, ROOM_INTERVAL_S, thread=_THREAD))
 
     def gauges(self) -> dict[str, int]:
         """Directories and files that lay in the trash when it was last looked at and are not yet removed, and large
@@ -157,48 +154,53 @@ class TrashEmptier:
         """What this process has removed: names, and the bytes of files. Any thread."""
         return dict(self._figures)
 
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """Ends the thread after the step it is in; the rest stays for the next start."""
-        self._stop.set()
-        self._wake.set()
-        self._thread.join(timeout_s)
+    async def _work(self, turn: Turn) -> float | None:
+        errors = await turn.beside(self._empty, turn.throttle)
+        now_s = asyncio.get_running_loop().time()
+        if errors and now_s >= self._report_again_s:
+            self._report_again_s = now_s + LOOK_INTERVAL_S
+            _log.warning("%d names in %s cannot be removed, the first: %s", len(errors), self._trash, errors[0])
+        return IN_USE_INTERVAL_S if self._left["files_in_use"] else None
 
-    def _run(self) -> None:
-        while self._wait():
-            errors: list[OSError] = []
-            busy = freed_bytes = 0
-            self._left["entries_left"] = self._count()
-            for step in empty_trash(self._trash, self._hurry):
-                if step.error is not None and step.error.errno == errno.EBUSY:
-                    busy += 1
-                elif step.error is not None:
-                    errors.append(step.error)
-                self._figures["names_removed"] += step.removed
-                self._figures["bytes_freed"] += step.freed_bytes
-                freed_bytes += step.freed_bytes
-                if step.removed and step.path.parent == self._trash:
-                    self._left["entries_left"] -= 1
-                if self._stop.wait(0 if self._hurry() else self._pause_s):
-                    return
-            if freed_bytes and self._hurry():
-                with contextlib.suppress(OSError):
-                    layout.sync_directory(self._trash)  # some file systems give room back with their next commit
-            self._left["files_in_use"] = busy
-            if errors:
-                self._report(f"{len(errors)} names in {self._trash} cannot be removed, the first: {errors[0]}")
+    async def _watch(self, turn: Turn) -> None:
+        """Segments come without a word: any shard moves its own."""
+        if await turn.beside(self._waits_for_room):
+            self.wake()
+
+    def _entries_left(self) -> int:
+        return self._left["entries_left"]
+
+    def _waits_for_room(self) -> bool:
+        return self._hurry() and self._count() > 0
+
+    def _empty(self, throttle: Throttle) -> list[OSError]:
+        """On the helper thread; what could not be removed, but for large files that are still being read."""
+        errors: list[OSError] = []
+        busy = freed_bytes = 0
+        self._left["entries_left"] = self._count()
+        steps = empty_trash(self._trash, self._hurry)
+        while True:
+            throttle.spend(0 if self._hurry() else 1)
+            step = next(steps, None)
+            if step is None:
+                break
+            if step.error is not None and step.error.errno == errno.EBUSY:
+                busy += 1
+            elif step.error is not None and step.error.errno != errno.ENOTEMPTY:  # what stays in it is told itself
+                errors.append(step.error)
+            self._figures["names_removed"] += step.removed
+            self._figures["bytes_freed"] += step.freed_bytes
+            freed_bytes += step.freed_bytes
+            if step.removed and step.path.parent == self._trash:
+                self._left["entries_left"] -= 1
+        if freed_bytes and self._hurry():
+            with contextlib.suppress(OSError):
+                layout.sync_directory(self._trash)  # some file systems give room back with their next commit
+        self._left["files_in_use"] = busy
+        return errors
 
     def _hurry(self) -> bool:
         return is_short_of_room(self._trash, self._reserve_bytes)
-
-    def _wait(self) -> bool:
-        """Until the trash is to be looked at; False when the thread is to end. Segments come without a word: any shard
-        moves its own."""
-        until = time.monotonic() + LOOK_INTERVAL_S
-        while not self._wake.wait(ROOM_INTERVAL_S) and time.monotonic() < until:
-            if self._hurry() and self._count():
-                break
-        self._wake.clear()
-        return not self._stop.is_set()
 
     def _count(self) -> int:
         try:

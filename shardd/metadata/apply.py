@@ -19,7 +19,7 @@ from shardd.metadata.records import Record
 from shardd.metadata.state import ConsumerGroup, Partition, Permissions, State, Stream, Topic, User
 from shardd.metadata.validate import SLOTS_MAX
 from shardd.protocol.errors import Status
-from shardd.protocol.topic_settings import check_setting
+from shardd.protocol.topic_setting_table import check_stored
 
 Value = TypeVar("Value")
 
@@ -192,7 +192,7 @@ def _set_topic_settings(state: State, record: Record, command: commands.SetTopic
     topic = stream.topics[command.topic.id]
     settings = topic.settings
     for key, value in command.settings:
-        if check_setting(key, value) != Status.OK:
+        if check_stored(key, value) != Status.OK:
             raise ApplyError(f"record {record.index} sets {key!r} to {value!r}, which this version does not know")
         if value:
             settings = settings.set(key, value)

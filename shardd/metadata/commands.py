@@ -71,7 +71,7 @@ class PurgeTopic(msgspec.Struct, frozen=True, array_like=True, tag=305):
 
 
 class SetTopicSettings(msgspec.Struct, frozen=True, array_like=True, tag=0x5344_0020):
-    """(key, value) by `shardd.protocol.topic_settings`; the value "" takes a key back to the server's default."""
+    """(key, canonical value) of `shardd.protocol.topic_setting_table`; "" takes a key back to the server's default."""
 
     stream: Ref
     topic: Ref

@@ -15,7 +15,7 @@ from shardd.metadata.commands import plain_map, typed_map
 from shardd.metadata.state import ConsumerGroup, Partition, Permissions, State, Stream, Token, Topic, User
 from shardd.metadata.validate import PARTITIONS_MAX, SLOTS_MAX, STREAMS_MAX, TOPICS_MAX
 from shardd.protocol.errors import Status
-from shardd.protocol.topic_settings import check_setting
+from shardd.protocol.topic_setting_table import check_stored
 
 INDEX_MAX: Final = 2**63 - 1
 
@@ -250,7 +250,7 @@ def _topic(image: TopicImage) -> Topic:
 
 def _settings(image: TopicImage) -> Map[str, str]:
     for key, value in image.settings.items():
-        if value == "" or check_setting(key, value) != Status.OK:
+        if value == "" or check_stored(key, value) != Status.OK:
             raise ValueError(f"topic {image.name} has {key!r} set to {value!r}")
     return Map(image.settings)
 

@@ -55,7 +55,7 @@ class ConsumerGroup:
 @dataclass(frozen=True, slots=True)
 class Topic:
     """`message_expiry_us` and `max_topic_size_bytes` are resolved values (2^64-1 = never, unlimited). `settings`: those
-    of `shardd.protocol.topic_settings` that are set; the others follow the server's."""
+    of `shardd.protocol.topic_setting_table` that are set, canonical; the others follow the server's."""
 
     id: int
     name: str

@@ -15,7 +15,7 @@ from shardd.metadata.state import ConsumerGroup, State, Stream, Topic
 from shardd.metadata.validate_users import user_effect, user_values
 from shardd.protocol import limits
 from shardd.protocol.errors import Status
-from shardd.protocol.topic_settings import check_setting
+from shardd.protocol.topic_setting_table import check_stored
 
 STREAMS_MAX: Final = 1 << limits.STREAM_ID_BITS
 TOPICS_MAX: Final = 1 << limits.TOPIC_ID_BITS  # of one stream
@@ -38,7 +38,7 @@ def validate_values(command: Command) -> Status:
         case commands.DeletePartitions() if command.count <= 0:
             return Status.TOO_MANY_PARTITIONS
     if isinstance(command, commands.SetTopicSettings):
-        return next(filter(None, (check_setting(key, value) for key, value in command.settings)), Status.OK)
+        return next(filter(None, (check_stored(key, value) for key, value in command.settings)), Status.OK)
     if isinstance(command, commands.CreateTopic | commands.UpdateTopic) and not _topic_values_fit(command):
         return Status.INVALID_COMMAND
     if isinstance(command, _NAMED) and not 1 <= len(command.name.encode()) <= limits.NAME_BYTES_MAX:

@@ -72,7 +72,9 @@ class MetadataWriter(Metadata):
         limits: Limits | None = None,
         random_bits: RandomBits = secrets.randbits,
         hear: Callable[[], None] = lambda: None,
+        compaction_due: Callable[[], object] | None = None,
     ) -> None:
+        """`compaction_due` is called when somebody is to `compact`; None: the writer does it at once by itself."""
         super().__init__()
         self._path = path
         self._channel = channel
@@ -92,6 +94,7 @@ class MetadataWriter(Metadata):
         self._appending = asyncio.Lock()
         self._compaction = Compaction(path, threads, disk, self._appending, limits)
         self._compacting: asyncio.Task[None] | None = None
+        self._compaction_due = compaction_due or self._compact
 
     async def start(self, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
         """Loads the log, makes the changes of `prepare`, and only then serves the other shards: none of them gets to
@@ -149,13 +152,27 @@ class MetadataWriter(Metadata):
         self._reserve.make()
         return log, state
 
-    def _compact_if_due(self) -> None:
+    async def compact(self) -> None:
+        """Returns when the log is short enough. Who is cancelled here leaves the rest to `close`: between the new log
+        and its adoption nothing may be appended to the old one."""
+        work = self._compact()
+        if work is not None:
+            await asyncio.shield(work)
+
+    def _compact(self) -> asyncio.Task[None] | None:
         log = self._log
-        if log is None or not self._compaction.due(log) or (self._compacting and not self._compacting.done()):
-            return
-        submissions = [(number, *rest) for number, rest in self._done.items()]
-        work = self._compaction.run(log, self.state, submissions)
-        self._compacting = asyncio.create_task(work, name="metadata compaction")
+        if log is not None and self._task is not None and self._compaction_wanted(log):
+            submissions = [(number, *rest) for number, rest in self._done.items()]
+            work = self._compaction.run(log, self.state, submissions)
+            self._compacting = asyncio.create_task(work, name="metadata compaction")
+        return self._compacting
+
+    def _compaction_wanted(self, log: MetadataLog) -> bool:
+        return self._compaction.due(log) and (self._compacting is None or self._compacting.done())
+
+    def _compact_if_due(self) -> None:
+        if self._log is not None and self._compaction_wanted(self._log):
+            self._compaction_due()
 
     async def _submit(self, number: int, user: Ref, command: Command, *, trusted: bool = False) -> _Waiting:
         """The submission with its answer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.errors import Status
@@ -58,6 +58,11 @@ class Stream:
         head = _STREAM.pack(self.id, self.created_at_us, self.topics_count, self.size_bytes, self.messages_count)
         return head + wire.text8(self.name)
 
+    @classmethod
+    def read(cls, reader: Reader) -> Stream:
+        """For clients, as all `read` here."""
+        return cls(*(*_STREAM.unpack(reader.take(_STREAM.size)), reader.text8()))
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -90,7 +95,6 @@ class Topic:
 
     @classmethod
     def read(cls, reader: Reader) -> Topic:
-        """For clients, as all `read` here."""
         return cls(*(*_TOPIC.unpack(reader.take(_TOPIC.size)), reader.text8()))
 
 
@@ -118,6 +122,15 @@ class Partition:
     @classmethod
     def read(cls, reader: Reader) -> Partition:
         return cls(*_PARTITION.unpack(reader.take(_PARTITION.size)))
+
+
+def read_topic(answer: bytes) -> tuple[Topic, list[Partition]] | None:
+    """The answer of GET_TOPIC: the topic and its partitions by id; None when there is none."""
+    reader = Reader(answer)
+    if not reader.remaining:
+        return None
+    topic = Topic.read(reader)
+    return topic, [Partition.read(reader) for _ in range(topic.partitions_count)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +169,26 @@ class Offset:
     def encode(self) -> bytes:
         return _OFFSET.pack(self.partition, self.current_offset, self.stored_offset)
 
+    @classmethod
+    def read(cls, reader: Reader) -> Offset:
+        return cls(*_OFFSET.unpack(reader.take(_OFFSET.size)))
+
 
 @dataclass(frozen=True, slots=True)
 class PolledHead:
     """Head of a poll answer, 16 bytes (docs/protocol/messages.md#poll); the messages follow as stored."""
 
+    SIZE: ClassVar[int] = _POLLED_HEAD.size
     partition: int
     current_offset: int
     messages_count: int
 
     def encode(self) -> bytes:
         return _POLLED_HEAD.pack(self.partition, self.current_offset, self.messages_count)
+
+    @classmethod
+    def read(cls, reader: Reader) -> PolledHead:
+        return cls(*_POLLED_HEAD.unpack(reader.take(_POLLED_HEAD.size)))
 
 
 @dataclass(frozen=True, slots=True)

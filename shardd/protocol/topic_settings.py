@@ -1,11 +1,10 @@
 """SET_TOPIC_SETTINGS (0x5344_0020) and GET_TOPIC_SETTINGS (0x5344_0021), extension commands: what the classic wire
 cannot say about a topic, by key. Sans-IO, both directions. Layout and statuses: docs/extensions.md#topic-settings. A
-new key needs no new command and no new version.
+new key needs no new command and no new version: keys and values are those of topic_setting_table.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,18 +13,8 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier, Reader
 
 SETTINGS_MAX: Final = 64  # of one request
-ACK: Final = "ack"  # when a message counts as acknowledged (docs/guarantees.md)
-VALUES: Final[Mapping[str, tuple[str, ...]]] = {ACK: ("memory", "written", "durable")}
-"""Every key and what it takes."""
 
 Settings = tuple[tuple[str, str], ...]
-
-
-def check_setting(key: str, value: str) -> Status:
-    """OK, 5 for an unknown key, 2 for a value that it does not take. "" stands for the default."""
-    if key not in VALUES:
-        return Status.FEATURE_UNAVAILABLE
-    return Status.OK if value == "" or value in VALUES[key] else Status.INVALID_CONFIGURATION
 
 
 @dataclass(frozen=True, slots=True)

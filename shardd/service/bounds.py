@@ -12,6 +12,7 @@ from typing import Final
 
 from shardd.log import layout
 from shardd.log.manifest import read_manifest
+from shardd.log.record_format import INDEX_ENTRY_BYTES
 from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol import bounds, primitives
 from shardd.protocol.bounds import PartitionBounds, SegmentBounds
@@ -145,7 +146,7 @@ def with_segments(directory: Path, partition: PartitionBounds) -> PartitionBound
 
 def _layout(directory: Path, start: int, end: int, entries_bytes: dict[int, int]) -> int:
     """Only an index with less entries than offsets is worth a look at the manifest."""
-    if entries_bytes.get(start, 0) >= (end - start) * layout.INDEX_ENTRY_SIZE:
+    if entries_bytes.get(start, 0) >= (end - start) * INDEX_ENTRY_BYTES:
         return bounds.LAYOUT_PLAIN
     try:
         manifest = read_manifest(directory, start)

@@ -3,7 +3,6 @@ on shard 0."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 
@@ -65,16 +64,15 @@ async def delete_token(context: ShardContext, caller: Caller, request: account_r
 
 
 async def clean_expired_tokens(context: ShardContext) -> None:
-    """Task of shard 0: removes what has expired, at start and at every interval (docs/protocol/accounts.md#tokens)."""
-    while True:
-        if expired_tokens(context.metadata.state, time.time_ns() // 1000):
-            try:
-                result = await context.metadata.submit(
-                    user_ref(context.metadata.state.users[ROOT_USER_ID]), DeleteExpiredTokens()
-                )
-            except BusError as error:
-                _log.warning("expired tokens are not removed: %s", error)
-            else:
-                if result.status != Status.OK:
-                    _log.warning("expired tokens are not removed: status %d", result.status)
-        await asyncio.sleep(context.settings.personal_access_token.cleaner_interval_ms / 1000)
+    """On shard 0: removes what has expired (docs/protocol/accounts.md#tokens)."""
+    if not expired_tokens(context.metadata.state, time.time_ns() // 1000):
+        return
+    try:
+        result = await context.metadata.submit(
+            user_ref(context.metadata.state.users[ROOT_USER_ID]), DeleteExpiredTokens()
+        )
+    except BusError as error:
+        _log.warning("expired tokens are not removed: %s", error)
+        return
+    if result.status != Status.OK:
+        _log.warning("expired tokens are not removed: status %d", result.status)

@@ -1,6 +1,17 @@
 """Contract of the native decoder (native/binding/decode_module.c)."""
 
 import mmap
+from typing import Final
+
+# Why a batch ended, and what is done about checksums (native/src/log/decode.h).
+OK: Final[int]
+TRUNCATED: Final[int]
+BAD_LENGTH: Final[int]
+GAP: Final[int]
+BAD_CHECKSUM: Final[int]
+VERIFY_NO: Final[int]
+VERIFY_STOP: Final[int]
+VERIFY_REPORT: Final[int]
 
 def decode(
     data: bytes | bytearray | memoryview | mmap.mmap,

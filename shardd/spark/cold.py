@@ -6,22 +6,18 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import DamagedManifestError, Manifest, read_manifest
+from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY, offset_in, record_bytes, timestamp_in
 from shardd.log.sparse import entry_number
-from shardd.log.verified_slices import HEADER_BYTES, offset_in, record_bytes, timestamp_in
 from shardd.spark.decode import Decoder, Fault
 from shardd.spark.loss import ForeignIncarnationError, HistoryGoneError
-
-_ENTRY: Final = struct.Struct("<IIQ")
 
 
 class SegmentGoneError(FileNotFoundError):
@@ -100,13 +96,13 @@ def _position(path: Path, log: int, size: int, manifest: Manifest, offset: int) 
     start = manifest.start_offset
     try:
         with layout.segment_index(path.parent, start).open("rb") as index:
-            count = os.fstat(index.fileno()).st_size // _ENTRY.size
+            count = os.fstat(index.fileno()).st_size // INDEX_ENTRY.size
             number = entry_number(index.fileno(), start, count, offset) if manifest.sparse else offset - start
             first = max(0, number - 2)
-            data = os.pread(index.fileno(), (number + 1 - first) * _ENTRY.size, first * _ENTRY.size)
+            data = os.pread(index.fileno(), (number + 1 - first) * INDEX_ENTRY.size, first * INDEX_ENTRY.size)
     except FileNotFoundError:
         return 0
-    entries = list(_ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size]))
+    entries = list(INDEX_ENTRY.iter_unpack(data[: len(data) // INDEX_ENTRY.size * INDEX_ENTRY.size]))
     if number == 0 or len(entries) < number - first:
         return 0
     relative, position, _ = entries[number - first - 1]

@@ -19,19 +19,19 @@ ROWS_MAX: Final = 1 << 17
 class Fault(IntEnum):
     """Why a batch ended; decode_fault in native/src/log/decode.h."""
 
-    OK = 0
-    TRUNCATED = 1
-    BAD_LENGTH = 2
-    GAP = 3
-    BAD_CHECKSUM = 4
+    OK = _decode.OK
+    TRUNCATED = _decode.TRUNCATED
+    BAD_LENGTH = _decode.BAD_LENGTH
+    GAP = _decode.GAP
+    BAD_CHECKSUM = _decode.BAD_CHECKSUM
 
 
 class Verify(IntEnum):
     """What is done about checksums."""
 
-    NO = 0
-    STOP = 1
-    REPORT = 2
+    NO = _decode.VERIFY_NO
+    STOP = _decode.VERIFY_STOP
+    REPORT = _decode.VERIFY_REPORT
 
 
 @dataclass(frozen=True, slots=True)

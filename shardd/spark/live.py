@@ -5,7 +5,6 @@ of its answer is proven (proof.py)."""
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +15,8 @@ from shardd.client import Connection, ConnectionFailedError, Credentials
 from shardd.protocol.bounds import LAYOUT_SPARSE, PartitionBounds
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.primitives import PollingKind
+from shardd.protocol.primitives import PollingKind, Reader
+from shardd.protocol.replies import PolledHead
 from shardd.spark.cold import DamagedRecordError, explain
 from shardd.spark.decode import Decoder, Fault
 from shardd.spark.loss import ForeignIncarnationError, HistoryGoneError
@@ -25,7 +25,6 @@ from shardd.spark.proof import Proof, foreign
 from shardd.spark.retry import Retries, is_transient, unreachable
 from shardd.spark.server import NOT_FOUND, Server, TopicMissingError, poll_request
 
-_HEAD: Final = struct.Struct("<IQI")
 _RECORD_BYTES: Final = 64
 _FIRST_COUNT: Final = 256
 COUNT_MAX: Final = 1 << 20
@@ -177,7 +176,8 @@ class _Asked:
 
     def ask(self, start: int, end: int) -> None:
         name, partition = self.proof.name, self.proof.partition
-        self.connection.send(Code.POLL_MESSAGES, poll_request(name, partition, PollingKind.OFFSET, start, end - start))
+        poll = poll_request(name, partition, PollingKind.OFFSET, start, end - start)
+        self.connection.send(Code.POLL_MESSAGES, poll.encode())
         self.connection.send(*self.proof.request())
         self.ranges.append((start, end))
 
@@ -214,12 +214,12 @@ def _polls(
         turn += 1
         if low != at:
             continue  # asked before an answer turned out to be shorter than its count
-        got = _HEAD.unpack_from(answer)[2]
+        got = PolledHead.read(Reader(bytes(answer[: PolledHead.SIZE]))).messages_count
         if got == 0 and gaps and _check_there(polling, proof.name, proof.partition, proof.incarnation).end >= end:
             break  # nothing is left of them
         if got == 0:
             raise _explain_nothing(polling, proof, at)
-        data = answer[_HEAD.size :]
+        data = answer[PolledHead.SIZE :]
         for batch, following in _decoded(decoder, data, proof, at, high, gaps=gaps):
             at = following
             yield batch, at

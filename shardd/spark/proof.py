@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardd.protocol import bounds, requests
+from shardd.protocol import bounds, replies, requests
 from shardd.protocol.codes import Code
+from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.spark.loss import ForeignIncarnationError
 from shardd.spark.positions import TopicName
-from shardd.spark.server import stock_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,10 @@ class Proof:
     def check(self, answer: bytes) -> None:
         """`ForeignIncarnationError`; `ShardError` when the topic or partition is not there."""
         if self.stock:
-            found = {number: created_us for number, created_us, *_ in stock_partitions(answer)[1]}.get(self.partition)
+            topic = replies.read_topic(answer)
+            if topic is None:
+                raise ShardError(Status.TOPIC_ID_NOT_FOUND)
+            found = {each.id: each.created_at_us for each in topic[1]}.get(self.partition)
         else:
             found = bounds.decode_reply(answer)[0].partitions[0].incarnation
         if found != self.incarnation:

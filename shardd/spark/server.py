@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import logging
 import re
-import struct
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from shardd.client import Connection, ConnectionFailedError, Credentials
 from shardd.protocol import requests
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicBounds, TopicSelection
-from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
+from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
 from shardd.spark.positions import TopicName
 from shardd.spark.retry import Retries, is_transient, unreachable
 
 _log = logging.getLogger(__name__)
-_POLLED: Final = struct.Struct("<IQI")
-_TOPIC_HEAD: Final = struct.Struct("<IQIQBQBQQ")
-_PARTITION: Final = struct.Struct("<IQIQQQ")
-_STREAM_HEAD: Final = struct.Struct("<IQIQQ")
 NOT_FOUND: Final = {Status.STREAM_ID_NOT_FOUND, Status.TOPIC_ID_NOT_FOUND, Status.PARTITION_NOT_FOUND}
 READER: Final = Consumer(ConsumerKind.CONSUMER, 1)  # polls by offset without commit leave no trace of it
 
@@ -42,21 +36,11 @@ class TopicMissingError(LookupError):
         return isinstance(self.__cause__, ShardError) and self.__cause__.status in NOT_FOUND
 
 
-def poll_request(topic: TopicName, partition: int, strategy: PollingKind, value: int, count: int) -> bytes:
-    """Payload of a poll that commits nothing."""
-    poll = requests.PollMessages(READER, topic.stream, topic.topic, partition, strategy, value, count, False)
-    return poll.encode()
-
-
-def stock_partitions(answer: bytes) -> tuple[int, list[tuple[int, int, int, int, int, int]]]:
-    """From an answer to GET_TOPIC: the topic's id; of each partition number, creation time, segments, current offset,
-    size and messages. `ShardError` when there is no topic."""
-    reader = Reader(answer)
-    if not reader.remaining:
-        raise ShardError(Status.TOPIC_ID_NOT_FOUND)
-    topic_id, _, count, *_ = _TOPIC_HEAD.unpack(reader.take(_TOPIC_HEAD.size))
-    reader.text8()
-    return topic_id, [_PARTITION.unpack(reader.take(_PARTITION.size)) for _ in range(count)]
+def poll_request(
+    topic: TopicName, partition: int, strategy: PollingKind, value: int, count: int
+) -> requests.PollMessages:
+    """A poll that commits nothing."""
+    return requests.PollMessages(READER, topic.stream, topic.topic, partition, strategy, value, count, False)
 
 
 class Server:
@@ -103,36 +87,25 @@ class Server:
                 _log.warning("attempt %d of %d: %s", attempt + 1, self._retries.count + 1, error)
         raise unreachable(self._servers, self._retries.count + 1, fault)
 
-    def ask(self, code: Code, payload: bytes) -> bytes:
-        """Any request that may be repeated. `ServerUnreachableError`, `ShardError`."""
-        return self._call(lambda c: c.request(code, payload))
-
     # ---- topics ----
 
     def matching(self, pattern: str) -> tuple[TopicName, ...]:
         """Topics whose "stream/topic" matches as a whole, by name."""
         names = []
         try:
-            for stream in self._names(Code.GET_STREAMS, b"", _STREAM_HEAD):
-                names += [TopicName(stream, topic) for topic in self._topics_of(stream)]
+            for stream in self._call(lambda c: c.streams()):
+                names += [TopicName(stream.name, topic) for topic in self._topics_of(stream.name)]
         except ShardError as error:
             raise TopicMissingError(f"topics cannot be listed for the pattern '{pattern}': {error}") from error
         return tuple(sorted(name for name in names if re.fullmatch(pattern, str(name))))
 
     def _topics_of(self, stream: str) -> list[str]:
         try:
-            return self._names(Code.GET_TOPICS, requests.StreamRequest(stream).encode(), _TOPIC_HEAD)
+            return [topic.name for topic in self._call(lambda c: c.topics(stream))]
         except ShardError as error:
             if error.status not in NOT_FOUND:
                 raise
             return []  # deleted after it was listed
-
-    def _names(self, code: Code, payload: bytes, head: struct.Struct) -> list[str]:
-        reader, names = Reader(self._call(lambda c: c.request(code, payload))), []
-        while reader.remaining:
-            reader.take(head.size)
-            names.append(reader.text8())
-        return names
 
     # ---- bounds ----
 
@@ -161,28 +134,30 @@ class Server:
             raise TopicMissingError(_missing(name, partitions, error)) from error
 
     def _stock_bounds(self, name: TopicName, wanted: tuple[int, ...]) -> TopicBounds:
-        payload = requests.TopicRequest(name.stream, name.topic).encode()
-        topic_id, rows = stock_partitions(self._call(lambda c: c.request(Code.GET_TOPIC, payload)))
+        found = self._call(lambda c: c.topic(name.stream, name.topic))
+        if found is None:
+            raise ShardError(Status.TOPIC_ID_NOT_FOUND)
+        topic, rows = found
         partitions = []
-        for number, created_us, _, current, size_bytes, messages in rows:
-            if wanted and number not in wanted:
+        for row in rows:
+            if wanted and row.id not in wanted:
                 continue
-            first = self._offset_of(name, number, PollingKind.FIRST, 0)
+            first = self._offset_of(name, row.id, PollingKind.FIRST, 0)
             # the current offset of an empty partition is 0, too; after retention only it tells where the end is
-            end = current + 1 if current or first is not None else 0
+            end = row.current_offset + 1 if row.current_offset or first is not None else 0
             first = end if first is None else first
-            partitions.append(PartitionBounds(number, 0, created_us, first, end, end, size_bytes, messages))
+            partitions.append(
+                PartitionBounds(row.id, 0, row.created_at_us, first, end, end, row.size_bytes, row.messages_count)
+            )
         if wanted and len(partitions) != len(wanted):
             raise ShardError(Status.PARTITION_NOT_FOUND)
-        return TopicBounds(0, topic_id, name.stream, name.topic, tuple(partitions))
+        return TopicBounds(0, topic.id, name.stream, name.topic, tuple(partitions))
 
     def _offset_of(self, name: TopicName, partition: int, strategy: PollingKind, value: int) -> int | None:
         """Offset of the first message that a poll brings."""
-        payload = poll_request(name, partition, strategy, value, 1)
-        answer = self._call(lambda c: c.request(Code.POLL_MESSAGES, payload))
-        if _POLLED.unpack_from(answer)[2] == 0:
-            return None
-        return int.from_bytes(answer[_POLLED.size + 24 : _POLLED.size + 32], "little")
+        request = poll_request(name, partition, strategy, value, 1)
+        messages = self._call(lambda c: c.poll(request)).messages
+        return messages[0].offset if messages else None
 
     def offset_at(self, name: TopicName, partition: int, timestamp_us: int) -> int | None:
         """First offset whose append time is not before `timestamp_us`; None when there is none."""
@@ -193,7 +168,13 @@ class Server:
         request = requests.StoreOffset(
             Consumer(ConsumerKind.CONSUMER, consumer), name.stream, name.topic, partition, last_offset
         )
-        self._call(lambda c: c.request(Code.STORE_CONSUMER_OFFSET, request.encode()))
+        self._call(lambda c: c.store_offset(request))
+
+    def stored_offset(self, consumer: Consumer, name: TopicName, partition: int) -> int | None:
+        """How far a consumer or group came, by what it has stored; None: nothing."""
+        request = requests.OffsetRequest(consumer, name.stream, name.topic, partition)
+        found = self._call(lambda c: c.stored_offset(request))
+        return None if found is None else found.stored_offset
 
 
 def _missing(name: TopicName, partitions: tuple[int, ...], error: ShardError) -> str:

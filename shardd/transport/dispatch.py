@@ -4,9 +4,8 @@ the loop thread of the worker that holds the connection; the engine keeps the or
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -213,17 +212,17 @@ class Dispatcher:
         """EVENT_SYNCED."""
         self._calls.synced(token, status)
 
-    async def evict_stale_clients(self) -> None:
+    def evict_stale_clients(self) -> Iterator[None]:
         """Clients that have not sent PING for 1.2 intervals leave their groups and the client table for good; their
-        sockets stay open (docs/protocol/sessions.md#heartbeat)."""
-        heartbeat = self._context.settings.heartbeat
-        while heartbeat.enabled:
-            await asyncio.sleep(heartbeat.interval_ms / 1000)
-            for connection in self._context.engine.stale_connections(heartbeat.interval_ms * 12 // 10):
-                session = self._context.sessions.get(connection)
-                if session is not None and not session.removed:
-                    _log.info("client %d sends no heartbeat and is evicted", session.client_id)
-                    self._context.sessions.remove(session)
+        sockets stay open (docs/protocol/sessions.md#heartbeat). A step for each."""
+        for connection in self._context.engine.stale_connections(
+            self._context.settings.heartbeat.interval_ms * 12 // 10
+        ):
+            session = self._context.sessions.get(connection)
+            if session is not None and not session.removed:
+                _log.info("client %d sends no heartbeat and is evicted", session.client_id)
+                self._context.sessions.remove(session)
+            yield
 
     def close(self) -> None:
         """The worker stops."""

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import System
-from shardd.engine import Engine, namespace, owner
+from shardd.engine import Engine, _native, namespace, owner
 from shardd.log import layout
 from shardd.log.layout import PartitionIds, partition_ids
 from shardd.log.recovery import Recovered, open_partition
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State, Stream, Topic
-from shardd.protocol.topic_settings import ACK
+from shardd.protocol.errors import Status
+from shardd.protocol.topic_setting_table import ACK
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.threads import Threads
 from shardd.worker.partition_changes import (
@@ -37,9 +38,12 @@ from shardd.worker.partition_changes import (
 
 _log = logging.getLogger(__name__)
 
-OFFSET_GROUP = 2  # native/src/log/partition.h
-LEVELS = {"written": 0, "memory": 1, "durable": 2}  # partition_level in native/src/log/partition.h
-_READ_ONLY = 10006  # CannotWriteToFile: a partition whose directory cannot be used refuses sends
+LEVELS: Final = {
+    "written": _native.LEVEL_WRITTEN,
+    "memory": _native.LEVEL_MEMORY,
+    "durable": _native.LEVEL_DURABLE,
+}
+_READ_ONLY: Final = int(Status.CANNOT_WRITE_TO_FILE)  # a partition whose directory cannot be used refuses sends
 SLICE: Final = 256  # partitions between two looks at the rest of the loop, in a recovery
 FOLLOW_SLICE_MS: Final = 1.0  # work of a change between two looks at the rest of the loop
 RECOVERY_LANES: Final = 2  # directories that are scanned at once
@@ -77,7 +81,7 @@ class OwnedPartitions:
         self._shards = shards
         self._data = data
         self._segment_size_bytes = system.segment_size_bytes
-        self._ack = system.partition.ack
+        self._system = system
         self._changing = asyncio.Lock()  # a change, or the opening of what a full disk had kept out
         self._seal = seal
         self._open: dict[PartitionIds, int] = {}  # and their incarnations
@@ -207,15 +211,17 @@ class OwnedPartitions:
         return trashed, {ids: outcome for (ids, _), outcome in zip(there, outcomes, strict=True)}
 
     def _level(self, topic: Topic) -> int:
-        return LEVELS[topic.settings.get(ACK, self._ack)]
+        return LEVELS[ACK.of(topic.settings, self._system)]
 
     def _levels_to_change(self, old: Stream | None, new: Stream | None) -> Iterator[tuple[PartitionIds, int]]:
-        """The open partitions of topics whose setting has changed, with their new level."""
+        """The open partitions of topics whose level has changed, with their new one."""
         if old is None or new is None:
             return
         for topic in new.topics.values():
             before = old.topics.get(topic.id)
             if before is None or before.settings == topic.settings:
+                continue
+            if self._level(before) == self._level(topic):
                 continue
             for partition, previous in zip(topic.partitions, before.partitions, strict=False):
                 ids = (new.id, topic.id, partition.id)
@@ -275,7 +281,7 @@ class OwnedPartitions:
             groups = topic.groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
             for kind, number, _ in outcome.offsets:
-                if kind == OFFSET_GROUP and number not in alive:
+                if kind == _native.OFFSET_GROUP and number not in alive:
                     self._engine.offset_delete(namespace(*ids), kind, number)
         except (OSError, ValueError) as error:
             if ids in self._no_room:

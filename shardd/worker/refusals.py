@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -19,12 +18,16 @@ _KINDS: Final = {
 }
 
 
-async def report_refusals(counters: Callable[[], Mapping[str, int]], interval_s: float = REPORT_INTERVAL_S) -> None:
-    """Until cancelled: what has grown since the last look."""
-    seen = dict.fromkeys(_KINDS, 0)
-    while True:
-        await asyncio.sleep(interval_s)
-        now = counters()
+class RefusalReport:
+    """`counters` are those of the engine."""
+
+    def __init__(self, counters: Callable[[], Mapping[str, int]]) -> None:
+        self._counters = counters
+        self._seen = dict.fromkeys(_KINDS, 0)
+
+    def report(self) -> None:
+        """What has grown since the last look."""
+        now, seen = self._counters(), self._seen
         for kind, sentence in _KINDS.items():
             if now[kind] != seen[kind]:
                 _log.warning("%d %s", now[kind] - seen[kind], sentence)

@@ -35,8 +35,10 @@ from shardd.engine.loop import Event, new_event_loop
 from shardd.log import layout
 from shardd.log.foreign import sweep_streams
 from shardd.log.layout import partition_text
-from shardd.maintenance.damage_watch import DamageWatch
+from shardd.maintenance.damage_surveys import DamageSurveys
 from shardd.maintenance.flush import flush_everything
+from shardd.maintenance.scheduler import JobScheduler
+from shardd.maintenance.scrubber import Scrubber
 from shardd.maintenance.sealer import Sealer
 from shardd.maintenance.trash_emptier import TrashEmptier
 from shardd.metadata import FILE_NAME, MetadataReplica, MetadataWriter, Record, State
@@ -53,19 +55,17 @@ from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.security.login_turns import LoginTurns
 from shardd.service.context import ShardContext
 from shardd.service.sessions import SessionTable
-from shardd.service.tokens import clean_expired_tokens
 from shardd.transport.dispatch import Dispatcher
+from shardd.worker.background import add_client_jobs, add_compaction, add_room_job
 from shardd.worker.control_link import ControlLink
 from shardd.worker.engine_options import make_engine
 from shardd.worker.partition_changes import changed_streams, partitions_of
 from shardd.worker.partitions import RECOVERY_LANES, OwnedPartitions
-from shardd.worker.refusals import report_refusals
 
 _log = logging.getLogger(__name__)
 
 _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
-_ROOM_INTERVAL_S: Final = 30.0
 _HELPER_THREADS: Final = 2  # disk and metadata
 # A hash computes for 10 ms on the CPU of the loop: one at a time, the loop first (benchmarks.md). Not SCHED_IDLE: the
 # thread holds the lock of the interpreter between two hashes, and must come to run again.
@@ -101,13 +101,8 @@ class Worker:
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room_returned = asyncio.Event()
         self._all_closed = asyncio.Event()  # set whenever the last connection is gone
-        self._trash = TrashEmptier(
-            layout.trash_directory(self._data),
-            lambda sentence: _log.warning("%s", sentence),
-            reserve_bytes=system.disk_reserve_bytes,
-        )
+        self._trash: TrashEmptier | None = None  # of shard 0
 
     # ---- life ----
 
@@ -115,13 +110,12 @@ class Worker:
         inheritance = self._inheritance
         self._recent_logs.install()
         self._helpers = HelperThreads(_HELPER_THREADS)
-        self._sealer = Sealer(self.engine, self._data)
         self._password_threads = HelperThreads(_PASSWORD_THREADS, "password", nice=_PASSWORD_NICE)
         self._login_turns = LoginTurns(self.engine, inheritance.shards, _PASSWORD_THREADS)
-        self._damage = DamageWatch(self.engine, self._data, self._partitions, inheritance.settings.system.scrubber)
         trust = Trust(inheritance.trust)
         patience = Patience()
         self._stalls = StallFigures(inheritance.shard, patience)
+        self._add_jobs()
         told = trust.renew, self._stalls.follow, patience.forgive
         self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up, *told)
         sockets = TrustedSockets(inheritance.trust, trust, inheritance.shards, hear=self._control.hear)
@@ -130,14 +124,22 @@ class Worker:
         passwords = Passwords(self._password_threads)
         root_created = await self._start_metadata(passwords)
         await self._open_partitions()
-        if inheritance.shard == 0:
-            self._trash.start()
         self._serve(passwords)
-        self._spawn(self._use_room())
-        self._spawn(self._sealer.run())
-        self._damage.start(self._spawn)
+        self._jobs.start()
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
+
+    def _add_jobs(self) -> None:
+        """Those that others call before they can run."""
+        self._jobs = jobs = JobScheduler(self._stalls.stands_still)
+        system = self._inheritance.settings.system
+        self._sealer = Sealer(self.engine, self._data, jobs)
+        self._surveys = DamageSurveys(self.engine, self._data, self._partitions, jobs)
+        self._scrubber = Scrubber(self.engine, self._data, self._partitions, self._surveys, system.scrubber, jobs)
+        self._use_room = add_room_job(jobs, self._partitions, lambda: self._metadata, self._helpers)
+        if self._inheritance.shard == 0:
+            trash = layout.trash_directory(self._data)
+            self._trash = TrashEmptier(trash, jobs, reserve_bytes=system.disk_reserve_bytes)
 
     async def _start_metadata(self, passwords: Passwords) -> bool:
         """Shard 0 writes, the others follow; True when the root user was created just now."""
@@ -147,7 +149,10 @@ class Worker:
             self._metadata: MetadataReplica | MetadataWriter = replica
             await replica.start()
             return False
-        writer = MetadataWriter(path, self._bus, self._helpers, command_allowed, hear=self._control.hear)
+        due = add_compaction(self._jobs, lambda: writer)
+        writer = MetadataWriter(
+            path, self._bus, self._helpers, command_allowed, hear=self._control.hear, compaction_due=due
+        )
         self._metadata = writer
         created = []
 
@@ -196,11 +201,8 @@ class Worker:
             metrics=self._metrics(),
         )
         self._dispatcher = Dispatcher(self._context)
-        self._spawn(self._dispatcher.evict_stale_clients())
-        self._spawn(report_refusals(self.engine.counters))
+        add_client_jobs(self._jobs, self._context, self._dispatcher)
         self._metadata.subscribe(self._dispatcher.applied)
-        if inheritance.shard == 0 and inheritance.settings.personal_access_token.cleaner_enabled:
-            self._spawn(clean_expired_tokens(self._context))
         self.engine.listen(inheritance.listener_fd)
 
     def _metrics(self) -> MetricRegistry:
@@ -214,9 +216,12 @@ class Worker:
         metrics.add("metadata", self._metadata_figures)
         metrics.add("sealing", self._sealer.gauges, self._sealer.counters)
         metrics.add("recovery", counters=self._partitions.recovery_figures)
-        self._damage.add_to(metrics)
+        metrics.add("damage", self._surveys.gauges, self._surveys.counters)
+        metrics.add("scrubber", self._scrubber.gauges, self._scrubber.counters)
         metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
-        metrics.add("trash", self._trash.gauges, self._trash.counters)
+        if self._trash is not None:
+            metrics.add("trash", self._trash.gauges, self._trash.counters)
+        metrics.add("jobs", self._jobs.gauges, self._jobs.counters)
         return metrics
 
     def _metadata_figures(self) -> dict[str, int]:
@@ -247,16 +252,15 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_closed.wait(), max(0.0, deadline - time.monotonic()))
         await asyncio.sleep(_QUIET_S)
+        await self._jobs.stop()
         for task in self._tasks:
             task.cancel()
         self._dispatcher.close()
-        if self._inheritance.shard == 0:
-            self._trash.stop()
         flush_by = deadline + _STOP_RESERVE_S / 2
         await flush_everything(self.engine, self._helpers, flush_by, self._stalls.stands_still)
         await self._metadata.close()
         await self._bus.close()
-        await asyncio.gather(self._password_threads.close(), self._damage.close(), self._sealer.close())
+        await asyncio.gather(self._password_threads.close(), self._jobs.close())
         await self._helpers.close()
         self._control.close()
         self._recent_logs.remove()
@@ -272,7 +276,7 @@ class Worker:
     async def _follow(self, old: State, new: State) -> None:
         """The same, for what takes longer."""
         trashed = await self._partitions.follow(old, new, self._helpers)
-        if trashed and self._inheritance.shard == 0:
+        if trashed and self._trash is not None:
             self._trash.wake()
 
     def _reset_counters(self, old: State, new: State) -> None:
@@ -338,7 +342,7 @@ class Worker:
         self._dispatcher.synced(token, status)
 
     def _on_doubt(self, namespace: int, segment: int) -> None:
-        self._damage.doubt(namespace, segment)
+        self._surveys.ask(namespace, segment)
 
     def _on_poisoned(self, namespace: int, errno: int) -> None:
         _log.error("partition %s is read only: %s", partition_text(namespace), os.strerror(errno))
@@ -351,17 +355,7 @@ class Worker:
             _log.warning("sends are refused: only %d bytes are free on the disk of %s", free_bytes, self._data)
             return
         _log.warning("sends are taken again: %d bytes are free on the disk of %s", free_bytes, self._data)
-        self._room_returned.set()
-
-    async def _use_room(self) -> None:
-        """When the engine finds room again, and now and then (it does not look when the setting is 0)."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._room_returned.wait(), _ROOM_INTERVAL_S)
-            self._room_returned.clear()
-            await self._partitions.room_returned(lambda: self._metadata.state, self._helpers)
-            if isinstance(self._metadata, MetadataWriter):
-                await self._metadata.room_returned()
+        self._use_room()
 
     _handlers: ClassVar[dict[int, Callable[..., None]]] = {
         EVENT_ACCEPTED: _on_accepted,

@@ -85,8 +85,8 @@ class Stage:
         part, _, figure = name.partition(".")
 
         async def read() -> int:
-            damage = self._worker._damage
-            source = {"damage": damage._surveys, "scrubber": damage._scrubber, "sealing": self._worker._sealer}[part]
+            worker = self._worker
+            source = {"damage": worker._surveys, "scrubber": worker._scrubber, "sealing": worker._sealer}[part]
             return int((source.gauges() | source.counters())[figure])
 
         return self._workers.call(read())
@@ -101,7 +101,7 @@ class Stage:
         self._worker._partitions._open.pop(PLACE)
         self._worker._partitions._damaged.discard(PLACE)
         self._worker.engine.partition_close(namespace(*PLACE))
-        self._worker._damage._surveys._surveyed_s.clear()
+        self._worker._surveys._surveyed_s.clear()
 
     async def _open(self) -> None:
         partitions, state = self._worker._partitions, self._worker._metadata.state

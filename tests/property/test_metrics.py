@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardd.cli.top_view import compare, table
+from shardd.cli.top_view import compare, shards_table
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import (
     EXTENSIONS,
@@ -122,4 +122,4 @@ def test_a_shard_that_is_down_is_named() -> None:
     after = Metrics(after.time_us, 0, 3, after.names, 2, after.shards)
     view = compare(sample(10, 0, shards=(0, 1, 2)), after)
     assert view.down == [1, 2]
-    assert table(view, "x").caption == "down: shard 1, 2"
+    assert shards_table(view, "x").caption == "down: shard 1, 2"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from shardd.cli.top_view import compare, table
+from shardd.cli.top_view import compare, shards_table
 from tests.power import disk as forgetful
 from tests.support import wire
 from tests.support.frozen_disk import FrozenDisk, mounted_disk
@@ -151,7 +151,7 @@ def test_a_shard_that_writes_nothing_goes_on_and_tells_who_stands_still(disk: Fr
                     time.sleep(0.02)
                 view = compare(before, metrics(connection))
             assert slowest_s < 1.0
-            assert "shard 1: device stalls since" in str(table(view, "here").caption)
+            assert "shard 1: device stalls since" in str(shards_table(view, "here").caption)
             assert view.down == []
             assert view.shards[1].figures["stalls.device_now_ms"] >= 1500
             producers.progress()

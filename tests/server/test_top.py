@@ -55,6 +55,19 @@ def test_a_table_with_a_row_for_each_shard(server: Server) -> None:
     assert rows == [str(shard) for shard in range(len(server.worker_pids()))]
 
 
+def test_a_line_for_each_job_in_the_background(server: Server) -> None:
+    done = top(server.address)
+    lines = done.stdout.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.split()[:2] == ["job", "running"])
+    named = [line.split()[0] for line in lines[first + 1 :] if line.strip()]
+    jobs = {row["name"]: row for row in json.loads(top(server.address, "--json").stdout)["jobs"]}
+    assert named == sorted(jobs)
+    assert jobs.keys() >= {"free_space", "metadata_compaction", "refusals", "room", "scrubber", "sealing", "survey",
+                           "tokens", "trash"}  # fmt: skip
+    assert jobs["free_space"]["runs"] > 0 and jobs["trash"]["runs"] > 0
+    assert all((row["errors"], row["failing"]) == (0, 0) for row in jobs.values())
+
+
 def test_json_shows_what_was_sent(server: Server) -> None:
     with wire.connect(server.address) as connection:
         before = json.loads(top(server.address, "--json").stdout)

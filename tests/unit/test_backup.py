@@ -20,9 +20,10 @@ from shardd.log.imported import encode_imported
 from shardd.log.manifest import Checkpoint, Manifest, write_manifest
 from shardd.log.recovery import open_partition
 from shardd.log.segments import opened
-from shardd.log.single_pass import LogPass, Throttle
+from shardd.log.single_pass import LogPass
 from shardd.metadata import commands
 from shardd.metadata.log_file import FILE_NAME
+from shardd.runtime.throttle import Throttle
 from shardd.server.data_directory import prepare_directory
 from tests.support.history import incarnation_in, without_history
 from tests.unit import backup_data, log_files

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -21,7 +20,7 @@ from shardd.backup.create import Options
 from shardd.backup.format import BackupError
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
-from shardd.log.single_pass import Throttle
+from shardd.runtime.throttle import Throttle
 from tests.unit import backup_data
 from tests.unit.backup_data import BACKUPS, DataDirectory, back_up
 
@@ -115,23 +114,24 @@ def test_an_error_at_any_call_of_a_restore_leaves_nothing(
     assert at > 0
 
 
-def test_the_rate_is_kept_and_idle_time_is_not_saved_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_is_kept_and_idle_time_is_not_saved_up() -> None:
     now, slept = [100.0], []
 
-    def sleep(seconds: float) -> None:
+    def wait(seconds: float | None) -> None:
+        assert seconds is not None
         slept.append(round(seconds, 6))
         now[0] += seconds
 
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", sleep)
-    throttle = Throttle(1000)
+    throttle = Throttle(1000, clock=lambda: now[0], wait=wait)
     for _ in range(3):
         throttle.spend(500)
     now[0] += 60
     for _ in range(3):
         throttle.spend(500)
     assert slept == [0.5, 0.5, 0.5, 0.5]
-    Throttle(0).spend(10**12)
+    unlimited = Throttle(0, clock=lambda: now[0], wait=wait)
+    for _ in range(3):
+        unlimited.spend(10**12)
     assert len(slept) == 4
 
 

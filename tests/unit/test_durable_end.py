@@ -38,7 +38,7 @@ def test_the_message_saver_bounds_the_background_sync(tmp_path: Path, level: str
 
 def durable_end(workers: Workers) -> int:
     [topic] = workers.context().metadata.state.streams[0].topics.values()
-    return int(workers.context().engine.stats(topic.partitions[0].slot)[5])
+    return int(workers.context().engine.stats(topic.partitions[0].slot).durable_offset)
 
 
 def test_the_durable_end_reaches_every_partition_while_sends_go_on(tmp_path: Path) -> None:
@@ -52,5 +52,5 @@ def test_the_durable_end_reaches_every_partition_while_sends_go_on(tmp_path: Pat
             for _ in range(PARTITIONS):
                 client.send("st", "tp", wire.balanced(), [wire.message(b"x")])
             engine = workers.context().engine
-            waiting = {slot for slot in waiting if engine.stats(slot)[5] == 0}
+            waiting = {slot for slot in waiting if engine.stats(slot).durable_offset == 0}
         assert not waiting

@@ -24,8 +24,8 @@ from shardd.log.manifest import (
 from shardd.log.recovery import Recovered, open_partition
 from shardd.log.sealing import seal_segment
 from shardd.log.segment_scrub import SegmentScrub
-from shardd.log.single_pass import Throttle
 from shardd.log.verified_slices import SegmentExtent
+from shardd.runtime.throttle import StoppedError, Throttle
 from tests.unit.log_files import INCARNATION, Stored, manifest_of, segment, thinned, tree, write
 
 FULL = segment(0, [20, 20], timestamp=1000)
@@ -134,6 +134,19 @@ def test_the_index_of_a_sparse_segment_is_made_again_exactly(directory: Path) ->
         index.write_bytes(wrong)
         assert survey(directory) == (8, END, [])
         assert index.read_bytes() == THIN.index
+
+
+def test_a_survey_of_a_sparse_segment_that_is_stopped_leaves_its_index_right_as_far_as_it_was_written(
+    directory: Path,
+) -> None:
+    index = layout.segment_index(directory, 0)
+    index.write_bytes(bytes(len(THIN.index)))
+    throttle = Throttle()
+    throttle.stop()
+    with pytest.raises(StoppedError):
+        survey_segment(directory, 0, 0, end_offset=END, sparse_count=8, live_bytes=len(THIN.log), throttle=throttle)
+    assert index.read_bytes() == bytes(len(THIN.index))
+    assert survey(directory) == (8, END, []) and index.read_bytes() == THIN.index
 
 
 def test_without_an_index_nothing_proves_what_lies_behind_damage(directory: Path) -> None:

@@ -23,7 +23,7 @@ from shardd.log.manifest import (
 )
 from shardd.log.recovery import Recovered, open_partition
 from shardd.log.sealing import seal_segment
-from shardd.log.single_pass import Throttle
+from shardd.runtime.throttle import StoppedError, Throttle
 from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
 
 SEALED = segment(0, [2, 1], timestamp=1000, payload_bytes=5)
@@ -322,6 +322,18 @@ def test_sealing(directory: Path) -> None:
         manifest_of(SEALED, 3), sealed=Sealed(len(SEALED.log), 3, 1000, 1001, digest), others=((77, b"kept"),)
     )
     assert seal_segment(directory, 0, INCARNATION, Throttle()) == (0, None)  # already
+
+
+def test_a_sealing_that_is_stopped_leaves_no_trace_and_is_done_again(directory: Path) -> None:
+    write(directory, SEALED, ACTIVE)
+    write_manifest(directory, manifest_of(SEALED, 3))
+    before, throttle = tree(directory), Throttle()
+    throttle.stop()
+    with pytest.raises(StoppedError):
+        seal_segment(directory, 0, INCARNATION, throttle)
+    assert tree(directory) == before
+    assert open_partition(directory, INCARNATION).unsealed == [0], "the next start finds it"
+    assert seal_segment(directory, 0, INCARNATION, Throttle()) == (len(SEALED.log), None)
 
 
 @pytest.mark.parametrize("position", [0, 100, -1])

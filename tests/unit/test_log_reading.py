@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from shardd.log import single_pass
 from shardd.log.segments import opened
-from shardd.log.single_pass import LogPass, Throttle
+from shardd.log.single_pass import LogPass
+from shardd.runtime.throttle import Throttle
 from tests.unit import log_files
 
 CHUNK_BYTES = 256

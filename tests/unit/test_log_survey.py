@@ -12,6 +12,7 @@ from shardd.log.damage import DamageSurvey
 from shardd.log.damage_survey import survey_segment
 from shardd.log.segment_scrub import SegmentScrub
 from shardd.log.verified_slices import SegmentExtent
+from shardd.runtime.throttle import StoppedError, Throttle
 from tests.unit.log_files import Stored, batch, segment, write
 
 
@@ -172,18 +173,18 @@ def scrubbed(directory: Path, stored: Stored, damaged: list[tuple[int, int]]) ->
     return scrub.contradicts
 
 
-def test_a_long_rest_of_a_scrub_is_the_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stop waits for the thread: it never sleeps for longer than it was called for."""
-    stored = segment(7, [1] * 12)
+def test_a_survey_that_is_stopped_leaves_an_index_that_is_right_as_far_as_it_was_written(tmp_path: Path) -> None:
+    stored = segment(0, [5, 3])
     write(tmp_path, stored)
-    slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
-    for rate_bytes, seconds in ((1, 0.1), (1 << 40, 60.0)):
-        scrub = SegmentScrub(tmp_path, SegmentExtent(7, len(stored.log), 19), 12, 0, [(9, 10)])
-        size, rest_s = scrub.step_for(seconds, rate_bytes)
-        assert rest_s * rate_bytes <= size and (rest_s >= 1) == (rate_bytes == 1)
-        assert scrub.finished == (rate_bytes > 1) and bool(slept) == scrub.finished
-        scrub.close()
+    index = layout.segment_index(tmp_path, 0)
+    index.write_bytes(bytes(len(stored.index)))
+    throttle = Throttle()
+    throttle.stop()
+    with pytest.raises(StoppedError):
+        survey_segment(tmp_path, 0, 0, end_offset=8, live_bytes=len(stored.log), throttle=throttle)
+    assert len(index.read_bytes()) == len(stored.index)
+    found = survey_segment(tmp_path, 0, 0, end_offset=8, live_bytes=len(stored.log), throttle=Throttle())
+    assert (found.segment.count, found.damaged, index.read_bytes()) == (8, [], stored.index)
 
 
 def test_a_scrub_sees_every_flip_and_passes_over_what_is_known(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ import pytest
 from shardd.log import layout
 from shardd.log.foreign import sweep_streams
 from shardd.log.trash import move_to_trash
+from shardd.maintenance import trash_emptier
+from shardd.maintenance.scheduler import JobScheduler
 from shardd.maintenance.trash_emptier import CUT_BYTES, TrashEmptier, empty_trash
+from tests.support.on_loop import on_loop, until
 from tests.unit.log_files import segment, tree, write
 
 
@@ -41,36 +45,46 @@ def test_symbolic_links_are_unlinked_and_not_followed(tmp_path: Path) -> None:
     assert (outside / "kept").exists()
 
 
-def test_emptier_works_in_its_thread_and_stops(tmp_path: Path) -> None:
+@asynccontextmanager
+async def emptying(trash: Path, steps_per_s: int = 1000) -> AsyncIterator[TrashEmptier]:
+    """Its jobs run, and end with the context."""
+    jobs = JobScheduler()
+    emptier = TrashEmptier(trash, jobs, steps_per_s=steps_per_s)
+    jobs.start()
+    try:
+        yield emptier
+    finally:
+        await jobs.stop()
+        await jobs.close()
+
+
+@on_loop
+async def test_emptier_works_beside_the_loop_and_when_it_is_woken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     trash = layout.trash_directory(tmp_path)
-    reports: list[str] = []
-    emptier = TrashEmptier(trash, reports.append, steps_per_s=1000)
     write(layout.partition_directory(tmp_path, 1, 2, 0), segment(0, [2]))
     move_to_trash(layout.stream_directory(tmp_path, 1), trash)
-    emptier.start()
-    for stream in (1, 2):
-        deadline = time.monotonic() + 10
-        while list(trash.iterdir()):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        write(layout.partition_directory(tmp_path, stream, 2, 0), segment(0, [2]))
-        move_to_trash(layout.stream_directory(tmp_path, stream), trash)
-        emptier.wake()
-    emptier.stop()
-    assert reports == []
+    async with emptying(trash) as emptier:
+        for stream in (1, 2):
+            await until(lambda: not list(trash.iterdir()))
+            write(layout.partition_directory(tmp_path, stream, 2, 0), segment(0, [2]))
+            move_to_trash(layout.stream_directory(tmp_path, stream), trash)
+            emptier.wake()
+        await until(lambda: not list(trash.iterdir()))
+    assert caplog.messages == []
 
 
-def test_emptier_keeps_its_rate(tmp_path: Path) -> None:
+@on_loop
+async def test_emptier_keeps_its_rate(tmp_path: Path) -> None:
     trash = layout.trash_directory(tmp_path)
     trash.mkdir()
     files, steps_per_s = 500, 100
     for number in range(files):
         (trash / str(number)).write_bytes(b"x")
-    emptier = TrashEmptier(trash, lambda _: None, steps_per_s)
     started = time.monotonic()
-    emptier.start()
-    time.sleep(0.2)
-    emptier.stop()
+    async with emptying(trash, steps_per_s):
+        await until(lambda: len(list(trash.iterdir())) < files - 10)
     removed = files - len(list(trash.iterdir()))
     assert 1 <= removed <= (time.monotonic() - started) * steps_per_s + 1
 
@@ -118,28 +132,37 @@ def test_the_other_name_of_a_large_file_keeps_its_bytes(tmp_path: Path) -> None:
     assert other.stat().st_size == 2 * CUT_BYTES
 
 
-def test_what_was_removed_and_what_is_left_is_counted(tmp_path: Path) -> None:
-    trash, reports = tmp_path / "trash", list[str]()
+@on_loop
+async def test_what_was_removed_and_what_is_left_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trash = tmp_path / "trash"
     trash.mkdir()
     path = sparse(trash / "large", 2 * CUT_BYTES)
     (trash / "small").write_bytes(b"12345")
-    emptier = TrashEmptier(trash, reports.append, steps_per_s=1000)
-    with path.open("rb"):
-        emptier.start()
-        wait_until(lambda: emptier.gauges() == {"entries_left": 1, "files_in_use": 1})
-        assert emptier.counters() == {"names_removed": 1, "bytes_freed": 5}
-    emptier.wake()
-    wait_until(lambda: emptier.gauges() == {"entries_left": 0, "files_in_use": 0})
-    assert emptier.counters() == {"names_removed": 2, "bytes_freed": 5 + 2 * CUT_BYTES}
-    emptier.stop()
-    assert reports == []
+    async with emptying(trash) as emptier:
+        with path.open("rb"):
+            await until(lambda: emptier.gauges() == {"entries_left": 1, "files_in_use": 1})
+            assert emptier.counters() == {"names_removed": 1, "bytes_freed": 5}
+        emptier.wake()
+        await until(lambda: emptier.gauges() == {"entries_left": 0, "files_in_use": 0})
+        assert emptier.counters() == {"names_removed": 2, "bytes_freed": 5 + 2 * CUT_BYTES}
+    assert caplog.messages == []
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+@on_loop
+async def test_a_deleted_file_that_was_read_goes_soon_after_it_is_closed_whoever_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a partition lies in the trash: in directories, which cannot go before it."""
+    monkeypatch.setattr(trash_emptier, "LOOK_INTERVAL_S", 3600.0)
+    directory = tmp_path / "trash" / "topic" / "partition"
+    directory.mkdir(parents=True)
+    path = sparse(directory / "large", 2 * CUT_BYTES)
+    async with emptying(tmp_path / "trash") as emptier:
+        with path.open("rb"):
+            await until(lambda: emptier.gauges()["files_in_use"] == 1)
+            assert path.exists()
+        await until(lambda: not list((tmp_path / "trash").iterdir()))
+    assert caplog.messages == [], "nothing is wrong with it"
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from shardd.metadata.records import Record
 from shardd.metadata.reserve import RESERVE_NAME, Reserve
 from shardd.metadata.snapshot import decode_snapshot, encode_snapshot, read_snapshot, snapshot_path, write_snapshot
 from shardd.metadata.wal import AppendError, MetadataLog
-from shardd.protocol import topic_settings
+from shardd.protocol import topic_setting_table
 from shardd.protocol.errors import Status
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from shardd.runtime.disk import OsDisk
@@ -233,7 +233,7 @@ def test_only_a_snapshot_that_earlier_programs_would_misread_has_a_newer_version
 
 def test_a_snapshot_with_an_unknown_topic_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode_snapshot(state_at(RECORDS), SUBMISSIONS)
-    monkeypatch.setattr(topic_settings, "VALUES", {"compression": ("zstd",)})
+    monkeypatch.setattr(topic_setting_table, "SETTINGS", {})
     with pytest.raises(LogError, match="a state that this version does not know: topic b has 'ack' set to 'durable'"):
         decode_snapshot(Path("state.snapshot"), data)
 

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardd.protocol import requests
-from shardd.protocol.codes import Code
-from shardd.protocol.primitives import Consumer, ConsumerKind, Reader
+from shardd.protocol.primitives import Consumer, ConsumerKind
 from shardd.spark.pipelines.common import PipelineError, Source
-from shardd.spark.positions import Offsets, TopicName
-from shardd.spark.server import Server
+from shardd.spark.positions import Offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +37,13 @@ def of_consumers(source: Source, consumers: list[str], groups: list[str]) -> lis
             for partition in topic.partitions:
                 for kind, readers in ((ConsumerKind.CONSUMER, consumers), (ConsumerKind.GROUP, groups)):
                     for reader in readers:
-                        stored = _stored(server, Consumer(kind, reader), name, partition.id)
+                        stored = server.stored_offset(Consumer(kind, reader), name, partition.id)
                         position = None if stored is None else stored + 1
                         behind = partition.end - max(partition.first if position is None else position, partition.first)
                         found.append(Lag(reader, str(name), partition.id, position, partition.end, max(behind, 0)))
     finally:
         server.close()
     return found
-
-
-def _stored(server: Server, consumer: Consumer, name: TopicName, partition: int) -> int | None:
-    payload = requests.OffsetRequest(consumer, name.stream, name.topic, partition).encode()
-    answer = server.ask(Code.GET_CONSUMER_OFFSET, payload)
-    if not answer:
-        return None
-    reader = Reader(answer)
-    reader.u32()
-    reader.u64()
-    return reader.u64()
 
 
 def of_checkpoint(source: Source, checkpoint: Path) -> list[Lag]:

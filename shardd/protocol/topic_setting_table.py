@@ -1,0 +1,210 @@
+"""Every topic setting there is, in one table: its key, what it takes, its default, who may change it, what becomes of
+segments that are there. A new setting is a row here and the place where it takes effect (`Setting.of`): wire, records,
+snapshots and command line go by this table.
+
+A value has two texts. People and the wire write it as in the configuration ("7 days", "1 GiB", "durable"). Metadata
+records and snapshots keep one canonical form: a name as it is, a number in decimal digits (bytes, microseconds). What
+is stored outlives the program: keys stay, lists of names and ranges only grow.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic, TypeVar
+
+from shardd.config.keys import ACK_LEVELS
+from shardd.config.schema import System
+from shardd.config.units import format_duration_us, format_size, parse_duration_us, parse_size_bytes
+from shardd.protocol.errors import ShardError, Status
+
+V = TypeVar("V")
+_DIGITS: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+
+
+class SettingType(ABC, Generic[V]):
+    """What a setting takes. Parsers raise ValueError."""
+
+    @property
+    @abstractmethod
+    def takes(self) -> str:
+        """For "<key> takes ..."."""
+
+    @abstractmethod
+    def parse(self, text: str) -> V:
+        """From what people write."""
+
+    @abstractmethod
+    def show(self, value: V) -> str:
+        """What `parse` takes back."""
+
+    @abstractmethod
+    def load(self, stored: str) -> V:
+        """From the canonical form, and nothing else."""
+
+    def store(self, value: V) -> str:
+        """The canonical form."""
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Name(SettingType[str]):
+    """One of a list."""
+
+    names: tuple[str, ...]
+
+    @property
+    def takes(self) -> str:
+        return ", ".join(self.names)
+
+    def parse(self, text: str) -> str:
+        return self.load(text)
+
+    def show(self, value: str) -> str:
+        return value
+
+    def load(self, stored: str) -> str:
+        if stored not in self.names:
+            raise ValueError(stored)
+        return stored
+
+
+@dataclass(frozen=True, slots=True)
+class Count(SettingType[int]):
+    """A whole number between two others, both allowed."""
+
+    least: int
+    most: int
+
+    @property
+    def takes(self) -> str:
+        return f"a {self._kind()} from {self.show(self.least)} to {self.show(self.most)}"
+
+    def parse(self, text: str) -> int:
+        return self._within(self._parse(text.strip()))
+
+    def show(self, value: int) -> str:
+        return str(value)
+
+    def load(self, stored: str) -> int:
+        if not _DIGITS.fullmatch(stored):
+            raise ValueError(stored)
+        return self._within(int(stored))
+
+    def _kind(self) -> str:
+        return "number"
+
+    def _parse(self, text: str) -> int:
+        if not _DIGITS.fullmatch(text):
+            raise ValueError(text)
+        return int(text)
+
+    def _within(self, value: int) -> int:
+        if not self.least <= value <= self.most:
+            raise ValueError(value)
+        return value
+
+
+class Size(Count):
+    """Bytes, written like 4096 or 512 MiB."""
+
+    __slots__ = ()
+
+    def show(self, value: int) -> str:
+        return format_size(value)
+
+    def _kind(self) -> str:
+        return "size"
+
+    def _parse(self, text: str) -> int:
+        return parse_size_bytes(text)
+
+
+class Duration(Count):
+    """Microseconds, written like 30 s or 2h 30m."""
+
+    __slots__ = ()
+
+    def show(self, value: int) -> str:
+        return format_duration_us(value)
+
+    def _kind(self) -> str:
+        return "duration"
+
+    def _parse(self, text: str) -> int:
+        return parse_duration_us(text)
+
+
+class ChangedBy(Enum):
+    """Who may change a setting; who may see the topic sees them all."""
+
+    TOPIC_MANAGER = "who may change the topic"
+    STREAM_MANAGER = "who may change the stream"
+
+
+class OldSegments(Enum):
+    """What a change means for segments that are there."""
+
+    UNCHANGED = "stay as they are"
+    FOLLOW = "follow, too"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Generic[V]):
+    """One row. `default`: what holds for a topic without a value of its own, by the server's configuration."""
+
+    key: str
+    type: SettingType[V]
+    default: Callable[[System], V]
+    changed_by: ChangedBy
+    old_segments: OldSegments
+
+    def of(self, stored: Mapping[str, str], system: System) -> V:
+        """The value in effect for a topic with these settings of its own (`Topic.settings`)."""
+        text = stored.get(self.key)
+        return self.default(system) if text is None else self.type.load(text)
+
+    def shown(self, stored: Mapping[str, str], system: System) -> str:
+        """The same, for people."""
+        return self.type.show(self.of(stored, system))
+
+
+# when a message counts as acknowledged (docs/guarantees.md)
+ACK: Final = Setting(
+    "ack", Name(ACK_LEVELS), lambda system: system.partition.ack, ChangedBy.TOPIC_MANAGER, OldSegments.UNCHANGED
+)
+SETTINGS: Mapping[str, Setting[Any]] = {each.key: each for each in (ACK,)}
+
+
+def setting_of(key: str) -> Setting[Any]:
+    """The row of a key, or `ShardError` 5."""
+    found = SETTINGS.get(key)
+    if found is None:
+        raise ShardError(Status.FEATURE_UNAVAILABLE, f"there is no topic setting {key!r}")
+    return found
+
+
+def canonical(key: str, text: str) -> str:
+    """What is stored for what somebody wrote; "" stands for the default. `ShardError` 5, or 2 with a sentence."""
+    setting = setting_of(key)
+    try:
+        return setting.type.store(setting.type.parse(text)) if text else ""
+    except ValueError:
+        sentence = f"{key} takes {setting.type.takes}, not {text!r}"
+        raise ShardError(Status.INVALID_CONFIGURATION, sentence) from None
+
+
+def check_stored(key: str, stored: str) -> Status:
+    """OK for a key of the table and a value in canonical form, or "" for the default; else 5 or 2."""
+    setting = SETTINGS.get(key)
+    if setting is None:
+        return Status.FEATURE_UNAVAILABLE
+    try:
+        if stored:
+            setting.type.load(stored)
+    except ValueError:
+        return Status.INVALID_CONFIGURATION
+    return Status.OK

@@ -42,6 +42,12 @@ def directory_of(topic: Topic) -> Path:
     return layout.partition_directory(topic.server.data_dir, 0, 0, 0)
 
 
+def start_again(topic: Topic) -> None:
+    """What a restarted owner found counts as on the device from its next sync on: the source reads up to there."""
+    topic.server.start()
+    settle(topic)
+
+
 def starts_of(topic: Topic) -> list[int]:
     return sorted(int(path.stem) for path in directory_of(topic).glob("*.log"))
 
@@ -70,7 +76,7 @@ def expected(topic: Topic, left: list[int]) -> list[direct.Row]:
 def test_rows_of_sparse_segments_come_from_the_server_and_from_files(topic: Topic) -> None:
     topic.server.stop()
     left = thin(topic)
-    topic.server.start()
+    start_again(topic)
     layouts = [each.layout for each in topic.bounds()[0].segments]
     assert layouts[:3] == [LAYOUT_SPARSE, 0, LAYOUT_SPARSE] and layouts[-1] == 0
     wanted = expected(topic, left)
@@ -100,7 +106,7 @@ def test_an_audit_finds_sparse_segments_whole_and_damage_in_them(topic: Topic) -
         log.write_bytes(content[: second + at] + bytes([content[second + at] ^ 1]) + content[second + at + 1 :])
         fault = job.run()["first_faults"][0]
         assert "offset 4 fails its checksum" in fault or "where offset 2 belongs" in fault, fault
-        topic.server.start()
+        start_again(topic)
         with pytest.raises((DataLossError, ValueError)):
             direct.everything(topic.options(path=str(topic.server.data_dir), readMode="cold"))
         topic.server.stop()
@@ -122,7 +128,7 @@ def test_isolated_messages_are_a_loss_in_files_as_they_are_at_the_server(topic: 
     for view in diagnose_partition(directory):
         if view.damaged:
             isolate(directory, view.damaged)
-    topic.server.start()
+    start_again(topic)
     wanted = expected(topic, [each for each in range(MESSAGES) if each != start])
     for more in ({}, {"path": str(topic.server.data_dir)}):
         with pytest.raises(DataLossError, match=f"offsets {start} to {start + 1}"):
@@ -137,7 +143,7 @@ def test_a_gap_that_no_manifest_explains_is_no_gap(topic: Topic) -> None:
     directory, start = directory_of(topic), starts_of(topic)[0]
     incarnation = read_incarnation(directory)
     assert incarnation is not None
-    topic.server.start()
+    start_again(topic)
     write_manifest(directory, Manifest(incarnation, start))
     with pytest.raises((DataLossError, ValueError)):
         direct.everything(topic.options(path=str(topic.server.data_dir)))

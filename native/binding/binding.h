@@ -35,7 +35,7 @@ PyObject *shardd_call_login_remember(PyObject *self, PyObject *args);
 PyObject *shardd_call_login_is_known(PyObject *self, PyObject *args);
 
 /* binding/engine_partitions.c, binding/engine_counters.c: rows of the same table. */
-PyObject *shardd_segment_row(const segment_info *s); /* five numbers, in the order of the struct */
+PyObject *shardd_segment_row(const segment_info *s); /* six numbers, in the order of the struct */
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args);

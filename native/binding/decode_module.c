@@ -152,10 +152,10 @@ static PyObject *decode(PyObject *module, PyObject *args) {
     Py_ssize_t position;
     unsigned long long from_offset, to_offset, bytes_max;
     unsigned int rows_max;
-    int verify;
+    int verify, gaps = 0;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*nKKIKiy*z*", &data, &position, &from_offset, &to_offset, &rows_max, &bytes_max,
-                          &verify, &letters, &key))
+    if (!PyArg_ParseTuple(args, "y*nKKIKiy*z*|p", &data, &position, &from_offset, &to_offset, &rows_max, &bytes_max,
+                          &verify, &letters, &key, &gaps))
         return NULL;
     PyObject *result = NULL;
     work w = {.positions = NULL};
@@ -164,6 +164,7 @@ static PyObject *decode(PyObject *module, PyObject *args) {
     w.position = (uint64_t)position;
     w.request = (decode_request){.from_offset = from_offset,
                                  .to_offset = to_offset,
+                                 .gaps = gaps != 0,
                                  .rows_max = rows_max,
                                  .bytes_max = bytes_max,
                                  .verify = (decode_verify)verify,

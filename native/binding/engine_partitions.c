@@ -25,12 +25,13 @@ static segment_info *read_segments(PyObject *list, size_t *count) {
     segment_info *segments = calloc(*count + 1, sizeof *segments);
     if (segments == NULL) return (segment_info *)PyErr_NoMemory();
     for (size_t i = 0; i < *count; i++) {
-        unsigned long long v[5];
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, (Py_ssize_t)i), "KKKKK", &v[0], &v[1], &v[2], &v[3], &v[4])) {
+        unsigned long long v[6];
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, (Py_ssize_t)i), "KKKKKK", &v[0], &v[1], &v[2], &v[3], &v[4],
+                              &v[5])) {
             free(segments);
             return NULL;
         }
-        segments[i] = (segment_info){v[0], v[1], v[2], v[3], v[4]};
+        segments[i] = (segment_info){v[0], v[1], v[2], v[3], v[4], v[5]};
     }
     return segments;
 }

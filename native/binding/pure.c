@@ -96,14 +96,14 @@ static PyObject *pure_find_later(PyObject *module, PyObject *args, PyObject *kwa
 }
 
 static PyObject *pure_scan_buffer(PyObject *module, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"data", "expected_offset", "minimum_timestamp", "segment_start_offset", "base_position",
-                            NULL};
+    static char *names[] = {
+        "data", "expected_offset", "minimum_timestamp", "segment_start_offset", "base_position", "sparse_end", NULL};
     Py_buffer data;
-    uint64_t expected, minimum, start, base;
+    uint64_t expected, minimum, start, base, sparse_end = 0;
     record_scan scan;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O&O&O&O&", names, &data, convert_u64, &expected, convert_u64,
-                                     &minimum, convert_u64, &start, convert_u64, &base))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O&O&O&O&|O&", names, &data, convert_u64, &expected, convert_u64,
+                                     &minimum, convert_u64, &start, convert_u64, &base, convert_u64, &sparse_end))
         return NULL;
     size_t entries_max = (size_t)data.len / RECORD_HEADER_SIZE + 1;
     index_entry *entries = PyMem_Malloc(entries_max * sizeof *entries);
@@ -112,7 +112,8 @@ static PyObject *pure_scan_buffer(PyObject *module, PyObject *args, PyObject *kw
         return PyErr_NoMemory();
     }
     Py_BEGIN_ALLOW_THREADS /* the buffer is held, and bytes do not change */
-    record_scan_buffer(data.buf, (size_t)data.len, expected, minimum, start, base, entries, entries_max, &scan);
+    record_scan_sparse(data.buf, (size_t)data.len, expected, sparse_end, minimum, start, base, entries, entries_max,
+                       &scan);
     Py_END_ALLOW_THREADS
     PyObject *index = PyBytes_FromStringAndSize((const char *)entries, (Py_ssize_t)(scan.count * INDEX_ENTRY_SIZE));
     PyMem_Free(entries);

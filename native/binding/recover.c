@@ -7,9 +7,9 @@
 #include "log/recover.h"
 
 PyObject *shardd_segment_row(const segment_info *s) {
-    const unsigned long long numbers[] = {s->start_offset, s->log_bytes, s->count, s->first_timestamp,
-                                          s->last_timestamp};
-    return shardd_result(SHARDD_SEGMENT, numbers, 5, NULL);
+    const unsigned long long numbers[] = {s->start_offset,    s->log_bytes,      s->count,
+                                          s->first_timestamp, s->last_timestamp, s->absent};
+    return shardd_result(SHARDD_SEGMENT, numbers, 6, NULL);
 }
 
 static PyObject *segment_list(const recovered_partition *found) {

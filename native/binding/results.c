@@ -6,8 +6,9 @@
 static PyStructSequence_Field stats_fields[] = {
     FIELD(incarnation),    FIELD(next_offset),  FIELD(size_bytes), FIELD(messages_count), FIELD(segments_count),
     FIELD(durable_offset), FIELD(first_offset), FIELD(state),      FIELD(unseen),         {NULL, NULL}};
-static PyStructSequence_Field segment_fields[] = {FIELD(start_offset),    FIELD(log_bytes),      FIELD(records),
-                                                  FIELD(first_timestamp), FIELD(last_timestamp), {NULL, NULL}};
+static PyStructSequence_Field segment_fields[] = {
+    FIELD(start_offset),   FIELD(log_bytes), FIELD(records), FIELD(first_timestamp),
+    FIELD(last_timestamp), FIELD(absent),    {NULL, NULL}};
 static PyStructSequence_Field scan_fields[] = {
     FIELD(valid_bytes),    FIELD(records), FIELD(next_offset), FIELD(first_timestamp),
     FIELD(last_timestamp), FIELD(fault),   {NULL, NULL}};
@@ -17,7 +18,7 @@ static PyStructSequence_Field indexed_fields[] = {FIELD(valid_bytes),     FIELD(
 
 static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_STATS] = {"shardd.engine._native.PartitionStats", "A slot of the shared statistics.", stats_fields, 9},
-    [SHARDD_SEGMENT] = {"shardd.engine._native.SegmentInfo", "A segment of a partition.", segment_fields, 5},
+    [SHARDD_SEGMENT] = {"shardd.engine._native.SegmentInfo", "A segment of a partition.", segment_fields, 6},
     [SHARDD_SCAN] = {"shardd.engine._native.Scan", "What a scan of records found.", scan_fields, 6},
     [SHARDD_INDEXED_SCAN] = {"shardd.engine._native.IndexedScan", "The same and the index.", indexed_fields, 7},
 };

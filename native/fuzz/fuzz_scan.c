@@ -45,10 +45,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         memory.next_offset != file.next_offset || memory.fault != file.fault)
         abort();
     if (file.next_offset != expected + file.count) abort();
-    uint64_t good;
-    if (record_verify(log, memory.valid_bytes, expected, (uint32_t)memory.count, &good) != memory.count) abort();
-    record_verify(log, size, expected, 3, &good);
-    if (good > size) abort();
+    record_good good;
+    if (record_verify(log, memory.valid_bytes, expected, expected + memory.count, (uint32_t)memory.count, &good) !=
+        memory.count)
+        abort();
+    record_verify(log, size, expected, expected + 3, 3, &good);
+    if (good.bytes > size) abort();
+    record_verify(log, size, expected, expected + 1000, 3, &good);
+    if (good.bytes > size) abort();
     record_found found;
     if (record_find_later(fd, &(record_wanted){memory.valid_bytes, UINT64_MAX, file.next_offset, UINT64_MAX, 0},
                           &found) != 0)

@@ -162,14 +162,15 @@ EXPORT uint32_t sim_log_poll(sim_log *s, uint8_t strategy, uint64_t value, uint3
     if (cursor.total_bytes > capacity) abort();
     while (partition_cursor_next(&cursor, 700, &window, &status)) {
         if (*records == 0) *first_offset = window.first_offset;
-        uint64_t good;
+        record_good good;
         if (file_read(&s->disk, window.fd, out + *bytes, window.length, window.position) != 0) {
             status = 10002;
             break;
         }
-        uint32_t valid = record_verify(out + *bytes, window.length, window.first_offset, window.count, &good);
+        uint32_t valid = record_verify(out + *bytes, window.length, window.first_offset, window.end_offset,
+                                       window.count, &good);
         *records += valid;
-        *bytes += good;
+        *bytes += good.bytes;
         if (valid < window.count) {
             status = 4027;
             break;

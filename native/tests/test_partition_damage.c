@@ -13,9 +13,10 @@ static uint64_t read_offsets(partition *p, uint8_t strategy, uint64_t value, uin
     while (partition_cursor_next(&cursor, window_bytes, &w, &status)) {
         CHECK(w.length <= sizeof(buffer));
         CHECK_EQUAL(pread(w.fd, buffer, w.length, (off_t)w.position), (ssize_t)w.length);
-        uint64_t good;
-        CHECK_EQUAL(record_verify(buffer, w.length, w.first_offset, w.count, &good), w.count);
-        for (uint32_t i = 0; i < w.count && found < max; i++) out[found++] = w.first_offset + i;
+        record_good good;
+        CHECK_EQUAL(record_verify(buffer, w.length, w.first_offset, w.end_offset, w.count, &good), w.count);
+        for (uint64_t at = 0; at < w.length && found < max; at += record_size(buffer + at))
+            memcpy(&out[found++], buffer + at + 24, 8);
         bytes += w.length;
     }
     CHECK_EQUAL(status, 0);

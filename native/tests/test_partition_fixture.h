@@ -205,14 +205,15 @@ static inline bool check_window(const model *m, poll_cursor *cursor, uint64_t ma
     CHECK(w.length <= max_bytes || w.count == 1);
     CHECK(w.length <= sizeof(buffer));
     CHECK_EQUAL(pread(w.fd, buffer, w.length, (off_t)w.position), w.length);
-    uint64_t at = 0, good_bytes;
+    uint64_t at = 0;
+    record_good good;
     for (uint64_t i = w.first_offset; i < w.first_offset + w.count && i < m->count; i++) {
         const model_record *r = &m->records[i];
         CHECK(at + r->size <= w.length && memcmp(buffer + at, r->bytes, r->size) == 0);
         at += r->size;
     }
     CHECK_EQUAL(at, w.length);
-    CHECK_EQUAL(record_verify(buffer, w.length, w.first_offset, w.count, &good_bytes), w.count);
+    CHECK_EQUAL(record_verify(buffer, w.length, w.first_offset, w.end_offset, w.count, &good), w.count);
     return true;
 }
 

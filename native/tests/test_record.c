@@ -74,9 +74,10 @@ static void test_scan_every_length(void) {
         CHECK_EQUAL(out.valid_bytes, borders[whole]);
         CHECK_EQUAL(out.next_offset, 10 + whole);
         CHECK_EQUAL(fault, borders[whole] == length ? RECORD_OK : RECORD_TRUNCATED);
-        uint64_t good;
-        CHECK_EQUAL(record_verify(exact, length, 10, 3, &good), whole);
-        CHECK_EQUAL(good, borders[whole]);
+        record_good good;
+        CHECK_EQUAL(record_verify(exact, length, 10, 13, 3, &good), whole);
+        CHECK_EQUAL(good.bytes, borders[whole]);
+        CHECK_EQUAL(good.next_offset, 10 + whole);
         free(exact);
     }
     free(l.data);
@@ -125,9 +126,9 @@ static void test_index_and_limits(void) {
     CHECK_EQUAL(record_scan_buffer(l.data, l.length, 10, 0, 10, UINT32_MAX - 68, NULL, 0, &out), RECORD_BAD_LENGTH);
     CHECK_EQUAL(record_scan_buffer(l.data, l.length, 10, 0, 10, UINT32_MAX - 69, NULL, 0, &out), RECORD_BAD_LENGTH);
     CHECK_EQUAL(out.count, 1);
-    uint64_t good;
-    CHECK_EQUAL(record_verify(l.data, l.length, 10, 3, &good), 2); /* bytes behind the window's last record */
-    CHECK_EQUAL(record_verify(l.data, l.length, 11, 4, &good), 0);
+    record_good good;
+    CHECK_EQUAL(record_verify(l.data, l.length, 10, 13, 3, &good), 2); /* bytes behind the window's last record */
+    CHECK_EQUAL(record_verify(l.data, l.length, 11, 15, 4, &good), 0);
     free(l.data);
 }
 

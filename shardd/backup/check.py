@@ -91,7 +91,9 @@ def _check_segment(segment: SegmentEntry, name: str) -> None:
         raise BackupError(f"{name}: what {segment.kept[:40]!r} means is not known")
     if not 0 <= segment.bytes < _U32:
         raise BackupError(f"{name}: a log cannot have {segment.bytes} bytes")
-    if (segment.end_offset - segment.start_offset) * _RECORD_BYTES_MIN > segment.bytes:
+    if segment.sparse_end and not 0 <= segment.count < segment.end_offset - segment.start_offset:
+        raise BackupError(f"{name}: it cannot have {segment.count} records")
+    if segment.count * _RECORD_BYTES_MIN > segment.bytes:
         raise BackupError(f"{name}: {segment.bytes} bytes are too few for its records")
     _check_file(segment.manifest, name, _MANIFEST_BYTES_MAX)
 

@@ -21,6 +21,7 @@ from shardd.backup.check import read_checked
 from shardd.backup.format import (
     FORMAT_VERSION,
     MAGIC,
+    SPARSE_VERSION,
     Backup,
     BackupError,
     MetadataEntry,
@@ -170,9 +171,10 @@ def _describe(
     left_out: list[str],
     taker: Taker,
 ) -> Backup:
+    sparse = any(segment.sparse_end for partition in partitions for segment in partition.segments)
     return Backup(
         MAGIC,
-        FORMAT_VERSION,
+        SPARSE_VERSION if sparse else FORMAT_VERSION,
         info.format_version,
         info.created_at,
         time_text(began),

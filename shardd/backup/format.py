@@ -33,6 +33,7 @@ from shardd.runtime.regular_files import read_regular
 
 MAGIC: Final = "shardd-backup"
 FORMAT_VERSION: Final = 1
+SPARSE_VERSION: Final = 2  # with a segment that earlier programs would take for damaged
 BACKUP_NAME: Final = "backup.json"
 BACKUP_BYTES_MAX: Final = 1 << 30  # of that file
 INCOMPLETE_SUFFIX: Final = ".incomplete"
@@ -67,7 +68,8 @@ class SourceFile(msgspec.Struct, frozen=True):
 
 class SegmentEntry(msgspec.Struct, frozen=True):
     """A .log file, of which the first `bytes` count. `end_offset` (exclusive) is behind the valid records that it
-    begins with; `damage` tells what follows them, else it is empty. `source` only of sealed segments."""
+    begins with; `damage` tells what follows them, else it is empty. `source` only of sealed segments. `records`: of a
+    segment that has none for some of its offsets (only with SPARSE_VERSION); unset: one for each."""
 
     start_offset: int
     end_offset: int
@@ -77,6 +79,17 @@ class SegmentEntry(msgspec.Struct, frozen=True):
     source: SourceFile | None = None
     manifest: FileEntry | None = None
     damage: str = ""
+    records: int | msgspec.UnsetType = msgspec.UNSET  # not even named where it is not set: as in version 1
+
+    @property
+    def sparse_end(self) -> int:
+        """Up to there offsets may have no record; 0: every one has."""
+        return 0 if self.records is msgspec.UNSET else self.end_offset
+
+    @property
+    def count(self) -> int:
+        """Records that it has."""
+        return self.end_offset - self.start_offset if isinstance(self.records, msgspec.UnsetType) else self.records
 
 
 class PartitionEntry(msgspec.Struct, frozen=True):
@@ -155,9 +168,10 @@ def read_backup(path: Path) -> Backup:
         raise BackupError(f"{file} is damaged: {error}") from error
     if head.magic != MAGIC:
         raise BackupError(f"{file}: this is no backup of shardd")
-    if head.format_version != FORMAT_VERSION:
+    if not FORMAT_VERSION <= head.format_version <= SPARSE_VERSION:
         raise BackupError(
             f"{file}: format version {head.format_version} is unknown to this program, which knows {FORMAT_VERSION}"
+            f" and {SPARSE_VERSION}"
         )
     try:
         backup = msgspec.json.decode(data, type=Backup)

@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -173,6 +173,9 @@ class _Segment:
 
     def take(self) -> SegmentEntry:
         entry, manifest = self._manifest()  # before the log: its checkpoints are never ahead of what is copied
+        sparse_end = self._sparse_end(manifest)
+        if self.following is None and sparse_end:  # what was behind it is gone; it takes no more records
+            return replace(self, following=sparse_end).take()
         if self.following is None:
             point = None if manifest is None else manifest.checkpoint
             segment = self._copy_tail(0 if point is None else point.log_bytes)
@@ -181,9 +184,18 @@ class _Segment:
             source = SourceFile(state.st_dev, state.st_ino, state.st_mtime_ns)
             digest = self._known_digest(manifest, state.st_size)
             segment = self._share(source, state.st_size, digest) or self._share_equal(
-                self._link(source, state.st_size, digest) or self._copy_sealed(source, digest)
+                self._link(source, state.st_size, digest, sparse_end) or self._copy_sealed(source, digest, sparse_end)
             )
+            if sparse_end and digest is not None and manifest is not None and manifest.sealed is not None:
+                segment = msgspec.structs.replace(segment, records=manifest.sealed.count)
         return msgspec.structs.replace(segment, manifest=entry)
+
+    def _sparse_end(self, manifest: Manifest | None) -> int:
+        """Where the segment ends when its manifest explains that some of its offsets have no record, else 0."""
+        if manifest is None or not manifest.sparse or manifest.incarnation != self.incarnation:
+            return 0
+        fits = manifest.start_offset == self.start and self.following in (None, manifest.end_offset)
+        return manifest.end_offset if fits else 0
 
     def _known_digest(self, manifest: Manifest | None, size_bytes: int) -> str | None:
         """What the server found when it verified the sealed segment; None: it has to be read."""
@@ -191,7 +203,8 @@ class _Segment:
             return None
         sealed = manifest.sealed
         fits = (manifest.incarnation, manifest.start_offset) == (self.incarnation, self.start)
-        if not fits or (sealed.log_bytes, sealed.count) != (size_bytes, self.following - self.start):
+        offsets = self.following - self.start
+        if not fits or (sealed.log_bytes, sealed.count + manifest.absent) != (size_bytes, offsets):
             return None
         return file_digest(sealed.digest)
 
@@ -237,7 +250,7 @@ class _Segment:
         double.replace(self._kept)
         return msgspec.structs.replace(entry, kept=SHARED)
 
-    def _link(self, source: SourceFile, size_bytes: int, digest: str | None) -> SegmentEntry | None:
+    def _link(self, source: SourceFile, size_bytes: int, digest: str | None, sparse_end: int) -> SegmentEntry | None:
         """A second name for a sealed log, read only when its digest is not known. None where that is not possible."""
         try:
             os.link(self._log, self._kept)
@@ -248,15 +261,15 @@ class _Segment:
         if digest is not None and self.following is not None:
             return SegmentEntry(self.start, self.following, size_bytes, digest, LINKED, source)
         with opened(self._kept, os.O_RDONLY) as log:
-            content = LogPass(log, self.start, self.imported_end, self.throttle).whole(self.following)
-        return self._entry(content, LINKED, source)
+            whole = LogPass(log, self.start, self.imported_end, self.throttle, sparse_end=sparse_end)
+            content = whole.whole(self.following)
+        return self._entry(content, LINKED, source, sparse_end)
 
-    def _copy_sealed(self, source: SourceFile, digest: str | None) -> SegmentEntry:
+    def _copy_sealed(self, source: SourceFile, digest: str | None, sparse_end: int) -> SegmentEntry:
         with opened(self._log, os.O_RDONLY) as log, Writer(self._kept) as writer:
-            content = LogPass(log, self.start, self.imported_end, self.throttle, copy=writer.write).whole(
-                self.following
-            )
-        entry = self._entry(content, COPIED, source)
+            known = self.start, self.imported_end, self.throttle
+            content = LogPass(log, *known, copy=writer.write, sparse_end=sparse_end).whole(self.following)
+        entry = self._entry(content, COPIED, source, sparse_end)
         if digest not in (None, entry.digest) and not entry.damage:
             return msgspec.structs.replace(entry, damage="it has another digest than its manifest says")
         return entry
@@ -264,12 +277,13 @@ class _Segment:
     def _copy_tail(self, bytes_min: int) -> SegmentEntry:
         with opened(self._log, os.O_RDONLY) as log, Writer(self._kept) as writer:
             content = LogPass(log, self.start, self.imported_end, self.throttle, copy=writer.write).tail(bytes_min)
-        return self._entry(content, COPIED, None)
+        return self._entry(content, COPIED, None, 0)
 
-    def _entry(self, content: PassResult, kept: str, source: SourceFile | None) -> SegmentEntry:
+    def _entry(self, content: PassResult, kept: str, source: SourceFile | None, sparse_end: int) -> SegmentEntry:
         digest = file_digest(content.digest.digest())
-        end_offset = self.start + content.count
-        return SegmentEntry(self.start, end_offset, content.bytes, digest, kept, source, None, content.damage)
+        end_offset = sparse_end or self.start + content.count
+        entry = SegmentEntry(self.start, end_offset, content.bytes, digest, kept, source, None, content.damage)
+        return msgspec.structs.replace(entry, records=content.count) if sparse_end else entry
 
     def _manifest(self) -> tuple[FileEntry | None, Manifest | None]:
         """Copies the manifest as it is; one that says nothing to this version is only that."""

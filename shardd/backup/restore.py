@@ -137,10 +137,13 @@ def _restore_segment(
     with opened_inside(path, kept) as descriptor, Writer(layout.segment_index(directory, start)) as index:
         if link and os.fstat(descriptor).st_size == segment.bytes:
             os.link(f"/proc/self/fd/{descriptor}", log, src_dir_fd=descriptor)  # what was opened, by any name
-            content = LogPass(descriptor, start, imported_end, throttle, index=index.write).whole()
+            pass_ = LogPass(descriptor, start, imported_end, throttle, index=index.write, sparse_end=segment.sparse_end)
+            content = pass_.whole()
         else:
             with Writer(log) as copy:
-                pass_ = LogPass(descriptor, start, imported_end, throttle, copy=copy.write, index=index.write)
+                pass_ = LogPass(
+                    descriptor, start, imported_end, throttle, copy.write, index.write, sparse_end=segment.sparse_end
+                )
                 content = pass_.whole(bytes_max=bytes_of(segment))
     for sentence in compare(kept, segment, content):
         raise BackupError(sentence)

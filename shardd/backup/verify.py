@@ -128,9 +128,8 @@ def _check_segment(
             if size < segment.bytes or (size > segment.bytes and segment.kept == COPIED):
                 yield f"{log}: it has {size} bytes instead of {segment.bytes}"
                 return
-            content = LogPass(descriptor, segment.start_offset, imported_end, throttle).whole(
-                bytes_max=bytes_of(segment)
-            )
+            log_pass = LogPass(descriptor, segment.start_offset, imported_end, throttle, sparse_end=segment.sparse_end)
+            content = log_pass.whole(bytes_max=bytes_of(segment))
     except BackupError as error:
         yield str(error)
         return
@@ -153,7 +152,9 @@ def compare(log: Path, segment: SegmentEntry, content: PassResult) -> Iterator[s
     elif file_digest(content.digest.digest()) != segment.digest:
         where = f" ({content.damage})" if content.damage else ""
         yield f"{log}: its digest does not match{where}"
-    elif segment.start_offset + content.count != segment.end_offset:
+    elif content.count != segment.count and segment.sparse_end:
+        yield f"{log}: it has {content.count} records instead of {segment.count}"
+    elif content.count != segment.count:
         yield f"{log}: its records end before offset {segment.start_offset + content.count}, not {segment.end_offset}"
 
 

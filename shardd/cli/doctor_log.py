@@ -10,8 +10,9 @@ import typer
 
 from shardd.cli.doctor_state import EXIT_DAMAGE, EXIT_USAGE
 from shardd.config import ConfigError, load_settings
-from shardd.log.damage_survey import DamagedRange
+from shardd.log.damage import DamagedRange
 from shardd.log.diagnosis import SegmentView, diagnose_partition, isolate, partitions_below
+from shardd.log.directory_info import UnknownFormatError, check_format
 from shardd.server.data_directory import lock_directory
 from shardd.server.errors import StartupError
 
@@ -36,6 +37,10 @@ def log(
     directory = data or _configured(config)
     if not directory.is_dir():
         _fail(f"{directory} is no directory")
+    try:
+        check_format(directory)
+    except UnknownFormatError as error:
+        _fail(str(error))
     lock = -1
     if repair:
         try:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from shardd.config import ConfigError, load_settings
+from shardd.log.directory_info import UnknownFormatError, check_format
 from shardd.metadata.diagnosis import diagnose_state
 
 EXIT_DAMAGE = 1
@@ -33,6 +34,11 @@ def state(
     if not directory.is_dir():
         typer.echo(f"shardd: {directory} is no directory", err=True)
         raise typer.Exit(EXIT_USAGE)
+    try:
+        check_format(directory)
+    except UnknownFormatError as error:
+        typer.echo(f"shardd: {error}", err=True)
+        raise typer.Exit(EXIT_USAGE) from error
     inspection = diagnose_state(directory)
     for sentence in inspection.findings:
         typer.echo(sentence)

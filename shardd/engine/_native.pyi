@@ -64,6 +64,7 @@ class SegmentInfo(NamedTuple):
     records: int
     first_timestamp: int
     last_timestamp: int
+    absent: int
 
 class Scan(NamedTuple):
     """record_scan of native/src/log/record.h."""
@@ -135,8 +136,9 @@ def scan_buffer(
     minimum_timestamp: int,
     segment_start_offset: int,
     base_position: int,
+    sparse_end: int = 0,
 ) -> IndexedScan:
-    """As scan_file over memory."""
+    """As scan_file over memory. `sparse_end`: offsets may skip up to there (exclusive)."""
 
 def recover_partition(
     directory: str, incarnation: int, /
@@ -278,7 +280,7 @@ class Engine:
         directory: str,
         segment_size_bytes: int,
         state: int,
-        segments: list[tuple[int, int, int, int, int]],
+        segments: list[tuple[int, int, int, int, int, int]],
         offsets: list[tuple[int, int, int]],
         level: int,
         damaged: list[tuple[int, int, bool]],
@@ -289,8 +291,8 @@ class Engine:
         offsets = (kind, id, value),
         damaged = (start offset, end offset exclusive, isolated), durable_end: what the last checkpoint covers. At level
         durable it returns when the device has what was found. OSError."""
-    def partition_segments(self, namespace: int, /) -> list[tuple[int, int, int, int, int]]:
-        """What is in the files now, as SegmentInfo, the active one last. KeyError."""
+    def partition_segments(self, namespace: int, /) -> list[SegmentInfo]:
+        """What is in the files now, the active one last. KeyError."""
     def partition_surveyed(
         self,
         namespace: int,

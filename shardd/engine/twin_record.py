@@ -56,20 +56,30 @@ def _check(data: bytes, position: int, expected_offset: int, minimum_timestamp: 
 
 
 def scan_buffer(
-    data: bytes, expected_offset: int, minimum_timestamp: int, segment_start_offset: int, base_position: int
+    data: bytes,
+    expected_offset: int,
+    minimum_timestamp: int,
+    segment_start_offset: int,
+    base_position: int,
+    sparse_end: int = 0,
 ) -> tuple[int, int, int, int, int, int, bytes]:
     """Verifies records back to back from the start of `data`; the last item is the index of the good ones.
 
+    With `sparse_end` offsets may skip up to there (exclusive).
     A record that no index entry could name (position or relative offset above 32 bits) counts as a bad length.
     """
     valid_bytes = first_timestamp = last_timestamp = 0
     next_offset, fault = expected_offset, Fault.OK
     index: list[bytes] = []
     while valid_bytes < len(data):
-        fault, size, timestamp = _check(data, valid_bytes, next_offset, minimum_timestamp)
+        expected = next_offset
+        if len(data) - valid_bytes >= HEADER_BYTES:
+            found = int.from_bytes(data[valid_bytes + 24 : valid_bytes + 32], "little")
+            expected = found if next_offset <= found < sparse_end else next_offset
+        fault, size, timestamp = _check(data, valid_bytes, expected, minimum_timestamp)
         if fault is not Fault.OK:
             break
-        end, relative = base_position + valid_bytes + size, next_offset - segment_start_offset
+        end, relative = base_position + valid_bytes + size, expected - segment_start_offset
         if end > _U32_MAX or not 0 <= relative <= _U32_MAX:
             fault = Fault.BAD_LENGTH
             break
@@ -77,7 +87,7 @@ def scan_buffer(
             first_timestamp = timestamp
         minimum_timestamp = last_timestamp = timestamp
         index.append(INDEX_ENTRY.pack(relative, end, timestamp))
-        next_offset += 1
+        next_offset = expected + 1
         valid_bytes += size
     return valid_bytes, len(index), next_offset, first_timestamp, last_timestamp, int(fault), b"".join(index)
 

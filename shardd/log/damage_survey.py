@@ -15,85 +15,20 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
 from shardd.log.borders import GAPS_MAX, Border, Borders, borders_of
+from shardd.log.damage import DamagedRange, DamageSurvey, Index
 from shardd.log.manifest import Checkpoint
-from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY, RecordFault, timestamp_in
+from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY_BYTES, RecordFault, timestamp_in
 from shardd.log.segments import Segment, opened
+from shardd.log.sparse import SparseSurveyor
 from shardd.log.verified_slices import SegmentExtent, read_at, verified_slices
 from shardd.runtime.throttle import Throttle
 
 RANGES_MAX: Final = GAPS_MAX  # of one segment; what lies behind the last one counts as damaged
-_CHUNK: Final = 4096  # entries
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedRange:
-    """Offsets `start` to `end` (exclusive) are not readable. Their bytes: `from_byte` to `to_byte` (exclusive) of the
-    log that starts at `segment`; the same when there are none."""
-
-    segment: int
-    start: int
-    end: int
-    from_byte: int
-    to_byte: int
-    fault: RecordFault
-
-    def __str__(self) -> str:
-        return f"offsets {self.start} to {self.end - 1} (bytes {self.from_byte} to {self.to_byte}, {self.fault.name})"
-
-
-@dataclass(slots=True)
-class DamageSurvey:
-    """`segment.count` and `log_bytes` cover the damaged ranges up to the last valid record, and with a known end offset
-    those behind it. `gave_up`: what lies behind was not searched to its end."""
-
-    segment: Segment
-    damaged: list[DamagedRange]
-    index_changed: bool
-    gave_up: bool = False
-
-
-class _Index:
-    """The index file of the segment, compared and, where it differs, written."""
-
-    def __init__(self, descriptor: int | None, writable: bool) -> None:
-        self._descriptor = descriptor
-        self._writable = writable
-        self.changed = descriptor is None
-
-    def put(self, number: int, entries: bytes) -> None:
-        if self._descriptor is None:
-            return
-        position = number * INDEX_ENTRY.size
-        if read_at(self._descriptor, len(entries), position) == entries:
-            return
-        self.changed = True
-        if self._writable:
-            done = 0
-            while done < len(entries):
-                done += os.pwrite(self._descriptor, entries[done:], position + done)
-
-    def put_damaged(self, relative: int, count: int, to_byte: int, timestamp: int) -> None:
-        for first in range(0, count, _CHUNK):
-            entries = b"".join(
-                INDEX_ENTRY.pack(relative + i, to_byte, timestamp) for i in range(first, min(first + _CHUNK, count))
-            )
-            self.put(relative + first, entries)
-
-    def finish(self, count: int, *, exact: bool) -> None:
-        if self._descriptor is None:
-            return
-        if exact and os.fstat(self._descriptor).st_size != count * INDEX_ENTRY.size:
-            self.changed = True
-            if self._writable:
-                os.ftruncate(self._descriptor, count * INDEX_ENTRY.size)
-        if self.changed and self._writable:
-            os.fdatasync(self._descriptor)
 
 
 def survey_segment(
@@ -106,13 +41,15 @@ def survey_segment(
     checkpoint: Checkpoint | None = None,
     live_bytes: int | None = None,
     write_index: bool = True,
+    sparse_count: int = 0,
     throttle: Throttle | None = None,
 ) -> DamageSurvey:
     """Reads a whole segment (blocking; about a second for each GiB in memory).
 
     `end_offset`: where the next segment starts. `checkpoint`: what the manifest says was whole once.
     `live_bytes`: the partition is open and has this much of the log, up to
-    the end offset; else the index is cut to its records. With `write_index` False nothing is changed. OSError; with a
+    the end offset; else the index is cut to its records. With `write_index` False nothing is changed.
+    `sparse_count`: it has so many records, and up to the end offset some offsets have none. OSError; with a
     `throttle` StoppedError: what is written of the index by then is right.
     """
     with ExitStack() as stack:
@@ -122,17 +59,42 @@ def survey_segment(
         if write_index or path.is_file():
             flags = os.O_RDWR | os.O_CREAT if write_index else os.O_RDONLY
             descriptor = stack.enter_context(opened(path, flags))
-        index = _Index(descriptor, write_index)
+        index = Index(descriptor, write_index)
         file_bytes = os.fstat(log).st_size
         limit = file_bytes if live_bytes is None else min(file_bytes, live_bytes)
+        pace = throttle or Throttle()
+        if sparse_count and end_offset is not None:
+            sparse = SegmentExtent(start_offset, limit, end_offset, imported_end, end_offset)
+            return SparseSurveyor(log, index, sparse, sparse_count, minimum_timestamp, pace).run()
         bounds = SegmentExtent(start_offset, limit, end_offset, imported_end)
         known = None if checkpoint is None else (checkpoint.log_bytes, checkpoint.count)
         borders = borders_of(log, descriptor, bounds, known, live=live_bytes is not None)
-        live, pace = live_bytes is not None, throttle or Throttle()
+        live = live_bytes is not None
         survey = _Surveyor(log, index, bounds, borders, minimum_timestamp, live=live, throttle=pace).run(file_bytes)
         index.finish(survey.segment.count, exact=live_bytes is None)
         survey.index_changed = index.changed
     return survey
+
+
+def explained_by_index(
+    directory: Path, start_offset: int, end_offset: int, minimum_timestamp: int, imported_end: int
+) -> Segment | None:
+    """A sparse segment whose manifest was lost: log and index agree on every record, and between them offsets have
+    none. A client cannot write an index, and no damage makes one sparse. Behind the last record nothing is explained: a
+    segment may be missing. None else. OSError."""
+    path = layout.segment_index(directory, start_offset)
+    count, rest = divmod(path.stat().st_size, INDEX_ENTRY_BYTES) if path.is_file() else (0, 0)
+    if rest or not 0 < count < end_offset - start_offset:
+        return None
+    with opened(path, os.O_RDONLY) as index:
+        end = start_offset + int.from_bytes(read_at(index, 4, (count - 1) * INDEX_ENTRY_BYTES), "little") + 1
+    if not start_offset + count < end <= end_offset:
+        return None
+    survey = survey_segment(
+        directory, start_offset, minimum_timestamp,
+        end_offset=end, imported_end=imported_end, write_index=False, sparse_count=count,
+    )  # fmt: skip
+    return None if survey.damaged or survey.index_changed else survey.segment
 
 
 class _Surveyor:
@@ -141,7 +103,7 @@ class _Surveyor:
     def __init__(
         self,
         log: int,
-        index: _Index,
+        index: Index,
         bounds: SegmentExtent,
         borders: Borders,
         minimum_timestamp: int,
@@ -200,7 +162,9 @@ class _Surveyor:
         header = read_at(self._log, HEADER_BYTES, found.position)
         timestamp = max(self._minimum, timestamp_in(header)) if self._borders.is_record(found, self._minimum) else 0
         relative = self._offset - self._bounds.start_offset
-        self._index.put_damaged(relative, found.offset - self._offset, found.position, timestamp or self._minimum)
+        self._index.put_damaged(
+            relative, relative, found.offset - self._offset, found.position, timestamp or self._minimum
+        )
         self._note(found.offset, found.position, fault)
         self._position, self._offset = found.position, found.offset
         return True
@@ -223,7 +187,7 @@ class _Surveyor:
         self._note(end, limit, fault)
         if self._live or (end - self._offset) * HEADER_BYTES <= limit - self._position:
             relative = self._offset - self._bounds.start_offset
-            self._index.put_damaged(relative, end - self._offset, limit, self._minimum)
+            self._index.put_damaged(relative, relative, end - self._offset, limit, self._minimum)
             self._position, self._offset = limit, end
 
     def _note(self, end: int, to_byte: int, fault: RecordFault) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from shardd.engine import _native
 from shardd.log import layout
-from shardd.log.damage_survey import DamagedRange, DamageSurvey, survey_segment
+from shardd.log.damage import DamagedRange, DamageSurvey
+from shardd.log.damage_survey import survey_segment
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
@@ -80,9 +81,12 @@ def _diagnose_segment(
     if manifest is not None:
         minimum = max(minimum, manifest.born_at)
     known = None if manifest is None else manifest.sealed or manifest.checkpoint
+    records = 0
+    if manifest is not None and manifest.sparse and manifest.sealed is not None:
+        records, next_start = manifest.sealed.count, manifest.end_offset
     survey = survey_segment(
         directory, start, minimum,
-        end_offset=next_start, imported_end=imported_end, checkpoint=known, write_index=False,
+        end_offset=next_start, imported_end=imported_end, checkpoint=known, write_index=False, sparse_count=records,
     )  # fmt: skip
     segment = survey.segment
     view = SegmentView(start, segment.next_offset if next_start is None else next_start, segment.file_bytes, text)
@@ -123,6 +127,8 @@ def _manifest_of(directory: Path, start: int) -> tuple[Manifest | None, str]:
         return None, str(error)
     if manifest is None:
         return None, "no manifest"
+    if manifest.sparse:
+        return manifest, f"sealed, {manifest.absent} offsets without a message"
     return manifest, "sealed" if manifest.sealed is not None else "open manifest"
 
 

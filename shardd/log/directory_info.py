@@ -2,7 +2,8 @@
 
     {"magic": "shardd-data", "format_version": 1, "created_at": "<RFC 3339>"}
 
-It is the last file that an import or a restore writes. Another magic or version stops the start.
+It is the last file that an import or a restore writes. Another magic or version stops the start. What else a later
+version changes: docs/adr/0028-format-version-2.md.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from shardd.runtime.regular_files import NotRegularError, read_regular
 INFO_NAME: Final = "info.json"
 MAGIC: Final = "shardd-data"
 FORMAT_VERSION: Final = 1
+
+
+class UnknownFormatError(ValueError):
+    """The directory has a format that this program does not know: it must not judge or change anything in it."""
 
 
 class DirectoryInfo(msgspec.Struct, frozen=True):
@@ -43,8 +48,20 @@ def read_info(directory: Path) -> DirectoryInfo | None:
     if info.magic != MAGIC:
         raise ValueError(f"{path}: this is no data directory of shardd")
     if info.format_version != FORMAT_VERSION:
-        raise ValueError(f"{path}: format version {info.format_version} is unknown; this is version {FORMAT_VERSION}")
+        raise UnknownFormatError(
+            f"{path}: format version {info.format_version} is unknown; this is version {FORMAT_VERSION}"
+        )
     return info
+
+
+def check_format(directory: Path) -> None:
+    """For tools that look at directories without an `info.json`, or with a damaged one, too. UnknownFormatError."""
+    try:
+        read_info(directory)
+    except UnknownFormatError:
+        raise
+    except (OSError, ValueError):
+        return
 
 
 def write_info(directory: Path, info: DirectoryInfo) -> None:

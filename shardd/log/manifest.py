@@ -5,14 +5,14 @@ checkpoints in place (native/src/log/manifest.c); whatever else changes, the fil
 
     offset size field
     0      8    magic "SHRDMANI"
-    8      4    version 1
-    12     1    layout of the log: 0 plain
+    8      4    version 1; 2 when there is an end offset (docs/adr/0028-format-version-2.md)
+    12     1    layout of the log: 0 plain; in version 2 8: sparse, it has no record for some of its offsets
     13     3    reserved, 0
     16     8    incarnation of the partition
     24     8    start offset of the segment
     32     8    born_at: server clock, microseconds; no record here is older; 0: not known (made by a recovery)
     40     8    log start offset: first offset of the partition when this was written
-    48     8    reserved, 0
+    48     8    version 2: end offset of the segment (exclusive); 0: not known
     56     8    checksum of bytes 0 to 56; magic, version, layout and this stay where they are in every version
     64     64   checkpoint slot A
     128    64   checkpoint slot B
@@ -33,7 +33,7 @@ checkpoints in place (native/src/log/manifest.c); whatever else changes, the fil
                      (canonical, big-endian); written once every record was verified and the log is on the device
     tag 2  isolated  pairs of u64 (first offset, end offset exclusive), ascending: withheld with the operator's consent
     tag 3  reserved for the states of idempotent producers
-    Sections with other tags are kept as they are.
+    Sections with other tags are kept as they are; in version 2 one with bit 31 in its tag may not be passed over.
 
 A manifest that is missing or damaged costs a scan of its log, never data. One of an unknown version or layout keeps the
 partition closed.
@@ -53,12 +53,15 @@ from shardd.runtime.regular_files import read_regular
 
 MAGIC: Final = b"SHRDMANI"
 VERSION: Final = 1
+VERSION_2: Final = 2
 LAYOUT_PLAIN: Final = 0
+LAYOUT_SPARSE: Final = 8
 TAG_SEALED: Final = 1
 TAG_ISOLATED: Final = 2
+TAG_MUST_KNOW: Final = 1 << 31
 
-_HEAD: Final = struct.Struct("<8sIB3xQQQQ8x")
-_SLOT: Final = struct.Struct("<QQQQQ16x")
+_HEAD: Final = struct.Struct("<8sIB3sQQQQQ")
+_SLOT: Final = struct.Struct("<QQQQQ16s")
 _SEALED: Final = struct.Struct("<QQQQ16s")
 _SECTION: Final = struct.Struct("<II")
 _RANGE: Final = struct.Struct("<QQ")
@@ -95,7 +98,7 @@ class Sealed(Checkpoint):
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What the file says. `isolated`: (first offset, end offset exclusive), ascending. `others`: sections that this
-    version does not know, (tag, bytes)."""
+    version does not know, (tag, bytes). `end_offset` 0: not known. `sparse`: sealed, with less records than offsets."""
 
     incarnation: int
     start_offset: int
@@ -105,6 +108,13 @@ class Manifest:
     sealed: Sealed | None = None
     isolated: tuple[tuple[int, int], ...] = ()
     others: tuple[tuple[int, bytes], ...] = ()
+    end_offset: int = 0
+    sparse: bool = False
+
+    @property
+    def absent(self) -> int:
+        """Offsets of the segment that have no record."""
+        return self.end_offset - self.start_offset - self.sealed.count if self.sparse and self.sealed else 0
 
 
 def _with_checksum(content: bytes) -> bytes:
@@ -121,12 +131,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """Content of the file; the checkpoint gets slot A."""
     head = _HEAD.pack(
         MAGIC,
-        VERSION,
-        LAYOUT_PLAIN,
+        VERSION_2 if manifest.end_offset else VERSION,
+        LAYOUT_SPARSE if manifest.sparse else LAYOUT_PLAIN,
+        bytes(3),
         manifest.incarnation,
         manifest.start_offset,
         manifest.born_at,
         manifest.log_start_offset,
+        manifest.end_offset,
     )
     content = _with_checksum(head)
     point = manifest.checkpoint
@@ -134,7 +146,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         content += bytes(_BLOCK_BYTES)
     else:
         content += _with_checksum(
-            _SLOT.pack(1, point.log_bytes, point.count, point.first_timestamp, point.last_timestamp)
+            _SLOT.pack(1, point.log_bytes, point.count, point.first_timestamp, point.last_timestamp, bytes(16))
         )
     content += bytes(_BLOCK_BYTES)
     sections = list(manifest.others)
@@ -154,17 +166,26 @@ def decode_manifest(content: bytes) -> Manifest:
     head = _without_checksum(content[:_BLOCK_BYTES]) if len(content) >= _BLOCK_BYTES else None
     if head is None or not head.startswith(MAGIC):
         raise DamagedManifestError("its head is damaged")
-    _, version, log_layout, incarnation, start_offset, born_at, log_start_offset = _HEAD.unpack(head)
-    if version != VERSION:
-        raise UnknownManifestError(f"its version is {version}, this shardd knows version {VERSION}")
-    if log_layout != LAYOUT_PLAIN:
-        raise UnknownManifestError(f"its log has layout {log_layout}, this shardd knows layout {LAYOUT_PLAIN} (plain)")
+    _, version, log_layout, reserved, incarnation, start_offset, born_at, log_start_offset, end_offset = _HEAD.unpack(
+        head
+    )
+    if version not in (VERSION, VERSION_2):
+        raise UnknownManifestError(f"its version is {version}, this shardd knows versions {VERSION} and {VERSION_2}")
+    later = version == VERSION_2
+    if log_layout != LAYOUT_PLAIN and not (later and log_layout == LAYOUT_SPARSE):
+        raise UnknownManifestError(
+            f"its log has layout {log_layout}, this shardd knows {LAYOUT_PLAIN} (plain) and {LAYOUT_SPARSE} (sparse)"
+        )
+    if later and (any(reserved) or any(any(content[at + 40 : at + 56]) for at in (_BLOCK_BYTES, 2 * _BLOCK_BYTES))):
+        raise UnknownManifestError("it says something that this shardd does not know")
     if len(content) < _SECTIONS_AT:
         raise DamagedManifestError("it is cut off")
     sections = _decode_sections(content)
     sealed = isolated = None
     others = []
     for tag, body in sections:
+        if later and tag & TAG_MUST_KNOW:
+            raise UnknownManifestError(f"its section {tag - TAG_MUST_KNOW} is one that this shardd does not know")
         if tag == TAG_SEALED and len(body) == _SEALED.size and sealed is None:
             sealed = Sealed(*_SEALED.unpack(body))
         elif tag == TAG_ISOLATED and len(body) % _RANGE.size == 0 and isolated is None:
@@ -173,7 +194,7 @@ def decode_manifest(content: bytes) -> Manifest:
             raise DamagedManifestError(f"its section {tag} has no possible content")
         else:
             others.append((tag, body))
-    return Manifest(
+    manifest = Manifest(
         incarnation,
         start_offset,
         born_at,
@@ -182,7 +203,12 @@ def decode_manifest(content: bytes) -> Manifest:
         sealed,
         isolated or (),
         tuple(others),
+        end_offset if later else 0,
+        log_layout == LAYOUT_SPARSE,
     )
+    if manifest.sparse and (sealed is None or manifest.absent <= 0):
+        raise DamagedManifestError("it has no offset without a record, but a sparse log")
+    return manifest
 
 
 def _decode_checkpoint(content: bytes) -> Checkpoint | None:
@@ -191,7 +217,7 @@ def _decode_checkpoint(content: bytes) -> Checkpoint | None:
         slot = _without_checksum(content[at : at + _BLOCK_BYTES])
         if slot is None:
             continue
-        sequence, *values = _SLOT.unpack(slot)
+        sequence, *values, _ = _SLOT.unpack(slot)
         point = Checkpoint(*values)
         if sequence and point.count and (newest is None or sequence > newest[0]):
             newest = sequence, point

@@ -28,7 +28,8 @@ from pathlib import Path
 
 from shardd.engine import _native
 from shardd.log import layout
-from shardd.log.damage_survey import DamageSurvey, survey_segment
+from shardd.log.damage import DamageSurvey
+from shardd.log.damage_survey import explained_by_index, survey_segment
 from shardd.log.imported import OPEN_END, read_imported, write_imported
 from shardd.log.incarnation import (
     NewerIncarnationError,
@@ -37,6 +38,7 @@ from shardd.log.incarnation import (
     read_incarnation,
     write_incarnation,
 )
+from shardd.log.listing import list_segments
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
 from shardd.log.stored_offsets import read_offsets
@@ -45,10 +47,6 @@ from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
 from shardd.runtime.regular_files import linked_directory
 
-_OWN_FILES = tuple(
-    name + suffix for name in (layout.INCARNATION, layout.IMPORTED) for suffix in ("", layout.TEMPORARY_SUFFIX)
-)
-_FRESH_MANIFEST = ".manifest" + layout.TEMPORARY_SUFFIX
 _LEVELS = 5  # of directories above a partition, up to the data directory, which may be reached through a link
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -57,8 +55,9 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 class Recovered:
     """What `Engine.partition_open` needs.
 
-    `segments`: (start offset, log bytes, records, first timestamp us, last timestamp us), ascending, the last one is
-    active. `damaged`: (start offset, end offset exclusive, isolated); where two overlap the first one counts.
+    `segments`: (start offset, log bytes, records, first timestamp us, last timestamp us, offsets without a record),
+    ascending, the last one is active. `damaged`: (start offset, end offset exclusive, isolated); where two overlap the
+    first one counts.
     `offsets`: (kind, id, value). `state`: 0, or the status that sends get from the start. `notes`: sentences for the
     operator, to be logged once.
     `unsealed`: start offsets of segments before the active one whose manifests have no digest yet (sealing.py).
@@ -66,7 +65,7 @@ class Recovered:
     was written; 0 without one.
     """
 
-    segments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    segments: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
     damaged: list[tuple[int, int, bool]] = field(default_factory=list)
     offsets: list[tuple[int, int, int]] = field(default_factory=list)
     state: int = 0
@@ -94,7 +93,7 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     recovered = Recovered()
     if not directory.exists():
         return recovered
-    starts = _list_segments(directory, recovered.notes)
+    starts = list_segments(directory, recovered.notes)
     if not _check_incarnation(directory, incarnation, starts, recovered):
         return recovered
     imported_end = read_imported(directory)
@@ -108,31 +107,6 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     recovered.offsets, notes = read_offsets(directory)
     recovered.notes += notes
     return recovered
-
-
-def _list_segments(directory: Path, notes: list[str]) -> list[int]:
-    """Start offsets of the logs, ascending; everything that is not ours goes into the notes."""
-    found: dict[str, list[int]] = {"log": [], "index": [], "manifest": [], "torn": []}
-    for path in sorted(directory.iterdir()):
-        parsed = layout.parse_segment_name(path.name)
-        if parsed is not None and path.is_file() and not path.is_symlink():
-            found[parsed[1]].append(parsed[0])
-        elif path.name.endswith(_FRESH_MANIFEST) and layout.parse_segment_name(path.stem) is not None:
-            continue  # cut short before its rename; the next one writes over it
-        elif path.name not in _OWN_FILES and not (
-            path.name == layout.OFFSETS and path.is_dir() and not path.is_symlink()
-        ):
-            notes.append(f"{path}: not a file of this server, ignored")
-    starts = found["log"]
-    known = set(starts)
-    for start in found["index"]:
-        if start not in known:
-            notes.append(f"{layout.segment_index(directory, start)}: index without a log, ignored")
-    for start in found["manifest"]:
-        # behind the last log: the birth of the next segment was cut short, its next try writes over it
-        if start not in known and starts and start < starts[-1]:
-            notes.append(f"{layout.segment_manifest(directory, start)}: manifest without a log, ignored")
-    return starts
 
 
 def _check_incarnation(directory: Path, incarnation: int, starts: list[int], recovered: Recovered) -> bool:
@@ -197,17 +171,23 @@ def _recover_segments(
             recovered.damaged += [(first, end, True) for first, end in manifest.isolated]
             if manifest.checkpoint is not None and manifest.sealed is None:  # sealing syncs its own segment only
                 recovered.durable_end = start + manifest.checkpoint.count
-        if active:
-            segment, go_on_at = _recover_active(directory, start, minimum_timestamp, imported_end, manifest, recovered)
-            _renew_manifest(directory, start, incarnation, manifest, starts[0], recovered)
-        else:
+        go_on_at: int | None = None
+        if not active:
             segment = _recover_sealed(
                 directory, start, starts[number + 1], minimum_timestamp, imported_end, manifest, recovered
             )
+        elif manifest is not None and manifest.sparse:  # the segments behind it are gone; it takes no records
+            go_on_at = manifest.end_offset
+            segment = _recover_sealed(directory, start, go_on_at, minimum_timestamp, imported_end, manifest, recovered)
+        else:
+            segment, go_on_at = _recover_active(directory, start, minimum_timestamp, imported_end, manifest, recovered)
+            _renew_manifest(directory, start, incarnation, manifest, starts[0], recovered)
         if segment.count:
             minimum_timestamp = segment.last_timestamp
         first_timestamp = segment.first_timestamp if segment.count else minimum_timestamp
-        recovered.segments.append((start, segment.log_bytes, segment.count, first_timestamp, minimum_timestamp))
+        recovered.segments.append(
+            (start, segment.log_bytes, segment.count, first_timestamp, minimum_timestamp, segment.absent)
+        )
         recovered.scanned_bytes += segment.scanned_bytes
         if not active and segment.next_offset != starts[number + 1]:
             _gap(directory, segment, starts[number + 1], recovered)
@@ -264,16 +244,24 @@ def _recover_sealed(
     if segment is not None:
         recovered.unsealed.append(start)
         return segment
+    path = layout.segment_log(directory, start)
+    end, records = next_start, 0
+    if manifest is not None and manifest.sparse and manifest.sealed is not None:
+        end, records = manifest.end_offset, manifest.sealed.count
+    elif manifest is None:
+        found = explained_by_index(directory, start, next_start, minimum_timestamp, imported_end)
+        if found is not None:
+            recovered.notes.append(f"{path}: without a manifest; its index explains the offsets without a message")
+            return found
     survey = survey_segment(
         directory, start, minimum_timestamp,
-        end_offset=next_start, imported_end=imported_end, checkpoint=_last_checkpoint(manifest),
+        end_offset=end, imported_end=imported_end, checkpoint=_last_checkpoint(manifest), sparse_count=records,
     )  # fmt: skip
     segment = survey.segment
-    path = layout.segment_log(directory, start)
     if survey.index_changed:
         recovered.notes.append(f"{path}: did not fit its index, which was written again from {segment.count} records")
     _withhold(path, survey, recovered)
-    if not survey.damaged and segment.next_offset == next_start:
+    if not survey.damaged and segment.next_offset == next_start and not segment.absent:
         recovered.unsealed.append(start)
     if segment.next_offset == next_start and segment.file_bytes > segment.log_bytes:
         surplus = segment.file_bytes - segment.log_bytes
@@ -364,13 +352,14 @@ def _go_on_behind(
     directory: Path, incarnation: int, segment: Segment, end: int, minimum_timestamp: int, recovered: Recovered
 ) -> None:
     """What lies up to this offset is unclear or missing: offsets go on there, in a segment of its own."""
-    recovered.damaged.append((segment.next_offset, end, False))
+    if segment.next_offset < end:
+        recovered.damaged.append((segment.next_offset, end, False))
     last_timestamp = max(recovered.segments[-1][4], minimum_timestamp)
     write_manifest(directory, Manifest(incarnation, end, last_timestamp, recovered.segments[0][0]))
     for path in (layout.segment_log(directory, end), layout.segment_index(directory, end)):
         path.touch()
     layout.sync_directory(directory)
-    recovered.segments.append((end, 0, 0, last_timestamp, last_timestamp))
+    recovered.segments.append((end, 0, 0, last_timestamp, last_timestamp, 0))
 
 
 def _withhold(path: Path, survey: DamageSurvey, recovered: Recovered) -> None:

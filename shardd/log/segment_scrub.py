@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
 from shardd.log.record_format import INDEX_ENTRY_BYTES
+from shardd.log.sparse import entry_number
 from shardd.log.verified_slices import SegmentExtent, next_slice, read_at, read_passing
 
 SLICE_BYTES: Final = 64 << 10  # read and hashed in about 30 us, which a send may have to wait for
@@ -19,17 +21,23 @@ SLICE_BYTES: Final = 64 << 10  # read and hashed in about 30 us, which a send ma
 class SegmentScrub:
     """One pass over one segment: `step` until `finished`. Blocking; used by one thread at a time.
 
-    `damaged`: (start, end exclusive), ascending: known already, passed over. FileNotFoundError when it was deleted.
+    `count`: records. `damaged`: (start, end exclusive), ascending: known already, passed over. FileNotFoundError when
+    it was deleted.
     """
 
     def __init__(
-        self, directory: Path, bounds: SegmentExtent, minimum_timestamp: int, damaged: Sequence[tuple[int, int]]
+        self,
+        directory: Path,
+        bounds: SegmentExtent,
+        count: int,
+        minimum_timestamp: int,
+        damaged: Sequence[tuple[int, int]],
     ) -> None:
         assert bounds.end_offset is not None
-        self._bounds, self._end = bounds, bounds.end_offset
+        self._bounds, self._end, self._count = bounds, bounds.end_offset, count
         self._minimum = minimum_timestamp
         self._damaged = [each for each in damaged if each[1] > bounds.start_offset and each[0] < self._end]
-        self._position, self._offset = 0, bounds.start_offset
+        self._position, self._offset, self._number = 0, bounds.start_offset, 0  # of the next record, and its entry
         self.finished = False
         self.contradicts = False  # a survey has to tell what is wrong
         self._log = os.open(layout.segment_log(directory, bounds.start_offset), os.O_RDONLY | os.O_CLOEXEC)
@@ -52,22 +60,28 @@ class SegmentScrub:
         if self._damaged and self._damaged[0][0] <= self._offset:
             return self._pass_over(self._damaged.pop(0)[1])
         limit = self._damaged[0][0] if self._damaged else self._end
-        bounds = SegmentExtent(self._bounds.start_offset, self._bounds.limit_bytes, limit, self._bounds.imported_end)
+        bounds = replace(self._bounds, end_offset=limit)
         part = next_slice(self._log, self._position, self._offset, self._minimum, bounds, read_passing, SLICE_BYTES)
-        entries = read_passing(self._index, len(part.index), self._entry_position(self._offset))
-        self._position, self._offset = part.end_position, part.end_offset
+        entries = read_passing(self._index, len(part.index), self._number * INDEX_ENTRY_BYTES)
+        self._position, self._offset, self._number = part.end_position, part.end_offset, self._number + part.count
         if part.count:
             self._minimum = part.last_timestamp
-        self.contradicts = entries != part.index or bool(part.fault) or not part.count
-        self.finished = self.contradicts or self._offset == self._end
+        self.contradicts = entries != part.index or bool(part.fault) or (not part.count and self._offset < limit)
+        self._finish()
         return part.size_bytes + len(entries)
 
-    def _entry_position(self, offset: int) -> int:
-        return (offset - self._bounds.start_offset) * INDEX_ENTRY_BYTES
+    def _finish(self) -> None:
+        self.finished = self.contradicts or self._offset == self._end
+        if self.finished and not self.contradicts:
+            self.contradicts = self._number != self._count
 
     def _pass_over(self, end: int) -> int:
         self._offset = min(end, self._end)
-        entry = read_at(self._index, INDEX_ENTRY_BYTES, self._entry_position(self._offset - 1))
-        self._position = int.from_bytes(entry[4:8], "little")
-        self.finished = self._offset == self._end
+        start = self._bounds.start_offset
+        self._number = self._offset - start
+        if self._bounds.sparse_end:
+            self._number = entry_number(self._index, start, self._count, self._offset)
+        entry = read_at(self._index, INDEX_ENTRY_BYTES, (self._number - 1) * INDEX_ENTRY_BYTES)
+        self._position = int.from_bytes(entry[4:8], "little") if self._number else 0
+        self._finish()
         return len(entry)

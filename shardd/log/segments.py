@@ -22,7 +22,8 @@ from shardd.runtime.regular_files import open_regular
 @dataclass(frozen=True, slots=True)
 class Segment:
     """What a log file holds: `log_bytes` of `count` valid records, and how long the file is. `last_timestamp` of an
-    empty one: what no record may be below. `scanned_bytes`: what was read to know that."""
+    empty one: what no record may be below. `scanned_bytes`: what was read to know that. `absent`: offsets without a
+    record, which the manifest explains; 0: entry k of the index is that of the offset start + k."""
 
     start_offset: int
     log_bytes: int
@@ -32,10 +33,11 @@ class Segment:
     file_bytes: int
     fault: RecordFault = RecordFault.OK
     scanned_bytes: int = 0
+    absent: int = 0
 
     @property
     def next_offset(self) -> int:
-        return self.start_offset + self.count
+        return self.start_offset + self.count + self.absent
 
 
 @contextmanager
@@ -61,8 +63,9 @@ def trust_sealed(directory: Path, manifest: Manifest) -> Segment | None:
     if index.stat().st_size != sealed.count * INDEX_ENTRY_BYTES:
         return None
     return Segment(
-        start, sealed.log_bytes, sealed.count, sealed.first_timestamp, sealed.last_timestamp, sealed.log_bytes
-    )
+        start, sealed.log_bytes, sealed.count, sealed.first_timestamp, sealed.last_timestamp, sealed.log_bytes,
+        absent=manifest.absent,
+    )  # fmt: skip
 
 
 def check_sealed(

@@ -64,10 +64,12 @@ class PassReader:
 
 class RecordScanner:
     """Checks records, a part of the log after the other. Timestamps begin with the minimum; below `imported_end` they
-    may fall."""
+    may fall. Up to `sparse_end` offsets may have no record."""
 
-    def __init__(self, start_offset: int, imported_end: int = 0, minimum_timestamp: int = 0) -> None:
-        self.start_offset = start_offset
+    def __init__(
+        self, start_offset: int, imported_end: int = 0, minimum_timestamp: int = 0, sparse_end: int = 0
+    ) -> None:
+        self.start_offset = self.next_offset = start_offset
         self.valid_bytes = 0
         self.count = 0
         self.first_timestamp = 0
@@ -75,18 +77,20 @@ class RecordScanner:
         self.fault = RecordFault.OK
         self.need_bytes = HEADER_BYTES  # of the next record, as far as it is known
         self._imported_end = imported_end
-
-    @property
-    def next_offset(self) -> int:
-        return self.start_offset + self.count
+        self._sparse_end = sparse_end
 
     def scan(self, data: memoryview) -> tuple[int, bytes]:
         """(bytes of the whole records that `data` begins with, their index). `data` follows the last valid record."""
         taken = 0
         index = b""
         while len(data) - taken >= HEADER_BYTES:
-            valid, count, _, first_timestamp, last_timestamp, fault, entries = _native.scan_buffer(
-                data[taken:], self.next_offset, self.last_timestamp, self.start_offset, self.valid_bytes
+            valid, count, self.next_offset, first_timestamp, last_timestamp, fault, entries = _native.scan_buffer(
+                data[taken:],
+                self.next_offset,
+                self.last_timestamp,
+                self.start_offset,
+                self.valid_bytes,
+                self._sparse_end,
             )
             taken, index = taken + valid, index + entries
             if count:
@@ -133,10 +137,12 @@ class LogPass:
         copy: Sink | None = None,
         index: Sink | None = None,
         minimum_timestamp: int = 0,
+        sparse_end: int = 0,
     ) -> None:
         self._descriptor = descriptor
         self._reader = PassReader(descriptor, throttle)
-        self._scanner = RecordScanner(start_offset, imported_end, minimum_timestamp)
+        self._scanner = RecordScanner(start_offset, imported_end, minimum_timestamp, sparse_end)
+        self._sparse_end = sparse_end
         self._digest = xxhash.xxh3_128()
         self._copy = copy
         self._index = index
@@ -151,7 +157,7 @@ class LogPass:
         if scanner.valid_bytes < size:
             damage = f"{self._fault()} at byte {scanner.valid_bytes} of {size}"
             size = self._raw(size)
-        elif end_offset is not None and scanner.next_offset != end_offset:
+        elif end_offset is not None and not self._sparse_end and scanner.next_offset != end_offset:
             damage = f"its records end before offset {scanner.next_offset} instead of {end_offset}"
         return self._content(size, damage)
 

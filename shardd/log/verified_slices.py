@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -23,18 +24,21 @@ class SegmentExtent:
     """What is known of a segment before it is read.
 
     `limit_bytes`: nothing behind it is looked at. `end_offset`: where the next segment starts; None: not known.
-    `imported_end`: timestamps of records below it may fall.
+    `imported_end`: timestamps of records below it may fall. `sparse_end`: offsets up to
+    there (exclusive) may have no record, and the segment ends there; 0: every one has.
     """
 
     start_offset: int
     limit_bytes: int
     end_offset: int | None = None
     imported_end: int = 0
+    sparse_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSlice:
-    """Valid records one after the other: `count` from `offset` on, in `size_bytes` from `position` on."""
+    """Valid records one after the other: `count` from `offset` on, the last one before `end_offset`, in `size_bytes`
+    from `position` on."""
 
     position: int
     size_bytes: int
@@ -44,14 +48,11 @@ class VerifiedSlice:
     last_timestamp: int
     fault: RecordFault  # OK: there may be more behind it
     index: bytes  # their entries
+    end_offset: int
 
     @property
     def end_position(self) -> int:
         return self.position + self.size_bytes
-
-    @property
-    def end_offset(self) -> int:
-        return self.offset + self.count
 
 
 def read_at(descriptor: int, size_bytes: int, position: int) -> bytes:
@@ -107,28 +108,40 @@ def next_slice(
     size = min(slice_bytes, bounds.limit_bytes - position)
     data = read(log, size, position)
     size = min(size, len(data))  # the file may have become shorter
-    result = _native.scan_buffer(data, offset, minimum, bounds.start_offset, position)
+    known = minimum, bounds.start_offset, position, bounds.sparse_end
+    result = _native.scan_buffer(data, offset, *known)
     if result.fault == RecordFault.TRUNCATED and result.records == 0 and len(data) >= HEADER_BYTES:
         whole = record_bytes(data)
         if size < whole <= bounds.limit_bytes - position:  # one record that is longer than a slice
             data = read(log, whole, position)
-            result = _native.scan_buffer(data, offset, minimum, bounds.start_offset, position)
-    valid, count, _, first, last, fault, index = result
+            result = _native.scan_buffer(data, offset, *known)
+    valid, count, end_offset, first, last, fault, index = result
     if fault == RecordFault.TRUNCATED and count and position + len(data) < bounds.limit_bytes:
         fault = RecordFault.OK  # the next slice has the rest of it
-    if fault == RecordFault.BAD_TIMESTAMP and offset + count < bounds.imported_end:
+    if fault == RecordFault.BAD_TIMESTAMP and end_offset < bounds.imported_end:
         if count == 0:
             return next_slice(log, position, offset, 0, bounds, read, slice_bytes)
         fault = RecordFault.OK
-    if offset + count == bounds.end_offset:
+    if end_offset == bounds.end_offset:
         fault = RecordFault.OK  # what lies behind is not looked at
-    elif bounds.end_offset is not None and offset + count > bounds.end_offset:
-        count = bounds.end_offset - offset
+    elif bounds.end_offset is not None and end_offset > bounds.end_offset:
+        end_offset = bounds.end_offset
+        count = _entries_below(index, end_offset - bounds.start_offset)
         index = index[: count * INDEX_ENTRY_BYTES]
         valid = int.from_bytes(index[-12:-8], "little") - position if count else 0
         last = int.from_bytes(index[-8:], "little") if count else 0
         fault = RecordFault.OK
-    return VerifiedSlice(position, valid, offset, count, first, last, RecordFault(fault), index)
+    if bounds.sparse_end and fault == RecordFault.OK and position + valid == bounds.limit_bytes:
+        end_offset = min(bounds.end_offset or bounds.sparse_end, bounds.sparse_end)  # the rest has no record
+    return VerifiedSlice(position, valid, offset, count, first, last, RecordFault(fault), index, end_offset)
+
+
+def _entries_below(index: bytes, relative: int) -> int:
+    """How many entries are of offsets below this one."""
+    size = INDEX_ENTRY_BYTES
+    return bisect_left(
+        range(len(index) // size), relative, key=lambda k: int.from_bytes(index[size * k : size * k + 4], "little")
+    )
 
 
 def verified_slices(

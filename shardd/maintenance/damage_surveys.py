@@ -17,9 +17,11 @@ from typing import Final, Protocol
 
 from shardd.engine import Engine, namespace
 from shardd.log import layout
-from shardd.log.damage_survey import DamageSurvey, survey_segment
+from shardd.log.damage import DamageSurvey
+from shardd.log.damage_survey import survey_segment
 from shardd.log.imported import read_imported
 from shardd.log.layout import PartitionIds, partition_ids, partition_text
+from shardd.log.verified_slices import SegmentExtent
 from shardd.maintenance.job import Job, JobThread, Turn
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.runtime.throttle import StoppedError, Throttle
@@ -110,14 +112,15 @@ class DamageSurveys:
         try:
             self._engine.partition_flush(ns)  # entries that wait for the file are no contradiction
             segments = self._engine.partition_segments(ns)
-            number = next((i for i, each in enumerate(segments) if each[0] == segment), None)
+            number = next((i for i, each in enumerate(segments) if each.start_offset == segment), None)
             if number is None:
                 return 0, _NOTHING  # deleted meanwhile
-            _, log_bytes, count, _, _ = segments[number]
-            minimum = max((each[4] for each in segments[:number] if each[2]), default=0)
+            each = segments[number]
+            minimum = max((before.last_timestamp for before in segments[:number] if before.records), default=0)
             directory = layout.partition_directory(self._data, *partition_ids(ns))
-            live = segment + count, log_bytes
-            survey = await turn.beside(_survey_open, directory, segment, minimum, live, turn.throttle)
+            end = each.start_offset + each.records + each.absent
+            live = SegmentExtent(segment, each.log_bytes, end, sparse_end=end if each.absent else 0)
+            survey = await turn.beside(_survey_open, directory, live, each.records, minimum, turn.throttle)
             self._report(ns, segment, survey)
         except KeyError:
             return 0, _NOTHING  # closed meanwhile
@@ -145,17 +148,15 @@ class DamageSurveys:
             _log.error("partition %s: segment %d is damaged: %s are withheld", partition_text(ns), segment, each)
 
 
-def _survey_open(
-    directory: Path, segment: int, minimum: int, live: tuple[int, int], throttle: Throttle
-) -> DamageSurvey:
-    """`live`: the offset before which it ends, and its bytes."""
+def _survey_open(directory: Path, live: SegmentExtent, count: int, minimum: int, throttle: Throttle) -> DamageSurvey:
     imported_end = read_imported(directory)
     return survey_segment(
         directory,
-        segment,
-        0 if segment < imported_end else minimum,
-        end_offset=live[0],
+        live.start_offset,
+        0 if live.start_offset < imported_end else minimum,
+        end_offset=live.end_offset,
         imported_end=imported_end,
-        live_bytes=live[1],
+        live_bytes=live.limit_bytes,
+        sparse_count=count if live.sparse_end else 0,
         throttle=throttle,
     )

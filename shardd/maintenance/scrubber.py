@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import ScrubberSettings
-from shardd.engine import Engine, namespace
+from shardd.engine import Engine, SegmentInfo, namespace
 from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.layout import PartitionIds, partition_text
@@ -80,23 +80,25 @@ class Scrubber:
     async def _scrub_partition(self, turn: Turn, ids: PartitionIds) -> None:
         ns, incarnation = namespace(*ids), self._owned.incarnation_of(ids)
         minimum = 0
-        for start, log_bytes, count, _, last_timestamp in self._sealed(ns, ids):
+        for segment in self._sealed(ns, ids):
             if self._owned.incarnation_of(ids) != incarnation:
                 return  # deleted or purged meanwhile
-            if count:
+            if segment.records:
                 try:
-                    await self._scrub_segment(turn, ids, SegmentExtent(start, log_bytes, start + count), minimum)
+                    await self._scrub_segment(turn, ids, segment, minimum)
                 except (FileNotFoundError, KeyError):  # deleted, or closed, while a thread was at work
-                    _log.debug("segment %d of %s is gone", start, ids)
+                    _log.debug("segment %d of %s is gone", segment.start_offset, ids)
                 except (OSError, ValueError) as error:
                     self._counters["errors"] += 1
-                    _log.error("partition %s: segment %d cannot be read: %s", partition_text(ns), start, error)
-            minimum = last_timestamp if count else minimum
+                    _log.error(
+                        "partition %s: segment %d cannot be read: %s", partition_text(ns), segment.start_offset, error
+                    )
+            minimum = segment.last_timestamp if segment.records else minimum
 
-    def _sealed(self, ns: int, ids: PartitionIds) -> list[tuple[int, int, int, int, int]]:
+    def _sealed(self, ns: int, ids: PartitionIds) -> list[SegmentInfo]:
         return self._engine.partition_segments(ns)[:-1] if self._owned.incarnation_of(ids) is not None else []
 
-    async def _scrub_segment(self, turn: Turn, ids: PartitionIds, segment: SegmentExtent, minimum: int) -> None:
+    async def _scrub_segment(self, turn: Turn, ids: PartitionIds, segment: SegmentInfo, minimum: int) -> None:
         ns, directory = namespace(*ids), layout.partition_directory(self._data, *ids)
         damaged = [(first, end) for first, end, _ in self._engine.partition_damage(ns)]
         contradicts = await turn.beside(self._read, directory, segment, minimum, damaged, turn.throttle)
@@ -106,12 +108,13 @@ class Scrubber:
             await self._surveys.ask(ns, segment.start_offset)
 
     def _read(
-        self, directory: Path, segment: SegmentExtent, minimum: int, damaged: list[tuple[int, int]], throttle: Throttle
+        self, directory: Path, segment: SegmentInfo, minimum: int, damaged: list[tuple[int, int]], throttle: Throttle
     ) -> bool:
         """On the helper thread: whether log and index contradict each other. OSError, StoppedError."""
-        imported_end = read_imported(directory)
-        extent = SegmentExtent(segment.start_offset, segment.limit_bytes, segment.end_offset, imported_end)
-        scrub = SegmentScrub(directory, extent, 0 if segment.start_offset < imported_end else minimum, damaged)
+        start, imported_end = segment.start_offset, read_imported(directory)
+        end = start + segment.records + segment.absent
+        extent = SegmentExtent(start, segment.log_bytes, end, imported_end, end if segment.absent else 0)
+        scrub = SegmentScrub(directory, extent, segment.records, 0 if start < imported_end else minimum, damaged)
         try:
             while not scrub.finished:
                 size_bytes = scrub.step()

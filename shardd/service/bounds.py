@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final, Generic
 
 from shardd.log import layout
+from shardd.log.manifest import read_manifest
+from shardd.log.record_format import INDEX_ENTRY_BYTES
 from shardd.metadata import Metadata
 from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol import bounds
@@ -136,13 +138,17 @@ def _listed(piece: list[tuple[Path, PartitionBounds]], keep: Keep[PartitionBound
 
 def with_segments(directory: Path, partition: PartitionBounds) -> PartitionBounds:
     """The bounds were taken before the names: segments that were made in between are left out."""
-    logs = {}
+    logs, entries_bytes = {}, {}
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
                 name = layout.parse_segment_name(entry.name)
-                if name is not None and name[1] == "log" and partition.first <= name[0] < partition.end:
+                if name is None or not partition.first <= name[0] < partition.end:
+                    continue
+                if name[1] == "log":
                     logs[name[0]] = entry.stat().st_size
+                elif name[1] == "index":
+                    entries_bytes[name[0]] = entry.stat().st_size
     except FileNotFoundError:
         return partition  # it never got a message, or is being deleted
     starts = sorted(logs)
@@ -150,7 +156,18 @@ def with_segments(directory: Path, partition: PartitionBounds) -> PartitionBound
         return partition  # the directory is being made, or its first log is
     ends = [*starts[1:], partition.end]
     segments = tuple(
-        SegmentBounds(start, end, logs[start], sealed=end != partition.end)
+        SegmentBounds(start, end, logs[start], end != partition.end, _layout(directory, start, end, entries_bytes))
         for start, end in zip(starts, ends, strict=True)
     )
     return replace(partition, segments=segments)
+
+
+def _layout(directory: Path, start: int, end: int, entries_bytes: dict[int, int]) -> int:
+    """Only an index with less entries than offsets is worth a look at the manifest."""
+    if entries_bytes.get(start, 0) >= (end - start) * INDEX_ENTRY_BYTES:
+        return bounds.LAYOUT_PLAIN
+    try:
+        manifest = read_manifest(directory, start)
+    except (OSError, ValueError):
+        return bounds.LAYOUT_PLAIN
+    return bounds.LAYOUT_SPARSE if manifest is not None and manifest.sparse else bounds.LAYOUT_PLAIN

@@ -23,6 +23,7 @@ def decode(
     verify: int,
     columns: bytes,
     key_header: bytes | None,
+    gaps: bool = False,
     /,
 ) -> tuple[int, int, int, int, int, int, tuple[tuple[bytes, ...], ...]]:
     """One batch: (rows, position behind it, next offset, fault, offset at fault, wrong checksums, buffers of each
@@ -31,7 +32,8 @@ def decode(
     `data` may be an mmap. Records below `from_offset` are passed over, the batch ends before `to_offset`, after
     `rows_max`
     rows or before `bytes_max` bytes of payload and user headers (one row at least). `verify`: 0 no, 1 stop at a wrong
-    checksum, 2 go on and report. Faults: native/src/log/decode.h. Letters of `columns` and their buffers, in Arrow's
+    checksum, 2 go on and report. `gaps`: offsets may skip.
+    Faults: native/src/log/decode.h. Letters of `columns` and their buffers, in Arrow's
     layout:
 
     c checksum, o offset, t timestamp, g origin timestamp, p byte position in `data`: (int64s)

@@ -76,12 +76,19 @@ class Decoder:
         if key_header is None:
             self._constants["key"] = pa.scalar(None, pa.binary())
         self._repeated: dict[str, pa.Array] = {}
+        self.following = 0  # the offset behind the last batch
 
     def decode(
-        self, data: bytes | bytearray | memoryview | mmap.mmap, position: int, from_offset: int, to_offset: int
+        self,
+        data: bytes | bytearray | memoryview | mmap.mmap,
+        position: int,
+        from_offset: int,
+        to_offset: int,
+        *,
+        gaps: bool = False,
     ) -> Decoded:
         """The next batch of the offsets [from_offset, to_offset) in `data`, whose byte `position` is a record
-        border."""
+        border. `gaps`: some of them have no record, which somebody explains."""
         rows, end, next_offset, fault, fault_offset, bad, columns = _decode.decode(
             data,
             position,
@@ -92,7 +99,9 @@ class Decoder:
             self._verify,
             self._letters,
             self._key,
+            gaps,
         )
+        self.following = next_offset
         batch = self._assemble(rows, columns) if rows else None
         return Decoded(batch, rows, end, next_offset, Fault(fault), fault_offset, bad)
 

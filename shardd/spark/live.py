@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from shardd.client import Connection, ConnectionFailedError, Credentials
-from shardd.protocol.bounds import PartitionBounds
+from shardd.protocol.bounds import LAYOUT_SPARSE, PartitionBounds
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import PollingKind, Reader
@@ -59,10 +59,19 @@ def _keep(key: _Key, connection: Connection) -> None:
 
 
 def read(
-    decoder: Decoder, polling: Polling, name: TopicName, partition: int, *, incarnation: int, start: int, end: int
+    decoder: Decoder,
+    polling: Polling,
+    name: TopicName,
+    partition: int,
+    *,
+    incarnation: int,
+    start: int,
+    end: int,
+    gaps: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of the offsets [start, end) of one incarnation. A connection that breaks is made again, on the next
-    server, with pauses as on the driver; a row that came counts as a new beginning.
+    server, with pauses as on the driver; a row that came counts as a new beginning. `gaps`: offsets without a message
+    are passed over.
 
     `HistoryGoneError`, `ForeignIncarnationError`, `DamagedRecordError`, `ServerUnreachableError`, `ShardError`.
     """
@@ -75,9 +84,11 @@ def read(
             if connection is None:
                 connection = Connection(key[1], polling.credentials, timeout_s=polling.timeout_s)
             proof = Proof(name, partition, incarnation, key in _stock)
-            for batch, following in _polls(connection, decoder, proof, at, end, polling):
+            for batch, following in _polls(connection, decoder, proof, at, end, polling, gaps=gaps):
                 at, failed = following, 0
-                yield batch
+                if batch is not None:
+                    yield batch
+            at = end
             _keep(key, connection)
             connection = None
         except (ConnectionFailedError, ShardError) as error:
@@ -129,6 +140,21 @@ def _check_there(polling: Polling, name: TopicName, partition: int, incarnation:
     return now
 
 
+def removed_until(polling: Polling, name: TopicName, partition: int, incarnation: int, start: int, found: int) -> int:
+    """The end of the sparse segments that explain why the offsets [start, found) have no message; `start` when they do
+    not: what an operator has isolated is a loss. `ServerUnreachableError`, `TopicMissingError`."""
+    server = polling.server()
+    try:
+        [now] = server.bounds({name: (partition,)}, segments=True)[name].partitions
+    finally:
+        server.close()
+    until = start
+    for each in now.segments if now.incarnation == incarnation else ():
+        if each.layout & LAYOUT_SPARSE and each.start <= until < each.end:
+            until = each.end
+    return until if until >= found else start
+
+
 def _explain_nothing(polling: Polling, proof: Proof, at: int) -> Exception:
     """An answer without messages, though there were some to come."""
     now = _check_there(polling, proof.name, proof.partition, proof.incarnation)
@@ -164,9 +190,17 @@ class _Asked:
 
 
 def _polls(
-    connection: Connection, decoder: Decoder, proof: Proof, start: int, end: int, polling: Polling
-) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Batches with the offset behind each. Asks by count; the count follows the average size of what came."""
+    connection: Connection,
+    decoder: Decoder,
+    proof: Proof,
+    start: int,
+    end: int,
+    polling: Polling,
+    *,
+    gaps: bool,
+) -> Iterator[tuple[pa.RecordBatch | None, int]]:
+    """Batches with the offset behind each, None where nothing is. Asks by count; the count follows the average
+    size of what came."""
     asked = _Asked(connection, proof, [])
     count, next_ask, at = _FIRST_COUNT, start, start
     buffers = [bytearray() for _ in range(polling.depth)]
@@ -181,10 +215,12 @@ def _polls(
         if low != at:
             continue  # asked before an answer turned out to be shorter than its count
         got = PolledHead.read(Reader(bytes(answer[: PolledHead.SIZE]))).messages_count
+        if got == 0 and gaps and _check_there(polling, proof.name, proof.partition, proof.incarnation).end >= end:
+            break  # nothing is left of them
         if got == 0:
             raise _explain_nothing(polling, proof, at)
         data = answer[PolledHead.SIZE :]
-        for batch, following in _decoded(decoder, data, proof, at, high):
+        for batch, following in _decoded(decoder, data, proof, at, high, gaps=gaps):
             at = following
             yield batch, at
         if at < high:
@@ -196,15 +232,15 @@ def _polls(
 
 
 def _decoded(
-    decoder: Decoder, data: memoryview, proof: Proof, start: int, end: int
-) -> Iterator[tuple[pa.RecordBatch, int]]:
+    decoder: Decoder, data: memoryview, proof: Proof, start: int, end: int, *, gaps: bool
+) -> Iterator[tuple[pa.RecordBatch | None, int]]:
     """The batches of one answer. `HistoryGoneError` in front of a gap, `DamagedRecordError`."""
     label = f"partition {proof.partition} of '{proof.name}'"
     position, at = 0, start
     while position < len(data) and at < end:
-        decoded = decoder.decode(data, position, at, end)
+        decoded = decoder.decode(data, position, at, end, gaps=gaps)
         position, at = decoded.position, decoded.next_offset
-        if decoded.batch is not None:
+        if decoded.batch is not None or gaps:
             yield decoded.batch, at
         if decoded.fault is Fault.GAP and decoded.fault_offset > at:
             found = decoded.fault_offset

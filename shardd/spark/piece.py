@@ -14,10 +14,12 @@ class PieceOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Offsets [start, end); `path` of the .log or archive file, `segment_start` of a segment's first offset."""
+    """Offsets [start, end); `path` of the .log or archive file, `segment_start` of a segment's first offset. `sparse`:
+    at the server, and some of them have no message any more."""
 
     place: PieceOrigin
     start: int
     end: int
     path: str = ""
     segment_start: int = 0
+    sparse: bool = False

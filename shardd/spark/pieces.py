@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
-from shardd.protocol.bounds import LAYOUT_PLAIN, PartitionBounds, TopicBounds
+from shardd.protocol.bounds import LAYOUT_PLAIN, LAYOUT_SPARSE, PartitionBounds, TopicBounds
 from shardd.spark import archive_files
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece, PieceOrigin
@@ -72,7 +72,7 @@ class Locations:
         return [
             Piece(PieceOrigin.SEGMENT, each.start, each.end, str(layout.segment_log(directory, each.start)), each.start)
             for each in self._partition.segments
-            if each.sealed and each.layout == LAYOUT_PLAIN
+            if each.sealed and each.layout in (LAYOUT_PLAIN, LAYOUT_SPARSE)
         ]
 
 

@@ -18,7 +18,7 @@ from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.planner import Slice
 from shardd.spark.retry import Retries
 
-FORMAT_VERSION = 2  # of SlicePartition: planner and executors must have the same
+FORMAT_VERSION = 3  # of SlicePartition: planner and executors must have the same
 
 
 class SlicePartition(InputPartition):
@@ -92,13 +92,19 @@ def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: 
     while at < end:
         try:
             for batch in _batches(settings, decoder, slice_, piece, at):
-                at += batch.num_rows  # offsets are dense within a piece
+                at = at + batch.num_rows if piece.place is PieceOrigin.ARCHIVE else decoder.following
                 yield batch
             return
         except HistoryGoneError as error:
             kept = end if error.kept is None else min(error.kept, end)
             if kept <= at:
                 raise  # it would not go on
+            if piece.place is PieceOrigin.SERVER and not piece.sparse:
+                until = min(_removed_until(settings, slice_, at, kept), end)
+                if until > at:  # no loss: a segment says that offsets of it have no message
+                    yield from _read_piece(settings, decoder, slice_, Piece(PieceOrigin.SERVER, at, until, sparse=True))
+                    at = until
+                    continue
             losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
             at = kept
         except (ForeignIncarnationError, cold.SegmentGoneError, FileNotFoundError) as error:
@@ -113,6 +119,11 @@ def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: 
             # Retention took the file, it is not mounted here, or the directory is of another history (that of a server
             # before a restore, for instance). The server proves which history it gives.
             piece = Piece(PieceOrigin.SERVER, at, end)
+
+
+def _removed_until(settings: TaskSettings, slice_: Slice, at: int, found: int) -> int:
+    """As `live.removed_until`, for the partition of a slice."""
+    return live.removed_until(settings.polling, slice_.name, slice_.partition, slice_.incarnation, at, found)
 
 
 def _kept_behind(settings: TaskSettings, slice_: Slice, at: int, end: int, error: Exception) -> int:
@@ -166,4 +177,5 @@ def _batches(
                 incarnation=slice_.incarnation,
                 start=start,
                 end=piece.end,
+                gaps=piece.sparse,
             )

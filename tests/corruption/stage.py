@@ -19,6 +19,7 @@ PLACE: Final = (0, 0, 0)
 MESSAGES: Final = 20
 SETTINGS: Final = {"system.scrubber.enabled": "false", "system.partition.sync_interval": "1 h"}
 DAMAGED: Final = 4027
+SEALED_WITHIN_S: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -45,6 +46,8 @@ class Stage:
             self.wire.send(0, 0, wire.to_partition(0), [wire.message(b"message %d " % number * 5, b"head")])
         self.messages = self.wire.read_all(0, 0, 0)
         assert [each.offset for each in self.messages] == list(range(MESSAGES))
+        rolled = sum(path.suffix == ".log" for path in self.directory.iterdir()) - 1
+        self.wait_for("sealing.segments", rolled, SEALED_WITHIN_S)  # its manifests would replace those that tests put
         self._workers.call(self._close())
         self.files = {path.name: path.read_bytes() for path in self.directory.iterdir() if path.is_file()}
         self.starts = sorted(int(name[:20]) for name in self.files if name.endswith(".log"))
@@ -82,7 +85,8 @@ class Stage:
         part, _, figure = name.partition(".")
 
         async def read() -> int:
-            source = {"damage": self._worker._surveys, "scrubber": self._worker._scrubber}[part]
+            worker = self._worker
+            source = {"damage": worker._surveys, "scrubber": worker._scrubber, "sealing": worker._sealer}[part]
             return int((source.gauges() | source.counters())[figure])
 
         return self._workers.call(read())

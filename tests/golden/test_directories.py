@@ -12,7 +12,11 @@ from pathlib import Path
 
 import pytest
 import xxhash
+from typer.testing import CliRunner
 
+from shardd.backup.create import create_backup
+from shardd.backup.format import BackupError
+from shardd.cli.main import app
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state, read_stored
 from shardd.metadata.log_file import FILE_NAME, check_tail
@@ -139,7 +143,22 @@ def _flip(name: str) -> Damage:
     return damage
 
 
+def _format_version_2(data: Path) -> None:
+    """What docs/adr/0028-format-version-2.md adds, as far as it can be told from outside: nothing of it is touched."""
+    _later_info(data)
+    partition = data / EVENTS / "0"
+    sealed, number = min(partition.glob("*.manifest")), struct.pack("<I", 2)
+    content = sealed.read_bytes()
+    head = content[:8] + number + b"\x01" + content[13:56]  # compressed
+    sealed.write_bytes(head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head)) + content[64:])
+    sealed.with_suffix(".log").rename(sealed.with_suffix(".blocks"))
+    head = b"SHRDOFFS" + struct.pack("<IIQ", 1, 64, 1) + bytes(32)
+    (partition / "consumer-offsets").write_bytes(head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head)))
+    shutil.rmtree(partition / "offsets", ignore_errors=True)
+
+
 LATER: dict[str, tuple[Damage, str]] = {
+    "a directory of format version 2": (_format_version_2, "info.json: format version 2 is unknown; this is version 1"),
     "a later info.json": (_later_info, "info.json: format version 2 is unknown; this is version 1"),
     "a later snapshot": (_replace("state.snapshot", 8, b"\x03"), "has format version 3.0, which this program does not"),
 }
@@ -178,6 +197,18 @@ def test_damaged_or_later_metadata_are_refused_with_a_sentence(version: str, abo
     with pytest.raises(LogError, match=sentence):
         stored = read_stored(data / FILE_NAME)
         check_tail(data / FILE_NAME, stored.content)
+
+
+@pytest.mark.parametrize("command", [("log",), ("log", "--repair", "--yes"), ("state", "--path")])
+def test_no_tool_judges_or_changes_a_directory_of_format_version_2(command: tuple[str, ...], tmp_path: Path) -> None:
+    data = golden.unpack(VERSIONS[-1], tmp_path)
+    _format_version_2(data)
+    before = _digests(data)
+    result = CliRunner().invoke(app, ["doctor", *command, str(data)])
+    assert (result.exit_code, "format version 2 is unknown" in result.output) == (2, True), result.output
+    with pytest.raises(BackupError, match="format version 2 is unknown"):
+        create_backup(data, tmp_path / "backups")
+    assert _digests(data) == before
 
 
 def _digests(data: Path) -> dict[str, str]:

@@ -46,9 +46,10 @@ damaged_logs = batches.damaged(logs())
     st.sampled_from((0, 1000, 1001)),
     st.sampled_from((0, 5, 6)),
     st.sampled_from((0, 4096, 2**32 - 200)),
+    st.sampled_from((0, 0, 8, 10, 2**63)),
 )
-def test_scan_buffer(data: bytes, expected: int, minimum: int, start: int, base: int) -> None:
-    arguments = (data, expected, minimum, start, base)
+def test_scan_buffer(data: bytes, expected: int, minimum: int, start: int, base: int, sparse_end: int) -> None:
+    arguments = (data, expected, minimum, start, base, sparse_end)
     assert native.scan_buffer(*arguments) == twin_record.scan_buffer(*arguments)
 
 

@@ -52,7 +52,8 @@ class _Calls(Structure):
 
 class _SegmentInfo(Structure):
     _fields_ = [
-        (name, c_uint64) for name in ("start_offset", "log_bytes", "count", "first_timestamp", "last_timestamp")
+        (name, c_uint64)
+        for name in ("start_offset", "log_bytes", "count", "first_timestamp", "last_timestamp", "absent")
     ]
 
 
@@ -136,7 +137,7 @@ class LogPartition:
         segment_size_bytes: int,
         state: int,
         seed: int,
-        segments: list[tuple[int, int, int, int, int]],
+        segments: list[tuple[int, int, int, int, int, int]],
     ) -> None:
         self._table = _table(calls)  # kept: the callbacks live as long as this
         infos = (_SegmentInfo * max(1, len(segments)))(*(_SegmentInfo(*each) for each in segments))

@@ -292,7 +292,7 @@ class LogWorld:
             self._purge()
 
     def _opened(
-        self, segments: list[tuple[int, int, int, int, int]], state: int, offsets: list[tuple[int, int, int]]
+        self, segments: list[tuple[int, int, int, int, int, int]], state: int, offsets: list[tuple[int, int, int]]
     ) -> LogPartition:
         ids = self.seed + self.step
         partition = LogPartition(

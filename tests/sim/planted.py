@@ -144,7 +144,7 @@ def trusting_recovery(directory: Path) -> Recovered:
             at, count = at + length, count + 1
             index += struct.pack("<IIQ", offset - start, at, stamp)
         log.with_suffix(".index").write_bytes(index)
-        found.segments.append((start, at, count, first or timestamp, timestamp))
+        found.segments.append((start, at, count, first or timestamp, timestamp, 0))
     found.offsets, _ = read_offsets(directory)
     return found
 

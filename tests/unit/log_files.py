@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import xxhash
+
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.incarnation import write_incarnation
+from shardd.log.manifest import Manifest, Sealed
 
 INCARNATION = 7
 
@@ -74,3 +77,26 @@ def write(directory: Path, *segments: Stored, incarnation: int = INCARNATION) ->
 def tree(directory: Path) -> dict[str, bytes]:
     """Names and bytes of all files below a directory."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def thinned(stored: Stored, kept: list[int]) -> Stored:
+    """The same segment with the records of these offsets only: what is left of it has gaps."""
+    log, index, borders = b"", b"", [0]
+    for offset in kept:
+        k = offset - stored.start
+        log += stored.log[stored.borders[k] : stored.borders[k + 1]]
+        index += stored.index[16 * k : 16 * k + 4] + len(log).to_bytes(4, "little")
+        index += stored.index[16 * k + 8 : 16 * k + 16]
+        borders.append(len(log))
+    return Stored(stored.start, log, index, borders)
+
+
+def manifest_of(stored: Stored, end_offset: int = 0, *, incarnation: int = INCARNATION, first: int = 0) -> Manifest:
+    """Of a sealed segment; with an end offset that of one whose gaps are explained."""
+    times = [int.from_bytes(stored.index[i + 8 : i + 16], "little") for i in (0, len(stored.index) - 16)]
+    digest = xxhash.xxh3_128_digest(stored.log)
+    sealed = Sealed(len(stored.log), stored.count, times[0], times[1], digest)
+    sparse = end_offset > stored.start + stored.count
+    return Manifest(
+        incarnation, stored.start, log_start_offset=first, sealed=sealed, end_offset=end_offset, sparse=sparse
+    )

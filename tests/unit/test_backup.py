@@ -281,7 +281,7 @@ def _with(made: Made, **changes: object) -> list[str]:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        (b'"format_version":1', b'"format_version":2', "format version 2"),
+        (b'"format_version":1', b'"format_version":3', "format version 3"),
         (b"shardd-backup", b"shardd-backuq", "no backup"),
         (b'"partitions"', b'"partition_"', "damaged"),
         (b"}\n", b"} \n", "damaged"),

@@ -97,8 +97,8 @@ def changed_head(position: int, value: int) -> bytes:
 
 def test_a_later_version_or_layout_is_refused_by_name(tmp_path: Path) -> None:
     path = layout.segment_manifest(tmp_path, 10)
-    for position, word in ((8, "version is 2"), (12, "layout 2")):
-        path.write_bytes(changed_head(position, 2))
+    for position, value, word in ((8, 3, "version is 3"), (12, 2, "layout 2")):
+        path.write_bytes(changed_head(position, value))
         with pytest.raises(UnknownManifestError, match=word) as caught:
             read_manifest(tmp_path, 10)
         assert str(path) in str(caught.value)

@@ -28,7 +28,7 @@ from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
 
 SEALED = segment(0, [2, 1], timestamp=1000, payload_bytes=5)
 ACTIVE = segment(3, [2, 2], timestamp=2000, payload_bytes=5)
-SEGMENTS = [(0, len(SEALED.log), 3, 1000, 1001), (3, len(ACTIVE.log), 4, 2000, 2001)]
+SEGMENTS = [(0, len(SEALED.log), 3, 1000, 1001, 0), (3, len(ACTIVE.log), 4, 2000, 2001, 0)]
 READ_ONLY = 4027
 
 
@@ -204,7 +204,7 @@ def test_a_stale_record_in_a_new_segment_is_older_than_its_birth(directory: Path
     write_manifest(directory, manifest_of(stale, born_at=2000))
     assert not usual(directory)
     recovered = open_partition(directory, INCARNATION)
-    assert recovered.segments[-1] == (start, 0, 0, 2000, 2000)  # and the next record will not be older
+    assert recovered.segments[-1] == (start, 0, 0, 2000, 2000, 0)  # and the next record will not be older
     assert layout.segment_torn(directory, start, 0).read_bytes() == stale.log
     # canary: born a little earlier they are records
     layout.segment_log(directory, start).write_bytes(stale.log)
@@ -262,12 +262,12 @@ def test_a_later_version_keeps_the_partition_closed_and_unchanged(directory: Pat
     for start in (0, 3):
         write_whole(directory)
         content = bytearray(layout.segment_manifest(directory, start).read_bytes())
-        content[8] = 2
+        content[8] = 3
         content[56:64] = xxhash.xxh3_64_digest(content[:56])[::-1]
         layout.segment_manifest(directory, start).write_bytes(content)
         layout.segment_log(directory, 3).write_bytes(ACTIVE.log + b"torn")
         before = tree(directory)
-        with pytest.raises(UnknownManifestError, match="its version is 2"):
+        with pytest.raises(UnknownManifestError, match="its version is 3"):
             open_partition(directory, INCARNATION)
         assert tree(directory) == before
 
@@ -293,7 +293,7 @@ def test_the_birth_of_a_segment_cut_short(directory: Path) -> None:
         assert open_partition(directory, INCARNATION) == Recovered(segments=SEGMENTS)
     layout.segment_log(directory, 7).touch()
     recovered = open_partition(directory, INCARNATION)  # and no index yet
-    assert recovered.segments == [*SEGMENTS, (7, 0, 0, 5000, 5000)]
+    assert recovered.segments == [*SEGMENTS, (7, 0, 0, 5000, 5000, 0)]
     assert recovered.unsealed == [3]
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shardd.log import damage_survey, layout, verified_slices
-from shardd.log.damage_survey import DamageSurvey, survey_segment
+from shardd.log.damage import DamageSurvey
+from shardd.log.damage_survey import survey_segment
 from shardd.log.segment_scrub import SegmentScrub
 from shardd.log.verified_slices import SegmentExtent
 from shardd.runtime.throttle import StoppedError, Throttle
@@ -162,7 +163,7 @@ def test_an_open_segment_is_surveyed_up_to_what_was_acknowledged(tmp_path: Path)
 
 def scrubbed(directory: Path, stored: Stored, damaged: list[tuple[int, int]]) -> bool:
     bounds = SegmentExtent(stored.start, len(stored.log), stored.start + stored.count)
-    scrub = SegmentScrub(directory, bounds, 0, damaged)
+    scrub = SegmentScrub(directory, bounds, stored.count, 0, damaged)
     for _ in range(100):
         if scrub.finished:
             break

@@ -177,15 +177,15 @@ void reads_surveyed(owned *o, uint64_t segment) {
     }
 }
 
-/* The records from `offset` on failed their check. After a survey those before it are sent. */
-static void damaged(read_job *job, uint64_t offset) {
+/* The record behind the first `good` ones, at `offset` or later, failed its check. After a survey those are sent. */
+static void damaged(read_job *job, uint32_t good, uint64_t offset) {
     uint64_t first = job->window.first_offset, segment = partition_segment_of(job->target->p, offset);
-    if (is_settled(job, segment) && job->first_window && offset > first) {
+    if (is_settled(job, segment) && job->first_window && good > 0) {
         partition_cursor_end(&job->cursor);
         memset(&job->cursor, 0, sizeof job->cursor);
         job->what.strategy = POLL_OFFSET;
         job->what.value = first;
-        job->what.count = (uint32_t)(offset - first);
+        job->what.count = good;
         start_poll(job);
         return;
     }
@@ -193,10 +193,11 @@ static void damaged(read_job *job, uint64_t offset) {
 }
 
 static void window_read(read_job *job) {
-    uint64_t good_bytes;
-    uint32_t good = record_verify(job->block + job->head_bytes, job->have, job->window.first_offset, job->window.count,
-                                  &good_bytes);
-    if (good < job->window.count) damaged(job, job->window.first_offset + good);
+    const poll_window *w = &job->window;
+    record_good found;
+    uint32_t good = record_verify(job->block + job->head_bytes, job->have, w->first_offset, w->end_offset, w->count,
+                                  &found);
+    if (good < w->count) damaged(job, good, found.next_offset);
     else send_window(job);
 }
 
@@ -238,7 +239,7 @@ void reads_on_read(read_job *job, int result) {
     if (result > 0) job->have += (size_t)result;
     if (result > 0 && job->have == job->window.length) window_read(job);
     else if (result > 0 || result == -EINTR || result == -EAGAIN) read_more(job);
-    else if (result == 0) damaged(job, job->window.first_offset); /* the file is shorter than its index says */
+    else if (result == 0) damaged(job, 0, job->window.first_offset); /* the file is shorter than its index says */
     else fail(job, STATUS_CANNOT_READ);
 }
 

@@ -27,6 +27,7 @@ typedef enum decode_verify { DECODE_VERIFY_NO = 0, DECODE_VERIFY_STOP = 1, DECOD
 typedef struct decode_request {
     uint64_t from_offset; /* records below it are passed over */
     uint64_t to_offset;   /* exclusive */
+    bool gaps;            /* offsets may skip: what is not there was removed, and explained */
     uint32_t rows_max;    /* room in `positions` */
     uint64_t bytes_max;   /* payload + user headers; a batch has one record at least, <= DECODE_BYTES_MAX */
     decode_verify verify;

@@ -12,6 +12,7 @@
 
 #define BLOCK_SIZE 64u
 #define VERSION 1u
+#define VERSION_2 2u /* read, not made: docs/adr/0028-format-version-2.md */
 #define LAYOUT_PLAIN 0u
 #define TAG_SEALED 1u
 #define SEALED_SIZE 48u
@@ -51,18 +52,36 @@ static bool decode_sections(const uint8_t *data, size_t length, manifest *out) {
     return true;
 }
 
+/* What is in a head of version 2 and not in one of version 1, beside the layout. */
+static bool decode_version_2(const uint8_t *data, manifest *out) {
+    static const uint8_t nothing[16];
+    out->sparse = data[12] == MANIFEST_LAYOUT_SPARSE;
+    out->end_offset = load_u64(data + 48);
+    return (data[12] == LAYOUT_PLAIN || out->sparse) && memcmp(data + 13, nothing, 3) == 0 &&
+           memcmp(data + BLOCK_SIZE + 40, nothing, 16) == 0 &&
+           memcmp(data + (size_t)2 * BLOCK_SIZE + 40, nothing, 16) == 0;
+}
+
+/* A sparse segment is sealed and has fewer records than offsets. */
+static bool fits_layout(const manifest *m) {
+    return !m->sparse || (m->sealed.count > 0 && m->end_offset > m->start_offset &&
+                          m->end_offset - m->start_offset > m->sealed.count);
+}
+
 manifest_fault manifest_decode(const uint8_t *data, size_t length, manifest *out) {
     if (length < BLOCK_SIZE || memcmp(data, magic, sizeof magic) != 0 || !block_is_whole(data)) return MANIFEST_DAMAGED;
-    if (load_u32(data + 8) != VERSION || data[12] != LAYOUT_PLAIN) return MANIFEST_UNKNOWN;
+    uint32_t version = load_u32(data + 8);
+    if (version != VERSION_2 && (version != VERSION || data[12] != LAYOUT_PLAIN)) return MANIFEST_UNKNOWN;
     if (length < MANIFEST_BIRTH_SIZE) return MANIFEST_DAMAGED;
     *out = (manifest){.incarnation = load_u64(data + 16),
                       .start_offset = load_u64(data + 24),
                       .born_at = load_u64(data + 32),
                       .log_start_offset = load_u64(data + 40)};
+    if (version == VERSION_2 && !decode_version_2(data, out)) return MANIFEST_UNKNOWN;
     const uint8_t *a = data + BLOCK_SIZE, *b = a + BLOCK_SIZE;
     uint64_t of_a = slot_sequence(a), of_b = slot_sequence(b);
     if (of_a > 0 || of_b > 0) out->checkpoint = load_checkpoint((of_a > of_b ? a : b) + 8);
-    return decode_sections(data, length, out) ? MANIFEST_OK : MANIFEST_DAMAGED;
+    return decode_sections(data, length, out) && fits_layout(out) ? MANIFEST_OK : MANIFEST_DAMAGED;
 }
 
 int manifest_make(const disk *d, file_cache *cache, const char *path, const manifest *m) {

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define MANIFEST_BIRTH_SIZE 192u     /* head and two empty checkpoint slots */
+#define MANIFEST_LAYOUT_SPARSE 8u    /* offsets of the log may skip */
 #define MANIFEST_SIZE_MAX (1u << 20) /* nothing larger is read: it is damaged */
 
 typedef struct manifest_checkpoint { /* the first records of a log; count 0: none */
@@ -23,10 +24,12 @@ typedef struct manifest {
     uint64_t log_start_offset; /* of the partition, when this was written */
     manifest_checkpoint checkpoint;
     manifest_checkpoint sealed; /* count 0: not sealed */
+    uint64_t end_offset;        /* of the segment; 0: not known */
+    bool sparse;                /* the log has no record for some of its offsets */
     bool others;                /* sections that only Python deals with */
 } manifest;
 
-/* MANIFEST_UNKNOWN: whole, but of another version or layout. */
+/* MANIFEST_UNKNOWN: whole, but of a version or layout, or with a section, that this program may not pass over. */
 typedef enum manifest_fault { MANIFEST_OK, MANIFEST_DAMAGED, MANIFEST_UNKNOWN } manifest_fault;
 
 manifest_fault manifest_decode(const uint8_t *data, size_t length, manifest *out);

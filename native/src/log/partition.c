@@ -24,7 +24,8 @@ void partition_publish(const partition *p) {
 static int take_segments(partition *p, const segment_info *segments, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const segment_info *info = &segments[i];
-        if (i > 0 && info->start_offset < p->next_offset) {
+        bool grows = i + 1 == count && p->state == 0; /* entry k of it is made for the offset start + k */
+        if ((i > 0 && info->start_offset < p->next_offset) || (grows && info->absent > 0)) {
             errno = EINVAL;
             return -1;
         }
@@ -32,6 +33,8 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         if (s == NULL) return -1;
         s->log_bytes = info->log_bytes;
         s->count = info->count;
+        s->absent = info->absent;
+        p->sparse |= info->absent > 0;
         s->first_timestamp = info->count > 0 ? info->first_timestamp : p->last_timestamp;
         if (info->count > 0 && info->last_timestamp > p->last_timestamp) p->last_timestamp = info->last_timestamp;
         s->last_timestamp = p->last_timestamp;
@@ -40,7 +43,7 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         /* What a killed process wrote may be in the page cache only: what no checkpoint covers is durable after the
          * first sync. */
         s->log_dirty = info->count > 0;
-        p->next_offset = info->start_offset + info->count;
+        p->next_offset = segment_end(s);
         p->size_bytes += info->log_bytes;
         p->messages += info->count;
     }
@@ -196,7 +199,8 @@ bool partition_segment(const partition *p, uint32_t i, segment_info *out) {
                           .log_bytes = active ? partition_file_end(p, s) : s->log_bytes,
                           .count = active ? s->count - p->journal.count : s->count,
                           .first_timestamp = s->first_timestamp,
-                          .last_timestamp = s->last_timestamp};
+                          .last_timestamp = s->last_timestamp,
+                          .absent = s->absent};
     return true;
 }
 

@@ -33,9 +33,10 @@ typedef struct partition partition;
 typedef struct segment_info { /* what recovery found; ascending by start offset, the last one is active */
     uint64_t start_offset;
     uint64_t log_bytes;
-    uint64_t count; /* records; end offset = start + count - 1 */
+    uint64_t count; /* records */
     uint64_t first_timestamp;
     uint64_t last_timestamp; /* no later record may be older, also when count == 0 */
+    uint64_t absent;         /* offsets without a record, explained by the manifest; end = start + count + absent */
 } segment_info;
 
 typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;
@@ -123,7 +124,7 @@ typedef struct poll_window { /* whole records only */
     int fd;                  /* stays valid until the next call with this cursor */
     uint64_t position;
     uint64_t length;
-    uint64_t first_offset;
+    uint64_t first_offset, end_offset; /* dense: `count` apart; else some of them have no record */
     uint32_t count;
 } poll_window;
 /* Decides what a poll returns (docs/protocol/messages.md#poll-start; first message with timestamp >= t for

@@ -80,7 +80,7 @@ uint64_t partition_before_damage(const partition *p, uint64_t offset) {
     return offset;
 }
 
-uint64_t partition_last_readable(const partition *p, uint64_t end, uint64_t count) {
+static uint64_t last_of_dense(const partition *p, uint64_t end, uint64_t count) {
     for (uint32_t i = p->damaged_count; i-- > 0;) {
         const damaged_range *r = &p->damaged[i];
         if (!r->isolated || r->start >= end) continue;
@@ -90,6 +90,40 @@ uint64_t partition_last_readable(const partition *p, uint64_t end, uint64_t coun
         end = r->start;
     }
     return end - (count < end ? count : end);
+}
+
+/* The last isolated range that begins below `end`; NULL: none. */
+static const damaged_range *isolated_below(const partition *p, uint64_t end) {
+    for (uint32_t i = p->damaged_count; i-- > 0;)
+        if (p->damaged[i].isolated && p->damaged[i].start < end) return &p->damaged[i];
+    return NULL;
+}
+
+/* Goes back over the records of the segment below `end` until `*count` is 0 or its beginning is reached. */
+static bool last_of_segment(partition *p, segment *s, uint64_t end, uint64_t *count, uint64_t *start) {
+    while (*count > 0 && end > s->start_offset) {
+        const damaged_range *r = isolated_below(p, end);
+        uint64_t low = r != NULL && r->end > s->start_offset ? r->end : s->start_offset, first, last;
+        if (low < end) {
+            if (!partition_entry_of(p, s, low, &first) || !partition_entry_of(p, s, end, &last)) return false;
+            uint64_t taken = last - first < *count ? last - first : *count;
+            *count -= taken;
+            if (!partition_offset_of(p, s, last - taken, start)) return false;
+        }
+        end = low > s->start_offset && r->start > s->start_offset ? r->start : s->start_offset;
+    }
+    return true;
+}
+
+bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start) {
+    *start = p->sparse ? end : last_of_dense(p, end, count);
+    if (!p->sparse) return true;
+    for (uint32_t i = p->segments.count; i-- > 0 && count > 0;) {
+        segment *s = &p->segments.items[i];
+        if (s->start_offset < end && !last_of_segment(p, s, end < segment_end(s) ? end : segment_end(s), &count, start))
+            return false;
+    }
+    return true;
 }
 
 void partition_forget_damage(partition *p, uint64_t offset) {

@@ -39,6 +39,7 @@ struct partition {
     bool allocate_ahead; /* at `durable`, until the file system refuses; again with the next segment */
     bool roll_pending;   /* the active segment is sealed, the next one could not be made yet */
 
+    bool sparse;            /* a segment has, or had, offsets without a record */
     damaged_range *damaged; /* ascending; NULL until the first */
     uint32_t damaged_count;
     uint64_t suspect; /* start of the segment whose index was last seen to contradict its log */
@@ -113,8 +114,8 @@ uint64_t partition_skip_isolated(const partition *p, uint64_t offset);
 uint64_t partition_next_isolated(const partition *p, uint64_t offset);
 /* `offset`, or where damage starts that ends there and is not isolated (isolated ranges between do not count). */
 uint64_t partition_before_damage(const partition *p, uint64_t offset);
-/* Where the last `count` messages before `end` start, isolated ones not counted. */
-uint64_t partition_last_readable(const partition *p, uint64_t end, uint64_t count);
+/* Where the last `count` messages before `end` start, isolated ones not counted. False: an index cannot be read. */
+bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start);
 /* The index of this segment contradicts its log, or a file cannot be read. False. */
 static inline bool partition_doubt(partition *p, const segment *s) {
     p->suspect = s->start_offset;
@@ -124,10 +125,32 @@ static inline bool partition_doubt(partition *p, const segment *s) {
  * index cannot be read or leaves the log; damaged records may share few bytes, so callers keep 64 for each that they
  * read. */
 bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position);
+/* The three below, where some offsets have no record (partition_search.c). */
+bool partition_sparse_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k);
+bool partition_sparse_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset);
+bool partition_sparse_pass_over(partition *p, uint64_t *offset);
+/* The first entry of the segment at `offset` or behind it (count: none); `offset` is in the segment or its end. Dense:
+ * no look at the index. False as above. */
+static inline bool partition_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k) {
+    *k = offset - s->start_offset;
+    return s->absent == 0 || partition_sparse_entry_of(p, s, offset, k);
+}
+/* The offset of entry `k`; k == count: where the segment ends. False as above. */
+static inline bool partition_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset) {
+    *offset = s->start_offset + k;
+    return s->absent == 0 || partition_sparse_offset_of(p, s, k, offset);
+}
+/* `offset`, or where what is isolated or has no record ends there: that of a record, of damage, or the end of the
+ * partition. False as above. */
+static inline bool partition_pass_over(partition *p, uint64_t *offset) {
+    *offset = partition_skip_isolated(p, *offset);
+    return !p->sparse || partition_sparse_pass_over(p, offset);
+}
 /* Entry `k` is in memory: it has not been on a device. */
 bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k);
-typedef enum index_key { INDEX_KEY_END_POSITION, INDEX_KEY_TIMESTAMP } index_key;
-/* First record in [low, high) of the segment whose key is >= bound; `high` when none is. False as above. */
+typedef enum index_key { INDEX_KEY_END_POSITION, INDEX_KEY_TIMESTAMP, INDEX_KEY_OFFSET } index_key;
+/* First record in [low, high) of the segment whose key (offsets: relative) is >= bound; `high` when none is. False as
+ * above. */
 bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,
                             uint64_t *found);
 #endif

@@ -11,21 +11,23 @@
 /* An answer has one u32 length; the megabyte below 4 GiB is for its heads. */
 #define ANSWER_BYTES_MAX ((UINT64_C(4) << 30) - (UINT64_C(1) << 20))
 
-/* The segment that holds the record at `offset` (below next_offset); NULL in a gap that damage left. */
+/* The segment that `offset` (below next_offset) belongs to; NULL in a gap that damage left. */
 static segment *holder(const partition *p, uint64_t offset) {
     segment *s = segment_find(&p->segments, offset);
-    return s != NULL && offset - s->start_offset < s->count ? s : NULL;
+    return s != NULL && offset < segment_end(s) ? s : NULL;
 }
 
 /* Whether the header of the record at `offset` lies where the index says and is, as asked, not below `t` or below it.
- * What is withheld or not in the file yet is not looked at. */
+ * What is withheld or not in the file yet is not looked at, nor what has no record. */
 static bool header_agrees(partition *p, uint64_t offset, uint64_t t, bool reaches) {
     const damaged_range *r = partition_damage_from(p, offset);
     segment *s = holder(p, offset);
     if (offset >= partition_visible_end(p) || s == NULL || (r != NULL && r->start <= offset)) return true;
     uint8_t header[RECORD_HEADER_SIZE];
-    uint64_t position;
-    if (!partition_border(p, s, offset - s->start_offset, &position)) return false;
+    uint64_t k, found, position;
+    if (!partition_entry_of(p, s, offset, &k) || !partition_offset_of(p, s, k, &found)) return false;
+    if (found != offset) return true;
+    if (!partition_border(p, s, k, &position)) return false;
     int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
     if (fd < 0 || file_read(p->disk, fd, header, sizeof(header), position) != 0 || load_u64(header + 24) != offset ||
         (load_u64(header + 32) >= t) != reaches)
@@ -50,14 +52,27 @@ static bool search_timestamp(partition *p, uint64_t t, uint64_t *offset) {
     segment *s = &p->segments.items[low];
     uint64_t k = 0;
     if (s->first_timestamp < t && !partition_index_search(p, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k)) return false;
-    *offset = s->start_offset + k;
-    return true;
+    return partition_offset_of(p, s, k, offset);
+}
+
+/* The offset of the last record before `offset`, in the same segment or at the end of the one before it; where there is
+ * none, or a gap that damage left, one less. */
+static bool find_before(partition *p, uint64_t offset, uint64_t *before) {
+    *before = offset - 1;
+    if (!p->sparse) return true;
+    segment *s = holder(p, *before);
+    uint64_t k;
+    if (s == NULL || s->absent == 0) return true;
+    if (!partition_entry_of(p, s, offset, &k)) return false;
+    return k == 0 || partition_offset_of(p, s, k - 1, before);
 }
 
 /* As above. Damage right before what was found may hold an earlier one: then it starts there. */
 static bool find_timestamp(partition *p, uint64_t t, uint64_t *offset) {
+    uint64_t before;
     if (!search_timestamp(p, t, offset) || !header_agrees(p, *offset, t, true) ||
-        (*offset > partition_first_offset(p) && !header_agrees(p, *offset - 1, t, false)))
+        (*offset > partition_first_offset(p) &&
+         (!find_before(p, *offset, &before) || !header_agrees(p, before, t, false))))
         return false;
     *offset = partition_before_damage(p, *offset);
     return true;
@@ -73,13 +88,14 @@ static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint3
         if (!find_timestamp(p, value, start)) return PARTITION_CANNOT_READ_FILE;
         break;
     case POLL_FIRST: *start = 0; break;
-    case POLL_LAST: *start = partition_last_readable(p, partition_visible_end(p), count); break;
+    case POLL_LAST:
+        if (!partition_last_readable(p, partition_visible_end(p), count, start)) return PARTITION_CANNOT_READ_FILE;
+        break;
     case POLL_NEXT: *start = offsets_get(&p->offsets, kind, id, &stored) ? stored + 1 : 0; break;
     default: return PARTITION_INVALID_COMMAND;
     }
     if (*start < partition_first_offset(p)) *start = partition_first_offset(p);
-    *start = partition_skip_isolated(p, *start);
-    return 0;
+    return partition_pass_over(p, start) ? 0 : (uint32_t)PARTITION_CANNOT_READ_FILE;
 }
 
 /* Whether the record before the `first` one of an answer ends where the index lets it begin, at `from`. A wrong entry
@@ -87,7 +103,8 @@ static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint3
  * to the next. Entries in memory are right, and beside what is withheld a survey has told. */
 static bool start_agrees(partition *p, segment *s, uint64_t first, uint64_t from) {
     if (first == 0 || partition_index_in_memory(p, s, first - 1)) return true;
-    uint64_t before = s->start_offset + first - 1, position;
+    uint64_t before, position;
+    if (!partition_offset_of(p, s, first - 1, &before)) return false;
     const damaged_range *r = partition_damage_from(p, before);
     if (r != NULL && r->start <= before) return true;
     uint8_t header[RECORD_HEADER_SIZE];
@@ -99,30 +116,44 @@ static bool start_agrees(partition *p, segment *s, uint64_t first, uint64_t from
     return true;
 }
 
-/* Bytes of the messages [start, end); `end` moves down to a gap or to where the answer would be too long. */
-static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t bytes_max, uint64_t *total_bytes) {
-    uint64_t at = start, total = 0;
-    for (segment *s = holder(p, start); at < *end; s++) {
+/* Entries [*first, *last) of the segment: those of the offsets [at, end), at most `count`. */
+static bool entries_between(partition *p, segment *s, uint64_t at, uint64_t end, uint64_t count, uint64_t *first,
+                            uint64_t *last) {
+    uint64_t until = segment_end(s);
+    if (!partition_entry_of(p, s, at, first) || !partition_entry_of(p, s, end < until ? end : until, last))
+        return false;
+    if (*last - *first > count) *last = *first + count;
+    return true;
+}
+
+/* Adds up to `count` messages of [start, end) to the answer; `end` moves down to a gap, or to where the answer would be
+ * too long. */
+static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t count, poll_cursor *out) {
+    uint64_t at = start;
+    for (segment *s = holder(p, start); at < *end && count > 0; s++) {
         if (s == NULL || s == p->segments.items + p->segments.count || s->start_offset > at) break; /* a gap */
-        uint64_t first = at - s->start_offset;
-        uint64_t last = *end - s->start_offset < s->count ? *end - s->start_offset : s->count;
-        uint64_t from, to;
-        if (!partition_border(p, s, first, &from) || !start_agrees(p, s, first, from) ||
+        uint64_t first, last, from, to, wanted;
+        if (!entries_between(p, s, at, *end, count, &first, &last)) return PARTITION_CANNOT_READ_FILE;
+        wanted = last;
+        if (!partition_border(p, s, first, &from) || (first < last && !start_agrees(p, s, first, from)) ||
             !partition_border(p, s, last, &to) ||
             ((to < from || to - from < (last - first) * RECORD_HEADER_SIZE) && !partition_doubt(p, s)))
             return PARTITION_CANNOT_READ_FILE;
-        if (total + (to - from) > bytes_max) {
-            uint64_t limit = from + (bytes_max - total);
+        if (out->total_bytes + (to - from) > ANSWER_BYTES_MAX) {
+            uint64_t limit = from + (ANSWER_BYTES_MAX - out->total_bytes);
             if (!partition_index_search(p, s, first, last, INDEX_KEY_END_POSITION, limit + 1, &last) ||
                 !partition_border(p, s, last, &to) || ((to < from || to > limit) && !partition_doubt(p, s)))
                 return PARTITION_CANNOT_READ_FILE;
-            *end = s->start_offset + last;
         }
-        total += to - from;
-        at = s->start_offset + last;
+        out->total_bytes += to - from;
+        out->total_count += last - first;
+        count -= last - first;
+        if (last > first && !partition_offset_of(p, s, last - 1, &out->last_offset)) return PARTITION_CANNOT_READ_FILE;
+        at = last > first ? out->last_offset + 1 : at;
+        if (last < wanted || (count == 0 && at < *end)) break;
+        at = *end < segment_end(s) ? *end : segment_end(s); /* what is left of it has no record */
     }
     *end = at;
-    *total_bytes = total;
     return 0;
 }
 
@@ -132,19 +163,15 @@ static uint32_t choose(partition *p, uint64_t start, uint64_t count, uint64_t vi
     if ((r != NULL && r->start <= start) || holder(p, start) == NULL) return PARTITION_INVALID_CHECKSUM;
     out->next_offset = start;
     for (uint64_t at = start; at < visible && out->total_count < count;) {
-        uint64_t wanted = count - out->total_count, bytes;
-        uint64_t end = visible - at > wanted ? at + wanted : visible;
+        uint64_t end = visible;
         r = partition_damage_from(p, at);
         if (r != NULL && r->start < end) end = r->start > at ? r->start : at;
         uint64_t reached = end;
-        uint32_t status = measure(p, at, &reached, ANSWER_BYTES_MAX - out->total_bytes, &bytes);
+        uint32_t status = measure(p, at, &reached, count - out->total_count, out);
         if (status != 0) return status;
-        out->total_bytes += bytes;
-        out->total_count += reached - at;
-        if (reached > at) out->last_offset = reached - 1;
         at = partition_skip_isolated(p, reached);
         if (reached < end || at == reached)
-            break; /* the answer would be too long, or damage that is not isolated follows */
+            break; /* all of them, the answer would be too long, or damage that is not isolated follows */
     }
     out->remaining = out->total_count;
     return 0;
@@ -183,29 +210,35 @@ static segment *pinned_by(const poll_cursor *cursor) {
     return cursor->pinned_offset != UINT64_MAX ? segment_find(&cursor->owner->segments, cursor->pinned_offset) : NULL;
 }
 
-/* Records [first, last) of the segment that make the next window. False: the index contradicts the log or what was
- * announced. */
-static bool window_range(partition *p, segment *s, const poll_cursor *cursor, uint64_t max_bytes, uint64_t *last,
-                         uint64_t *from, uint64_t *to) {
-    uint64_t first = cursor->next_offset - s->start_offset;
-    uint64_t gap = partition_next_isolated(p, cursor->next_offset) - s->start_offset;
-    uint64_t until = gap < s->count ? gap : s->count;
+/* The records of the segment that make the next window, without its descriptor. False: the index contradicts the log or
+ * what was announced. */
+static bool window_range(partition *p, segment *s, const poll_cursor *cursor, uint64_t max_bytes, poll_window *out) {
+    uint64_t first, until, last, from, to, gap = partition_next_isolated(p, cursor->next_offset);
+    if (!entries_between(p, s, cursor->next_offset, gap, UINT64_MAX, &first, &until)) return false;
     bool rest = cursor->remaining <= until - first; /* of the answer */
-    *last = rest ? first + cursor->remaining : until;
-    if (!partition_border(p, s, first, from) || !partition_border(p, s, *last, to)) return false;
-    if (*to > *from && *to - *from > max_bytes) {
+    last = rest ? first + cursor->remaining : until;
+    if (!partition_border(p, s, first, &from) || !partition_border(p, s, last, &to)) return false;
+    if (to > from && to - from > max_bytes) {
         uint64_t high = max_bytes / RECORD_HEADER_SIZE; /* records are not smaller: no need to look further */
-        high = high < *last - first ? first + high : *last;
+        high = high < last - first ? first + high : last;
         rest = false;
-        if (!partition_index_search(p, s, first, high, INDEX_KEY_END_POSITION, *from + max_bytes + 1, last))
+        if (!partition_index_search(p, s, first, high, INDEX_KEY_END_POSITION, from + max_bytes + 1, &last))
             return false;
-        if (*last == first) ++*last;
-        if (!partition_border(p, s, *last, to)) return false;
+        if (last == first) ++last;
+        if (!partition_border(p, s, last, &to)) return false;
     }
-    uint64_t left = cursor->total_bytes - cursor->sent_bytes, count = *last - first;
-    if (*to < *from || *to - *from < count * RECORD_HEADER_SIZE || (*to - *from > max_bytes && count > 1)) return false;
-    uint64_t length = *to - *from; /* exactly the announced bytes: every record still to come needs its share */
-    return rest ? length == left : length <= left && left - length >= (cursor->remaining - count) * RECORD_HEADER_SIZE;
+    uint64_t left = cursor->total_bytes - cursor->sent_bytes, count = last - first, end;
+    if (to < from || to - from < count * RECORD_HEADER_SIZE || (to - from > max_bytes && count > 1)) return false;
+    uint64_t length = to - from; /* exactly the announced bytes: every record still to come needs its share */
+    if (rest ? length != left : length > left || left - length < (cursor->remaining - count) * RECORD_HEADER_SIZE)
+        return false;
+    if (!partition_offset_of(p, s, last, &end) || count == 0 || end < cursor->next_offset + count) return false;
+    *out = (poll_window){.position = from,
+                         .length = length,
+                         .first_offset = cursor->next_offset,
+                         .end_offset = end,
+                         .count = (uint32_t)count};
+    return true;
 }
 
 bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window *window, uint32_t *status) {
@@ -218,22 +251,18 @@ bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window 
     }
     *status = PARTITION_CANNOT_READ_FILE;
     segment *s = holder(p, cursor->next_offset);
-    uint64_t last, from, to;
     if (s == NULL) return false;
-    int fd = window_range(p, s, cursor, max_bytes, &last, &from, &to) ? segment_fd(&p->segments, s, SEGMENT_LOG) : -1;
-    if (fd < 0) return partition_doubt(p, s);
+    window->fd = window_range(p, s, cursor, max_bytes, window) ? segment_fd(&p->segments, s, SEGMENT_LOG) : -1;
+    uint64_t following = window->end_offset;
+    if (window->fd < 0 || (cursor->remaining > window->count && !partition_pass_over(p, &following)))
+        return partition_doubt(p, s);
     segment *before = pinned_by(cursor);
     if (before != s) {
         segment_pin(s);
         if (before != NULL) segment_unpin(&p->segments, before);
     }
-    *window = (poll_window){.fd = fd,
-                            .position = from,
-                            .length = to - from,
-                            .first_offset = cursor->next_offset,
-                            .count = (uint32_t)(s->start_offset + last - cursor->next_offset)};
     cursor->pinned_offset = cursor->next_offset;
-    cursor->next_offset = partition_skip_isolated(p, cursor->next_offset + window->count);
+    cursor->next_offset = following;
     cursor->remaining -= window->count;
     cursor->sent_bytes += window->length;
     *status = 0;

@@ -9,14 +9,28 @@ bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k)
     return s == segment_active(&p->segments) && k >= p->index.first;
 }
 
+static bool are_dense(const index_entry *entries, uint64_t k, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        if (entries[i].relative_offset != k + i) return false;
+    return true;
+}
+
+/* Whether they can be the entries from `k` on of a segment in which `absent` offsets have no record. */
+static bool ascend(const index_entry *entries, uint64_t k, uint32_t count, uint64_t absent) {
+    uint64_t lowest = k;
+    for (uint32_t i = 0; i < count; i++) {
+        if (entries[i].relative_offset < lowest || entries[i].relative_offset > k + i + absent) return false;
+        lowest = entries[i].relative_offset + UINT64_C(1);
+    }
+    return true;
+}
+
 /* Entries [k, k + count) from the file. False: cannot be read, or not entries of these records. */
 static bool read_entries(partition *p, segment *s, uint64_t k, uint32_t count, index_entry *out) {
     int fd = segment_fd(&p->segments, s, SEGMENT_INDEX);
     if (fd < 0 || file_read(p->disk, fd, out, (size_t)count * INDEX_ENTRY_SIZE, k * INDEX_ENTRY_SIZE) != 0)
         return false;
-    for (uint32_t i = 0; i < count; i++)
-        if (out[i].relative_offset != k + i) return false;
-    return true;
+    return s->absent == 0 ? are_dense(out, k, count) : ascend(out, k, count, s->absent);
 }
 
 bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position) {
@@ -32,7 +46,11 @@ bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position) 
 }
 
 static bool reaches(const index_entry *entry, index_key key, uint64_t bound) {
-    return (key == INDEX_KEY_TIMESTAMP ? entry->timestamp : entry->end_position) >= bound;
+    switch (key) {
+    case INDEX_KEY_TIMESTAMP: return entry->timestamp >= bound;
+    case INDEX_KEY_OFFSET: return entry->relative_offset >= bound;
+    default: return entry->end_position >= bound;
+    }
 }
 
 /* The search itself, over `count` entries in memory. */
@@ -73,4 +91,30 @@ bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t hig
         high = first; /* the first entry in memory reaches the bound: it, or one in the file */
     }
     return search_file(p, s, low, high, key, bound, found) || partition_doubt(p, s);
+}
+
+bool partition_sparse_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k) {
+    return partition_index_search(p, s, 0, s->count, INDEX_KEY_OFFSET, offset - s->start_offset, k);
+}
+
+bool partition_sparse_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset) {
+    index_entry entry = {0};
+    if (k < s->count && !read_entries(p, s, k, 1, &entry)) return partition_doubt(p, s);
+    *offset = k == s->count ? segment_end(s) : s->start_offset + entry.relative_offset;
+    return true;
+}
+
+bool partition_sparse_pass_over(partition *p, uint64_t *offset) {
+    for (bool again = true; again;) {
+        segment *s = segment_find(&p->segments, *offset);
+        uint64_t k, before = *offset;
+        if (s == NULL || s->absent == 0 || *offset >= segment_end(s)) return true;
+        const damaged_range *r = partition_damage_from(p, *offset);
+        if (r != NULL && r->start <= *offset) return true; /* which of them have a record is not known */
+        if (!partition_entry_of(p, s, *offset, &k) || !partition_offset_of(p, s, k, offset)) return false;
+        if (r != NULL && r->start < *offset) *offset = r->start;
+        *offset = partition_skip_isolated(p, *offset);
+        again = *offset != before;
+    }
+    return true;
 }

@@ -4,7 +4,7 @@
  *   offset size field
  *   0      8    checksum   XXH3-64, seed 0, over bytes 8..end of the record
  *   8      16   id         u128; never 0 in a stored record
- *   24     8    offset     absolute, dense within a partition
+ *   24     8    offset     absolute, dense within a partition but for what is explained (docs/formats.md)
  *   32     8    timestamp  microseconds, server clock, never falls within a partition
  *   40     8    origin_timestamp  microseconds, client clock
  *   48     4    user_headers_length
@@ -13,7 +13,7 @@
  *   64     p    payload
  *   64+p   h    user headers
  *
- *   .index: 16 bytes per record
+ *   .index: 16 bytes per record; entry k of a dense segment is that of the offset start + k
  *   0      4    relative offset = record offset - segment start offset
  *   4      4    position: END of the record in the .log (cumulative)
  *   8      8    timestamp
@@ -67,9 +67,18 @@ uint64_t record_checksum(const uint8_t *data, size_t size);
 record_fault record_scan_buffer(const uint8_t *data, size_t length, uint64_t expected_offset,
                                 uint64_t minimum_timestamp, uint64_t segment_start_offset, uint64_t base_position,
                                 index_entry *entries, size_t entries_max, record_scan *out);
-/* Fast check for the read path: exactly `count` records fill `length` bytes, offsets dense from `first_offset`,
- * checksums right. Returns how many records from the start are good (== count when all are), and their bytes. */
-uint32_t record_verify(const uint8_t *data, size_t length, uint64_t first_offset, uint32_t count, uint64_t *good_bytes);
+/* The same for a segment whose offsets may skip: each is above the one before and below `end_offset`. */
+record_fault record_scan_sparse(const uint8_t *data, size_t length, uint64_t expected_offset, uint64_t end_offset,
+                                uint64_t minimum_timestamp, uint64_t segment_start_offset, uint64_t base_position,
+                                index_entry *entries, size_t entries_max, record_scan *out);
+typedef struct record_good {     /* the good records that a window begins with */
+    uint64_t bytes, next_offset; /* `next_offset`: behind the last of them */
+} record_good;
+/* Fast check for the read path: exactly `count` records fill `length` bytes, offsets ascend from `first_offset` to
+ * below `end_offset` (hence dense when that is first_offset + count), checksums right. Returns how many records from
+ * the start are good (== count when all are). */
+uint32_t record_verify(const uint8_t *data, size_t length, uint64_t first_offset, uint64_t end_offset, uint32_t count,
+                       record_good *out);
 
 /* Scans an open .log file from byte `from_position` (a record border) to its end in windows of 1 MiB
  * (growing for larger records) with pread. Every entry found is written to `index_fd` (-1: not) at

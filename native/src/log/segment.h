@@ -21,8 +21,9 @@ typedef struct segment_files segment_files;
 
 typedef struct segment {
     uint64_t start_offset;
-    uint64_t log_bytes;                       /* acknowledged bytes: nothing beyond them is ever read */
-    uint64_t count;                           /* records */
+    uint64_t log_bytes; /* acknowledged bytes: nothing beyond them is ever read */
+    uint64_t count;     /* records, and entries of the index */
+    uint64_t absent;    /* offsets without a record, which the manifest explains; 0: dense, entry k is start + k */
     uint64_t first_timestamp, last_timestamp; /* an empty segment carries those of the record before it */
     segment_files *files;                     /* NULL: not open */
     bool log_dirty, index_dirty;              /* written since the last sync */
@@ -44,6 +45,10 @@ typedef struct segment_set { /* ascending by start offset, the last one is activ
 typedef enum segment_file { SEGMENT_LOG, SEGMENT_INDEX, SEGMENT_MANIFEST } segment_file;
 #define SEGMENT_FILES_OPEN 2 /* log and index */
 
+static inline uint64_t segment_end(const segment *s) /* exclusive */
+{
+    return s->start_offset + s->count + s->absent;
+}
 /* Adds a segment behind the last one. NULL and errno ENOMEM. Moves the segments in memory. */
 segment *segment_add(segment_set *set, uint64_t start_offset);
 /* The last segment that starts at or before `offset`; NULL when there is none. */

@@ -16,7 +16,7 @@ import numpy as np
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
 from shardd.protocol.bounds import PartitionBounds
-from shardd.spark import _decode, archive_listing, planner
+from shardd.spark import _decode, archive_listing, cold, planner
 from shardd.spark.archive_listing import History
 from shardd.spark.cold import explain
 from shardd.spark.decode import ROWS_MAX, Fault, Verify
@@ -68,24 +68,30 @@ class SegmentAudit(Job):
 
     def _walk(self, data: mmap.mmap, report: dict[str, Any]) -> None:
         index = _index_of(Path(self.path), self.start)
-        if len(index) != self.end - self.start:
-            _fault(report, f"the index has {len(index)} entries for {self.end - self.start} messages")
+        manifest = cold.manifest_of(Path(self.path), self.start, self.incarnation)
+        gaps = manifest.sparse
+        if manifest.sparse and manifest.sealed is not None and len(data) != manifest.sealed.log_bytes:
+            _fault(report, f"the log has {len(data)} bytes, its manifest says {manifest.sealed.log_bytes}")
+        if len(index) != self.end - self.start - manifest.absent:
+            _fault(report, f"the index has {len(index)} entries for {self.end - self.start - manifest.absent} messages")
         position, at, last_us = 0, self.start, 0
-        while at < self.end:
+        while at < self.end and not (gaps and position == len(data)):
             rows, next_position, next_offset, fault, found, bad, columns = _decode.decode(
-                data, position, at, self.end, ROWS_MAX, _BYTES_MAX, Verify.REPORT, b"tpb", None
+                data, position, at, self.end, ROWS_MAX, _BYTES_MAX, Verify.REPORT, b"tpbo", None, gaps
             )
             times = np.frombuffer(columns[0][0], "<u8")
-            starts = np.frombuffer(columns[1][0], "<u8")
+            starts, offsets = np.frombuffer(columns[1][0], "<u8"), np.frombuffer(columns[3][0], "<u8")
             if bad:
                 good = np.unpackbits(np.frombuffer(columns[2][0], np.uint8), bitorder="little")[:rows]
                 for row in np.flatnonzero(good == 0):
-                    _fault(report, explain(Fault.BAD_CHECKSUM, at + int(row), at + int(row)))
+                    bad_offset = int(offsets[row])
+                    _fault(report, explain(Fault.BAD_CHECKSUM, bad_offset, bad_offset))
             last_us = _check_times(report, times, at, last_us)
-            _check_index(report, index, at - self.start, starts, next_position, times)
+            relative = offsets - np.uint64(self.start)
+            _check_index(report, index[report["rows"] :], relative, starts, next_position, times)
             report["rows"] += rows
             position, at = next_position, next_offset
-            if fault != Fault.OK or rows == 0:
+            if fault != Fault.OK or (rows == 0 and not gaps):
                 if fault != Fault.OK or at < self.end:
                     _fault(report, explain(Fault(fault), at, found))
                 return
@@ -135,20 +141,20 @@ def _check_times(report: dict[str, Any], times: np.ndarray[Any, Any], at: int, l
 def _check_index(
     report: dict[str, Any],
     index: np.ndarray[Any, Any],
-    first: int,
+    relative: np.ndarray[Any, Any],
     starts: np.ndarray[Any, Any],
     end: int,
     times: np.ndarray[Any, Any],
 ) -> None:
     """The entries of these records: relative offsets, end positions, timestamps."""
-    entries = index[first : first + len(starts)]
+    entries = index[: len(starts)]
     if len(entries) == 0 or len(starts) == 0:
         return
     ends = np.append(starts[1:], end)[: len(entries)]
     wrong = (entries["end"] != ends) | (entries["timestamp"] != times[: len(entries)])
-    wrong |= entries["relative"] != np.arange(first, first + len(entries))
+    wrong |= entries["relative"] != relative[: len(entries)]
     for row in np.flatnonzero(wrong):
-        _fault(report, f"the index entry of message {first + int(row)} of the segment contradicts the log")
+        _fault(report, f"the index entry of message {int(relative[row])} of the segment contradicts the log")
 
 
 @dataclass

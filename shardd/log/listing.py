@@ -1,0 +1,37 @@
+"""Which segments a partition directory has, and what in it is not ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shardd.log import layout
+
+_OWN_FILES = tuple(
+    name + suffix for name in (layout.INCARNATION, layout.IMPORTED) for suffix in ("", layout.TEMPORARY_SUFFIX)
+)
+_FRESH_MANIFEST = ".manifest" + layout.TEMPORARY_SUFFIX
+
+
+def list_segments(directory: Path, notes: list[str]) -> list[int]:
+    """Start offsets of the logs, ascending; everything that is not ours goes into the notes."""
+    found: dict[str, list[int]] = {"log": [], "index": [], "manifest": [], "torn": []}
+    for path in sorted(directory.iterdir()):
+        parsed = layout.parse_segment_name(path.name)
+        if parsed is not None and path.is_file() and not path.is_symlink():
+            found[parsed[1]].append(parsed[0])
+        elif path.name.endswith(_FRESH_MANIFEST) and layout.parse_segment_name(path.stem) is not None:
+            continue  # cut short before its rename; the next one writes over it
+        elif path.name not in _OWN_FILES and not (
+            path.name == layout.OFFSETS and path.is_dir() and not path.is_symlink()
+        ):
+            notes.append(f"{path}: not a file of this server, ignored")
+    starts = found["log"]
+    known = set(starts)
+    for start in found["index"]:
+        if start not in known:
+            notes.append(f"{layout.segment_index(directory, start)}: index without a log, ignored")
+    for start in found["manifest"]:
+        # behind the last log: the birth of the next segment was cut short, its next try writes over it
+        if start not in known and starts and start < starts[-1]:
+            notes.append(f"{layout.segment_manifest(directory, start)}: manifest without a log, ignored")
+    return starts

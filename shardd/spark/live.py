@@ -142,10 +142,12 @@ def _check_there(polling: Polling, name: TopicName, partition: int, incarnation:
 
 def removed_until(polling: Polling, name: TopicName, partition: int, incarnation: int, start: int, found: int) -> int:
     """The end of the sparse segments that explain why the offsets [start, found) have no message; `start` when they do
-    not: what an operator has isolated is a loss. `ServerUnreachableError`, `TopicMissingError`."""
+    not: what an operator has isolated is a loss, and so is a topic that is gone. `ServerUnreachableError`."""
     server = polling.server()
     try:
         [now] = server.bounds({name: (partition,)}, segments=True)[name].partitions
+    except TopicMissingError:
+        return start
     finally:
         server.close()
     until = start

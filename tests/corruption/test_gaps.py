@@ -110,9 +110,11 @@ def test_the_scrubber_reads_sparse_segments_and_finds_damage_there(tmp_path: Pat
         changes, _ = thin(stage)
         stage.put(changes, while_open=False)
         rounds = stage.figures("scrubber.rounds")
-        stage.wait_for("scrubber.rounds", rounds + 3, WAIT_S)
+        stage.wait_for("scrubber.rounds", rounds + 2, WAIT_S)  # it may have met files of which only some were replaced
+        surveys = stage.figures("damage.surveys")
+        stage.wait_for("scrubber.rounds", rounds + 5, WAIT_S)
         assert stage.figures("damage.damaged_messages") == 0
-        assert stage.figures("damage.surveys") == 0
+        assert stage.figures("damage.surveys") == surveys
         name = next(name for name in changes if name.endswith(".log"))
         (stage.directory / name).write_bytes(flipped(changes[name], len(changes[name]) - 5, 4))
         stage.wait_for("damage.damaged_ranges", 1, WAIT_S)

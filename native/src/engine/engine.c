@@ -120,17 +120,17 @@ static void work_promptly(engine *e) {
 static void work_in_bulk(engine *e) {
     core *k = &e->core;
     int64_t until_us = clock_monotonic_us() + BULK_SLICE_US;
-    uint64_t looked = k->counters.frames;
+    uint32_t visits = 0; /* since the last look at the clock: closing connections cost time, too, and bring no frame */
     do {
-        net_run_bulk_frames(&e->net, until_us);
+        visits += net_run_bulk_frames(&e->net, until_us);
         bool small = !reads_may_go_on(k) && !net_has_bulk_replies(&e->net);
         if (!small) reads_run_bulk(k, until_us);
         commit_all(k);
         net_flush_prompt(&e->net, until_us);
         if (!small) net_flush_bulk(&e->net, until_us);
         io_push(&k->io); /* the kernel's part of it belongs to the slice */
-        if (small && k->counters.frames - looked < FRAMES_BETWEEN_LOOKS) continue;
-        looked = k->counters.frames;
+        if (small && visits > 0 && visits < FRAMES_BETWEEN_LOOKS) continue;
+        visits = 0;
         if (clock_monotonic_us() >= until_us) return;
     } while (has_bulk_work(e) && !python_is_due(e));
 }

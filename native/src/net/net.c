@@ -63,10 +63,12 @@ static void run_starved(net *n) {
 }
 
 /* Those that are in the queue now, in order; what becomes ready meanwhile comes after them. */
-static void run_queue(conn_queue *q, uint32_t count_max, int64_t until_us) {
+static uint32_t run_queue(conn_queue *q, uint32_t count_max, int64_t until_us) {
     const conn *last = q->last;
-    for (uint32_t count = 0; q->first != NULL && count < count_max; count++) {
-        if (count % FRAMES_BETWEEN_LOOKS == FRAMES_BETWEEN_LOOKS - 1 && clock_monotonic_us() > until_us) return;
+    uint32_t count = 0;
+    while (q->first != NULL && count < count_max) {
+        if (count % FRAMES_BETWEEN_LOOKS == FRAMES_BETWEEN_LOOKS - 1 && clock_monotonic_us() > until_us) break;
+        count++;
         conn *c = q->first;
         bool is_last = c == last;
         q->first = c->next_ready;
@@ -74,8 +76,9 @@ static void run_queue(conn_queue *q, uint32_t count_max, int64_t until_us) {
         c->in_ready = false;
         if (c->closing) conn_try_free(c);
         else conn_advance(c);
-        if (is_last) return;
+        if (is_last) break;
     }
+    return count;
 }
 
 static void flush_replies(net *n, conn_queue *q, uint32_t count_max, int64_t until_us) {
@@ -99,9 +102,9 @@ void net_run_prompt_frames(net *n, int64_t until_us) {
     if (n->ready.first != NULL) run_queue(&n->ready, UINT32_MAX, until_us);
 }
 
-void net_run_bulk_frames(net *n, int64_t until_us) {
-    run_queue(&n->ready_pipelined, BULK_FRAMES_PER_PASS, until_us);
-    run_queue(&n->ready_anonymous, BULK_FRAMES_PER_PASS, until_us);
+uint32_t net_run_bulk_frames(net *n, int64_t until_us) {
+    uint32_t count = run_queue(&n->ready_pipelined, BULK_FRAMES_PER_PASS, until_us);
+    return count + run_queue(&n->ready_anonymous, BULK_FRAMES_PER_PASS, until_us);
 }
 
 void net_flush_prompt(net *n, int64_t until_us) {

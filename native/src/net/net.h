@@ -76,7 +76,7 @@ void net_free(net *n);
 /* The parts of a turn. */
 void net_take_input(net *n);
 void net_run_prompt_frames(net *n, int64_t until_us);
-void net_run_bulk_frames(net *n, int64_t until_us);
+uint32_t net_run_bulk_frames(net *n, int64_t until_us);
 void net_flush_prompt(net *n, int64_t until_us);
 void net_flush_bulk(net *n, int64_t until_us);
 void net_begin_checks(net *n); /* how long everything takes: of all connections, in slices */

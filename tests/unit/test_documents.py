@@ -55,7 +55,7 @@ def sources() -> dict[Path, str]:
         path.relative_to(ROOT): path.read_text() if path.suffix in SOURCES else ""
         for folder in folders
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (*SOURCES, ".md") and path.is_file()
+        if path.suffix in (*SOURCES, ".md") and "build" not in path.relative_to(ROOT).parts and path.is_file()
     }
 
 

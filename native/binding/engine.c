@@ -114,7 +114,7 @@ static PyObject *data_of(const event *v, size_t from, size_t to) {
     return PyBytes_FromStringAndSize((const char *)v->data + from, (Py_ssize_t)(to - from));
 }
 
-static PyObject *event_tuple(const event *v) {
+static PyObject *event_tuple(engine *e, const event *v) {
     unsigned long long connection = v->connection, number = v->number;
     switch (v->kind) {
     case EVENT_ACCEPTED: return Py_BuildValue("iKs", v->kind, connection, v->address);
@@ -130,6 +130,7 @@ static PyObject *event_tuple(const event *v) {
                              PyBool_FromLong(v->authenticated));
     case EVENT_GROUP_POLLED:
         return Py_BuildValue("iKIKN", v->kind, connection, v->code, number, PyBool_FromLong(v->authenticated));
+    case EVENT_CALL: return shardd_call_event(e, v);
     case EVENT_MOVE:
     case EVENT_DOUBT:
     case EVENT_POISONED:
@@ -143,7 +144,7 @@ static PyObject *event_tuple(const event *v) {
 static PyObject *events_list(engine *e) {
     PyObject *list = PyList_New(e->core.events.count);
     for (uint32_t i = 0; list != NULL && i < e->core.events.count; i++) {
-        PyObject *item = event_tuple(&e->core.events.list[i]);
+        PyObject *item = event_tuple(e, &e->core.events.list[i]);
         if (item == NULL) Py_CLEAR(list);
         else PyList_SET_ITEM(list, i, item);
     }

@@ -2,6 +2,7 @@
 
 from shardd.engine._native import (
     EVENT_ACCEPTED,
+    EVENT_CALL,
     EVENT_CLOSED,
     EVENT_DOUBT,
     EVENT_GROUP_POLLED,
@@ -16,6 +17,7 @@ from shardd.engine._native import (
     Engine,
     SegmentInfo,
     batch_assign,
+    batch_check,
     digest_file,
     find_later,
     owner,
@@ -32,6 +34,7 @@ from shardd.engine.twin import namespace
 
 __all__ = [
     "EVENT_ACCEPTED",
+    "EVENT_CALL",
     "EVENT_CLOSED",
     "EVENT_DOUBT",
     "EVENT_GROUP_POLLED",
@@ -46,6 +49,7 @@ __all__ = [
     "Engine",
     "SegmentInfo",
     "batch_assign",
+    "batch_check",
     "digest_file",
     "find_later",
     "namespace",

@@ -15,7 +15,17 @@ EVENT_ROLLED: Final[int]  # (kind, namespace, start offset): the segment that st
 EVENT_SYNCED: Final[int]  # (kind, token, status): partition_sync has ended
 EVENT_GROUP_POLLED: Final[int]  # (kind, connection, count, offset, stored: bool): the end of execute_poll, or of the
 # request under way at seat_take. count 0: no messages; stored: a commit of `offset`, else the last offset polled
+EVENT_CALL: Final[int]  # (kind, token, outcome, status, current_offset, count, total_bytes, records: bytes): how a call
+# of Python ended, or goes on; the figures are those of the whole answer of a read
 EVENT_ROOM: Final[int]  # (kind, refused, free_bytes): sends are refused for want of room (1), or no more (0)
+
+# Outcomes of a call (native/src/engine/calls.h), and how many there are at a time.
+CALL_STATUS: Final[int]  # it is over
+CALL_WINDOW: Final[int]  # call_next for more
+CALL_LAST_WINDOW: Final[int]  # over with these records
+CALL_GONE: Final[int]  # over; nobody can know how
+CALL_AGAIN: Final[int]  # not carried out: where is the partition?
+CALLS_MAX: Final[int]
 
 # What a worker's loop is at: worker_beat().
 ACTIVITY_STARTING: Final[int]
@@ -155,6 +165,9 @@ def send_request_parse(payload: bytes) -> tuple[int, tuple[bytes, bytes, int, in
     The request: stream identifier, topic identifier, partitioning, partition id, key, count, position of the messages.
     """
 
+def batch_check(batch: bytes, count: int, /) -> int:
+    """Status of what stands behind the metadata of a send: `count` index entries, then the records."""
+
 def batch_assign(
     messages: bytes, count: int, first_offset: int, timestamp: int, relative_offset: int, position: int, seed: int
 ) -> tuple[bytes, bytes]:
@@ -233,6 +246,32 @@ class Engine:
         """True when the connection is closed, or its client has ended its half and no request of it is left."""
     def move(self, connection: int, target_shard: int, session_state: bytes) -> bool:
         """Hands the socket over (SCM_RIGHTS). False: not possible now, the connection stays."""
+    # Python as a caller (shardd.engine.calls). What a call is named by, or 0: over a limit, nothing has happened.
+    # EVENT_CALL follows. ValueError for an owner that is no shard
+    def call_append(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
+    def call_read(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        strategy: int,
+        value: int,
+        count: int,
+        kind: int,
+        consumer: int,
+        assignment: int,
+        auto_commit: bool,
+        /,
+    ) -> int: ...
+    def call_store(
+        self, owner: int, namespace: int, incarnation: int, kind: int, consumer: int, offset: int, assignment: int, /
+    ) -> int: ...
+    def call_next(self, token: int, /) -> None:
+        """The next window; EVENT_CALL follows. Unknown calls are no error. MemoryError: it has to be cancelled."""
+    def call_cancel(self, token: int, /) -> None:
+        """No event follows any more. Unknown calls are no error."""
+    def balance(self, counter: int, partitions: int, /) -> int:
+        """The partition that a balanced send goes to; counts. ValueError without partitions."""
     # consumer groups
     def seat_put(
         self,

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, cast
 
 from shardd.engine import (
     EVENT_ACCEPTED,
+    EVENT_CALL,
     EVENT_CLOSED,
     EVENT_DOUBT,
     EVENT_GROUP_POLLED,
@@ -341,6 +342,9 @@ class Worker:
     def _on_group_polled(self, connection: int, count: int, offset: int, stored: bool) -> None:
         self._services.members.polled(connection, count, offset, stored)
 
+    def _on_call(self, *end: Any) -> None:
+        self._services.engine_calls.ended(*end)
+
     def _on_synced(self, token: int, status: int) -> None:
         self._services.partition_calls.synced(token, status)
 
@@ -373,4 +377,5 @@ class Worker:
         EVENT_ROLLED: _on_rolled,
         EVENT_ROOM: _on_room,
         EVENT_SYNCED: _on_synced,
+        EVENT_CALL: _on_call,
     }

@@ -14,6 +14,7 @@ import msgspec
 
 from shardd.config import Settings, load_settings
 from shardd.engine import namespace
+from shardd.engine.calls import EngineCalls
 from shardd.groups.hub import GroupHub
 from shardd.groups.members import GroupMembers
 from shardd.groups.surroundings import HubSurroundings, MembersSurroundings
@@ -23,6 +24,7 @@ from shardd.runtime.channel import CONTROL_SHARD, BusError, Senders
 from shardd.service.groups import GroupService
 from shardd.service.offsets import OffsetService
 from shardd.service.partition_calls import PartitionCalls
+from shardd.service.partition_requests import PartitionRequests
 from shardd.service.sessions import SessionTable
 from shardd.service.statistics import Statistics
 from tests.sim.log_library import Fences
@@ -188,7 +190,8 @@ class ShardGroups:
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, self.sessions))
         self.service = GroupService(metadata, self.members, engine, shards)
         calls = PartitionCalls(metadata, engine, bus, settings().system.data_directory)
-        self.offsets = OffsetService(metadata, Statistics(engine), calls, self.service)
+        asked = PartitionRequests(metadata, EngineCalls(engine), shards, timeout_s=60)
+        self.offsets = OffsetService(metadata, Statistics(engine), calls, self.service, asked)
         shard.bus.serve(METHOD_POLL, Senders.ANY_SHARD, self.engine.serve_poll)
 
     def memberships(self) -> dict[int, dict[str, list[int]]]:

@@ -101,7 +101,7 @@ static PyObject *call_stale_connections(PyObject *self, PyObject *arg) {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < e->net.conns.capacity; i++) {
         conn *c = e->net.conns.places[i];
-        if (c == NULL || c->closing || c->clocks.heartbeat_us >= latest_us) continue;
+        if (c == NULL || c->closing || !conn_is_silent(c, latest_us)) continue;
         PyObject *id = PyLong_FromUnsignedLongLong(conn_id(c));
         if (id == NULL || PyList_Append(list, id) != 0) Py_CLEAR(list);
         Py_XDECREF(id);

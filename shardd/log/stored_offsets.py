@@ -16,7 +16,7 @@ _KINDS = ((OFFSET_CONSUMER, layout.CONSUMERS), (OFFSET_GROUP, layout.GROUPS))
 
 
 def read_offsets(directory: Path) -> tuple[list[tuple[int, int, int]], list[str]]:
-    """([(kind, id, value)], notes) for a partition directory; files that are no offsets are told in the notes and
+    """([(kind, id, value)], notes) for a partition directory; files that are not offsets are told in the notes and
     ignored, one bad file never takes the others with it. Values are clamped by the engine. OSError."""
     offsets: list[tuple[int, int, int]] = []
     notes: list[str] = []

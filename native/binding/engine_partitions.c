@@ -6,7 +6,7 @@
 
 #include "engine/engine_api.h"
 #include "core/execute.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "core/sync.h"
 #include "core/reads.h"
 

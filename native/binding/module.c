@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "base/status.h"
 #include "engine/engine.h"
 #include "log/record.h"
 
@@ -64,38 +65,40 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "shardd
 static const struct {
     const char *name;
     long value;
-} constants[] = {
-    {"EVENT_ACCEPTED", EVENT_ACCEPTED},
-    {"EVENT_CLOSED", EVENT_CLOSED},
-    {"EVENT_REQUEST", EVENT_REQUEST},
-    {"EVENT_ROUTE_MISS", EVENT_ROUTE_MISS},
-    {"EVENT_MOVE", EVENT_MOVE},
-    {"EVENT_MOVED_IN", EVENT_MOVED_IN},
-    {"EVENT_DOUBT", EVENT_DOUBT},
-    {"EVENT_POISONED", EVENT_POISONED},
-    {"EVENT_GROUP_POLLED", EVENT_GROUP_POLLED},
-    {"EVENT_ROOM", EVENT_ROOM},
-    {"EVENT_SYNCED", EVENT_SYNCED},
-    {"EVENT_ROLLED", EVENT_ROLLED},
-    {"ACTIVITY_STARTING", ACTIVITY_STARTING},
-    {"ACTIVITY_PYTHON", ACTIVITY_PYTHON},
-    {"ACTIVITY_ENGINE", ACTIVITY_ENGINE},
-    {"ACTIVITY_WAITING", ACTIVITY_WAITING},
-    {"RECORD_HEADER_SIZE", RECORD_HEADER_SIZE},
-    {"INDEX_ENTRY_SIZE", INDEX_ENTRY_SIZE},
-    {"PAYLOAD_SIZE_MAX", PAYLOAD_SIZE_MAX},
-    {"USER_HEADERS_SIZE_MAX", USER_HEADERS_SIZE_MAX},
-    {"RECORD_OK", RECORD_OK},
-    {"RECORD_TRUNCATED", RECORD_TRUNCATED},
-    {"RECORD_BAD_LENGTH", RECORD_BAD_LENGTH},
-    {"RECORD_BAD_OFFSET", RECORD_BAD_OFFSET},
-    {"RECORD_BAD_TIMESTAMP", RECORD_BAD_TIMESTAMP},
-    {"RECORD_BAD_CHECKSUM", RECORD_BAD_CHECKSUM},
-    {"LEVEL_WRITTEN", LEVEL_WRITTEN},
-    {"LEVEL_MEMORY", LEVEL_MEMORY},
-    {"LEVEL_DURABLE", LEVEL_DURABLE},
-    {"OFFSET_CONSUMER", OFFSET_CONSUMER},
-    {"OFFSET_GROUP", OFFSET_GROUP},
+} constants[] = {{"EVENT_ACCEPTED", EVENT_ACCEPTED},
+                 {"EVENT_CLOSED", EVENT_CLOSED},
+                 {"EVENT_REQUEST", EVENT_REQUEST},
+                 {"EVENT_ROUTE_MISS", EVENT_ROUTE_MISS},
+                 {"EVENT_MOVE", EVENT_MOVE},
+                 {"EVENT_MOVED_IN", EVENT_MOVED_IN},
+                 {"EVENT_DOUBT", EVENT_DOUBT},
+                 {"EVENT_POISONED", EVENT_POISONED},
+                 {"EVENT_GROUP_POLLED", EVENT_GROUP_POLLED},
+                 {"EVENT_ROOM", EVENT_ROOM},
+                 {"EVENT_SYNCED", EVENT_SYNCED},
+                 {"EVENT_ROLLED", EVENT_ROLLED},
+                 {"ACTIVITY_STARTING", ACTIVITY_STARTING},
+                 {"ACTIVITY_PYTHON", ACTIVITY_PYTHON},
+                 {"ACTIVITY_ENGINE", ACTIVITY_ENGINE},
+                 {"ACTIVITY_WAITING", ACTIVITY_WAITING},
+                 {"RECORD_HEADER_SIZE", RECORD_HEADER_SIZE},
+                 {"INDEX_ENTRY_SIZE", INDEX_ENTRY_SIZE},
+                 {"PAYLOAD_SIZE_MAX", PAYLOAD_SIZE_MAX},
+                 {"USER_HEADERS_SIZE_MAX", USER_HEADERS_SIZE_MAX},
+                 {"RECORD_OK", RECORD_OK},
+                 {"RECORD_TRUNCATED", RECORD_TRUNCATED},
+                 {"RECORD_BAD_LENGTH", RECORD_BAD_LENGTH},
+                 {"RECORD_BAD_OFFSET", RECORD_BAD_OFFSET},
+                 {"RECORD_BAD_TIMESTAMP", RECORD_BAD_TIMESTAMP},
+                 {"RECORD_BAD_CHECKSUM", RECORD_BAD_CHECKSUM},
+                 {"LEVEL_WRITTEN", LEVEL_WRITTEN},
+                 {"LEVEL_MEMORY", LEVEL_MEMORY},
+                 {"LEVEL_DURABLE", LEVEL_DURABLE},
+                 {"OFFSET_CONSUMER", OFFSET_CONSUMER},
+                 {"OFFSET_GROUP", OFFSET_GROUP},
+#define CONSTANT(name, number) {"STATUS_" #name, number},
+                 STATUS_TABLE(CONSTANT)
+#undef CONSTANT
 };
 
 PyMODINIT_FUNC PyInit__native(void) {

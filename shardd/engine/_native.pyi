@@ -1,21 +1,8 @@
 """Contract of the native engine (native/binding/module.c). One `Engine` per worker, used by its loop thread only."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
-# Event kinds: Engine.turn() returns tuples whose first item is one of these.
-EVENT_ACCEPTED: Final[int]  # (kind, connection, "ip:port")
-EVENT_CLOSED: Final[int]  # (kind, connection)
-EVENT_REQUEST: Final[int]  # (kind, connection, code, payload: bytes, user_id, authenticated: bool)
-EVENT_ROUTE_MISS: Final[int]  # (kind, connection, code, stream_identifier, topic_identifier, user_id, attempt)
-EVENT_MOVE: Final[int]  # (kind, connection, target_shard): engine asks for the session state of a connection that moves
-EVENT_MOVED_IN: Final[int]  # (kind, connection, "ip:port", session_state: bytes, user_id, authenticated)
-EVENT_DOUBT: Final[int]  # (kind, namespace, start offset of the segment): log and index contradict
-EVENT_POISONED: Final[int]  # (kind, namespace, errno)
-EVENT_ROLLED: Final[int]  # (kind, namespace, start offset): the segment that starts there is sealed
-EVENT_SYNCED: Final[int]  # (kind, token, status): partition_sync has ended
-EVENT_GROUP_POLLED: Final[int]  # (kind, connection, count, offset, stored: bool): the end of execute_poll, or of the
-# request under way at seat_take. count 0: no messages; stored: a commit of `offset`, else the last offset polled
-EVENT_ROOM: Final[int]  # (kind, refused, free_bytes): sends are refused for want of room (1), or no more (0)
+from shardd.engine._native_types import *
 
 # What a worker's loop is at: worker_beat().
 ACTIVITY_STARTING: Final[int]
@@ -41,85 +28,6 @@ LEVEL_MEMORY: Final[int]
 LEVEL_DURABLE: Final[int]
 OFFSET_CONSUMER: Final[int]
 OFFSET_GROUP: Final[int]
-
-# Every status that the core gives (native/src/base/status.h); shardd/protocol/errors.py has what they mean.
-STATUS_OK: Final[int]
-STATUS_ERROR: Final[int]
-STATUS_INVALID_COMMAND: Final[int]
-STATUS_INVALID_IDENTIFIER: Final[int]
-STATUS_DISCONNECTED: Final[int]
-STATUS_STALE_CLIENT: Final[int]
-STATUS_UNAUTHENTICATED: Final[int]
-STATUS_UNAUTHORIZED: Final[int]
-STATUS_TOPIC_ID_NOT_FOUND: Final[int]
-STATUS_PARTITION_NOT_FOUND: Final[int]
-STATUS_CANNOT_DELETE_CONSUMER_OFFSET_FILE: Final[int]
-STATUS_CONSUMER_OFFSET_NOT_FOUND: Final[int]
-STATUS_NOT_RESOLVED_CONSUMER: Final[int]
-STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE: Final[int]
-STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT: Final[int]
-STATUS_INVALID_MESSAGES_COUNT: Final[int]
-STATUS_TOO_BIG_USER_HEADERS: Final[int]
-STATUS_TOO_BIG_MESSAGE_PAYLOAD: Final[int]
-STATUS_INVALID_MESSAGE_CHECKSUM: Final[int]
-STATUS_NON_ZERO_OFFSET: Final[int]
-STATUS_NON_ZERO_TIMESTAMP: Final[int]
-STATUS_MISSING_INDEX: Final[int]
-STATUS_INVALID_MESSAGES_SIZE: Final[int]
-STATUS_INVALID_OFFSET: Final[int]
-STATUS_INVALID_RESERVED_FIELD: Final[int]
-STATUS_CANNOT_READ_FILE: Final[int]
-STATUS_CANNOT_WRITE_TO_FILE: Final[int]
-STATUS_CANNOT_DELETE_FILE: Final[int]
-STATUS_CANNOT_SYNC_FILE: Final[int]
-STATUS_CANNOT_READ_INDEX_POSITION: Final[int]
-STATUS_SHARD_COMMUNICATION_ERROR: Final[int]
-STATUS_TASK_TIMEOUT: Final[int]
-
-# Struct sequences (native/binding/results.c): made by the module, compared and unpacked as tuples.
-class PartitionStats(NamedTuple):
-    """A slot of the shared statistics, as in native/src/base/shared.h."""
-
-    incarnation: int
-    next_offset: int
-    size_bytes: int
-    messages_count: int
-    segments_count: int
-    durable_offset: int
-    first_offset: int
-    state: int
-    unseen: int
-
-class SegmentInfo(NamedTuple):
-    """segment_info of native/src/log/partition.h."""
-
-    start_offset: int
-    log_bytes: int
-    records: int
-    first_timestamp: int
-    last_timestamp: int
-    absent: int
-
-class Scan(NamedTuple):
-    """record_scan of native/src/log/record.h."""
-
-    valid_bytes: int
-    records: int
-    next_offset: int
-    first_timestamp: int
-    last_timestamp: int
-    fault: int
-
-class IndexedScan(NamedTuple):
-    """The same, and what the index has for the records."""
-
-    valid_bytes: int
-    records: int
-    next_offset: int
-    first_timestamp: int
-    last_timestamp: int
-    fault: int
-    entries: bytes
 
 def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
@@ -159,9 +67,8 @@ def find_later(
     minimum_timestamp: int = 0,
     at_most_offset: int = ...,
     end_position: int = ...,
-) -> tuple[int, int] | None:
-    """(position, offset) of the first valid record that starts in a range of bytes, None: there is none. Position
-    2^64-1: given up, there may be one (payloads that look like many long records). OSError. See
+) -> FoundRecord | None:
+    """The first valid record that starts in a range of bytes, None: there is none. OSError. See
     native/src/log/record.h."""
 
 def scan_buffer(
@@ -174,20 +81,14 @@ def scan_buffer(
 ) -> IndexedScan:
     """As scan_file over memory. `sparse_end`: offsets may skip up to there (exclusive)."""
 
-def recover_partition(
-    directory: str, incarnation: int, /
-) -> tuple[list[SegmentInfo], list[tuple[int, int, int]], list[int], int, int] | None:
-    """(segments and offsets for partition_open, start offsets of segments to be sealed, scanned bytes, durable end);
-    None for one that needs the care of shardd/log/recovery.py. See native/src/log/recover.h."""
+def recover_partition(directory: str, incarnation: int, /) -> RecoveredPartition | None:
+    """None for one that needs the care of shardd/log/recovery.py. See native/src/log/recover.h."""
 
 def digest_file(fd: int, length: int, /) -> bytes:
     """XXH3-128 of the first `length` bytes, canonical. OSError, also when the file is shorter."""
 
-def send_request_parse(payload: bytes) -> tuple[int, tuple[bytes, bytes, int, int, bytes, int, int] | None]:
-    """(status, None or the request).
-
-    The request: stream identifier, topic identifier, partitioning, partition id, key, count, position of the messages.
-    """
+def send_request_parse(payload: bytes) -> tuple[int, SendRequest | None]:
+    """(status, None or the request)."""
 
 def batch_assign(
     messages: bytes, count: int, first_offset: int, timestamp: int, relative_offset: int, position: int, seed: int
@@ -230,7 +131,7 @@ class Engine:
     def stop_listening(self) -> None: ...
     def turn(self, epoll_fd: int, timeout_ms: int) -> tuple[bool, list[tuple[object, ...]]]:
         """Runs until an event for Python, readiness of epoll_fd, or the timeout (-1: none). GIL released.
-        Returns (epoll_fd is ready, events)."""
+        Returns (epoll_fd is ready, events): ...Event, in the order in which they happened."""
     # answers
     def reply(self, connection: int, status: int, payload: bytes = ..., close: bool = ...) -> None:
         """Answers the request that the connection has in Python's hands. Unknown connection: nothing happens."""
@@ -253,7 +154,7 @@ class Engine:
         """Executes the poll that the connection has in Python's hands on a partition of shard `owner`, with the offsets
         of a consumer group, in the assignment of that generation.
 
-        EVENT_GROUP_POLLED follows, or EVENT_ROUTE_MISS when the owner does not know the partition, or EVENT_REQUEST
+        GroupPolledEvent follows, or RouteMissEvent when the owner does not know the partition, or RequestEvent
         again."""
     def close_connection(self, connection: int, status: int = ...) -> None:
         """Closes; status != 0 is sent as an unsolicited error frame first."""
@@ -276,19 +177,15 @@ class Engine:
         offsets_id: int,
         rotation: int,
         last_polled: int,
-        partitions: list[tuple[int, int, int]],
+        partitions: list[SeatPartition],
         /,
     ) -> bool:
         """Lends a membership to the engine, for requests written like the one in Python's hands
         (native/src/core/seat.h).
 
-        `partitions`: (partition, polled, committed), -1 for nothing; until seat_take or routes_invalidate. False: not
-        possible. `resume` executes the request then."""
-    def seat_take(
-        self, connection: int, group: int, /
-    ) -> tuple[int, int, int, bool, list[tuple[int, int, int]]] | None:
-        """Takes it back: rotation, last_polled, partition of the request under way (-1: none; EVENT_GROUP_POLLED comes
-        with its end), whether that commits, the partitions that have been polled. None: not lent."""
+        Until seat_take or routes_invalidate. False: not possible. `resume` executes the request then."""
+    def seat_take(self, connection: int, group: int, /) -> SeatState | None:
+        """Takes it back. None: not lent."""
     def fence_drop(self, namespace: int, group: int, /) -> None:
         """Forgets the newest generation of a deleted group (by the id of its offsets); unknown ones are no error."""
     # routes
@@ -314,17 +211,15 @@ class Engine:
         directory: str,
         segment_size_bytes: int,
         state: int,
-        segments: list[tuple[int, int, int, int, int, int]],
-        offsets: list[tuple[int, int, int]],
+        segments: list[SegmentInfo],
+        offsets: list[StoredOffset],
         level: int,
-        damaged: list[tuple[int, int, bool]],
+        damaged: list[WithheldRange],
         durable_end: int,
         /,
     ) -> None:
-        """segments as segment_info and level as partition_level in native/src/log/partition.h,
-        offsets = (kind, id, value),
-        damaged = (start offset, end offset exclusive, isolated), durable_end: what the last checkpoint covers. At level
-        durable it returns when the device has what was found. OSError."""
+        """level as partition_level in native/src/log/partition.h, durable_end: what the last checkpoint covers.
+        At level durable it returns when the device has what was found. OSError."""
     def partition_segments(self, namespace: int, /) -> list[SegmentInfo]:
         """What is in the files now, the active one last. KeyError."""
     def partition_surveyed(
@@ -333,23 +228,22 @@ class Engine:
         incarnation: int,
         segment: int,
         first_timestamp: int,
-        damaged: list[tuple[int, int, bool]],
+        damaged: list[WithheldRange],
         /,
     ) -> None:
-        """The survey that EVENT_DOUBT asked for has ended, or cannot be made (first timestamp 0, no ranges): polls that
+        """The survey that DoubtEvent asked for has ended, or cannot be made (first timestamp 0, no ranges): polls that
         wait for it start again, once. Another incarnation learns nothing. KeyError."""
-    def partition_damage(self, namespace: int, /) -> list[tuple[int, int, bool]]:
-        """What is withheld: (start offset, end offset exclusive, isolated), ascending. KeyError."""
+    def partition_damage(self, namespace: int, /) -> list[WithheldRange]:
+        """What is withheld, ascending. KeyError."""
     def partition_close(self, namespace: int) -> None: ...
     def partition_flush(self, namespace: int) -> int: ...
     def partition_sync_lost(self, namespace: int, incarnation: int, errno: int, /) -> None:
         """A sync of a file of that incarnation failed outside the engine: as if one of its own had. KeyError."""
-    def partition_delete_segments(self, namespace: int, count: int, trash: str, /) -> tuple[int, int, bool]:
+    def partition_delete_segments(self, namespace: int, count: int, trash: str, /) -> DeletedSegments:
         """Takes up to `count` of the oldest sealed segments away; files become "<trash>-<start>.log" and .index.
-
-        (status, segments deleted, whether an answer that is being sent kept a further one). KeyError."""
+        KeyError."""
     def partition_sync(self, namespace: int, token: int, /) -> None:
-        """Brings all there is now to the device. EVENT_SYNCED with the token follows: 0, 10009, or 3007 when the
+        """Brings all there is now to the device. SyncedEvent with the token follows: 0, 10009, or 3007 when the
         partition was closed meanwhile. KeyError."""
     def partition_set_level(self, namespace: int, level: int, /) -> None:
         """For what is acknowledged from now on (native/src/log/partition_level.c). KeyError, ValueError."""

@@ -34,9 +34,6 @@ _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 _MASK64: Final = (1 << 64) - 1
 
-ParsedSend = tuple[bytes, bytes, int, int, bytes, int, int]
-"""(stream identifier, topic identifier, partitioning, partition id, key, count, messages position)."""
-
 
 def namespace(stream: int, topic: int, partition: int) -> int:
     """The namespace of a partition (docs/protocol/records.md#placement). ValueError when an id does not fit its
@@ -95,7 +92,7 @@ def _partitioning(metadata: bytes) -> tuple[int, int, bytes, int]:
     return kind, int(partition), key, int(_U32.unpack_from(rest)[0])
 
 
-def send_request_parse(payload: bytes) -> tuple[int, ParsedSend | None]:
+def send_request_parse(payload: bytes) -> tuple[int, _native.SendRequest | None]:
     """(status, parts or None) of a whole payload, in the order of docs/protocol/messages.md#batch-checks."""
     try:
         return 0, _parse(payload)
@@ -103,7 +100,7 @@ def send_request_parse(payload: bytes) -> tuple[int, ParsedSend | None]:
         return refused.status, None
 
 
-def _parse(payload: bytes) -> ParsedSend:
+def _parse(payload: bytes) -> _native.SendRequest:
     if len(payload) < 4:
         raise _RefusedError(_native.STATUS_INVALID_COMMAND)
     metadata_length = _U32.unpack_from(payload)[0]
@@ -124,7 +121,7 @@ def _parse(payload: bytes) -> ParsedSend:
     status = batch_validate(payload[index_start:messages_start], count, payload[messages_start:])
     if status != 0:
         raise _RefusedError(status)
-    return stream, topic, kind, partition, key, count, messages_start
+    return _native.SendRequest((stream, topic, kind, partition, key, count, messages_start))
 
 
 def batch_validate(index: bytes, count: int, messages: bytes) -> int:

@@ -131,7 +131,7 @@ class SimEngine:
         return passes
 
     def execute_poll(self, connection: int, owner: int, packed: int, incarnation: int, *rest: Any) -> None:
-        """As the engine's: EVENT_GROUP_POLLED follows."""
+        """As the engine's: GroupPolledEvent follows."""
         _strategy, _value, count, group, assignment, auto_commit = rest
         poll = _Poll(packed, incarnation, group, assignment, count, auto_commit)
         work = self._execute(connection, owner, poll)

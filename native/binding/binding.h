@@ -25,6 +25,14 @@ PyObject *shardd_call_seat_put(PyObject *self, PyObject *args);
 PyObject *shardd_call_seat_take(PyObject *self, PyObject *args);
 PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args);
 
+/* binding/engine_callers.c */
+PyObject *shardd_call_call_append(PyObject *self, PyObject *args);
+PyObject *shardd_call_call_read(PyObject *self, PyObject *args);
+PyObject *shardd_call_call_store(PyObject *self, PyObject *args);
+PyObject *shardd_call_call_next(PyObject *self, PyObject *arg);
+PyObject *shardd_call_call_cancel(PyObject *self, PyObject *arg);
+PyObject *shardd_call_balance(PyObject *self, PyObject *args);
+
 /* binding/engine_logins.c */
 PyObject *shardd_call_login_failures(PyObject *self, PyObject *args);
 PyObject *shardd_call_login_begin(PyObject *self, PyObject *args);
@@ -81,6 +89,7 @@ typedef enum shardd_result_type {
     SHARDD_ROOM,
     SHARDD_SYNCED,
     SHARDD_ROLLED,
+    SHARDD_CALL,
     SHARDD_RESULTS
 } shardd_result_type;
 int shardd_results_add(PyObject *module);
@@ -99,4 +108,6 @@ typedef struct engine_object {
 } engine_object;
 /* The engine behind `self`, or NULL with RuntimeError after close(). */
 struct engine *shardd_engine_of(PyObject *self);
+struct event;
+PyObject *shardd_call_event(struct engine *e, const struct event *v); /* EVENT_CALL; engine_callers.c */
 #endif

@@ -112,7 +112,8 @@ static void engine_dealloc(PyObject *self) {
 
 #define DATA(from, to) SHARDD_BYTES(v->data + (from), (to) - (from))
 
-static PyObject *event_object(const event *v) {
+static PyObject *event_object(engine *e, const event *v) {
+    if (v->kind == EVENT_CALL) return shardd_call_event(e, v);
     PyObject *first = SHARDD_NUMBER(v->connection);
     switch (v->kind) {
     case EVENT_ACCEPTED: return SHARDD_RESULT(SHARDD_ACCEPTED, first, PyUnicode_FromString(v->address));
@@ -136,6 +137,7 @@ static PyObject *event_object(const event *v) {
         Py_XDECREF(first);
         return SHARDD_RESULT(SHARDD_ROOM, PyBool_FromLong(v->connection != 0), SHARDD_NUMBER(v->number));
     case EVENT_SYNCED: return SHARDD_RESULT(SHARDD_SYNCED, first, SHARDD_NUMBER(v->number));
+    case EVENT_CALL: break;
     case EVENT_ROLLED: return SHARDD_RESULT(SHARDD_ROLLED, first, SHARDD_NUMBER(v->number));
     }
     Py_UNREACHABLE();
@@ -144,7 +146,7 @@ static PyObject *event_object(const event *v) {
 static PyObject *events_list(engine *e) {
     PyObject *list = PyList_New(e->core.events.count);
     for (uint32_t i = 0; list != NULL && i < e->core.events.count; i++) {
-        PyObject *item = event_object(&e->core.events.list[i]);
+        PyObject *item = event_object(e, &e->core.events.list[i]);
         if (item == NULL) Py_CLEAR(list);
         else PyList_SET_ITEM(list, i, item);
     }

@@ -67,6 +67,12 @@ typedef struct constant {
     long value;
 } constant;
 static const constant constants[] = {
+    {"CALL_STATUS", CALL_STATUS},
+    {"CALL_WINDOW", CALL_WINDOW},
+    {"CALL_LAST_WINDOW", CALL_LAST_WINDOW},
+    {"CALL_GONE", CALL_GONE},
+    {"CALL_AGAIN", CALL_AGAIN},
+    {"CALLS_MAX", CALLS_MAX},
     {"ACTIVITY_STARTING", ACTIVITY_STARTING},
     {"ACTIVITY_PYTHON", ACTIVITY_PYTHON},
     {"ACTIVITY_ENGINE", ACTIVITY_ENGINE},

@@ -145,6 +145,16 @@ static PyObject *pure_send_request_parse(PyObject *module, PyObject *args, PyObj
     return Py_BuildValue("IN", (unsigned int)status, parsed);
 }
 
+static PyObject *pure_batch_check(PyObject *module, PyObject *args) {
+    Py_buffer batch;
+    unsigned count;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*I", &batch, &count)) return NULL;
+    uint32_t status = batch_check(batch.buf, (size_t)batch.len, count);
+    PyBuffer_Release(&batch);
+    return PyLong_FromUnsignedLong(status);
+}
+
 /* Are these exactly `count` records by their length fields? (batch_assign itself trusts the validation.) */
 static bool records_fit(const uint8_t *messages, size_t length, uint32_t count) {
     size_t position = 0;
@@ -202,6 +212,7 @@ PyMethodDef shardd_pure_methods[] = {
     {"scan_buffer", KEYWORDS(pure_scan_buffer), METH_VARARGS | METH_KEYWORDS, "Scans records in memory."},
     {"send_request_parse", KEYWORDS(pure_send_request_parse), METH_VARARGS | METH_KEYWORDS,
      "Parses and validates a SEND_MESSAGES payload."},
+    {"batch_check", pure_batch_check, METH_VARARGS, "Checks index entries and records of a send."},
     {"batch_assign", KEYWORDS(pure_batch_assign), METH_VARARGS | METH_KEYWORDS, "Records and index as stored."},
     {NULL, NULL, 0, NULL},
 };

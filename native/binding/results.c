@@ -10,7 +10,7 @@
      (int)(sizeof FIELDS(__VA_ARGS__) / sizeof(PyStructSequence_Field)) - 1}
 
 static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
-    [SHARDD_STATS] = RESULT(PartitionStats, "A slot of the shared statistics.", FIELD(incarnation), FIELD(next_offset),
+    [SHARDD_STATS] = RESULT(StatsSlot, "A slot of the shared statistics.", FIELD(incarnation), FIELD(next_offset),
                             FIELD(size_bytes), FIELD(messages_count), FIELD(segments_count), FIELD(durable_offset),
                             FIELD(first_offset), FIELD(state), FIELD(unseen)),
     [SHARDD_SEGMENT] = RESULT(SegmentInfo, "A segment of a partition.", FIELD(start_offset), FIELD(log_bytes),
@@ -52,6 +52,8 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_ROOM] = RESULT(RoomEvent, "Room on the disk.", FIELD(refused), FIELD(free_bytes)),
     [SHARDD_SYNCED] = RESULT(SyncedEvent, "The end of a sync.", FIELD(token), FIELD(status)),
     [SHARDD_ROLLED] = RESULT(RolledEvent, "A segment is sealed.", FIELD(namespace), FIELD(start_offset)),
+    [SHARDD_CALL] = RESULT(CallEvent, "How a call of Python goes on.", FIELD(token), FIELD(outcome), FIELD(status),
+                           FIELD(current_offset), FIELD(messages_count), FIELD(total_bytes), FIELD(records)),
 };
 static PyTypeObject *types[SHARDD_RESULTS];
 

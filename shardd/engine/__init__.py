@@ -2,6 +2,7 @@
 
 from shardd.engine._native import (
     AcceptedEvent,
+    CallEvent,
     ClosedEvent,
     DoubtEvent,
     Engine,
@@ -20,10 +21,12 @@ from shardd.engine._native import (
     SeatState,
     SegmentInfo,
     SendRequest,
+    StatsSlot,
     StoredOffset,
     SyncedEvent,
     WithheldRange,
     batch_assign,
+    batch_check,
     digest_file,
     find_later,
     owner,
@@ -40,6 +43,7 @@ from shardd.engine.twin import namespace
 
 __all__ = [
     "AcceptedEvent",
+    "CallEvent",
     "ClosedEvent",
     "DoubtEvent",
     "Engine",
@@ -58,10 +62,12 @@ __all__ = [
     "SeatState",
     "SegmentInfo",
     "SendRequest",
+    "StatsSlot",
     "StoredOffset",
     "SyncedEvent",
     "WithheldRange",
     "batch_assign",
+    "batch_check",
     "digest_file",
     "find_later",
     "namespace",

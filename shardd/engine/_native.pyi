@@ -4,6 +4,14 @@ from typing import Final
 
 from shardd.engine._native_types import *
 
+# Outcomes of a call (native/src/engine/calls.h), and how many there are at a time.
+CALL_STATUS: Final[int]  # it is over
+CALL_WINDOW: Final[int]  # call_next for more
+CALL_LAST_WINDOW: Final[int]  # over with these records
+CALL_GONE: Final[int]  # over; nobody can know how
+CALL_AGAIN: Final[int]  # not carried out: where is the partition?
+CALLS_MAX: Final[int]
+
 # What a worker's loop is at: worker_beat().
 ACTIVITY_STARTING: Final[int]
 ACTIVITY_PYTHON: Final[int]
@@ -90,6 +98,9 @@ def digest_file(fd: int, length: int, /) -> bytes:
 def send_request_parse(payload: bytes) -> tuple[int, SendRequest | None]:
     """(status, None or the request)."""
 
+def batch_check(batch: bytes, count: int, /) -> int:
+    """Status of what stands behind the metadata of a send: `count` index entries, then the records."""
+
 def batch_assign(
     messages: bytes, count: int, first_offset: int, timestamp: int, relative_offset: int, position: int, seed: int
 ) -> tuple[bytes, bytes]:
@@ -168,6 +179,32 @@ class Engine:
         """True when the connection is closed, or its client has ended its half and no request of it is left."""
     def move(self, connection: int, target_shard: int, session_state: bytes) -> bool:
         """Hands the socket over (SCM_RIGHTS). False: not possible now, the connection stays."""
+    # Python as a caller (shardd.engine.calls). What a call is named by, or 0: over a limit, nothing has happened.
+    # CallEvent follows. ValueError for an owner that is no shard
+    def call_append(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
+    def call_read(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        strategy: int,
+        value: int,
+        count: int,
+        kind: int,
+        consumer: int,
+        assignment: int,
+        auto_commit: bool,
+        /,
+    ) -> int: ...
+    def call_store(
+        self, owner: int, namespace: int, incarnation: int, kind: int, consumer: int, offset: int, assignment: int, /
+    ) -> int: ...
+    def call_next(self, token: int, /) -> None:
+        """The next window; CallEvent follows. Unknown calls are no error. MemoryError: it has to be cancelled."""
+    def call_cancel(self, token: int, /) -> None:
+        """No event follows any more. Unknown calls are no error."""
+    def balance(self, counter: int, partitions: int, /) -> int:
+        """The partition that a balanced send goes to; counts. ValueError without partitions."""
     # consumer groups
     def seat_put(
         self,
@@ -253,7 +290,7 @@ class Engine:
     def offset_delete(self, namespace: int, kind: int, consumer: int, assignment: int = 0, /) -> int: ...
     def offset_store(self, namespace: int, kind: int, consumer: int, value: int, assignment: int = 0, /) -> int: ...
     # shared region
-    def stats(self, slot: int) -> PartitionStats: ...
+    def stats(self, slot: int) -> StatsSlot: ...
     def counter_reset(self, counter: int) -> None: ...
     # logins, the same on all shards (native/src/net/logins.h); `now_us` is CLOCK_MONOTONIC
     def login_failures(self, key: bytes, now_us: int, /) -> int: ...

@@ -37,7 +37,7 @@ STATUS_SHARD_COMMUNICATION_ERROR: Final[int]
 STATUS_TASK_TIMEOUT: Final[int]
 
 # Struct sequences (native/binding/results.c): tuples with names, made of one iterable of all their fields.
-class PartitionStats(tuple[int, int, int, int, int, int, int, int, int]):
+class StatsSlot(tuple[int, int, int, int, int, int, int, int, int]):
     """A slot of the shared statistics, as in native/src/base/shared.h."""
 
     incarnation: Final[int]
@@ -211,6 +211,18 @@ class GroupPolledEvent(tuple[int, int, int, bool]):
     messages_count: Final[int]
     offset: Final[int]
     stored: Final[bool]
+
+class CallEvent(tuple[int, int, int, int, int, int, bytes]):
+    """How a call of Python ended (`outcome`: CALL_...), or goes on; the figures are those of the whole answer of a
+    read."""
+
+    token: Final[int]
+    outcome: Final[int]
+    status: Final[int]
+    current_offset: Final[int]
+    messages_count: Final[int]
+    total_bytes: Final[int]
+    records: Final[bytes]
 
 class RoomEvent(tuple[bool, int]):
     """Sends are refused for want of room, or no more."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from shardd.engine import _native
+from shardd.engine import StatsSlot
 from shardd.metadata.state import Partition, Topic
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.slices import Slices
@@ -47,7 +47,7 @@ class Sums:
 class StatisticsEngine(Connections, Protocol):
     """The part of the engine with the shared statistics."""
 
-    def stats(self, slot: int) -> _native.PartitionStats: ...
+    def stats(self, slot: int) -> StatsSlot: ...
 
 
 class Statistics:

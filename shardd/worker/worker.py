@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 
 from shardd.engine import (
     AcceptedEvent,
+    CallEvent,
     ClosedEvent,
     DoubtEvent,
     GroupPolledEvent,
@@ -320,6 +321,9 @@ class Worker:
     def _on_group_polled(self, event: GroupPolledEvent) -> None:
         self._services.members.polled(event.connection, event.messages_count, event.offset, event.stored)
 
+    def _on_call(self, event: CallEvent) -> None:
+        self._services.engine_calls.ended(event)
+
     def _on_synced(self, event: SyncedEvent) -> None:
         self._services.partition_calls.synced(event.token, event.status)
 
@@ -353,4 +357,5 @@ class Worker:
         RolledEvent: _on_rolled,
         RoomEvent: _on_room,
         SyncedEvent: _on_synced,
+        CallEvent: _on_call,
     }

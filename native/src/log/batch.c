@@ -59,12 +59,20 @@ uint32_t send_request_parse(uint8_t *payload, size_t length, send_request *out) 
     if (status != STATUS_OK) return status;
     if (out->count == 0) return STATUS_INVALID_MESSAGES_COUNT;
     if (out->partitioning == PARTITIONING_MESSAGES_KEY && out->key_length == 0) return STATUS_INVALID_COMMAND;
-    uint8_t *index = payload + 4 + metadata_length;
-    size_t body_length = length - 4 - metadata_length, index_length = (size_t)out->count * INDEX_ENTRY_SIZE;
-    if (index_length > body_length) return STATUS_INVALID_COMMAND;
-    out->messages = index + index_length;
-    out->messages_length = body_length - index_length;
-    return batch_validate(index, out->count, out->messages, out->messages_length);
+    uint8_t *batch = payload + 4 + metadata_length;
+    size_t batch_length = length - 4 - metadata_length;
+    status = batch_check(batch, batch_length, out->count);
+    if (status != STATUS_OK) return status;
+    out->messages = batch + (size_t)out->count * INDEX_ENTRY_SIZE;
+    out->messages_length = (uint64_t)(payload + length - out->messages);
+    return STATUS_OK;
+}
+
+uint32_t batch_check(const uint8_t *batch, size_t length, uint32_t count) {
+    size_t index_length = (size_t)count * INDEX_ENTRY_SIZE;
+    if (count == 0) return STATUS_INVALID_MESSAGES_COUNT;
+    if (index_length > length) return STATUS_INVALID_COMMAND;
+    return batch_validate(batch, count, batch + index_length, length - index_length);
 }
 
 /* ---- validation ---- */

@@ -158,7 +158,7 @@ def encode_backup(backup: Backup) -> bytes:
 
 
 def read_backup(path: Path) -> Backup:
-    """`path`: the directory of one backup. BackupError when it is none, or not whole."""
+    """`path`: the directory of one backup. BackupError when it is not one, or not whole."""
     file = path / BACKUP_NAME
     if path.absolute().name.endswith(INCOMPLETE_SUFFIX):
         raise BackupError(f"{path} is no complete backup: it is being made, or its run was killed")

@@ -59,7 +59,7 @@ def _serve(options: ServeOptions, data: Path | None) -> int:
         return EXIT_CONFIG
     settings = loaded.settings
     set_up_logs("supervisor", settings.system.logging.level, settings.system.logging.format)
-    RecentLogs("supervisor").install()  # what is printed (a generated password) is no log line and never among them
+    RecentLogs("supervisor").install()  # what is printed (a generated password) is not a log line and never among them
     setproctitle.setproctitle("shardd: supervisor")
     for warning in loaded.warnings():
         _log.warning("%s", warning)

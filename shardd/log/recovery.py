@@ -1,8 +1,8 @@
 """Recovery of a partition before its owner opens it: what is in the directory, what of it is valid, what has to go.
 
 The rules:
-- only valid records count: checksum, dense offsets, timestamps that never fall; zero bytes and stale records are none;
-  timestamps may fall in what Apache Iggy wrote (imported.py);
+- only valid records count: checksum, dense offsets, timestamps that never fall; not zero bytes, not
+  stale records; timestamps may fall in what Apache Iggy wrote (imported.py);
 - zeros behind the last record of the active segment are cut off (level durable allocates space ahead);
 - a torn tail is copied to `<start>.torn` and cut off; but when what looks like a later record lies in it, or a segment
   is missing, the log is surveyed (damage_survey.py): damaged offsets are withheld (status 4027), what is proven to be a

@@ -18,7 +18,7 @@ _KINDS = ((OFFSET_CONSUMER, layout.CONSUMERS), (OFFSET_GROUP, layout.GROUPS))
 
 
 def read_offsets(directory: Path) -> tuple[list[StoredOffset], list[str]]:
-    """(offsets, notes) of a partition directory; files that are no offsets are told in the notes and
+    """(offsets, notes) of a partition directory; files that are not offsets are told in the notes and
     ignored, one bad file never takes the others with it. Values are clamped by the engine. OSError."""
     offsets: list[StoredOffset] = []
     notes: list[str] = []

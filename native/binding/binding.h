@@ -25,6 +25,11 @@ PyObject *shardd_call_seat_put(PyObject *self, PyObject *args);
 PyObject *shardd_call_seat_take(PyObject *self, PyObject *args);
 PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args);
 
+/* binding/engine_clients.c */
+PyObject *shardd_call_client_enter(PyObject *self, PyObject *args);
+PyObject *shardd_call_client_leave(PyObject *self, PyObject *args);
+PyObject *shardd_call_client_authenticated(PyObject *self, PyObject *arg);
+
 /* binding/engine_callers.c */
 PyObject *shardd_call_call_append(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_read(PyObject *self, PyObject *args);

@@ -101,7 +101,7 @@ static PyObject *call_stale_connections(PyObject *self, PyObject *arg) {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < e->net.conns.capacity; i++) {
         conn *c = e->net.conns.places[i];
-        if (c == NULL || c->closing || c->clocks.heartbeat_us >= latest_us) continue;
+        if (c == NULL || c->closing || !conn_is_silent(c, latest_us)) continue;
         PyObject *id = PyLong_FromUnsignedLongLong(conn_id(c));
         if (id == NULL || PyList_Append(list, id) != 0) Py_CLEAR(list);
         Py_XDECREF(id);
@@ -273,6 +273,9 @@ PyMethodDef shardd_engine_methods[] = {
     {"login_moment", shardd_call_login_moment, METH_VARARGS, "Books a moment for an attempt."},
     {"login_remember", shardd_call_login_remember, METH_VARARGS, "An account logged in from an address."},
     {"login_is_known", shardd_call_login_is_known, METH_VARARGS, "Whether it did, not too long ago."},
+    {"client_enter", shardd_call_client_enter, METH_VARARGS, "Counts a client of a door, when there is room."},
+    {"client_leave", shardd_call_client_leave, METH_VARARGS, "A counted client of a door has gone."},
+    {"client_authenticated", shardd_call_client_authenticated, METH_O, "A counted client logged in or out."},
     {"peer_down", call_peer_down, METH_O, "A peer died."},
     {"peer_up", call_peer_up, METH_O, "A peer serves again."},
     {"counters", shardd_call_counters, METH_NOARGS, "Engine counters."},

@@ -44,6 +44,7 @@ from shardd.metadata import Record, State
 from shardd.protocol.errors import Status
 from shardd.runtime.bus import Bus
 from shardd.runtime.bus_sockets import TrustedSockets
+from shardd.runtime.control_link import ControlLink
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.metrics import MetricRegistry, StallFigures, process_counters, process_gauges
@@ -56,8 +57,8 @@ from shardd.service.services import ServiceParts, Services
 from shardd.service.sessions import SessionTable
 from shardd.service.system import ServerFacts
 from shardd.worker.background import add_client_jobs, add_room_job
-from shardd.worker.control_link import ControlLink
 from shardd.worker.dispatcher import MakeDispatcher
+from shardd.worker.doors import DoorParts, MakeDoorEndpoint, WorkerDoors
 from shardd.worker.engine_options import make_engine
 from shardd.worker.partition_changes import partitions_of
 from shardd.worker.partitions import RECOVERY_LANES, OwnedPartitions
@@ -74,9 +75,9 @@ _PASSWORD_THREADS: Final = 1
 _PASSWORD_NICE: Final = 10
 
 
-def run(inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher) -> int:
+def run(inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher, make_doors: MakeDoorEndpoint) -> int:
     """Serves until the supervisor says stop; exit status."""
-    worker = Worker(inheritance, make_dispatcher)
+    worker = Worker(inheritance, make_dispatcher, make_doors)
     loop = new_event_loop(worker.engine, worker.deliver)
     asyncio.set_event_loop(loop)
     try:
@@ -90,9 +91,12 @@ def run(inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher) -> int:
 class Worker:
     """Everything of one shard. Lives on the loop thread."""
 
-    def __init__(self, inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher) -> None:
+    def __init__(
+        self, inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher, make_doors: MakeDoorEndpoint
+    ) -> None:
         self._inheritance = inheritance
         self._make_dispatcher = make_dispatcher
+        self._doors = WorkerDoors(inheritance.doors, make_doors)
         self.engine: Final = make_engine(inheritance)
         system = inheritance.settings.system
         self._data = system.data_directory
@@ -117,7 +121,7 @@ class Worker:
         patience = Patience()
         self._stalls = StallFigures(inheritance.shard, patience)
         self._add_jobs()
-        told = trust.renew, self._stalls.follow, patience.forgive
+        told = trust.renew, self._stalls.follow, patience.forgive, self._doors.renew
         self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up, *told)
         sockets = TrustedSockets(inheritance.trust, trust, inheritance.shards, hear=self._control.hear)
         self._bus = Bus(inheritance.shard, inheritance.shards, sockets, patience)
@@ -127,7 +131,7 @@ class Worker:
         self._metadata = self._role.metadata
         root_created = await self._role.start_metadata()
         await self._open_partitions()
-        self._serve()
+        await self._serve()
         self._jobs.start()
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
@@ -172,13 +176,25 @@ class Worker:
         logging.shutdown()
         os._exit(1)
 
-    def _serve(self) -> None:
+    async def _serve(self) -> None:
         self._role.serve()  # the members of groups announce themselves to what it makes
         self._services = Services(self._service_parts())
         self._dispatcher = self._make_dispatcher(self.engine, self._metadata, self._services)
         add_client_jobs(self._jobs, self.engine.counters, self._services.connections, self._inheritance.settings)
         self._metadata.subscribe(self._services.connections.applied)
+        await self._doors.start(self._door_parts())
         self.engine.listen(self._inheritance.listener_fd)
+
+    def _door_parts(self) -> DoorParts:
+        return DoorParts(
+            hear=self._control.hear,
+            shards=self._inheritance.shards,
+            limits=self._inheritance.settings.server,
+            engine=self.engine,
+            metadata=self._metadata,
+            services=self._services,
+            sessions=self._sessions,
+        )
 
     def _service_parts(self) -> ServiceParts:
         inheritance, metrics = self._inheritance, self._metrics()
@@ -213,6 +229,7 @@ class Worker:
         metrics.add("damage", self._surveys.gauges, self._surveys.counters)
         metrics.add("scrubber", self._scrubber.gauges, self._scrubber.counters)
         metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
+        self._doors.add_figures(metrics)
         self._role.add_figures(metrics)
         metrics.add("jobs", self._jobs.gauges, self._jobs.counters)
         return metrics
@@ -243,7 +260,9 @@ class Worker:
         self._login_turns.close()
         self.engine.stop_listening()
         self.engine.close_all(Status.DISCONNECTED)
+        await self._doors.stop(max(0.0, deadline - time.monotonic()))
         if len(self._sessions):
+            self._all_closed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_closed.wait(), max(0.0, deadline - time.monotonic()))
         await asyncio.sleep(_QUIET_S)

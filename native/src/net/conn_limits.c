@@ -112,3 +112,10 @@ void conn_check_times(conn *c) {
     if (status != 0) conn_say_goodbye(c, status);
     else conn_close(c);
 }
+
+/* Who waits for an answer of ours sends nothing meanwhile: that is not the client's silence. One that does not read
+ * what was answered is silent. */
+bool conn_is_silent(const conn *c, int64_t since_us) {
+    bool awaits_us = c->state == CONN_PYTHON || c->state == CONN_WORKING || c->state == CONN_WAITING;
+    return !awaits_us && c->clocks.heartbeat_us < since_us;
+}

@@ -195,5 +195,5 @@ def decode_request(frame: Frame) -> Request:
         raise FrameError(f"kind {frame.kind}")
     try:
         return msgspec.msgpack.decode(frame.payload, type=kind)  # type: ignore[return-value]
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(f"kind {frame.kind}: {error}") from error

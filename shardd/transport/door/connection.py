@@ -1,8 +1,8 @@
 """One connection of a door: frames in, requests under way within their bounds, answers out as they are ready.
 
-A connection holds at most REQUESTS_MAX requests and UNDER_WAY_BYTES_MAX bytes of requests and unread answers; beyond,
-nothing more is read and the door waits in its socket. Logins stand beside that: they wait for their turn for long, and
-each client has one at a time.
+A connection holds at most REQUESTS_MAX requests and UNDER_WAY_BYTES_MAX bytes: of requests, of what is kept free for
+their answers, and of answers that the door has not read. Beyond, nothing more is read and the door waits in its socket.
+Logins stand beside that: they wait for their turn for long, and each client has one at a time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from shardd.protocol.door_frames import (
     PROOF_BYTES_MAX,
     REQUEST_BYTES_MAX,
     ClientEnded,
+    Command,
     Frame,
     FrameError,
     Frames,
@@ -33,14 +34,14 @@ from shardd.protocol.door_frames import (
 )
 from shardd.protocol.errors import ShardError, Status
 from shardd.transport.door.clients import DoorClient, DoorClients
-from shardd.transport.door.commands import DoorCommand
+from shardd.transport.door.commands import DoorCommand, answer_bytes
 from shardd.transport.door.requests import RequestHandler
 from shardd.transport.door.values import encode_value
 from shardd.worker.doors import DoorParts
 
 PROOF_TIMEOUT_S: Final = 5.0
 REQUESTS_MAX: Final = 256
-UNDER_WAY_BYTES_MAX: Final = 32 << 20
+UNDER_WAY_BYTES_MAX: Final = 64 << 20
 STARTS_PER_TURN: Final = 32  # requests begun in one turn of the loop
 _NIL: Final = encode_value(None)
 _log = logging.getLogger(__name__)
@@ -224,7 +225,8 @@ class DoorConnection(asyncio.Protocol):
         if not self._links.is_present(self._id) or isinstance(request, Prove):
             raise FrameError("it may not be sent now")
         is_login = isinstance(request, Login | LoginWithToken)
-        work = _Work(frame.request_id, frame.size, is_login)
+        cost_bytes = frame.size + (answer_bytes(request.name) if isinstance(request, Command) else 0)
+        work = _Work(frame.request_id, cost_bytes, is_login)
         self._work.add(work)
         self._under_way_bytes += work.cost_bytes
         self._requests += not is_login

@@ -263,8 +263,8 @@ def test_connections_count_by_the_address_of_the_client(tmp_path: Path) -> None:
         relay.proven()
         held = [wire.connect(server.address) for _ in range(2)]
         with server.root(), server.root():  # two of this host through the door, on both workers
-            with pytest.raises((ConnectionError, wire.StatusError)):
-                wire.connect(server.address)
+            with wire.Wire(server.address) as fifth, pytest.raises((ConnectionError, wire.StatusError)):
+                fifth.login()
             with server.client() as refused, pytest.raises(StatusError) as caught:
                 refused.ask("ping")
             assert caught.value.status == 8

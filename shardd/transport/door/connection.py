@@ -42,7 +42,8 @@ from shardd.worker.doors import DoorParts
 PROOF_TIMEOUT_S: Final = 5.0
 REQUESTS_MAX: Final = 256
 UNDER_WAY_BYTES_MAX: Final = 64 << 20
-STARTS_PER_TURN: Final = 32  # requests begun in one turn of the loop
+STARTS_PER_TURN: Final = 32  # requests begun in one turn of the loop,
+BYTES_PER_TURN: Final = 1 << 20  # and after so many bytes of them none
 _NIL: Final = encode_value(None)
 _log = logging.getLogger(__name__)
 
@@ -182,10 +183,10 @@ class DoorConnection(asyncio.Protocol):
         """Begins what may begin now; goes on in a later turn of the loop, or when something has ended."""
         if self._pumping:
             return
-        started = 0
+        started = started_bytes = 0
         try:
             while not self._ended and not self._stopping and self._has_room():
-                if started == STARTS_PER_TURN:
+                if started == STARTS_PER_TURN or started_bytes >= BYTES_PER_TURN:
                     self._pumping = True
                     asyncio.get_running_loop().call_soon(self._pump_again)
                     break
@@ -194,6 +195,7 @@ class DoorConnection(asyncio.Protocol):
                     break
                 self._begin(frame)
                 started += 1
+                started_bytes += frame.size
         except FrameError as error:
             self._give_up(f"a frame of {'a stranger' if self.door is None else f'door {self.door}'}: {error}")
             return
@@ -272,8 +274,8 @@ class DoorConnection(asyncio.Protocol):
             self._done(work)
 
     def _overdue(self, work: _Work) -> None:
-        """It goes on, and keeps its place until it ends: nobody can know what becomes of it."""
-        self._answer(work, Status.UNAUTHENTICATED if work.is_login else Status.TASK_TIMEOUT, _NIL, close=work.is_login)
+        """It goes on, and keeps its place until it ends; its client is closed, as a connection would be."""
+        self._answer(work, Status.UNAUTHENTICATED if work.is_login else Status.TASK_TIMEOUT, _NIL, close=True)
 
     def _answer(self, work: _Work, status: Status, value: bytes, *, close: bool = False) -> None:
         if work.answered or self._ended:

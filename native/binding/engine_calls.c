@@ -101,7 +101,7 @@ static PyObject *call_stale_connections(PyObject *self, PyObject *arg) {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < e->net.conns.capacity; i++) {
         conn *c = e->net.conns.places[i];
-        if (c == NULL || c->closing || c->clocks.heartbeat_us >= latest_us) continue;
+        if (c == NULL || c->closing || !conn_is_silent(c, latest_us)) continue;
         PyObject *id = PyLong_FromUnsignedLongLong(conn_id(c));
         if (id == NULL || PyList_Append(list, id) != 0) Py_CLEAR(list);
         Py_XDECREF(id);
@@ -194,10 +194,10 @@ static PyObject *call_stats(PyObject *self, PyObject *arg) {
     if (e == NULL || PyErr_Occurred()) return NULL;
     if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %lu is above the table", slot);
     const partition_stats *s = &e->core.links.stats[slot];
-    const unsigned long long numbers[] = {s->incarnation,    s->next_offset,    s->size_bytes,
-                                          s->messages_count, s->segments_count, s->durable_offset,
-                                          s->first_offset,   s->state,          s->unseen};
-    return shardd_result(SHARDD_STATS, numbers, 9, NULL);
+    return SHARDD_RESULT(SHARDD_STATS, SHARDD_NUMBER(s->incarnation), SHARDD_NUMBER(s->next_offset),
+                         SHARDD_NUMBER(s->size_bytes), SHARDD_NUMBER(s->messages_count),
+                         SHARDD_NUMBER(s->segments_count), SHARDD_NUMBER(s->durable_offset),
+                         SHARDD_NUMBER(s->first_offset), SHARDD_NUMBER(s->state), SHARDD_NUMBER(s->unseen));
 }
 
 static PyObject *call_counter_reset(PyObject *self, PyObject *arg) {

@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from shardd.engine._native import CALL_AGAIN, CALL_GONE, CALL_LAST_WINDOW, CALL_STATUS
+from shardd.engine._native import CALL_AGAIN, CALL_GONE, CALL_LAST_WINDOW, CALL_STATUS, CallEvent
 
 ANSWERS_BYTES_MAX: Final = 268_435_456  # of answers of more than one window that are being put together
 
@@ -80,23 +80,12 @@ class Answer:
     records: bytes = b""
 
 
-class _Event(NamedTuple):
-    """What EVENT_CALL tells."""
-
-    outcome: int
-    status: int
-    current_offset: int
-    messages_count: int
-    total_bytes: int
-    records: bytes
-
-
 class EngineCalls:
     """Lives on the loop thread."""
 
     def __init__(self, engine: CallEngine) -> None:
         self._engine = engine
-        self._waiting: dict[int, asyncio.Future[_Event]] = {}
+        self._waiting: dict[int, asyncio.Future[CallEvent]] = {}
         self._answers_bytes = 0
         self._closed = False
 
@@ -142,7 +131,7 @@ class EngineCalls:
                 continue
             return await self._put_together(token, first)
 
-    async def _put_together(self, token: int, first: _Event) -> Answer:
+    async def _put_together(self, token: int, first: CallEvent) -> Answer:
         """The windows one after the other: the engine reads the next one when it is asked for it."""
         if self._answers_bytes + first.total_bytes > ANSWERS_BYTES_MAX and self._answers_bytes > 0:
             self._engine.call_cancel(token)
@@ -169,12 +158,12 @@ class EngineCalls:
             raise TooManyCallsError
         return token
 
-    async def _end(self, token: int) -> _Event:
+    async def _end(self, token: int) -> CallEvent:
         """The next event of a call."""
         if self._closed:
             self._engine.call_cancel(token)
             raise OutcomeUnknownError
-        waiting: asyncio.Future[_Event] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[CallEvent] = asyncio.get_running_loop().create_future()
         self._waiting[token] = waiting
         try:
             event = await waiting
@@ -189,20 +178,11 @@ class EngineCalls:
             raise PlaceUnknownError
         return event
 
-    def ended(
-        self,
-        token: int,
-        outcome: int,
-        status: int,
-        current_offset: int,
-        count: int,
-        total_bytes: int,
-        records: bytes,
-    ) -> None:
-        """EVENT_CALL. Of a call that was cancelled meanwhile it tells nobody."""
-        waiting = self._waiting.get(token)
+    def ended(self, event: CallEvent) -> None:
+        """Of a call that was cancelled meanwhile it tells nobody."""
+        waiting = self._waiting.get(event.token)
         if waiting is not None and not waiting.done():
-            waiting.set_result(_Event(outcome, status, current_offset, count, total_bytes, records))
+            waiting.set_result(event)
 
     def close(self) -> None:
         """The worker stops: nobody hears how calls under way end."""

@@ -13,22 +13,22 @@ import os
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
 
 from shardd.engine import (
-    EVENT_ACCEPTED,
-    EVENT_CALL,
-    EVENT_CLOSED,
-    EVENT_DOUBT,
-    EVENT_GROUP_POLLED,
-    EVENT_MOVE,
-    EVENT_MOVED_IN,
-    EVENT_POISONED,
-    EVENT_REQUEST,
-    EVENT_ROLLED,
-    EVENT_ROOM,
-    EVENT_ROUTE_MISS,
-    EVENT_SYNCED,
+    AcceptedEvent,
+    CallEvent,
+    ClosedEvent,
+    DoubtEvent,
+    GroupPolledEvent,
+    MovedInEvent,
+    MoveEvent,
+    PoisonedEvent,
+    RequestEvent,
+    RolledEvent,
+    RoomEvent,
+    RouteMissEvent,
+    SyncedEvent,
     namespace,
     owner,
 )
@@ -306,76 +306,75 @@ class Worker:
     def deliver(self, events: list[Event]) -> None:
         """The vector of events of one turn."""
         for event in events:
-            kind, *rest = event
-            self._handlers[cast(int, kind)](self, *rest)
+            self._handlers[type(event)](self, event)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _on_accepted(self, connection: int, address: str) -> None:
-        self._sessions.open(connection, address, time.time_ns() // 1000)
+    def _on_accepted(self, event: AcceptedEvent) -> None:
+        self._sessions.open(event.connection, event.address, time.time_ns() // 1000)
 
-    def _on_closed(self, connection: int) -> None:
-        self._sessions.close(connection)
+    def _on_closed(self, event: ClosedEvent) -> None:
+        self._sessions.close(event.connection)
         if not len(self._sessions):
             self._all_closed.set()
 
-    def _on_request(self, connection: int, code: int, payload: bytes, user_id: int, authenticated: bool) -> None:
-        self._spawn(self._dispatcher.handle(connection, code, payload, user_id, authenticated))
+    def _on_request(self, event: RequestEvent) -> None:
+        self._spawn(self._dispatcher.handle(event))
 
-    def _on_route_miss(
-        self, connection: int, code: int, stream: bytes, topic: bytes, user_id: int, attempt: int
-    ) -> None:
-        self._spawn(self._dispatcher.route_miss(connection, code, stream, topic, user_id, attempt))
+    def _on_route_miss(self, event: RouteMissEvent) -> None:
+        self._spawn(self._dispatcher.route_miss(event))
 
-    def _on_move(self, connection: int, target: int) -> None:
-        if self.engine.move(connection, target, self._services.connections.export_session(connection)):
-            self._sessions.close(connection, moved=True)
+    def _on_move(self, event: MoveEvent) -> None:
+        state = self._services.connections.export_session(event.connection)
+        if self.engine.move(event.connection, event.target_shard, state):
+            self._sessions.close(event.connection, moved=True)
         else:
-            self.engine.resume(connection)
+            self.engine.resume(event.connection)
 
-    def _on_moved_in(self, connection: int, address: str, state: bytes, user_id: int, authenticated: bool) -> None:
-        self._services.connections.import_session(connection, address, state)
+    def _on_moved_in(self, event: MovedInEvent) -> None:
+        self._services.connections.import_session(event.connection, event.address, event.session_state)
 
-    def _on_group_polled(self, connection: int, count: int, offset: int, stored: bool) -> None:
-        self._services.members.polled(connection, count, offset, stored)
+    def _on_group_polled(self, event: GroupPolledEvent) -> None:
+        self._services.members.polled(event.connection, event.messages_count, event.offset, event.stored)
 
-    def _on_call(self, *end: Any) -> None:
-        self._services.engine_calls.ended(*end)
+    def _on_call(self, event: CallEvent) -> None:
+        self._services.engine_calls.ended(event)
 
-    def _on_synced(self, token: int, status: int) -> None:
-        self._services.partition_calls.synced(token, status)
+    def _on_synced(self, event: SyncedEvent) -> None:
+        self._services.partition_calls.synced(event.token, event.status)
 
-    def _on_doubt(self, namespace: int, segment: int) -> None:
-        self._surveys.ask(namespace, segment)
+    def _on_doubt(self, event: DoubtEvent) -> None:
+        self._surveys.ask(event.namespace, event.segment)
 
-    def _on_poisoned(self, namespace: int, errno: int) -> None:
-        _log.error("partition %s is read only: %s", partition_text(namespace), os.strerror(errno))
+    def _on_poisoned(self, event: PoisonedEvent) -> None:
+        _log.error("partition %s is read only: %s", partition_text(event.namespace), os.strerror(event.errno))
 
-    def _on_rolled(self, namespace: int, start_offset: int) -> None:
-        self._partitions.rolled(namespace, start_offset)
+    def _on_rolled(self, event: RolledEvent) -> None:
+        self._partitions.rolled(event.namespace, event.start_offset)
 
-    def _on_room(self, refused: int, free_bytes: int) -> None:
-        if refused:
-            _log.warning("sends are refused: only %d bytes are free on the disk of %s", free_bytes, self._data)
+    def _on_room(self, event: RoomEvent) -> None:
+        free, data = event.free_bytes, self._data
+        if event.refused:
+            _log.warning("sends are refused: only %d bytes are free on the disk of %s", free, data)
             return
-        _log.warning("sends are taken again: %d bytes are free on the disk of %s", free_bytes, self._data)
+        _log.warning("sends are taken again: %d bytes are free on the disk of %s", free, data)
         self._use_room()
 
-    _handlers: ClassVar[dict[int, Callable[..., None]]] = {
-        EVENT_ACCEPTED: _on_accepted,
-        EVENT_CLOSED: _on_closed,
-        EVENT_REQUEST: _on_request,
-        EVENT_ROUTE_MISS: _on_route_miss,
-        EVENT_MOVE: _on_move,
-        EVENT_MOVED_IN: _on_moved_in,
-        EVENT_DOUBT: _on_doubt,
-        EVENT_POISONED: _on_poisoned,
-        EVENT_GROUP_POLLED: _on_group_polled,
-        EVENT_ROLLED: _on_rolled,
-        EVENT_ROOM: _on_room,
-        EVENT_SYNCED: _on_synced,
-        EVENT_CALL: _on_call,
+    _handlers: ClassVar[dict[type[Event], Callable[..., None]]] = {
+        AcceptedEvent: _on_accepted,
+        ClosedEvent: _on_closed,
+        RequestEvent: _on_request,
+        RouteMissEvent: _on_route_miss,
+        MoveEvent: _on_move,
+        MovedInEvent: _on_moved_in,
+        DoubtEvent: _on_doubt,
+        PoisonedEvent: _on_poisoned,
+        GroupPolledEvent: _on_group_polled,
+        RolledEvent: _on_rolled,
+        RoomEvent: _on_room,
+        SyncedEvent: _on_synced,
+        CallEvent: _on_call,
     }

@@ -27,13 +27,13 @@ static bool is_of(int fd, uint32_t stream) {
 static void work_of_the_device(server *of, engine *e) {
     (void)of;
     uint32_t shard = e->core.links.shard, stream = removed_stream;
-    if (stream < STREAMS && hash_owner(hash_namespace(stream, 0, 0), SHARDS) == shard) {
-        core_partition_remove(&e->core, hash_namespace(stream, 0, 0));
+    if (stream < STREAMS && hash_owner(namespace_of(stream, 0, 0), SHARDS) == shard) {
+        core_partition_remove(&e->core, namespace_of(stream, 0, 0));
         removed_stream = UINT32_MAX;
     }
     stream = changed_stream;
-    if (stream < STREAMS && hash_owner(hash_namespace(stream, 0, 0), SHARDS) == shard) {
-        CHECK(core_partition_set_level(&e->core, hash_namespace(stream, 0, 0), (partition_level)changed_level));
+    if (stream < STREAMS && hash_owner(namespace_of(stream, 0, 0), SHARDS) == shard) {
+        CHECK(core_partition_set_level(&e->core, namespace_of(stream, 0, 0), (partition_level)changed_level));
         changed_stream = UINT32_MAX;
     }
     while (gate_open && pending_count[shard] > 0) {
@@ -67,7 +67,7 @@ static int64_t answer_of(int fd) {
 }
 
 static const partition_stats *stats_of(uint32_t stream) {
-    return &((engine *)s.engines[hash_owner(hash_namespace(stream, 0, 0), SHARDS)])->core.links.stats[stream];
+    return &((engine *)s.engines[hash_owner(namespace_of(stream, 0, 0), SHARDS)])->core.links.stats[stream];
 }
 
 /* Waits until so many messages are in the log. */
@@ -190,10 +190,10 @@ static void test_a_failed_sync_acknowledges_nothing_and_is_final(void) {
         fault_stream = streams[i];
         fault = errors[i];
         gate_open = true;
-        for (int n = 0; n < 3; n++) CHECK_EQUAL(answer_of(fds[n]), STATUS_CANNOT_SYNC);
+        for (int n = 0; n < 3; n++) CHECK_EQUAL(answer_of(fds[n]), STATUS_CANNOT_SYNC_FILE);
         fault = 0;
-        CHECK_EQUAL(send_messages(reader, streams[i], 1, 50), STATUS_CANNOT_SYNC); /* never tried again */
-        CHECK_EQUAL(store_offset(reader, streams[i], 0, true), STATUS_CANNOT_SYNC);
+        CHECK_EQUAL(send_messages(reader, streams[i], 1, 50), STATUS_CANNOT_SYNC_FILE); /* never tried again */
+        CHECK_EQUAL(store_offset(reader, streams[i], 0, true), STATUS_CANNOT_SYNC_FILE);
         CHECK_EQUAL(poll_messages(reader, streams[i], 0, 10, NULL), 1); /* what was acknowledged */
         CHECK_EQUAL(send_messages(reader, 5, 1, 50), 0);                /* others are not concerned */
         for (int n = 0; n < 3; n++) close(fds[n]);

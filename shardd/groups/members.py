@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final
 
-from shardd.engine import namespace, owner
+from shardd.engine import owner
 from shardd.groups import Membership, messages
 from shardd.groups.hub import topic_of_group
 from shardd.groups.messages import GroupRef
@@ -19,6 +19,7 @@ from shardd.groups.surroundings import MemberSession, MembersSurroundings
 from shardd.metadata import Record, State, Topic
 from shardd.metadata.commands import DeleteConsumerGroup
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.namespaces import namespace
 from shardd.protocol.primitives import ConsumerKind
 from shardd.runtime.channel import CONTROL_SHARD, BusError, PeerLost, RemoteError, Senders
 from shardd.runtime.slices import Slices
@@ -121,7 +122,7 @@ class GroupMembers:
         """Before anybody looks at, changes or moves what the engine may have changed."""
         taken = self._engine.seat_take(session.connection, membership.group)
         if taken is not None:
-            membership.take_back(*taken)
+            membership.take_back(taken)
 
     def _drop(self, session: MemberSession, incarnation: int) -> None:
         self._engine.seat_take(session.connection, incarnation)
@@ -137,7 +138,7 @@ class GroupMembers:
     # ---- work on partitions ----
 
     def polled(self, connection: int, count: int, offset: int, stored: bool = False) -> None:
-        """The engine has answered a request of a member, or (count 0) did not get to it: EVENT_GROUP_POLLED."""
+        """The engine has answered a request of a member, or (count 0) did not get to it: GroupPolledEvent."""
         session = self._sessions.get(connection)
         for membership in () if session is None else session.memberships.values():
             if session is not None and membership.busy is not None:

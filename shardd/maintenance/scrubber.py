@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import ScrubberSettings
-from shardd.engine import Engine, SegmentInfo, namespace
+from shardd.engine import Engine, SegmentInfo
 from shardd.log import layout
 from shardd.log.imported import read_imported
-from shardd.log.layout import PartitionIds, partition_text
+from shardd.log.layout import PartitionIds
 from shardd.log.segment_scrub import SegmentScrub
 from shardd.log.verified_slices import SegmentExtent
 from shardd.maintenance.damage_surveys import DamageSurveys, Owned
 from shardd.maintenance.job import Job, JobThread, Turn
 from shardd.maintenance.scheduler import JobScheduler
+from shardd.protocol.namespaces import namespace, partition_text
 from shardd.runtime.throttle import Throttle
 
 _log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class Scrubber:
 
     async def _scrub_segment(self, turn: Turn, ids: PartitionIds, segment: SegmentInfo, minimum: int) -> None:
         ns, directory = namespace(*ids), layout.partition_directory(self._data, *ids)
-        damaged = [(first, end) for first, end, _ in self._engine.partition_damage(ns)]
+        damaged = [(each.start, each.end) for each in self._engine.partition_damage(ns)]
         contradicts = await turn.beside(self._read, directory, segment, minimum, damaged, turn.throttle)
         self._counters["segments"] += 1
         if contradicts and self._owned.incarnation_of(ids) is not None:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import System
-from shardd.engine import Engine, _native, namespace, owner
+from shardd.engine import Engine, _native, owner
 from shardd.log import layout
-from shardd.log.layout import PartitionIds, partition_ids
+from shardd.log.layout import PartitionIds
 from shardd.log.recovery import Recovered, open_partition
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.errors import Status
+from shardd.protocol.namespaces import namespace, partition_ids
 from shardd.protocol.topic_setting_table import ACK
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.threads import Threads
@@ -280,9 +281,9 @@ class OwnedPartitions:
                 self._seal(ids, incarnation, start)
             groups = topic.groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
-            for kind, number, _ in outcome.offsets:
-                if kind == _native.OFFSET_GROUP and number not in alive:
-                    self._engine.offset_delete(namespace(*ids), kind, number)
+            for each in outcome.offsets:
+                if each.kind == _native.OFFSET_GROUP and each.id not in alive:
+                    self._engine.offset_delete(namespace(*ids), each.kind, each.id)
         except (OSError, ValueError) as error:
             if ids in self._no_room:
                 _log.error("partition %s is read only and empty until there is room: %s", directory, error)

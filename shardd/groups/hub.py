@@ -88,7 +88,6 @@ class GroupHub:
         self._bus = around.bus
         settings = around.settings
         self._timeout_us = settings.rebalancing_timeout_ms * 1000
-        self._check_interval_s = settings.rebalancing_check_interval_ms / 1000
         self._groups: dict[int, _Group] = {}
         # Of no group ever below that of an earlier one with the same offsets, or of an earlier worker of shard 0.
         self._generation = around.generation << 32
@@ -102,7 +101,6 @@ class GroupHub:
         self._metadata.subscribe(self._applied)
         self._begun = False
         self._grace = asyncio.get_running_loop().call_later(GRACE_S, lambda: self._spawn(self._begin()))
-        self._spawn(self._check_forever())
 
     def close(self) -> None:
         self._grace.cancel()
@@ -277,15 +275,13 @@ class GroupHub:
         if home is not None and home.shard == shard:
             await self._leave(group, key)
 
-    async def _check_forever(self) -> None:
-        """Ends hand-overs that take too long, and tells what could not be told."""
-        while True:
-            await asyncio.sleep(self._check_interval_s)
-            for group in list(self._groups.values()):
-                if group.machine.pending_count:
-                    await self._deciding.call(partial(self._expire, group))
-                if group.news():
-                    await self._settle(group)
+    async def check(self) -> None:
+        """Ends hand-overs that take too long, and tells what could not be told. For a job of the worker."""
+        for group in list(self._groups.values()):
+            if group.machine.pending_count:
+                await self._deciding.call(partial(self._expire, group))
+            if group.news():
+                await self._settle(group)
 
     # ---- telling ----
 

@@ -103,6 +103,8 @@ class ControlRole(Role):
             compaction_due=compaction_due,
         )
         self._hub: GroupHub | None = None
+        interval_s = settings.consumer_group.rebalancing_check_interval_ms / 1000
+        jobs.add(Job("groups", self._check_groups, interval_s, first_s=interval_s))
         tokens = settings.personal_access_token
         if tokens.cleaner_enabled:
             jobs.add(Job("tokens", self._clean_tokens, tokens.cleaner_interval_ms / 1000))
@@ -144,6 +146,10 @@ class ControlRole(Role):
 
     async def _compact(self, _turn: Turn) -> None:
         await self._writer.compact()
+
+    async def _check_groups(self, _turn: Turn) -> None:
+        if self._hub is not None:
+            await self._hub.check()
 
     async def _clean_tokens(self, _turn: Turn) -> None:
         await clean_expired_tokens(self._writer)

@@ -62,8 +62,8 @@ def test_a_line_for_each_job_in_the_background(server: Server) -> None:
     named = [line.split()[0] for line in lines[first + 1 :] if line.strip()]
     jobs = {row["name"]: row for row in json.loads(top(server.address, "--json").stdout)["jobs"]}
     assert named == sorted(jobs)
-    assert jobs.keys() >= {"free_space", "metadata_compaction", "refusals", "room", "scrubber", "sealing", "survey",
-                           "tokens", "trash"}  # fmt: skip
+    assert jobs.keys() >= {"free_space", "groups", "metadata_compaction", "refusals", "room", "scrubber", "sealing",
+                           "survey", "tokens", "trash"}  # fmt: skip
     assert jobs["free_space"]["runs"] > 0 and jobs["trash"]["runs"] > 0
     assert all((row["errors"], row["failing"]) == (0, 0) for row in jobs.values())
 

@@ -177,6 +177,13 @@ class SimEngine:
         return _Polled(count, first + count - 1)
 
 
+async def _check_forever(hub: GroupHub) -> None:
+    """As the job of a worker."""
+    while True:
+        await asyncio.sleep(settings().consumer_group.rebalancing_check_interval_ms / 1000)
+        await hub.check()
+
+
 class ShardGroups:
     """Made when the shard starts to serve, as its dispatcher."""
 
@@ -188,6 +195,8 @@ class ShardGroups:
         self.sessions = SessionTable()
         around_hub = HubSurroundings(shard.incarnation, metadata, bus, settings().consumer_group)
         self.hub = GroupHub(around_hub) if shard.number == CONTROL_SHARD else None
+        if self.hub is not None:
+            self._checks = asyncio.get_running_loop().create_task(_check_forever(self.hub))
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, self.sessions))
         self.service = GroupService(metadata, self.members, engine, shards)
         calls = PartitionCalls(metadata, engine, bus, settings().system.data_directory)

@@ -89,15 +89,12 @@ PyObject *shardd_call_balance(PyObject *self, PyObject *args) {
 }
 
 PyObject *shardd_call_event(engine *e, const event *v) {
-    unsigned long long token = v->connection, status = v->number;
     call_window w = {0};
-    PyObject *records;
-    if (calls_window(&e->calls, token, &w)) {
-        records = PyBytes_FromStringAndSize((const char *)w.records, (Py_ssize_t)w.length);
-        calls_took(&e->calls, token);
-    } else {
-        records = PyBytes_FromStringAndSize("", 0);
-    }
-    return Py_BuildValue("iKIKKKKN", v->kind, token, v->code, status, (unsigned long long)w.whole.current_offset,
-                         (unsigned long long)w.whole.total_count, (unsigned long long)w.whole.total_bytes, records);
+    bool window = calls_window(&e->calls, v->connection, &w);
+    PyObject *made = SHARDD_RESULT(SHARDD_CALL, SHARDD_NUMBER(v->connection), SHARDD_NUMBER(v->code),
+                                   SHARDD_NUMBER(v->number), SHARDD_NUMBER(w.whole.current_offset),
+                                   SHARDD_NUMBER(w.whole.total_count), SHARDD_NUMBER(w.whole.total_bytes),
+                                   SHARDD_BYTES(w.records, w.length));
+    if (window) calls_took(&e->calls, v->connection);
+    return made;
 }

@@ -194,10 +194,10 @@ static PyObject *call_stats(PyObject *self, PyObject *arg) {
     if (e == NULL || PyErr_Occurred()) return NULL;
     if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %lu is above the table", slot);
     const partition_stats *s = &e->core.links.stats[slot];
-    const unsigned long long numbers[] = {s->incarnation,    s->next_offset,    s->size_bytes,
-                                          s->messages_count, s->segments_count, s->durable_offset,
-                                          s->first_offset,   s->state,          s->unseen};
-    return shardd_result(SHARDD_STATS, numbers, 9, NULL);
+    return SHARDD_RESULT(SHARDD_STATS, SHARDD_NUMBER(s->incarnation), SHARDD_NUMBER(s->next_offset),
+                         SHARDD_NUMBER(s->size_bytes), SHARDD_NUMBER(s->messages_count),
+                         SHARDD_NUMBER(s->segments_count), SHARDD_NUMBER(s->durable_offset),
+                         SHARDD_NUMBER(s->first_offset), SHARDD_NUMBER(s->state), SHARDD_NUMBER(s->unseen));
 }
 
 static PyObject *call_counter_reset(PyObject *self, PyObject *arg) {
@@ -273,6 +273,9 @@ PyMethodDef shardd_engine_methods[] = {
     {"login_moment", shardd_call_login_moment, METH_VARARGS, "Books a moment for an attempt."},
     {"login_remember", shardd_call_login_remember, METH_VARARGS, "An account logged in from an address."},
     {"login_is_known", shardd_call_login_is_known, METH_VARARGS, "Whether it did, not too long ago."},
+    {"client_enter", shardd_call_client_enter, METH_VARARGS, "Counts a client of a door, when there is room."},
+    {"client_leave", shardd_call_client_leave, METH_VARARGS, "A counted client of a door has gone."},
+    {"client_authenticated", shardd_call_client_authenticated, METH_O, "A counted client logged in or out."},
     {"peer_down", call_peer_down, METH_O, "A peer died."},
     {"peer_up", call_peer_up, METH_O, "A peer serves again."},
     {"counters", shardd_call_counters, METH_NOARGS, "Engine counters."},

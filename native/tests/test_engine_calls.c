@@ -194,7 +194,7 @@ static void hit_the_limits(server *serving, engine *e) {
 }
 
 static void tell_of_dead_owners(server *serving, engine *e) {
-    check_status(serving, e, append(e, OTHER, 1, 1), STATUS_SHARD_UNREACHABLE); /* it had not taken it */
+    check_status(serving, e, append(e, OTHER, 1, 1), STATUS_SHARD_COMMUNICATION_ERROR); /* it had not taken it */
     CHECK_EQUAL(take_all(e), 0);
     peers_up(&e->peers, OTHER);
     uint64_t taken = append(e, OTHER, 1, 1), cancelled = append(e, OTHER, 1, 1);

@@ -1,5 +1,5 @@
-/* Allocations of the core that fail: for programs that are linked with --wrap, so that malloc, calloc and realloc of the
- * core come here. */
+/* Allocations of the core that fail: for programs that are linked with --wrap, so that malloc, calloc and realloc of
+ * the core come here. */
 #ifndef SHARDD_TEST_FAILING_MEMORY_H
 #define SHARDD_TEST_FAILING_MEMORY_H
 #include "test_engine_support.h"

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from shardd.engine._native import CALL_AGAIN, CALL_GONE, CALL_LAST_WINDOW, CALL_STATUS
+from shardd.engine._native import CALL_AGAIN, CALL_GONE, CALL_LAST_WINDOW, CALL_STATUS, CallEvent
 
 ANSWERS_BYTES_MAX: Final = 268_435_456  # of answers of more than one window that are being put together
 ENDS_PER_PASS: Final = 64  # of the loop
@@ -82,27 +82,16 @@ class Answer:
     records: bytes = b""
 
 
-class _Event(NamedTuple):
-    """What EVENT_CALL tells."""
-
-    outcome: int
-    status: int
-    current_offset: int
-    messages_count: int
-    total_bytes: int
-    records: bytes
-
-
 class EngineCalls:
     """Lives on the loop thread."""
 
     def __init__(self, engine: CallEngine) -> None:
         self._engine = engine
-        self._waiting: dict[int, asyncio.Future[_Event]] = {}
+        self._waiting: dict[int, asyncio.Future[CallEvent]] = {}
         self._answers_bytes = 0
         self._closed = False
         self._told = 0  # ends in this pass of the loop
-        self._late: deque[tuple[int, _Event]] = deque()
+        self._late: deque[CallEvent] = deque()
 
     async def append(self, place: Place, count: int, batch: bytes) -> int:
         """Appends `count` messages, all or none; the status, at level durable when the device has them.
@@ -146,7 +135,7 @@ class EngineCalls:
                 continue
             return await self._put_together(token, first)
 
-    async def _put_together(self, token: int, first: _Event) -> Answer:
+    async def _put_together(self, token: int, first: CallEvent) -> Answer:
         """The windows one after the other: the engine reads the next one when it is asked for it."""
         if self._answers_bytes + first.total_bytes > ANSWERS_BYTES_MAX and self._answers_bytes > 0:
             self._engine.call_cancel(token)
@@ -173,12 +162,12 @@ class EngineCalls:
             raise TooManyCallsError
         return token
 
-    async def _end(self, token: int) -> _Event:
+    async def _end(self, token: int) -> CallEvent:
         """The next event of a call."""
         if self._closed:
             self._engine.call_cancel(token)
             raise OutcomeUnknownError
-        waiting: asyncio.Future[_Event] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[CallEvent] = asyncio.get_running_loop().create_future()
         self._waiting[token] = waiting
         try:
             event = await waiting
@@ -193,35 +182,25 @@ class EngineCalls:
             raise PlaceUnknownError
         return event
 
-    def ended(
-        self,
-        token: int,
-        outcome: int,
-        status: int,
-        current_offset: int,
-        messages_count: int,
-        total_bytes: int,
-        records: bytes,
-    ) -> None:
-        """EVENT_CALL. One turn of the engine may end thousands of calls: who awaits them hears of it in slices."""
-        event = _Event(outcome, status, current_offset, messages_count, total_bytes, records)
+    def ended(self, event: CallEvent) -> None:
+        """One turn of the engine may end thousands of calls: who awaits them hears of it in slices."""
         if self._told < ENDS_PER_PASS:
-            self._tell(token, event)
+            self._tell(event)
         else:
-            self._late.append((token, event))
+            self._late.append(event)
         if self._told == 1:
             asyncio.get_running_loop().call_soon(self._next_pass)
 
-    def _tell(self, token: int, event: _Event) -> None:
+    def _tell(self, event: CallEvent) -> None:
         self._told += 1
-        waiting = self._waiting.get(token)
+        waiting = self._waiting.get(event.token)
         if waiting is not None and not waiting.done():  # otherwise it was cancelled meanwhile
             waiting.set_result(event)
 
     def _next_pass(self) -> None:
         self._told = 0
         while self._late and self._told < ENDS_PER_PASS:
-            self._tell(*self._late.popleft())
+            self._tell(self._late.popleft())
         if self._told:
             asyncio.get_running_loop().call_soon(self._next_pass)
 

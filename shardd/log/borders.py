@@ -192,11 +192,11 @@ class Borders:
                 )
                 if found is None:
                     break
-                if found[0] == _GIVEN_UP or len(gaps) > 1:
+                if found.position == _GIVEN_UP or len(gaps) > 1:
                     return True
-                if self._run(Border(*found), 0, end)[0] in (following, end):
+                if self._run(Border(found.position, found.offset), 0, end)[0] in (following, end):
                     return True
-                position = found[0] + 1
+                position = found.position + 1
             else:
                 return True
         return False

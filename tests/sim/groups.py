@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shardd.config import Settings, load_settings
-from shardd.engine import namespace
+from shardd.engine import StatsSlot, namespace
 from shardd.engine.calls import EngineCalls
 from shardd.groups.hub import GroupHub
 from shardd.groups.members import GroupMembers
@@ -79,10 +79,10 @@ class SimEngine:
     def seat_take(self, connection: int, group: int) -> None:
         return None
 
-    def stats(self, slot: int) -> tuple[int, ...]:
+    def stats(self, slot: int) -> StatsSlot:
         """Incarnation of the partition with this slot, as far as the shard knows."""
         self._look()
-        return (self._by_slot.get(slot, 0),)
+        return StatsSlot((self._by_slot.get(slot, 0), *[0] * 8))
 
     def _look(self) -> None:
         streams = self._shard.node.state.streams
@@ -133,7 +133,7 @@ class SimEngine:
         return passes
 
     def execute_poll(self, connection: int, owner: int, packed: int, incarnation: int, *rest: Any) -> None:
-        """As the engine's: EVENT_GROUP_POLLED follows."""
+        """As the engine's: GroupPolledEvent follows."""
         _strategy, _value, count, group, assignment, auto_commit = rest
         poll = _Poll(packed, incarnation, group, assignment, count, auto_commit)
         work = self._execute(connection, owner, poll)

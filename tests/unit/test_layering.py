@@ -19,6 +19,7 @@ ROWS = [
     {"server", "client"},
     {"transport"},
     {"observability", "spark"},
+    {"doors"},
     {"cli"},
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}

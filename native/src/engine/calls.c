@@ -5,7 +5,7 @@
 #include "core/commit.h"
 #include "core/execute.h"
 #include "core/output.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "wire/dialect.h"
 
 #include <errno.h>

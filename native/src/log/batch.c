@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/identifier.h"
+#include "base/status.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -12,22 +13,6 @@
 /* Inlined: twice the throughput of the shared library's function up to 64 KiB (measured on x86-64-v2). */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-
-enum {
-    STATUS_OK = 0,
-    STATUS_INVALID_COMMAND = 3,
-    STATUS_INVALID_IDENTIFIER = 6,
-    STATUS_INVALID_MESSAGES_COUNT = 4009,
-    STATUS_TOO_BIG_USER_HEADERS = 4017,
-    STATUS_TOO_BIG_MESSAGE_PAYLOAD = 4022,
-    STATUS_NON_ZERO_OFFSET = 4031,
-    STATUS_NON_ZERO_TIMESTAMP = 4032,
-    STATUS_MISSING_INDEX = 4033,
-    STATUS_INVALID_MESSAGES_SIZE = 4036,
-    STATUS_INVALID_OFFSET = 4100,
-    STATUS_INVALID_RESERVED_FIELD = 4101,
-    STATUS_CANNOT_READ_INDEX_POSITION = 10011,
-};
 
 static void store_u64(uint8_t *data, uint64_t value) { memcpy(data, &value, sizeof value); }
 

@@ -1,7 +1,7 @@
 /* How long a connection may take: looked at for every connection every HOUSEKEEPING_US (docs/limits.md). */
 #include "net/net.h"
 
-#include "core/status.h"
+#include "base/status.h"
 
 /* While others wait for the same memory: */
 #define CONTENDED_SILENCE_US 1000000 /* who lets nothing move for so long goes, */

@@ -19,6 +19,7 @@ static void job_free(read_job *job) {
     core *k = job->core;
     reads_leave_bulk(job);
     if (job->wait.queued) waiters_remove(&k->waiters, &job->wait);
+    if (job->fetching) segment_wait_cancel(&job->fetch);
     caller_parked(&job->to, NULL);
     read_free_window(job);
     partition_cursor_end(&job->cursor);

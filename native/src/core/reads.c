@@ -1,8 +1,9 @@
 /* Poll jobs: the windows of one answer are read, verified and sent one after the other.
  *
- * A window is at most POLL_WINDOW_BYTES (or one larger record), so a slow reader holds a window and not a reply. Cached
- * pages are read at once (RWF_NOWAIT); only what must come from the device is an operation. Every record is
- * verified before it is sent: the index led here, but it is no evidence. When a record fails, nobody here can tell
+ * A window is at most POLL_WINDOW_BYTES (or one larger record), so a slow reader holds a window and not a reply. Where
+ * its records lie is the business of the segment's reader (log/segment_reader.h): what is in memory is copied at once,
+ * what must come from the device is an operation, and what somebody has to bring here first is waited for. Every record
+ * is verified before it is sent: the index led here, but it is no evidence. When a record fails, nobody here can tell
  * whether log or index is wrong: Python surveys the segment (EVENT_DOUBT), the poll waits and starts again, once
  * for a segment. When a part of the answer is out already, the connection closes instead. */
 #include "core/reads.h"
@@ -18,12 +19,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #define POLL_WINDOW_SMALL_BYTES 32768u /* when the memory for output is half in use */
 #define BULK_READS_AGAIN_US 5000       /* without memory */
 
 static void next_window(read_job *job);
+static void start_poll(read_job *job);
 
 #define POLL_SURVEYS_MAX 8u /* for which one poll waits */
 
@@ -51,26 +52,54 @@ static void doubt(read_job *job, uint64_t segment, uint32_t status) {
     }
 }
 
+static void go_on(read_job *job) {
+    job->fetching = false;
+    job->pending.waits_for = WAITS_FOR_NOTHING;
+    if (job->cursor.owner != NULL) next_window(job);
+    else start_poll(job);
+}
+
+static void fetched(segment_wait *w) { go_on((read_job *)(void *)((char *)w - offsetof(read_job, fetch))); }
+
+/* The reader of the segment waits for somebody. */
+static void fetch(read_job *job) {
+    job->fetch = (segment_wait){.resume = fetched};
+    job->pending.waits_for = WAITS_FOR_RECORDS;
+    job->fetching = partition_fetch(job->target->p, &job->fetch);
+    if (!job->fetching) read_fail(job, STATUS_CANNOT_READ);
+}
+
 static void start_poll(read_job *job) {
     uint32_t status = partition_poll(job->target->p, job->what.strategy, job->what.value, job->what.count,
                                      job->what.consumer_kind, job->what.consumer_id, &job->cursor);
     if (status == 0) next_window(job);
+    else if (status == PARTITION_WAITS) fetch(job);
     else if (status == STATUS_CANNOT_READ) doubt(job, partition_suspect(job->target->p), status);
     else read_answer_status(job, status);
 }
 
 void reads_surveyed(owned *o, uint64_t segment) {
-    bool again = true;
-    while (again) { /* an answer may end other jobs: the list is walked from its beginning */
-        again = false;
-        for (read_job *job = o->core->reads.jobs; job != NULL && !again; job = job->next) {
-            if (!job->surveying || job->target != o || (segment != UINT64_MAX && job->doubtful != segment)) continue;
+    for (read_job *job = o->core->reads.jobs; job != NULL;) {
+        bool waits = job->surveying && job->target == o && (segment == UINT64_MAX || job->doubtful == segment);
+        if (waits) {
             job->surveying = false;
             job->surveys++;
-            again = true;
             start_poll(job);
         }
+        job = waits ? o->core->reads.jobs : job->next; /* an answer may end other jobs */
     }
+}
+
+void reads_closed(owned *o) {
+    for (read_job *job = o->core->reads.jobs; job != NULL;) {
+        bool waits = job->fetching && job->target == o;
+        if (waits) {
+            segment_wait_cancel(&job->fetch);
+            go_on(job);
+        }
+        job = waits ? o->core->reads.jobs : job->next;
+    }
+    reads_surveyed(o, UINT64_MAX);
 }
 
 /* The record behind the first `good` ones, at `offset` or later, failed its check. After a survey those are sent. */
@@ -89,6 +118,7 @@ static void damaged(read_job *job, uint32_t good, uint64_t offset) {
 }
 
 static void window_read(read_job *job) {
+    partition_cursor_release(&job->cursor);
     const poll_window *w = &job->window;
     record_good found;
     uint32_t good = record_verify(job->block + job->head_bytes, job->have, w->first_offset, w->end_offset, w->count,
@@ -99,30 +129,22 @@ static void window_read(read_job *job) {
 
 static void read_more(read_job *job) {
     core *k = job->core;
+    const segment_records *records = job->window.records;
     size_t left = job->window.length - job->have, slice = left < BULK_SLICE_BYTES ? left : BULK_SLICE_BYTES;
-    struct iovec part = {job->block + job->head_bytes + job->have, slice};
-    while (part.iov_len > 0) {
-        off_t position = (off_t)(job->window.position + job->have);
-        ssize_t got = preadv2(job->window.fd, &part, 1, position, RWF_NOWAIT);
-        if (got < 0 && errno == EOPNOTSUPP)
-            got = preadv(job->window.fd, &part, 1, position); /* tmpfs: always in memory */
-        if (got <= 0) break;
-        job->have += (size_t)got;
-        part.iov_base = (uint8_t *)part.iov_base + got;
-        part.iov_len -= (size_t)got;
-    }
-    if (part.iov_len == 0 && slice < left) {
+    uint8_t *window = job->block + job->head_bytes;
+    size_t taken = segment_records_take(records, &k->io, window + job->have, job->have, slice);
+    job->have += taken;
+    if (taken == slice && slice < left) {
         reads_enter_bulk(job);
         return;
     }
-    if (part.iov_len == 0) {
+    if (taken == slice) {
         k->counters.reads_cached++;
         window_read(job);
         return;
     }
     k->counters.reads_ring++;
-    io_read(&k->io, &job->operation, job->window.fd, part.iov_base, (uint32_t)(job->window.length - job->have),
-            job->window.position + job->have);
+    segment_records_read(records, &k->io, &job->operation, window + job->have, job->have, (uint32_t)(left - taken));
     job->reading = true;
 }
 
@@ -185,7 +207,9 @@ static void take_window(read_job *job) {
     bool any = partition_cursor_next(&job->cursor, bytes_max - job->to.head_bytes, &job->window, &status);
     ASSERT(any || status != 0 || job->first_window); /* the job ends with the window after which nothing remains */
     job->window_known = true;
-    if (status == STATUS_CANNOT_READ) doubt(job, partition_suspect(job->target->p), status);
+    bool damaged = status == STATUS_CANNOT_READ || status == STATUS_BAD_CHECKSUM;
+    if (status == PARTITION_WAITS) fetch(job);
+    else if (damaged) doubt(job, partition_suspect(job->target->p), status);
     else if (status != 0) read_fail(job, status);
     else begin_window(job);
 }
@@ -270,6 +294,7 @@ void reads_close(core *k) {
     while (k->reads.jobs != NULL) {
         read_job *job = k->reads.jobs;
         k->reads.jobs = job->next;
+        if (job->fetching) segment_wait_cancel(&job->fetch);
         partition_cursor_end(&job->cursor);
         owned_release(job->target);
         free(job);

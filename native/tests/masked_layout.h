@@ -1,7 +1,7 @@
-/* A second layout, for tests of the seam: records and index of a segment are somewhere else until a helper (the
- * test) brings them. On disk it is <start offset>.masked: the plain log in blocks of MASKED_BLOCK bytes, each byte XORed, each
- * block with its checksum behind it. What was brought stays until masked_forget. Records are handed out as copies in
- * blocks of their own, which the layout counts. */
+/* A second layout, for tests of the seam: records and index of a segment are elsewhere until a helper (the test) brings
+ * them. On disk it is <start offset>.masked: the plain log in blocks of MASKED_BLOCK bytes, each byte XORed, each block
+ * with its checksum behind it. What was brought stays until masked_forget. Records are handed out as copies in blocks
+ * of their own, which the layout counts. */
 #ifndef SHARDD_MASKED_LAYOUT_H
 #define SHARDD_MASKED_LAYOUT_H
 #include <errno.h>

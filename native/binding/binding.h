@@ -25,6 +25,19 @@ PyObject *shardd_call_seat_put(PyObject *self, PyObject *args);
 PyObject *shardd_call_seat_take(PyObject *self, PyObject *args);
 PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args);
 
+/* binding/engine_clients.c */
+PyObject *shardd_call_client_enter(PyObject *self, PyObject *args);
+PyObject *shardd_call_client_leave(PyObject *self, PyObject *args);
+PyObject *shardd_call_client_authenticated(PyObject *self, PyObject *arg);
+
+/* binding/engine_callers.c */
+PyObject *shardd_call_call_append(PyObject *self, PyObject *args);
+PyObject *shardd_call_call_read(PyObject *self, PyObject *args);
+PyObject *shardd_call_call_store(PyObject *self, PyObject *args);
+PyObject *shardd_call_call_next(PyObject *self, PyObject *arg);
+PyObject *shardd_call_call_cancel(PyObject *self, PyObject *arg);
+PyObject *shardd_call_balance(PyObject *self, PyObject *args);
+
 /* binding/engine_logins.c */
 PyObject *shardd_call_login_failures(PyObject *self, PyObject *args);
 PyObject *shardd_call_login_begin(PyObject *self, PyObject *args);
@@ -35,7 +48,7 @@ PyObject *shardd_call_login_remember(PyObject *self, PyObject *args);
 PyObject *shardd_call_login_is_known(PyObject *self, PyObject *args);
 
 /* binding/engine_partitions.c, binding/engine_counters.c: rows of the same table. */
-PyObject *shardd_segment_row(const segment_info *s); /* six numbers, in the order of the struct */
+PyObject *shardd_segment_row(const segment_info *s); /* binding/recover.c */
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args);
@@ -55,17 +68,43 @@ PyObject *shardd_call_counters(PyObject *self, PyObject *unused);
 PyObject *shardd_call_gauges(PyObject *self, PyObject *unused);
 PyObject *shardd_call_latency(PyObject *self, PyObject *unused);
 
-/* binding/results.c: results with named fields (_native.pyi). Numbers first; `last`, when there is one, is taken over,
- * also on a failure. */
+/* binding/results.c: results with named fields (_native.pyi). */
 typedef enum shardd_result_type {
     SHARDD_STATS,
     SHARDD_SEGMENT,
+    SHARDD_STORED_OFFSET,
+    SHARDD_WITHHELD_RANGE,
+    SHARDD_RECOVERED,
+    SHARDD_DELETED_SEGMENTS,
     SHARDD_SCAN,
     SHARDD_INDEXED_SCAN,
+    SHARDD_FOUND_RECORD,
+    SHARDD_SEND_REQUEST,
+    SHARDD_SEAT_PARTITION,
+    SHARDD_SEAT_STATE,
+    SHARDD_ACCEPTED,
+    SHARDD_CLOSED,
+    SHARDD_REQUEST,
+    SHARDD_ROUTE_MISS,
+    SHARDD_MOVE,
+    SHARDD_MOVED_IN,
+    SHARDD_DOUBT,
+    SHARDD_POISONED,
+    SHARDD_GROUP_POLLED,
+    SHARDD_ROOM,
+    SHARDD_SYNCED,
+    SHARDD_ROLLED,
+    SHARDD_CALL,
     SHARDD_RESULTS
 } shardd_result_type;
 int shardd_results_add(PyObject *module);
-PyObject *shardd_result(shardd_result_type type, const unsigned long long *numbers, int count, PyObject *last);
+/* Takes the items over, also on a failure: NULL when one of them is NULL. Exactly as many as the type has fields. */
+PyObject *shardd_result_of(shardd_result_type type, PyObject *const *items, int count);
+#define SHARDD_RESULT(type, ...) \
+    shardd_result_of(type, (PyObject *[]){__VA_ARGS__}, (int)(sizeof((PyObject *[]){__VA_ARGS__}) / sizeof(PyObject *)))
+#define SHARDD_NUMBER(value) PyLong_FromUnsignedLongLong(value)
+#define SHARDD_SIGNED(value) PyLong_FromLongLong(value)
+#define SHARDD_BYTES(data, length) PyBytes_FromStringAndSize((const char *)(data), (Py_ssize_t)(length))
 
 struct engine;
 typedef struct engine_object {
@@ -74,4 +113,6 @@ typedef struct engine_object {
 } engine_object;
 /* The engine behind `self`, or NULL with RuntimeError after close(). */
 struct engine *shardd_engine_of(PyObject *self);
+struct event;
+PyObject *shardd_call_event(struct engine *e, const struct event *v); /* EVENT_CALL; engine_callers.c */
 #endif

@@ -110,32 +110,35 @@ static void engine_dealloc(PyObject *self) {
     Py_TYPE(self)->tp_free(self);
 }
 
-static PyObject *data_of(const event *v, size_t from, size_t to) {
-    return PyBytes_FromStringAndSize((const char *)v->data + from, (Py_ssize_t)(to - from));
-}
+#define DATA(from, to) SHARDD_BYTES(v->data + (from), (to) - (from))
 
-static PyObject *event_tuple(const event *v) {
-    unsigned long long connection = v->connection, number = v->number;
+static PyObject *event_object(engine *e, const event *v) {
+    if (v->kind == EVENT_CALL) return shardd_call_event(e, v);
+    PyObject *first = SHARDD_NUMBER(v->connection);
     switch (v->kind) {
-    case EVENT_ACCEPTED: return Py_BuildValue("iKs", v->kind, connection, v->address);
-    case EVENT_CLOSED: return Py_BuildValue("iK", v->kind, connection);
+    case EVENT_ACCEPTED: return SHARDD_RESULT(SHARDD_ACCEPTED, first, PyUnicode_FromString(v->address));
+    case EVENT_CLOSED: return SHARDD_RESULT(SHARDD_CLOSED, first);
     case EVENT_REQUEST:
-        return Py_BuildValue("iKININ", v->kind, connection, v->code, data_of(v, 0, v->data_length), v->user_id,
-                             PyBool_FromLong(v->authenticated));
+        return SHARDD_RESULT(SHARDD_REQUEST, first, SHARDD_NUMBER(v->code), DATA(0, v->data_length),
+                             SHARDD_NUMBER(v->user_id), PyBool_FromLong(v->authenticated));
     case EVENT_ROUTE_MISS:
-        return Py_BuildValue("iKINNIK", v->kind, connection, v->code, data_of(v, 0, v->split),
-                             data_of(v, v->split, v->data_length), v->user_id, number);
+        return SHARDD_RESULT(SHARDD_ROUTE_MISS, first, SHARDD_NUMBER(v->code), DATA(0, v->split),
+                             DATA(v->split, v->data_length), SHARDD_NUMBER(v->user_id), SHARDD_NUMBER(v->number));
     case EVENT_MOVED_IN:
-        return Py_BuildValue("iKsNIN", v->kind, connection, v->address, data_of(v, 0, v->data_length), v->user_id,
-                             PyBool_FromLong(v->authenticated));
+        return SHARDD_RESULT(SHARDD_MOVED_IN, first, PyUnicode_FromString(v->address), DATA(0, v->data_length),
+                             SHARDD_NUMBER(v->user_id), PyBool_FromLong(v->authenticated));
     case EVENT_GROUP_POLLED:
-        return Py_BuildValue("iKIKN", v->kind, connection, v->code, number, PyBool_FromLong(v->authenticated));
-    case EVENT_MOVE:
-    case EVENT_DOUBT:
-    case EVENT_POISONED:
+        return SHARDD_RESULT(SHARDD_GROUP_POLLED, first, SHARDD_NUMBER(v->code), SHARDD_NUMBER(v->number),
+                             PyBool_FromLong(v->authenticated));
+    case EVENT_MOVE: return SHARDD_RESULT(SHARDD_MOVE, first, SHARDD_NUMBER(v->number));
+    case EVENT_DOUBT: return SHARDD_RESULT(SHARDD_DOUBT, first, SHARDD_NUMBER(v->number));
+    case EVENT_POISONED: return SHARDD_RESULT(SHARDD_POISONED, first, SHARDD_NUMBER(v->number));
     case EVENT_ROOM:
-    case EVENT_SYNCED:
-    case EVENT_ROLLED: return Py_BuildValue("iKK", v->kind, connection, number);
+        Py_XDECREF(first);
+        return SHARDD_RESULT(SHARDD_ROOM, PyBool_FromLong(v->connection != 0), SHARDD_NUMBER(v->number));
+    case EVENT_SYNCED: return SHARDD_RESULT(SHARDD_SYNCED, first, SHARDD_NUMBER(v->number));
+    case EVENT_CALL: break;
+    case EVENT_ROLLED: return SHARDD_RESULT(SHARDD_ROLLED, first, SHARDD_NUMBER(v->number));
     }
     Py_UNREACHABLE();
 }
@@ -143,7 +146,7 @@ static PyObject *event_tuple(const event *v) {
 static PyObject *events_list(engine *e) {
     PyObject *list = PyList_New(e->core.events.count);
     for (uint32_t i = 0; list != NULL && i < e->core.events.count; i++) {
-        PyObject *item = event_tuple(&e->core.events.list[i]);
+        PyObject *item = event_object(e, &e->core.events.list[i]);
         if (item == NULL) Py_CLEAR(list);
         else PyList_SET_ITEM(list, i, item);
     }

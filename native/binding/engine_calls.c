@@ -101,7 +101,7 @@ static PyObject *call_stale_connections(PyObject *self, PyObject *arg) {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < e->net.conns.capacity; i++) {
         conn *c = e->net.conns.places[i];
-        if (c == NULL || c->closing || c->clocks.heartbeat_us >= latest_us) continue;
+        if (c == NULL || c->closing || !conn_is_silent(c, latest_us)) continue;
         PyObject *id = PyLong_FromUnsignedLongLong(conn_id(c));
         if (id == NULL || PyList_Append(list, id) != 0) Py_CLEAR(list);
         Py_XDECREF(id);
@@ -194,10 +194,10 @@ static PyObject *call_stats(PyObject *self, PyObject *arg) {
     if (e == NULL || PyErr_Occurred()) return NULL;
     if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %lu is above the table", slot);
     const partition_stats *s = &e->core.links.stats[slot];
-    const unsigned long long numbers[] = {s->incarnation,    s->next_offset,    s->size_bytes,
-                                          s->messages_count, s->segments_count, s->durable_offset,
-                                          s->first_offset,   s->state,          s->unseen};
-    return shardd_result(SHARDD_STATS, numbers, 9, NULL);
+    return SHARDD_RESULT(SHARDD_STATS, SHARDD_NUMBER(s->incarnation), SHARDD_NUMBER(s->next_offset),
+                         SHARDD_NUMBER(s->size_bytes), SHARDD_NUMBER(s->messages_count),
+                         SHARDD_NUMBER(s->segments_count), SHARDD_NUMBER(s->durable_offset),
+                         SHARDD_NUMBER(s->first_offset), SHARDD_NUMBER(s->state), SHARDD_NUMBER(s->unseen));
 }
 
 static PyObject *call_counter_reset(PyObject *self, PyObject *arg) {
@@ -260,6 +260,12 @@ PyMethodDef shardd_engine_methods[] = {
     {"offset_store", shardd_call_offset_store, METH_VARARGS, "Stores an offset; status."},
     {"stats", call_stats, METH_O, "Statistics slot as PartitionStats."},
     {"counter_reset", call_counter_reset, METH_O, "Sets a balanced counter to 0."},
+    {"call_append", shardd_call_call_append, METH_VARARGS, "Appends a batch; what the call is named by."},
+    {"call_read", shardd_call_call_read, METH_VARARGS, "Reads of a partition."},
+    {"call_store", shardd_call_call_store, METH_VARARGS, "Stores an offset of a partition."},
+    {"call_next", shardd_call_call_next, METH_O, "The next window of a read."},
+    {"call_cancel", shardd_call_call_cancel, METH_O, "Nobody wants the end of a call."},
+    {"balance", shardd_call_balance, METH_VARARGS, "The next partition of a balanced counter."},
     {"login_failures", shardd_call_login_failures, METH_VARARGS, "Failed logins that count under a key."},
     {"login_begin", shardd_call_login_begin, METH_VARARGS, "Counts an attempt under a key."},
     {"login_take_back", shardd_call_login_take_back, METH_VARARGS, "Takes an attempt back."},
@@ -267,6 +273,9 @@ PyMethodDef shardd_engine_methods[] = {
     {"login_moment", shardd_call_login_moment, METH_VARARGS, "Books a moment for an attempt."},
     {"login_remember", shardd_call_login_remember, METH_VARARGS, "An account logged in from an address."},
     {"login_is_known", shardd_call_login_is_known, METH_VARARGS, "Whether it did, not too long ago."},
+    {"client_enter", shardd_call_client_enter, METH_VARARGS, "Counts a client of a door, when there is room."},
+    {"client_leave", shardd_call_client_leave, METH_VARARGS, "A counted client of a door has gone."},
+    {"client_authenticated", shardd_call_client_authenticated, METH_O, "A counted client logged in or out."},
     {"peer_down", call_peer_down, METH_O, "A peer died."},
     {"peer_up", call_peer_up, METH_O, "A peer serves again."},
     {"counters", shardd_call_counters, METH_NOARGS, "Engine counters."},

@@ -63,6 +63,8 @@ static const struct {
     GAUGE(output_bytes),
     GAUGE(read_jobs),
     GAUGE(polls_surveying),
+    GAUGE(calls),
+    GAUGE(call_record_bytes),
 };
 
 static bool put_counter(PyObject *result, const char *name, uint64_t value) {
@@ -85,6 +87,7 @@ PyObject *shardd_call_counters(PyObject *self, PyObject *unused) {
            put_counter(result, "pool_used_bytes", pool_used(e->core.pool)) &&
            put_counter(result, "pool_capacity_bytes", pool_capacity(e->core.pool)) &&
            put_counter(result, "pool_resident_bytes", pool_resident(e->core.pool)) &&
+           put_counter(result, "calls_refused", e->calls.refused) &&
            put_counter(result, "ring_enters", e->core.io.enters) &&
            put_counter(result, "routes", e->core.routes.count) &&
            put_counter(result, "partitions", e->core.partitions.used) &&

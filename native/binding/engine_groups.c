@@ -37,21 +37,21 @@ PyObject *shardd_call_seat_put(PyObject *self, PyObject *args) {
     Py_RETURN_TRUE;
 }
 
-static PyObject *seat_tuple(const seat *s, const seat_work *under_way) {
+static PyObject *seat_state(const seat *s, const seat_work *under_way) {
     uint32_t polled = 0, at = 0;
     for (uint32_t i = 0; i < s->count; i++) polled += s->partitions[i].polled != SEAT_NONE;
     PyObject *marks = PyList_New(polled);
     for (uint32_t i = 0; marks != NULL && i < s->count; i++) {
         const seat_partition *p = &s->partitions[i];
         if (p->polled == SEAT_NONE) continue;
-        PyObject *item = Py_BuildValue("ILL", p->partition, (long long)p->polled, (long long)p->committed);
+        PyObject *item = SHARDD_RESULT(SHARDD_SEAT_PARTITION, SHARDD_NUMBER(p->partition), SHARDD_SIGNED(p->polled),
+                                       SHARDD_SIGNED(p->committed));
         if (item == NULL) Py_CLEAR(marks);
         else PyList_SET_ITEM(marks, at++, item);
     }
-    if (marks == NULL) return NULL;
     long long busy = under_way->seat != NULL ? (long long)s->partitions[under_way->at].partition : SEAT_NONE;
-    return Py_BuildValue("ILLNN", s->rotation, (long long)s->last_polled, busy, PyBool_FromLong(under_way->auto_commit),
-                         marks);
+    return SHARDD_RESULT(SHARDD_SEAT_STATE, SHARDD_NUMBER(s->rotation), SHARDD_SIGNED(s->last_polled),
+                         SHARDD_SIGNED(busy), PyBool_FromLong(under_way->auto_commit), marks);
 }
 
 PyObject *shardd_call_seat_take(PyObject *self, PyObject *args) {
@@ -61,7 +61,7 @@ PyObject *shardd_call_seat_take(PyObject *self, PyObject *args) {
     if (e == NULL || !PyArg_ParseTuple(args, "KK", &connection, &group)) return NULL;
     seat *s = engine_seat_take(e, connection, group, &under_way);
     if (s == NULL) Py_RETURN_NONE;
-    PyObject *taken = seat_tuple(s, &under_way);
+    PyObject *taken = seat_state(s, &under_way);
     seat_free(s);
     return taken;
 }

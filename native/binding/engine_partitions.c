@@ -6,7 +6,7 @@
 
 #include "engine/engine_api.h"
 #include "core/execute.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "core/sync.h"
 #include "core/reads.h"
 
@@ -146,8 +146,8 @@ PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg) {
     PyObject *list = PyList_New(0);
     const damaged_range *r;
     for (uint64_t at = 0; list != NULL && (r = partition_damage_from(o->p, at)) != NULL; at = r->end) {
-        PyObject *item = Py_BuildValue("KKO", (unsigned long long)r->start, (unsigned long long)r->end,
-                                       r->isolated ? Py_True : Py_False);
+        PyObject *item = SHARDD_RESULT(SHARDD_WITHHELD_RANGE, SHARDD_NUMBER(r->start), SHARDD_NUMBER(r->end),
+                                       PyBool_FromLong(r->isolated));
         if (item == NULL || PyList_Append(list, item) != 0) Py_CLEAR(list);
         Py_XDECREF(item);
     }

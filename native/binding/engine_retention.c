@@ -16,5 +16,5 @@ PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args) {
     bool busy;
     uint32_t status = partition_delete_segments(o->p, count, trash, &deleted, &busy);
     if (deleted > 0) sync_mark_dirty(o);
-    return Py_BuildValue("IIO", status, deleted, busy ? Py_True : Py_False);
+    return SHARDD_RESULT(SHARDD_DELETED_SEGMENTS, SHARDD_NUMBER(status), SHARDD_NUMBER(deleted), PyBool_FromLong(busy));
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "base/status.h"
 #include "engine/engine.h"
 #include "log/record.h"
 
@@ -61,22 +62,17 @@ static PyMethodDef functions[] = {
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "shardd.engine._native",
                                         .m_doc = "Native engine of shardd.", .m_size = -1, .m_methods = functions};
 
-static const struct {
+typedef struct constant {
     const char *name;
     long value;
-} constants[] = {
-    {"EVENT_ACCEPTED", EVENT_ACCEPTED},
-    {"EVENT_CLOSED", EVENT_CLOSED},
-    {"EVENT_REQUEST", EVENT_REQUEST},
-    {"EVENT_ROUTE_MISS", EVENT_ROUTE_MISS},
-    {"EVENT_MOVE", EVENT_MOVE},
-    {"EVENT_MOVED_IN", EVENT_MOVED_IN},
-    {"EVENT_DOUBT", EVENT_DOUBT},
-    {"EVENT_POISONED", EVENT_POISONED},
-    {"EVENT_GROUP_POLLED", EVENT_GROUP_POLLED},
-    {"EVENT_ROOM", EVENT_ROOM},
-    {"EVENT_SYNCED", EVENT_SYNCED},
-    {"EVENT_ROLLED", EVENT_ROLLED},
+} constant;
+static const constant constants[] = {
+    {"CALL_STATUS", CALL_STATUS},
+    {"CALL_WINDOW", CALL_WINDOW},
+    {"CALL_LAST_WINDOW", CALL_LAST_WINDOW},
+    {"CALL_GONE", CALL_GONE},
+    {"CALL_AGAIN", CALL_AGAIN},
+    {"CALLS_MAX", CALLS_MAX},
     {"ACTIVITY_STARTING", ACTIVITY_STARTING},
     {"ACTIVITY_PYTHON", ACTIVITY_PYTHON},
     {"ACTIVITY_ENGINE", ACTIVITY_ENGINE},
@@ -97,6 +93,14 @@ static const struct {
     {"OFFSET_CONSUMER", OFFSET_CONSUMER},
     {"OFFSET_GROUP", OFFSET_GROUP},
 };
+#define CONSTANT(name, number) {"STATUS_" #name, number},
+static const constant statuses[] = {STATUS_TABLE(CONSTANT)};
+
+static bool add_constants(PyObject *module, const constant *list, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (PyModule_AddIntConstant(module, list[i].name, list[i].value) != 0) return false;
+    return true;
+}
 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
@@ -105,9 +109,9 @@ PyMODINIT_FUNC PyInit__native(void) {
                 PyModule_AddFunctions(module, shardd_memory_methods) == 0 &&
                 PyModule_AddFunctions(module, shardd_recover_methods) == 0 && PyType_Ready(&shardd_engine_type) == 0 &&
                 shardd_results_add(module) == 0 &&
-                PyModule_AddObjectRef(module, "Engine", (PyObject *)&shardd_engine_type) == 0;
-    for (size_t i = 0; good && i < sizeof constants / sizeof constants[0]; i++)
-        good = PyModule_AddIntConstant(module, constants[i].name, constants[i].value) == 0;
+                PyModule_AddObjectRef(module, "Engine", (PyObject *)&shardd_engine_type) == 0 &&
+                add_constants(module, constants, sizeof constants / sizeof constants[0]) &&
+                add_constants(module, statuses, sizeof statuses / sizeof statuses[0]);
     if (good) return module;
     Py_DECREF(module);
     return NULL;

@@ -5,6 +5,7 @@
 
 #include "log/batch.h"
 #include "base/hash.h"
+#include "base/status.h"
 #include "log/record.h"
 
 /* "O&" converters that refuse what does not fit, instead of wrapping. */
@@ -51,9 +52,12 @@ static PyObject *pure_xxh32(PyObject *module, PyObject *args, PyObject *kwargs) 
 
 /* `index` (NULL: none) is taken over. */
 static PyObject *scan_result(const record_scan *scan, PyObject *index) {
-    const unsigned long long numbers[] = {scan->valid_bytes,     scan->count,          scan->next_offset,
-                                          scan->first_timestamp, scan->last_timestamp, scan->fault};
-    return shardd_result(index != NULL ? SHARDD_INDEXED_SCAN : SHARDD_SCAN, numbers, 6, index);
+#define SCAN_NUMBERS \
+    SHARDD_NUMBER(scan->valid_bytes), SHARDD_NUMBER(scan->count), SHARDD_NUMBER(scan->next_offset), \
+        SHARDD_NUMBER(scan->first_timestamp), SHARDD_NUMBER(scan->last_timestamp), SHARDD_NUMBER(scan->fault)
+    return index != NULL ? SHARDD_RESULT(SHARDD_INDEXED_SCAN, SCAN_NUMBERS, index)
+                         : SHARDD_RESULT(SHARDD_SCAN, SCAN_NUMBERS);
+#undef SCAN_NUMBERS
 }
 
 static PyObject *pure_scan_file(PyObject *module, PyObject *args, PyObject *kwargs) {
@@ -92,7 +96,7 @@ static PyObject *pure_find_later(PyObject *module, PyObject *args, PyObject *kwa
     Py_END_ALLOW_THREADS
     if (result != 0) return PyErr_SetFromErrno(PyExc_OSError);
     if (!found.found) Py_RETURN_NONE;
-    return Py_BuildValue("KK", (unsigned long long)found.position, (unsigned long long)found.offset);
+    return SHARDD_RESULT(SHARDD_FOUND_RECORD, SHARDD_NUMBER(found.position), SHARDD_NUMBER(found.offset));
 }
 
 static PyObject *pure_scan_buffer(PyObject *module, PyObject *args, PyObject *kwargs) {
@@ -127,17 +131,28 @@ static PyObject *pure_send_request_parse(PyObject *module, PyObject *args, PyObj
     send_request request;
     (void)module;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*", names, &payload)) return NULL;
-    PyObject *result;
+    PyObject *parsed = Py_NewRef(Py_None);
     uint32_t status = send_request_parse(payload.buf, (size_t)payload.len, &request); /* only reads */
-    if (status != 0) result = Py_BuildValue("IO", (unsigned int)status, Py_None);
-    else
-        result = Py_BuildValue("I(y#y#BIy#In)", 0u, (const char *)request.address, (Py_ssize_t)request.stream_length,
-                               (const char *)request.address + request.stream_length, (Py_ssize_t)request.topic_length,
-                               request.partitioning, (unsigned int)request.partition_id,
-                               request.key != NULL ? (const char *)request.key : "", (Py_ssize_t)request.key_length,
-                               (unsigned int)request.count, (Py_ssize_t)(request.messages - (uint8_t *)payload.buf));
+    if (status == STATUS_OK) {
+        Py_DECREF(parsed);
+        parsed = SHARDD_RESULT(SHARDD_SEND_REQUEST, SHARDD_BYTES(request.address, request.stream_length),
+                               SHARDD_BYTES(request.address + request.stream_length, request.topic_length),
+                               SHARDD_NUMBER(request.partitioning), SHARDD_NUMBER(request.partition_id),
+                               SHARDD_BYTES(request.key, request.key_length), SHARDD_NUMBER(request.count),
+                               SHARDD_NUMBER((size_t)(request.messages - (uint8_t *)payload.buf)));
+    }
     PyBuffer_Release(&payload);
-    return result;
+    return Py_BuildValue("IN", (unsigned int)status, parsed);
+}
+
+static PyObject *pure_batch_check(PyObject *module, PyObject *args) {
+    Py_buffer batch;
+    unsigned count;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*I", &batch, &count)) return NULL;
+    uint32_t status = batch_check(batch.buf, (size_t)batch.len, count);
+    PyBuffer_Release(&batch);
+    return PyLong_FromUnsignedLong(status);
 }
 
 /* Are these exactly `count` records by their length fields? (batch_assign itself trusts the validation.) */
@@ -197,6 +212,7 @@ PyMethodDef shardd_pure_methods[] = {
     {"scan_buffer", KEYWORDS(pure_scan_buffer), METH_VARARGS | METH_KEYWORDS, "Scans records in memory."},
     {"send_request_parse", KEYWORDS(pure_send_request_parse), METH_VARARGS | METH_KEYWORDS,
      "Parses and validates a SEND_MESSAGES payload."},
+    {"batch_check", pure_batch_check, METH_VARARGS, "Checks index entries and records of a send."},
     {"batch_assign", KEYWORDS(pure_batch_assign), METH_VARARGS | METH_KEYWORDS, "Records and index as stored."},
     {NULL, NULL, 0, NULL},
 };

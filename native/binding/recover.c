@@ -7,9 +7,9 @@
 #include "log/recover.h"
 
 PyObject *shardd_segment_row(const segment_info *s) {
-    const unsigned long long numbers[] = {s->start_offset,    s->log_bytes,      s->count,
-                                          s->first_timestamp, s->last_timestamp, s->absent};
-    return shardd_result(SHARDD_SEGMENT, numbers, 6, NULL);
+    return SHARDD_RESULT(SHARDD_SEGMENT, SHARDD_NUMBER(s->start_offset), SHARDD_NUMBER(s->log_bytes),
+                         SHARDD_NUMBER(s->count), SHARDD_NUMBER(s->first_timestamp), SHARDD_NUMBER(s->last_timestamp),
+                         SHARDD_NUMBER(s->absent));
 }
 
 static PyObject *segment_list(const recovered_partition *found) {
@@ -26,7 +26,8 @@ static PyObject *offset_list(const recovered_partition *found) {
     PyObject *list = PyList_New((Py_ssize_t)found->offsets_count);
     for (size_t i = 0; list != NULL && i < found->offsets_count; i++) {
         const stored_offset *o = &found->offsets[i];
-        PyObject *row = Py_BuildValue("IIK", (unsigned)o->kind, (unsigned)o->id, (unsigned long long)o->value);
+        PyObject *row = SHARDD_RESULT(SHARDD_STORED_OFFSET, SHARDD_NUMBER(o->kind), SHARDD_NUMBER(o->id),
+                                      SHARDD_NUMBER(o->value));
         if (row == NULL) Py_CLEAR(list);
         else PyList_SET_ITEM(list, (Py_ssize_t)i, row);
     }
@@ -58,13 +59,8 @@ static PyObject *call_recover_partition(PyObject *module, PyObject *args) {
     PyObject *segments = segment_list(&found), *offsets = offset_list(&found), *unsealed = unsealed_list(&found);
     unsigned long long scanned = found.scanned_bytes, durable_end = found.durable_end;
     recover_free(&found);
-    if (segments == NULL || offsets == NULL || unsealed == NULL) {
-        Py_XDECREF(segments);
-        Py_XDECREF(offsets);
-        Py_XDECREF(unsealed);
-        return NULL;
-    }
-    return Py_BuildValue("NNNKK", segments, offsets, unsealed, scanned, durable_end);
+    return SHARDD_RESULT(SHARDD_RECOVERED, segments, offsets, unsealed, SHARDD_NUMBER(scanned),
+                         SHARDD_NUMBER(durable_end));
 }
 
 static PyObject *call_digest_file(PyObject *module, PyObject *args) {

@@ -1,26 +1,59 @@
 /* Results with named fields: struct sequences, which compare and unpack as the tuples that they are. */
 #include "binding.h"
 
-#define FIELD(name) {#name, NULL}
+#include "base/assert.h"
 
-static PyStructSequence_Field stats_fields[] = {
-    FIELD(incarnation),    FIELD(next_offset),  FIELD(size_bytes), FIELD(messages_count), FIELD(segments_count),
-    FIELD(durable_offset), FIELD(first_offset), FIELD(state),      FIELD(unseen),         {NULL, NULL}};
-static PyStructSequence_Field segment_fields[] = {
-    FIELD(start_offset),   FIELD(log_bytes), FIELD(records), FIELD(first_timestamp),
-    FIELD(last_timestamp), FIELD(absent),    {NULL, NULL}};
-static PyStructSequence_Field scan_fields[] = {
-    FIELD(valid_bytes),    FIELD(records), FIELD(next_offset), FIELD(first_timestamp),
-    FIELD(last_timestamp), FIELD(fault),   {NULL, NULL}};
-static PyStructSequence_Field indexed_fields[] = {FIELD(valid_bytes),     FIELD(records),        FIELD(next_offset),
-                                                  FIELD(first_timestamp), FIELD(last_timestamp), FIELD(fault),
-                                                  FIELD(entries),         {NULL, NULL}};
+#define FIELD(name) {#name, NULL}
+#define FIELDS(...) ((PyStructSequence_Field[]){__VA_ARGS__, {NULL, NULL}})
+#define RESULT(name, doc, ...) \
+    {"shardd.engine._native." #name, doc, FIELDS(__VA_ARGS__), \
+     (int)(sizeof FIELDS(__VA_ARGS__) / sizeof(PyStructSequence_Field)) - 1}
 
 static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
-    [SHARDD_STATS] = {"shardd.engine._native.PartitionStats", "A slot of the shared statistics.", stats_fields, 9},
-    [SHARDD_SEGMENT] = {"shardd.engine._native.SegmentInfo", "A segment of a partition.", segment_fields, 6},
-    [SHARDD_SCAN] = {"shardd.engine._native.Scan", "What a scan of records found.", scan_fields, 6},
-    [SHARDD_INDEXED_SCAN] = {"shardd.engine._native.IndexedScan", "The same and the index.", indexed_fields, 7},
+    [SHARDD_STATS] = RESULT(StatsSlot, "A slot of the shared statistics.", FIELD(incarnation), FIELD(next_offset),
+                            FIELD(size_bytes), FIELD(messages_count), FIELD(segments_count), FIELD(durable_offset),
+                            FIELD(first_offset), FIELD(state), FIELD(unseen)),
+    [SHARDD_SEGMENT] = RESULT(SegmentInfo, "A segment of a partition.", FIELD(start_offset), FIELD(log_bytes),
+                              FIELD(records), FIELD(first_timestamp), FIELD(last_timestamp), FIELD(absent)),
+    [SHARDD_STORED_OFFSET] = RESULT(StoredOffset, "What a consumer or group has stored.", FIELD(kind), FIELD(id),
+                                    FIELD(value)),
+    [SHARDD_WITHHELD_RANGE] = RESULT(WithheldRange, "Offsets that are not given out.", FIELD(start), FIELD(end),
+                                     FIELD(isolated)),
+    [SHARDD_RECOVERED] = RESULT(RecoveredPartition, "A partition that needed no decision.", FIELD(segments),
+                                FIELD(offsets), FIELD(unsealed), FIELD(scanned_bytes), FIELD(durable_end)),
+    [SHARDD_DELETED_SEGMENTS] = RESULT(DeletedSegments, "What became of a deletion.", FIELD(status), FIELD(deleted),
+                                       FIELD(busy)),
+    [SHARDD_SCAN] = RESULT(Scan, "What a scan of records found.", FIELD(valid_bytes), FIELD(records),
+                           FIELD(next_offset), FIELD(first_timestamp), FIELD(last_timestamp), FIELD(fault)),
+    [SHARDD_INDEXED_SCAN] = RESULT(IndexedScan, "The same and the index.", FIELD(valid_bytes), FIELD(records),
+                                   FIELD(next_offset), FIELD(first_timestamp), FIELD(last_timestamp), FIELD(fault),
+                                   FIELD(entries)),
+    [SHARDD_FOUND_RECORD] = RESULT(FoundRecord, "Where a record is.", FIELD(position), FIELD(offset)),
+    [SHARDD_SEND_REQUEST] = RESULT(SendRequest, "What a SEND_MESSAGES says.", FIELD(stream), FIELD(topic),
+                                   FIELD(partitioning), FIELD(partition_id), FIELD(key), FIELD(messages_count),
+                                   FIELD(messages_position)),
+    [SHARDD_SEAT_PARTITION] = RESULT(SeatPartition, "How far a member is.", FIELD(partition), FIELD(polled),
+                                     FIELD(committed)),
+    [SHARDD_SEAT_STATE] = RESULT(SeatState, "A membership that was lent.", FIELD(rotation), FIELD(last_polled),
+                                 FIELD(busy), FIELD(auto_commit), FIELD(partitions)),
+    [SHARDD_ACCEPTED] = RESULT(AcceptedEvent, "A new connection.", FIELD(connection), FIELD(address)),
+    [SHARDD_CLOSED] = RESULT(ClosedEvent, "The end of a connection.", FIELD(connection)),
+    [SHARDD_REQUEST] = RESULT(RequestEvent, "A request for Python.", FIELD(connection), FIELD(code), FIELD(payload),
+                              FIELD(user_id), FIELD(authenticated)),
+    [SHARDD_ROUTE_MISS] = RESULT(RouteMissEvent, "A request without a route.", FIELD(connection), FIELD(code),
+                                 FIELD(stream), FIELD(topic), FIELD(user_id), FIELD(attempt)),
+    [SHARDD_MOVE] = RESULT(MoveEvent, "A connection that is to move.", FIELD(connection), FIELD(target_shard)),
+    [SHARDD_MOVED_IN] = RESULT(MovedInEvent, "A connection that came.", FIELD(connection), FIELD(address),
+                               FIELD(session_state), FIELD(user_id), FIELD(authenticated)),
+    [SHARDD_DOUBT] = RESULT(DoubtEvent, "Log and index contradict.", FIELD(namespace), FIELD(segment)),
+    [SHARDD_POISONED] = RESULT(PoisonedEvent, "A partition is read only.", FIELD(namespace), FIELD(errno)),
+    [SHARDD_GROUP_POLLED] = RESULT(GroupPolledEvent, "The end of a member's request.", FIELD(connection),
+                                   FIELD(messages_count), FIELD(offset), FIELD(stored)),
+    [SHARDD_ROOM] = RESULT(RoomEvent, "Room on the disk.", FIELD(refused), FIELD(free_bytes)),
+    [SHARDD_SYNCED] = RESULT(SyncedEvent, "The end of a sync.", FIELD(token), FIELD(status)),
+    [SHARDD_ROLLED] = RESULT(RolledEvent, "A segment is sealed.", FIELD(namespace), FIELD(start_offset)),
+    [SHARDD_CALL] = RESULT(CallEvent, "How a call of Python goes on.", FIELD(token), FIELD(outcome), FIELD(status),
+                           FIELD(current_offset), FIELD(messages_count), FIELD(total_bytes), FIELD(records)),
 };
 static PyTypeObject *types[SHARDD_RESULTS];
 
@@ -33,14 +66,14 @@ int shardd_results_add(PyObject *module) {
     return 0;
 }
 
-PyObject *shardd_result(shardd_result_type type, const unsigned long long *numbers, int count, PyObject *last) {
-    PyObject *result = PyStructSequence_New(types[type]);
-    for (int i = 0; result != NULL && i < count; i++) {
-        PyObject *number = PyLong_FromUnsignedLongLong(numbers[i]);
-        if (number == NULL) Py_CLEAR(result);
-        else PyStructSequence_SET_ITEM(result, i, number);
+PyObject *shardd_result_of(shardd_result_type type, PyObject *const *items, int count) {
+    ASSERT_ALWAYS(count == descriptions[type].n_in_sequence);
+    bool whole = true;
+    for (int i = 0; i < count; i++) whole = whole && items[i] != NULL;
+    PyObject *result = whole ? PyStructSequence_New(types[type]) : NULL;
+    for (int i = 0; i < count; i++) {
+        if (result != NULL) PyStructSequence_SET_ITEM(result, i, items[i]);
+        else Py_XDECREF(items[i]);
     }
-    if (result != NULL && last != NULL) PyStructSequence_SET_ITEM(result, count, last);
-    else Py_XDECREF(last);
     return result;
 }

@@ -263,9 +263,9 @@ static void test_a_partition_elsewhere_is_asked_with_the_same_request_and_caller
     CHECK_EQUAL(away.shard, 1);
     CHECK_EQUAL(away.what.kind, REQUEST_SEND);
     CHECK(away.what.records == one && away.what.ns == NS_ELSEWHERE);
-    caller_status(&away.from, STATUS_SHARD_UNREACHABLE); /* what the death of an owner becomes */
+    caller_status(&away.from, STATUS_SHARD_COMMUNICATION_ERROR); /* what the death of an owner becomes */
     CHECK_EQUAL(sent.ends, 1);
-    CHECK_EQUAL(sent.status, STATUS_SHARD_UNREACHABLE);
+    CHECK_EQUAL(sent.status, STATUS_SHARD_COMMUNICATION_ERROR);
     CHECK_EQUAL(ask(REQUEST_STORE, "e", 3, 0, CONSUMER_PLAIN, &stored), EXECUTED);
     CHECK_EQUAL(away.what.value, 3);
     caller_gone(&away.from);

@@ -16,7 +16,7 @@
 #include "core/output.h"
 #include "core/execute.h"
 #include "core/reads.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "core/sync.h"
 
 #define POOL_BYTES (64u << 20)

@@ -190,10 +190,10 @@ static void test_a_failed_sync_acknowledges_nothing_and_is_final(void) {
         fault_stream = streams[i];
         fault = errors[i];
         gate_open = true;
-        for (int n = 0; n < 3; n++) CHECK_EQUAL(answer_of(fds[n]), STATUS_CANNOT_SYNC);
+        for (int n = 0; n < 3; n++) CHECK_EQUAL(answer_of(fds[n]), STATUS_CANNOT_SYNC_FILE);
         fault = 0;
-        CHECK_EQUAL(send_messages(reader, streams[i], 1, 50), STATUS_CANNOT_SYNC); /* never tried again */
-        CHECK_EQUAL(store_offset(reader, streams[i], 0, true), STATUS_CANNOT_SYNC);
+        CHECK_EQUAL(send_messages(reader, streams[i], 1, 50), STATUS_CANNOT_SYNC_FILE); /* never tried again */
+        CHECK_EQUAL(store_offset(reader, streams[i], 0, true), STATUS_CANNOT_SYNC_FILE);
         CHECK_EQUAL(poll_messages(reader, streams[i], 0, 10, NULL), 1); /* what was acknowledged */
         CHECK_EQUAL(send_messages(reader, 5, 1, 50), 0);                /* others are not concerned */
         for (int n = 0; n < 3; n++) close(fds[n]);

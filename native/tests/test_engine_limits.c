@@ -40,7 +40,7 @@ static void test_requests_for_a_dead_owner_are_refused_or_closed_in_time(void) {
     int refused = 0, closed = 0;
     for (int i = 0; i < CROWD; i++) {
         int64_t status = next_status(fds[i], &length, NULL);
-        refused += status == STATUS_SHARD_UNREACHABLE;
+        refused += status == STATUS_SHARD_COMMUNICATION_ERROR;
         closed += status == -1;
     }
     CHECK_EQUAL(refused, LINK_SLOTS);

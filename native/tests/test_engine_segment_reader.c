@@ -165,7 +165,7 @@ static void test_damage_in_such_a_segment_is_surveyed_and_withheld(void) {
     s.doubted = withhold;
     for (uint32_t stream = 0; stream < STREAMS_USED; stream++) {
         CHECK_EQUAL(poll_messages(fd, stream, 0, 40, NULL), FIRST_DAMAGED);
-        CHECK_EQUAL(poll_messages(fd, stream, FIRST_DAMAGED, 40, NULL), -STATUS_BAD_CHECKSUM - 1);
+        CHECK_EQUAL(poll_messages(fd, stream, FIRST_DAMAGED, 40, NULL), -STATUS_INVALID_MESSAGE_CHECKSUM - 1);
         CHECK_EQUAL(poll_messages(fd, stream, FIRST_DAMAGED + 2, 100, NULL), 100);
     }
     CHECK_EQUAL(s.doubts, STREAMS_USED);

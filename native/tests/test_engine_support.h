@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "core/sync.h"
 #include "engine/engine_api.h"
 #include "wire/classic_request.h"

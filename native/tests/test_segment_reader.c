@@ -244,7 +244,7 @@ static void test_damage_that_the_layout_finds_is_surveyed_as_any_other(void) {
     CHECK_EQUAL(h.messages, FIRST_DAMAGED); /* it ends before */
     start(request_of(POLL_OFFSET, FIRST_DAMAGED, 5), FIRST_DAMAGED, &h);
     run(&h);
-    CHECK_EQUAL(h.status, STATUS_BAD_CHECKSUM);
+    CHECK_EQUAL(h.status, STATUS_INVALID_MESSAGE_CHECKSUM);
     check_poll(request_of(POLL_OFFSET, BEHIND_DAMAGED, 500), BEHIND_DAMAGED, 500);
     close_mixed();
 }
@@ -257,7 +257,7 @@ static void test_damage_that_a_survey_does_not_find_is_told(void) {
     reads_surveyed(core_owned(k, NS_HERE), 0);
     run(&h);
     CHECK_EQUAL(h.ends, 1);
-    CHECK_EQUAL(h.status, STATUS_BAD_CHECKSUM);
+    CHECK_EQUAL(h.status, STATUS_INVALID_MESSAGE_CHECKSUM);
     CHECK_EQUAL(h.messages, 0);
     close_mixed();
 }
@@ -280,7 +280,7 @@ static void test_a_fetch_that_cannot_begin_is_an_error_of_reading(void) {
     masked.refuse = true;
     start(request_of(POLL_OFFSET, 0, 10), 0, &h);
     CHECK_EQUAL(h.ends, 1);
-    CHECK_EQUAL(h.status, STATUS_CANNOT_READ);
+    CHECK_EQUAL(h.status, STATUS_CANNOT_READ_FILE);
     masked.refuse = false;
     check_poll(request_of(POLL_OFFSET, 0, 10), 0, 10);
     close_mixed();

@@ -63,10 +63,10 @@ def _check_partition(partition: PartitionEntry, name: str) -> None:
         raise BackupError(f"{name}: no metadata record has the number {partition.incarnation}")
     if not 0 <= partition.start_offset <= partition.end_offset < _U64 or not 0 <= partition.imported_end < _U64:
         raise BackupError(f"{name}: its offsets are out of their range")
-    stored = {(kind, number) for kind, number, _ in partition.offsets}
+    stored = {(each.kind, each.id) for each in partition.offsets}
     if len(stored) != len(partition.offsets) or not all(
-        kind in (OFFSET_CONSUMER, OFFSET_GROUP) and 0 <= number < _U32 and 0 <= value < _U64
-        for kind, number, value in partition.offsets
+        each.kind in (OFFSET_CONSUMER, OFFSET_GROUP) and 0 <= each.id < _U32 and 0 <= each.value < _U64
+        for each in partition.offsets
     ):
         raise BackupError(f"{name}: its stored offsets are out of their range, or there twice")
     segments = partition.segments

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -92,8 +92,16 @@ class SegmentEntry(msgspec.Struct, frozen=True):
         return self.end_offset - self.start_offset if isinstance(self.records, msgspec.UnsetType) else self.records
 
 
+class OffsetEntry(NamedTuple):
+    """`value`: the last processed offset; see log/stored_offsets.py."""
+
+    kind: int
+    id: int
+    value: int
+
+
 class PartitionEntry(msgspec.Struct, frozen=True):
-    """`offsets`: (kind, id, last processed offset), see log/stored_offsets.py. `imported_end`: see log/imported.py.
+    """`imported_end`: see log/imported.py.
     A partition that holds nothing has no segments and no directory."""
 
     stream: int
@@ -103,7 +111,7 @@ class PartitionEntry(msgspec.Struct, frozen=True):
     start_offset: int = 0
     end_offset: int = 0
     imported_end: int = 0
-    offsets: list[tuple[int, int, int]] = []
+    offsets: list[OffsetEntry] = []
     segments: list[SegmentEntry] = []
 
     @property
@@ -150,7 +158,7 @@ def encode_backup(backup: Backup) -> bytes:
 
 
 def read_backup(path: Path) -> Backup:
-    """`path`: the directory of one backup. BackupError when it is none, or not whole."""
+    """`path`: the directory of one backup. BackupError when it is not one, or not whole."""
     file = path / BACKUP_NAME
     if path.absolute().name.endswith(INCOMPLETE_SUFFIX):
         raise BackupError(f"{path} is no complete backup: it is being made, or its run was killed")

@@ -79,7 +79,7 @@ def is_there(path: Path) -> bool:
 
 
 def everything_below(directory: Path) -> Iterator[Path]:
-    """What is no directory, links to directories as well; not followed."""
+    """What is not a directory, links to directories as well; not followed."""
     with os.scandir(directory) as entries:
         found = sorted((entry.name, stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode)) for entry in entries)
     for name, is_directory in found:

@@ -25,6 +25,7 @@ from shardd.backup.format import (
     LINKED,
     SHARED,
     FileEntry,
+    OffsetEntry,
     PartitionEntry,
     SegmentEntry,
     SourceFile,
@@ -113,7 +114,7 @@ class Taker:
             start_offset=segments[0].start_offset if segments else 0,
             end_offset=segments[-1].end_offset if segments else 0,
             imported_end=imported_end,
-            offsets=offsets,
+            offsets=[OffsetEntry(*each) for each in offsets],
             segments=segments,
         )
 

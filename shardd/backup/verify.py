@@ -42,7 +42,7 @@ class Verified:
 
 
 def verify_backup(path: Path, bytes_per_second: int = 0) -> Verified:
-    """Reads all of it. BackupError when `path` is no complete backup, or says of itself what no backup says."""
+    """Reads all of it. BackupError when `path` is not a complete backup, or says of itself what no backup says."""
     verified = Verified(read_checked(path))
     throttle = Throttle(bytes_per_second)
     verified.damage.extend(_check_metadata(path, verified.backup))

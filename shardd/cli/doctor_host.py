@@ -52,7 +52,7 @@ def _kernel() -> Finding:
 
 
 def kernel_version(release: str) -> tuple[int, int]:
-    """ "6.1.0-13-amd64" -> (6, 1); (0, 0) for what is no version."""
+    """ "6.1.0-13-amd64" -> (6, 1); (0, 0) for what is not a version."""
     major, _, rest = release.partition(".")
     minor = rest.partition(".")[0].partition("-")[0]
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)

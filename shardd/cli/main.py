@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from shardd import __version__
-from shardd.cli.backup import backup_app
-from shardd.cli.config_command import config_app
-from shardd.cli.doctor import doctor_app
-from shardd.cli.pipeline import pipeline_app
-from shardd.cli.serve import ServeOptions, serve_until_stopped
-from shardd.cli.spark_command import spark_app
-from shardd.cli.top import watch
-from shardd.cli.topic import topic_app
+
+# name -> the typer application and its module, imported when it is asked for: `serve` waits for none of them
+_GROUPS: Final = {
+    "backup": ("shardd.cli.backup", "backup_app"),
+    "config": ("shardd.cli.config_command", "config_app"),
+    "doctor": ("shardd.cli.doctor", "doctor_app"),
+    "pipeline": ("shardd.cli.pipeline", "pipeline_app"),
+    "spark": ("shardd.cli.spark_command", "spark_app"),
+    "topic": ("shardd.cli.topic", "topic_app"),
+}
+
+
+class _Commands(TyperGroup):
+    """The commands of this module, and those of the groups."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*(name for name in super().list_commands(ctx) if name not in _GROUPS), *_GROUPS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        known = cmd_name in self.commands or cmd_name in _GROUPS
+        for name in [cmd_name] if known else _GROUPS:  # a mistyped one: all that may have been meant
+            if name not in self.commands:
+                module, application = _GROUPS[name]
+                self.add_command(typer.main.get_group(getattr(importlib.import_module(module), application)), name)
+        return super().get_command(ctx, cmd_name)
+
 
 app = typer.Typer(
-    name="shardd", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+    name="shardd",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
-app.add_typer(backup_app, name="backup")
-app.add_typer(config_app, name="config")
-app.add_typer(doctor_app, name="doctor")
-app.add_typer(pipeline_app, name="pipeline")
-app.add_typer(spark_app, name="spark")
-app.add_typer(topic_app, name="topic")
 
 
 def _print_version(wanted: bool) -> None:
@@ -61,6 +80,8 @@ def serve(
     ] = False,
 ) -> None:
     """Run the server in the foreground."""
+    from shardd.cli.serve import ServeOptions, serve_until_stopped
+
     options = ServeOptions(config, data, dev, fresh, with_default_root_credentials, follower)
     raise typer.Exit(serve_until_stopped(options))
 
@@ -79,6 +100,8 @@ def top(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each interval.")] = False,
 ) -> None:
     """Show requests, bytes, times, CPU, pool and queues of each shard of a running server."""
+    from shardd.cli.top import watch
+
     raise typer.Exit(watch(address, username, password, interval_s=interval, once=once, as_json=as_json))
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from shardd import __version__
 from shardd.config import ConfigError, Loaded, RootUser, load_settings, resolve_root_user
 from shardd.observability.logs import set_up_logs
 from shardd.runtime.recent_logs import RecentLogs
+from shardd.server.doors import DoorSpecification
 from shardd.server.errors import StartupError
 from shardd.server.start import root_exists, run_supervisor
 
@@ -37,20 +39,21 @@ class ServeOptions:
     follower: bool = False
 
 
-def serve_until_stopped(options: ServeOptions) -> int:
-    """Exit status: 0 stopped in order, 1 no start or a worker had to be killed, 2 wrong configuration."""
+def serve_until_stopped(options: ServeOptions, doors: Sequence[DoorSpecification] = ()) -> int:
+    """`doors`: those of the server, none belongs to the product yet. Exit status: 0 stopped in order, 1 no start or a
+    worker had to be killed, 2 wrong configuration."""
     if options.dev and options.data is not None:
         print("shardd: --dev has a temporary data directory; leave out --data", file=sys.stderr)
         return EXIT_CONFIG
     temporary = tempfile.mkdtemp(prefix="shardd-dev-") if options.dev else None
     try:
-        return _serve(options, Path(temporary) if temporary else options.data)
+        return _serve(options, Path(temporary) if temporary else options.data, doors)
     finally:
         if temporary:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _serve(options: ServeOptions, data: Path | None) -> int:
+def _serve(options: ServeOptions, data: Path | None, doors: Sequence[DoorSpecification]) -> int:
     try:
         loaded, root = _configure(options, data)
     except ConfigError as error:
@@ -59,12 +62,12 @@ def _serve(options: ServeOptions, data: Path | None) -> int:
         return EXIT_CONFIG
     settings = loaded.settings
     set_up_logs("supervisor", settings.system.logging.level, settings.system.logging.format)
-    RecentLogs("supervisor").install()  # what is printed (a generated password) is no log line and never among them
+    RecentLogs("supervisor").install()  # what is printed (a generated password) is not a log line and never among them
     setproctitle.setproctitle("shardd: supervisor")
     for warning in loaded.warnings():
         _log.warning("%s", warning)
     try:
-        return run_supervisor(settings, root, fresh=options.fresh, version=__version__)
+        return run_supervisor(settings, root, fresh=options.fresh, version=__version__, doors=doors)
     except StartupError as error:
         _log.error("%s", error)
         return EXIT_STARTUP

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
-import signal
 import sys
-from typing import Final
 
 import setproctitle
 
 from shardd.observability.logs import set_up_logs
 from shardd.runtime.control_messages import WorkerMessage, encode_message
 from shardd.runtime.inheritance import WorkerInheritance, read_inheritance
+from shardd.runtime.supervised import die_with, ignore_signals
 from shardd.worker.memory_binding import bind_memory
 
-_PR_SET_PDEATHSIG: Final = 1
 _log = logging.getLogger(__name__)
-
-
-def die_with(supervisor_pid: int) -> None:
-    """The kernel kills this process when its supervisor dies; ends it now when that happened already."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != supervisor_pid:
-        os._exit(1)
 
 
 def pin(inheritance: WorkerInheritance) -> None:
@@ -38,10 +26,8 @@ def pin(inheritance: WorkerInheritance) -> None:
 
 
 def main() -> None:
-    # the supervisor decides when a worker ends: a SIGTERM for the whole control group must not cut the order short
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    inheritance = read_inheritance(int(sys.argv[1]))
+    ignore_signals()
+    inheritance = read_inheritance(int(sys.argv[1]), WorkerInheritance)
     die_with(inheritance.supervisor_pid)
     source = f"shard-{inheritance.shard}"
     set_up_logs(source, inheritance.settings.system.logging.level, inheritance.settings.system.logging.format)
@@ -57,10 +43,11 @@ def serve(inheritance: WorkerInheritance) -> int:
     """Exit status. A metadata log that is refused is told to the supervisor: starting again would not help."""
     from shardd.metadata.errors import LogError
     from shardd.transport.classic.dispatch import ClassicDispatcher
+    from shardd.transport.door.endpoint import Doors
     from shardd.worker.worker import run
 
     try:
-        return run(inheritance, ClassicDispatcher)
+        return run(inheritance, ClassicDispatcher, Doors)
     except LogError as error:
         with contextlib.suppress(OSError):
             os.write(inheritance.control_fd, encode_message(WorkerMessage(fatal=str(error))))

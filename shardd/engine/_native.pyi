@@ -1,21 +1,16 @@
 """Contract of the native engine (native/binding/module.c). One `Engine` per worker, used by its loop thread only."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
-# Event kinds: Engine.turn() returns tuples whose first item is one of these.
-EVENT_ACCEPTED: Final[int]  # (kind, connection, "ip:port")
-EVENT_CLOSED: Final[int]  # (kind, connection)
-EVENT_REQUEST: Final[int]  # (kind, connection, code, payload: bytes, user_id, authenticated: bool)
-EVENT_ROUTE_MISS: Final[int]  # (kind, connection, code, stream_identifier, topic_identifier, user_id, attempt)
-EVENT_MOVE: Final[int]  # (kind, connection, target_shard): engine asks for the session state of a connection that moves
-EVENT_MOVED_IN: Final[int]  # (kind, connection, "ip:port", session_state: bytes, user_id, authenticated)
-EVENT_DOUBT: Final[int]  # (kind, namespace, start offset of the segment): log and index contradict
-EVENT_POISONED: Final[int]  # (kind, namespace, errno)
-EVENT_ROLLED: Final[int]  # (kind, namespace, start offset): the segment that starts there is sealed
-EVENT_SYNCED: Final[int]  # (kind, token, status): partition_sync has ended
-EVENT_GROUP_POLLED: Final[int]  # (kind, connection, count, offset, stored: bool): the end of execute_poll, or of the
-# request under way at seat_take. count 0: no messages; stored: a commit of `offset`, else the last offset polled
-EVENT_ROOM: Final[int]  # (kind, refused, free_bytes): sends are refused for want of room (1), or no more (0)
+from shardd.engine._native_types import *
+
+# Outcomes of a call (native/src/engine/calls.h), and how many there are at a time.
+CALL_STATUS: Final[int]  # it is over
+CALL_WINDOW: Final[int]  # call_next for more
+CALL_LAST_WINDOW: Final[int]  # over with these records
+CALL_GONE: Final[int]  # over; nobody can know how
+CALL_AGAIN: Final[int]  # not carried out: where is the partition?
+CALLS_MAX: Final[int]
 
 # What a worker's loop is at: worker_beat().
 ACTIVITY_STARTING: Final[int]
@@ -41,51 +36,6 @@ LEVEL_MEMORY: Final[int]
 LEVEL_DURABLE: Final[int]
 OFFSET_CONSUMER: Final[int]
 OFFSET_GROUP: Final[int]
-
-# Struct sequences (native/binding/results.c): made by the module, compared and unpacked as tuples.
-class PartitionStats(NamedTuple):
-    """A slot of the shared statistics, as in native/src/base/shared.h."""
-
-    incarnation: int
-    next_offset: int
-    size_bytes: int
-    messages_count: int
-    segments_count: int
-    durable_offset: int
-    first_offset: int
-    state: int
-    unseen: int
-
-class SegmentInfo(NamedTuple):
-    """segment_info of native/src/log/partition.h."""
-
-    start_offset: int
-    log_bytes: int
-    records: int
-    first_timestamp: int
-    last_timestamp: int
-    absent: int
-
-class Scan(NamedTuple):
-    """record_scan of native/src/log/record.h."""
-
-    valid_bytes: int
-    records: int
-    next_offset: int
-    first_timestamp: int
-    last_timestamp: int
-    fault: int
-
-class IndexedScan(NamedTuple):
-    """The same, and what the index has for the records."""
-
-    valid_bytes: int
-    records: int
-    next_offset: int
-    first_timestamp: int
-    last_timestamp: int
-    fault: int
-    entries: bytes
 
 def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
@@ -125,9 +75,8 @@ def find_later(
     minimum_timestamp: int = 0,
     at_most_offset: int = ...,
     end_position: int = ...,
-) -> tuple[int, int] | None:
-    """(position, offset) of the first valid record that starts in a range of bytes, None: there is none. Position
-    2^64-1: given up, there may be one (payloads that look like many long records). OSError. See
+) -> FoundRecord | None:
+    """The first valid record that starts in a range of bytes, None: there is none. OSError. See
     native/src/log/record.h."""
 
 def scan_buffer(
@@ -140,20 +89,17 @@ def scan_buffer(
 ) -> IndexedScan:
     """As scan_file over memory. `sparse_end`: offsets may skip up to there (exclusive)."""
 
-def recover_partition(
-    directory: str, incarnation: int, /
-) -> tuple[list[SegmentInfo], list[tuple[int, int, int]], list[int], int, int] | None:
-    """(segments and offsets for partition_open, start offsets of segments to be sealed, scanned bytes, durable end);
-    None for one that needs the care of shardd/log/recovery.py. See native/src/log/recover.h."""
+def recover_partition(directory: str, incarnation: int, /) -> RecoveredPartition | None:
+    """None for one that needs the care of shardd/log/recovery.py. See native/src/log/recover.h."""
 
 def digest_file(fd: int, length: int, /) -> bytes:
     """XXH3-128 of the first `length` bytes, canonical. OSError, also when the file is shorter."""
 
-def send_request_parse(payload: bytes) -> tuple[int, tuple[bytes, bytes, int, int, bytes, int, int] | None]:
-    """(status, None or the request).
+def send_request_parse(payload: bytes) -> tuple[int, SendRequest | None]:
+    """(status, None or the request)."""
 
-    The request: stream identifier, topic identifier, partitioning, partition id, key, count, position of the messages.
-    """
+def batch_check(batch: bytes, count: int, /) -> int:
+    """Status of what stands behind the metadata of a send: `count` index entries, then the records."""
 
 def batch_assign(
     messages: bytes, count: int, first_offset: int, timestamp: int, relative_offset: int, position: int, seed: int
@@ -196,7 +142,7 @@ class Engine:
     def stop_listening(self) -> None: ...
     def turn(self, epoll_fd: int, timeout_ms: int) -> tuple[bool, list[tuple[object, ...]]]:
         """Runs until an event for Python, readiness of epoll_fd, or the timeout (-1: none). GIL released.
-        Returns (epoll_fd is ready, events)."""
+        Returns (epoll_fd is ready, events): ...Event, in the order in which they happened."""
     # answers
     def reply(self, connection: int, status: int, payload: bytes = ..., close: bool = ...) -> None:
         """Answers the request that the connection has in Python's hands. Unknown connection: nothing happens."""
@@ -219,7 +165,7 @@ class Engine:
         """Executes the poll that the connection has in Python's hands on a partition of shard `owner`, with the offsets
         of a consumer group, in the assignment of that generation.
 
-        EVENT_GROUP_POLLED follows, or EVENT_ROUTE_MISS when the owner does not know the partition, or EVENT_REQUEST
+        GroupPolledEvent follows, or RouteMissEvent when the owner does not know the partition, or RequestEvent
         again."""
     def close_connection(self, connection: int, status: int = ...) -> None:
         """Closes; status != 0 is sent as an unsolicited error frame first."""
@@ -233,6 +179,32 @@ class Engine:
         """True when the connection is closed, or its client has ended its half and no request of it is left."""
     def move(self, connection: int, target_shard: int, session_state: bytes) -> bool:
         """Hands the socket over (SCM_RIGHTS). False: not possible now, the connection stays."""
+    # Python as a caller (shardd.engine.calls). What a call is named by, or 0: over a limit, nothing has happened.
+    # CallEvent follows. ValueError for an owner that is no shard
+    def call_append(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
+    def call_read(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        strategy: int,
+        value: int,
+        count: int,
+        kind: int,
+        consumer: int,
+        assignment: int,
+        auto_commit: bool,
+        /,
+    ) -> int: ...
+    def call_store(
+        self, owner: int, namespace: int, incarnation: int, kind: int, consumer: int, offset: int, assignment: int, /
+    ) -> int: ...
+    def call_next(self, token: int, /) -> None:
+        """The next window; CallEvent follows. Unknown calls are no error. MemoryError: it has to be cancelled."""
+    def call_cancel(self, token: int, /) -> None:
+        """No event follows any more. Unknown calls are no error."""
+    def balance(self, counter: int, partitions: int, /) -> int:
+        """The partition that a balanced send goes to; counts. ValueError without partitions."""
     # consumer groups
     def seat_put(
         self,
@@ -242,19 +214,15 @@ class Engine:
         offsets_id: int,
         rotation: int,
         last_polled: int,
-        partitions: list[tuple[int, int, int]],
+        partitions: list[SeatPartition],
         /,
     ) -> bool:
         """Lends a membership to the engine, for requests written like the one in Python's hands
         (native/src/core/seat.h).
 
-        `partitions`: (partition, polled, committed), -1 for nothing; until seat_take or routes_invalidate. False: not
-        possible. `resume` executes the request then."""
-    def seat_take(
-        self, connection: int, group: int, /
-    ) -> tuple[int, int, int, bool, list[tuple[int, int, int]]] | None:
-        """Takes it back: rotation, last_polled, partition of the request under way (-1: none; EVENT_GROUP_POLLED comes
-        with its end), whether that commits, the partitions that have been polled. None: not lent."""
+        Until seat_take or routes_invalidate. False: not possible. `resume` executes the request then."""
+    def seat_take(self, connection: int, group: int, /) -> SeatState | None:
+        """Takes it back. None: not lent."""
     def fence_drop(self, namespace: int, group: int, /) -> None:
         """Forgets the newest generation of a deleted group (by the id of its offsets); unknown ones are no error."""
     # routes
@@ -280,17 +248,15 @@ class Engine:
         directory: str,
         segment_size_bytes: int,
         state: int,
-        segments: list[tuple[int, int, int, int, int, int]],
-        offsets: list[tuple[int, int, int]],
+        segments: list[SegmentInfo],
+        offsets: list[StoredOffset],
         level: int,
-        damaged: list[tuple[int, int, bool]],
+        damaged: list[WithheldRange],
         durable_end: int,
         /,
     ) -> None:
-        """segments as segment_info and level as partition_level in native/src/log/partition.h,
-        offsets = (kind, id, value),
-        damaged = (start offset, end offset exclusive, isolated), durable_end: what the last checkpoint covers. At level
-        durable it returns when the device has what was found. OSError."""
+        """level as partition_level in native/src/log/partition.h, durable_end: what the last checkpoint covers.
+        At level durable it returns when the device has what was found. OSError."""
     def partition_segments(self, namespace: int, /) -> list[SegmentInfo]:
         """What is in the files now, the active one last. KeyError."""
     def partition_surveyed(
@@ -299,23 +265,22 @@ class Engine:
         incarnation: int,
         segment: int,
         first_timestamp: int,
-        damaged: list[tuple[int, int, bool]],
+        damaged: list[WithheldRange],
         /,
     ) -> None:
-        """The survey that EVENT_DOUBT asked for has ended, or cannot be made (first timestamp 0, no ranges): polls that
+        """The survey that DoubtEvent asked for has ended, or cannot be made (first timestamp 0, no ranges): polls that
         wait for it start again, once. Another incarnation learns nothing. KeyError."""
-    def partition_damage(self, namespace: int, /) -> list[tuple[int, int, bool]]:
-        """What is withheld: (start offset, end offset exclusive, isolated), ascending. KeyError."""
+    def partition_damage(self, namespace: int, /) -> list[WithheldRange]:
+        """What is withheld, ascending. KeyError."""
     def partition_close(self, namespace: int) -> None: ...
     def partition_flush(self, namespace: int) -> int: ...
     def partition_sync_lost(self, namespace: int, incarnation: int, errno: int, /) -> None:
         """A sync of a file of that incarnation failed outside the engine: as if one of its own had. KeyError."""
-    def partition_delete_segments(self, namespace: int, count: int, trash: str, /) -> tuple[int, int, bool]:
+    def partition_delete_segments(self, namespace: int, count: int, trash: str, /) -> DeletedSegments:
         """Takes up to `count` of the oldest sealed segments away; files become "<trash>-<start>.log" and .index.
-
-        (status, segments deleted, whether an answer that is being sent kept a further one). KeyError."""
+        KeyError."""
     def partition_sync(self, namespace: int, token: int, /) -> None:
-        """Brings all there is now to the device. EVENT_SYNCED with the token follows: 0, 10009, or 3007 when the
+        """Brings all there is now to the device. SyncedEvent with the token follows: 0, 10009, or 3007 when the
         partition was closed meanwhile. KeyError."""
     def partition_set_level(self, namespace: int, level: int, /) -> None:
         """For what is acknowledged from now on (native/src/log/partition_level.c). KeyError, ValueError."""
@@ -325,7 +290,7 @@ class Engine:
     def offset_delete(self, namespace: int, kind: int, consumer: int, assignment: int = 0, /) -> int: ...
     def offset_store(self, namespace: int, kind: int, consumer: int, value: int, assignment: int = 0, /) -> int: ...
     # shared region
-    def stats(self, slot: int) -> PartitionStats: ...
+    def stats(self, slot: int) -> StatsSlot: ...
     def counter_reset(self, counter: int) -> None: ...
     # logins, the same on all shards (native/src/net/logins.h); `now_us` is CLOCK_MONOTONIC
     def login_failures(self, key: bytes, now_us: int, /) -> int: ...
@@ -338,6 +303,12 @@ class Engine:
     def login_remember(self, account: bytes, pair: bytes, now_us: int, /) -> None:
         """A pair of address and account that logged in; the account says which ones it may drive out."""
     def login_is_known(self, account: bytes, pair: bytes, now_us: int, age_us: int, /) -> bool: ...
+    # clients of doors, counted like connections (native/src/net/admission.h); `host`: an IP address, ValueError
+    def client_enter(self, host: str, /) -> bool:
+        """Counts one that is not logged in. False: there is no room, it is not counted."""
+    def client_leave(self, host: str, authenticated: bool, /) -> None: ...
+    def client_authenticated(self, authenticated: bool, /) -> None:
+        """A counted client has logged in (True) or out."""
     # peers
     def peer_down(self, shard: int) -> None: ...
     def peer_up(self, shard: int) -> None: ...

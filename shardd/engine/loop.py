@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from shardd.engine._native import Engine
 
-Event = tuple[object, ...]
+Event = tuple[object, ...]  # one of the types ...Event of the engine: what happened, and its facts by name
 
 
 class EngineSelector(selectors.EpollSelector):

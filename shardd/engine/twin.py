@@ -23,31 +23,16 @@ from typing import Final
 import mmh3
 import xxhash
 
+from shardd.engine import _native
 from shardd.engine.twin_record import BODY_OFFSET, HEADER_BYTES, INDEX_ENTRY, LENGTHS, PAYLOAD_MAX, USER_HEADERS_MAX
 
 PARTITIONING_BALANCED: Final = 1
 PARTITIONING_PARTITION_ID: Final = 2
 PARTITIONING_MESSAGES_KEY: Final = 3
 
-INVALID_COMMAND: Final = 3
-INVALID_IDENTIFIER: Final = 6
-INVALID_MESSAGES_COUNT: Final = 4009
-TOO_BIG_USER_HEADERS: Final = 4017
-TOO_BIG_MESSAGE_PAYLOAD: Final = 4022
-NON_ZERO_OFFSET: Final = 4031
-NON_ZERO_TIMESTAMP: Final = 4032
-MISSING_INDEX: Final = 4033
-INVALID_MESSAGES_SIZE: Final = 4036
-INVALID_OFFSET: Final = 4100
-INVALID_RESERVED_FIELD: Final = 4101
-CANNOT_READ_INDEX_POSITION: Final = 10011
-
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 _MASK64: Final = (1 << 64) - 1
-
-ParsedSend = tuple[bytes, bytes, int, int, bytes, int, int]
-"""(stream identifier, topic identifier, partitioning, partition id, key, count, messages position)."""
 
 
 def namespace(stream: int, topic: int, partition: int) -> int:
@@ -79,35 +64,35 @@ class _RefusedError(Exception):
 def _identifier(metadata: bytes) -> bytes:
     """The raw identifier at the start of `metadata`; 6 when it is malformed or cut."""
     if len(metadata) < 2 or len(metadata) - 2 < metadata[1]:
-        raise _RefusedError(INVALID_IDENTIFIER)
+        raise _RefusedError(_native.STATUS_INVALID_IDENTIFIER)
     kind, length = metadata[0], metadata[1]
     raw = metadata[: 2 + length]
     if kind == 1 and length == 4:
         return raw
     if kind != 2 or length == 0:
-        raise _RefusedError(INVALID_IDENTIFIER)
+        raise _RefusedError(_native.STATUS_INVALID_IDENTIFIER)
     try:
         raw[2:].decode("utf-8")
     except UnicodeDecodeError:
-        raise _RefusedError(INVALID_IDENTIFIER) from None
+        raise _RefusedError(_native.STATUS_INVALID_IDENTIFIER) from None
     return raw
 
 
 def _partitioning(metadata: bytes) -> tuple[int, int, bytes, int]:
     """(kind, partition id, key, count). Bytes behind the count are ignored."""
     if len(metadata) < 2 or len(metadata) - 2 < metadata[1]:
-        raise _RefusedError(INVALID_COMMAND)
+        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
     kind, length = metadata[0], metadata[1]
     value, rest = metadata[2 : 2 + length], metadata[2 + length :]
     lengths = {PARTITIONING_BALANCED: (0,), PARTITIONING_PARTITION_ID: (4,), PARTITIONING_MESSAGES_KEY: range(256)}
     if length not in lengths.get(kind, ()) or len(rest) < 4:
-        raise _RefusedError(INVALID_COMMAND)
+        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
     partition = _U32.unpack(value)[0] if kind == PARTITIONING_PARTITION_ID else 0
     key = value if kind == PARTITIONING_MESSAGES_KEY else b""
     return kind, int(partition), key, int(_U32.unpack_from(rest)[0])
 
 
-def send_request_parse(payload: bytes) -> tuple[int, ParsedSend | None]:
+def send_request_parse(payload: bytes) -> tuple[int, _native.SendRequest | None]:
     """(status, parts or None) of a whole payload, in the order of docs/protocol/messages.md#batch-checks."""
     try:
         return 0, _parse(payload)
@@ -115,59 +100,59 @@ def send_request_parse(payload: bytes) -> tuple[int, ParsedSend | None]:
         return refused.status, None
 
 
-def _parse(payload: bytes) -> ParsedSend:
+def _parse(payload: bytes) -> _native.SendRequest:
     if len(payload) < 4:
-        raise _RefusedError(INVALID_COMMAND)
+        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
     metadata_length = _U32.unpack_from(payload)[0]
     if metadata_length > len(payload) - 4:
-        raise _RefusedError(INVALID_COMMAND)
+        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
     metadata = payload[4 : 4 + metadata_length]
     stream = _identifier(metadata)
     topic = _identifier(metadata[len(stream) :])
     kind, partition, key, count = _partitioning(metadata[len(stream) + len(topic) :])
     if count == 0:
-        raise _RefusedError(INVALID_MESSAGES_COUNT)
+        raise _RefusedError(_native.STATUS_INVALID_MESSAGES_COUNT)
     if kind == PARTITIONING_MESSAGES_KEY and not key:
-        raise _RefusedError(INVALID_COMMAND)
+        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
     index_start = 4 + metadata_length
     messages_start = index_start + INDEX_ENTRY.size * count
     if messages_start > len(payload):
-        raise _RefusedError(INVALID_COMMAND)
+        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
     status = batch_validate(payload[index_start:messages_start], count, payload[messages_start:])
     if status != 0:
         raise _RefusedError(status)
-    return stream, topic, kind, partition, key, count, messages_start
+    return _native.SendRequest((stream, topic, kind, partition, key, count, messages_start))
 
 
 def batch_validate(index: bytes, count: int, messages: bytes) -> int:
     """Status of `count` messages with their index (docs/protocol/messages.md#batch-checks, the part after the
     metadata)."""
     if count == 0 or not messages:
-        return INVALID_MESSAGES_COUNT
+        return _native.STATUS_INVALID_MESSAGES_COUNT
     start = sizes = last_offset = reserved = 0
     for i in range(count):
         offset, position, timestamp = INDEX_ENTRY.unpack_from(index, i * INDEX_ENTRY.size)
         if offset != 0:
-            return NON_ZERO_OFFSET
+            return _native.STATUS_NON_ZERO_OFFSET
         if timestamp != 0:
-            return NON_ZERO_TIMESTAMP
+            return _native.STATUS_NON_ZERO_TIMESTAMP
         end = len(messages) if i + 1 == count else position
         if end > len(messages) or end - start < HEADER_BYTES:
-            return MISSING_INDEX
+            return _native.STATUS_MISSING_INDEX
         status, size = _validate_header(messages, start, end, last_offset)
         if status != 0:
             return status
         if position < start:
-            return CANNOT_READ_INDEX_POSITION
+            return _native.STATUS_CANNOT_READ_INDEX_POSITION
         last_offset = _U64.unpack_from(messages, start + 24)[0]
         reserved |= _U64.unpack_from(messages, start + 56)[0]
         sizes += size
         start = position
     if sizes != len(messages):
-        return INVALID_MESSAGES_SIZE
+        return _native.STATUS_INVALID_MESSAGES_SIZE
     if start != len(messages):
-        return MISSING_INDEX
-    return INVALID_RESERVED_FIELD if reserved else 0
+        return _native.STATUS_MISSING_INDEX
+    return _native.STATUS_INVALID_RESERVED_FIELD if reserved else 0
 
 
 def _validate_header(messages: bytes, start: int, end: int, last_offset: int) -> tuple[int, int]:
@@ -175,13 +160,13 @@ def _validate_header(messages: bytes, start: int, end: int, last_offset: int) ->
     user_headers, payload = LENGTHS.unpack_from(messages, start + 48)
     size = HEADER_BYTES + payload + user_headers
     if end - start < size:
-        return MISSING_INDEX, size
+        return _native.STATUS_MISSING_INDEX, size
     if payload > PAYLOAD_MAX:
-        return TOO_BIG_MESSAGE_PAYLOAD, size
+        return _native.STATUS_TOO_BIG_MESSAGE_PAYLOAD, size
     if user_headers > USER_HEADERS_MAX:
-        return TOO_BIG_USER_HEADERS, size
+        return _native.STATUS_TOO_BIG_USER_HEADERS, size
     if _U64.unpack_from(messages, start + 24)[0] < last_offset:
-        return INVALID_OFFSET, size
+        return _native.STATUS_INVALID_OFFSET, size
     return 0, size
 
 

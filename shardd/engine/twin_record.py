@@ -9,6 +9,8 @@ from typing import Final
 
 import xxhash
 
+from shardd.engine import _native
+
 HEADER_BYTES: Final = 64
 BODY_OFFSET: Final = 8  # the checksum covers everything behind itself
 PAYLOAD_MAX: Final = 64_000_000
@@ -29,10 +31,6 @@ class Fault(IntEnum):
     BAD_OFFSET = 3
     BAD_TIMESTAMP = 4
     BAD_CHECKSUM = 5
-
-
-ScanResult = tuple[int, int, int, int, int, int]
-"""(valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault)."""
 
 
 def _check(data: bytes, position: int, expected_offset: int, minimum_timestamp: int) -> tuple[Fault, int, int]:
@@ -62,8 +60,8 @@ def scan_buffer(
     segment_start_offset: int,
     base_position: int,
     sparse_end: int = 0,
-) -> tuple[int, int, int, int, int, int, bytes]:
-    """Verifies records back to back from the start of `data`; the last item is the index of the good ones.
+) -> _native.IndexedScan:
+    """Verifies records back to back from the start of `data`; `entries` is the index of the good ones.
 
     With `sparse_end` offsets may skip up to there (exclusive).
     A record that no index entry could name (position or relative offset above 32 bits) counts as a bad length.
@@ -89,7 +87,8 @@ def scan_buffer(
         index.append(INDEX_ENTRY.pack(relative, end, timestamp))
         next_offset = expected + 1
         valid_bytes += size
-    return valid_bytes, len(index), next_offset, first_timestamp, last_timestamp, int(fault), b"".join(index)
+    numbers = valid_bytes, len(index), next_offset, first_timestamp, last_timestamp, int(fault)
+    return _native.IndexedScan((*numbers, b"".join(index)))
 
 
 def scan_file(
@@ -99,14 +98,13 @@ def scan_file(
     expected_offset: int,
     minimum_timestamp: int,
     index_fd: int,
-) -> ScanResult:
+) -> _native.Scan:
     """Scans an open .log file from a record border to its end; writes the index found (`index_fd` -1: not). OSError."""
     data = os.pread(log_fd, max(os.fstat(log_fd).st_size - from_position, 0), from_position)
-    *result, index = scan_buffer(data, expected_offset, minimum_timestamp, segment_start_offset, from_position)
-    if index_fd >= 0 and index:
-        os.pwrite(index_fd, index, INDEX_ENTRY.size * (expected_offset - segment_start_offset))
-    valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault = result
-    return valid_bytes, count, next_offset, first_timestamp, last_timestamp, fault
+    scan = scan_buffer(data, expected_offset, minimum_timestamp, segment_start_offset, from_position)
+    if index_fd >= 0 and scan.entries:
+        os.pwrite(index_fd, scan.entries, INDEX_ENTRY.size * (expected_offset - segment_start_offset))
+    return _native.Scan(scan[:-1])
 
 
 def find_later(
@@ -116,8 +114,8 @@ def find_later(
     minimum_timestamp: int = 0,
     at_most_offset: int = _U64_MAX,
     end_position: int = _U64_MAX,
-) -> tuple[int, int] | None:
-    """(position, offset) of the first valid record that starts at any byte from `from_position` on and before
+) -> _native.FoundRecord | None:
+    """The first valid record that starts at any byte from `from_position` on and before
     `end_position`: damage inside the history, not a torn tail.
 
     Only records count whose offset is at least `at_least_offset` and less than 2^32 above it, not above
@@ -131,5 +129,5 @@ def find_later(
         if identity == bytes(16) or not at_least_offset <= offset <= min(at_most_offset, at_least_offset + _U32_MAX):
             continue
         if _check(data, position, offset, minimum_timestamp)[0] is Fault.OK:
-            return from_position + position, offset
+            return _native.FoundRecord((from_position + position, offset))
     return None

@@ -95,7 +95,7 @@ class GroupMachine:
         member.partitions = list(kept)
 
     def leave(self, key: str, now_us: int) -> bool:
-        """False when it is no member."""
+        """False when it is not a member."""
         member = self._members.pop(key, None)
         if member is None:
             return False

@@ -121,7 +121,7 @@ class GroupMembers:
         """Before anybody looks at, changes or moves what the engine may have changed."""
         taken = self._engine.seat_take(session.connection, membership.group)
         if taken is not None:
-            membership.take_back(*taken)
+            membership.take_back(taken)
 
     def _drop(self, session: MemberSession, incarnation: int) -> None:
         self._engine.seat_take(session.connection, incarnation)
@@ -137,7 +137,7 @@ class GroupMembers:
     # ---- work on partitions ----
 
     def polled(self, connection: int, count: int, offset: int, stored: bool = False) -> None:
-        """The engine has answered a request of a member, or (count 0) did not get to it: EVENT_GROUP_POLLED."""
+        """The engine has answered a request of a member, or (count 0) did not get to it: GroupPolledEvent."""
         session = self._sessions.get(connection)
         for membership in () if session is None else session.memberships.values():
             if session is not None and membership.busy is not None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from shardd.engine import SeatPartition, SeatState
+
 
 class Mark(msgspec.Struct, array_like=True):
     """Highest offset that was polled from a partition and highest that was committed since it is owned."""
@@ -63,28 +65,26 @@ class Membership(msgspec.Struct, array_like=True):
         pending = set(self.pending)
         return [each for each in self.partitions if each not in pending and each < partitions_count]
 
-    def lend(self, partitions_count: int) -> list[tuple[int, int, int]]:
-        """(partition, polled, committed) of what the engine may work on alone, -1 for nothing."""
+    def lend(self, partitions_count: int) -> list[SeatPartition]:
+        """What the engine may work on alone."""
         lent = []
         for each in self.usable(partitions_count):
             mark = self.marks.get(each)
             if mark is None:
-                lent.append((each, -1, -1))
+                lent.append(SeatPartition((each, -1, -1)))
             else:
                 polled, committed = (-1 if at is None else at for at in (mark.polled, mark.committed))
-                lent.append((each, polled, committed))
+                lent.append(SeatPartition((each, polled, committed)))
         return lent
 
-    def take_back(
-        self, rotation: int, last_polled: int, busy: int, auto_commit: bool, marks: list[tuple[int, int, int]]
-    ) -> None:
-        """What became of a lent membership; `busy` (-1: none) is still under way."""
-        self.rotation = rotation
-        self.last_polled = None if last_polled < 0 else last_polled
-        self.busy, self.busy_auto_commit = None if busy < 0 else busy, auto_commit
-        for partition, polled, committed in marks:
-            if polled >= 0:
-                self.marks[partition] = Mark(polled, None if committed < 0 else committed)
+    def take_back(self, state: SeatState) -> None:
+        """What became of a lent membership."""
+        self.rotation = state.rotation
+        self.last_polled = None if state.last_polled < 0 else state.last_polled
+        self.busy, self.busy_auto_commit = None if state.busy < 0 else state.busy, state.auto_commit
+        for each in state.partitions:
+            if each.polled >= 0:
+                self.marks[each.partition] = Mark(each.polled, None if each.committed < 0 else each.committed)
 
     def next_partition(self, partitions_count: int) -> int | None:
         """The next of the own partitions that are not pending; one step of the rotation. None: there is none."""

@@ -115,7 +115,7 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True):
 
 Assignments = list[Assignment]
 Releases = list[list[int] | None]
-"""For each assignment what was let go of; None: the connection is not here, or is no member."""
+"""For each assignment what was let go of; None: the connection is not here, or is not a member."""
 
 encode: Final = msgspec.msgpack.Encoder().encode
 decode_question: Final = msgspec.msgpack.Decoder(Question).decode

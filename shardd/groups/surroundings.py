@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shardd.config.schema import ConsumerGroupSettings
+from shardd.engine import SeatPartition, SeatState
 from shardd.groups.membership import Membership
 from shardd.metadata import Metadata
 from shardd.runtime.bus import Bus
@@ -56,12 +57,10 @@ class SeatEngine(Protocol):
         offsets_id: int,
         rotation: int,
         last_polled: int,
-        partitions: list[tuple[int, int, int]],
+        partitions: list[SeatPartition],
         /,
     ) -> bool: ...
-    def seat_take(
-        self, connection: int, group: int, /
-    ) -> tuple[int, int, int, bool, list[tuple[int, int, int]]] | None: ...
+    def seat_take(self, connection: int, group: int, /) -> SeatState | None: ...
     def offset_delete(self, namespace: int, kind: int, consumer: int, assignment: int = 0, /) -> int: ...
     def fence_drop(self, namespace: int, group: int, /) -> None: ...
 

@@ -111,7 +111,7 @@ class Borders:
         return next_slice(self._log, at.position, at.offset, self.minimum_at(at.offset, minimum), one).count == 1
 
     def minimum_at(self, offset: int, minimum: int) -> int:
-        """Timestamps below this are none: imported ones may fall."""
+        """Records with timestamps below this do not count; imported ones may fall."""
         return 0 if offset < self._bounds.imported_end else minimum
 
     def _entries(self, number: int) -> Iterator[tuple[int, tuple[int, int, int], tuple[int, int, int] | None]]:
@@ -192,11 +192,11 @@ class Borders:
                 )
                 if found is None:
                     break
-                if found[0] == _GIVEN_UP or len(gaps) > 1:
+                if found.position == _GIVEN_UP or len(gaps) > 1:
                     return True
-                if self._run(Border(*found), 0, end)[0] in (following, end):
+                if self._run(Border(found.position, found.offset), 0, end)[0] in (following, end):
                     return True
-                position = found[0] + 1
+                position = found.position + 1
             else:
                 return True
         return False

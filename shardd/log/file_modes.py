@@ -48,7 +48,7 @@ def umask_for(group: int | None) -> int:
 
 
 def group_id(name: str) -> int | None:
-    """Of a name or a number; "" is none. ValueError (a sentence)."""
+    """Of a name or a number; "" means no group. ValueError (a sentence)."""
     if not name:
         return None
     if name.isascii() and name.isdecimal() and int(name) < 2**32 - 1:

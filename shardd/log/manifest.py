@@ -71,7 +71,7 @@ _SECTIONS_AT: Final = 3 * _BLOCK_BYTES
 
 
 class DamagedManifestError(ValueError):
-    """The file is no whole manifest; the log beside it has to be scanned."""
+    """The file is not a whole manifest; the log beside it has to be scanned."""
 
 
 class UnknownManifestError(ValueError):

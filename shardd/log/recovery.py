@@ -1,8 +1,8 @@
 """Recovery of a partition before its owner opens it: what is in the directory, what of it is valid, what has to go.
 
 The rules:
-- only valid records count: checksum, dense offsets, timestamps that never fall; zero bytes and stale records are none;
-  timestamps may fall in what Apache Iggy wrote (imported.py);
+- only valid records count: checksum, dense offsets, timestamps that never fall; not zero bytes, not
+  stale records; timestamps may fall in what Apache Iggy wrote (imported.py);
 - zeros behind the last record of the active segment are cut off (level durable allocates space ahead);
 - a torn tail is copied to `<start>.torn` and cut off; but when what looks like a later record lies in it, or a segment
   is missing, the log is surveyed (damage_survey.py): damaged offsets are withheld (status 4027), what is proven to be a
@@ -26,7 +26,7 @@ import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shardd.engine import _native
+from shardd.engine import SegmentInfo, StoredOffset, WithheldRange, _native
 from shardd.log import layout
 from shardd.log.damage import DamageSurvey
 from shardd.log.damage_survey import explained_by_index, survey_segment
@@ -65,9 +65,9 @@ class Recovered:
     was written; 0 without one.
     """
 
-    segments: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
-    damaged: list[tuple[int, int, bool]] = field(default_factory=list)
-    offsets: list[tuple[int, int, int]] = field(default_factory=list)
+    segments: list[SegmentInfo] = field(default_factory=list)
+    damaged: list[WithheldRange] = field(default_factory=list)
+    offsets: list[StoredOffset] = field(default_factory=list)
     state: int = 0
     notes: list[str] = field(default_factory=list)
     unsealed: list[int] = field(default_factory=list)
@@ -85,8 +85,13 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     """
     usual = _native.recover_partition(os.fspath(directory), incarnation)
     if usual is not None:
-        segments, offsets, unsealed, scanned, durable_end = usual
-        return Recovered([*segments], [], offsets, 0, [], unsealed, scanned, durable_end)
+        return Recovered(
+            segments=usual.segments,
+            offsets=usual.offsets,
+            unsealed=usual.unsealed,
+            scanned_bytes=usual.scanned_bytes,
+            durable_end=usual.durable_end,
+        )
     linked = linked_directory(directory, _LEVELS)
     if linked is not None:
         raise ValueError(f"{linked} is a symbolic link: no partition is opened through it")
@@ -99,7 +104,8 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     imported_end = read_imported(directory)
     _recover_segments(directory, incarnation, starts, imported_end, recovered)
     if imported_end == OPEN_END and not recovered.state:
-        write_imported(directory, recovered.segments[-1][0] + recovered.segments[-1][2] if recovered.segments else 0)
+        last = recovered.segments[-1] if recovered.segments else None
+        write_imported(directory, 0 if last is None else last.start_offset + last.records)
     stored = directory / layout.OFFSETS
     for path in (stored, stored / layout.CONSUMERS, stored / layout.GROUPS):
         if path.is_symlink():
@@ -168,7 +174,7 @@ def _recover_segments(
         manifest = _read_manifest(directory, start, incarnation, recovered.notes)
         if manifest is not None:
             minimum_timestamp = max(minimum_timestamp, manifest.born_at)
-            recovered.damaged += [(first, end, True) for first, end in manifest.isolated]
+            recovered.damaged += [WithheldRange((first, end, True)) for first, end in manifest.isolated]
             if manifest.checkpoint is not None and manifest.sealed is None:  # sealing syncs its own segment only
                 recovered.durable_end = start + manifest.checkpoint.count
         go_on_at: int | None = None
@@ -186,7 +192,7 @@ def _recover_segments(
             minimum_timestamp = segment.last_timestamp
         first_timestamp = segment.first_timestamp if segment.count else minimum_timestamp
         recovered.segments.append(
-            (start, segment.log_bytes, segment.count, first_timestamp, minimum_timestamp, segment.absent)
+            SegmentInfo((start, segment.log_bytes, segment.count, first_timestamp, minimum_timestamp, segment.absent))
         )
         recovered.scanned_bytes += segment.scanned_bytes
         if not active and segment.next_offset != starts[number + 1]:
@@ -353,35 +359,35 @@ def _go_on_behind(
 ) -> None:
     """What lies up to this offset is unclear or missing: offsets go on there, in a segment of its own."""
     if segment.next_offset < end:
-        recovered.damaged.append((segment.next_offset, end, False))
-    last_timestamp = max(recovered.segments[-1][4], minimum_timestamp)
-    write_manifest(directory, Manifest(incarnation, end, last_timestamp, recovered.segments[0][0]))
+        recovered.damaged.append(WithheldRange((segment.next_offset, end, False)))
+    last_timestamp = max(recovered.segments[-1].last_timestamp, minimum_timestamp)
+    write_manifest(directory, Manifest(incarnation, end, last_timestamp, recovered.segments[0].start_offset))
     for path in (layout.segment_log(directory, end), layout.segment_index(directory, end)):
         path.touch()
     layout.sync_directory(directory)
-    recovered.segments.append((end, 0, 0, last_timestamp, last_timestamp, 0))
+    recovered.segments.append(SegmentInfo((end, 0, 0, last_timestamp, last_timestamp, 0)))
 
 
 def _withhold(path: Path, survey: DamageSurvey, recovered: Recovered) -> None:
     for found in survey.damaged:
         if _is_isolated(found.start, found.end, recovered):
             continue
-        recovered.damaged.append((found.start, found.end, False))
+        recovered.damaged.append(WithheldRange((found.start, found.end, False)))
         recovered.notes.append(f"{path}: damaged, {found}: these messages are withheld, all others are served")
 
 
 def _is_isolated(start: int, end: int, recovered: Recovered) -> bool:
-    return any(isolated and first <= start and end <= last for first, last, isolated in recovered.damaged)
+    return any(each.isolated and each.start <= start and end <= each.end for each in recovered.damaged)
 
 
 def _gap(directory: Path, segment: Segment, next_start: int, recovered: Recovered) -> None:
     """The segment does not lead to the next one."""
     if any(
-        isolated and start <= segment.next_offset and next_start <= end for start, end, isolated in recovered.damaged
+        each.isolated and each.start <= segment.next_offset and next_start <= each.end for each in recovered.damaged
     ):
         return
-    if not recovered.damaged or recovered.damaged[-1][1] != next_start:  # else the survey has found it
-        recovered.damaged.append((segment.next_offset, next_start, False))
+    if not recovered.damaged or recovered.damaged[-1].end != next_start:  # else the survey has found it
+        recovered.damaged.append(WithheldRange((segment.next_offset, next_start, False)))
     recovered.notes.append(
         f"{layout.segment_log(directory, segment.start_offset)}: ends before offset {segment.next_offset}, but the "
         f"next segment starts at {next_start}: what was between is withheld"

@@ -84,7 +84,7 @@ class RecordScanner:
         taken = 0
         index = b""
         while len(data) - taken >= HEADER_BYTES:
-            valid, count, self.next_offset, first_timestamp, last_timestamp, fault, entries = _native.scan_buffer(
+            part = _native.scan_buffer(
                 data[taken:],
                 self.next_offset,
                 self.last_timestamp,
@@ -92,13 +92,14 @@ class RecordScanner:
                 self.valid_bytes,
                 self._sparse_end,
             )
-            taken, index = taken + valid, index + entries
-            if count:
-                self.first_timestamp = self.first_timestamp if self.count else first_timestamp
-                self.last_timestamp = last_timestamp
-            self.valid_bytes, self.count = self.valid_bytes + valid, self.count + count
-            if fault != RecordFault.BAD_TIMESTAMP or self.next_offset >= self._imported_end:
-                self.fault = RecordFault.OK if fault == RecordFault.TRUNCATED else RecordFault(fault)
+            self.next_offset = part.next_offset
+            taken, index = taken + part.valid_bytes, index + part.entries
+            if part.records:
+                self.first_timestamp = self.first_timestamp if self.count else part.first_timestamp
+                self.last_timestamp = part.last_timestamp
+            self.valid_bytes, self.count = self.valid_bytes + part.valid_bytes, self.count + part.records
+            if part.fault != RecordFault.BAD_TIMESTAMP or self.next_offset >= self._imported_end:
+                self.fault = RecordFault.OK if part.fault == RecordFault.TRUNCATED else RecordFault(part.fault)
                 break
             self.last_timestamp = 0
         self.need_bytes = max(HEADER_BYTES, record_bytes(data[taken : taken + HEADER_BYTES]))

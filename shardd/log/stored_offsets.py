@@ -4,21 +4,23 @@ consumer or group."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
+from shardd.engine import StoredOffset, _native
 from shardd.log import layout
 from shardd.runtime.regular_files import read_regular
 
-OFFSET_CONSUMER = 1
-OFFSET_GROUP = 2
-OFFSET_SIZE = 8
+OFFSET_CONSUMER: Final = _native.OFFSET_CONSUMER
+OFFSET_GROUP: Final = _native.OFFSET_GROUP
+OFFSET_SIZE: Final = 8
 
 _KINDS = ((OFFSET_CONSUMER, layout.CONSUMERS), (OFFSET_GROUP, layout.GROUPS))
 
 
-def read_offsets(directory: Path) -> tuple[list[tuple[int, int, int]], list[str]]:
-    """([(kind, id, value)], notes) for a partition directory; files that are no offsets are told in the notes and
+def read_offsets(directory: Path) -> tuple[list[StoredOffset], list[str]]:
+    """(offsets, notes) of a partition directory; files that are not offsets are told in the notes and
     ignored, one bad file never takes the others with it. Values are clamped by the engine. OSError."""
-    offsets: list[tuple[int, int, int]] = []
+    offsets: list[StoredOffset] = []
     notes: list[str] = []
     for kind, name in _KINDS:
         for path in _files(directory / layout.OFFSETS / name):
@@ -33,7 +35,7 @@ def read_offsets(directory: Path) -> tuple[list[tuple[int, int, int]], list[str]
             if len(content) != OFFSET_SIZE:
                 notes.append(f"{path}: {size} bytes instead of {OFFSET_SIZE}, this stored offset is ignored")
                 continue
-            offsets.append((kind, identifier, int.from_bytes(content, "little")))
+            offsets.append(StoredOffset((kind, identifier, int.from_bytes(content, "little"))))
     return offsets, notes
 
 

@@ -147,7 +147,8 @@ def _entries_below(index: bytes, relative: int) -> int:
 def verified_slices(
     log: int, position: int, offset: int, minimum: int, bounds: SegmentExtent
 ) -> Iterator[VerifiedSlice]:
-    """Slices up to the limit, the end offset or the first that is no record (the last slice has its fault). OSError."""
+    """Slices up to the limit, the end offset or the first bytes that are not a record (the last slice has
+    their fault). OSError."""
     while position < bounds.limit_bytes and offset != bounds.end_offset:
         part = next_slice(log, position, offset, minimum, bounds)
         yield part

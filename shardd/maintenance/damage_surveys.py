@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from shardd.engine import Engine, namespace
+from shardd.engine import Engine, WithheldRange, namespace
 from shardd.log import layout
 from shardd.log.damage import DamageSurvey
 from shardd.log.damage_survey import survey_segment
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 SURVEY_INTERVAL_S: Final = 10.0
 _THREAD: Final = JobThread("survey", nice=5)  # polls wait for it, all other work goes on
-_NOTHING: Final[tuple[tuple[int, int, bool], ...]] = ()
+_NOTHING: Final[tuple[WithheldRange, ...]] = ()
 
 
 class Owned(Protocol):
@@ -42,7 +42,7 @@ class Owned(Protocol):
 
 
 class DamageSurveys:
-    """`ask` for every EVENT_DOUBT."""
+    """`ask` for every DoubtEvent."""
 
     def __init__(
         self, engine: Engine, data: Path, owned: Owned, jobs: JobScheduler, clock: Callable[[], float] = time.monotonic
@@ -67,9 +67,9 @@ class DamageSurveys:
         """What is withheld now, over all partitions of this shard."""
         result = {"waiting": len(self._waiting), "damaged_ranges": 0, "damaged_messages": 0, "isolated_messages": 0}
         for ids in self._owned.damaged_partitions():
-            for start, end, isolated in self._engine.partition_damage(namespace(*ids)):
+            for each in self._engine.partition_damage(namespace(*ids)):
                 result["damaged_ranges"] += 1
-                result["isolated_messages" if isolated else "damaged_messages"] += end - start
+                result["isolated_messages" if each.isolated else "damaged_messages"] += each.end - each.start
         return result
 
     def ask(self, ns: int, segment: int) -> asyncio.Future[None]:
@@ -107,7 +107,7 @@ class DamageSurveys:
         self._surveyed_s[key] = now
         return True
 
-    async def _survey(self, turn: Turn, ns: int, segment: int) -> tuple[int, tuple[tuple[int, int, bool], ...]]:
+    async def _survey(self, turn: Turn, ns: int, segment: int) -> tuple[int, tuple[WithheldRange, ...]]:
         """(first timestamp, damaged ranges), nothing when it cannot be told."""
         try:
             self._engine.partition_flush(ns)  # entries that wait for the file are no contradiction
@@ -128,7 +128,9 @@ class DamageSurveys:
             self._counters["surveys_failed"] += 1
             _log.error("partition %s: segment %d cannot be surveyed: %s", partition_text(ns), segment, error)
             return 0, _NOTHING
-        return survey.segment.first_timestamp, tuple((each.start, each.end, False) for each in survey.damaged)
+        return survey.segment.first_timestamp, tuple(
+            WithheldRange((each.start, each.end, False)) for each in survey.damaged
+        )
 
     def _report(self, ns: int, segment: int, survey: DamageSurvey) -> None:
         self._counters["surveys"] += 1
@@ -141,7 +143,7 @@ class DamageSurveys:
         if survey.damaged:
             self._owned.damaged_partitions().add(partition_ids(ns))
         for each in survey.damaged:
-            if any(start <= each.start and each.end <= end for start, end, _ in known):
+            if any(other.start <= each.start and each.end <= other.end for other in known):
                 continue
             self._counters["damaged_ranges_found"] += 1
             self._counters["damaged_messages_found"] += each.end - each.start

@@ -100,7 +100,7 @@ class Scrubber:
 
     async def _scrub_segment(self, turn: Turn, ids: PartitionIds, segment: SegmentInfo, minimum: int) -> None:
         ns, directory = namespace(*ids), layout.partition_directory(self._data, *ids)
-        damaged = [(first, end) for first, end, _ in self._engine.partition_damage(ns)]
+        damaged = [(each.start, each.end) for each in self._engine.partition_damage(ns)]
         contradicts = await turn.beside(self._read, directory, segment, minimum, damaged, turn.throttle)
         self._counters["segments"] += 1
         if contradicts and self._owned.incarnation_of(ids) is not None:

@@ -209,5 +209,5 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(data: bytes | memoryview) -> Command:
-    """Raises msgspec.DecodeError (ValidationError included) for anything that is no command."""
+    """Raises msgspec.DecodeError (ValidationError included) for anything that is not a command."""
     return _decoder.decode(data)

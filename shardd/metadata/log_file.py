@@ -87,9 +87,9 @@ class LogContent:
 
 def read_log(path: Path, disk: Disk | None = None) -> LogContent:
     """The valid records from the start of the log; a missing file is an empty log. Never changes the file, which
-    shard 0 may be writing: what follows the last valid record is in `tail`, and is no error.
+    shard 0 may be writing: what follows the last valid record is in `tail`, and is not an error.
 
-    Raises LogError when it is no log of a known version, holds changes of a newer one, or cannot be read.
+    Raises LogError when it is not a log of a known version, holds changes of a newer one, or cannot be read.
     """
     disk = disk or OsDisk()
     try:

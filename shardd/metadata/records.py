@@ -42,7 +42,7 @@ class Record:
 
 
 class RecordError(Exception):
-    """Bytes that are no valid next record of the chain; the text is a sentence about why."""
+    """Bytes that are not the next record of the chain; the text is a sentence about why."""
 
 
 class UnknownCommandError(Exception):

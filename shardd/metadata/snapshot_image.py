@@ -107,7 +107,7 @@ def encode_image(state: State, submissions: Iterable[Submission]) -> bytes:
 
 
 def decode_image(data: bytes | memoryview, index: int, digest: bytes) -> tuple[State, list[Submission]]:
-    """Raises msgspec.MsgspecError for what is no image."""
+    """Raises msgspec.MsgspecError for what is not an image."""
     image = _decoder.decode(data)
     _check_ranges(image)
     users = {each.id: _user(each) for each in image.users}

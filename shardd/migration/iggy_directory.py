@@ -28,14 +28,12 @@ from shardd.log.incarnation import encode_incarnation
 from shardd.log.stored_offsets import OFFSET_SIZE
 from shardd.metadata import FILE_NAME, State
 from shardd.migration.errors import MigrationError
+from shardd.migration.iggy_files import LOG_KEPT, STATE_DIRECTORY, iggy_log
 from shardd.migration.iggy_log import parse_log
 from shardd.migration.iggy_model import build_model
 from shardd.migration.iggy_records import make_records
 from shardd.runtime.disk import OsDisk, write_all
 
-STATE_DIRECTORY: Final = "state"
-LOG_NAME: Final = "log"
-LOG_KEPT: Final = "log.imported"
 GROUPS_NEW: Final = "groups.import"
 GROUPS_KEPT: Final = "groups.imported"
 
@@ -57,11 +55,6 @@ class _Partition:
     directory: Path
     incarnation: int
     groups: dict[int, bytes] | None
-
-
-def iggy_log(data: Path) -> Path:
-    """Where the state log of an Iggy directory lies."""
-    return data / STATE_DIRECTORY / LOG_NAME
 
 
 def import_directory(data: Path, disk: ImportDisk | None = None) -> State:

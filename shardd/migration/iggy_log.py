@@ -100,7 +100,7 @@ def _parse_entry(data: bytes, position: int, expected: int, name: str) -> tuple[
 
 
 def _is_encrypted(entries: list[Entry]) -> bool:
-    """True when no checksum fits though every frame does, and the first entry is no readable root user either."""
+    """True when no checksum fits though every frame does, and the first entry is not a readable root user either."""
     if not entries or any(entry.whole or len(entry.payload) < ENCRYPTION_BYTES for entry in entries):
         return False
     first = entries[0]

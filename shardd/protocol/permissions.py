@@ -54,7 +54,7 @@ class Permissions:
 
 
 def _flag_names(kind: type[Any]) -> tuple[str, ...]:
-    """The rights of a level in the order of the block; the map of the next level is no right."""
+    """The rights of a level in the order of the block; the map of the next level is not a right."""
     return tuple(each.name for each in fields(kind) if each.name not in ("streams", "topics"))
 
 

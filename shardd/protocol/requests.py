@@ -3,7 +3,7 @@ directions.
 
 `decode(code, payload)` reads a payload completely before anything else is looked at (docs/protocol/framing.md#checks)
 and raises `ShardError` 3 or 4. Values whose meaning is only judged after the login check (compression byte, partition
-counts) are kept as sent. SEND_MESSAGES is parsed by the native engine (`shardd.engine.send_request_parse`).
+counts) are kept as sent. What a connection sends as SEND_MESSAGES is parsed by the native engine.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Consumer, Identifier, PollingKind, Reader
+from shardd.protocol.send_request import SendMessages as SendMessages
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ class _Link:
         try:
             await self._socket.send_multipart([_encode(_RequestHead(number, method)), payload])
         except asyncio.CancelledError:
-            # Closing the socket cancels whoever waits for room in its queue; that is no cancellation of this task.
+            # Closing the socket cancels whoever waits for room in its queue; that is not a cancellation of this task.
             self._forget(number)
             task = asyncio.current_task()
             if task is None or task.cancelling():

@@ -1,4 +1,4 @@
-"""The control channel between the supervisor and one worker: JSON lines both ways, sans-IO.
+"""The control channel between the supervisor and one worker or one door: JSON lines both ways, sans-IO.
 
     worker -> supervisor    {"heartbeat": n}         every HEARTBEAT_INTERVAL_MS, from the first moment of the loop
                             {"ready": {...}}         once, when the shard serves
@@ -8,9 +8,12 @@
                             {"peer_down": j}         shard j died; also right after a start, for each shard that is down
                             {"peer_up": j}           shard j is ready
                             {"peer_key": {...}}      shard j died: what its next process will prove itself with
+                            {"door_key": {...}}      a door died: what its next process will prove itself with
                             {"all_ready": true}      every shard was ready once; at once for a worker that came later
                             {"stalls": {...}}        which shards stand still now, and how often this one did
                             {"stop": seconds}        flush and end within that time
+
+A door says the same to the supervisor, and hears of workers what a worker hears of its peers.
 
 A worker takes every peer for up until it is told otherwise. End of file means that the other side is gone.
 """
@@ -25,6 +28,7 @@ from shardd.runtime.trust import PeerKey
 
 HEARTBEAT_INTERVAL_MS: Final = 250
 HEARTBEAT_TIMEOUT_MS: Final = 2_000
+DOOR_HEARTBEAT_TIMEOUT_MS: Final = 5_000  # a door gives way to the workers: it may wait longer for a CPU
 STARTUP_TIMEOUT_MS: Final = 60_000
 LINE_BYTES_MAX: Final = 65_536
 
@@ -69,6 +73,7 @@ class SupervisorMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_
 
     peer_down: int | None = None
     peer_key: PeerKey | None = None
+    door_key: PeerKey | None = None
     peer_up: int | None = None
     all_ready: bool = False
     stalls: Stalls | None = None

@@ -1,4 +1,4 @@
-"""What a worker gets from its supervisor: plain values and the numbers of the descriptors that it inherits.
+"""What a worker or a door gets from its supervisor: plain values and the numbers of the descriptors that it inherits.
 
 It travels as MessagePack in a sealed memfd, never on a command line: it holds keys and the first user's password.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from shardd.config.schema import Settings
+from shardd.config.schema import Logging, Settings
 from shardd.runtime.trust import TrustInheritance
 
 
@@ -25,6 +26,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     `trust`: how this worker and the others prove who they are (trust.py).
     `root_name`, `root_password`: the first user, which shard 0 creates when there is none; for the others no password.
     `respawns`: how many workers of this shard there were before.
+    `doors`: the same proofs for the doors and the socket where they connect to; None when there is no door.
     """
 
     shard: int
@@ -50,6 +52,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     version: str
     respawns: int
     memory_nodes: list[int] = []
+    doors: TrustInheritance | None = None
 
     @property
     def cpu(self) -> int:
@@ -71,10 +74,31 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             *self.doorbell_fds,
             *self.handover_send_fds,
             *self.trust.descriptors(),
+            *([] if self.doors is None else self.doors.descriptors()),
         ]
 
 
-def write_inheritance(inheritance: WorkerInheritance) -> int:
+class DoorInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a door gets: nothing of the data, and no password. `logging`: those of the server. `trust`: its places at
+    the workers. `respawns`: how many processes of this door there were before."""
+
+    name: str
+    shards: int
+    control_fd: int
+    trust: TrustInheritance
+    logging: Logging
+    supervisor_pid: int
+    version: str
+    respawns: int
+
+    def descriptors(self) -> list[int]:
+        return [self.control_fd, *self.trust.descriptors()]
+
+
+Inheritance = TypeVar("Inheritance", WorkerInheritance, DoorInheritance)
+
+
+def write_inheritance(inheritance: WorkerInheritance | DoorInheritance) -> int:
     """A sealed memfd with the encoded inheritance; the caller closes it."""
     fd = os.memfd_create("shardd-inheritance", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     data = msgspec.msgpack.encode(inheritance)
@@ -84,10 +108,10 @@ def write_inheritance(inheritance: WorkerInheritance) -> int:
     return fd
 
 
-def read_inheritance(fd: int) -> WorkerInheritance:
+def read_inheritance(fd: int, kind: type[Inheritance]) -> Inheritance:
     """Reads and closes it. Raises msgspec.DecodeError or OSError."""
     try:
         data = os.pread(fd, os.fstat(fd).st_size, 0)
     finally:
         os.close(fd)
-    return msgspec.msgpack.decode(data, type=WorkerInheritance)
+    return msgspec.msgpack.decode(data, type=kind)

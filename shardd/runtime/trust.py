@@ -19,7 +19,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ import msgspec
 
 DIRECTORY_NAME: Final = ".sockets"  # in the data directory, for the moment between bind and unlink
 WRONG_KEY: Final = "the key is wrong"
+NO_LISTENER: Final = -1
 _BACKLOG: Final = 4096
 _FIRST_INCARNATION: Final = 1
 
@@ -35,6 +36,11 @@ _FIRST_INCARNATION: Final = 1
 def shard_name(shard: int) -> str:
     """How the worker of a shard is called here."""
     return f"shard-{shard}"
+
+
+def door_name(door: str) -> str:
+    """How a door is called here."""
+    return f"door-{door}"
 
 
 class PeerKey(msgspec.Struct, frozen=True):
@@ -49,8 +55,8 @@ class PeerKey(msgspec.Struct, frozen=True):
 
 
 class TrustInheritance(msgspec.Struct, frozen=True):
-    """What one process gets at its start. `listener_fd`: where others connect to it. `places`: descriptors of the
-    sockets of the others, by name."""
+    """What one process gets at its start. `listener_fd`: where others connect to it, or NO_LISTENER. `places`:
+    descriptors of the sockets of the others, by name."""
 
     name: str
     incarnation: int
@@ -59,7 +65,7 @@ class TrustInheritance(msgspec.Struct, frozen=True):
     keys: list[PeerKey]
 
     def descriptors(self) -> list[int]:
-        return [self.listener_fd, *self.places.values()]
+        return [fd for fd in (self.listener_fd, *self.places.values()) if fd >= 0]
 
 
 class Trust:
@@ -82,7 +88,7 @@ class Trust:
         self._names[f"{key.name}.{key.incarnation}"] = key.name
 
     def credentials(self, name: str) -> tuple[str, str]:
-        """Own id and key, as the process `name` wants to see them."""
+        """Own id and key, as the process `name` wants to see them. KeyError."""
         return self._own_id, self._keys[name].key
 
     def refusal(self, uid: int, id_: str, key: str) -> str | None:
@@ -130,39 +136,69 @@ def make_private_listeners(data_directory: Path, count: int) -> list[PrivateList
 
 
 class Introductions:
-    """The supervisor's part: gives every process its keys. The master key never leaves it."""
+    """The supervisor's part: gives every process its keys. The master key never leaves it.
 
-    def __init__(self, listeners: list[PrivateListener]) -> None:
-        self._listeners = listeners
+    A worker has one socket for the bus and, when there are doors, another one for them: a door has no place of a bus,
+    and no process of the bus knows the name of a door."""
+
+    def __init__(
+        self,
+        listeners: list[PrivateListener],
+        doors: Sequence[str] = (),
+        door_listeners: Sequence[PrivateListener] = (),
+    ) -> None:
+        self._listeners = dict(zip(map(shard_name, range(len(listeners))), listeners, strict=True))
+        self._doors = [door_name(door) for door in doors]
+        pairs = zip(self._listeners, door_listeners, strict=True) if doors else ()
+        self._door_listeners = dict(pairs)
         self._master = secrets.token_bytes(32)
-        self._incarnations = {shard_name(shard): _FIRST_INCARNATION for shard in range(len(listeners))}
+        self._incarnations = dict.fromkeys([*self._listeners, *self._doors], _FIRST_INCARNATION)
 
     def inheritance(self, shard: int) -> TrustInheritance:
         """Of the present incarnation of a worker, or of the next one when there is none."""
         name = shard_name(shard)
-        others = [other for other in self._incarnations if other != name]
-        return TrustInheritance(
-            name=name,
-            incarnation=self._incarnations[name],
-            listener_fd=self._listeners[shard].listener.fileno(),
-            places={other: self._place_of(other) for other in others},
-            keys=[self._key(other, name) for other in others],
-        )
+        others = [other for other in self._listeners if other != name]
+        places = {other: self._listeners[other].place_fd for other in others}
+        return self._inheritance(name, self._listeners[name].listener.fileno(), places, others)
+
+    def inheritance_for_doors(self, shard: int) -> TrustInheritance | None:
+        """The same for the socket of the doors; None when there is no door."""
+        name = shard_name(shard)
+        if not self._doors:
+            return None
+        return self._inheritance(name, self._door_listeners[name].listener.fileno(), {}, self._doors)
+
+    def inheritance_of_door(self, door: str) -> TrustInheritance:
+        places = {name: listener.place_fd for name, listener in self._door_listeners.items()}
+        return self._inheritance(door_name(door), NO_LISTENER, places, list(places))
 
     def ended(self, shard: int) -> None:
         """The process is dead: its keys are worth nothing any more. The others must get the `key` of the next one."""
         self._incarnations[shard_name(shard)] += 1
 
+    def door_ended(self, door: str) -> None:
+        """The same for a door; the workers must get its `door_key`."""
+        self._incarnations[door_name(door)] += 1
+
     def key(self, shard: int, reader: int) -> PeerKey:
         """What worker `reader` must know of the next incarnation of `shard`."""
         return self._key(shard_name(shard), shard_name(reader))
 
+    def door_key(self, door: str, reader: int) -> PeerKey:
+        """What worker `reader` must know of the next incarnation of a door."""
+        return self._key(door_name(door), shard_name(reader))
+
+    def key_for_door(self, shard: int, reader: str) -> PeerKey:
+        """What the door `reader` must know of the next incarnation of `shard`."""
+        return self._key(shard_name(shard), door_name(reader))
+
     def close(self) -> None:
-        for each in self._listeners:
+        for each in (*self._listeners.values(), *self._door_listeners.values()):
             each.close()
 
-    def _place_of(self, name: str) -> int:
-        return self._listeners[list(self._incarnations).index(name)].place_fd
+    def _inheritance(self, name: str, listener_fd: int, places: dict[str, int], others: list[str]) -> TrustInheritance:
+        keys = [self._key(other, name) for other in others]
+        return TrustInheritance(name, self._incarnations[name], listener_fd, places, keys)
 
     def _key(self, name: str, reader: str) -> PeerKey:
         pair = sorted(f"{each}.{self._incarnations[each]}" for each in (name, reader))

@@ -102,7 +102,7 @@ class LoginTurns:
 
     @asynccontextmanager
     async def hashing(self, address: str) -> AsyncIterator[None]:
-        """A turn at the thread for a hash that is no attempt."""
+        """A turn at the thread for a hash that is not an attempt."""
         network = network_of(address)
         async with self._thread.turn(("known", site_of(network), network)):
             yield

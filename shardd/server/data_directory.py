@@ -15,9 +15,8 @@ from typing import Final
 from shardd.log.directory_info import FORMAT_VERSION, INFO_NAME, MAGIC, DirectoryInfo, read_info, write_info
 from shardd.log.file_modes import SECRET_MODE
 from shardd.log.layout import STREAMS, parse_id, sync_directory
-from shardd.metadata.reserve import Reserve
 from shardd.migration.errors import MigrationError
-from shardd.migration.iggy_directory import LOG_KEPT, STATE_DIRECTORY, iggy_log, import_directory
+from shardd.migration.iggy_files import LOG_KEPT, STATE_DIRECTORY, iggy_log
 from shardd.runtime.disk import NO_ROOM
 from shardd.server.errors import StartupError
 
@@ -91,6 +90,9 @@ def _known_info(directory: Path) -> DirectoryInfo | None:
 def _take_over(directory: Path) -> None:
     """Imports a directory of Apache Iggy; refuses one that is only half there. Without `info.json`."""
     if os.path.lexists(iggy_log(directory)):
+        # imported where it is rare: a start without it is a third faster
+        from shardd.migration.iggy_directory import import_directory
+
         try:
             state = import_directory(directory)
         except MigrationError as error:
@@ -152,6 +154,8 @@ def write_runtime_config(runtime_directory: Path, data_directory: Path, text: st
     try:
         write_atomically(runtime_directory / RUNTIME_CONFIG_NAME, text.encode())
     except OSError as error:
+        from shardd.metadata.reserve import Reserve  # and all of the metadata: rare, too
+
         if error.errno not in NO_ROOM or not Reserve(data_directory).release():
             raise
         write_atomically(runtime_directory / RUNTIME_CONFIG_NAME, text.encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -89,8 +90,9 @@ def make_resources(
     address_lock: AddressLock,
     listeners: list[socket.socket],
     data_directory: Path,
+    doors: Sequence[str] = (),
 ) -> SharedResources:
-    """Takes over the locks and the sockets. Raises OSError."""
+    """`doors`: their names. Takes over the locks and the sockets. Raises OSError."""
     from shardd.engine import _native  # the supervisor alone of this package can be imported without the engine
 
     shared_fd = os.memfd_create("shardd-shared", os.MFD_CLOEXEC)
@@ -108,8 +110,13 @@ def make_resources(
         doorbell_fds=[os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(shards)],
         handover_receive=[receive for receive, _ in pairs],
         handover_send=[send for _, send in pairs],
-        introductions=Introductions(make_private_listeners(data_directory, shards)),
+        introductions=_introductions(data_directory, shards, doors),
     )
+
+
+def _introductions(data_directory: Path, shards: int, doors: Sequence[str]) -> Introductions:
+    listeners = make_private_listeners(data_directory, shards * 2 if doors else shards)
+    return Introductions(listeners[:shards], doors, listeners[shards:])
 
 
 def _handover_pair() -> tuple[socket.socket, socket.socket]:

@@ -8,9 +8,10 @@ from typing import Final
 
 from shardd.config.schema import Watchdog
 from shardd.runtime.control_messages import Stalls, SupervisorMessage
+from shardd.server.child_process import ProcessState
 from shardd.server.stall_watch import SILENT_AFTER_S, StallWatch
 from shardd.server.standstill import Cause, WorkerSample
-from shardd.server.worker_process import WorkerProcess, WorkerState
+from shardd.server.worker_process import WorkerProcess
 
 _ZERO: Final = {cause.value: 0 for cause in Cause}
 _NOTHING: Final = Stalls([], _ZERO, _ZERO)
@@ -28,7 +29,7 @@ class StallBoard:
     def look(self, now: float) -> None:
         for worker, watch in zip(self._workers, self._watches, strict=True):
             if worker.running:
-                starting = worker.state is WorkerState.STARTING
+                starting = worker.state is ProcessState.STARTING
                 worker.forgive(watch.look(now, now - worker.heard_at, starting=starting))
         self._tell(now)
 

@@ -72,7 +72,7 @@ def excuse(before: WorkerSample, after: WorkerSample, elapsed_s: float) -> tuple
         ran_s = (loop.cpu_ns - before.loop.cpu_ns) / 1e9
         return (Cause.CPU, elapsed_s - ran_s) if elapsed_s > ran_s else None
     one_call = before.beat == after.beat and before.in_engine and after.in_engine
-    in_file = one_call and loop.state == "S" and not loop.waits_in.startswith("futex")  # a lock is no file
+    in_file = one_call and loop.state == "S" and not loop.waits_in.startswith("futex")  # a lock is not a file
     if loop.waits_for_file or in_file or stuck_threads(before, after):
         return Cause.DEVICE, elapsed_s
     if _is_kept_from_running(before, after, elapsed_s):

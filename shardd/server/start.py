@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from shardd.config.schema import Settings
 from shardd.log.file_modes import correct_modes, group_id, umask_for
 from shardd.server.address_lock import lock_address
 from shardd.server.data_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
+from shardd.server.doors import DoorSpecification
 from shardd.server.errors import StartupError
 from shardd.server.listeners import open_listeners, server_answers
 from shardd.server.own_stall import told_when_stuck
@@ -40,13 +42,15 @@ def root_exists(directory: Path) -> bool:
         return False
 
 
-def run_supervisor(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> int:
+def run_supervisor(
+    settings: Settings, root: RootUser, *, fresh: bool, version: str, doors: Sequence[DoorSpecification] = ()
+) -> int:
     """Runs until a signal; exit status. Raises StartupError when the server cannot start."""
     with told_when_stuck():
-        return _run(settings, root, fresh=fresh, version=version)
+        return _run(settings, root, fresh, version, doors)
 
 
-def _run(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> int:
+def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: Sequence[DoorSpecification]) -> int:
     try:
         allocation = settings.system.sharding.cpu_allocation
         cpus = allocate_cpus(allocation)
@@ -78,13 +82,23 @@ def _run(settings: Settings, root: RootUser, *, fresh: bool, version: str) -> in
             address_lock=address_lock if address_lock is not None else lock_address(address),
             listeners=listeners,
             data_directory=directory,
+            doors=[door.name for door in doors],
         )
     except OSError as error:  # limits of open files, of the size of a file, of memory
         raise StartupError(f"what the workers share cannot be made: {error.strerror}") from error
     try:
-        return Supervisor(
-            settings, cpus, resources, root, version, engine, first_start=first_start, memory_nodes=nodes
-        ).run()
+        supervisor = Supervisor(
+            settings,
+            cpus,
+            resources,
+            root,
+            version,
+            engine,
+            first_start=first_start,
+            memory_nodes=nodes,
+            doors=doors,
+        )
+        return supervisor.run()
     finally:
         resources.close()
 

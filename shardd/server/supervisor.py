@@ -1,7 +1,7 @@
 """The supervisor: owns what must outlive a worker, spawns, watches and replaces workers. No data path.
 
-Start order: directory lock, address lock, PING at the address, listeners, shared objects, workers. It is a plain loop
-over a selector: signals, control channels and pidfds of the workers, and a tick for deadlines.
+Start order: directory lock, address lock, PING at the address, listeners, shared objects, workers, doors. It is a plain
+loop over a selector: signals, control channels and pidfds of workers and doors, and a tick for deadlines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from shardd.config.keys import settings_toml
@@ -25,13 +25,15 @@ from shardd.runtime.control_messages import Ready, SupervisorMessage, newest_lin
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.recent_logs import recent_lines
+from shardd.server.child_process import ProcessState
 from shardd.server.data_directory import remove_runtime_config, write_runtime_config
+from shardd.server.doors import DoorKeeper, DoorProcess, DoorSpecification, describe_status
 from shardd.server.service_manager import notify_service_manager
 from shardd.server.shared_resources import SharedResources
 from shardd.server.stall_board import StallBoard
 from shardd.server.standstill import WorkerSample
 from shardd.server.thread_samples import sample_worker
-from shardd.server.worker_process import WorkerProcess, WorkerState
+from shardd.server.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
     from shardd.engine.io_choice import IoEngine  # needs the built engine; its absence is told in a sentence
@@ -59,6 +61,7 @@ class Supervisor:
         *,
         first_start: bool,
         memory_nodes: list[int],
+        doors: Sequence[DoorSpecification] = (),
     ) -> None:
         self._settings = settings
         self._cpus = cpus
@@ -69,6 +72,9 @@ class Supervisor:
         self._show_password = first_start and root.generated
         self._workers = [WorkerProcess(shard) for shard in range(len(cpus))]
         self._selector = selectors.DefaultSelector()
+        self._doors = DoorKeeper(
+            doors, resources.introductions, self._selector, len(cpus), settings.system.logging, version
+        )
         self._started_at_us = time.time_ns() // 1000
         self._engine = engine
         self._stalls = StallBoard(self._workers, settings.system.watchdog, self._sample)
@@ -83,7 +89,7 @@ class Supervisor:
             for worker in self._workers:
                 self._spawn(worker)
             last = time.monotonic()
-            while self._stop_at is None or any(worker.running for worker in self._workers):
+            while self._stop_at is None or self._doors.any_running or any(each.running for each in self._workers):
                 self._turn(wakeup)
                 now = time.monotonic()
                 self._check_deadlines(now, now - last)
@@ -115,6 +121,10 @@ class Supervisor:
             if key.fileobj is wakeup:
                 for _ in wakeup.recv(64):
                     self._on_signal()
+                continue
+            if isinstance(key.data, DoorProcess):
+                for shard, door_key in self._doors.on_event(key.data, key.fd):
+                    self._workers[shard].send(SupervisorMessage(door_key=door_key))
                 continue
             worker: WorkerProcess = key.data
             if worker.running and key.fd == worker.pidfd:
@@ -163,6 +173,7 @@ class Supervisor:
             handover_receive_fd=shared.handover_receive[shard].fileno(),
             handover_send_fds=[end.fileno() for end in shared.handover_send],
             trust=shared.introductions.inheritance(shard),
+            doors=shared.introductions.inheritance_for_doors(shard),
             root_name=self._root.name,
             root_password=self._root.password if shard == CONTROL_SHARD else "",
             started_at_us=self._started_at_us,
@@ -194,10 +205,11 @@ class Supervisor:
         for peer in self._workers:
             if peer is not worker:
                 peer.send(SupervisorMessage(peer_up=worker.shard))
+        self._doors.worker_ready(worker.shard)
         if self._all_ready:
             worker.send(SupervisorMessage(all_ready=True))
             _log.info("shard %d is back (process %d)", worker.shard, worker.pid)
-        elif all(each.state is WorkerState.READY for each in self._workers):
+        elif all(each.state is ProcessState.READY for each in self._workers):
             self._on_all_ready()
 
     def _on_all_ready(self) -> None:
@@ -228,6 +240,7 @@ class Supervisor:
                 self._stop()
                 return
         notify_service_manager("READY=1")
+        self._doors.start()
 
     def _on_death(self, worker: WorkerProcess) -> None:
         self._on_control(worker)  # its last words
@@ -240,19 +253,20 @@ class Supervisor:
         if self._stop_at is not None:
             if status != 0:
                 self._exit_status = 1
-                _log.error("shard %d (process %d) ended with %s", worker.shard, pid, _describe(status))
+                _log.error("shard %d (process %d) ended with %s", worker.shard, pid, describe_status(status))
             return
         why = f": {worker.fatal}" if worker.fatal else ""
-        _log.error("shard %d (process %d) ended with %s%s", worker.shard, pid, _describe(status), why)
+        _log.error("shard %d (process %d) ended with %s%s", worker.shard, pid, describe_status(status), why)
         self._resources.introductions.ended(worker.shard)
         for peer in self._workers:
             if peer is not worker:
                 peer.send(SupervisorMessage(peer_key=self._resources.introductions.key(worker.shard, peer.shard)))
                 peer.send(SupervisorMessage(peer_down=worker.shard))
+        self._doors.worker_died(worker.shard)
         if not self._all_ready:
             if worker.fatal or worker.backoff.unhealthy_deaths >= FIRST_START_DEATHS_MAX:
                 self._cannot_start(why)
-        elif worker.fatal or worker.state is WorkerState.GIVEN_UP:
+        elif worker.fatal or worker.state is ProcessState.GIVEN_UP:
             self._give_up(worker)
 
     def _cannot_start(self, why: str) -> None:
@@ -261,10 +275,10 @@ class Supervisor:
         self._stop()
 
     def _give_up(self, worker: WorkerProcess) -> None:
-        worker.state = WorkerState.GIVEN_UP
+        worker.state = ProcessState.GIVEN_UP
         self._resources.close_listener(worker.shard)
         _log.error("shard %d is given up; the others go on without its partitions", worker.shard)
-        if all(each.state is WorkerState.GIVEN_UP for each in self._workers):
+        if all(each.state is ProcessState.GIVEN_UP for each in self._workers):
             self._exit_status = 1
             self._stop()
 
@@ -282,6 +296,7 @@ class Supervisor:
                 self._kill_all()
                 self._stop_at = float("inf")
             return
+        self._doors.look(now, since_last_s if since_last_s > _PAUSE_S else 0.0)
         for worker in self._workers:
             if since_last_s > _PAUSE_S:
                 worker.forgive(since_last_s)
@@ -289,7 +304,7 @@ class Supervisor:
                 _log.error("shard %d (process %d) gives no sign of life; it is replaced", worker.shard, worker.pid)
                 worker.kill()
                 worker.forgive(10.0)  # its death arrives through the pidfd; until then one line is enough
-            if worker.state is WorkerState.DOWN and now >= worker.restart_at and self._stop_at is None:
+            if worker.state is ProcessState.DOWN and now >= worker.restart_at and self._stop_at is None:
                 self._spawn(worker)
 
     def _on_signal(self) -> None:
@@ -303,6 +318,7 @@ class Supervisor:
     def _stop(self) -> None:
         self._stop_at = time.monotonic() + STOP_KILL_S
         notify_service_manager("STOPPING=1")
+        self._doors.stop()
         for worker in self._workers:
             self._resources.close_listener(worker.shard)
             worker.send(SupervisorMessage(stop=STOP_WORKERS_S))
@@ -313,7 +329,5 @@ class Supervisor:
                 _log.error("shard %d (process %d) is killed", worker.shard, worker.pid)
                 self._exit_status = 1
                 worker.kill()
-
-
-def _describe(status: int) -> str:
-    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        if self._doors.kill_all():
+            self._exit_status = 1

@@ -6,7 +6,8 @@ partition.
 
 from __future__ import annotations
 
-from typing import Protocol
+import logging
+from typing import Final, Protocol
 
 from shardd.engine import namespace
 from shardd.metadata import Metadata, Result
@@ -18,6 +19,8 @@ from shardd.runtime.channel import BusError
 from shardd.security import Rule, allowed
 from shardd.service.identity import Identity
 
+_audit: Final = logging.getLogger("shardd.audit")
+
 
 class Connections(Protocol):
     """The part of the engine that knows its connections."""
@@ -26,8 +29,11 @@ class Connections(Protocol):
 
 
 def waits(connections: Connections, identity: Identity) -> bool:
-    """Whether somebody will read the answer."""
-    return identity.session is None or not connections.has_left(identity.session.connection)
+    """Whether somebody will read the answer. The client of a door is there until the door closes it."""
+    session = identity.session
+    if session is None:
+        return True
+    return not (session.removed if session.door else connections.has_left(session.connection))
 
 
 def find_stream(state: State, identifier: Identifier) -> Stream | None:
@@ -117,4 +123,19 @@ async def submit(metadata: Metadata, identity: Identity, command: Command) -> Re
         raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error), close=True) from error
     if result.status != Status.OK:
         raise ShardError(Status(result.status))
+    _tell_audit(metadata.state, identity, command, result.id)
     return result
+
+
+def _tell_audit(state: State, identity: Identity, command: Command, made: int) -> None:
+    """Who has changed what: the one line of the log for each change that a client has made. Only ids of what is
+    changed: there are hashes of passwords and digests of tokens among the values."""
+    user = state.users.get(identity.user)
+    name = user.name if user is not None and user.incarnation == identity.incarnation else "deleted"
+    door = "" if identity.session is None or not identity.session.door else f" through door {identity.session.door}"
+    fields = {field: getattr(command, field) for field in command.__struct_fields__}
+    what = [type(command).__name__, *(f"{field} {ref.id}" for field, ref in fields.items() if isinstance(ref, Ref))]
+    if what[0].startswith("Create"):
+        what.append(f"makes {made}")
+    where = identity.address or "no address"
+    _audit.info("user %d (%r) at %s%s: %s", identity.user, name, where, door, " ".join(what))

@@ -146,7 +146,7 @@ class GroupService:
         await self._members.join(_entered(identity), group_ref(stream, topic, group))
 
     async def leave_group(self, identity: Identity, request: requests.GroupRequest) -> None:
-        """5006 for who is no member; 30 and close when the connection has no entry in the client table."""
+        """5006 for who is not a member; 30 and close when the connection has no entry in the client table."""
         stream, topic, group = self._find(identity, request)
         await self._members.leave(_entered(identity), group_ref(stream, topic, group))
 

@@ -1,25 +1,64 @@
-"""Messages outside the warm path: flushes, and polls that the native engine does not take
-(docs/protocol/messages.md)."""
+"""Messages outside the warm path of connections: flushes, polls that the native engine does not take, and what callers
+without a connection send and poll (docs/protocol/messages.md)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from shardd.engine import batch_check, xxh32
+from shardd.engine.calls import Answer, Place, Reader
 from shardd.metadata import Metadata
-from shardd.protocol import requests
+from shardd.metadata.state import Partition, Topic
+from shardd.protocol import limits, requests
+from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import ConsumerKind
+from shardd.protocol.send_request import Partitioning, PartitioningKind
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.groups import ByEngine, GroupService, NothingPolled
 from shardd.service.identity import Identity
+from shardd.service.offsets import consumer_id, partition_or_first
 from shardd.service.partition_calls import PartitionCalls
+from shardd.service.partition_requests import PartitionRequests, raise_refusal, require_numbers
+from shardd.service.routes import balanced_counter
+
+POLLED_BYTES_MAX: Final = 8_388_608  # of an answer, but one message: it is in memory as a whole
+
+
+class BalanceEngine(Protocol):
+    """The part of the engine with the counters that all shards share."""
+
+    def balance(self, counter: int, partitions: int, /) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PolledMessages:
+    """`current_offset`: the last one that polls may see. `records`: `count` of them as they are stored
+    (docs/protocol/messages.md#message)."""
+
+    partition: int
+    current_offset: int
+    count: int
+    records: bytes
 
 
 class MessageService:
     """Lives on the loop thread."""
 
-    def __init__(self, metadata: Metadata, calls: PartitionCalls, groups: GroupService) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        calls: PartitionCalls,
+        groups: GroupService,
+        asked: PartitionRequests,
+        engine: BalanceEngine,
+    ) -> None:
         self._metadata = metadata
         self._calls = calls
         self._groups = groups
+        self._requests = asked
+        self._engine = engine
 
     async def flush_unsaved_buffer(self, identity: Identity, request: requests.FlushUnsavedBuffer) -> None:
         """1009, 2010, 41, 3007, then the owner writes its index and, with `fsync`, waits for the device."""
@@ -28,11 +67,81 @@ class MessageService:
         partition = base.partition_of(topic, request.partition)
         await self._calls.flush(self._calls.home(stream, topic, partition), fsync=request.fsync)
 
-    async def poll_messages(self, identity: Identity, request: requests.PollMessages) -> NothingPolled | ByEngine:
-        """A poll as consumer group.
+    async def send_messages(self, identity: Identity, request: requests.SendMessages) -> None:
+        """Everything as docs/protocol/messages.md#batch-checks says, for callers without a connection. Returns when the
+        level of the topic is reached."""
+        _check(identity, request)
 
-        Well-formed polls of plain consumers never come here: the engine executes them and asks for a route.
+        async def append(place: Place, _partition: Partition) -> int:
+            return await self._requests.calls.append(place, request.count, request.batch)
+
+        raise_refusal(
+            await self._requests.ask(
+                identity,
+                Rule.SEND_MESSAGES,
+                (request.stream, request.topic),
+                lambda topic: self._chosen(topic, request.partitioning),
+                append,
+            )
+        )
+
+    def _chosen(self, topic: Topic, partitioning: Partitioning) -> Partition:
+        """2010, 3007."""
+        if partitioning.kind is PartitioningKind.PARTITION:
+            return base.partition_of(topic, partitioning.partition)
+        count = len(topic.partitions)
+        if count == 0:
+            raise ShardError(Status.TOPIC_ID_NOT_FOUND)
+        if partitioning.kind is PartitioningKind.KEY:
+            return topic.partitions[xxh32(partitioning.key) % count]
+        return topic.partitions[self._engine.balance(balanced_counter(topic), count)]
+
+    async def poll_messages(
+        self, identity: Identity, request: requests.PollMessages
+    ) -> PolledMessages | NothingPolled | ByEngine:
+        """As consumer group 1009, 2010, 41, 5000, 5006; the engine answers the connection.
+
+        As plain consumer 1009, 2010, 41, 3007, 4027, 10002: for callers without a connection, as the engine executes
+        those of connections itself. At most `POLLED_BYTES_MAX`: fewer messages then.
         """
-        if request.consumer.kind is not ConsumerKind.GROUP:
-            raise RuntimeError("the engine handed out a poll that it should execute")
-        return await self._groups.poll(identity, request)
+        if request.consumer.kind is ConsumerKind.GROUP:
+            return await self._groups.poll(identity, request)
+        require_numbers(limits.U32_MAX, request.consumer.identifier, request.partition, request.count)
+        require_numbers(limits.U64_MAX, request.value)
+        reader = Reader(ConsumerKind.CONSUMER, consumer_id(request.consumer))
+        partition_id = 0
+
+        async def read(place: Place, partition: Partition) -> Answer:
+            nonlocal partition_id
+            partition_id = partition.id
+            return await self._requests.calls.read(
+                place,
+                reader,
+                request.strategy,
+                request.value,
+                request.count,
+                auto_commit=request.auto_commit,
+                bytes_max=POLLED_BYTES_MAX,
+            )
+
+        answer = await self._requests.ask(
+            identity,
+            Rule.POLL_MESSAGES,
+            (request.stream, request.topic),
+            lambda topic: partition_or_first(topic, request.partition),
+            read,
+        )
+        raise_refusal(answer.status)
+        return PolledMessages(partition_id, answer.current_offset, answer.messages_count, answer.records)
+
+
+def _check(identity: Identity, request: requests.SendMessages) -> None:
+    """What is judged before the stream and the topic are looked for."""
+    _ = identity.user  # 40
+    require_numbers(limits.U32_MAX, request.count, request.partitioning.partition)
+    if request.count == 0:
+        raise ShardError(Status.INVALID_MESSAGES_COUNT)
+    key = request.partitioning.key
+    if request.partitioning.kind is PartitioningKind.KEY and not 1 <= len(key) <= limits.MESSAGES_KEY_BYTES_MAX:
+        raise ShardError(Status.INVALID_COMMAND, "no key, or one that is too long")
+    raise_refusal(batch_check(request.batch, request.count))

@@ -1,11 +1,12 @@
 """Consumer offsets (docs/protocol/messages.md#offsets). Executed by the owner of the partition.
 
-Storing the offset of a plain consumer is native; here is what the engine leaves to Python.
+Storing the offset of a plain consumer is native for connections; here is what the engine leaves to Python.
 """
 
 from __future__ import annotations
 
 from shardd.engine import xxh32
+from shardd.engine.calls import Place, Reader
 from shardd.groups import Membership
 from shardd.metadata import Metadata
 from shardd.metadata.state import ConsumerGroup, Partition, Stream, Topic
@@ -18,6 +19,7 @@ from shardd.service import base
 from shardd.service.groups import ByEngine, GroupService, group_of
 from shardd.service.identity import Identity
 from shardd.service.partition_calls import Home, PartitionCalls
+from shardd.service.partition_requests import PartitionRequests, raise_refusal, require_numbers
 from shardd.service.sessions import Session
 from shardd.service.statistics import Statistics
 
@@ -29,7 +31,7 @@ def consumer_id(consumer: Consumer) -> int:
     return consumer.identifier
 
 
-def _partition(topic: Topic, partition: int | None) -> Partition:
+def partition_or_first(topic: Topic, partition: int | None) -> Partition:
     """The partition, 0 when none is given, or `ShardError` 3007."""
     return base.partition_of(topic, limits.PARTITION_ID_ABSENT if partition is None else partition)
 
@@ -40,11 +42,19 @@ _Work = tuple[Session, Membership, ConsumerGroup, Home]
 class OffsetService:
     """Offsets of plain consumers and of groups. Lives on the loop thread."""
 
-    def __init__(self, metadata: Metadata, statistics: Statistics, calls: PartitionCalls, groups: GroupService) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        statistics: Statistics,
+        calls: PartitionCalls,
+        groups: GroupService,
+        asked: PartitionRequests,
+    ) -> None:
         self._metadata = metadata
         self._statistics = statistics
         self._calls = calls
         self._groups = groups
+        self._requests = asked
 
     async def get_offset(self, identity: Identity, request: requests.OffsetRequest) -> ConsumerOffset | None:
         """None when nothing is stored or the stream, topic, group or partition is missing; 41 wins over the last two.
@@ -53,7 +63,7 @@ class OffsetService:
         """
         try:
             stream, topic, group = self._resolve(identity, request)
-            partition = _partition(topic, request.partition)
+            partition = partition_or_first(topic, request.partition)
         except ShardError as error:
             if error.status is Status.UNAUTHORIZED:
                 raise
@@ -65,13 +75,17 @@ class OffsetService:
         return ConsumerOffset(partition.id, self._statistics.of(partition).current_offset, stored)
 
     async def store_offset(self, identity: Identity, request: requests.StoreOffset) -> ByEngine | None:
-        """A store as consumer group: 1009, 2010, 41, 5000, 5006, 3022, 4100. The engine executes those of consumers,
-        and here only pending partitions and memberships without room there are left."""
+        """As consumer group: 1009, 2010, 41, 5000, 5006, 3022, 4100; here only pending partitions and memberships
+        without room in the engine are left. As plain consumer 1009, 2010, 41, 3007, 4100: for callers without a
+        connection, as the engine executes those of connections itself."""
+        if request.consumer.kind is not ConsumerKind.GROUP:
+            await self._store(identity, request)
+            return None
 
         def begin() -> _Work | None:
             stream, topic, group = self._resolve(identity, request)
             if group is None:
-                raise RuntimeError("the engine handed out a store that it should execute")
+                raise RuntimeError("it was a group before its turn came")
             if self._groups.commits_natively(identity, topic, group, request.partition):
                 return None
             return self._begin(identity, stream, topic, group, request.partition)
@@ -90,11 +104,29 @@ class OffsetService:
             await self._groups.committed(session, membership, stored)
         return None
 
+    async def _store(self, identity: Identity, request: requests.StoreOffset) -> None:
+        require_numbers(limits.U32_MAX, request.consumer.identifier, request.partition)
+        require_numbers(limits.U64_MAX, request.offset)
+        reader = Reader(ConsumerKind.CONSUMER, consumer_id(request.consumer))
+
+        async def store(place: Place, _partition: Partition) -> int:
+            return await self._requests.calls.store_offset(place, reader, request.offset)
+
+        raise_refusal(
+            await self._requests.ask(
+                identity,
+                Rule.POLL_MESSAGES,
+                (request.stream, request.topic),
+                lambda topic: partition_or_first(topic, request.partition),
+                store,
+            )
+        )
+
     async def delete_offset(self, identity: Identity, request: requests.OffsetRequest) -> None:
         """3021 when nothing is stored; as consumer group 5006 and 3022 before that."""
         stream, topic, group = self._resolve(identity, request)
         if group is None:
-            home = self._calls.home(stream, topic, _partition(topic, request.partition))
+            home = self._calls.home(stream, topic, partition_or_first(topic, request.partition))
             await self._calls.delete_offset(home, ConsumerKind.CONSUMER, consumer_id(request.consumer))
             return
 

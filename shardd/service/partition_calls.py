@@ -184,8 +184,7 @@ class PartitionCalls:
         known = partition_at(self._metadata.state, home.namespace)
         if known is None or (known.slot, known.incarnation) != (home.slot, home.incarnation):
             return False
-        incarnation, *_ = self._engine.stats(home.slot)
-        return incarnation == home.incarnation
+        return self._engine.stats(home.slot).incarnation == home.incarnation
 
     async def _delete_segments(self, namespace: int, count: int) -> int:
         """Answers that are being sent are let finish, for a while; what they still need stays after that."""
@@ -193,14 +192,14 @@ class PartitionCalls:
         while count > 0 and attempts < DELETE_ATTEMPTS_MAX:
             step = min(count, DELETE_STEP)
             try:
-                status, deleted, busy = self._engine.partition_delete_segments(namespace, step, self._trash())
+                done = self._engine.partition_delete_segments(namespace, step, self._trash())
             except KeyError:  # deleted meanwhile
                 return Status.PARTITION_NOT_FOUND
-            count -= deleted
-            if status != Status.OK or (deleted < step and not busy):
-                return status
-            attempts += busy
-            await asyncio.sleep(DELETE_RETRY_S if busy else 0)
+            count -= done.deleted
+            if done.status != Status.OK or (done.deleted < step and not done.busy):
+                return done.status
+            attempts += done.busy
+            await asyncio.sleep(DELETE_RETRY_S if done.busy else 0)
         return Status.OK
 
     def _trash(self) -> str:
@@ -222,7 +221,7 @@ class PartitionCalls:
             del self._waiting[token]
 
     def synced(self, token: int, status: int) -> None:
-        """EVENT_SYNCED."""
+        """The end of a sync: SyncedEvent."""
         waiting = self._waiting.get(token)
         if waiting is not None and not waiting.done():
             waiting.set_result(status)

@@ -48,7 +48,7 @@ class PartitionService:
     async def delete_segments(self, identity: Identity, request: account_requests.DeleteSegments) -> None:
         """1009, 2010, 3007, 41: the only command that looks at the partition before the permission.
 
-        Fewer segments than asked for is no error: the active one and those that a consumer still needs stay.
+        Fewer segments than asked for is not an error: the active one and those that a consumer still needs stay.
         """
         stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
         partition = base.partition_of(topic, request.partition)

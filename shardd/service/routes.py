@@ -20,6 +20,20 @@ OWNER_WAIT_STEP_MS: Final = 5
 OWNER_WAIT_MS_MAX: Final = 2_000
 
 
+def balanced_counter(topic: Topic) -> int:
+    return topic.incarnation % BALANCED_COUNTERS
+
+
+async def wait_for_owner(attempt: int) -> None:
+    """`attempt` > 0: the owner did not know the partition yet, so it gets 5 ms * attempt to apply the record that made
+    it, 2 s in all. `ShardError` 11001."""
+    if attempt == 0:
+        return
+    if OWNER_WAIT_STEP_MS * attempt * (attempt - 1) // 2 >= OWNER_WAIT_MS_MAX:
+        raise ShardError(Status.SHARD_COMMUNICATION_ERROR, "the owner does not know the partition")
+    await asyncio.sleep(OWNER_WAIT_STEP_MS * attempt / 1000)
+
+
 class RouteEngine(Protocol):
     """The part of the engine with the route table. Its keys are identifiers as a client wrote them."""
 
@@ -55,13 +69,9 @@ class RouteService:
         """Decides what a user may do with a topic and enters it into the engine's route table. `names` of stream and
         topic, and the same as `written` by the client.
 
-        `attempt` > 0: the owner did not know the partition yet, so it gets 5 ms * attempt to apply the record that made
-        it, 2 s in all. Raises `ShardError` 1009, 2010, 41, 11001.
+        `attempt`: as in `wait_for_owner`. Raises `ShardError` 1009, 2010, 41, 11001.
         """
-        if attempt > 0:
-            if OWNER_WAIT_STEP_MS * attempt * (attempt - 1) // 2 >= OWNER_WAIT_MS_MAX:
-                raise ShardError(Status.SHARD_COMMUNICATION_ERROR, "the owner does not know the partition")
-            await asyncio.sleep(OWNER_WAIT_STEP_MS * attempt / 1000)
+        await wait_for_owner(attempt)
         entered: list[bool] = []
         while not entered:  # again when the topic changes meanwhile
             stream, topic = base.topic_of(self._metadata.state, *names)
@@ -80,7 +90,7 @@ class RouteService:
                     *written,
                     can_send=base.permitted(state, identity, Rule.SEND_MESSAGES, stream, topic),
                     can_poll=base.permitted(state, identity, Rule.POLL_MESSAGES, stream, topic),
-                    counter=topic.incarnation % BALANCED_COUNTERS,
+                    counter=balanced_counter(topic),
                     partitions=partitions,
                 )
                 entered.append(True)

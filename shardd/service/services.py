@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shardd.config import Settings
 from shardd.engine import Engine
+from shardd.engine.calls import EngineCalls
 from shardd.groups.members import GroupMembers
 from shardd.groups.surroundings import MembersSurroundings
 from shardd.metadata import Metadata
@@ -23,6 +24,7 @@ from shardd.service.logins import LoginService
 from shardd.service.messages import MessageService
 from shardd.service.offsets import OffsetService
 from shardd.service.partition_calls import PartitionCalls
+from shardd.service.partition_requests import PartitionRequests
 from shardd.service.partitions import PartitionService
 from shardd.service.routes import RouteService
 from shardd.service.sessions import SessionTable
@@ -64,13 +66,17 @@ class Services:
         statistics = Statistics(engine)
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, sessions))
         self.partition_calls = PartitionCalls(metadata, engine, bus, data_directory)
+        self.engine_calls = EngineCalls(engine)
+        asked = PartitionRequests(
+            metadata, self.engine_calls, bus.shards, parts.settings.server.request_timeout_ms / 1000
+        )
         self.system = SystemService(metadata, statistics, bus, sessions, parts.server)
         self.snapshots = SnapshotService(metadata, bus, system, parts.own_logs, parts.supervisor_logs)
         self.groups = GroupService(metadata, self.members, engine, bus.shards)
         self.extensions = ExtensionService(metadata, bus, parts.figures, parts.server.started_at_us)
         self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory)
-        self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups)
-        self.messages = MessageService(metadata, self.partition_calls, self.groups)
+        self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
+        self.messages = MessageService(metadata, self.partition_calls, self.groups, asked, engine)
         self.routes = RouteService(metadata, engine)
         self.streams = StreamService(metadata, statistics)
         self.topics = TopicService(metadata, statistics, system)
@@ -85,4 +91,5 @@ class Services:
 
     def close(self) -> None:
         """The worker stops."""
+        self.engine_calls.close()
         self.members.close()

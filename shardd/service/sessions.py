@@ -21,7 +21,8 @@ class Session(msgspec.Struct):
     `user_incarnation`: which user with that id, as ids are reused. `removed`: the entry is not in the client table any
     more. Its connection is closed or moved away, or the server has taken it out (its user was deleted, or it sent no
     heartbeat); then the socket stays open, but GET_ME, logins and commands of groups are refused
-    (docs/protocol/sessions.md#entry). `moves`: how often the connection has come to another shard.
+    (docs/protocol/sessions.md#entry). `moves`: how often the connection has come to another shard. `door`: through
+    which it comes (docs/protocol/doors.md); "": it is a socket of this worker.
     """
 
     connection: int
@@ -34,6 +35,7 @@ class Session(msgspec.Struct):
     failed_logins: int = 0  # on this connection since it was opened
     memberships: dict[int, Membership] = {}  # by incarnation of the group, in the order of joining
     moves: int = 0
+    door: str = ""
 
     @property
     def key(self) -> str:
@@ -79,9 +81,10 @@ class SessionTable:
         """Those that clients are told about."""
         return (session for session in self._sessions.values() if not session.removed)
 
-    def open(self, connection: int, address: str, now_us: int) -> Session:
-        """Enters an accepted connection; `address` is the peer's "ip:port"."""
-        session = Session(connection, xxh32(address.encode()), address, now_us)
+    def open(self, connection: int, address: str, now_us: int, door: str = "") -> Session:
+        """Enters an accepted connection; `address` is the peer's "ip:port". A door may have many clients of one."""
+        named = f"{address} {door} {connection}" if door else address
+        session = Session(connection, xxh32(named.encode()), address, now_us, door=door)
         self._enter(session)
         return session
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from shardd.engine import StatsSlot
 from shardd.metadata.state import Partition, Topic
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.slices import Slices
@@ -46,7 +47,7 @@ class Sums:
 class StatisticsEngine(Connections, Protocol):
     """The part of the engine with the shared statistics."""
 
-    def stats(self, slot: int) -> tuple[int, int, int, int, int, int, int, int, int]: ...
+    def stats(self, slot: int) -> StatsSlot: ...
 
 
 class Statistics:
@@ -58,10 +59,11 @@ class Statistics:
 
     def of(self, partition: Partition) -> PartitionStats:
         """What the owner published; an empty partition while the slot holds another incarnation."""
-        incarnation, next_offset, size_bytes, messages_count, segments_count, *_ = self.engine.stats(partition.slot)
-        if incarnation != partition.incarnation:
+        figures = self.engine.stats(partition.slot)
+        if figures.incarnation != partition.incarnation:
             return EMPTY_PARTITION
-        return PartitionStats(segments_count, max(next_offset - 1, 0), size_bytes, messages_count)
+        last_offset = max(figures.next_offset - 1, 0)
+        return PartitionStats(figures.segments_count, last_offset, figures.size_bytes, figures.messages_count)
 
     def sum_up(self, topic: Topic, sums: Sums) -> Iterator[None]:
         """Adds every partition of the topic; a step for each."""

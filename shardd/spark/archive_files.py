@@ -69,7 +69,7 @@ class Footer:
 
     @classmethod
     def of(cls, metadata: pq.FileMetaData) -> Footer | None:
-        """None for a file of an earlier version. ValueError for what is no footer."""
+        """None for a file of an earlier version. ValueError for what is not a footer."""
         text = (metadata.metadata or {}).get(FOOTER)
         if text is None:
             return None

@@ -128,7 +128,7 @@ def _removed_until(settings: TaskSettings, slice_: Slice, at: int, found: int) -
 
 def _kept_behind(settings: TaskSettings, slice_: Slice, at: int, end: int, error: Exception) -> int:
     """Where the history goes on behind a file that is not there, or is of another history. readMode=cold: only what
-    the server does not have any more, either, is lost; else the file is missing here, which is no loss to accept.
+    the server does not have any more, either, is lost; else the file is missing here, which is not a loss to accept.
     readMode=archive: there is no server to ask. `DataLossError`."""
     if settings.fail_on_data_loss or settings.read_mode is ReadMode.ARCHIVE:
         return end

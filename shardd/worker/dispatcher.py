@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from shardd.engine import Engine
+from shardd.engine import Engine, RequestEvent, RouteMissEvent
 from shardd.metadata import Metadata
 from shardd.service.services import Services
 
@@ -14,19 +14,11 @@ from shardd.service.services import Services
 class Dispatcher(Protocol):
     """Lives on the loop thread of one worker. Never raises for a request."""
 
-    async def handle(self, connection: int, code: int, payload: bytes, user_id: int, authenticated: bool) -> None:
-        """Answers one EVENT_REQUEST."""
+    async def handle(self, request: RequestEvent) -> None:
+        """Answers a request."""
 
-    async def route_miss(
-        self,
-        connection: int,
-        code: int,
-        stream_identifier: bytes,
-        topic_identifier: bytes,
-        user_id: int,
-        attempt: int,
-    ) -> None:
-        """Answers one EVENT_ROUTE_MISS."""
+    async def route_miss(self, missed: RouteMissEvent) -> None:
+        """Answers a request that has no route, or lets the engine do it."""
 
 
 MakeDispatcher = Callable[[Engine, Metadata, Services], Dispatcher]

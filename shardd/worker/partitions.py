@@ -280,9 +280,9 @@ class OwnedPartitions:
                 self._seal(ids, incarnation, start)
             groups = topic.groups.values() if outcome.offsets else ()
             alive = {group.offsets_id for group in groups}
-            for kind, number, _ in outcome.offsets:
-                if kind == _native.OFFSET_GROUP and number not in alive:
-                    self._engine.offset_delete(namespace(*ids), kind, number)
+            for each in outcome.offsets:
+                if each.kind == _native.OFFSET_GROUP and each.id not in alive:
+                    self._engine.offset_delete(namespace(*ids), each.kind, each.id)
         except (OSError, ValueError) as error:
             if ids in self._no_room:
                 _log.error("partition %s is read only and empty until there is room: %s", directory, error)

@@ -13,21 +13,22 @@ import os
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
 
 from shardd.engine import (
-    EVENT_ACCEPTED,
-    EVENT_CLOSED,
-    EVENT_DOUBT,
-    EVENT_GROUP_POLLED,
-    EVENT_MOVE,
-    EVENT_MOVED_IN,
-    EVENT_POISONED,
-    EVENT_REQUEST,
-    EVENT_ROLLED,
-    EVENT_ROOM,
-    EVENT_ROUTE_MISS,
-    EVENT_SYNCED,
+    AcceptedEvent,
+    CallEvent,
+    ClosedEvent,
+    DoubtEvent,
+    GroupPolledEvent,
+    MovedInEvent,
+    MoveEvent,
+    PoisonedEvent,
+    RequestEvent,
+    RolledEvent,
+    RoomEvent,
+    RouteMissEvent,
+    SyncedEvent,
     namespace,
     owner,
 )
@@ -43,6 +44,7 @@ from shardd.metadata import Record, State
 from shardd.protocol.errors import Status
 from shardd.runtime.bus import Bus
 from shardd.runtime.bus_sockets import TrustedSockets
+from shardd.runtime.control_link import ControlLink
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.metrics import MetricRegistry, StallFigures, process_counters, process_gauges
@@ -55,8 +57,8 @@ from shardd.service.services import ServiceParts, Services
 from shardd.service.sessions import SessionTable
 from shardd.service.system import ServerFacts
 from shardd.worker.background import add_client_jobs, add_room_job
-from shardd.worker.control_link import ControlLink
 from shardd.worker.dispatcher import MakeDispatcher
+from shardd.worker.doors import DoorParts, MakeDoorEndpoint, WorkerDoors
 from shardd.worker.engine_options import make_engine
 from shardd.worker.partition_changes import partitions_of
 from shardd.worker.partitions import RECOVERY_LANES, OwnedPartitions
@@ -73,9 +75,9 @@ _PASSWORD_THREADS: Final = 1
 _PASSWORD_NICE: Final = 10
 
 
-def run(inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher) -> int:
+def run(inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher, make_doors: MakeDoorEndpoint) -> int:
     """Serves until the supervisor says stop; exit status."""
-    worker = Worker(inheritance, make_dispatcher)
+    worker = Worker(inheritance, make_dispatcher, make_doors)
     loop = new_event_loop(worker.engine, worker.deliver)
     asyncio.set_event_loop(loop)
     try:
@@ -89,9 +91,12 @@ def run(inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher) -> int:
 class Worker:
     """Everything of one shard. Lives on the loop thread."""
 
-    def __init__(self, inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher) -> None:
+    def __init__(
+        self, inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher, make_doors: MakeDoorEndpoint
+    ) -> None:
         self._inheritance = inheritance
         self._make_dispatcher = make_dispatcher
+        self._doors = WorkerDoors(inheritance.doors, make_doors)
         self.engine: Final = make_engine(inheritance)
         system = inheritance.settings.system
         self._data = system.data_directory
@@ -116,7 +121,7 @@ class Worker:
         patience = Patience()
         self._stalls = StallFigures(inheritance.shard, patience)
         self._add_jobs()
-        told = trust.renew, self._stalls.follow, patience.forgive
+        told = trust.renew, self._stalls.follow, patience.forgive, self._doors.renew
         self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up, *told)
         sockets = TrustedSockets(inheritance.trust, trust, inheritance.shards, hear=self._control.hear)
         self._bus = Bus(inheritance.shard, inheritance.shards, sockets, patience)
@@ -126,7 +131,7 @@ class Worker:
         self._metadata = self._role.metadata
         root_created = await self._role.start_metadata()
         await self._open_partitions()
-        self._serve()
+        await self._serve()
         self._jobs.start()
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
@@ -171,13 +176,25 @@ class Worker:
         logging.shutdown()
         os._exit(1)
 
-    def _serve(self) -> None:
+    async def _serve(self) -> None:
         self._role.serve()  # the members of groups announce themselves to what it makes
         self._services = Services(self._service_parts())
         self._dispatcher = self._make_dispatcher(self.engine, self._metadata, self._services)
         add_client_jobs(self._jobs, self.engine.counters, self._services.connections, self._inheritance.settings)
         self._metadata.subscribe(self._services.connections.applied)
+        await self._doors.start(self._door_parts())
         self.engine.listen(self._inheritance.listener_fd)
+
+    def _door_parts(self) -> DoorParts:
+        return DoorParts(
+            hear=self._control.hear,
+            shards=self._inheritance.shards,
+            limits=self._inheritance.settings.server,
+            engine=self.engine,
+            metadata=self._metadata,
+            services=self._services,
+            sessions=self._sessions,
+        )
 
     def _service_parts(self) -> ServiceParts:
         inheritance, metrics = self._inheritance, self._metrics()
@@ -212,6 +229,7 @@ class Worker:
         metrics.add("damage", self._surveys.gauges, self._surveys.counters)
         metrics.add("scrubber", self._scrubber.gauges, self._scrubber.counters)
         metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
+        self._doors.add_figures(metrics)
         self._role.add_figures(metrics)
         metrics.add("jobs", self._jobs.gauges, self._jobs.counters)
         return metrics
@@ -242,7 +260,9 @@ class Worker:
         self._login_turns.close()
         self.engine.stop_listening()
         self.engine.close_all(Status.DISCONNECTED)
+        await self._doors.stop(max(0.0, deadline - time.monotonic()))
         if len(self._sessions):
+            self._all_closed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_closed.wait(), max(0.0, deadline - time.monotonic()))
         await asyncio.sleep(_QUIET_S)
@@ -286,72 +306,75 @@ class Worker:
     def deliver(self, events: list[Event]) -> None:
         """The vector of events of one turn."""
         for event in events:
-            kind, *rest = event
-            self._handlers[cast(int, kind)](self, *rest)
+            self._handlers[type(event)](self, event)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _on_accepted(self, connection: int, address: str) -> None:
-        self._sessions.open(connection, address, time.time_ns() // 1000)
+    def _on_accepted(self, event: AcceptedEvent) -> None:
+        self._sessions.open(event.connection, event.address, time.time_ns() // 1000)
 
-    def _on_closed(self, connection: int) -> None:
-        self._sessions.close(connection)
+    def _on_closed(self, event: ClosedEvent) -> None:
+        self._sessions.close(event.connection)
         if not len(self._sessions):
             self._all_closed.set()
 
-    def _on_request(self, connection: int, code: int, payload: bytes, user_id: int, authenticated: bool) -> None:
-        self._spawn(self._dispatcher.handle(connection, code, payload, user_id, authenticated))
+    def _on_request(self, event: RequestEvent) -> None:
+        self._spawn(self._dispatcher.handle(event))
 
-    def _on_route_miss(
-        self, connection: int, code: int, stream: bytes, topic: bytes, user_id: int, attempt: int
-    ) -> None:
-        self._spawn(self._dispatcher.route_miss(connection, code, stream, topic, user_id, attempt))
+    def _on_route_miss(self, event: RouteMissEvent) -> None:
+        self._spawn(self._dispatcher.route_miss(event))
 
-    def _on_move(self, connection: int, target: int) -> None:
-        if self.engine.move(connection, target, self._services.connections.export_session(connection)):
-            self._sessions.close(connection, moved=True)
+    def _on_move(self, event: MoveEvent) -> None:
+        state = self._services.connections.export_session(event.connection)
+        if self.engine.move(event.connection, event.target_shard, state):
+            self._sessions.close(event.connection, moved=True)
         else:
-            self.engine.resume(connection)
+            self.engine.resume(event.connection)
 
-    def _on_moved_in(self, connection: int, address: str, state: bytes, user_id: int, authenticated: bool) -> None:
-        self._services.connections.import_session(connection, address, state)
+    def _on_moved_in(self, event: MovedInEvent) -> None:
+        self._services.connections.import_session(event.connection, event.address, event.session_state)
 
-    def _on_group_polled(self, connection: int, count: int, offset: int, stored: bool) -> None:
-        self._services.members.polled(connection, count, offset, stored)
+    def _on_group_polled(self, event: GroupPolledEvent) -> None:
+        self._services.members.polled(event.connection, event.messages_count, event.offset, event.stored)
 
-    def _on_synced(self, token: int, status: int) -> None:
-        self._services.partition_calls.synced(token, status)
+    def _on_call(self, event: CallEvent) -> None:
+        self._services.engine_calls.ended(event)
 
-    def _on_doubt(self, namespace: int, segment: int) -> None:
-        self._surveys.ask(namespace, segment)
+    def _on_synced(self, event: SyncedEvent) -> None:
+        self._services.partition_calls.synced(event.token, event.status)
 
-    def _on_poisoned(self, namespace: int, errno: int) -> None:
-        _log.error("partition %s is read only: %s", partition_text(namespace), os.strerror(errno))
+    def _on_doubt(self, event: DoubtEvent) -> None:
+        self._surveys.ask(event.namespace, event.segment)
 
-    def _on_rolled(self, namespace: int, start_offset: int) -> None:
-        self._partitions.rolled(namespace, start_offset)
+    def _on_poisoned(self, event: PoisonedEvent) -> None:
+        _log.error("partition %s is read only: %s", partition_text(event.namespace), os.strerror(event.errno))
 
-    def _on_room(self, refused: int, free_bytes: int) -> None:
-        if refused:
-            _log.warning("sends are refused: only %d bytes are free on the disk of %s", free_bytes, self._data)
+    def _on_rolled(self, event: RolledEvent) -> None:
+        self._partitions.rolled(event.namespace, event.start_offset)
+
+    def _on_room(self, event: RoomEvent) -> None:
+        free, data = event.free_bytes, self._data
+        if event.refused:
+            _log.warning("sends are refused: only %d bytes are free on the disk of %s", free, data)
             return
-        _log.warning("sends are taken again: %d bytes are free on the disk of %s", free_bytes, self._data)
+        _log.warning("sends are taken again: %d bytes are free on the disk of %s", free, data)
         self._use_room()
 
-    _handlers: ClassVar[dict[int, Callable[..., None]]] = {
-        EVENT_ACCEPTED: _on_accepted,
-        EVENT_CLOSED: _on_closed,
-        EVENT_REQUEST: _on_request,
-        EVENT_ROUTE_MISS: _on_route_miss,
-        EVENT_MOVE: _on_move,
-        EVENT_MOVED_IN: _on_moved_in,
-        EVENT_DOUBT: _on_doubt,
-        EVENT_POISONED: _on_poisoned,
-        EVENT_GROUP_POLLED: _on_group_polled,
-        EVENT_ROLLED: _on_rolled,
-        EVENT_ROOM: _on_room,
-        EVENT_SYNCED: _on_synced,
+    _handlers: ClassVar[dict[type[Event], Callable[..., None]]] = {
+        AcceptedEvent: _on_accepted,
+        ClosedEvent: _on_closed,
+        RequestEvent: _on_request,
+        RouteMissEvent: _on_route_miss,
+        MoveEvent: _on_move,
+        MovedInEvent: _on_moved_in,
+        DoubtEvent: _on_doubt,
+        PoisonedEvent: _on_poisoned,
+        GroupPolledEvent: _on_group_polled,
+        RolledEvent: _on_rolled,
+        RoomEvent: _on_room,
+        SyncedEvent: _on_synced,
+        CallEvent: _on_call,
     }

@@ -24,9 +24,9 @@ def stored_segments(draw: st.DrawFn) -> Stored:
 
 
 def scan(stored: Stored, log: bytes) -> tuple[int, int, bytes]:
-    valid_bytes, count, next_offset, _, _, _, index = _native.scan_buffer(log, stored.start, 0, stored.start, 0)
-    assert next_offset == stored.start + count
-    return valid_bytes, count, index
+    found = _native.scan_buffer(log, stored.start, 0, stored.start, 0)
+    assert found.next_offset == stored.start + found.records
+    return found.valid_bytes, found.records, found.entries
 
 
 @given(stored_segments())

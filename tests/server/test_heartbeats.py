@@ -24,6 +24,7 @@ from tests.support import wire
 from tests.support.server import Server
 from tests.support.wire import Wire
 
+FAILURES_BEFORE_LONG_WAITS = 10
 INTERVAL_S = 2.0  # long enough for a login on a busy machine
 STALE_S = 1.2 * INTERVAL_S
 EVICTED_S = 60.0  # by then every shard has looked, also on a busy machine
@@ -132,6 +133,18 @@ def stale_connections(server: Server) -> list[Wire]:
 def stale(stale_connections: list[Wire]) -> Iterator[Wire]:
     with stale_connections.pop() as connection:
         yield connection
+
+
+def test_who_waits_for_an_answer_is_not_silent(tmp_path: Path) -> None:
+    """A login waits longer than the interval, as others have failed at its address; its client cannot send PING."""
+    with Server(tmp_path / "data", env=SETTINGS | {"IGGY_HEARTBEAT_INTERVAL": "200 ms"}) as server:
+        for _ in range(FAILURES_BEFORE_LONG_WAITS):
+            with Wire(server.address) as guessing:
+                assert guessing.status(Code.LOGIN_USER, wire.str8("nobody") + wire.str8("wrong") + bytes(8)) == 42
+        with Wire(server.address) as late:
+            started = time.monotonic()
+            late.login()
+            assert time.monotonic() - started > 1.2 * 0.2, "it has waited for more than the interval"
 
 
 def test_heartbeats_are_not_looked_at_by_default() -> None:

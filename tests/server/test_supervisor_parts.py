@@ -30,12 +30,12 @@ from shardd.runtime.control_messages import (
 )
 from shardd.runtime.inheritance import WorkerInheritance, read_inheritance, write_inheritance
 from shardd.runtime.trust import PeerKey, TrustInheritance
+from shardd.server.child_process import HEALTHY_AFTER_S, RESTARTS_MAX, Backoff, child_environment
 from shardd.server.data_directory import LOCK_NAME, lock_directory, prepare_directory
 from shardd.server.errors import StartupError
 from shardd.server.listeners import open_listeners, server_answers
 from shardd.server.service_manager import notify_service_manager
 from shardd.server.shared_resources import pool_share_bytes
-from shardd.server.worker_process import HEALTHY_AFTER_S, RESTARTS_MAX, Backoff, worker_environment
 
 TCP = load_settings(None, {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"}).settings.tcp
 
@@ -229,7 +229,7 @@ def test_inheritance_travels_sealed() -> None:
     with pytest.raises(PermissionError):
         os.pwrite(fd, b"x", 0)
     assert fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
-    assert read_inheritance(fd) == sent
+    assert read_inheritance(fd, WorkerInheritance) == sent
     assert "'k'" not in repr(sent)
     assert sent.cpu == 6
     assert sorted(sent.descriptors()) == list(range(3, 16))
@@ -239,7 +239,7 @@ def test_inheritance_travels_sealed() -> None:
 
 def test_workers_get_no_password_from_the_environment() -> None:
     passwords = {"SHARDD_PASSWORD": "1", "IGGY_ROOT_PASSWORD": "2", "SHARDD_ROOT_PASSWORD": "3", "NOTIFY_SOCKET": "4"}
-    assert worker_environment(passwords | {"PATH": "/bin", "PYTHONPATH": "/x"}) == {"PATH": "/bin", "PYTHONPATH": "/x"}
+    assert child_environment(passwords | {"PATH": "/bin", "PYTHONPATH": "/x"}) == {"PATH": "/bin", "PYTHONPATH": "/x"}
 
 
 def test_pools_are_shares_of_the_whole() -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shardd.config import Settings, load_settings
-from shardd.engine import namespace
+from shardd.engine import StatsSlot, namespace
+from shardd.engine.calls import EngineCalls
 from shardd.groups.hub import GroupHub
 from shardd.groups.members import GroupMembers
 from shardd.groups.surroundings import HubSurroundings, MembersSurroundings
@@ -23,6 +24,7 @@ from shardd.runtime.channel import CONTROL_SHARD, BusError, Senders
 from shardd.service.groups import GroupService
 from shardd.service.offsets import OffsetService
 from shardd.service.partition_calls import PartitionCalls
+from shardd.service.partition_requests import PartitionRequests
 from shardd.service.sessions import SessionTable
 from shardd.service.statistics import Statistics
 from tests.sim.log_library import Fences
@@ -77,10 +79,10 @@ class SimEngine:
     def seat_take(self, connection: int, group: int) -> None:
         return None
 
-    def stats(self, slot: int) -> tuple[int, ...]:
+    def stats(self, slot: int) -> StatsSlot:
         """Incarnation of the partition with this slot, as far as the shard knows."""
         self._look()
-        return (self._by_slot.get(slot, 0),)
+        return StatsSlot((self._by_slot.get(slot, 0), *[0] * 8))
 
     def _look(self) -> None:
         streams = self._shard.node.state.streams
@@ -131,7 +133,7 @@ class SimEngine:
         return passes
 
     def execute_poll(self, connection: int, owner: int, packed: int, incarnation: int, *rest: Any) -> None:
-        """As the engine's: EVENT_GROUP_POLLED follows."""
+        """As the engine's: GroupPolledEvent follows."""
         _strategy, _value, count, group, assignment, auto_commit = rest
         poll = _Poll(packed, incarnation, group, assignment, count, auto_commit)
         work = self._execute(connection, owner, poll)
@@ -188,7 +190,8 @@ class ShardGroups:
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, self.sessions))
         self.service = GroupService(metadata, self.members, engine, shards)
         calls = PartitionCalls(metadata, engine, bus, settings().system.data_directory)
-        self.offsets = OffsetService(metadata, Statistics(engine), calls, self.service)
+        asked = PartitionRequests(metadata, EngineCalls(engine), shards, timeout_s=60)
+        self.offsets = OffsetService(metadata, Statistics(engine), calls, self.service, asked)
         shard.bus.serve(METHOD_POLL, Senders.ANY_SHARD, self.engine.serve_poll)
 
     def memberships(self) -> dict[int, dict[str, list[int]]]:

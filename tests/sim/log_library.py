@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from shardd.engine import SegmentInfo
+
 LIBRARY = Path(__file__).parents[2] / "native" / "build" / "sim" / "libsim_log.so"
 POLL_OFFSET, POLL_TIMESTAMP, POLL_FIRST, POLL_LAST, POLL_NEXT = range(1, 6)
 NOTHING_STORED = 2**64 - 1
@@ -137,7 +139,7 @@ class LogPartition:
         segment_size_bytes: int,
         state: int,
         seed: int,
-        segments: list[tuple[int, int, int, int, int, int]],
+        segments: list[SegmentInfo],
     ) -> None:
         self._table = _table(calls)  # kept: the callbacks live as long as this
         infos = (_SegmentInfo * max(1, len(segments)))(*(_SegmentInfo(*each) for each in segments))

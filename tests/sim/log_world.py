@@ -14,6 +14,7 @@ import struct
 from collections import Counter
 from pathlib import Path
 
+from shardd.engine import SegmentInfo, StoredOffset
 from shardd.log import layout
 from shardd.log.recovery import open_partition
 from tests.sim.findings import Trace
@@ -291,9 +292,7 @@ class LogWorld:
             self._note(f"{LEVELS[self.level]}: hole behind the durable end")
             self._purge()
 
-    def _opened(
-        self, segments: list[tuple[int, int, int, int, int, int]], state: int, offsets: list[tuple[int, int, int]]
-    ) -> LogPartition:
+    def _opened(self, segments: list[SegmentInfo], state: int, offsets: list[StoredOffset]) -> LogPartition:
         ids = self.seed + self.step
         partition = LogPartition(
             self.disk, self.directory, self.incarnation, self.level, self.segment_size, state, ids, segments

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from shardd.engine import SegmentInfo
 from shardd.log.recovery import Recovered
 from shardd.log.stored_offsets import read_offsets
 from shardd.metadata import MetadataReplica, MetadataWriter
@@ -144,7 +145,7 @@ def trusting_recovery(directory: Path) -> Recovered:
             at, count = at + length, count + 1
             index += struct.pack("<IIQ", offset - start, at, stamp)
         log.with_suffix(".index").write_bytes(index)
-        found.segments.append((start, at, count, first or timestamp, timestamp, 0))
+        found.segments.append(SegmentInfo((start, at, count, first or timestamp, timestamp, 0)))
     found.offsets, _ = read_offsets(directory)
     return found
 

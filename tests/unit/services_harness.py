@@ -25,6 +25,7 @@ from shardd.server.address_lock import AddressLock
 from shardd.server.shared_resources import SharedResources, make_resources
 from shardd.service.services import Services
 from shardd.transport.classic.dispatch import ClassicDispatcher
+from shardd.transport.door.endpoint import Doors
 from shardd.worker.worker import Worker
 from tests.support.server import IO_ENGINE_VARIABLE
 from tests.support.wire import Wire
@@ -89,7 +90,7 @@ class WorkerThread:
 
     def _run(self) -> None:
         """The engine is made where it is used: its ring takes calls of one thread only."""
-        self._worker = Worker(self._inheritance, ClassicDispatcher)
+        self._worker = Worker(self._inheritance, ClassicDispatcher, Doors)
         self._loop = new_event_loop(self._worker.engine, self._worker.deliver)
         asyncio.set_event_loop(self._loop)
         try:

@@ -130,7 +130,7 @@ def test_only_regular_files_inside_a_backup_are_read(
 def test_what_is_no_file_ends_no_command_by_waiting(made: Made, tmp_path: Path) -> None:
     """As a person runs them: a FIFO in the place of a file."""
     for path, arguments in (
-        (kept_log(made, 0), ("verify", made.path)),
+        (kept_log(made, 0), ("verify", made.path, "--full-speed")),
         (made.path / BACKUP_NAME, ("restore", made.path, tmp_path / "target")),
     ):
         a_fifo(path)

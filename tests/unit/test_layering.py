@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "shardd"
+OVERVIEW = PACKAGE.parent / "docs" / "ARCHITECTURE.md"
 # lowest first; packages of one row may know each other in one direction
 ROWS = [
     {"config", "engine"},
@@ -18,6 +19,7 @@ ROWS = [
     {"server", "client"},
     {"transport"},
     {"observability", "spark"},
+    {"doors"},
     {"cli"},
 ]
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
@@ -53,6 +55,15 @@ def edges() -> dict[tuple[str, str], list[str]]:
 def test_every_package_has_its_row() -> None:
     packages = {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
     assert packages <= LEVEL.keys(), f"without a row: {sorted(packages - LEVEL.keys())}"
+
+
+def test_the_overview_shows_the_same_rows() -> None:
+    _, _, below = OVERVIEW.read_text().partition("## Layers\n")
+    block = [line for line in below.partition("\n## ")[0].splitlines() if line.startswith("    ")]
+    shown = [name for line in reversed(block) for name in line[4:].partition("  ")[0].split()]
+    assert shown[0] == "native/" and sorted(shown[1:]) == sorted(LEVEL)
+    levels = [LEVEL[name] for name in shown[1:]]
+    assert levels == sorted(levels), "docs/ARCHITECTURE.md shows them in another order"
 
 
 def test_imports_point_downwards() -> None:

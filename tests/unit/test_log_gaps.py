@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from shardd.engine import _native
+from shardd.engine import SegmentInfo, WithheldRange, _native
 from shardd.log import layout
 from shardd.log.damage_survey import survey_segment
 from shardd.log.diagnosis import diagnose_partition, isolate
@@ -35,8 +35,8 @@ ACTIVE = segment(40, [2, 3], timestamp=2000)
 DENSE = manifest_of(ACTIVE)
 END = 40
 ROWS = [
-    (0, len(THIN.log), 8, 1000, 1001, END - 8),
-    (40, len(ACTIVE.log), 5, 2000, 2001, 0),
+    SegmentInfo((0, len(THIN.log), 8, 1000, 1001, END - 8)),
+    SegmentInfo((40, len(ACTIVE.log), 5, 2000, 2001, 0)),
 ]
 THROTTLE = Throttle()
 
@@ -97,7 +97,9 @@ def test_what_a_manifest_of_version_2_says_and_is_not_known_keeps_the_partition_
 def test_a_partition_with_explained_gaps_opens_as_it_is_by_both_ways(directory: Path) -> None:
     before = tree(directory)
     usual = _native.recover_partition(str(directory), INCARNATION)
-    assert usual is not None and usual[0] == ROWS and usual[2] == []  # nothing to be sealed, but the active one
+    assert (
+        usual is not None and usual.segments == ROWS and usual.unsealed == []
+    )  # nothing to be sealed, but the active one
     (directory / "stranger").write_bytes(b"")  # the careful way
     recovered = open_partition(directory, INCARNATION)
     assert (recovered.segments, recovered.damaged, recovered.state) == (ROWS, [], 0)
@@ -252,7 +254,7 @@ def test_doctor_tells_a_sparse_segment_from_a_damaged_one(directory: Path) -> No
     view, _ = diagnose_partition(directory)
     assert [(each.start, each.end) for each in view.damaged] == [(4, 17)]
     isolate(directory, view.damaged)
-    assert open_partition(directory, INCARNATION) == Recovered(segments=ROWS, damaged=[(4, 17, True)])
+    assert open_partition(directory, INCARNATION) == Recovered(segments=ROWS, damaged=[WithheldRange((4, 17, True))])
     view, _ = diagnose_partition(directory)
     assert (view.open_damage(), view.isolated) == ([], ((4, 17),))
 

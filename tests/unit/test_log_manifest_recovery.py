@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from shardd.engine import _native
+from shardd.engine import SegmentInfo, _native
 from shardd.log import layout
 from shardd.log.manifest import (
     Checkpoint,
@@ -28,7 +28,10 @@ from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
 
 SEALED = segment(0, [2, 1], timestamp=1000, payload_bytes=5)
 ACTIVE = segment(3, [2, 2], timestamp=2000, payload_bytes=5)
-SEGMENTS = [(0, len(SEALED.log), 3, 1000, 1001, 0), (3, len(ACTIVE.log), 4, 2000, 2001, 0)]
+SEGMENTS = [
+    SegmentInfo((0, len(SEALED.log), 3, 1000, 1001, 0)),
+    SegmentInfo((3, len(ACTIVE.log), 4, 2000, 2001, 0)),
+]
 READ_ONLY = 4027
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardd.engine import _native
+from shardd.engine import SegmentInfo, _native
 from shardd.log import layout
 from shardd.log.incarnation import NewerIncarnationError, read_incarnation
 from shardd.log.recovery import Recovered, open_partition
@@ -31,8 +31,8 @@ def index_of(directory: Path, stored: Stored) -> Path:
     return layout.segment_index(directory, stored.start)
 
 
-def row(stored: Stored, first: int, last: int) -> tuple[int, int, int, int, int, int]:
-    return (stored.start, len(stored.log), stored.count, first, last, 0)
+def row(stored: Stored, first: int, last: int) -> SegmentInfo:
+    return SegmentInfo((stored.start, len(stored.log), stored.count, first, last, 0))
 
 
 def assert_prefix(directory: Path, stored: Stored, recovered: Recovered, records: int) -> None:
@@ -257,7 +257,7 @@ def test_fresh_segment_after_a_roll_is_the_active_one(directory: Path) -> None:
     sealed, active = segment(0, [3]), segment(3, [])
     write(directory, sealed, active)
     assert open_partition(directory, INCARNATION) == Recovered(
-        segments=[row(sealed, 1000, 1000), (3, 0, 0, 1000, 1000, 0)], unsealed=[0]
+        segments=[row(sealed, 1000, 1000), SegmentInfo((3, 0, 0, 1000, 1000, 0))], unsealed=[0]
     )
 
 

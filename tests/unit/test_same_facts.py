@@ -32,12 +32,69 @@ def named_numbers(prefix: str) -> dict[str, int]:
     return found
 
 
-def test_statuses_of_the_core_are_in_the_one_taxonomy() -> None:
-    known = {int(each) for each in Status}
-    core = named_numbers("STATUS")
-    assert len(core) >= 15 and set(core.values()) <= known
-    partition = {name: number for name, number in named_numbers("PARTITION").items() if number > 2}
-    assert len(partition) >= 10 and set(partition.values()) <= known
+def statuses_of_the_core() -> dict[str, int]:
+    return {
+        name.removeprefix("STATUS_"): number for name, number in vars(_native).items() if name.startswith("STATUS_")
+    }
+
+
+def stub_nodes() -> list[ast.stmt]:
+    directory = Path(_native.__file__).parent
+    return [
+        node
+        for name in ("_native", "_native_types")
+        for node in ast.parse((directory / f"{name}.pyi").read_text()).body
+    ]
+
+
+def c_code(*directories: str) -> dict[str, str]:
+    """File -> what stands in it outside of comments."""
+    root = NATIVE.parent
+    files = [path for directory in directories for path in sorted((root / directory).rglob("*.[ch]"))]
+    return {str(path.relative_to(root)): _COMMENT.sub("", path.read_text()) for path in files}
+
+
+def test_every_status_of_the_core_has_the_number_of_its_name_in_the_one_taxonomy() -> None:
+    core = statuses_of_the_core()
+    assert len(core) >= 30
+    assert {name: Status.__members__.get(name) for name in core} == core
+    assert len(set(core.values())) == len(core)
+
+
+def test_the_table_of_statuses_has_what_the_core_gives_and_nothing_else() -> None:
+    code = c_code("src", "binding")
+    table = code.pop("src/base/status.h")
+    assert dict(re.findall(r"X\((\w+), (\d+)\)", table)).keys() == statuses_of_the_core().keys()
+    given = {name for text in code.values() for name in re.findall(r"\bSTATUS_([A-Z_]+)\b", text)} - {"TABLE"}
+    assert given == statuses_of_the_core().keys()
+
+
+def test_no_other_file_says_the_number_of_a_status() -> None:
+    """Numbers that are nothing else: the small and the round ones have many meanings."""
+    numbers = {int(status) for status in Status if status > 1000 and status % 1000 > 1} | {10001, 11001, 12001}
+    core = {
+        f"native/{name}: {number}"
+        for name, text in c_code("src", "binding").items()
+        if name != "src/base/status.h"
+        for number in re.findall(r"(?<![\w.])\d+(?![\w.])", text)
+        if int(number) in numbers
+    }
+    package = Path(_native.__file__).parents[1]
+    python = {
+        f"shardd/{path.relative_to(package)}: {node.value}"
+        for path in package.rglob("*.py")
+        if path != package / "protocol" / "errors.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value in numbers
+    }
+    assert not core | python
+
+
+def test_the_stub_names_every_constant_of_the_core_and_no_other() -> None:
+    said = {
+        node.target.id for node in stub_nodes() if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    assert said == {name for name, value in vars(_native).items() if isinstance(value, int) and name.isupper()}
 
 
 def test_commands_of_the_core_have_the_codes_of_the_protocol() -> None:
@@ -74,20 +131,18 @@ def test_every_level_that_can_be_set_is_one_of_the_core() -> None:
 
 def test_results_of_the_core_have_the_fields_that_the_types_say() -> None:
     """Struct sequences: the stub is what mypy believes, the C table is what there is."""
-    stub = ast.parse((Path(_native.__file__).parent / "_native.pyi").read_text())
     said = {
         node.name: [
             each.target.id
             for each in node.body
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
         ]
-        for node in stub.body
-        if isinstance(node, ast.ClassDef)
-        and any(isinstance(base, ast.Name) and base.id == "NamedTuple" for base in node.bases)
+        for node in stub_nodes()
+        if isinstance(node, ast.ClassDef) and node.bases
     }
-    assert sorted(said) == ["IndexedScan", "PartitionStats", "Scan", "SegmentInfo"]
-    for name, fields in said.items():
-        kind = getattr(_native, name)
-        assert kind.n_sequence_fields == kind.n_fields == len(fields)
-        made = kind(range(len(fields)))
-        assert [getattr(made, field) for field in fields] == list(range(len(fields)))
+    made = {name: kind for name, kind in vars(_native).items() if isinstance(kind, type) and issubclass(kind, tuple)}
+    assert said.keys() == made.keys() and len(made) > 20
+    for name, kind in made.items():
+        fields, values = said[name], list(range(len(said[name])))
+        one = kind(values)
+        assert list(one) == values and [getattr(one, field) for field in fields] == values

@@ -14,7 +14,8 @@ import pytest
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.control_messages import HEARTBEAT_TIMEOUT_MS, STARTUP_TIMEOUT_MS
 from shardd.security import Rule
-from shardd.server.worker_process import WorkerProcess, WorkerState
+from shardd.server.child_process import ProcessState
+from shardd.server.worker_process import WorkerProcess
 from shardd.service.identity import Identity
 from shardd.service.routes import RouteService
 
@@ -35,14 +36,14 @@ def worker() -> Iterator[WorkerProcess]:
 
 def test_a_start_may_be_silent_for_longer_than_a_service(worker: WorkerProcess) -> None:
     seen = worker._last_seen
-    for state, timeout_ms in ((WorkerState.STARTING, STARTUP_TIMEOUT_MS), (WorkerState.READY, HEARTBEAT_TIMEOUT_MS)):
+    for state, timeout_ms in ((ProcessState.STARTING, STARTUP_TIMEOUT_MS), (ProcessState.READY, HEARTBEAT_TIMEOUT_MS)):
         worker.state = state
         assert not worker.hangs(seen + timeout_ms / 1000 - 0.01)
         assert worker.hangs(seen + timeout_ms / 1000 + 0.01)
 
 
 def test_a_start_whose_control_channel_ended_gets_no_longer_than_a_service(worker: WorkerProcess) -> None:
-    worker.state = WorkerState.STARTING
+    worker.state = ProcessState.STARTING
     worker.control_ended = True
     assert worker.hangs(worker._last_seen + HEARTBEAT_TIMEOUT_MS / 1000 + 0.01)
 

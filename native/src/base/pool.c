@@ -150,8 +150,8 @@ void *pool_alloc_reserving(pool *p, size_t bytes, size_t reserve_bytes) {
     return p->memory + ((size_t)page << PAGE_SHIFT);
 }
 
-/* Page of an allocated block. A pointer that is none (freed twice, or foreign) means that memory is being corrupted. No
- * client causes it: pointers come from pool_alloc, what peers say is an offset that links_lease checks. */
+/* Page of an allocated block. A pointer that is not one (freed twice, or foreign) means that memory is being corrupted.
+ * No client causes it: pointers come from pool_alloc, what peers say is an offset that links_lease checks. */
 static uint32_t page_of(const pool *p, const void *block) {
     size_t offset = (size_t)((uintptr_t)block - (uintptr_t)p->memory);
     uint32_t page = (uint32_t)(offset >> PAGE_SHIFT);

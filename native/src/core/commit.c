@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "core/sync.h"
 
 #include <errno.h>
@@ -74,7 +74,7 @@ static void append_or_refuse(core *k, partition *p, size_t count, uint64_t wall_
         partition_append(p, k->commit.scratch, count, wall_us);
         return;
     }
-    uint32_t status = partition_state(p) != 0 ? partition_state(p) : STATUS_CANNOT_WRITE;
+    uint32_t status = partition_state(p) != 0 ? partition_state(p) : STATUS_CANNOT_WRITE_TO_FILE;
     for (size_t i = 0; i < count; i++) k->commit.scratch[i].status = status;
     commit_report_room(k);
 }

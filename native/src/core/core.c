@@ -3,7 +3,7 @@
 
 #include "core/commit.h"
 #include "core/reads.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "core/sync.h"
 
 #include <errno.h>

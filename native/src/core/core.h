@@ -35,6 +35,7 @@ typedef struct core_options {
     int64_t sync_interval_us;
     int64_t save_interval_us; /* of the journals of `memory`; 0: no saver */
     bool save_syncs;          /* what the saver writes is synced, too */
+    uint32_t calls_max;       /* requests of callers that are no connections */
 } core_options;
 
 struct core {

@@ -18,13 +18,14 @@ typedef enum event_kind {
     EVENT_GROUP_POLLED,
     EVENT_ROOM,
     EVENT_SYNCED,
-    EVENT_ROLLED
+    EVENT_ROLLED,
+    EVENT_CALL
 } event_kind;
 
 typedef struct event {
     event_kind kind;
     uint64_t connection;    /* or namespace, or token; 1: sends are refused, 0: no more (EVENT_ROOM) */
-    uint32_t code, user_id; /* code: count of messages in EVENT_GROUP_POLLED */
+    uint32_t code, user_id; /* code: count of messages in EVENT_GROUP_POLLED, outcome in EVENT_CALL (calls.h) */
     uint64_t number;        /* attempt, target shard, start offset of a segment, errno, status, free bytes */
     bool authenticated;     /* EVENT_GROUP_POLLED: an offset was stored, `number` */
     char address[56];

@@ -4,7 +4,7 @@
 #include "base/hash.h"
 #include "core/commit.h"
 #include "core/reads.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "core/sync.h"
 
 uint32_t execute_store(owned *target, const partition_request *what) {
@@ -26,7 +26,7 @@ void execute_here(core *k, owned *target, const partition_request *what, const c
 static const route_partition *chosen_partition(core *k, const route *r, const send_request *s, uint32_t *status) {
     uint32_t partition = s->partition_id;
     if (s->partitioning != PARTITIONING_PARTITION_ID && r->partitions_count == 0) {
-        *status = STATUS_TOPIC_NOT_FOUND;
+        *status = STATUS_TOPIC_ID_NOT_FOUND;
         return NULL;
     }
     if (s->partitioning == PARTITIONING_BALANCED) partition = links_balance(&k->links, r->counter, r->partitions_count);

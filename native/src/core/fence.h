@@ -16,8 +16,8 @@ typedef struct fences {
     uint32_t count, capacity;
 } fences;
 
-/* False: the generation is older than one that was seen, or there is no memory to remember it. 0 is no generation and
- * passes. Remembers a newer one. */
+/* False: the generation is older than one that was seen, or there is no memory to remember it. 0 is not a generation
+ * and passes. Remembers a newer one. */
 bool fences_pass(fences *f, uint32_t group, uint64_t generation);
 void fences_drop(fences *f, uint32_t group); /* the group is deleted */
 void fences_free(fences *f);

@@ -1,9 +1,9 @@
 /* How a poll job gives out its windows and how it ends. */
 #include "core/read_answer.h"
 
+#include "base/status.h"
 #include "core/output.h"
 #include "core/read_queue.h"
-#include "core/status.h"
 #include "core/sync.h"
 
 #include <stdlib.h>

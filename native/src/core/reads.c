@@ -10,10 +10,10 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "core/output.h"
 #include "core/read_answer.h"
 #include "core/read_queue.h"
-#include "core/status.h"
 #include "core/sync.h"
 
 #include <errno.h>
@@ -66,7 +66,7 @@ static void fetch(read_job *job) {
     job->fetch = (segment_wait){.resume = fetched};
     job->pending.waits_for = WAITS_FOR_RECORDS;
     job->fetching = partition_fetch(job->target->p, &job->fetch);
-    if (!job->fetching) read_fail(job, STATUS_CANNOT_READ);
+    if (!job->fetching) read_fail(job, STATUS_CANNOT_READ_FILE);
 }
 
 static void start_poll(read_job *job) {
@@ -74,7 +74,7 @@ static void start_poll(read_job *job) {
                                      job->what.consumer_kind, job->what.consumer_id, &job->cursor);
     if (status == 0) next_window(job);
     else if (status == PARTITION_WAITS) fetch(job);
-    else if (status == STATUS_CANNOT_READ) doubt(job, partition_suspect(job->target->p), status);
+    else if (status == STATUS_CANNOT_READ_FILE) doubt(job, partition_suspect(job->target->p), status);
     else read_answer_status(job, status);
 }
 
@@ -114,7 +114,7 @@ static void damaged(read_job *job, uint32_t good, uint64_t offset) {
         start_poll(job);
         return;
     }
-    doubt(job, segment, STATUS_BAD_CHECKSUM);
+    doubt(job, segment, STATUS_INVALID_MESSAGE_CHECKSUM);
 }
 
 static void window_read(read_job *job) {
@@ -158,7 +158,7 @@ void reads_on_read(read_job *job, int result) {
     if (result > 0 && job->have == job->window.length) window_read(job);
     else if (result > 0 || result == -EINTR || result == -EAGAIN) read_more(job);
     else if (result == 0) damaged(job, 0, job->window.first_offset); /* the file is shorter than its index says */
-    else read_fail(job, STATUS_CANNOT_READ);
+    else read_fail(job, STATUS_CANNOT_READ_FILE);
 }
 
 static bool retry_window(waiter *w);
@@ -207,7 +207,7 @@ static void take_window(read_job *job) {
     bool any = partition_cursor_next(&job->cursor, bytes_max - job->to.head_bytes, &job->window, &status);
     ASSERT(any || status != 0 || job->first_window); /* the job ends with the window after which nothing remains */
     job->window_known = true;
-    bool damaged = status == STATUS_CANNOT_READ || status == STATUS_BAD_CHECKSUM;
+    bool damaged = status == STATUS_CANNOT_READ_FILE || status == STATUS_INVALID_MESSAGE_CHECKSUM;
     if (status == PARTITION_WAITS) fetch(job);
     else if (damaged) doubt(job, partition_suspect(job->target->p), status);
     else if (status != 0) read_fail(job, status);
@@ -271,7 +271,7 @@ void reads_start(core *k, owned *target, const partition_request *what, const ca
     static const pending_calls calls = {.cancel = cancel, .next = next};
     read_job *job = calloc(1, sizeof *job);
     if (job == NULL) {
-        caller_status(to, STATUS_CANNOT_READ);
+        caller_status(to, STATUS_CANNOT_READ_FILE);
         return;
     }
     job->pending = (pending){.calls = &calls, .memory_shard = k->options.shard};

@@ -6,7 +6,7 @@
  * without it. */
 #include "core/sync.h"
 
-#include "core/status.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -355,7 +355,8 @@ void sync_answer(owned *o, const caller *to, const outcome *what) {
 bool sync_hold(owned *o, void *context, void (*done)(void *context, uint32_t status), held **entry) {
     if (partition_level_of(o->p) != LEVEL_DURABLE) return false;
     held *h = NULL;
-    if (!hold(o, &(held){.kind = HELD_CALL, .context = context, .done = done}, &h)) done(context, STATUS_CANNOT_SYNC);
+    if (!hold(o, &(held){.kind = HELD_CALL, .context = context, .done = done}, &h))
+        done(context, STATUS_CANNOT_SYNC_FILE);
     if (h != NULL) *entry = h; /* otherwise it is over, and maybe the context with it */
     return true;
 }

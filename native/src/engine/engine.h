@@ -1,7 +1,9 @@
-/* The native engine of one worker: the request core, the connections, the peers, and the loop over them. */
+/* The native engine of one worker: the request core, the connections, the peers, the calls of Python, and the loop over
+ * them. */
 #ifndef SHARDD_ENGINE_H
 #define SHARDD_ENGINE_H
 #include "core/core.h"
+#include "engine/calls.h"
 #include "engine/engine_options.h"
 #include "net/net.h"
 #include "peer/peers.h"
@@ -11,6 +13,7 @@ typedef struct engine {
     core core;
     net net;
     peers peers;
+    calls calls;
     struct { /* operations that stand while the engine is open */
         operation accept, epoll, doorbell, handover;
         int listen_fd, epoll_fd;

@@ -36,7 +36,8 @@ static int open_parts(engine *e) {
                              .shards = o->shards,
                              .sync_interval_us = o->sync_interval_us,
                              .save_interval_us = o->save_interval_us,
-                             .save_syncs = o->save_syncs};
+                             .save_syncs = o->save_syncs,
+                             .calls_max = CALLS_MAX};
     net_options for_net = {.dialect = &dialect_classic,
                            .limits = o->limits,
                            .partial_frame_timeout_us = o->partial_frame_timeout_us,
@@ -48,6 +49,7 @@ static int open_parts(engine *e) {
     result = core_open(k, &for_core);
     if (result == 0) result = net_open(&e->net, k, &for_net);
     if (result == 0) result = peers_open(&e->peers, k, &e->net, o->handover_receive_fd, o->handover_send_fds);
+    if (result == 0) result = calls_open(&e->calls, k, e->net.send_bytes_max);
     if (result == 0) result = room_open(&k->commit.room, o->data_directory, o->disk_reserve_bytes, o->shards);
     if (result != 0) return result;
     uint8_t *memory[BUFFER_SETS];
@@ -63,6 +65,7 @@ static void free_parts(engine *e) {
     if (k->links.region != NULL) links_close(&k->links);
     room_close(&k->commit.room);
     if (k->pool != NULL) pool_destroy(k->pool);
+    calls_close(&e->calls);
     peers_close(&e->peers);
     net_free(&e->net);
     core_free(k);
@@ -117,6 +120,7 @@ void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t
     conn *c = conn_find(&e->net, connection);
     if (c == NULL || c->state != CONN_PYTHON) return;
     c->close_after_reply = close;
+    c->clocks.heartbeat_us += e->core.now_us - c->clocks.request_us; /* it waited for us: conn_is_silent() */
     conn_left_python(c);
     if (length == 0) conn_reply_status(c, status);
     else conn_reply_payload(c, status, data, length);

@@ -8,7 +8,9 @@ void engine_read_gauges(const engine *e, engine_gauges *gauges) {
                               .anonymous_buffers_free = e->core.io.free_buffers[BUFFERS_ANONYMOUS],
                               .partial_bytes = shares_bytes(&e->net),
                               .throttled_connections = shares_waiting(&e->net),
-                              .output_bytes = e->core.output.bytes};
+                              .output_bytes = e->core.output.bytes,
+                              .calls = calls_under_way(&e->calls),
+                              .call_record_bytes = e->calls.record_bytes};
     for (const owned *o = e->core.sync.dirty; o != NULL; o = o->sync.next_dirty) gauges->partitions_dirty++;
     for (const owned *o = e->core.sync.pending; o != NULL; o = o->sync.next_pending) gauges->syncs_waiting++;
     for (const waiter *w = e->core.waiters.first; w != NULL; w = w->next) gauges->waiters++;

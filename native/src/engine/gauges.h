@@ -6,7 +6,8 @@
 /* What there is now of everything that can queue up. Walks lists: for whoever asks, never for a request. */
 typedef struct engine_gauges {
     uint64_t partitions_dirty, syncs_waiting, links_out, links_out_max, links_in, waiters, throttled_connections,
-        receive_buffers_free, anonymous_buffers_free, partial_bytes, output_bytes, read_jobs, polls_surveying;
+        receive_buffers_free, anonymous_buffers_free, partial_bytes, output_bytes, read_jobs, polls_surveying, calls,
+        call_record_bytes;
 } engine_gauges;
 
 void engine_read_gauges(const engine *e, engine_gauges *gauges);

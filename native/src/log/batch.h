@@ -23,6 +23,9 @@ typedef struct send_request {
  * 4031, 4032, 4033, 4036, 4100, 4101, 10011) in the order of docs/protocol/messages.md#batch-checks. */
 uint32_t send_request_parse(uint8_t *payload, size_t length, send_request *out);
 
+/* The checks of what stands behind the metadata: `count` index entries, then the records. */
+uint32_t batch_check(const uint8_t *batch, size_t length, uint32_t count);
+
 /* Validates count records with their 16-byte index entries alone (the part after the metadata). */
 uint32_t batch_validate(const uint8_t *index, uint32_t count, const uint8_t *messages, uint64_t messages_length);
 

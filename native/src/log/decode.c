@@ -84,7 +84,7 @@ void decode_index(const uint8_t *data, size_t length, const decode_request *requ
         }
         bool passed_over = out->rows == 0 && offset < request->from_offset;
         if (!passed_over && request->gaps && offset > out->next_offset && size <= length - at &&
-            record_checksum(record, size) == load_u64(record)) { /* a flipped offset is no gap */
+            record_checksum(record, size) == load_u64(record)) { /* a flipped offset is not a gap */
             out->next_offset = offset < request->to_offset ? offset : request->to_offset;
             if (offset >= request->to_offset) return;
         }

@@ -45,7 +45,7 @@ typedef struct file_cache {
     descriptor_budget budget;
     file_list pairs, offset_files;
     bool pairs_short;                                /* more are open than may be: they are in use, or not synced */
-    offset_file offset_places[OFFSET_FILES_MAX + 1]; /* places are 1-based, 0 is none */
+    offset_file offset_places[OFFSET_FILES_MAX + 1]; /* places are 1-based, 0 means no place */
     cached_file *offset_places_free;                 /* linked through `older` */
     uint32_t offset_places_used;
     int spares[SPARE_DESCRIPTORS];

@@ -87,7 +87,7 @@ int offsets_load(offsets *o, uint8_t kind, uint32_t id, uint64_t value) {
 
 uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value) {
     offset_entry *entry = offsets_find(o, kind, id);
-    if (entry == NULL && reserve(o) != 0) return PARTITION_CANNOT_WRITE_TO_FILE;
+    if (entry == NULL && reserve(o) != 0) return STATUS_CANNOT_WRITE_TO_FILE;
     bool known = entry != NULL;
     offset_entry fresh = {.value = value, .id = id, .kind = kind};
     if (!known) entry = &fresh;
@@ -105,8 +105,8 @@ uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value) {
 
 uint32_t offsets_delete(offsets *o, uint8_t kind, uint32_t id) {
     offset_entry *entry = offsets_find(o, kind, id);
-    if (entry == NULL) return PARTITION_OFFSET_NOT_FOUND;
-    if (offset_file_remove(o, kind, id) != 0) return PARTITION_CANNOT_DELETE_OFFSET_FILE;
+    if (entry == NULL) return STATUS_CONSUMER_OFFSET_NOT_FOUND;
+    if (offset_file_remove(o, kind, id) != 0) return STATUS_CANNOT_DELETE_CONSUMER_OFFSET_FILE;
     offset_file_close(o, entry);
     ASSERT(!entry->dirty || o->dirty > 0);
     if (entry->dirty) o->dirty--;

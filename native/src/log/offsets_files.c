@@ -70,12 +70,12 @@ static uint32_t give_birth(offsets *o, offset_entry *entry, const char *path, ui
         int result = file_make_directories(o->disk, directory, &made);
         if (made >= 1) o->dirty_directories |= OFFSETS_DIRTY_PARENT;
         if (made >= 2) o->dirty_directories |= OFFSETS_DIRTY_PARTITION;
-        if (result != 0) return PARTITION_CANNOT_OPEN_OFFSET_FILE;
+        if (result != 0) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
         fd = file_make_whole(o->disk, o->files, path, &stored, sizeof(stored));
     }
     if (fd < 0)
-        return errno == EMFILE || errno == ENFILE || errno == EACCES ? PARTITION_CANNOT_OPEN_OFFSET_FILE
-                                                                     : PARTITION_CANNOT_WRITE_TO_FILE;
+        return errno == EMFILE || errno == ENFILE || errno == EACCES ? STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE
+                                                                     : STATUS_CANNOT_WRITE_TO_FILE;
     name_changed(o, entry->kind);
     cache(o, entry, fd);
     return 0;
@@ -87,7 +87,7 @@ uint32_t offset_file_write(offsets *o, offset_entry *entry, uint64_t value) {
         path_of(o, entry->kind, entry->id, path, sizeof(path));
         bool known = offsets_find(o, entry->kind, entry->id) == entry;
         int fd = known ? file_open(o->disk, o->files, path, O_RDWR) : -1;
-        if (fd < 0 && known && errno != ENOENT) return PARTITION_CANNOT_OPEN_OFFSET_FILE;
+        if (fd < 0 && known && errno != ENOENT) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
         if (fd < 0) return give_birth(o, entry, path, value);
         cache(o, entry, fd);
     } else {
@@ -101,7 +101,7 @@ uint32_t offset_file_write(offsets *o, offset_entry *entry, uint64_t value) {
         part = (struct iovec){.iov_base = &stored, .iov_len = sizeof(stored)};
         file_write(o->disk, file_of(entry, o)->fd, &part, 1, 0, NULL);
     }
-    return PARTITION_CANNOT_WRITE_TO_FILE;
+    return STATUS_CANNOT_WRITE_TO_FILE;
 }
 
 int offset_file_remove(offsets *o, uint8_t kind, uint32_t id) {

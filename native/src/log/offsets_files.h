@@ -2,7 +2,7 @@
 #ifndef SHARDD_OFFSETS_FILES_H
 #define SHARDD_OFFSETS_FILES_H
 #include "log/offsets.h"
-#include "log/partition_status.h"
+#include "base/status.h"
 
 offset_entry *offsets_find(const offsets *o, uint8_t kind, uint32_t id);
 /* Writes `value` in place, or makes the file. `entry->value` is what the file holds until then. 0, 10006, 3023. */

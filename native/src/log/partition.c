@@ -86,7 +86,7 @@ partition *partition_open(const partition_options *options, const segment_info *
     p->journal.memory = options->journals;
     p->segments.directory = p->offsets.directory = p->directory;
     p->segments.read_only = p->state != 0;
-    p->unreadable = count == 0 && p->state != 0 && p->state != PARTITION_INVALID_CHECKSUM;
+    p->unreadable = count == 0 && p->state != 0 && p->state != STATUS_INVALID_MESSAGE_CHECKSUM;
     if (p->directory == NULL || take_segments(p, segments, count) != 0) {
         int error = errno;
         segment_set_free(&p->segments);
@@ -232,13 +232,12 @@ bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_
 }
 
 uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value) {
-    if (p->closed) return PARTITION_NOT_FOUND;
-    if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset))
-        return PARTITION_INVALID_OFFSET;
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
+    if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset)) return STATUS_INVALID_OFFSET;
     return offsets_store(&p->offsets, kind, id, value);
 }
 
 uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id) {
-    if (p->closed) return PARTITION_NOT_FOUND;
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     return offsets_delete(&p->offsets, kind, id);
 }

@@ -18,8 +18,8 @@ static const uint8_t zeros[65536];
 
 /* The state after a write error: 10006, or what the partition is poisoned with. */
 static uint32_t refused(partition *p, int error) {
-    if (file_error_poisons(error)) partition_poison(p, PARTITION_CANNOT_WRITE_TO_FILE);
-    return p->state != 0 ? p->state : (uint32_t)PARTITION_CANNOT_WRITE_TO_FILE;
+    if (file_error_poisons(error)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
+    return p->state != 0 ? p->state : (uint32_t)STATUS_CANNOT_WRITE_TO_FILE;
 }
 
 static void dirty_active(partition *p) {
@@ -33,7 +33,7 @@ uint32_t partition_index_flush(partition *p) {
     uint32_t waiting = index_cache_waiting(c);
     if (waiting == 0) return 0;
     if (p->state != 0) /* no more writes; the entries stay readable here, a recovery makes the index anew */
-        return PARTITION_CANNOT_SAVE_INDEX;
+        return STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT;
     segment *s = segment_active(&p->segments);
     int fd = segment_fd(&p->segments, s, SEGMENT_INDEX);
     struct iovec part = {.iov_base = c->entries + (c->flushed - c->first),
@@ -43,8 +43,8 @@ uint32_t partition_index_flush(partition *p) {
         dirty_active(p);
     }
     if (fd < 0 || file_write(p->disk, fd, &part, 1, c->flushed * INDEX_ENTRY_SIZE, NULL) != 0) {
-        if (file_error_poisons(errno)) partition_poison(p, PARTITION_CANNOT_SAVE_INDEX);
-        return PARTITION_CANNOT_SAVE_INDEX; /* all of them wait on; the next flush writes over what arrived */
+        if (file_error_poisons(errno)) partition_poison(p, STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT);
+        return STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT; /* all of them wait on; the next flush writes over what arrived */
     }
     c->flushed += waiting;
     index_cache_trim(c, INDEX_CACHE_MAX);
@@ -52,7 +52,7 @@ uint32_t partition_index_flush(partition *p) {
 }
 
 uint32_t partition_flush(partition *p) {
-    if (p->closed) return PARTITION_NOT_FOUND;
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     uint32_t status = partition_save(p);
     return status != 0 ? status : partition_index_flush(p);
 }
@@ -135,7 +135,7 @@ static bool must_cut(const partition *p, const segment *s) {
 
 /* Everything that must hold before a group is written. `fd`: the active log. 0 or a status. */
 static uint32_t make_ready(partition *p, uint64_t now_us, int *fd) {
-    if (p->closed) return PARTITION_NOT_FOUND;
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0) return p->state;
     if (p->segments.count == 0 || p->roll_pending) {
         uint32_t status = roll(p, now_us);
@@ -178,7 +178,7 @@ static uint32_t write_behind(partition *p, segment *s, int fd, struct iovec *par
     uint32_t status = refused(p, errno);
     if (end + written > p->stale_end) p->stale_end = end + written;
     p->stale_zeroed = false;
-    if (cut_back(p, s, fd) != 0 && file_error_poisons(errno)) partition_poison(p, PARTITION_CANNOT_WRITE_TO_FILE);
+    if (cut_back(p, s, fd) != 0 && file_error_poisons(errno)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
     return status;
 }
 
@@ -234,7 +234,7 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
         g->bytes += b->length;
         g->records += b->count;
     }
-    return g->batches > 0 ? 0 : (uint32_t)PARTITION_CANNOT_WRITE_TO_FILE;
+    return g->batches > 0 ? 0 : (uint32_t)STATUS_CANNOT_WRITE_TO_FILE;
 }
 
 /* The group is in the kernel or in the journal: the level `written` or `memory` is reached. */
@@ -282,7 +282,7 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
         p->index.count -= (uint32_t)g.records;
         return 0;
     } while (p->roll_pending);
-    *status = PARTITION_CANNOT_WRITE_TO_FILE;
+    *status = STATUS_CANNOT_WRITE_TO_FILE;
     return 0;
 }
 

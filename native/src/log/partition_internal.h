@@ -5,7 +5,7 @@
 #include "log/manifest.h"
 #include "log/offsets.h"
 #include "log/partition.h"
-#include "log/partition_status.h"
+#include "base/status.h"
 #include "log/segment.h"
 
 #define INDEX_FLUSH_ENTRIES 256u        /* entries that wait before they are written */

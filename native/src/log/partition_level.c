@@ -8,7 +8,7 @@
 #include "log/partition_internal.h"
 
 uint32_t partition_set_level(partition *p, partition_level level) {
-    if (p->closed) return PARTITION_NOT_FOUND;
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->level == level) return 0;
     uint32_t status = p->level == LEVEL_MEMORY ? partition_save(p) : 0;
     uint64_t shown = partition_visible_end(p);

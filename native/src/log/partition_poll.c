@@ -84,17 +84,17 @@ static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint3
     switch (strategy) {
     case POLL_OFFSET: *start = value; break;
     case POLL_TIMESTAMP:
-        if (!find_timestamp(p, value, start)) return PARTITION_CANNOT_READ_FILE;
+        if (!find_timestamp(p, value, start)) return STATUS_CANNOT_READ_FILE;
         break;
     case POLL_FIRST: *start = 0; break;
     case POLL_LAST:
-        if (!partition_last_readable(p, partition_visible_end(p), count, start)) return PARTITION_CANNOT_READ_FILE;
+        if (!partition_last_readable(p, partition_visible_end(p), count, start)) return STATUS_CANNOT_READ_FILE;
         break;
     case POLL_NEXT: *start = offsets_get(&p->offsets, kind, id, &stored) ? stored + 1 : 0; break;
-    default: return PARTITION_INVALID_COMMAND;
+    default: return STATUS_INVALID_COMMAND;
     }
     if (*start < partition_first_offset(p)) *start = partition_first_offset(p);
-    return partition_pass_over(p, start) ? 0 : (uint32_t)PARTITION_CANNOT_READ_FILE;
+    return partition_pass_over(p, start) ? 0 : (uint32_t)STATUS_CANNOT_READ_FILE;
 }
 
 /* Whether the record before the `first` one of an answer ends where the index lets it begin, at `from`. A wrong entry
@@ -131,22 +131,22 @@ static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t co
     for (segment *s = holder(p, start); at < *end && count > 0; s++) {
         if (s == NULL || s == p->segments.items + p->segments.count || s->start_offset > at) break; /* a gap */
         uint64_t first, last, from, to, wanted;
-        if (!entries_between(p, s, at, *end, count, &first, &last)) return PARTITION_CANNOT_READ_FILE;
+        if (!entries_between(p, s, at, *end, count, &first, &last)) return STATUS_CANNOT_READ_FILE;
         wanted = last;
         if (!partition_border(p, s, first, &from) || (first < last && !start_agrees(p, s, first, from)) ||
             !partition_border(p, s, last, &to) ||
             ((to < from || to - from < (last - first) * RECORD_HEADER_SIZE) && !partition_doubt(p, s)))
-            return PARTITION_CANNOT_READ_FILE;
+            return STATUS_CANNOT_READ_FILE;
         if (out->total_bytes + (to - from) > ANSWER_BYTES_MAX) {
             uint64_t limit = from + (ANSWER_BYTES_MAX - out->total_bytes);
             if (!partition_index_search(p, s, first, last, INDEX_KEY_END_POSITION, limit + 1, &last) ||
                 !partition_border(p, s, last, &to) || ((to < from || to > limit) && !partition_doubt(p, s)))
-                return PARTITION_CANNOT_READ_FILE;
+                return STATUS_CANNOT_READ_FILE;
         }
         out->total_bytes += to - from;
         out->total_count += last - first;
         count -= last - first;
-        if (last > first && !partition_offset_of(p, s, last - 1, &out->last_offset)) return PARTITION_CANNOT_READ_FILE;
+        if (last > first && !partition_offset_of(p, s, last - 1, &out->last_offset)) return STATUS_CANNOT_READ_FILE;
         at = last > first ? out->last_offset + 1 : at;
         if (last < wanted || (count == 0 && at < *end)) break;
         at = *end < segment_end(s) ? *end : segment_end(s); /* what is left of it has no record */
@@ -158,7 +158,7 @@ static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t co
 /* Fills the cursor with up to `count` messages from `start` on, isolated ones left out. */
 static uint32_t choose(partition *p, uint64_t start, uint64_t count, uint64_t visible, poll_cursor *out) {
     const damaged_range *r = partition_damage_from(p, start);
-    if ((r != NULL && r->start <= start) || holder(p, start) == NULL) return PARTITION_INVALID_CHECKSUM;
+    if ((r != NULL && r->start <= start) || holder(p, start) == NULL) return STATUS_INVALID_MESSAGE_CHECKSUM;
     out->next_offset = start;
     for (uint64_t at = start; at < visible && out->total_count < count;) {
         uint64_t end = visible;
@@ -177,7 +177,7 @@ static uint32_t choose(partition *p, uint64_t start, uint64_t count, uint64_t vi
 
 /* A poll that cannot read something it misses waits for it. */
 static uint32_t outcome(const partition *p, uint32_t status) {
-    bool waits = status == PARTITION_CANNOT_READ_FILE && p->missing.want.length > 0;
+    bool waits = status == STATUS_CANNOT_READ_FILE && p->missing.want.length > 0;
     return waits ? (uint32_t)PARTITION_WAITS : status;
 }
 
@@ -186,8 +186,8 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
     memset(out, 0, sizeof(*out));
     out->held_offset = UINT64_MAX;
     p->missing.want.length = 0;
-    if (p->closed) return PARTITION_NOT_FOUND;
-    if (p->unreadable) return PARTITION_CANNOT_READ_FILE;
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
+    if (p->unreadable) return STATUS_CANNOT_READ_FILE;
     bool below = strategy == POLL_OFFSET && value < partition_visible_end(p) &&
                  count <= partition_visible_end(p) - value;
     if (!below) partition_save(p); /* as far as it fails, the answer ends before the journal */
@@ -195,7 +195,7 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
     uint32_t status = find_start(p, strategy, value, count, consumer_kind, consumer_id, &start);
     if (status != 0) return outcome(p, status);
     out->current_offset = visible > 0 ? visible - 1 : 0;
-    if (count > 0 && start >= visible && p->state == PARTITION_INVALID_CHECKSUM)
+    if (count > 0 && start >= visible && p->state == STATUS_INVALID_MESSAGE_CHECKSUM)
         return p->state; /* history goes on behind the damage: an empty answer would let a consumer wait for ever */
     if (count > 0 && start < visible) {
         status = choose(p, start, count, visible, out);
@@ -244,15 +244,15 @@ static bool window_range(partition *p, segment *s, const poll_cursor *cursor, ui
  * status. */
 static uint32_t take_window(partition *p, segment *s, poll_cursor *cursor, uint64_t max_bytes, poll_window *out) {
     uint64_t from;
-    if (!window_range(p, s, cursor, max_bytes, &from, out)) return outcome(p, PARTITION_CANNOT_READ_FILE);
+    if (!window_range(p, s, cursor, max_bytes, &from, out)) return outcome(p, STATUS_CANNOT_READ_FILE);
     uint64_t following = out->end_offset;
     if (cursor->remaining > out->count && !partition_pass_over(p, &following))
-        return outcome(p, PARTITION_CANNOT_READ_FILE);
+        return outcome(p, STATUS_CANNOT_READ_FILE);
     switch (s->layout->records(&p->segments, s, from, out->length, &cursor->records)) {
     case SEGMENT_READY: break;
     case SEGMENT_WAIT: partition_miss(p, s, SEGMENT_PART_LOG, from, out->length); return (uint32_t)PARTITION_WAITS;
-    case SEGMENT_DAMAGED: return PARTITION_INVALID_CHECKSUM;
-    default: return PARTITION_CANNOT_READ_FILE;
+    case SEGMENT_DAMAGED: return STATUS_INVALID_MESSAGE_CHECKSUM;
+    default: return STATUS_CANNOT_READ_FILE;
     }
     out->records = &cursor->records;
     cursor->held_offset = out->first_offset;
@@ -265,13 +265,13 @@ bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window 
     if (cursor->remaining == 0) return false;
     partition *p = cursor->owner;
     if (p->closed) {
-        *status = PARTITION_NOT_FOUND;
+        *status = STATUS_PARTITION_NOT_FOUND;
         return false;
     }
     partition_cursor_release(cursor);
     p->missing.want.length = 0;
     segment *s = holder(p, cursor->next_offset);
-    *status = PARTITION_CANNOT_READ_FILE;
+    *status = STATUS_CANNOT_READ_FILE;
     if (s == NULL) return false;
     *status = take_window(p, s, cursor, max_bytes, window);
     if (*status != 0) return partition_doubt(p, s);

@@ -55,7 +55,7 @@ static bool remove_files(partition *p, segment *s, const char *trash) {
 uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy) {
     *deleted = 0;
     *busy = false;
-    if (p->closed) return PARTITION_NOT_FOUND;
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0) return p->state;
     uint64_t lowest = barrier(p), reading = first_read(p);
     uint32_t status = 0;
@@ -66,7 +66,7 @@ uint32_t partition_delete_segments(partition *p, uint32_t count, const char *tra
         *busy = reading < next_start;
         if (*busy) break;
         if (remove_files(p, s, trash)) ++*deleted;
-        else status = PARTITION_CANNOT_DELETE_FILE;
+        else status = STATUS_CANNOT_DELETE_FILE;
     }
     if (*deleted > 0) {
         segment_remove_front(&p->segments, *deleted);

@@ -122,7 +122,7 @@ static bool collect_offsets(partition *p, collection *c) {
 
 void partition_sync_lost(partition *p) {
     p->sync_failed = true;
-    partition_poison(p, PARTITION_CANNOT_SYNC_FILE);
+    partition_poison(p, STATUS_CANNOT_SYNC_FILE);
 }
 
 bool partition_sync_failed(const partition *p) { return p->sync_failed; }
@@ -161,7 +161,7 @@ bool partition_sync_done(partition *p, int error) {
     if (p->closed) return false;
     if (error != 0 || p->sync_open_error != 0) { /* an answer would wait for ever for a file that cannot be opened */
         p->sync_failed = true;
-        partition_poison(p, PARTITION_CANNOT_SYNC_FILE);
+        partition_poison(p, STATUS_CANNOT_SYNC_FILE);
         return false;
     }
     if (p->sync_target > p->durable_offset) {

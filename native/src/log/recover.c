@@ -217,7 +217,7 @@ static bool recover_found(recovery *r, const partition_names *found) {
 
 #define LEVELS 5u /* of directories above a partition up to the data directory, which a link may lead to */
 
-/* Whether a directory on the way is a symbolic link; the last one is opened as none. */
+/* Whether a directory on the way is a symbolic link; the last one is opened without following links. */
 static bool leads_through_link(const char *directory) {
     char path[4096];
     struct stat st;

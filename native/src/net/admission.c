@@ -2,9 +2,19 @@
 #include "net/admission.h"
 
 #define XXH_INLINE_ALL
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <xxhash.h>
+
+bool admission_parse_host(const char *host, struct sockaddr_storage *address) {
+    struct sockaddr_in *v4 = (void *)address;
+    struct sockaddr_in6 *v6 = (void *)address;
+    if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) address->ss_family = AF_INET;
+    else if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) address->ss_family = AF_INET6;
+    else return false;
+    return true;
+}
 
 uint64_t admission_network(const links *l, const struct sockaddr_storage *address) {
     if (address->ss_family == AF_INET)

@@ -1,7 +1,7 @@
 /* Connections: ids, life and death. One request at a time per connection; later frames wait in the socket. */
 #include "net/net.h"
 
-#include "core/status.h"
+#include "base/status.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Frames one after the other, as far as they have arrived. */
 #include "net/net.h"
 
-#include "core/status.h"
+#include "base/status.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* How long a connection may take: looked at for every connection every HOUSEKEEPING_US (docs/limits.md). */
 #include "net/net.h"
 
-#include "core/status.h"
+#include "base/status.h"
 
 /* While others wait for the same memory: */
 #define CONTENDED_SILENCE_US 1000000 /* who lets nothing move for so long goes, */
@@ -111,4 +111,11 @@ void conn_check_times(conn *c) {
     if (c->state != CONN_LINGERING) c->core->counters.timeouts++;
     if (status != 0) conn_say_goodbye(c, status);
     else conn_close(c);
+}
+
+/* Who waits for an answer of ours sends nothing meanwhile: that is not the client's silence. One that does not read
+ * what was answered is silent. */
+bool conn_is_silent(const conn *c, int64_t since_us) {
+    bool awaits_us = c->state == CONN_PYTHON || c->state == CONN_WORKING || c->state == CONN_WAITING;
+    return !awaits_us && c->clocks.heartbeat_us < since_us;
 }

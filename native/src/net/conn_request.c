@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "core/execute.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "net/net.h"
 
 #include "base/clock.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "peer/peers.h"
 
 #include "base/assert.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -209,7 +209,7 @@ static void give_up(forwarded *f) {
     bool cancelled = f->cancelled;
     caller to = finish(f);
     if (cancelled) caller_dropped(&to);
-    else caller_status(&to, STATUS_SHARD_UNREACHABLE);
+    else caller_status(&to, STATUS_SHARD_COMMUNICATION_ERROR);
 }
 
 void forward_check_times(peers *p) {

@@ -10,11 +10,12 @@ struct outgoing {
     outgoing *next_free;
 };
 
-/* The table holds as many connections as all shards together may have. Each asks one shard for one thing at a time,
- * which gets one answer, and gives one lease back: more cannot wait. The memory is taken at the start, when the kernel
- * can still say no; it fills no page before it is used. */
+/* The table holds as many connections as all shards together may have; each shard may have as many calls of Python as
+ * we. Each of them asks one shard for one thing at a time, which gets one answer, and gives one lease back: more cannot
+ * wait. The memory is taken at the start, when the kernel can still say no; it fills no page before it is used. */
 bool post_open(peers *p) {
-    p->outgoing.max = 2 * p->net->conns.capacity;
+    const core_options *o = &p->core->options;
+    p->outgoing.max = 2 * (p->net->conns.capacity + o->shards * o->calls_max);
     p->outgoing.all = calloc(p->outgoing.max, sizeof *p->outgoing.all);
     return p->outgoing.all != NULL;
 }

@@ -4,7 +4,7 @@
 #include "core/commit.h"
 #include "core/execute.h"
 #include "core/output.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "wire/dialect.h"
 
 #include <stdlib.h>
@@ -142,7 +142,7 @@ static void take_poll(peers *p, owned *target, const partition_request *what, co
     }
     peer_poll *poll = calloc(1, sizeof *poll);
     if (poll == NULL) {
-        caller_status(&to, STATUS_CANNOT_READ);
+        caller_status(&to, STATUS_CANNOT_READ_FILE);
         return;
     }
     poll->peers = p;
@@ -226,7 +226,7 @@ static void take_send(peers *p, uint32_t from, const descriptor *d) {
     remote_send *r = calloc(1, sizeof *r);
     if (r == NULL) {
         caller to = caller_of(p, from, d);
-        caller_status(&to, STATUS_CANNOT_WRITE);
+        caller_status(&to, STATUS_CANNOT_WRITE_TO_FILE);
         return;
     }
     r->peers = p;

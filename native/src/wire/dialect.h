@@ -38,6 +38,7 @@ typedef struct dialect {
 } dialect;
 
 extern const dialect dialect_classic;
+extern const dialect dialect_values; /* values.c: the head of a poll's answer, and nothing else */
 
 /* By its number; NULL: there is none. */
 const dialect *dialect_of(uint8_t number);

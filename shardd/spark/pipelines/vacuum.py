@@ -66,7 +66,7 @@ def _directory(place: str) -> Path:
 
 
 def _old_size(path: Path, limit_s: float) -> int | None:
-    """Size of a file that is older than the limit; None for a younger one and for what is no plain file."""
+    """Size of a file that is older than the limit; None for a younger one and for what is not a plain file."""
     try:
         found = path.lstat()
     except FileNotFoundError:

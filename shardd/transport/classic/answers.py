@@ -12,6 +12,7 @@ from shardd.protocol.replies import ClientSummary, PolledHead, StreamDetails, To
 from shardd.protocol.topic_settings import TopicSetting
 from shardd.service.bounds import TopicPartitions
 from shardd.service.groups import NothingPolled
+from shardd.service.messages import PolledMessages
 
 Value = TypeVar("Value")
 
@@ -64,8 +65,10 @@ def client(details: ClientSummary) -> bytes:
     return details.encode_details()
 
 
-def polled(value: NothingPolled) -> bytes:
-    return PolledHead(0, 0, 0).encode()
+def polled(value: PolledMessages | NothingPolled) -> bytes:
+    if isinstance(value, NothingPolled):
+        return PolledHead(0, 0, 0).encode()
+    return PolledHead(value.partition, value.current_offset, value.count).encode() + value.records
 
 
 def partition_bounds(topics: list[TopicPartitions[bytes]]) -> bytes:

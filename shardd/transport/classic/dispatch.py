@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from shardd.engine import Engine
+from shardd.engine import Engine, RequestEvent, RouteMissEvent
 from shardd.metadata import Metadata
 from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
 from shardd.protocol.errors import ShardError, Status
@@ -35,10 +35,12 @@ class ClassicDispatcher:
         self._services = services
         self._commands: Final = command_table(services)
 
-    async def handle(self, connection: int, code: int, payload: bytes, user_id: int, authenticated: bool) -> None:
-        """Answers one EVENT_REQUEST through `engine.reply`."""
+    async def handle(self, request: RequestEvent) -> None:
+        """Answers a request through `engine.reply`."""
+        connection, code = request.connection, request.code
         try:
-            reply = await self._answer(connection, code, payload, user_id if authenticated else None)
+            user_id = request.user_id if request.authenticated else None
+            reply = await self._answer(connection, code, request.payload, user_id)
         except ShardError as error:
             _log.debug("request %d refused with %d: %s", code, error.status, error)
             self._engine.reply(connection, error.status, b"", error.close)
@@ -64,22 +66,15 @@ class ClassicDispatcher:
         if not allowed(self._metadata.state, user_id, Rule.MANAGE_USERS):
             raise ShardError(Status.UNAUTHORIZED)
 
-    async def route_miss(
-        self,
-        connection: int,
-        code: int,
-        stream_identifier: bytes,
-        topic_identifier: bytes,
-        user_id: int,
-        attempt: int,
-    ) -> None:
-        """Answers one EVENT_ROUTE_MISS: fills the route table and resumes the connection, or refuses its request."""
+    async def route_miss(self, missed: RouteMissEvent) -> None:
+        """Fills the route table and resumes the connection, or refuses its request."""
+        connection, code = missed.connection, missed.code
         self._services.members.polled(connection, 0, 0)  # a group poll, if it is one, starts over
         try:
-            names = Reader(stream_identifier).identifier(), Reader(topic_identifier).identifier()
+            names = Reader(missed.stream).identifier(), Reader(missed.topic).identifier()
             rule = Rule.SEND_MESSAGES if code == Code.SEND_MESSAGES else Rule.POLL_MESSAGES
-            written = stream_identifier, topic_identifier
-            await self._services.routes.enter(Identity(user_id), rule, names, written, attempt)
+            written = missed.stream, missed.topic
+            await self._services.routes.enter(Identity(missed.user_id), rule, names, written, missed.attempt)
         except ShardError as error:
             _log.debug("request %d refused with %d: %s", code, error.status, error)
             self._engine.reply(connection, error.status)

@@ -1,5 +1,5 @@
-"""The worker's end of the control channel (control_messages.py): heartbeats out, peers and stop in. Loop thread
-only."""
+"""A worker's or a door's end of the control channel (control_messages.py): heartbeats out, peers and stop in. Loop
+thread only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ LOGS_TIMEOUT_S: Final = 0.5
 
 class ControlLink:
     """`peer_down` and `peer_up` are called with a shard number, `peer_key` before the former, `paused` with the seconds
-    for which this loop stood still. Made inside a running loop; beats from then on."""
+    for which this loop stood still, `door_key` after the death of a door. Made inside a running loop; beats from then
+    on."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class ControlLink:
         peer_key: Callable[[PeerKey], None],
         stalls: Callable[[Stalls], None] = lambda stalls: None,
         paused: Callable[[float], None] = lambda seconds: None,
+        door_key: Callable[[PeerKey], None] = lambda key: None,
     ) -> None:
         self._socket = socket.socket(fileno=os.dup(fd))
         self._socket.setblocking(False)
@@ -46,6 +48,7 @@ class ControlLink:
         self._stalls = stalls
         self._paused = paused
         self._peer_key = peer_key
+        self._door_key = door_key
         self._loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[float] = self._loop.create_future()
         self._beats = 0
@@ -119,6 +122,8 @@ class ControlLink:
                 self._stalls(message.stalls)
             elif message.peer_key is not None:
                 self._peer_key(message.peer_key)
+            elif message.door_key is not None:
+                self._door_key(message.door_key)
             elif message.stop is not None and not self._stop.done():
                 self._stop.set_result(message.stop)
             elif message.logs is not None and self._logs is not None:

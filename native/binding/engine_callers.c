@@ -1,0 +1,100 @@
+/* Methods of Engine for Python as a caller (native/src/engine/calls.h), and the events of those calls. */
+#include "binding.h"
+
+#include "engine/engine_api.h"
+
+static bool is_shard(const engine *e, unsigned shard) {
+    if (shard >= e->core.links.shards) PyErr_Format(PyExc_ValueError, "there is no shard %u", shard);
+    return shard < e->core.links.shards;
+}
+
+PyObject *shardd_call_call_append(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    unsigned owner, count;
+    unsigned long long ns, incarnation, token = 0;
+    Py_buffer batch;
+    if (e == NULL || !PyArg_ParseTuple(args, "IKKIy*", &owner, &ns, &incarnation, &count, &batch)) return NULL;
+    bool good = is_shard(e, owner);
+    partition_request what = {.kind = REQUEST_SEND, .ns = ns, .incarnation = incarnation, .count = count};
+    if (good) token = calls_append(&e->calls, owner, &what, batch.buf, (size_t)batch.len);
+    PyBuffer_Release(&batch);
+    return good ? PyLong_FromUnsignedLongLong(token) : NULL;
+}
+
+static PyObject *ask(engine *e, unsigned owner, const partition_request *what) {
+    if (!is_shard(e, owner)) return NULL;
+    return PyLong_FromUnsignedLongLong(calls_ask(&e->calls, owner, what));
+}
+
+PyObject *shardd_call_call_read(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    unsigned owner, strategy, count, kind, consumer;
+    unsigned long long ns, incarnation, value, assignment;
+    int auto_commit;
+    if (e == NULL || !PyArg_ParseTuple(args, "IKKIKIIIKp", &owner, &ns, &incarnation, &strategy, &value, &count, &kind,
+                                       &consumer, &assignment, &auto_commit))
+        return NULL;
+    partition_request what = {.kind = REQUEST_POLL,
+                              .ns = ns,
+                              .incarnation = incarnation,
+                              .strategy = (uint8_t)strategy,
+                              .value = value,
+                              .count = count,
+                              .consumer_kind = (uint8_t)kind,
+                              .consumer_id = consumer,
+                              .assignment = assignment,
+                              .auto_commit = auto_commit != 0};
+    return ask(e, owner, &what);
+}
+
+PyObject *shardd_call_call_store(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    unsigned owner, kind, consumer;
+    unsigned long long ns, incarnation, offset, assignment;
+    if (e == NULL ||
+        !PyArg_ParseTuple(args, "IKKIIKK", &owner, &ns, &incarnation, &kind, &consumer, &offset, &assignment))
+        return NULL;
+    partition_request what = {.kind = REQUEST_STORE,
+                              .ns = ns,
+                              .incarnation = incarnation,
+                              .value = offset,
+                              .consumer_kind = (uint8_t)kind,
+                              .consumer_id = consumer,
+                              .assignment = assignment};
+    return ask(e, owner, &what);
+}
+
+PyObject *shardd_call_call_next(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long token = PyLong_AsUnsignedLongLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    if (!calls_next(&e->calls, token)) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_call_cancel(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long token = PyLong_AsUnsignedLongLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    calls_cancel(&e->calls, token);
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_balance(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    unsigned counter, partitions;
+    if (e == NULL || !PyArg_ParseTuple(args, "II", &counter, &partitions)) return NULL;
+    if (partitions == 0) return PyErr_Format(PyExc_ValueError, "no partitions");
+    return PyLong_FromUnsignedLong(links_balance(&e->core.links, counter, partitions));
+}
+
+PyObject *shardd_call_event(engine *e, const event *v) {
+    call_window w = {0};
+    bool window = calls_window(&e->calls, v->connection, &w);
+    PyObject *made = SHARDD_RESULT(SHARDD_CALL, SHARDD_NUMBER(v->connection), SHARDD_NUMBER(v->code),
+                                   SHARDD_NUMBER(v->number), SHARDD_NUMBER(w.whole.current_offset),
+                                   SHARDD_NUMBER(w.whole.total_count), SHARDD_NUMBER(w.whole.total_bytes),
+                                   SHARDD_BYTES(w.records, w.length));
+    if (window) calls_took(&e->calls, v->connection);
+    return made;
+}

@@ -1,0 +1,137 @@
+"""What a door works with: clients, each at one worker, with what that worker lets them do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shardd.doors.links import WorkerLink, WorkerLostError
+from shardd.protocol.door_frames import CloseClient, Command, Kind, LoggedIn, Login, LoginWithToken, Logout, OpenClient
+from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.trust import PeerKey, Trust, TrustInheritance, shard_name
+
+_NO_HANDLE = 0
+
+
+class DoorClient:
+    """One client of the door. `ended` is called when the worker closes it by itself, or is lost.
+
+    All requests raise `ShardError` (a status of the worker) or `WorkerLostError`."""
+
+    def __init__(self, link: WorkerLink, number: int, ended: Callable[[], None]) -> None:
+        self.shard = link.shard
+        self.number = number
+        self.is_open = True
+        self.handle = _NO_HANDLE
+        self._link = link
+        self._ended = ended
+
+    async def login(self, username: str, password: str) -> int:
+        """Who it is now."""
+        return await self._logged_in(Kind.LOGIN, Login(self.number, username, password))
+
+    async def login_with_token(self, token: str) -> int:
+        return await self._logged_in(Kind.LOGIN_WITH_TOKEN, LoginWithToken(self.number, token))
+
+    async def logout(self) -> None:
+        handle, self.handle = self.handle, _NO_HANDLE
+        await self._request(Kind.LOGOUT, Logout(handle))
+
+    async def command(self, name: str, request: object = None) -> Any:
+        """What the service of that name returns, as maps and lists. `request`: its fields."""
+        fields = msgspec.Raw(msgspec.msgpack.encode({} if request is None else request))
+        value = await self._request(Kind.COMMAND, Command(self.handle, name, fields))
+        return msgspec.msgpack.decode(value, strict=False)
+
+    async def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            await self._request(Kind.CLOSE_CLIENT, CloseClient(self.number), open_only=False)
+
+    def end(self) -> None:
+        """The worker has closed it."""
+        if self.is_open:
+            self.is_open = False
+            self._ended()
+
+    async def _logged_in(self, kind: Kind, request: Login | LoginWithToken) -> int:
+        said = msgspec.msgpack.decode(await self._request(kind, request), type=LoggedIn)
+        self.handle = said.handle
+        return said.user_id
+
+    async def _request(
+        self, kind: Kind, request: Login | LoginWithToken | Logout | Command | CloseClient, *, open_only: bool = True
+    ) -> bytes:
+        if open_only and not self.is_open:
+            raise ShardError(Status.CLIENT_NOT_FOUND, "it is closed", close=True)
+        try:
+            return await self._link.request(kind, request)
+        except ShardError as error:
+            if error.close:
+                self.end()
+            raise
+
+
+class Door:
+    """The links of a door to all workers, and its clients. Loop thread only. `ready()` is to be called when the door
+    serves."""
+
+    def __init__(self, inheritance: TrustInheritance, shards: int, ready: Callable[[], None]) -> None:
+        self.ready = ready
+        self._trust = Trust(inheritance)
+        self._places = inheritance.places
+        self._clients: list[dict[int, DoorClient]] = [{} for _ in range(shards)]
+        self.links = [self._link(shard, self._places[shard_name(shard)]) for shard in range(shards)]
+        self._turns = itertools.cycle(range(shards))
+        self._tasks = [asyncio.create_task(link.run(), name=f"shard {link.shard}") for link in self.links]
+
+    def renew(self, key: PeerKey) -> None:
+        """A worker died: how its next process is spoken to."""
+        self._trust.renew(key)
+
+    async def open_client(
+        self, address: str, ended: Callable[[], None] = lambda: None, shard: int | None = None
+    ) -> DoorClient:
+        """A client of the given address ("ip:port") at a worker, or at the next one that is connected. `ShardError`: it
+        is refused. `WorkerLostError`: no worker is connected."""
+        link = self._next_link() if shard is None else self.links[shard]
+        number = msgspec.msgpack.decode(await link.request(Kind.OPEN_CLIENT, OpenClient(address)), type=int)
+        client = DoorClient(link, number, ended)
+        self._clients[link.shard][number] = client
+        return client
+
+    async def close_client(self, client: DoorClient) -> None:
+        """Its login ends with it. One that has ended is no error."""
+        self._clients[client.shard].pop(client.number, None)
+        with contextlib.suppress(ShardError, WorkerLostError):
+            await client.close()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _link(self, shard: int, place_fd: int) -> WorkerLink:
+        def ended(number: int, status: int) -> None:
+            client = self._clients[shard].pop(number, None)
+            if client is not None:
+                client.end()
+
+        def lost() -> None:
+            clients, self._clients[shard] = self._clients[shard], {}
+            for client in clients.values():
+                client.end()
+
+        return WorkerLink(shard, place_fd, self._trust, ended, lost)
+
+    def _next_link(self) -> WorkerLink:
+        for _ in self.links:
+            link = self.links[next(self._turns)]
+            if link.connected.is_set():
+                return link
+        raise WorkerLostError("no worker is connected")

@@ -1,0 +1,147 @@
+"""A door's connections to the workers: one each, made again when it is lost. A request that was under way then is lost
+with it: nobody knows whether it was done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from shardd.protocol.door_frames import (
+    ANSWER_BYTES_MAX,
+    CLIENT_CLOSED,
+    ClientEnded,
+    Frame,
+    FrameError,
+    Frames,
+    Kind,
+    Prove,
+    Request,
+    decode_answer,
+    encode_request,
+)
+from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.trust import Trust, place_path, shard_name
+
+_RECONNECT_FIRST_S: Final = 0.01
+_RECONNECT_MAX_S: Final = 0.5
+_READ_BYTES: Final = 256 << 10
+_log = logging.getLogger(__name__)
+
+
+class WorkerLostError(Exception):
+    """The worker is gone, or has closed the connection: all clients of the door there have ended."""
+
+
+class WorkerLink:
+    """The connection to one worker. `client_ended(client, status)`: the worker has closed a client by itself; `lost()`:
+    all of them are gone. Loop thread only."""
+
+    def __init__(
+        self,
+        shard: int,
+        place_fd: int,
+        trust: Trust,
+        client_ended: Callable[[int, int], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self.shard = shard
+        self.connected = asyncio.Event()
+        self._path = place_path(place_fd)
+        self._trust = trust
+        self._client_ended = client_ended
+        self._lost = lost
+        self._ids = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[bytes]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled: connects, and again whenever the connection is lost."""
+        delay_s = _RECONNECT_FIRST_S
+        while True:
+            try:
+                await self._serve_connection()
+                delay_s = _RECONNECT_FIRST_S
+            except (OSError, FrameError, EOFError, msgspec.MsgspecError) as error:
+                if self.connected.is_set():
+                    _log.warning("the connection to shard %d is lost: %s", self.shard, error or type(error).__name__)
+                    delay_s = _RECONNECT_FIRST_S
+            finally:
+                self._end()
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, _RECONNECT_MAX_S)
+
+    async def request(self, kind: Kind, request: Request) -> bytes:
+        """The value of the answer, in MessagePack. `ShardError` (`close`: the client is closed there),
+        `WorkerLostError`."""
+        writer = self._writer
+        if writer is None or not self.connected.is_set():
+            raise WorkerLostError(f"shard {self.shard} is not connected")
+        answer = self._send(writer, kind, request)
+        with contextlib.suppress(ConnectionError):  # the answer tells
+            await writer.drain()
+        return await answer
+
+    def _send(self, writer: asyncio.StreamWriter, kind: Kind, request: Request) -> asyncio.Future[bytes]:
+        number = next(self._ids)
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        writer.write(encode_request(number, kind, request))
+        return answer
+
+    async def _serve_connection(self) -> None:
+        reader, self._writer = await asyncio.open_unix_connection(self._path)
+        id_, key = self._trust.credentials(shard_name(self.shard))
+        proof = self._send(self._writer, Kind.PROVE, Prove(id_, key))
+        proof.add_done_callback(self._proven)
+        frames = Frames(ANSWER_BYTES_MAX)
+        while data := await reader.read(_READ_BYTES):
+            frames.feed(data)
+            while (frame := frames.take()) is not None:
+                self._follow(frame)
+        raise EOFError
+
+    def _proven(self, proof: asyncio.Future[bytes]) -> None:
+        if not proof.cancelled() and proof.exception() is None:
+            self.connected.set()
+
+    def _follow(self, frame: Frame) -> None:
+        if frame.kind == Kind.CLIENT_ENDED:
+            notice = msgspec.msgpack.decode(frame.payload, type=ClientEnded)
+            self._client_ended(notice.client, notice.status)
+            return
+        status, flags, value = decode_answer(frame.payload)
+        answer = self._answers.pop(frame.request_id, None)
+        if answer is None or answer.done():
+            return  # whoever asked does not wait any more
+        if status == Status.OK:
+            answer.set_result(value)
+            return
+        known = Status(status) if status in Status._value2member_map_ else Status.ERROR
+        answer.set_exception(ShardError(known, _reason(value), close=bool(flags & CLIENT_CLOSED)))
+
+    def _end(self) -> None:
+        was_connected = self.connected.is_set()
+        self.connected.clear()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        answers, self._answers = self._answers, {}
+        for answer in answers.values():
+            if not answer.done():
+                answer.set_exception(WorkerLostError(f"shard {self.shard}"))
+                answer.exception()  # nobody may wait for it any more
+        if was_connected:
+            self._lost()
+
+
+def _reason(value: bytes) -> str:
+    try:
+        return msgspec.msgpack.decode(value, type=str | None) or ""
+    except msgspec.MsgspecError:
+        return ""

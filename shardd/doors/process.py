@@ -1,0 +1,60 @@
+"""The life of a door's process: it belongs to its supervisor, tells it that it lives, and ends when it says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import setproctitle
+
+from shardd.doors.door import Door
+from shardd.observability.logs import set_up_logs
+from shardd.runtime.control_link import ControlLink
+from shardd.runtime.inheritance import DoorInheritance, read_inheritance
+from shardd.runtime.supervised import die_with, ignore_signals
+
+NICE: Final = 5  # a door gives way to the workers
+_log = logging.getLogger(__name__)
+
+
+def run_door(serve: Callable[[Door], Awaitable[None]]) -> None:
+    """The whole process. `serve` opens what clients connect to, calls `Door.ready`, and serves until it is cancelled.
+    The last argument of the command line is the descriptor with the inheritance."""
+    ignore_signals()
+    inheritance = read_inheritance(int(sys.argv[-1]), DoorInheritance)
+    die_with(inheritance.supervisor_pid)
+    set_up_logs(f"door-{inheritance.name}", inheritance.logging.level, inheritance.logging.format)
+    setproctitle.setproctitle(f"shardd: door {inheritance.name}")
+    os.nice(NICE)
+    status = 0
+    try:
+        asyncio.run(_main(inheritance, serve))
+    except Exception:
+        _log.exception("the door ends")
+        status = 1
+    logging.shutdown()
+    os._exit(status)
+
+
+async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[None]]) -> None:
+    control = ControlLink(
+        inheritance.control_fd,
+        peer_down=lambda shard: None,  # its connection ends by itself
+        peer_up=lambda shard: None,
+        peer_key=lambda key: door.renew(key),
+    )
+    door = Door(inheritance.trust, inheritance.shards, lambda: control.ready(root_created=False))
+    serving = asyncio.ensure_future(serve(door))
+    stop = asyncio.ensure_future(control.stop_requested())
+    await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        serving.result()  # its exception is the end of this process
+        raise RuntimeError("the door has stopped to serve by itself")
+    serving.cancel()
+    await asyncio.wait({serving}, timeout=stop.result())
+    await door.close()
+    control.close()

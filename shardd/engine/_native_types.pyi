@@ -1,0 +1,243 @@
+"""Statuses and types of `_native`, for type checkers alone: at run time they are in `_native` itself."""
+
+from typing import Final
+
+# Every status that the core gives (native/src/base/status.h); shardd/protocol/errors.py has what they mean.
+STATUS_OK: Final[int]
+STATUS_ERROR: Final[int]
+STATUS_INVALID_COMMAND: Final[int]
+STATUS_INVALID_IDENTIFIER: Final[int]
+STATUS_DISCONNECTED: Final[int]
+STATUS_STALE_CLIENT: Final[int]
+STATUS_UNAUTHENTICATED: Final[int]
+STATUS_UNAUTHORIZED: Final[int]
+STATUS_TOPIC_ID_NOT_FOUND: Final[int]
+STATUS_PARTITION_NOT_FOUND: Final[int]
+STATUS_CANNOT_DELETE_CONSUMER_OFFSET_FILE: Final[int]
+STATUS_CONSUMER_OFFSET_NOT_FOUND: Final[int]
+STATUS_NOT_RESOLVED_CONSUMER: Final[int]
+STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE: Final[int]
+STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT: Final[int]
+STATUS_INVALID_MESSAGES_COUNT: Final[int]
+STATUS_TOO_BIG_USER_HEADERS: Final[int]
+STATUS_TOO_BIG_MESSAGE_PAYLOAD: Final[int]
+STATUS_INVALID_MESSAGE_CHECKSUM: Final[int]
+STATUS_NON_ZERO_OFFSET: Final[int]
+STATUS_NON_ZERO_TIMESTAMP: Final[int]
+STATUS_MISSING_INDEX: Final[int]
+STATUS_INVALID_MESSAGES_SIZE: Final[int]
+STATUS_INVALID_OFFSET: Final[int]
+STATUS_INVALID_RESERVED_FIELD: Final[int]
+STATUS_CANNOT_READ_FILE: Final[int]
+STATUS_CANNOT_WRITE_TO_FILE: Final[int]
+STATUS_CANNOT_DELETE_FILE: Final[int]
+STATUS_CANNOT_SYNC_FILE: Final[int]
+STATUS_CANNOT_READ_INDEX_POSITION: Final[int]
+STATUS_SHARD_COMMUNICATION_ERROR: Final[int]
+STATUS_TASK_TIMEOUT: Final[int]
+
+# Struct sequences (native/binding/results.c): tuples with names, made of one iterable of all their fields.
+class StatsSlot(tuple[int, int, int, int, int, int, int, int, int]):
+    """A slot of the shared statistics, as in native/src/base/shared.h."""
+
+    incarnation: Final[int]
+    next_offset: Final[int]
+    size_bytes: Final[int]
+    messages_count: Final[int]
+    segments_count: Final[int]
+    durable_offset: Final[int]
+    first_offset: Final[int]
+    state: Final[int]
+    unseen: Final[int]
+
+class SegmentInfo(tuple[int, int, int, int, int, int]):
+    """segment_info of native/src/log/partition.h."""
+
+    start_offset: Final[int]
+    log_bytes: Final[int]
+    records: Final[int]
+    first_timestamp: Final[int]
+    last_timestamp: Final[int]
+    absent: Final[int]
+
+class StoredOffset(tuple[int, int, int]):
+    """What a consumer or group (`kind`: OFFSET_...) has stored."""
+
+    kind: Final[int]
+    id: Final[int]
+    value: Final[int]
+
+class WithheldRange(tuple[int, int, bool]):
+    """Offsets `start` to `end` (exclusive) that are not given out. `isolated`: the operator has said so."""
+
+    start: Final[int]
+    end: Final[int]
+    isolated: Final[bool]
+
+class RecoveredPartition(tuple[list[SegmentInfo], list[StoredOffset], list[int], int, int]):
+    """`segments` and `offsets` for partition_open. `unsealed`: start offsets of segments to be sealed."""
+
+    segments: Final[list[SegmentInfo]]
+    offsets: Final[list[StoredOffset]]
+    unsealed: Final[list[int]]
+    scanned_bytes: Final[int]
+    durable_end: Final[int]
+
+class DeletedSegments(tuple[int, int, bool]):
+    """`busy`: an answer that is being sent kept a further one."""
+
+    status: Final[int]
+    deleted: Final[int]
+    busy: Final[bool]
+
+class Scan(tuple[int, int, int, int, int, int]):
+    """record_scan of native/src/log/record.h."""
+
+    valid_bytes: Final[int]
+    records: Final[int]
+    next_offset: Final[int]
+    first_timestamp: Final[int]
+    last_timestamp: Final[int]
+    fault: Final[int]
+
+class IndexedScan(tuple[int, int, int, int, int, int, bytes]):
+    """The same, and what the index has for the records."""
+
+    valid_bytes: Final[int]
+    records: Final[int]
+    next_offset: Final[int]
+    first_timestamp: Final[int]
+    last_timestamp: Final[int]
+    fault: Final[int]
+    entries: Final[bytes]
+
+class FoundRecord(tuple[int, int]):
+    """A valid record. Position 2^64-1: given up, there may be one (payloads that look like many long records)."""
+
+    position: Final[int]
+    offset: Final[int]
+
+class SendRequest(tuple[bytes, bytes, int, int, bytes, int, int]):
+    """What SEND_MESSAGES says. `messages_position`: where they begin in the payload."""
+
+    stream: Final[bytes]
+    topic: Final[bytes]
+    partitioning: Final[int]
+    partition_id: Final[int]
+    key: Final[bytes]
+    messages_count: Final[int]
+    messages_position: Final[int]
+
+class SeatPartition(tuple[int, int, int]):
+    """Offsets that a member has polled and committed, -1 for nothing."""
+
+    partition: Final[int]
+    polled: Final[int]
+    committed: Final[int]
+
+class SeatState(tuple[int, int, int, bool, list[SeatPartition]]):
+    """A membership that was lent. `busy`: partition of the request under way, -1 for none, and whether that commits;
+    GroupPolledEvent comes with its end. `partitions`: those that have been polled."""
+
+    rotation: Final[int]
+    last_polled: Final[int]
+    busy: Final[int]
+    auto_commit: Final[bool]
+    partitions: Final[list[SeatPartition]]
+
+# Events: what Engine.turn() returns.
+class AcceptedEvent(tuple[int, str]):
+    """`address`: "ip:port"."""
+
+    connection: Final[int]
+    address: Final[str]
+
+class ClosedEvent(tuple[int]):
+    """The connection is gone."""
+
+    connection: Final[int]
+
+class RequestEvent(tuple[int, int, bytes, int, bool]):
+    """A request that Python answers."""
+
+    connection: Final[int]
+    code: Final[int]
+    payload: Final[bytes]
+    user_id: Final[int]
+    authenticated: Final[bool]
+
+class RouteMissEvent(tuple[int, int, bytes, bytes, int, int]):
+    """A request whose topic (raw identifiers) has no route."""
+
+    connection: Final[int]
+    code: Final[int]
+    stream: Final[bytes]
+    topic: Final[bytes]
+    user_id: Final[int]
+    attempt: Final[int]
+
+class MoveEvent(tuple[int, int]):
+    """The engine asks for the session state of a connection that moves."""
+
+    connection: Final[int]
+    target_shard: Final[int]
+
+class MovedInEvent(tuple[int, str, bytes, int, bool]):
+    """A connection came from another shard."""
+
+    connection: Final[int]
+    address: Final[str]
+    session_state: Final[bytes]
+    user_id: Final[int]
+    authenticated: Final[bool]
+
+class DoubtEvent(tuple[int, int]):
+    """Log and index of the segment that starts there contradict."""
+
+    namespace: Final[int]
+    segment: Final[int]
+
+class PoisonedEvent(tuple[int, int]):
+    """The partition is read only."""
+
+    namespace: Final[int]
+    errno: Final[int]
+
+class GroupPolledEvent(tuple[int, int, int, bool]):
+    """The end of execute_poll, or of the request under way at seat_take. `messages_count` 0: none;
+    `stored`: a commit of `offset`, else the last offset polled."""
+
+    connection: Final[int]
+    messages_count: Final[int]
+    offset: Final[int]
+    stored: Final[bool]
+
+class CallEvent(tuple[int, int, int, int, int, int, bytes]):
+    """How a call of Python ended (`outcome`: CALL_...), or goes on; the figures are those of the whole answer of a
+    read."""
+
+    token: Final[int]
+    outcome: Final[int]
+    status: Final[int]
+    current_offset: Final[int]
+    messages_count: Final[int]
+    total_bytes: Final[int]
+    records: Final[bytes]
+
+class RoomEvent(tuple[bool, int]):
+    """Sends are refused for want of room, or no more."""
+
+    refused: Final[bool]
+    free_bytes: Final[int]
+
+class SyncedEvent(tuple[int, int]):
+    """partition_sync has ended."""
+
+    token: Final[int]
+    status: Final[int]
+
+class RolledEvent(tuple[int, int]):
+    """The segment that starts there is sealed."""
+
+    namespace: Final[int]
+    start_offset: Final[int]

@@ -1,0 +1,195 @@
+"""Calls of Python on partitions, here or on any other shard: `append`, `read` and `store_offset` are awaited on the
+loop thread; their ends come with the events of a turn (native/src/engine/calls.h).
+
+Statuses are the numbers of the one error taxonomy. Nothing here decides who may do what: `shardd.service` does.
+Cancelling what is awaited gives everything back; what was begun may still be carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from shardd.engine._native import CALL_AGAIN, CALL_GONE, CALL_LAST_WINDOW, CALL_STATUS, CallEvent
+
+ANSWERS_BYTES_MAX: Final = 268_435_456  # of answers of more than one window that are being put together
+
+
+class CallEngine(Protocol):
+    """The part of the engine that carries calls out."""
+
+    def call_append(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
+    def call_read(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        strategy: int,
+        value: int,
+        count: int,
+        kind: int,
+        consumer: int,
+        assignment: int,
+        auto_commit: bool,
+        /,
+    ) -> int: ...
+    def call_store(
+        self, owner: int, namespace: int, incarnation: int, kind: int, consumer: int, offset: int, assignment: int, /
+    ) -> int: ...
+    def call_next(self, token: int, /) -> None: ...
+    def call_cancel(self, token: int, /) -> None: ...
+
+
+class TooManyCallsError(Exception):
+    """Over a limit: of calls under way, of the bytes of their records, of answers. Nothing has happened."""
+
+
+class OutcomeUnknownError(Exception):
+    """The owner died, or the engine is closed: the call may have been carried out."""
+
+
+class PlaceUnknownError(Exception):
+    """The partition is not where it was looked for (any more, or yet). Nothing has happened."""
+
+
+class Place(NamedTuple):
+    """A partition and the shard that owns it: a later one in the same place is another incarnation."""
+
+    shard: int
+    namespace: int
+    incarnation: int
+
+
+class Reader(NamedTuple):
+    """Whose stored offset a read goes on from and moves: kind and id as in `Engine.offset_get`. `assignment`: as a
+    member of a group in that generation."""
+
+    kind: int
+    consumer: int
+    assignment: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a read found. `records`: whole ones as they are stored, verified."""
+
+    status: int
+    current_offset: int = 0
+    messages_count: int = 0
+    records: bytes = b""
+
+
+class EngineCalls:
+    """Lives on the loop thread."""
+
+    def __init__(self, engine: CallEngine) -> None:
+        self._engine = engine
+        self._waiting: dict[int, asyncio.Future[CallEvent]] = {}
+        self._answers_bytes = 0
+        self._closed = False
+
+    async def append(self, place: Place, count: int, batch: bytes) -> int:
+        """Appends `count` messages, all or none; the status, at level durable when the device has them.
+
+        `batch`: index entries and records (docs/protocol/messages.md#batch, behind the metadata); they are checked as
+        those of every client.
+        """
+        return (await self._end(self._begun(self._engine.call_append(*place, count, batch)))).status
+
+    async def store_offset(self, place: Place, reader: Reader, offset: int) -> int:
+        """Stores an offset; the status, at level durable when the device has it."""
+        token = self._engine.call_store(*place, reader.kind, reader.consumer, offset, reader.assignment)
+        return (await self._end(self._begun(token))).status
+
+    async def read(
+        self,
+        place: Place,
+        reader: Reader,
+        strategy: int,
+        value: int,
+        count: int,
+        *,
+        auto_commit: bool,
+        bytes_max: int,
+    ) -> Answer:
+        """At most `count` messages and `bytes_max` bytes of records, but one message, however large it is.
+
+        The engine tells the size of the whole answer with its first window. One that is too large is given up before
+        anything is committed, and half of it is asked for.
+        """
+        while True:
+            token = self._engine.call_read(
+                *place, strategy, value, count, reader.kind, reader.consumer, reader.assignment, auto_commit
+            )
+            first = await self._end(self._begun(token))
+            if first.outcome in (CALL_STATUS, CALL_LAST_WINDOW):
+                return Answer(first.status, first.current_offset, first.messages_count, first.records)
+            if first.total_bytes > bytes_max and first.messages_count > 1:
+                self._engine.call_cancel(token)
+                count = min(first.messages_count // 2, max(1, first.messages_count * bytes_max // first.total_bytes))
+                continue
+            return await self._put_together(token, first)
+
+    async def _put_together(self, token: int, first: CallEvent) -> Answer:
+        """The windows one after the other: the engine reads the next one when it is asked for it."""
+        if self._answers_bytes + first.total_bytes > ANSWERS_BYTES_MAX and self._answers_bytes > 0:
+            self._engine.call_cancel(token)
+            raise TooManyCallsError
+        self._answers_bytes += first.total_bytes
+        try:
+            event, records = first, [first.records]
+            while event.outcome != CALL_LAST_WINDOW:
+                try:
+                    self._engine.call_next(token)
+                except MemoryError:
+                    self._engine.call_cancel(token)
+                    raise
+                event = await self._end(token)
+                if event.outcome == CALL_STATUS:
+                    return Answer(event.status)
+                records.append(event.records)
+        finally:
+            self._answers_bytes -= first.total_bytes
+        return Answer(0, first.current_offset, first.messages_count, b"".join(records))
+
+    def _begun(self, token: int) -> int:
+        if token == 0:
+            raise TooManyCallsError
+        return token
+
+    async def _end(self, token: int) -> CallEvent:
+        """The next event of a call."""
+        if self._closed:
+            self._engine.call_cancel(token)
+            raise OutcomeUnknownError
+        waiting: asyncio.Future[CallEvent] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = waiting
+        try:
+            event = await waiting
+        except BaseException:
+            self._engine.call_cancel(token)  # it is unknown when it has ended
+            raise
+        finally:
+            del self._waiting[token]
+        if event.outcome == CALL_GONE:
+            raise OutcomeUnknownError
+        if event.outcome == CALL_AGAIN:
+            raise PlaceUnknownError
+        return event
+
+    def ended(self, event: CallEvent) -> None:
+        """Of a call that was cancelled meanwhile it tells nobody."""
+        waiting = self._waiting.get(event.token)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(event)
+
+    def close(self) -> None:
+        """The worker stops: nobody hears how calls under way end."""
+        self._closed = True
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(OutcomeUnknownError())
+
+    def figures(self) -> dict[str, int]:
+        return {"calls_waiting": len(self._waiting), "answers_bytes": self._answers_bytes}

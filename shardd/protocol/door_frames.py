@@ -1,0 +1,199 @@
+"""Frames between a door and a worker (docs/protocol/doors.md), sans-IO, both directions.
+
+    u32 length of what follows | u64 request id | u8 kind | payload, MessagePack
+
+Integers are little-endian. The payload of an answer begins with a u32 status and a u8 of flags.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final
+
+import msgspec
+
+REQUEST_BYTES_MAX: Final = 16 << 20  # a frame of a door, all in all
+ANSWER_BYTES_MAX: Final = 64 << 20  # a frame of a worker
+PROOF_BYTES_MAX: Final = 1024  # the first frame of a connection
+CLIENT_CLOSED: Final = 1  # flag of an answer: the client that asked is closed
+_HEAD: Final = struct.Struct("<IQB")
+_LENGTH: Final = struct.Struct("<I")
+_ANSWER: Final = struct.Struct("<IB")
+_HEAD_BEHIND_LENGTH: Final = _HEAD.size - _LENGTH.size
+
+
+class Kind(enum.IntEnum):
+    """What a frame is: up to 127 from a door, above from a worker."""
+
+    PROVE = 1
+    OPEN_CLIENT = 2
+    CLOSE_CLIENT = 3
+    LOGIN = 4
+    LOGIN_WITH_TOKEN = 5
+    LOGOUT = 6
+    COMMAND = 7
+    ANSWER = 128
+    CLIENT_ENDED = 129
+
+
+class FrameError(Exception):
+    """The other side broke the protocol: the connection ends."""
+
+
+class _Payload(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """Fields in their order."""
+
+
+class Prove(_Payload):
+    """The first frame: name with incarnation, and the key for this worker."""
+
+    id: str
+    key: str
+
+    def __repr__(self) -> str:
+        return f"Prove({self.id}, ***)"
+
+
+class OpenClient(_Payload):
+    """`address` of the client itself: "ip:port" or "[v6]:port". Answer: the number of the client."""
+
+    address: str
+
+
+class CloseClient(_Payload):
+    client: int
+
+
+class Login(_Payload):
+    """Answer: `LoggedIn`."""
+
+    client: int
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.client}, ***)"
+
+
+class LoginWithToken(_Payload):
+    """Answer: `LoggedIn`."""
+
+    client: int
+    token: str
+
+    def __repr__(self) -> str:
+        return f"LoginWithToken({self.client}, ***)"
+
+
+class LoggedIn(_Payload):
+    """The handle is good on this connection only."""
+
+    handle: int
+    user_id: int
+
+
+class Logout(_Payload):
+    handle: int
+
+
+class Command(_Payload):
+    """`request` as the service wants it: a map of its fields. Answer: what the service returns."""
+
+    handle: int
+    name: str
+    request: msgspec.Raw
+
+
+class ClientEnded(_Payload):
+    """Unasked: the worker has closed a client."""
+
+    client: int
+    status: int
+
+
+REQUESTS: Final[dict[int, type[_Payload]]] = {
+    Kind.PROVE: Prove,
+    Kind.OPEN_CLIENT: OpenClient,
+    Kind.CLOSE_CLIENT: CloseClient,
+    Kind.LOGIN: Login,
+    Kind.LOGIN_WITH_TOKEN: LoginWithToken,
+    Kind.LOGOUT: Logout,
+    Kind.COMMAND: Command,
+}
+Request = Prove | OpenClient | CloseClient | Login | LoginWithToken | Logout | Command
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """`size`: of the whole frame in bytes."""
+
+    request_id: int
+    kind: int
+    payload: bytes
+
+    @property
+    def size(self) -> int:
+        return _HEAD.size + len(self.payload)
+
+
+class Frames:
+    """Bytes in, whole frames out, one at a time: what is not taken stays as bytes."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._data = bytearray()
+
+    @property
+    def waiting_bytes(self) -> int:
+        return len(self._data)
+
+    def feed(self, data: bytes) -> None:
+        self._data += data
+
+    def take(self) -> Frame | None:
+        """The next frame, None when it is not whole. FrameError as soon as its length is wrong."""
+        if len(self._data) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._data)
+        end = _LENGTH.size + length
+        if length < _HEAD_BEHIND_LENGTH or end > self.frame_bytes_max:
+            raise FrameError(f"a frame of {end} bytes")
+        if len(self._data) < end:
+            return None
+        _, request_id, kind = _HEAD.unpack_from(self._data)
+        with memoryview(self._data) as view:
+            payload = bytes(view[_HEAD.size : end])
+        del self._data[:end]
+        return Frame(request_id, kind, payload)
+
+
+def encode_frame(request_id: int, kind: Kind, payload: bytes) -> bytes:
+    return _HEAD.pack(_HEAD_BEHIND_LENGTH + len(payload), request_id, kind) + payload
+
+
+def encode_request(request_id: int, kind: Kind, request: Request) -> bytes:
+    return encode_frame(request_id, kind, msgspec.msgpack.encode(request))
+
+
+def encode_answer(request_id: int, status: int, flags: int, value: bytes) -> bytes:
+    """`value` in MessagePack."""
+    return encode_frame(request_id, Kind.ANSWER, _ANSWER.pack(status, flags) + value)
+
+
+def decode_answer(payload: bytes) -> tuple[int, int, bytes]:
+    """(status, flags, value in MessagePack). FrameError."""
+    if len(payload) < _ANSWER.size:
+        raise FrameError("an answer without a status")
+    status, flags = _ANSWER.unpack_from(payload)
+    return status, flags, payload[_ANSWER.size :]
+
+
+def decode_request(frame: Frame) -> Request:
+    """FrameError for an unknown kind, and for a payload that is not that of its kind."""
+    kind = REQUESTS.get(frame.kind)
+    if kind is None:
+        raise FrameError(f"kind {frame.kind}")
+    try:
+        return msgspec.msgpack.decode(frame.payload, type=kind)  # type: ignore[return-value]
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise FrameError(f"kind {frame.kind}: {error}") from error

@@ -1,0 +1,187 @@
+"""Doors: processes of a server that speak other protocols with its clients (docs/adr/0032-doors-are-processes.md). The
+supervisor runs, watches and replaces them as it does workers, but no worker and no client of one ever waits for a door.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shardd.config.schema import Logging
+from shardd.runtime.control_messages import DOOR_HEARTBEAT_TIMEOUT_MS, SupervisorMessage, newest_lines
+from shardd.runtime.inheritance import DoorInheritance
+from shardd.runtime.recent_logs import recent_lines
+from shardd.runtime.trust import Introductions, PeerKey
+from shardd.server.child_process import ChildProcess, ProcessState
+
+STOP_DOORS_S: Final = 3.0  # what doors are told; the workers answer what is under way meanwhile
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DoorSpecification:
+    """One door: its name, and what the interpreter runs for it (`"-m", "package.module"`, or a path)."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+class DoorProcess(ChildProcess):
+    """The process of one door."""
+
+    def __init__(self, door: DoorSpecification) -> None:
+        super().__init__(door.command, DOOR_HEARTBEAT_TIMEOUT_MS)
+        self.name = door.name
+
+
+class DoorKeeper:
+    """All doors of a server. Lives in the supervisor. Times are of the monotonic clock, in seconds."""
+
+    def __init__(
+        self,
+        doors: Sequence[DoorSpecification],
+        introductions: Introductions,
+        selector: selectors.BaseSelector,
+        shards: int,
+        logs: Logging,
+        version: str,
+    ) -> None:
+        self._doors = [DoorProcess(door) for door in doors]
+        self._introductions = introductions
+        self._selector = selector
+        self._shards = shards
+        self._logs = logs
+        self._version = version
+        self._down: set[int] = set()  # shards
+        self._stopping = False
+
+    @property
+    def any_running(self) -> bool:
+        return any(door.running for door in self._doors)
+
+    def start(self) -> None:
+        """When every worker serves."""
+        for door in self._doors:
+            self._spawn(door)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._tell(SupervisorMessage(stop=STOP_DOORS_S))
+
+    def kill_all(self) -> bool:
+        """Whether there was one to kill."""
+        for door in self._doors:
+            if door.running:
+                _log.error("door %s (process %d) is killed", door.name, door.pid)
+                door.kill()
+        return self.any_running
+
+    def worker_died(self, shard: int) -> None:
+        """Its sessions are gone; what its next process is proven with."""
+        self._down.add(shard)
+        for door in self._doors:
+            door.send(SupervisorMessage(peer_key=self._introductions.key_for_door(shard, door.name)))
+            door.send(SupervisorMessage(peer_down=shard))
+
+    def worker_ready(self, shard: int) -> None:
+        self._down.discard(shard)
+        self._tell(SupervisorMessage(peer_up=shard))
+
+    def on_event(self, door: DoorProcess, fd: int) -> PeerNews:
+        """Its channel or its pidfd is ready. What every worker must know then."""
+        if door.running and fd == door.pidfd:
+            return self._on_death(door)
+        if door.control is not None and fd == door.control.fileno():
+            self._on_control(door)
+        return []
+
+    def look(self, now: float, supervisor_pause_s: float) -> None:
+        """Replaces who hangs, and starts again whose time has come."""
+        if self._stopping:
+            return
+        for door in self._doors:
+            if supervisor_pause_s:
+                door.forgive(supervisor_pause_s)
+            if door.hangs(now):
+                _log.error("door %s (process %d) gives no sign of life; it is replaced", door.name, door.pid)
+                door.kill()
+                door.forgive(10.0)  # its death arrives through the pidfd; until then one line is enough
+            if door.state is ProcessState.DOWN and door.respawns and now >= door.restart_at:
+                self._spawn(door)
+
+    def _spawn(self, door: DoorProcess) -> None:
+        inheritance = DoorInheritance(
+            name=door.name,
+            shards=self._shards,
+            control_fd=-1,
+            trust=self._introductions.inheritance_of_door(door.name),
+            logging=self._logs,
+            supervisor_pid=os.getpid(),
+            version=self._version,
+            respawns=0,
+        )
+        try:
+            door.spawn(inheritance)
+        except OSError as error:  # no process, memory or descriptor
+            _log.error("cannot start door %s: %s", door.name, error)
+            door.respawns = max(door.respawns, 1)
+            door.restart_at = time.monotonic() + 1.0
+            return
+        assert door.control is not None
+        self._selector.register(door.control, selectors.EVENT_READ, door)
+        self._selector.register(door.pidfd, selectors.EVENT_READ, door)
+        for shard in self._down:
+            door.send(SupervisorMessage(peer_down=shard))
+        _log.debug("started process %d for door %s", door.pid, door.name)
+
+    def _on_control(self, door: DoorProcess) -> None:
+        for message in door.receive():
+            if message.fatal is not None:
+                door.fatal = message.fatal
+            elif message.ready is not None:
+                door.mark_ready()
+                _log.info("door %s serves (process %d)", door.name, door.pid)
+            elif message.logs:
+                door.send(SupervisorMessage(logs=newest_lines(recent_lines())))
+        if door.control is not None and door.control_ended:  # else the selector would report its end for ever
+            self._selector.unregister(door.control)
+            door.close_control()
+
+    def _on_death(self, door: DoorProcess) -> PeerNews:
+        self._on_control(door)  # its last words
+        self._selector.unregister(door.pidfd)
+        if door.control is not None:
+            self._selector.unregister(door.control)
+        pid = door.pid
+        status = door.reap()
+        self._introductions.door_ended(door.name)
+        if self._stopping:
+            if status != 0:
+                _log.error("door %s (process %d) ended with %s", door.name, pid, describe_status(status))
+            return []
+        why = f": {door.fatal}" if door.fatal else ""
+        _log.error("door %s (process %d) ended with %s%s", door.name, pid, describe_status(status), why)
+        if door.fatal:
+            door.state = ProcessState.GIVEN_UP
+        if door.state is ProcessState.GIVEN_UP:
+            _log.error("door %s is given up; the server goes on without it", door.name)
+        return [(shard, self._introductions.door_key(door.name, shard)) for shard in range(self._shards)]
+
+    def _tell(self, message: SupervisorMessage) -> None:
+        for door in self._doors:
+            door.send(message)
+
+
+PeerNews = list[tuple[int, PeerKey]]
+"""(shard, what its worker must know of the next process of a door)."""
+
+
+def describe_status(status: int) -> str:
+    """How a process ended, as subprocess gives it."""
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"

@@ -1,0 +1,165 @@
+"""The clients of one door at one worker, and the handles of their logins.
+
+A client counts like a connection of its own address: in the limits of connections, and with its failed logins. A
+handle is a number that this door was given for a login that a worker has verified. It is looked up among the door's
+own clients only, is never used again, and ends with the next login or the logout of its client, with its user, its
+client or its door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from shardd.config.schema import Server
+from shardd.engine import Engine
+from shardd.protocol.errors import ShardError, Status
+from shardd.service.identity import Identity
+from shardd.service.sessions import Session, SessionTable
+
+CLIENT_SHARE: Final = 2  # one door has at most 1/2 of `server.connections_max`, in equal parts at all workers
+_PORT_MAX: Final = 65_535
+_NO_SOCKET: Final = 0xFFFF_FFFF  # no place in the engine's table of connections
+_connections: Final = itertools.count(1)
+
+
+def parse_address(address: str) -> tuple[str, str]:
+    """(host, address as sessions have it) of "ip:port" or "[v6]:port". `ShardError` 4."""
+    host, _, port = address.rpartition(":")
+    try:
+        parsed = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        if not (port.isascii() and port.isdigit() and int(port) <= _PORT_MAX) or "%" in host:
+            raise ValueError
+    except ValueError:
+        raise ShardError(Status.INVALID_FORMAT, "no address of a client") from None
+    whole = f"[{parsed}]" if parsed.version == 6 else str(parsed)
+    return str(parsed), f"{whole}:{int(port)}"
+
+
+@dataclass(slots=True, eq=False)
+class DoorClient:
+    """`handle`: of its login, None without one. `authenticated`: as it is counted."""
+
+    number: int
+    host: str
+    session: Session
+    login_timer: asyncio.TimerHandle | None = None
+    handle: int | None = None
+    authenticated: bool = False
+    logging_in: bool = False
+
+    def identity(self) -> Identity:
+        return Identity(self.session.user_id, self.session.user_incarnation, self.session)
+
+
+class DoorClients:
+    """Lives on the loop thread of the worker. `expired`: a client had no login for too long and was closed."""
+
+    def __init__(
+        self,
+        door: str,
+        shards: int,
+        engine: Engine,
+        sessions: SessionTable,
+        limits: Server,
+        expired: Callable[[int, Status], None],
+    ) -> None:
+        self._door = door
+        self._engine = engine
+        self._sessions = sessions
+        self._login_timeout_s = limits.login_timeout_ms / 1000
+        self._clients_max = max(1, limits.connections_max // (CLIENT_SHARE * shards))
+        self._expired = expired
+        self._numbers = itertools.count(1)
+        self._clients: dict[int, DoorClient] = {}
+        self._by_handle: dict[int, DoorClient] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def __iter__(self) -> Iterator[DoorClient]:
+        return iter(self._clients.values())
+
+    def open(self, address: str) -> DoorClient:
+        """`ShardError` 8 when there is no room for it, as a connection would hear."""
+        host, whole = parse_address(address)
+        if len(self._clients) >= self._clients_max or not self._engine.client_enter(host):
+            raise ShardError(Status.DISCONNECTED, f"no room for a client of {host}")
+        connection = next(_connections) << 32 | _NO_SOCKET
+        session = self._sessions.open(connection, whole, time.time_ns() // 1000, self._door)
+        client = DoorClient(next(self._numbers), host, session)
+        self._clients[client.number] = client
+        self._wait_for_login(client)
+        return client
+
+    def get(self, number: int) -> DoorClient:
+        """`ShardError` 100."""
+        client = self._clients.get(number)
+        if client is None:
+            raise ShardError(Status.CLIENT_NOT_FOUND, f"client {number}")
+        return client
+
+    def of_handle(self, handle: int) -> DoorClient:
+        """The client with that login. `ShardError` 40 when there is none (any more)."""
+        client = self._by_handle.get(handle)
+        if client is None or client.session.removed or client.session.user_id is None:
+            raise ShardError(Status.UNAUTHENTICATED, "no login has this handle")
+        return client
+
+    def logged_in(self, client: DoorClient) -> int:
+        """Right after a service has noted the login in the session: its handle."""
+        self._forget_handle(client)
+        self._count(client, authenticated=True)
+        client.handle = next(self._numbers)
+        self._by_handle[client.handle] = client
+        return client.handle
+
+    def logged_out(self, client: DoorClient) -> None:
+        self._forget_handle(client)
+        self._count(client, authenticated=False)
+
+    def close(self, client: DoorClient) -> None:
+        """One that is closed already is no error."""
+        if self._clients.pop(client.number, None) is None:
+            return
+        self._forget_handle(client)
+        self._stop_timer(client)
+        self._engine.client_leave(client.host, client.authenticated)
+        self._sessions.close(client.session.connection)
+
+    def close_all(self) -> None:
+        for client in [*self._clients.values()]:
+            self.close(client)
+
+    def _forget_handle(self, client: DoorClient) -> None:
+        if client.handle is not None:
+            del self._by_handle[client.handle]
+            client.handle = None
+
+    def _count(self, client: DoorClient, *, authenticated: bool) -> None:
+        if client.authenticated != authenticated:
+            client.authenticated = authenticated
+            self._engine.client_authenticated(authenticated)
+        if authenticated:
+            self._stop_timer(client)
+        else:
+            self._wait_for_login(client)
+
+    def _wait_for_login(self, client: DoorClient) -> None:
+        self._stop_timer(client)
+        loop = asyncio.get_running_loop()
+        client.login_timer = loop.call_later(self._login_timeout_s, self._expire, client)
+
+    def _stop_timer(self, client: DoorClient) -> None:
+        if client.login_timer is not None:
+            client.login_timer.cancel()
+            client.login_timer = None
+
+    def _expire(self, client: DoorClient) -> None:
+        self.close(client)
+        self._expired(client.number, Status.UNAUTHENTICATED)

@@ -1,0 +1,121 @@
+"""Every command that the clients of doors have, by name: the service that executes it and the type of its request."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from shardd.service.identity import Identity
+from shardd.service.services import Services
+from shardd.transport.door.values import decoder_of, keep_encoded
+
+Execute = Callable[[Identity, Any], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class DoorCommand:
+    """`decode`: the request, or `ShardError`."""
+
+    decode: Callable[[msgspec.Raw], object]
+    execute: Execute
+
+
+REFUSED: Final = frozenset({"join_consumer_group", "leave_consumer_group"})
+"""They need a connection of their own: partitions of a group move with what its members have polled."""
+
+USER_CHANGES: Final = frozenset({"create_user", "update_permissions"})
+"""Their requests may be long: who may not change users is refused before they are decoded."""
+
+
+def command_table(services: Services) -> dict[str, DoorCommand]:
+    """By name."""
+    return {name: _command(execute) for name, execute in _functions(services).items()}
+
+
+def _command(execute: Execute) -> DoorCommand:
+    """The request has the type that the service says."""
+    function = execute.func if isinstance(execute, partial) else execute
+    return DoorCommand(decoder_of(typing.get_type_hints(function)["request"]), execute)
+
+
+def _functions(services: Services) -> dict[str, Execute]:
+    return {
+        **_system_functions(services),
+        **_account_functions(services),
+        **_stream_functions(services),
+        **_consumer_functions(services),
+    }
+
+
+def _system_functions(services: Services) -> dict[str, Execute]:
+    system, extensions = services.system, services.extensions
+    return {
+        "ping": system.ping,
+        "get_stats": system.get_stats,
+        "get_snapshot": services.snapshots.get_snapshot,
+        "get_cluster_metadata": system.get_cluster_metadata,
+        "get_me": system.get_me,
+        "get_client": system.get_client,
+        "get_clients": system.get_clients,
+        "list_extensions": extensions.list_extensions,
+        "get_metrics": extensions.get_metrics,
+    }
+
+
+def _account_functions(services: Services) -> dict[str, Execute]:
+    users, tokens = services.users, services.tokens
+    return {
+        "get_user": users.get_user,
+        "get_users": users.get_users,
+        "create_user": users.create_user,
+        "delete_user": users.delete_user,
+        "update_user": users.update_user,
+        "update_permissions": users.update_permissions,
+        "change_password": users.change_password,
+        "get_personal_access_tokens": tokens.get_tokens,
+        "create_personal_access_token": tokens.create_token,
+        "delete_personal_access_token": tokens.delete_token,
+    }
+
+
+def _stream_functions(services: Services) -> dict[str, Execute]:
+    streams, topics, partitions = services.streams, services.topics, services.partitions
+    settings = services.topic_settings
+    return {
+        "get_stream": partial(streams.get_stream, keep=keep_encoded),
+        "get_streams": partial(streams.get_streams, keep=keep_encoded),
+        "create_stream": streams.create_stream,
+        "delete_stream": streams.delete_stream,
+        "update_stream": streams.update_stream,
+        "purge_stream": streams.purge_stream,
+        "get_topic": partial(topics.get_topic, keep=keep_encoded),
+        "get_topics": partial(topics.get_topics, keep=keep_encoded),
+        "create_topic": partial(topics.create_topic, keep=keep_encoded),
+        "delete_topic": topics.delete_topic,
+        "update_topic": topics.update_topic,
+        "purge_topic": topics.purge_topic,
+        "set_topic_settings": settings.set_topic_settings,
+        "get_topic_settings": settings.get_topic_settings,
+        "create_partitions": partitions.create_partitions,
+        "delete_partitions": partitions.delete_partitions,
+        "delete_segments": partitions.delete_segments,
+        "get_partition_bounds": partial(services.bounds.get_partition_bounds, keep=keep_encoded),
+    }
+
+
+def _consumer_functions(services: Services) -> dict[str, Execute]:
+    messages, offsets, groups = services.messages, services.offsets, services.groups
+    return {
+        "flush_unsaved_buffer": messages.flush_unsaved_buffer,
+        "get_consumer_offset": offsets.get_offset,
+        "delete_consumer_offset": offsets.delete_offset,
+        "get_consumer_group": groups.get_group,
+        "get_consumer_groups": groups.get_groups,
+        "create_consumer_group": groups.create_group,
+        "delete_consumer_group": groups.delete_group,
+    }

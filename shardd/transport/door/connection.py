@@ -1,0 +1,307 @@
+"""One connection of a door: frames in, requests under way within their bounds, answers out as they are ready.
+
+A connection holds at most REQUESTS_MAX requests and UNDER_WAY_BYTES_MAX bytes of requests and unread answers; beyond,
+nothing more is read and the door waits in its socket. Logins stand beside that: they wait for their turn for long, and
+each client has one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
+
+from shardd.protocol.door_frames import (
+    CLIENT_CLOSED,
+    PROOF_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    ClientEnded,
+    Frame,
+    FrameError,
+    Frames,
+    Kind,
+    Login,
+    LoginWithToken,
+    Prove,
+    Request,
+    decode_request,
+    encode_answer,
+    encode_frame,
+)
+from shardd.protocol.errors import ShardError, Status
+from shardd.transport.door.clients import DoorClient, DoorClients
+from shardd.transport.door.commands import DoorCommand
+from shardd.transport.door.requests import RequestHandler
+from shardd.transport.door.values import encode_value
+from shardd.worker.doors import DoorParts
+
+PROOF_TIMEOUT_S: Final = 5.0
+REQUESTS_MAX: Final = 256
+UNDER_WAY_BYTES_MAX: Final = 32 << 20
+STARTS_PER_TURN: Final = 32  # requests begun in one turn of the loop
+_NIL: Final = encode_value(None)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counters:
+    """Of all connections of doors since the start."""
+
+    answered: int = 0
+    refused: int = 0
+
+
+class Links(Protocol):
+    """What a connection asks of the socket it came in by."""
+
+    def may_connect(self, connection: DoorConnection) -> bool: ...
+    def prove(self, connection: DoorConnection, peer: socket.socket, id_: str, key: str) -> str | None: ...
+    def is_present(self, id_: str) -> bool: ...
+    def left(self, connection: DoorConnection) -> None: ...
+    def refused(self, what: str) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """A request under way. `client`: whose answer it is, when one is named."""
+
+    request_id: int
+    cost_bytes: int
+    is_login: bool
+    overdue: asyncio.TimerHandle | None = None
+    client: DoorClient | None = None
+    answered: bool = False
+
+
+class DoorConnection(asyncio.Protocol):
+    """Lives on the loop thread of the worker. `door`: its name once that is proven."""
+
+    def __init__(self, links: Links, parts: DoorParts, commands: dict[str, DoorCommand], counters: Counters) -> None:
+        self.door: str | None = None
+        self.finished = asyncio.Event()  # no request is under way, and none is begun any more
+        self._links = links
+        self._parts = parts
+        self._counters = counters
+        self._commands = commands
+        self._id = ""
+        self._frames = Frames(PROOF_BYTES_MAX)
+        self._work: set[_Work] = set()
+        self._requests = 0  # without logins
+        self._under_way_bytes = self._written_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None  # for the proof, then for a door that does not read
+        self._pumping = False
+        self._paused = False
+        self._stopping = self._ended = False
+
+    @property
+    def requests_count(self) -> int:
+        return len(self._work)
+
+    # ---- asyncio.Protocol ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.clients = self._no_clients()
+        if not self._links.may_connect(self):
+            self.end()
+            return
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(PROOF_TIMEOUT_S, self._give_up, "a connection that proves nothing")
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        self._frames.feed(data)
+        self._pump()
+
+    def pause_writing(self) -> None:
+        self._watch_reader(-1)
+
+    def resume_writing(self) -> None:
+        self._stop_timer()
+        self._pump()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.end()
+
+    def _watch_reader(self, taken_before: int) -> None:
+        """A door that takes no byte of its answers for `server.slow_reader_timeout` is given up."""
+        taken = self._written_bytes - self._transport.get_write_buffer_size()
+        if taken == taken_before:
+            self._give_up(f"door {self.door}, which does not read")
+            return
+        timeout_s = self._parts.limits.slow_reader_timeout_ms / 1000
+        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._watch_reader, taken)
+
+    # ---- life ----
+
+    def stop(self) -> None:
+        """Nothing more is begun; `finished` when nothing is under way."""
+        self._stopping = True
+        self._transport.pause_reading()
+        self._look_finished()
+
+    def end(self) -> None:
+        """Closes it, with all clients of the door."""
+        if self._ended:
+            return
+        self._ended = True
+        self._stop_timer()
+        self.clients.close_all()
+        for work in self._work:
+            if work.overdue is not None:
+                work.overdue.cancel()
+        self._links.left(self)
+        self._transport.close() if self._stopping else self._transport.abort()
+        self.finished.set()
+
+    def _no_clients(self) -> DoorClients:
+        return self._clients_of("")
+
+    def _clients_of(self, door: str) -> DoorClients:
+        parts = self._parts
+        return DoorClients(door, parts.shards, parts.engine, parts.sessions, parts.limits, self._client_ended)
+
+    def _give_up(self, what: str) -> None:
+        self._links.refused(what)
+        self.end()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # ---- requests ----
+
+    def _pump(self) -> None:
+        """Begins what may begin now; goes on in a later turn of the loop, or when something has ended."""
+        if self._pumping:
+            return
+        started = 0
+        try:
+            while not self._ended and not self._stopping and self._has_room():
+                if started == STARTS_PER_TURN:
+                    self._pumping = True
+                    asyncio.get_running_loop().call_soon(self._pump_again)
+                    break
+                frame = self._frames.take()
+                if frame is None:
+                    break
+                self._begin(frame)
+                started += 1
+        except FrameError as error:
+            self._give_up(f"a frame of {'a stranger' if self.door is None else f'door {self.door}'}: {error}")
+            return
+        self._read_or_not()
+
+    def _pump_again(self) -> None:
+        self._pumping = False
+        self._pump()
+
+    def _has_room(self) -> bool:
+        unread = self._transport.get_write_buffer_size()
+        used = self._under_way_bytes + unread
+        return self._requests < REQUESTS_MAX and (used < UNDER_WAY_BYTES_MAX or (not unread and not self._requests))
+
+    def _read_or_not(self) -> None:
+        """Reads on while there is room, or while a frame that may begin is not whole."""
+        if self._ended:
+            return
+        wanted = not self._stopping and not self._pumping and self._has_room()
+        if wanted == self._paused:
+            self._paused = not wanted
+            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
+
+    def _begin(self, frame: Frame) -> None:
+        request = decode_request(frame)
+        if self.door is None:
+            self._prove(frame.request_id, request)
+            return
+        if not self._links.is_present(self._id) or isinstance(request, Prove):
+            raise FrameError("it may not be sent now")
+        is_login = isinstance(request, Login | LoginWithToken)
+        work = _Work(frame.request_id, frame.size, is_login)
+        self._work.add(work)
+        self._under_way_bytes += work.cost_bytes
+        self._requests += not is_login
+        limits = self._parts.limits
+        timeout_s = (limits.login_timeout_ms if is_login else limits.request_timeout_ms) / 1000
+        work.overdue = asyncio.get_running_loop().call_later(timeout_s, self._overdue, work)
+        self._spawn(self._execute(work, request))
+
+    def _prove(self, request_id: int, request: Request) -> None:
+        if not isinstance(request, Prove):
+            raise FrameError("it proves nothing")
+        peer = self._transport.get_extra_info("socket")
+        name = self._links.prove(self, peer, request.id, request.key)
+        if name is None:
+            self.end()
+            return
+        self._stop_timer()
+        self.door, self._id = name, request.id
+        self._frames.frame_bytes_max = REQUEST_BYTES_MAX
+        self.clients = self._clients_of(name.removeprefix("door-"))
+        self._handler = RequestHandler(self.clients, self._parts, self._commands)
+        self._write(encode_answer(request_id, Status.OK, 0, _NIL))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _execute(self, work: _Work, request: Request) -> None:
+        """Never raises for a request: a fault is status 1 and a traceback in the log."""
+        try:
+            work.client = self._handler.client_of(request)
+            value = await self._handler.handle(request)
+        except ShardError as error:
+            _log.debug("a request of door %s refused with %d: %s", self.door, error.status, error)
+            self._answer(work, error.status, encode_value(str(error)), close=error.close)
+        except Exception:
+            _log.exception("a request of door %s failed", self.door)
+            self._answer(work, Status.ERROR, _NIL)
+        else:
+            self._answer(work, Status.OK, value)
+        finally:
+            self._done(work)
+
+    def _overdue(self, work: _Work) -> None:
+        """It goes on, and keeps its place until it ends: nobody can know what becomes of it."""
+        self._answer(work, Status.UNAUTHENTICATED if work.is_login else Status.TASK_TIMEOUT, _NIL, close=work.is_login)
+
+    def _answer(self, work: _Work, status: Status, value: bytes, *, close: bool = False) -> None:
+        if work.answered or self._ended:
+            return
+        work.answered = True
+        self._counters.answered += 1
+        closes = close and work.client is not None
+        if closes and work.client is not None:
+            self.clients.close(work.client)
+        self._write(encode_answer(work.request_id, status, CLIENT_CLOSED if closes else 0, value))
+
+    def _done(self, work: _Work) -> None:
+        self._work.discard(work)
+        if work.overdue is not None:
+            work.overdue.cancel()
+        self._under_way_bytes -= work.cost_bytes
+        self._requests -= not work.is_login
+        self._look_finished()
+        if not self._ended:
+            self._pump()
+
+    def _write(self, frame: bytes) -> None:
+        self._written_bytes += len(frame)
+        self._transport.write(frame)
+
+    def _look_finished(self) -> None:
+        if self._stopping and not self._work:
+            self.finished.set()
+
+    def _client_ended(self, number: int, status: Status) -> None:
+        if not self._ended:
+            notice = encode_value(ClientEnded(number, status))
+            self._write(encode_frame(0, Kind.CLIENT_ENDED, notice))

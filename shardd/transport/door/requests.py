@@ -1,0 +1,103 @@
+"""What each kind of request of a door does. A door names its clients and the handles that it was given, never a user:
+who acts is what a worker has noted in the session of the client."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from shardd.protocol import account_requests, requests
+from shardd.protocol.account_replies import LoggedIn as LoggedInUser
+from shardd.protocol.door_frames import (
+    ANSWER_BYTES_MAX,
+    CloseClient,
+    Command,
+    LoggedIn,
+    Login,
+    LoginWithToken,
+    Logout,
+    OpenClient,
+    Request,
+)
+from shardd.protocol.errors import ShardError, Status
+from shardd.security import Rule
+from shardd.service import base
+from shardd.service.identity import Identity
+from shardd.transport.door.clients import DoorClient, DoorClients
+from shardd.transport.door.commands import REFUSED, USER_CHANGES, DoorCommand
+from shardd.transport.door.values import encode_value
+from shardd.worker.doors import DoorParts
+
+_LARGE_BYTES: Final = 4096  # of a request; what small ones cost is the same for everybody
+_COMMAND_BYTES_MAX: Final = 1 << 20  # of a request that carries no messages
+_NIL: Final = encode_value(None)
+Said = TypeVar("Said")
+
+
+class RequestHandler:
+    """Of one connection of a door. Lives on the loop thread."""
+
+    def __init__(self, clients: DoorClients, parts: DoorParts, commands: dict[str, DoorCommand]) -> None:
+        self._clients = clients
+        self._parts = parts
+        self._commands = commands
+
+    def client_of(self, request: Request) -> DoorClient | None:
+        """The client that a request names, or `ShardError` 100 or 40."""
+        if isinstance(request, Command | Logout):
+            return self._clients.of_handle(request.handle)
+        if isinstance(request, CloseClient | Login | LoginWithToken):
+            return self._clients.get(request.client)
+        return None
+
+    async def handle(self, request: Request) -> bytes:
+        """The answer in MessagePack, or `ShardError`."""
+        match request:
+            case OpenClient():
+                return encode_value(self._clients.open(request.address).number)
+            case CloseClient():
+                self._clients.close(self._clients.get(request.client))
+                return _NIL
+            case Login():
+                said = requests.Login(request.username, request.password)
+                return await self._login(request.client, self._parts.services.logins.login, said)
+            case LoginWithToken():
+                token = account_requests.TokenLogin(request.token)
+                return await self._login(request.client, self._parts.services.logins.login_with_token, token)
+            case Logout():
+                client = self._clients.of_handle(request.handle)
+                await self._parts.services.logins.logout(client.identity(), requests.Empty())
+                self._clients.logged_out(client)
+                return _NIL
+            case Command():
+                return await self._command(request)
+        raise ShardError(Status.INVALID_COMMAND)
+
+    async def _login(
+        self, number: int, login: Callable[[Identity, Said], Awaitable[LoggedInUser]], said: Said
+    ) -> bytes:
+        client = self._clients.get(number)
+        if client.logging_in:
+            raise ShardError(Status.INVALID_COMMAND, "a login of this client is under way")
+        client.logging_in = True
+        try:
+            user = await login(client.identity(), said)
+        finally:
+            client.logging_in = False
+        return encode_value(LoggedIn(self._clients.logged_in(client), user.user_id))
+
+    async def _command(self, request: Command) -> bytes:
+        client = self._clients.of_handle(request.handle)
+        command = self._commands.get(request.name)
+        if command is None:
+            status = Status.FEATURE_UNAVAILABLE if request.name in REFUSED else Status.INVALID_COMMAND
+            raise ShardError(status, "no command of doors")
+        identity, size = client.identity(), len(bytes(request.request))
+        if size > _LARGE_BYTES and request.name in USER_CHANGES:
+            base.require(self._parts.metadata.state, identity, Rule.MANAGE_USERS)
+        if size > _COMMAND_BYTES_MAX:
+            raise ShardError(Status.INVALID_COMMAND, f"a request of {size} bytes")
+        answer = encode_value(await command.execute(identity, command.decode(request.request)))
+        if len(answer) > ANSWER_BYTES_MAX // 2:
+            raise ShardError(Status.CANNOT_SERIALIZE_RESOURCE, f"an answer of {len(answer)} bytes")
+        return answer

@@ -58,13 +58,13 @@ static bool until_free(server *serving, engine *e) {
 
 static uint32_t stream_of(uint32_t shard) {
     uint32_t stream = 0;
-    while (hash_owner(hash_namespace(stream, 0, 0), SHARDS) != shard) stream++;
+    while (hash_owner(namespace_of(stream, 0, 0), SHARDS) != shard) stream++;
     return stream;
 }
 
 static partition_request request_of(request_kind kind, uint32_t stream) {
     return (partition_request){.kind = kind,
-                               .ns = hash_namespace(stream, 0, 0),
+                               .ns = namespace_of(stream, 0, 0),
                                .incarnation = stream + 1,
                                .strategy = POLL_OFFSET,
                                .consumer_kind = OFFSET_CONSUMER,

@@ -49,13 +49,12 @@ from typing import Final
 import xxhash
 
 from shardd.log import layout
+from shardd.protocol.record_layout import LAYOUT_PLAIN, LAYOUT_SPARSE
 from shardd.runtime.regular_files import read_regular
 
 MAGIC: Final = b"SHRDMANI"
 VERSION: Final = 1
 VERSION_2: Final = 2
-LAYOUT_PLAIN: Final = 0
-LAYOUT_SPARSE: Final = 8
 TAG_SEALED: Final = 1
 TAG_ISOLATED: Final = 2
 TAG_MUST_KNOW: Final = 1 << 31

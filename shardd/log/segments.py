@@ -15,7 +15,8 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.manifest import Checkpoint, Manifest
-from shardd.log.record_format import INDEX_ENTRY, INDEX_ENTRY_BYTES, RECORD_BYTES_MAX, RecordFault
+from shardd.log.record_format import INDEX_ENTRY_BYTES, RECORD_BYTES_MAX, RecordFault
+from shardd.protocol.record_layout import INDEX_ENTRY
 from shardd.runtime.regular_files import open_regular
 
 

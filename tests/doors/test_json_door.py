@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardd.engine import namespace, owner
+from shardd.engine import owner
+from shardd.protocol.namespaces import namespace
 from tests.doors.door_server import LOST, WAIT_S, DoorServer, JsonWire, StatusError
 from tests.support import wire
 

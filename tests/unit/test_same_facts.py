@@ -1,5 +1,5 @@
-"""What is said twice says the same: numbers of the native core against the protocol and the twin in Python, which are
-specifications of their own and import nothing of the core.
+"""What is said twice says the same: numbers of the native core against the protocol in Python, which clients have
+without the core. What has one home only: test_one_home.py.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ import ast
 import re
 from pathlib import Path
 
+from shardd.config.cpus import SHARDS_MAX
 from shardd.config.keys import ACK_LEVELS
 from shardd.engine import _native, twin_record
-from shardd.log import record_format, stored_offsets
-from shardd.protocol import limits
+from shardd.log import imported, incarnation, manifest, record_format, stored_offsets
+from shardd.metadata.validate import SLOTS_MAX
+from shardd.protocol import limits, record_layout
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
@@ -114,8 +116,22 @@ def test_limits_of_messages_and_frames_are_the_same() -> None:
     assert _native.PAYLOAD_SIZE_MAX == limits.MESSAGE_PAYLOAD_BYTES_MAX == twin_record.PAYLOAD_MAX
     assert _native.USER_HEADERS_SIZE_MAX == limits.USER_HEADERS_BYTES_MAX == twin_record.USER_HEADERS_MAX
     assert _native.RECORD_HEADER_SIZE == twin_record.HEADER_BYTES
-    assert _native.INDEX_ENTRY_SIZE == record_format.INDEX_ENTRY.size == twin_record.INDEX_ENTRY.size
+    assert _native.INDEX_ENTRY_SIZE == record_layout.INDEX_ENTRY.size == twin_record.INDEX_ENTRY.size
     assert named_numbers("FRAME")["CONTROL_MAX"] == limits.CONTROL_PAYLOAD_BYTES_MAX
+
+
+def test_layouts_and_sizes_of_tables_are_the_same() -> None:
+    assert named_numbers("MANIFEST_LAYOUT") == {
+        "PLAIN": record_layout.LAYOUT_PLAIN,
+        "SPARSE": record_layout.LAYOUT_SPARSE,
+    }
+    shared = named_numbers("SHARED")
+    assert (shared["STATS_SLOTS"], shared["SHARDS_MAX"]) == (SLOTS_MAX, SHARDS_MAX)
+
+
+def test_files_begin_with_the_same_magic() -> None:
+    core = {text.encode() for code in c_code("src").values() for text in re.findall(r'"(SHRD[A-Z0-9]{4})"', code)}
+    assert core == {manifest.MAGIC, incarnation.MAGIC, imported.MAGIC}
 
 
 def test_faults_of_a_scan_are_those_of_the_twin() -> None:

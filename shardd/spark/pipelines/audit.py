@@ -126,7 +126,7 @@ def _index_of(log: Path, start: int) -> np.ndarray[Any, Any]:
         content = layout.segment_index(log.parent, start).read_bytes()
     except FileNotFoundError:
         return np.empty(0, _ENTRY)
-    return np.frombuffer(content[: len(content) // 16 * 16], _ENTRY)
+    return np.frombuffer(content[: len(content) // _ENTRY.itemsize * _ENTRY.itemsize], _ENTRY)
 
 
 def _check_times(report: dict[str, Any], times: np.ndarray[Any, Any], at: int, last_us: int) -> int:

@@ -236,12 +236,26 @@ def test_unknown_commands_and_overlong_requests_are_refused(captured: FrameWire)
         assert captured.command(handle, name) == 3
     assert captured.command(handle, "join_consumer_group") == 5
     assert captured.command(handle, "create_stream", {"name": "x" * (2 << 20)}) == 3
+    assert captured.command(handle, "get_stream", {"stream": "x" * 20_000}) == 3
     assert captured.command(handle, "poll_messages", {"count": 1}) == 3
     send = {"stream": "s", "topic": "t", "count": 1, "partitioning": {"kind": 2, "partition": 0}}
     for batch in (b"", b"x", bytes(16), bytes(80), os.urandom(300), bytes(1 << 20)):
         assert captured.command(handle, "send_messages", {**send, "batch": batch}) > 0
     assert captured.command(handle, "send_messages", {**send, "count": -1, "batch": b""}) == 3
     assert captured.command(handle, "ping") == 0
+
+
+def test_a_client_of_a_door_is_no_member_of_a_group(captured: FrameWire) -> None:
+    handle = captured.login(captured.open())
+    topic = {"stream": "s", "topic": "t"}
+    assert captured.command(handle, "create_consumer_group", {**topic, "name": "g"}) == 0
+    as_member = {**topic, "consumer": {"kind": 2, "identifier": "g"}, "partition": 0}
+    assert captured.command(handle, "join_consumer_group", {**topic, "group": "g"}) == 5
+    poll = {**as_member, "strategy": 5, "value": 0, "count": 1, "auto_commit": True}
+    assert captured.command(handle, "poll_messages", poll) == 5006
+    assert captured.command(handle, "store_consumer_offset", {**as_member, "offset": 0}) == 5006
+    assert captured.command(handle, "delete_consumer_offset", as_member) == 5006
+    assert captured.command(handle, "get_consumer_offset", as_member) == 0
 
 
 def test_only_so_many_logins_fail_before_a_client_is_closed(tmp_path: Path) -> None:

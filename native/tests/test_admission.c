@@ -228,6 +228,7 @@ static void run_on(io_engine which) {
 
 int main(void) {
     RUN(test_networks_are_hosts_of_ipv4_and_64_bits_of_ipv6);
+    RUN(test_what_is_no_address_of_a_host_is_refused);
     RUN(test_counts_hold_over_shards_and_die_with_a_worker);
     for_each_engine(run_on);
     return check_report();

@@ -289,6 +289,10 @@ def test_a_door_has_no_way_to_the_bus(server: DoorServer) -> None:
     assert len(places(server.door("json").pid)) == 2
     bus = {Path(path).stat().st_ino for pid in server.worker_pids() for path in places(pid)}
     assert not bus & {Path(path).stat().st_ino for path in places(server.door("json").pid)}
+    targets = {str(link.readlink()) for link in Path(f"/proc/{server.door('json').pid}/fd").iterdir()}
+    places_of_workers = {f"{server.data_dir}/.sockets/{number} (deleted)" for number in (2, 3)}
+    of_the_data = {each for each in targets if each.startswith((str(server.data_dir) + "/", "/memfd:"))}
+    assert of_the_data == places_of_workers
 
 
 def frames_of_a_stranger() -> list[Request]:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from shardd.protocol.door_frames import CLIENT_CLOSED, CloseClient, Kind, Login, OpenClient
+from shardd.engine import owner
+from shardd.protocol.door_frames import CLIENT_CLOSED, CloseClient, Command, Kind, Login, OpenClient, encode_request
+from shardd.protocol.namespaces import namespace
+from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 from tests.doors.door_server import WAIT_S, DoorServer, StatusError
 from tests.support import wire
+from tests.support.stalls import stopped
+
+EMPTY = msgspec.Raw(msgspec.msgpack.encode({}))
 
 
 def test_only_so_many_logins_fail_before_a_client_is_closed(tmp_path: Path) -> None:
@@ -82,3 +90,36 @@ def test_a_client_without_a_login_is_closed_in_time(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert relay.command(handle, "ping") == 0
+
+
+def test_a_door_that_reads_nothing_is_given_up(tmp_path: Path) -> None:
+    settings = {"SHARDD_SERVER_SLOW_READER_TIMEOUT": "3 s"}
+    with DoorServer(tmp_path / "data", settings, doors=("relay",)) as server, server.relay(0) as relay:
+        handle = relay.proven().login(relay.open())
+        frame = encode_request(9, Kind.COMMAND, Command(handle, "get_stats", EMPTY)) * 100
+        relay.socket.settimeout(0.5)
+        deadline = time.monotonic() + WAIT_S
+        while "refuses door-relay, which does not read" not in server.log():
+            assert time.monotonic() < deadline, server.log()
+            with contextlib.suppress(TimeoutError):
+                relay.socket.sendall(frame)
+        with server.relay(0) as again:
+            again.proven().open()
+
+
+def test_a_request_without_an_answer_gets_a_status_in_time(tmp_path: Path) -> None:
+    settings = {"SHARDD_SERVER_REQUEST_TIMEOUT": "3 s"}
+    with DoorServer(tmp_path / "data", settings, doors=("relay",)) as server, server.relay(0) as relay:
+        with wire.connect(server.address) as tcp:
+            tcp.create_topic(tcp.create_stream("s"), "t", 8)
+        elsewhere = next(each for each in range(8) if owner(namespace(0, 0, each), 2) == 1)
+        client = relay.proven().open()
+        handle, other = relay.login(client), relay.login(relay.open())
+        send = SendMessages.of("s", "t", Partitioning(PartitioningKind.PARTITION, elsewhere), [NewMessage(b"x")])
+        request = Command(handle, "send_messages", msgspec.Raw(msgspec.msgpack.encode(send)))
+        with stopped(server, server.worker_pids()[1]):
+            status, flags, _ = relay.ask(Kind.COMMAND, request)
+        assert (status, flags) == (12001, CLIENT_CLOSED)
+        assert relay.command(handle, "ping") == 40
+        assert relay.ask(Kind.LOGIN, Login(client, "iggy", "iggy"))[0] == 100
+        assert relay.command(other, "ping") == 0

@@ -175,7 +175,7 @@ def test_a_length_that_is_wrong_ends_the_connection(server: DoorServer, length: 
     ["", "x", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "1.2.3.4:-1", "300.1.1.1:1", "[::1]:x", "[fe80::1%eth0]:1",
      "1.2.3.4:1\nuser 0", "1.2.3.4:\u0661", "localhost:1", "x" * 100_000],
 )  # fmt: skip
-def test_an_address_that_is_none_is_refused(captured: FrameWire, address: str) -> None:
+def test_what_is_not_an_address_is_refused(captured: FrameWire, address: str) -> None:
     assert captured.ask(Kind.OPEN_CLIENT, OpenClient(address))[0] == 4
 
 

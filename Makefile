@@ -18,29 +18,33 @@ PY_DIRS := $(wildcard shardd tests bench)
 C_FILES := $(shell find native bench tests -name build -prune -o -name '*.[ch]' -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run test test-epoll test-spark test-spark-cluster spark-model lint fmt native native-asan fuzz \
-	test-net crash-delete bench bench-recovery demo demo-groups demo-spark bench-spark corrupt-sweep crash-torn crash-backup \
+.PHONY: help system setup setup-spark run test test-epoll test-spark test-spark-cluster spark-model lint fmt native \
+	native-asan fuzz test-net crash-delete bench bench-recovery demo demo-groups demo-spark bench-spark corrupt-sweep crash-torn crash-backup \
 	crash fault soak audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## install what is missing: packages of the system, then .venv (second runs do nothing)
+system:
 	@.ci/setup.sh
+
+setup: system ## install what is missing: packages of the system, then .venv (second runs do nothing)
 	@$(MAKE) --no-print-directory --silent $(STAMP)
 
-$(STAMP): pyproject.toml
-	@test -x $(BIN)/python || python3 -m venv $(VENV)
+$(BIN)/python:
+	@python3 -m venv $(VENV)
+
+$(STAMP): pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-setup-spark: setup ## the same and what the Spark side needs: Java, PySpark, the lake libraries
+setup-spark: system ## the same and what the Spark side needs: Java, PySpark, the lake libraries
 	@.ci/setup-java.sh
 	@$(MAKE) --no-print-directory --silent $(SPARK_STAMP)
 
-$(SPARK_STAMP): pyproject.toml $(STAMP)
+$(SPARK_STAMP): pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
-	@touch $@
+	@touch $(STAMP) $@
 
 native: setup ## build the native engine
 	@$(MAKE) --no-print-directory -C native -j$(shell nproc) PYTHON=$(BIN)/python module
@@ -62,19 +66,28 @@ lint: setup-spark ## style and types
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q
 SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS)
 
-# All programs are there before any runs: tests call make, too, and must not meet another one at work.
-test: native lint ## lint, types; native tests under sanitizers beside the Python tests
-	@$(MAKE) --no-print-directory --silent -C native -j$(shell nproc) PYTHON=$(BIN)/python programs
-	@$(MAKE) --no-print-directory --keep-going --jobs $$(($(shell nproc) + 1)) test-native test-python
+# All programs are there before any runs: tests call make, too, and must not meet another one at work. They need no
+# packages, so they are built while those are installed. Then there is always something that does not wait.
+test: system ## lint, types, native tests under sanitizers and the Python tests, side by side
+	@.ci/setup-java.sh
+	@$(MAKE) --no-print-directory --silent --jobs $$(($(shell nproc) + 1)) $(SPARK_STAMP) test-programs
+	@$(MAKE) --no-print-directory --keep-going --jobs $$(($(shell nproc) + 1)) test-python lint test-native
 
-.PHONY: test-native test-python
+.PHONY: test-programs test-native test-python
+test-programs: | $(BIN)/python
+	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python module programs
+
 test-native:
 	@$(MAKE) --no-print-directory --keep-going --output-sync -C native PYTHON=$(BIN)/python test test-tsan-short
 
+# Byte code of the tests is made once, not by every process at the same time. With the files named, nobody imports the
+# other ones in the second pass.
+ON_BOTH_ENGINES = $(shell grep --recursive --files-with-matches --include='test_*.py' mark.io_engine tests)
 test-python:
+	@$(PYTEST) --collect-only >/dev/null
 	@$(PYTEST) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	@echo "== what touches the I/O engine, again on epoll"
-	@SHARDD_SYSTEM_IO_ENGINE=epoll $(PYTEST) $(SIDE_BY_SIDE) -m 'io_engine and not slow' $(PYTEST_ARGS)
+	@SHARDD_SYSTEM_IO_ENGINE=epoll $(PYTEST) $(SIDE_BY_SIDE) -m 'io_engine and not slow' $(ON_BOTH_ENGINES) $(PYTEST_ARGS)
 
 # Everything that runs a worker, on the engine that serves where io_uring is refused.
 EPOLL_TESTS := tests/golden tests/server tests/crash tests/corruption tests/hostile tests/compat tests/fuzz tests/demo tests/unit

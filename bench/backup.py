@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import shutil
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,16 +25,16 @@ from typing import Final
 
 from bench import lines
 from bench.targets import Shardd
-from bench.wire import Wire, identifier
+from bench.wire import Wire, send_request
+from shardd.config.keys import ACK_LEVELS
+from shardd.protocol.codes import Code
 
-SEND_MESSAGES: Final = 101
 INTERVAL_S: Final = 0.002
 BATCH_COUNT: Final = 10
 PAYLOAD_BYTES: Final = 1000
 PREFILL_COUNT: Final = 1000  # messages of a request
 RATIO_MAX: Final = 1.5
 TIMEOUT_S: Final = 120.0
-_HEADER: Final = struct.Struct("<Q16sQQQIIQ")
 
 
 @dataclass(frozen=True)
@@ -48,17 +47,10 @@ class Round:
     backup_s: float
 
 
-def send_request(stream: int, count: int) -> bytes:
-    message = _HEADER.pack(0, bytes(16), 0, 0, 0, 0, PAYLOAD_BYTES, 0) + os.urandom(PAYLOAD_BYTES)
-    address = identifier(stream) + identifier(0) + struct.pack("<BBI", 2, 4, 0) + struct.pack("<I", count)
-    index = b"".join(struct.pack("<IIQ", 0, len(message) * (number + 1), 0) for number in range(count))
-    return struct.pack("<I", len(address)) + address + index + message * count
-
-
 def produce(port: int, stream: int, control: Connection) -> None:
     """In a process of its own: sends at a fixed pace; answers each word with the milliseconds of the sends since the
     last one, until the word is empty."""
-    request = send_request(stream, BATCH_COUNT)
+    request = send_request(stream, os.urandom(PAYLOAD_BYTES), BATCH_COUNT)
     taken: list[float] = []
     with Wire(port) as wire:
         due = time.monotonic()
@@ -69,7 +61,7 @@ def produce(port: int, stream: int, control: Connection) -> None:
                 control.send(taken)
                 taken = []
             started = time.monotonic()
-            wire.request(SEND_MESSAGES, request)
+            wire.request(Code.SEND_MESSAGES, request)
             taken.append((time.monotonic() - started) * 1000)
             due = max(due + INTERVAL_S, time.monotonic())
             time.sleep(max(0.0, due - time.monotonic()))
@@ -106,9 +98,9 @@ def fill(server: Shardd, prefill_bytes: int) -> list[int]:
                 break
         for stream in streams.values():
             admin.create_topic(stream, "backup", 1)
-            request = send_request(stream, PREFILL_COUNT)
+            request = send_request(stream, os.urandom(PAYLOAD_BYTES), PREFILL_COUNT)
             for _ in range(prefill_bytes // len(request) // len(streams)):
-                admin.request(SEND_MESSAGES, request)
+                admin.request(Code.SEND_MESSAGES, request)
     return list(streams.values())
 
 
@@ -179,7 +171,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--prefill-mib", type=int, default=512)
     parser.add_argument("--rate", default="0", help="--rate-bytes-per-second of the backups")
-    parser.add_argument("--level", default="written", choices=("memory", "written", "durable"))
+    parser.add_argument("--level", default="written", choices=ACK_LEVELS)
     parser.add_argument("--copies", type=Path, default=Path("/dev/shm"), help="a directory on another file system")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shardd-bench-") as base:

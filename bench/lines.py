@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-import mmh3
+from shardd import engine
+from shardd.protocol.namespaces import namespace
+from shardd.protocol.record_layout import INDEX_ENTRY, RECORD_HEAD
 
-RECORD_HEADER_BYTES = 64
-INDEX_ENTRY_BYTES = 16
+RECORD_HEADER_BYTES = RECORD_HEAD.size
 KEYED_PARTITIONS = 12
 GROUP_PARTITIONS = 24
 
@@ -53,7 +53,7 @@ class Line:
     @property
     def request_bytes(self) -> int:
         """Bytes of records and index of one request, about what crosses the socket."""
-        return self.batch * (RECORD_HEADER_BYTES + INDEX_ENTRY_BYTES + self.payload_bytes)
+        return self.batch * (RECORD_HEADER_BYTES + INDEX_ENTRY.size + self.payload_bytes)
 
 
 def _single_partition() -> list[Line]:
@@ -105,8 +105,7 @@ def chosen_rebalances(patterns: Sequence[str]) -> list[str]:
 
 def owner(stream: int, shards: int, partition: int = 0) -> int:
     """Shard of a partition of topic 0 (docs/ARCHITECTURE.md, identities)."""
-    namespace = stream << 32 | partition
-    return (mmh3.hash(struct.pack("<Q", namespace), 0, signed=False) >> 16) % shards
+    return engine.owner(namespace(stream, 0, partition), shards)
 
 
 def share(streams: Sequence[int], shards: int, partitions: int = 1) -> str:

@@ -24,16 +24,16 @@ from typing import Final
 import psutil
 
 from bench.targets import Shardd
-from bench.wire import LOGIN_USER, Wire, name
+from bench.wire import Wire, name
+from shardd.protocol.codes import Code
 
-CREATE_USER: Final = 33
 RIGHT_ADDRESSES: Final = [f"127.0.0.{host}" for host in range(2, 8)]
 LONGEST_S: Final = 120.0
 
 
 def login_frame(user: str, password: str) -> bytes:
     payload = name(user) + name(password) + bytes(8)
-    return struct.pack("<II", 4 + len(payload), LOGIN_USER) + payload
+    return struct.pack("<II", 4 + len(payload), Code.LOGIN_USER) + payload
 
 
 def connect(port: int, source: str) -> socket.socket:
@@ -114,7 +114,7 @@ def beside_a_crowd(server: Shardd, wrong: int, addresses: int, seconds: float) -
 
 def guesses_with_an_own_account(server: Shardd, seconds: float) -> int:
     with Wire(server.port) as admin:
-        admin.request(CREATE_USER, name("mallory") + name("secret") + bytes([1, 0]))
+        admin.request(Code.CREATE_USER, name("mallory") + name("secret") + bytes([1, 0]))
     own, wrong, source, guesses = login_frame("mallory", "secret"), login_frame("iggy", "wrong"), "127.2.0.1", 0
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -21,26 +21,21 @@ from typing import Final
 
 from bench import lines
 from bench.targets import Shardd
-from bench.wire import LOGIN_USER, Wire, identifier, name
+from bench.wire import Wire, name, send_request
+from shardd.protocol.codes import Code
+from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
+from shardd.protocol.requests import PollMessages
 
-SEND_MESSAGES, POLL_MESSAGES = 101, 100
 POLL_INTERVAL_S: Final = 0.002
 QUIET_S: Final = 1.0
 TIMEOUT_S: Final = 60.0
 LOGIN: Final = name("iggy") + name("iggy") + bytes(8)
-_HEADER: Final = struct.Struct("<Q16sQQQIIQ")
 
 
 def poll_request(stream: int) -> bytes:
     """One message from offset 0 of partition 0 of topic 0, as plain consumer 1."""
-    place = b"\x01" + identifier(1) + identifier(stream) + identifier(0) + struct.pack("<BI", 1, 0)
-    return place + struct.pack("<BQIB", 1, 0, 1, 0)
-
-
-def send_request(stream: int, payload: bytes) -> bytes:
-    message = _HEADER.pack(0, bytes(16), 0, 0, 0, 0, len(payload), 0) + payload
-    address = identifier(stream) + identifier(0) + struct.pack("<BBI", 2, 4, 0) + struct.pack("<I", 1)
-    return struct.pack("<I", len(address)) + address + struct.pack("<IIQ", 0, len(message), 0) + message
+    consumer = Consumer(ConsumerKind.CONSUMER, 1)
+    return PollMessages(consumer, stream, 0, 0, PollingKind.OFFSET, 0, 1, False).encode()
 
 
 def log_in_together(port: int, count: int, control: Connection) -> None:
@@ -49,7 +44,7 @@ def log_in_together(port: int, count: int, control: Connection) -> None:
     control.send("ready")
     control.recv()
     started = time.monotonic()
-    frame = struct.pack("<II", 4 + len(LOGIN), LOGIN_USER) + LOGIN
+    frame = struct.pack("<II", 4 + len(LOGIN), Code.LOGIN_USER) + LOGIN
     for each in sockets:
         each.sendall(frame)
     refused = 0
@@ -67,7 +62,7 @@ def poll_until(wires: list[tuple[Wire, bytes]], done: Connection | None, deadlin
     while time.monotonic() < deadline and not (done is not None and done.poll()):
         for wire, request in wires:
             started = time.monotonic()
-            wire.request(POLL_MESSAGES, request)
+            wire.request(Code.POLL_MESSAGES, request)
             taken.append((time.monotonic() - started) * 1000)
         time.sleep(POLL_INTERVAL_S)
     return sorted(taken)
@@ -96,7 +91,7 @@ def measure(server: Shardd, logins: int, rounds: int) -> list[dict[str, object]]
                 break
         for stream in streams.values():
             admin.create_topic(stream, "delay", 1)
-            admin.request(SEND_MESSAGES, send_request(stream, b"x" * 100))
+            admin.request(Code.SEND_MESSAGES, send_request(stream, b"x" * 100))
         wires = [(Wire(server.port), poll_request(stream)) for stream in streams.values()]
         for _ in range(rounds):
             control, theirs = context.Pipe()

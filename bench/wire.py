@@ -7,9 +7,9 @@ import struct
 from types import TracebackType
 from typing import Self
 
-LOGIN_USER, CREATE_STREAM, DELETE_STREAM, CREATE_TOPIC = 38, 202, 203, 302
-CREATE_GROUP, JOIN_GROUP, LEAVE_GROUP = 602, 604, 605
-CREATE_PARTITIONS = 402
+from shardd.protocol.codes import Code
+from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
+
 REPLY_TIMEOUT_S = 20.0
 COMPRESSION_NONE = 1
 
@@ -34,13 +34,19 @@ def name(text: str) -> bytes:
     return bytes([len(raw)]) + raw
 
 
+def send_request(stream: int, payload: bytes, count: int = 1) -> bytes:
+    """So many equal messages to partition 0 of topic 0."""
+    to_partition = Partitioning(PartitioningKind.PARTITION, 0)
+    return SendMessages.of(stream, 0, to_partition, [NewMessage(payload)] * count).encode()
+
+
 class Wire:
     """One blocking connection, logged in as iggy/iggy. Raises WireError for refusals, OSError from the socket."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._socket = socket.create_connection((host, port), timeout=REPLY_TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.request(LOGIN_USER, name("iggy") + name("iggy") + bytes(8))
+        self.request(Code.LOGIN_USER, name("iggy") + name("iggy") + bytes(8))
 
     def __enter__(self) -> Self:
         return self
@@ -58,31 +64,31 @@ class Wire:
 
     def create_stream(self, text: str) -> int:
         """Id of the new stream."""
-        return int.from_bytes(self.request(CREATE_STREAM, name(text))[:4], "little")
+        return int.from_bytes(self.request(Code.CREATE_STREAM, name(text))[:4], "little")
 
     def create_topic(self, stream: int, text: str, partitions_count: int) -> int:
         """Id of the new topic: no compression, server defaults for expiry and size."""
         head = identifier(stream) + struct.pack("<IBQQB", partitions_count, COMPRESSION_NONE, 0, 0, 0)
-        return int.from_bytes(self.request(CREATE_TOPIC, head + name(text))[:4], "little")
+        return int.from_bytes(self.request(Code.CREATE_TOPIC, head + name(text))[:4], "little")
 
     def create_partitions(self, stream: int, count: int) -> None:
         """Of topic 0, at most 1,000."""
-        self.request(CREATE_PARTITIONS, identifier(stream) + identifier(0) + struct.pack("<I", count))
+        self.request(Code.CREATE_PARTITIONS, identifier(stream) + identifier(0) + struct.pack("<I", count))
 
     def create_group(self, stream: int, text: str) -> int:
         """Id of the new group of topic 0."""
         head = identifier(stream) + identifier(0)
-        return int.from_bytes(self.request(CREATE_GROUP, head + name(text))[:4], "little")
+        return int.from_bytes(self.request(Code.CREATE_CONSUMER_GROUP, head + name(text))[:4], "little")
 
     def join_group(self, stream: int) -> None:
         """Group 0 of topic 0."""
-        self.request(JOIN_GROUP, identifier(stream) + identifier(0) + identifier(0))
+        self.request(Code.JOIN_CONSUMER_GROUP, identifier(stream) + identifier(0) + identifier(0))
 
     def leave_group(self, stream: int) -> None:
-        self.request(LEAVE_GROUP, identifier(stream) + identifier(0) + identifier(0))
+        self.request(Code.LEAVE_CONSUMER_GROUP, identifier(stream) + identifier(0) + identifier(0))
 
     def delete_stream(self, stream: int) -> None:
-        self.request(DELETE_STREAM, identifier(stream))
+        self.request(Code.DELETE_STREAM, identifier(stream))
 
     def _read(self, length: int, code: int) -> bytes:
         data = bytearray()

@@ -16,9 +16,10 @@ from bench.wire import Wire, identifier
 from shardd.client import Connection, Credentials
 from shardd.protocol.bounds import GetPartitionBounds, TopicBounds, TopicSelection
 from shardd.protocol.codes import Code
+from shardd.protocol.record_layout import RECORD_HEAD
 
 PARTITIONS: Final = 4
-HEADER_BYTES: Final = 64
+HEADER_BYTES: Final = RECORD_HEAD.size
 BATCH_BYTES: Final = 1 << 20
 BATCH_ROWS_MAX: Final = 10_000
 USER: Final = "iggy"

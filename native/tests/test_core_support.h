@@ -18,11 +18,12 @@
 #include "core/reads.h"
 #include "base/status.h"
 #include "core/sync.h"
+#include "namespace.h"
 
 #define POOL_BYTES (64u << 20)
 #define RECORD_BYTES(size) (64u + (size))
-#define NS_HERE hash_namespace(1, 1, 0)
-#define NS_ELSEWHERE hash_namespace(2, 1, 0)
+#define NS_HERE namespace_of(1, 1, 0)
+#define NS_ELSEWHERE namespace_of(2, 1, 0)
 
 static core *k;
 static char directory[64];

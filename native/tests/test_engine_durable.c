@@ -27,13 +27,13 @@ static bool is_of(int fd, uint32_t stream) {
 static void work_of_the_device(server *of, engine *e) {
     (void)of;
     uint32_t shard = e->core.links.shard, stream = removed_stream;
-    if (stream < STREAMS && hash_owner(hash_namespace(stream, 0, 0), SHARDS) == shard) {
-        core_partition_remove(&e->core, hash_namespace(stream, 0, 0));
+    if (stream < STREAMS && hash_owner(namespace_of(stream, 0, 0), SHARDS) == shard) {
+        core_partition_remove(&e->core, namespace_of(stream, 0, 0));
         removed_stream = UINT32_MAX;
     }
     stream = changed_stream;
-    if (stream < STREAMS && hash_owner(hash_namespace(stream, 0, 0), SHARDS) == shard) {
-        CHECK(core_partition_set_level(&e->core, hash_namespace(stream, 0, 0), (partition_level)changed_level));
+    if (stream < STREAMS && hash_owner(namespace_of(stream, 0, 0), SHARDS) == shard) {
+        CHECK(core_partition_set_level(&e->core, namespace_of(stream, 0, 0), (partition_level)changed_level));
         changed_stream = UINT32_MAX;
     }
     while (gate_open && pending_count[shard] > 0) {
@@ -67,7 +67,7 @@ static int64_t answer_of(int fd) {
 }
 
 static const partition_stats *stats_of(uint32_t stream) {
-    return &((engine *)s.engines[hash_owner(hash_namespace(stream, 0, 0), SHARDS)])->core.links.stats[stream];
+    return &((engine *)s.engines[hash_owner(namespace_of(stream, 0, 0), SHARDS)])->core.links.stats[stream];
 }
 
 /* Waits until so many messages are in the log. */

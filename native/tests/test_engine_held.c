@@ -98,7 +98,7 @@ static void wait_connections(uint32_t shard, uint32_t count) {
     CHECK_EQUAL(open_connections[shard], count);
 }
 
-static uint32_t owner_of(uint32_t stream) { return hash_owner(hash_namespace(stream, 0, 0), SHARDS); }
+static uint32_t owner_of(uint32_t stream) { return hash_owner(namespace_of(stream, 0, 0), SHARDS); }
 
 /* ---- what must hold ---- */
 

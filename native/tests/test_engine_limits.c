@@ -21,7 +21,7 @@ static void test_a_crowd_that_logs_in_at_once_is_answered(void) {
 /* A stream that the dead shard owns. */
 static uint32_t lost_stream(void) {
     uint32_t stream = 0;
-    while (hash_owner(hash_namespace(stream, 0, 0), SHARDS) != 1) stream++;
+    while (hash_owner(namespace_of(stream, 0, 0), SHARDS) != 1) stream++;
     return stream;
 }
 

@@ -22,6 +22,7 @@
 #include "wire/classic_request.h"
 #include "wire/frame_limits.h"
 #include "base/hash.h"
+#include "namespace.h"
 
 #define SHARDS 2u
 #define POOL_BYTES (64u << 20)
@@ -79,7 +80,7 @@ static void answer(server *s, engine *e, const event *v) {
             engine_resume(e, v->connection);
             return;
         }
-        uint64_t ns = hash_namespace(stream, 0, 0);
+        uint64_t ns = namespace_of(stream, 0, 0);
         partition_request what = {.kind = REQUEST_POLL,
                                   .ns = ns,
                                   .incarnation = stream + 1,
@@ -101,7 +102,7 @@ static void answer(server *s, engine *e, const event *v) {
         uint32_t stream;
         memcpy(&stream, v->data + 2, 4);
         route *r = routes_put(&e->core.routes, v->user_id, v->data, (uint32_t)v->data_length, 1, drop_route_partition);
-        uint64_t ns = hash_namespace(stream, 0, 0);
+        uint64_t ns = namespace_of(stream, 0, 0);
         r->can_send = r->can_poll = true;
         r->partitions[0] = (route_partition){.ns = ns, .incarnation = stream + 1, .owner = hash_owner(ns, SHARDS)};
         if (stream < STREAMS) engine_resume(e, v->connection);
@@ -121,7 +122,7 @@ static void answer(server *s, engine *e, const event *v) {
 static void open_partitions(server *s, engine *e, uint32_t shard) {
     s->engines[shard] = e;
     for (uint32_t stream = 0; stream < STREAMS; stream++) {
-        uint64_t ns = hash_namespace(stream, 0, 0);
+        uint64_t ns = namespace_of(stream, 0, 0);
         if (hash_owner(ns, SHARDS) != shard) continue;
         char path[128];
         snprintf(path, sizeof path, "%s/%u", s->directory, stream);

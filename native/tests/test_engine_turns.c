@@ -87,7 +87,7 @@ static void test_large_answers_hold_nobody_up(void) {
     uint32_t words[2] = {42, CODE_POLL_MESSAGES}, count = 30, stream = 0;
     memcpy(frame, words, 8);
     memcpy(payload, "\1\1\4\7\0\0\0", 7);
-    while (hash_owner(hash_namespace(stream, 0, 0), SHARDS) != 0) stream++;
+    while (hash_owner(namespace_of(stream, 0, 0), SHARDS) != 0) stream++;
     open_crowd(true);
     for (int n = 0; n < 30; n++) CHECK_EQUAL(send_messages(asker, stream, 1, LARGE), 0);
     put_address(payload + 7, stream);

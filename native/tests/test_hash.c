@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "namespace.h"
 
 static void test_owner_examples(void) {
     static const struct {
@@ -22,7 +23,7 @@ static void test_owner_examples(void) {
         {4095, 4095, 1048575, 0x8566877f, 0, 4, 38},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        uint64_t ns = hash_namespace(rows[i].stream, rows[i].topic, rows[i].partition);
+        uint64_t ns = namespace_of(rows[i].stream, rows[i].topic, rows[i].partition);
         CHECK_EQUAL(hash_murmur3_u64(ns), rows[i].hash);
         CHECK_EQUAL(hash_owner(ns, 1), 0);
         CHECK_EQUAL(hash_owner(ns, 2), rows[i].owner2);
@@ -32,8 +33,8 @@ static void test_owner_examples(void) {
 }
 
 static void test_namespace_bits(void) {
-    CHECK_EQUAL(hash_namespace(1, 2, 3), 4297064451u);
-    CHECK_EQUAL(hash_namespace(4095, 4095, 1048575), 17592186044415u);
+    CHECK_EQUAL(namespace_of(1, 2, 3), 4297064451u);
+    CHECK_EQUAL(namespace_of(4095, 4095, 1048575), 17592186044415u);
 }
 
 static void test_xxh32(void) {
@@ -51,7 +52,7 @@ static void test_places_of_the_partitions_of_one_shard_are_spread(void) {
         unsigned used = 0, places = 0;
         for (uint32_t topic = 0; used < USED; topic++)
             for (uint32_t partition = 0; partition < 1000 && used < USED; partition++) {
-                uint64_t ns = hash_namespace(topic / 4096, topic % 4096, partition);
+                uint64_t ns = namespace_of(topic / 4096, topic % 4096, partition);
                 if (hash_owner(ns, shards) != shards - 1) continue;
                 used++;
                 places += !hit[hash_place(ns) & (PLACES - 1)];

@@ -15,6 +15,7 @@ import msgspec
 from shardd.protocol.door_frames import (
     ANSWER_BYTES_MAX,
     CLIENT_CLOSED,
+    REQUEST_BYTES_MAX,
     ClientEnded,
     Frame,
     FrameError,
@@ -89,9 +90,12 @@ class WorkerLink:
 
     def _send(self, writer: asyncio.StreamWriter, kind: Kind, request: Request) -> asyncio.Future[bytes]:
         number = next(self._ids)
+        frame = encode_request(number, kind, request)
+        if len(frame) > REQUEST_BYTES_MAX:
+            raise ShardError(Status.INVALID_COMMAND, f"a request of {len(frame)} bytes")
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
-        writer.write(encode_request(number, kind, request))
+        writer.write(frame)
         return answer
 
     async def _serve_connection(self) -> None:

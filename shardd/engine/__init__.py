@@ -39,7 +39,6 @@ from shardd.engine._native import (
     shared_region_format,
     xxh32,
 )
-from shardd.engine.twin import namespace
 
 __all__ = [
     "AcceptedEvent",
@@ -70,7 +69,6 @@ __all__ = [
     "batch_check",
     "digest_file",
     "find_later",
-    "namespace",
     "owner",
     "probe",
     "recover_partition",

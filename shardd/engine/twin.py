@@ -35,14 +35,6 @@ _U64: Final = struct.Struct("<Q")
 _MASK64: Final = (1 << 64) - 1
 
 
-def namespace(stream: int, topic: int, partition: int) -> int:
-    """The namespace of a partition (docs/protocol/records.md#placement). ValueError when an id does not fit its
-    12/12/20 bits."""
-    if not (0 <= stream < 1 << 12 and 0 <= topic < 1 << 12 and 0 <= partition < 1 << 20):
-        raise ValueError("id does not fit the namespace")
-    return stream << 32 | topic << 20 | partition
-
-
 def owner(namespace: int, shards: int) -> int:
     """The shard that owns a partition (docs/protocol/records.md#placement)."""
     return (mmh3.hash(_U64.pack(namespace), seed=0, signed=False) >> 16) % shards

@@ -11,10 +11,10 @@ import xxhash
 
 from shardd.engine import _native
 
-HEADER_BYTES: Final = 64
+HEADER_BYTES: Final = _native.RECORD_HEADER_SIZE
 BODY_OFFSET: Final = 8  # the checksum covers everything behind itself
-PAYLOAD_MAX: Final = 64_000_000
-USER_HEADERS_MAX: Final = 100_000
+PAYLOAD_MAX: Final = _native.PAYLOAD_SIZE_MAX
+USER_HEADERS_MAX: Final = _native.USER_HEADERS_SIZE_MAX
 INDEX_ENTRY: Final = struct.Struct("<IIQ")
 LENGTHS: Final = struct.Struct("<II")  # user headers, payload; at byte 48
 _FIELDS: Final = struct.Struct("<Q16sQQQIIQ")
@@ -25,12 +25,12 @@ _U32_MAX: Final = (1 << 32) - 1
 class Fault(IntEnum):
     """Why a scan stopped (record.h: record_fault)."""
 
-    OK = 0
-    TRUNCATED = 1
-    BAD_LENGTH = 2
-    BAD_OFFSET = 3
-    BAD_TIMESTAMP = 4
-    BAD_CHECKSUM = 5
+    OK = _native.RECORD_OK
+    TRUNCATED = _native.RECORD_TRUNCATED
+    BAD_LENGTH = _native.RECORD_BAD_LENGTH
+    BAD_OFFSET = _native.RECORD_BAD_OFFSET
+    BAD_TIMESTAMP = _native.RECORD_BAD_TIMESTAMP
+    BAD_CHECKSUM = _native.RECORD_BAD_CHECKSUM
 
 
 def _check(data: bytes, position: int, expected_offset: int, minimum_timestamp: int) -> tuple[Fault, int, int]:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final
 
-from shardd.engine import namespace, owner
+from shardd.engine import owner
 from shardd.groups import Membership, messages
 from shardd.groups.hub import topic_of_group
 from shardd.groups.messages import GroupRef
@@ -19,6 +19,7 @@ from shardd.groups.surroundings import MemberSession, MembersSurroundings
 from shardd.metadata import Record, State, Topic
 from shardd.metadata.commands import DeleteConsumerGroup
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.namespaces import namespace
 from shardd.protocol.primitives import ConsumerKind
 from shardd.runtime.channel import CONTROL_SHARD, BusError, PeerLost, RemoteError, Senders
 from shardd.runtime.slices import Slices

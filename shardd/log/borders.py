@@ -16,20 +16,20 @@ from the one border to the other and nothing else does.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from shardd.engine import _native
-from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY, offset_in, record_bytes, timestamp_in
+from shardd.log.record_format import HEADER_BYTES, offset_in, record_bytes, timestamp_in
 from shardd.log.verified_slices import SegmentExtent, next_slice, read_at, verified_slices
+from shardd.protocol.record_layout import INDEX_ENTRY, LENGTHS, LENGTHS_AT
 
 GAPS_MAX: Final = 256  # damaged records between two borders that lengths may lead over
 CANDIDATES_MAX: Final = 64  # what looks like a record in one damaged range
 HASHED_BYTES_MAX: Final = 1 << 30  # in search of one wrong byte of a length, for one segment
 _CHUNK: Final = 4096  # entries
-_LENGTHS: Final = range(48, 56)  # bytes of a record's header
+_LENGTHS: Final = range(LENGTHS_AT, LENGTHS_AT + LENGTHS.size)  # bytes of a record's header
 _GIVEN_UP: Final = 2**64 - 1
 
 
@@ -75,7 +75,7 @@ class Borders:
         size, rest = record_bytes(header), self._bounds.limit_bytes - damaged.position - HEADER_BYTES
         for at in _LENGTHS:
             unit = 1 << 8 * (at % 4)
-            without = HEADER_BYTES + sum(struct.unpack_from("<II", header, 48)) - header[at] * unit
+            without = HEADER_BYTES + sum(LENGTHS.unpack_from(header, LENGTHS_AT)) - header[at] * unit
             for value in range(min(256, max(0, (rest - without) // unit + 1))):
                 found = Border(damaged.position + without + value * unit, damaged.offset + 1)
                 if without + value * unit != size and self._seems(found) and self._fits(damaged, at, value, minimum):

@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from shardd.log.record_format import INDEX_ENTRY, RecordFault
+from shardd.log.record_format import RecordFault
 from shardd.log.segments import Segment
 from shardd.log.verified_slices import read_at
+from shardd.protocol.record_layout import INDEX_ENTRY
 
 _CHUNK: Final = 4096  # entries
 

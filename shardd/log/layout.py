@@ -39,16 +39,6 @@ _U64_MAX = 2**64 - 1
 PartitionIds = tuple[int, int, int]  # stream, topic, partition
 
 
-def partition_ids(ns: int) -> PartitionIds:
-    """(stream, topic, partition) of a namespace."""
-    return ns >> 32, ns >> 20 & 0xFFF, ns & 0xFFFFF
-
-
-def partition_text(ns: int) -> str:
-    """ "stream/topic/partition" of a namespace."""
-    return "/".join(map(str, partition_ids(ns)))
-
-
 def stream_directory(data: Path, stream: int) -> Path:
     """Directory of a stream below the data directory."""
     return data / STREAMS / str(stream)

@@ -50,7 +50,8 @@ from typing import Final
 import xxhash
 
 from shardd.log import layout
-from shardd.log.segment_layout import KNOWN, PLAIN, SPARSE_BIT, SegmentLayout, name_of
+from shardd.log.segment_layout import KNOWN, PLAIN, SegmentLayout, name_of
+from shardd.protocol.record_layout import LAYOUT_SPARSE
 from shardd.runtime.regular_files import open_regular, read_regular
 
 MAGIC: Final = b"SHRDMANI"
@@ -136,7 +137,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     head = _HEAD.pack(
         MAGIC,
         VERSION_2 if manifest.end_offset else VERSION,
-        PLAIN.bits | (SPARSE_BIT if manifest.sparse else 0),
+        PLAIN.bits | (LAYOUT_SPARSE if manifest.sparse else 0),
         bytes(3),
         manifest.incarnation,
         manifest.start_offset,
@@ -207,7 +208,7 @@ def decode_manifest(content: bytes) -> Manifest:
         isolated or (),
         tuple(others),
         end_offset if later else 0,
-        bool(log_layout & SPARSE_BIT),
+        bool(log_layout & LAYOUT_SPARSE),
     )
     if manifest.sparse and (sealed is None or manifest.absent <= 0):
         raise DamagedManifestError("it has no offset without a record, but a sparse log")
@@ -215,7 +216,7 @@ def decode_manifest(content: bytes) -> Manifest:
 
 
 def _known_layout(bits: int) -> SegmentLayout:
-    known = KNOWN.get(bits & ~SPARSE_BIT)
+    known = KNOWN.get(bits & ~LAYOUT_SPARSE)
     if known is None:
         raise UnknownLayoutError(f"this version does not know layout {bits} ({name_of(bits)})")
     return known

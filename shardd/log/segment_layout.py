@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-SPARSE_BIT: Final = 8
+from shardd.protocol.record_layout import LAYOUT_PLAIN, LAYOUT_SPARSE
+
 _NAMES: Final = {1: "compressed", 2: "encrypted", 4: "remote"}  # planned, and unknown to this version
 
 
@@ -23,7 +24,7 @@ class SegmentLayout:
     suffix: str
 
 
-PLAIN: Final = SegmentLayout("plain", 0, "log")
+PLAIN: Final = SegmentLayout("plain", LAYOUT_PLAIN, "log")
 KNOWN: Final = {each.bits: each for each in (PLAIN,)}
 
 
@@ -31,4 +32,4 @@ def name_of(bits: int) -> str:
     """Of any layout: "compressed and remote"."""
     if bits in KNOWN:
         return KNOWN[bits].name
-    return " and ".join(_NAMES.get(1 << i, f"bit {1 << i}") for i in range(8) if bits & 1 << i & ~SPARSE_BIT)
+    return " and ".join(_NAMES.get(1 << i, f"bit {1 << i}") for i in range(8) if bits & 1 << i & ~LAYOUT_SPARSE)

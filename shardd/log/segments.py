@@ -13,8 +13,9 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.manifest import Checkpoint, Manifest
-from shardd.log.record_format import INDEX_ENTRY, INDEX_ENTRY_BYTES, RECORD_BYTES_MAX, RecordFault
+from shardd.log.record_format import INDEX_ENTRY_BYTES, RECORD_BYTES_MAX, RecordFault
 from shardd.log.segment_reader import log_path, opened_index, opened_log
+from shardd.protocol.record_layout import INDEX_ENTRY
 
 
 @dataclass(frozen=True, slots=True)

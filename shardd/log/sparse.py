@@ -17,7 +17,6 @@ from typing import Final
 from shardd.log.damage import DamagedRange, DamageSurvey, Index
 from shardd.log.record_format import (
     HEADER_BYTES,
-    INDEX_ENTRY,
     INDEX_ENTRY_BYTES,
     RecordFault,
     offset_in,
@@ -26,6 +25,7 @@ from shardd.log.record_format import (
 )
 from shardd.log.segments import Segment
 from shardd.log.verified_slices import SegmentExtent, next_slice, read_at, verified_slices
+from shardd.protocol.record_layout import INDEX_ENTRY
 from shardd.runtime.throttle import Throttle
 
 _CHUNK: Final = 4096  # entries

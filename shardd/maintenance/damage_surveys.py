@@ -15,15 +15,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from shardd.engine import Engine, WithheldRange, namespace
+from shardd.engine import Engine, WithheldRange
 from shardd.log import layout
 from shardd.log.damage import DamageSurvey
 from shardd.log.damage_survey import survey_segment
 from shardd.log.imported import read_imported
-from shardd.log.layout import PartitionIds, partition_ids, partition_text
+from shardd.log.layout import PartitionIds
 from shardd.log.verified_slices import SegmentExtent
 from shardd.maintenance.job import Job, JobThread, Turn
 from shardd.maintenance.scheduler import JobScheduler
+from shardd.protocol.namespaces import namespace, partition_ids, partition_text
 from shardd.runtime.throttle import StoppedError, Throttle
 
 _log = logging.getLogger(__name__)

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import ScrubberSettings
-from shardd.engine import Engine, SegmentInfo, namespace
+from shardd.engine import Engine, SegmentInfo
 from shardd.log import layout
 from shardd.log.imported import read_imported
-from shardd.log.layout import PartitionIds, partition_text
+from shardd.log.layout import PartitionIds
 from shardd.log.segment_scrub import SegmentScrub
 from shardd.log.verified_slices import SegmentExtent
 from shardd.maintenance.damage_surveys import DamageSurveys, Owned
 from shardd.maintenance.job import Job, JobThread, Turn
 from shardd.maintenance.scheduler import JobScheduler
+from shardd.protocol.namespaces import namespace, partition_text
 from shardd.runtime.throttle import Throttle
 
 _log = logging.getLogger(__name__)

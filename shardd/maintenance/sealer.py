@@ -9,12 +9,13 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
-from shardd.engine import Engine, namespace
+from shardd.engine import Engine
 from shardd.log import layout
 from shardd.log.layout import PartitionIds
 from shardd.log.sealing import seal_segment
 from shardd.maintenance.job import Job, JobThread, Turn
 from shardd.maintenance.scheduler import JobScheduler
+from shardd.protocol.namespaces import namespace
 
 _log = logging.getLogger(__name__)
 

@@ -12,12 +12,11 @@ from typing import Final
 from shardd.protocol import primitives as wire
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier, Reader
+from shardd.protocol.record_layout import LAYOUT_PLAIN
 
 TOPICS_MAX: Final = 1000
 PARTITIONS_MAX: Final = 10_000  # of one request, all topics together
 SEGMENTS_MAX: Final = 1_000_000  # of one reply
-LAYOUT_PLAIN: Final = 0
-LAYOUT_SPARSE: Final = 8  # some of its offsets have no message
 _LIST_SEGMENTS: Final = 1
 _PARTITION: Final = struct.Struct("<IIQQQQQQI")
 _SEGMENT: Final = struct.Struct("<QQQBB")

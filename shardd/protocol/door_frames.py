@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-REQUEST_BYTES_MAX: Final = 16 << 20  # a frame of a door, all in all
+REQUEST_BYTES_MAX: Final = 8 << 20  # a frame of a door, all in all
 ANSWER_BYTES_MAX: Final = 64 << 20  # a frame of a worker
 PROOF_BYTES_MAX: Final = 1024  # the first frame of a connection
 CLIENT_CLOSED: Final = 1  # flag of an answer: the client that asked is closed
@@ -177,7 +177,8 @@ def encode_request(request_id: int, kind: Kind, request: Request) -> bytes:
 
 def encode_answer(request_id: int, status: int, flags: int, value: bytes) -> bytes:
     """`value` in MessagePack."""
-    return encode_frame(request_id, Kind.ANSWER, _ANSWER.pack(status, flags) + value)
+    head = _HEAD.pack(_HEAD_BEHIND_LENGTH + _ANSWER.size + len(value), request_id, Kind.ANSWER)
+    return head + _ANSWER.pack(status, flags) + value
 
 
 def decode_answer(payload: bytes) -> tuple[int, int, bytes]:
@@ -195,5 +196,5 @@ def decode_request(frame: Frame) -> Request:
         raise FrameError(f"kind {frame.kind}")
     try:
         return msgspec.msgpack.decode(frame.payload, type=kind)  # type: ignore[return-value]
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(f"kind {frame.kind}: {error}") from error

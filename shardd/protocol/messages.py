@@ -3,14 +3,11 @@ reads many of them does so natively (`shardd.spark.decode`)."""
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
-from typing import Final
 
 from shardd.protocol.primitives import Reader
+from shardd.protocol.record_layout import RECORD_HEAD
 from shardd.protocol.replies import PolledHead
-
-_HEAD: Final = struct.Struct("<Q16sQQQIIQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +24,8 @@ class Message:
 
     @classmethod
     def read(cls, reader: Reader) -> Message:
-        checksum, identifier, offset, timestamp_us, origin_us, headers, payload, _ = _HEAD.unpack(
-            reader.take(_HEAD.size)
+        checksum, identifier, offset, timestamp_us, origin_us, headers, payload, _ = RECORD_HEAD.unpack(
+            reader.take(RECORD_HEAD.size)
         )
         body, tail = reader.take(payload), reader.take(headers)
         return cls(checksum, int.from_bytes(identifier, "little"), offset, timestamp_us, origin_us, body, tail)

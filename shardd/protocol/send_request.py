@@ -3,7 +3,6 @@ parses what a connection sends."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -11,9 +10,8 @@ from typing import Final, Self
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.primitives import Identifier
+from shardd.protocol.record_layout import INDEX_ENTRY, RECORD_HEAD
 
-_INDEX_ENTRY: Final = struct.Struct("<IIQ")
-_HEAD: Final = struct.Struct("<Q16sQQQIIQ")
 _ID_BYTES: Final = 16
 
 
@@ -53,7 +51,7 @@ class NewMessage:
         """The record; checksum, offset and timestamp are the server's."""
         identifier = self.id.to_bytes(_ID_BYTES, "little")
         lengths = len(self.user_headers), len(self.payload)
-        head = _HEAD.pack(0, identifier, 0, 0, self.origin_timestamp_us, *lengths, 0)
+        head = RECORD_HEAD.pack(0, identifier, 0, 0, self.origin_timestamp_us, *lengths, 0)
         return head + self.payload + self.user_headers
 
 
@@ -75,7 +73,7 @@ class SendMessages:
         index, end = [], 0
         for record in records:
             end += len(record)
-            index.append(_INDEX_ENTRY.pack(0, end, 0))
+            index.append(INDEX_ENTRY.pack(0, end, 0))
         return cls(stream, topic, partitioning, len(records), b"".join((*index, *records)))
 
     def encode(self) -> bytes:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
-from shardd.engine import namespace
 from shardd.metadata import Metadata, Result
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.state import Partition, State, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.namespaces import namespace, partition_ids
 from shardd.protocol.primitives import Identifier
 from shardd.runtime.channel import BusError
 from shardd.security import Rule, allowed
@@ -95,9 +95,9 @@ def partition_namespace(stream: Stream, topic: Topic, partition: Partition) -> i
 
 def partition_at(state: State, packed: int) -> Partition | None:
     """The partition of a namespace; None when there is none."""
-    stream = state.streams.get(packed >> 32)
-    topic = None if stream is None else stream.topics.get(packed >> 20 & 0xFFF)
-    partition_id = packed & 0xFFFFF
+    stream_id, topic_id, partition_id = partition_ids(packed)
+    stream = state.streams.get(stream_id)
+    topic = None if stream is None else stream.topics.get(topic_id)
     if topic is None or partition_id >= len(topic.partitions):
         return None
     return topic.partitions[partition_id]

@@ -17,6 +17,7 @@ from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol import bounds
 from shardd.protocol.bounds import PartitionBounds, SegmentBounds
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.record_layout import LAYOUT_PLAIN, LAYOUT_SPARSE
 from shardd.runtime.threads import Threads, UnwantedError
 from shardd.security import Rule
 from shardd.service import base
@@ -165,9 +166,9 @@ def with_segments(directory: Path, partition: PartitionBounds) -> PartitionBound
 def _layout(directory: Path, start: int, end: int, entries_bytes: dict[int, int]) -> int:
     """Only an index with less entries than offsets is worth a look at the manifest."""
     if entries_bytes.get(start, 0) >= (end - start) * INDEX_ENTRY_BYTES:
-        return bounds.LAYOUT_PLAIN
+        return LAYOUT_PLAIN
     try:
         manifest = read_manifest(directory, start)
     except (OSError, ValueError):
-        return bounds.LAYOUT_PLAIN
-    return bounds.LAYOUT_SPARSE if manifest is not None and manifest.sparse else bounds.LAYOUT_PLAIN
+        return LAYOUT_PLAIN
+    return LAYOUT_SPARSE if manifest is not None and manifest.sparse else LAYOUT_PLAIN

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 import pyarrow.fs as pafs
 
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
-from shardd.protocol.codes import Code
 from shardd.spark import archive_listing, archive_times
 from shardd.spark.archive_listing import History, file_system
 from shardd.spark.positions import TopicName
@@ -88,10 +87,6 @@ class ArchiveServer(Server):
 
     def store_progress(self, consumer: str, name: TopicName, partition: int, last_offset: int) -> None:
         """Nobody is there to be told."""
-
-    def ask(self, code: Code, payload: bytes) -> bytes:
-        """No other request has an answer. `TopicMissingError`."""
-        raise TopicMissingError(f"only a server can answer this; readMode 'archive' reads {self._root} alone")
 
 
 def _bounds_of(number: int, incarnation: int, history: History) -> PartitionBounds:

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import DamagedManifestError, Manifest, read_manifest
-from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY, offset_in, record_bytes, timestamp_in
+from shardd.log.record_format import HEADER_BYTES, offset_in, record_bytes, timestamp_in
 from shardd.log.segment_reader import opened_index, opened_log
 from shardd.log.sparse import entry_number
+from shardd.protocol.record_layout import INDEX_ENTRY
 from shardd.spark.decode import Decoder, Fault
 from shardd.spark.loss import ForeignIncarnationError, HistoryGoneError
 

@@ -12,10 +12,11 @@ from typing import Final
 import pyarrow as pa
 
 from shardd.client import Connection, ConnectionFailedError, Credentials
-from shardd.protocol.bounds import LAYOUT_SPARSE, PartitionBounds
+from shardd.protocol.bounds import PartitionBounds
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import PollingKind, Reader
+from shardd.protocol.record_layout import LAYOUT_SPARSE
 from shardd.protocol.replies import PolledHead
 from shardd.spark.cold import DamagedRecordError, explain
 from shardd.spark.decode import Decoder, Fault

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
-from shardd.protocol.bounds import LAYOUT_PLAIN, LAYOUT_SPARSE, PartitionBounds, TopicBounds
+from shardd.protocol.bounds import PartitionBounds, TopicBounds
+from shardd.protocol.record_layout import LAYOUT_PLAIN, LAYOUT_SPARSE
 from shardd.spark import archive_files
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece, PieceOrigin

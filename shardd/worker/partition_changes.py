@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardd.engine import namespace, owner
+from shardd.engine import owner
 from shardd.log import layout
 from shardd.log.layout import PartitionIds
 from shardd.log.trash import move_to_trash
 from shardd.metadata.state import Partition, State, Stream, Topic
+from shardd.protocol.namespaces import namespace
 
 _log = logging.getLogger(__name__)
 

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import System
-from shardd.engine import Engine, _native, namespace, owner
+from shardd.engine import Engine, _native, owner
 from shardd.log import layout
-from shardd.log.layout import PartitionIds, partition_ids
+from shardd.log.layout import PartitionIds
 from shardd.log.recovery import Recovered, open_partition
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.errors import Status
+from shardd.protocol.namespaces import namespace, partition_ids
 from shardd.protocol.topic_setting_table import ACK
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.threads import Threads

@@ -29,12 +29,10 @@ from shardd.engine import (
     RoomEvent,
     RouteMissEvent,
     SyncedEvent,
-    namespace,
     owner,
 )
 from shardd.engine.loop import Event, new_event_loop
 from shardd.log.foreign import sweep_streams
-from shardd.log.layout import partition_text
 from shardd.maintenance.damage_surveys import DamageSurveys
 from shardd.maintenance.flush import flush_everything
 from shardd.maintenance.scheduler import JobScheduler
@@ -42,6 +40,7 @@ from shardd.maintenance.scrubber import Scrubber
 from shardd.maintenance.sealer import Sealer
 from shardd.metadata import Record, State
 from shardd.protocol.errors import Status
+from shardd.protocol.namespaces import namespace, partition_text
 from shardd.runtime.bus import Bus
 from shardd.runtime.bus_sockets import TrustedSockets
 from shardd.runtime.control_link import ControlLink
@@ -221,6 +220,7 @@ class Worker:
         metrics.add_engine(self.engine)
         metrics.add("process", process_gauges, process_counters)
         metrics.add("bus", self._bus.figures)
+        metrics.add("calls", lambda: self._services.engine_calls.figures())
         metrics.add("helpers", self._helpers.figures)
         metrics.add("passwords", self._login_turns.figures)
         metrics.add("metadata", self._metadata_figures)

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from shardd.engine import namespace
 from shardd.log import layout
+from shardd.protocol.namespaces import namespace
 from shardd.worker.partition_changes import identity_in
 from tests.support import wire
 from tests.unit.services_harness import Workers

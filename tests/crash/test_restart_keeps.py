@@ -30,7 +30,6 @@ EXPECTED = [[b"%d/%d" % (partition, n) for n in range(MESSAGES)] for partition i
 def test_consumer_offsets_survive_kill9_of_everything(make_server: Callable[..., Server]) -> None:
     server = make_server()
     with wire.connect(server.address) as client:
-        client.login()
         fill(client)
         for partition in range(PARTITIONS):
             client.store_offset("st", "tp", partition, partition + 3)
@@ -39,7 +38,6 @@ def test_consumer_offsets_survive_kill9_of_everything(make_server: Callable[...,
     server.kill_supervisor()
     server.start()
     with wire.connect(server.address) as client:
-        client.login()
         stored = [client.get_offset("st", "tp", partition) for partition in range(PARTITIONS)]
         assert stored == [9 if partition == 1 else partition + 3 for partition in range(PARTITIONS)]
 
@@ -47,13 +45,11 @@ def test_consumer_offsets_survive_kill9_of_everything(make_server: Callable[...,
 def test_another_number_of_shards_serves_the_same_data(make_server: Callable[..., Server]) -> None:
     server = make_server(env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"})
     with wire.connect(server.address) as client:
-        client.login()
         fill(client)
     assert server.stop() == 0
     shards = min(2, len(os.sched_getaffinity(0)))
     more = make_server(env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(shards)})  # the same directory
     with wire.connect(more.address) as client:
-        client.login()
         assert payloads(client) == EXPECTED
         client.send("st", "tp", wire.to_partition(7), [wire.message(b"new")])
         assert [message.offset for message in client.read_all("st", "tp", 7)] == list(range(MESSAGES + 1))

@@ -54,7 +54,6 @@ class Producer(threading.Thread):
         self.sent = 0
         self.stopping = threading.Event()
         self._wire = wire.connect(address)
-        self._wire.login()
 
     def run(self) -> None:
         turn = 0
@@ -90,7 +89,6 @@ class Demo:
     def __init__(self, server: Server, directory: Path, seconds: float, result: Result) -> None:
         self.directory, self.seconds, self.result = directory, seconds, result
         self.root = wire.connect(server.address)
-        self.root.login()
         self.root.create_stream("groups")
         self.root.create_topic("groups", "numbers", PARTITIONS)
         self.root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("readers"))

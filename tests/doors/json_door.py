@@ -6,8 +6,8 @@
     {"id": 2, "do": "create_stream", "request": {"name": "orders"}}       -> {"id": 2, "value": {...}}
     {"id": 3, "do": "get_stats"}                                          -> {"id": 3, "status": 41, "reason": "..."}
 
-`do`: login, token, logout, or the name of a command. Bytes are base64. A client has one connection at one worker;
-requests may be pipelined, answers come as they are ready.
+`do`: login, token, logout, send (payloads to a partition), or the name of a command. Bytes are base64. A client has one
+connection at one worker; requests may be pipelined, answers come as they are ready.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from shardd.doors.door import Door, DoorClient
 from shardd.doors.links import WorkerLostError
 from shardd.doors.process import run_door
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.messages import Message
+from shardd.protocol.primitives import Reader
+from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 
 LINE_BYTES_MAX: Final = 1 << 20
 PIPELINED_MAX: Final = 64  # of one client
@@ -37,6 +40,15 @@ class Line(msgspec.Struct):
     password: str = ""
     token: str = ""
     request: dict[str, Any] = {}
+
+
+class Sending(msgspec.Struct):
+    """What "send" asks for."""
+
+    stream: int | str
+    topic: int | str
+    partition: int
+    payloads: list[bytes]
 
 
 class JsonClient:
@@ -113,7 +125,20 @@ class JsonClient:
         if said.do == "logout":
             await client.logout()
             return None
-        return await client.command(said.do, said.request)
+        if said.do == "send":
+            return await client.command("send_messages", sending(said))
+        value = await client.command(said.do, said.request)
+        if said.do == "poll_messages":
+            reader = Reader(value["records"])
+            return [Message.read(reader) for _ in range(value["count"])]
+        return value
+
+
+def sending(said: Line) -> SendMessages:
+    """{"stream": ..., "topic": ..., "partition": ..., "payloads": [base64, ...]}"""
+    asked = msgspec.convert(said.request, Sending)
+    to = Partitioning(PartitioningKind.PARTITION, asked.partition)
+    return SendMessages.of(asked.stream, asked.topic, to, [NewMessage(payload) for payload in asked.payloads])
 
 
 async def serve(door: Door) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
+from shardd.engine import owner
+from shardd.protocol.namespaces import namespace
 from tests.doors.door_server import LOST, WAIT_S, DoorServer, JsonWire, StatusError
 from tests.support import wire
 
 pytestmark = pytest.mark.io_engine
+PARTITIONS = 8
+LOADERS = 4
+CONSUMER = {"kind": 1, "identifier": 7}
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +61,58 @@ def test_streams_and_topics_are_made_on_every_shard(server: DoorServer) -> None:
         assert {f"everywhere-{number}" for number in range(4)} <= names
         assert client.ask("get_topic", {"stream": "everywhere-0", "topic": "t"})["topic"]["partitions_count"] == 2
         client.close()
+
+
+def test_messages_are_sent_polled_and_committed_on_both_shards(server: DoorServer) -> None:
+    clients = [server.root() for _ in range(2)]
+    assert {client.shard for client in clients} == {0, 1}
+    create_topic(clients[0], "messages", PARTITIONS)
+    owners = {owner_of("messages", partition, clients[0]) for partition in range(PARTITIONS)}
+    assert owners == {0, 1}, "not every shard has a partition"
+    for number, client in enumerate(clients):
+        for partition in range(PARTITIONS):
+            send(client, "messages", partition, [b"%d-%d" % (number, each) for each in range(3)])
+    for client in clients:
+        for partition in range(PARTITIONS):
+            found = client.ask("poll_messages", poll("messages", partition))
+            assert payloads(found) == [b"%d-%d" % (number, each) for number in range(2) for each in range(3)]
+            assert [each["offset"] for each in found] == [*range(6)]
+    for partition in range(PARTITIONS):
+        asked = {"consumer": CONSUMER, "stream": "messages", "topic": "t", "partition": partition}
+        clients[0].ask("store_consumer_offset", {**asked, "offset": partition % 5})
+        assert clients[1].ask("get_consumer_offset", asked)["stored_offset"] == partition % 5
+        found = clients[1].ask("poll_messages", {**poll("messages", partition), "strategy": 5, "auto_commit": True})
+        assert found[0]["offset"] == partition % 5 + 1
+        assert clients[0].ask("get_consumer_offset", asked)["stored_offset"] == 5
+        assert status_of(clients[0], "store_consumer_offset", {**asked, "offset": 6}) == 4100
+    with wire.connect(server.address) as tcp:
+        assert [each.payload for each in tcp.poll("messages", "t", 0).messages][:1] == [b"0-0"]
+    for client in clients:
+        client.close()
+
+
+def owner_of(stream: str, partition: int, client: JsonWire) -> int:
+    stream_id = client.ask("get_stream", {"stream": stream})["stream"]["id"]
+    topic_id = client.ask("get_topic", {"stream": stream, "topic": "t"})["topic"]["id"]
+    return owner(namespace(stream_id, topic_id, partition), 2)
+
+
+def send(client: JsonWire, stream: str, partition: int, messages: list[bytes]) -> None:
+    client.ask("send", sending(stream, partition, messages))
+
+
+def sending(stream: str, partition: int, messages: list[bytes]) -> dict[str, object]:
+    encoded = [base64.b64encode(each).decode() for each in messages]
+    return {"stream": stream, "topic": "t", "partition": partition, "payloads": encoded}
+
+
+def poll(stream: str, partition: int, offset: int = 0, count: int = 1000) -> dict[str, object]:
+    where = {"consumer": CONSUMER, "stream": stream, "topic": "t", "partition": partition}
+    return {**where, "strategy": 1, "value": offset, "count": count, "auto_commit": False}
+
+
+def payloads(found: list[dict[str, str]]) -> list[bytes]:
+    return [base64.b64decode(each["payload"]) for each in found]
 
 
 def test_users_are_administered_and_the_log_names_who_did_it(server: DoorServer) -> None:
@@ -154,6 +214,68 @@ def test_a_door_that_is_killed_comes_back_and_tcp_clients_notice_nothing(server:
             root.ask("ping")
         assert server.worker_pids() == workers
         assert again.pid != door.pid
+
+
+def test_doors_are_killed_under_load_and_nothing_acknowledged_is_lost(server: DoorServer) -> None:
+    with server.root() as root:
+        create_topic(root, "load", PARTITIONS)
+    stop = threading.Event()
+    acknowledged: list[set[bytes]] = [set() for _ in range(LOADERS)]
+    with ThreadPoolExecutor(LOADERS + 1) as pool:
+        loads = [pool.submit(load, server, number, acknowledged[number], stop) for number in range(LOADERS)]
+        undisturbed = pool.submit(load_over_tcp, server, stop)
+        try:
+            for _ in range(3):
+                grown(acknowledged)
+                door = server.door()
+                door.kill()
+                server.door(other_than=door.pid)
+            grown(acknowledged)
+        finally:
+            stop.set()
+        for each in loads:
+            each.result(WAIT_S)
+        assert undisturbed.result(WAIT_S) > 0
+    with wire.connect(server.address) as tcp:
+        for number, expected in enumerate(acknowledged):
+            stored, offset = set(), 0
+            while found := tcp.poll("load", "t", number, value=offset, count=10_000).messages:
+                stored |= {each.payload for each in found}
+                offset = found[-1].offset + 1
+            assert expected <= stored, f"{len(expected - stored)} acknowledged messages are lost"
+
+
+def grown(acknowledged: list[set[bytes]]) -> None:
+    """Returns when every loader has got on."""
+    before = [len(each) for each in acknowledged]
+    deadline = time.monotonic() + WAIT_S
+    while not all(len(now) > count + 5 for now, count in zip(acknowledged, before, strict=True)):
+        assert time.monotonic() < deadline, f"{before} messages were sent, {[*map(len, acknowledged)]} now"
+        time.sleep(0.02)
+
+
+def load(server: DoorServer, number: int, acknowledged: set[bytes], stop: threading.Event) -> None:
+    """Sends to one partition until it is stopped, over as many doors as it takes."""
+    count = 0
+    while not stop.is_set():
+        try:
+            with server.root() as client:
+                while not stop.is_set():
+                    count += 1
+                    send(client, "load", number, [b"%d-%d" % (number, count)])
+                    acknowledged.add(b"%d-%d" % (number, count))
+        except OSError:
+            time.sleep(0.02)  # the door is dead
+
+
+def load_over_tcp(server: DoorServer, stop: threading.Event) -> int:
+    """Any error is one too many."""
+    count = 0
+    with wire.connect(server.address) as tcp:
+        while not stop.is_set():
+            tcp.send("load", "t", wire.to_partition(LOADERS), [wire.message(b"x")])
+            count += 1
+    return count
 
 
 def test_a_door_that_stands_still_is_replaced(server: DoorServer) -> None:

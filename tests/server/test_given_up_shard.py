@@ -6,7 +6,8 @@ import os
 import signal
 import struct
 
-from shardd.engine import namespace, owner
+from shardd.engine import owner
+from shardd.protocol.namespaces import namespace
 from tests.conftest import MakeServer
 from tests.server.test_supervisor import wait_until
 from tests.support import wire

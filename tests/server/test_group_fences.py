@@ -50,7 +50,6 @@ def connection_on(server: Server, shard: int) -> Wire:
     worker = psutil.Process(server.worker_pids()[shard])
     for _ in range(CONNECTIONS_MAX):
         connection = wire.connect(server.address)
-        connection.login()
         ours = connection.socket.getsockname()[1]
         if any(each.raddr and each.raddr.port == ours for each in worker.net_connections("tcp")):
             return connection

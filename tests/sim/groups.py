@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shardd.config import Settings, load_settings
-from shardd.engine import StatsSlot, namespace
+from shardd.engine import StatsSlot
 from shardd.engine.calls import EngineCalls
 from shardd.groups.hub import GroupHub
 from shardd.groups.members import GroupMembers
 from shardd.groups.surroundings import HubSurroundings, MembersSurroundings
 from shardd.metadata import State, Topic
 from shardd.protocol.errors import Status
+from shardd.protocol.namespaces import namespace
 from shardd.runtime.channel import CONTROL_SHARD, BusError, Senders
 from shardd.service.groups import GroupService
 from shardd.service.offsets import OffsetService

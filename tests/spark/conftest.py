@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Code that runs for minutes does not repay the second compiler, nor threads for its garbage. Drivers that are processes
+# of their own inherit it.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from shardd.spark.session import session
 
-    # Code that runs for minutes does not repay the second compiler, nor threads for its garbage; children inherit it.
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

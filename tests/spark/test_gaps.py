@@ -13,7 +13,7 @@ from shardd.log import layout
 from shardd.log.diagnosis import diagnose_partition, isolate
 from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import Manifest, write_manifest
-from shardd.protocol.bounds import LAYOUT_SPARSE
+from shardd.protocol.record_layout import LAYOUT_SPARSE
 from shardd.spark.loss import DataLossError
 from shardd.spark.pipelines.audit import SegmentAudit
 from shardd.spark.positions import TopicName

@@ -12,8 +12,9 @@ from shardd.log.incarnation import read_incarnation
 from shardd.spark import cold, live, planner, reading
 from shardd.spark.loss import HistoryGoneError
 from shardd.spark.proof import Proof
+from tests.spark.direct import batch
 from tests.spark.model.run import Model, play
-from tests.spark.model.world import BrokenPromiseError, World
+from tests.spark.model.world import STREAM, BrokenPromiseError, World
 
 STEPS = 250
 CANARY_STEPS = 500
@@ -104,6 +105,28 @@ def test_a_planted_fault_is_found(
     with pytest.raises(BrokenPromiseError):
         for seed in range(4):  # the state of the server differs, too
             Model(world, seed, restores=False, restarts=False).run(CANARY_STEPS)
+
+
+@pytest.mark.parametrize("plant", [None, _any_directory])
+def test_a_shorter_file_of_another_incarnation_is_a_loss_and_never_taken_for_damage(
+    world: World, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None] | None
+) -> None:
+    model = Model(world, seed=1, restores=False, restarts=False)
+    world.recreate("more")
+    world.send("more", 0, 300)
+    world.settle()
+    sealed = batch(world.options(subscribe=f"`{STREAM}`/more", readMode="cold", path=str(world.server.data_dir)))
+    (task,) = sealed.partitions()
+    reading_on_its_way = model._reading(sealed, task, lenient=False)
+    world.purge("more")
+    world.send("more", 0, 20)
+    if plant is None:
+        model._finish(reading_on_its_way)
+        assert model.counts["losses told"] == 1
+    else:
+        plant(monkeypatch)
+        with pytest.raises(BrokenPromiseError):
+            model._finish(reading_on_its_way)
 
 
 @pytest.mark.slow

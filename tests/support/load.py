@@ -6,13 +6,12 @@ again and sends the same batch again: only then may a message be there twice.
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from dataclasses import dataclass, field
 
-import mmh3
-
+from shardd.engine import owner
+from shardd.protocol.namespaces import namespace
 from tests.support import wire
 from tests.support.checker import Destination, History, Identity, make_payload
 
@@ -21,8 +20,7 @@ RETRY_PAUSE_S = 0.02
 
 def owner_of(stream: int, topic: int, partition: int, shards: int) -> int:
     """The shard that owns a partition (docs/protocol/records.md#placement)."""
-    namespace = stream << 32 | topic << 20 | partition
-    return (mmh3.hash(struct.pack("<Q", namespace), 0, signed=False) >> 16) % shards
+    return owner(namespace(stream, topic, partition), shards)
 
 
 @dataclass(slots=True)

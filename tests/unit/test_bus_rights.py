@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from shardd.engine import namespace, owner
+from shardd.engine import owner
 from shardd.groups import messages as group_messages
 from shardd.groups.messages import GroupRef
 from shardd.protocol.errors import Status
+from shardd.protocol.namespaces import namespace
 from shardd.runtime.channel import RemoteError
 from shardd.service.partition_calls import Operation
 from tests.unit.services_harness import Workers

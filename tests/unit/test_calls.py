@@ -14,6 +14,7 @@ from shardd.engine import twin
 from shardd.metadata.state import Permissions, StreamPermissions
 from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.namespaces import namespace
 from shardd.protocol.primitives import Consumer, ConsumerKind, Identifier, PollingKind
 from shardd.protocol.requests import SendMessages
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind
@@ -113,7 +114,7 @@ def root(workers: Workers, shard: int) -> Wire:
 
 
 def test_partitions_are_on_both_shards() -> None:
-    assert {twin.owner(twin.namespace(0, 0, partition), 2) for partition in range(PARTITIONS)} == {0, 1}
+    assert {twin.owner(namespace(0, 0, partition), 2) for partition in range(PARTITIONS)} == {0, 1}
 
 
 @pytest.mark.parametrize("partition", range(PARTITIONS))

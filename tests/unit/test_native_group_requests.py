@@ -11,6 +11,7 @@ import pytest
 
 from shardd.engine import twin
 from shardd.protocol.codes import Code
+from shardd.protocol.namespaces import namespace
 from shardd.protocol.primitives import ConsumerKind
 from tests.support import wire
 from tests.support.wire import Wire
@@ -192,9 +193,9 @@ def test_who_lost_the_partition_cannot_move_its_offset(workers: Workers, topic: 
     state = workers.context().metadata.state
     offsets_id = state.streams[stream_id].topics[0].groups[group_id].offsets_id
     for partition in range(PARTITIONS):
-        namespace = twin.namespace(stream_id, 0, partition)
-        owner = twin.owner(namespace, 2)
-        assert workers.call(advance_fence(workers.context(owner), namespace, offsets_id), owner) == 4100
+        packed = namespace(stream_id, 0, partition)
+        owner = twin.owner(packed, 2)
+        assert workers.call(advance_fence(workers.context(owner), packed, offsets_id), owner) == 4100
         for commit in (True, False):
             polled = poll(connection, topic, partition, commit=commit)
             assert (polled.partition, polled.current_offset, polled.messages) == (0, 0, ())

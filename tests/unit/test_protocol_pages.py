@@ -12,6 +12,7 @@ from shardd.engine import twin, twin_record
 from shardd.protocol import replies, requests
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
+from shardd.protocol.namespaces import namespace
 from tests.support.examples import frames
 
 PAGES = Path(__file__).parents[2] / "docs" / "protocol"
@@ -77,7 +78,7 @@ def test_the_worked_placements_are_those_of_the_code() -> None:
     assert len(rows) == 3
     for row in rows:
         stream, topic, partition, packed, *owners = map(int, row)
-        assert twin.namespace(stream, topic, partition) == packed
+        assert namespace(stream, topic, partition) == packed
         assert [twin.owner(packed, shards) for shards in (2, 4, 16)] == owners
 
 

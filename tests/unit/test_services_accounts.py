@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from immutables import Map
 
-from shardd.engine import namespace, owner
+from shardd.engine import owner
 from shardd.metadata.commands import CreateToken
 from shardd.protocol import account_requests
 from shardd.protocol.account_requests import SnapshotCompression, SnapshotType
 from shardd.protocol.codes import Code
+from shardd.protocol.namespaces import namespace
 from shardd.protocol.permissions import Permissions, StreamPermissions
 from shardd.security.tokens import digest
 from shardd.service.sessions import SessionTable

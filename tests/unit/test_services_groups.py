@@ -11,6 +11,7 @@ import pytest
 
 from shardd.engine import twin
 from shardd.protocol.codes import Code
+from shardd.protocol.namespaces import namespace
 from tests.support import wire
 from tests.support.wire import Polled, Wire
 from tests.unit.services_harness import Workers
@@ -103,7 +104,7 @@ def within(seconds: float, fits: Callable[[], bool]) -> None:
 
 
 def test_partitions_are_on_both_shards() -> None:
-    assert {twin.owner(twin.namespace(0, 0, partition), 2) for partition in range(PARTITIONS)} == {0, 1}
+    assert {twin.owner(namespace(0, 0, partition), 2) for partition in range(PARTITIONS)} == {0, 1}
 
 
 def test_members_of_both_shards_share_and_read_everything_once(workers: Workers, topic: str) -> None:
@@ -165,7 +166,7 @@ def test_a_moved_connection_keeps_its_memberships_and_leaves_when_it_closes(work
         connection = member(workers, shard, topic)
         moved_before = workers.context(1 - shard).engine.counters()["moved_in"]
         stream_id = root.streams()[topic]
-        remote = next(p for p in range(PARTITIONS) if twin.owner(twin.namespace(stream_id, 0, p), 2) != shard)
+        remote = next(p for p in range(PARTITIONS) if twin.owner(namespace(stream_id, 0, p), 2) != shard)
         for _ in range(40):
             assert poll(connection, topic, remote, kind=FIRST).partition == remote
         assert workers.context(1 - shard).engine.counters()["moved_in"] > moved_before

@@ -12,6 +12,7 @@ from immutables import Map
 from shardd.engine import twin
 from shardd.metadata.state import Permissions, StreamPermissions, TopicPermissions
 from shardd.protocol.codes import Code
+from shardd.protocol.namespaces import namespace
 from tests.support import wire
 from tests.support.wire import Wire
 from tests.unit.services_harness import Workers
@@ -48,7 +49,7 @@ def flush(partition: int, fsync: int = 0, topic: str = "tp", stream: str = "st")
 
 
 def test_partitions_are_on_both_shards() -> None:
-    assert {twin.owner(twin.namespace(0, 0, partition), 2) for partition in range(8)} == {0, 1}
+    assert {twin.owner(namespace(0, 0, partition), 2) for partition in range(8)} == {0, 1}
 
 
 @pytest.mark.parametrize("partition", range(8))

@@ -15,6 +15,7 @@ import pytest
 
 from shardd.engine import twin
 from shardd.protocol.codes import Code
+from shardd.protocol.namespaces import namespace
 from shardd.security import passwords
 from shardd.service import base
 from shardd.service.sessions import SessionTable
@@ -198,7 +199,7 @@ def test_a_moved_connection_keeps_its_session(workers: Workers) -> None:
     root.create_stream("moving")
     root.create_topic("moving", "tp", 8)
     stream_id = root.streams()["moving"]
-    there = next(p for p in range(8) if twin.owner(twin.namespace(stream_id, 0, p), 2) == 1)
+    there = next(p for p in range(8) if twin.owner(namespace(stream_id, 0, p), 2) == 1)
     plain = workers.connect(0, "plain", "secret")
     before = plain.request(Code.GET_ME)
 

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from immutables import Map
 
-from shardd.engine import namespace, owner
+from shardd.engine import owner
 from shardd.protocol import bounds, requests
 from shardd.protocol.bounds import GetPartitionBounds, TopicSelection
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.namespaces import namespace
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings, TopicSetting, decode_reply, encode_reply
 from tests.support import wire

@@ -8,6 +8,7 @@ import pytest
 import xxhash
 
 from shardd.engine import twin, twin_record
+from shardd.protocol.namespaces import namespace
 
 # stream, topic, partition, owner with 2, 3, 4, 16 and 64 shards (docs/protocol/records.md#placement)
 PLACEMENT = [
@@ -25,15 +26,15 @@ PLACEMENT = [
 
 @pytest.mark.parametrize(("ids", "owners"), PLACEMENT)
 def test_placement(ids: tuple[int, int, int], owners: tuple[int, ...]) -> None:
-    namespace = twin.namespace(*ids)
-    assert tuple(twin.owner(namespace, shards) for shards in (2, 3, 4, 16, 64)) == owners
-    assert twin.owner(namespace, 1) == 0
+    packed = namespace(*ids)
+    assert tuple(twin.owner(packed, shards) for shards in (2, 3, 4, 16, 64)) == owners
+    assert twin.owner(packed, 1) == 0
 
 
 @pytest.mark.parametrize("ids", [(4096, 0, 0), (0, 4096, 0), (0, 0, 1 << 20), (-1, 0, 0)])
 def test_ids_that_do_not_fit_are_refused(ids: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="does not fit"):
-        twin.namespace(*ids)
+        namespace(*ids)
 
 
 def test_xxh32_of_names_and_addresses() -> None:

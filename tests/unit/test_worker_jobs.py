@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import pytest
 
-from shardd.engine import namespace
 from shardd.log import layout
 from shardd.log.manifest import read_manifest
 from shardd.maintenance import scheduler
 from shardd.maintenance.job import Job, Turn
+from shardd.protocol.namespaces import namespace
 from tests.support import wire
 from tests.unit.services_harness import Workers
 

@@ -18,10 +18,6 @@ uint32_t hash_murmur3_u64(uint64_t value) {
     return hash ^ hash >> 16;
 }
 
-uint64_t hash_namespace(uint32_t stream, uint32_t topic, uint32_t partition) {
-    return (uint64_t)stream << 32 | (uint64_t)topic << 20 | partition;
-}
-
 uint32_t hash_owner(uint64_t ns, uint32_t shards) { return (hash_murmur3_u64(ns) >> 16) % shards; }
 
 uint32_t hash_place(uint64_t ns) {

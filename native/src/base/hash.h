@@ -3,9 +3,8 @@
 #define SHARDD_HASH_H
 #include <stddef.h>
 #include <stdint.h>
-uint32_t hash_murmur3_u64(uint64_t value); /* murmur3_x86_32 of the 8 LE bytes, seed 0 */
-uint64_t hash_namespace(uint32_t stream, uint32_t topic, uint32_t partition); /* ids must fit their bits */
-uint32_t hash_owner(uint64_t ns, uint32_t shards);                            /* (murmur3 >> 16) % shards */
+uint32_t hash_murmur3_u64(uint64_t value);         /* murmur3_x86_32 of the 8 LE bytes, seed 0 */
+uint32_t hash_owner(uint64_t ns, uint32_t shards); /* (murmur3 >> 16) % shards */
 uint32_t hash_place(uint64_t ns); /* in the table of one shard, where the hash of the owner has equal bits */
 uint32_t hash_xxh32(const void *data, size_t length); /* seed 0: keys, consumer names, client ids */
 #endif

@@ -13,7 +13,6 @@
 #define BLOCK_SIZE 64u
 #define VERSION 1u
 #define VERSION_2 2u /* read, not made: docs/adr/0028-format-version-2.md */
-#define LAYOUT_PLAIN 0u
 #define TAG_SEALED 1u
 #define SEALED_SIZE 48u
 #define SECTION_EXTRA 16u /* tag and length before the bytes, the checksum behind */
@@ -57,7 +56,7 @@ static bool decode_version_2(const uint8_t *data, manifest *out) {
     static const uint8_t nothing[16];
     out->sparse = data[12] == MANIFEST_LAYOUT_SPARSE;
     out->end_offset = load_u64(data + 48);
-    return (data[12] == LAYOUT_PLAIN || out->sparse) && memcmp(data + 13, nothing, 3) == 0 &&
+    return (data[12] == MANIFEST_LAYOUT_PLAIN || out->sparse) && memcmp(data + 13, nothing, 3) == 0 &&
            memcmp(data + BLOCK_SIZE + 40, nothing, 16) == 0 &&
            memcmp(data + (size_t)2 * BLOCK_SIZE + 40, nothing, 16) == 0;
 }
@@ -71,7 +70,7 @@ static bool fits_layout(const manifest *m) {
 manifest_fault manifest_decode(const uint8_t *data, size_t length, manifest *out) {
     if (length < BLOCK_SIZE || memcmp(data, magic, sizeof magic) != 0 || !block_is_whole(data)) return MANIFEST_DAMAGED;
     uint32_t version = load_u32(data + 8);
-    if (version != VERSION_2 && (version != VERSION || data[12] != LAYOUT_PLAIN)) return MANIFEST_UNKNOWN;
+    if (version != VERSION_2 && (version != VERSION || data[12] != MANIFEST_LAYOUT_PLAIN)) return MANIFEST_UNKNOWN;
     if (length < MANIFEST_BIRTH_SIZE) return MANIFEST_DAMAGED;
     *out = (manifest){.incarnation = load_u64(data + 16),
                       .start_offset = load_u64(data + 24),
@@ -88,7 +87,7 @@ int manifest_make(const disk *d, file_cache *cache, const char *path, const mani
     uint8_t content[MANIFEST_BIRTH_SIZE] = {0};
     memcpy(content, magic, sizeof magic);
     content[8] = VERSION;
-    content[12] = LAYOUT_PLAIN;
+    content[12] = MANIFEST_LAYOUT_PLAIN;
     store_u64(content + 16, m->incarnation);
     store_u64(content + 24, m->start_offset);
     store_u64(content + 32, m->born_at);

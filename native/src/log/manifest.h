@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MANIFEST_BIRTH_SIZE 192u     /* head and two empty checkpoint slots */
+#define MANIFEST_BIRTH_SIZE 192u /* head and two empty checkpoint slots */
+#define MANIFEST_LAYOUT_PLAIN 0u
 #define MANIFEST_LAYOUT_SPARSE 8u    /* offsets of the log may skip */
 #define MANIFEST_SIZE_MAX (1u << 20) /* nothing larger is read: it is damaged */
 

@@ -90,7 +90,7 @@ class DoorClients:
         host, whole = parse_address(address)
         if len(self._clients) >= self._clients_max or not self._engine.client_enter(host):
             raise ShardError(Status.DISCONNECTED, f"no room for a client of {host}")
-        connection = next(_connections) << 32 | _NO_SOCKET
+        connection = (next(_connections) & 0xFFFF_FFFF) << 32 | _NO_SOCKET
         session = self._sessions.open(connection, whole, time.time_ns() // 1000, self._door)
         client = DoorClient(next(self._numbers), host, session)
         self._clients[client.number] = client

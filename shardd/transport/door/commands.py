@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from shardd.service.identity import Identity
+from shardd.service.messages import POLLED_BYTES_MAX
 from shardd.service.services import Services
 from shardd.transport.door.values import decoder_of, keep_encoded
 
@@ -25,11 +26,23 @@ class DoorCommand:
     execute: Execute
 
 
+SEND: Final = "send_messages"
+POLL: Final = "poll_messages"
 REFUSED: Final = frozenset({"join_consumer_group", "leave_consumer_group"})
 """They need a connection of their own: partitions of a group move with what its members have polled."""
 
+_SMALL_ANSWER_BYTES: Final = 16 << 10
+_WIDE_ANSWER_BYTES: Final = 16 << 20  # of those that grow with what there is; most are far smaller
+
 USER_CHANGES: Final = frozenset({"create_user", "update_permissions"})
 """Their requests may be long: who may not change users is refused before they are decoded."""
+
+
+def answer_bytes(name: str) -> int:
+    """What is kept free for the answer of a command while it is under way."""
+    if name == POLL:
+        return POLLED_BYTES_MAX
+    return _WIDE_ANSWER_BYTES if name.startswith("get_") else _SMALL_ANSWER_BYTES
 
 
 def command_table(services: Services) -> dict[str, DoorCommand]:
@@ -111,6 +124,9 @@ def _stream_functions(services: Services) -> dict[str, Execute]:
 def _consumer_functions(services: Services) -> dict[str, Execute]:
     messages, offsets, groups = services.messages, services.offsets, services.groups
     return {
+        SEND: messages.send_messages,
+        POLL: messages.poll_messages,
+        "store_consumer_offset": offsets.store_offset,
         "flush_unsaved_buffer": messages.flush_unsaved_buffer,
         "get_consumer_offset": offsets.get_offset,
         "delete_consumer_offset": offsets.delete_offset,

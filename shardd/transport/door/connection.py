@@ -1,8 +1,8 @@
 """One connection of a door: frames in, requests under way within their bounds, answers out as they are ready.
 
-A connection holds at most REQUESTS_MAX requests and UNDER_WAY_BYTES_MAX bytes of requests and unread answers; beyond,
-nothing more is read and the door waits in its socket. Logins stand beside that: they wait for their turn for long, and
-each client has one at a time.
+A connection holds at most REQUESTS_MAX requests and UNDER_WAY_BYTES_MAX bytes: of requests, of what is kept free for
+their answers, and of answers that the door has not read. Beyond, nothing more is read and the door waits in its socket.
+Logins stand beside that: they wait for their turn for long, and each client has one at a time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from shardd.protocol.door_frames import (
     PROOF_BYTES_MAX,
     REQUEST_BYTES_MAX,
     ClientEnded,
+    Command,
     Frame,
     FrameError,
     Frames,
@@ -33,15 +34,16 @@ from shardd.protocol.door_frames import (
 )
 from shardd.protocol.errors import ShardError, Status
 from shardd.transport.door.clients import DoorClient, DoorClients
-from shardd.transport.door.commands import DoorCommand
+from shardd.transport.door.commands import DoorCommand, answer_bytes
 from shardd.transport.door.requests import RequestHandler
 from shardd.transport.door.values import encode_value
 from shardd.worker.doors import DoorParts
 
 PROOF_TIMEOUT_S: Final = 5.0
 REQUESTS_MAX: Final = 256
-UNDER_WAY_BYTES_MAX: Final = 32 << 20
-STARTS_PER_TURN: Final = 32  # requests begun in one turn of the loop
+UNDER_WAY_BYTES_MAX: Final = 64 << 20
+STARTS_PER_TURN: Final = 32  # requests begun in one turn of the loop,
+BYTES_PER_TURN: Final = 1 << 20  # and after so many bytes of them none
 _NIL: Final = encode_value(None)
 _log = logging.getLogger(__name__)
 
@@ -181,10 +183,10 @@ class DoorConnection(asyncio.Protocol):
         """Begins what may begin now; goes on in a later turn of the loop, or when something has ended."""
         if self._pumping:
             return
-        started = 0
+        started = started_bytes = 0
         try:
             while not self._ended and not self._stopping and self._has_room():
-                if started == STARTS_PER_TURN:
+                if started == STARTS_PER_TURN or started_bytes >= BYTES_PER_TURN:
                     self._pumping = True
                     asyncio.get_running_loop().call_soon(self._pump_again)
                     break
@@ -193,6 +195,7 @@ class DoorConnection(asyncio.Protocol):
                     break
                 self._begin(frame)
                 started += 1
+                started_bytes += frame.size
         except FrameError as error:
             self._give_up(f"a frame of {'a stranger' if self.door is None else f'door {self.door}'}: {error}")
             return
@@ -224,7 +227,8 @@ class DoorConnection(asyncio.Protocol):
         if not self._links.is_present(self._id) or isinstance(request, Prove):
             raise FrameError("it may not be sent now")
         is_login = isinstance(request, Login | LoginWithToken)
-        work = _Work(frame.request_id, frame.size, is_login)
+        cost_bytes = frame.size + (answer_bytes(request.name) if isinstance(request, Command) else 0)
+        work = _Work(frame.request_id, cost_bytes, is_login)
         self._work.add(work)
         self._under_way_bytes += work.cost_bytes
         self._requests += not is_login
@@ -270,8 +274,8 @@ class DoorConnection(asyncio.Protocol):
             self._done(work)
 
     def _overdue(self, work: _Work) -> None:
-        """It goes on, and keeps its place until it ends: nobody can know what becomes of it."""
-        self._answer(work, Status.UNAUTHENTICATED if work.is_login else Status.TASK_TIMEOUT, _NIL, close=work.is_login)
+        """It goes on, and keeps its place until it ends; its client is closed, as a connection would be."""
+        self._answer(work, Status.UNAUTHENTICATED if work.is_login else Status.TASK_TIMEOUT, _NIL, close=True)
 
     def _answer(self, work: _Work, status: Status, value: bytes, *, close: bool = False) -> None:
         if work.answered or self._ended:

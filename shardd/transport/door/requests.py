@@ -22,9 +22,10 @@ from shardd.protocol.door_frames import (
 from shardd.protocol.errors import ShardError, Status
 from shardd.security import Rule
 from shardd.service import base
+from shardd.service.groups import ByEngine
 from shardd.service.identity import Identity
 from shardd.transport.door.clients import DoorClient, DoorClients
-from shardd.transport.door.commands import REFUSED, USER_CHANGES, DoorCommand
+from shardd.transport.door.commands import REFUSED, SEND, USER_CHANGES, DoorCommand
 from shardd.transport.door.values import encode_value
 from shardd.worker.doors import DoorParts
 
@@ -92,12 +93,15 @@ class RequestHandler:
         if command is None:
             status = Status.FEATURE_UNAVAILABLE if request.name in REFUSED else Status.INVALID_COMMAND
             raise ShardError(status, "no command of doors")
-        identity, size = client.identity(), len(bytes(request.request))
+        identity, size = client.identity(), memoryview(request.request).nbytes
         if size > _LARGE_BYTES and request.name in USER_CHANGES:
             base.require(self._parts.metadata.state, identity, Rule.MANAGE_USERS)
-        if size > _COMMAND_BYTES_MAX:
+        if size > _COMMAND_BYTES_MAX and request.name != SEND:
             raise ShardError(Status.INVALID_COMMAND, f"a request of {size} bytes")
-        answer = encode_value(await command.execute(identity, command.decode(request.request)))
+        value = await command.execute(identity, command.decode(request.request))
+        if isinstance(value, ByEngine):
+            raise RuntimeError(f"{request.name} was left to the engine, which has no such connection")
+        answer = encode_value(value)
         if len(answer) > ANSWER_BYTES_MAX // 2:
             raise ShardError(Status.CANNOT_SERIALIZE_RESOURCE, f"an answer of {len(answer)} bytes")
         return answer

@@ -11,10 +11,11 @@ from immutables import Map
 
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Reader
+from shardd.protocol.send_request import SendMessages
 
 
 class ServiceRequest(Protocol):
-    """A request type of `shardd.protocol`."""
+    """A request type of `shardd.protocol`, both directions."""
 
     @classmethod
     def read(cls, reader: Reader) -> Self: ...
@@ -43,16 +44,17 @@ def keep_encoded(value: object) -> msgspec.Raw:
     return msgspec.Raw(_encoder.encode(value))
 
 
-def decoder_of(kind: type[ServiceRequest]) -> Callable[[msgspec.Raw], object]:
+def decoder_of(kind: type[Any]) -> Callable[[msgspec.Raw], object]:
     """Decodes requests of a type. They have the bounds of the classic protocol: a request that cannot be said there is
-    refused with 3 or 4, as it is there."""
+    refused with 3 or 4, as it is there. Batches of messages are checked by their service."""
     decoder = msgspec.msgpack.Decoder(kind, dec_hook=_decode_map)
+    both_ways: type[ServiceRequest] | None = None if kind is SendMessages else kind
 
     def decode(data: msgspec.Raw) -> object:
         try:
-            said: ServiceRequest = decoder.decode(data)
-            return kind.read(Reader(said.encode()))
-        except (msgspec.MsgspecError, RecursionError) as error:
+            said = decoder.decode(data)
+            return said if both_ways is None else both_ways.read(Reader(said.encode()))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ShardError(Status.INVALID_COMMAND, str(error)) from error
         except (struct.error, ValueError, OverflowError) as error:
             raise ShardError(Status.INVALID_FORMAT, str(error)) from error

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from shardd.spark.cold import DamagedRecordError
 from shardd.spark.loss import DataLossError
 from shardd.spark.planner import Slice
 from shardd.spark.reading import SlicePartition
@@ -240,7 +241,10 @@ class Model:
     def _advance(self, reading: Reading) -> bool:
         """One record batch of a task, judged. False when there was none any more; `DataLossError`."""
         topics = {each.slice.partition: each.slice.name.topic for each in reading.parts}
-        part = next(reading.tasks, None)
+        try:
+            part = next(reading.tasks, None)
+        except DamagedRecordError as error:  # nothing here damages a record: the file of another incarnation was read
+            raise BrokenPromiseError(f"damage where nothing was damaged: {error}") from error
         if part is None:
             for each in reading.parts:
                 reading.finish(each)

@@ -135,6 +135,32 @@ static PyObject *columns_of(const work *w, const char *letters, Py_ssize_t count
     return columns;
 }
 
+static PyStructSequence_Field rows_fields[] = {
+    {"rows", NULL},         {"position", NULL},      {"next_offset", NULL}, {"fault", NULL},
+    {"fault_offset", NULL}, {"bad_checksums", NULL}, {"columns", NULL},     {NULL, NULL}};
+static PyStructSequence_Desc rows_description = {"shardd.spark._decode.DecodedRows", "One batch.", rows_fields, 7};
+static PyTypeObject *rows_type;
+
+/* Takes `columns` over, also on a failure. */
+static PyObject *decoded_rows(const decode_batch *b, Py_ssize_t position, PyObject *columns) {
+    PyObject *result = PyStructSequence_New(rows_type);
+    PyObject *items[] = {PyLong_FromUnsignedLong(b->rows),
+                         PyLong_FromSsize_t(position + (Py_ssize_t)b->consumed),
+                         PyLong_FromUnsignedLongLong(b->next_offset),
+                         PyLong_FromLong((long)b->fault),
+                         PyLong_FromUnsignedLongLong(b->fault_offset),
+                         PyLong_FromUnsignedLongLong(b->bad_checksums),
+                         columns};
+    bool whole = result != NULL;
+    for (int i = 0; i < 7; i++) {
+        whole = whole && items[i] != NULL;
+        if (result != NULL) PyStructSequence_SET_ITEM(result, i, items[i]);
+        else Py_XDECREF(items[i]);
+    }
+    if (!whole) Py_CLEAR(result);
+    return result;
+}
+
 static bool check_arguments(const Py_buffer *data, Py_ssize_t position, unsigned int rows_max,
                             unsigned long long bytes_max, int verify) {
     if (position < 0 || position > data->len) PyErr_SetString(PyExc_ValueError, "position lies outside of the data");
@@ -183,11 +209,7 @@ static PyObject *decode(PyObject *module, PyObject *args) {
     decode_index(w.data, (size_t)(data.len - position), &w.request, w.positions, &w.batch);
     Py_END_ALLOW_THREADS
     PyObject *columns = columns_of(&w, letters.buf, letters.len);
-    if (columns != NULL)
-        result = Py_BuildValue("InKiKKN", w.batch.rows, position + (Py_ssize_t)w.batch.consumed,
-                               (unsigned long long)w.batch.next_offset, (int)w.batch.fault,
-                               (unsigned long long)w.batch.fault_offset, (unsigned long long)w.batch.bad_checksums,
-                               columns);
+    if (columns != NULL) result = decoded_rows(&w.batch, position, columns);
 done:
     PyMem_Free(w.positions);
     PyBuffer_Release(&data);
@@ -221,6 +243,10 @@ static const struct {
 
 PyMODINIT_FUNC PyInit__decode(void) {
     PyObject *module = PyModule_Create(&definition);
+    if (rows_type == NULL) rows_type = PyStructSequence_NewType(&rows_description);
+    if (module != NULL &&
+        (rows_type == NULL || PyModule_AddObjectRef(module, "DecodedRows", (PyObject *)rows_type) != 0))
+        Py_CLEAR(module);
     for (size_t i = 0; module != NULL && i < sizeof constants / sizeof constants[0]; i++)
         if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) != 0) Py_CLEAR(module);
     return module;

@@ -31,7 +31,7 @@ static segment_info *read_segments(PyObject *list, size_t *count) {
             free(segments);
             return NULL;
         }
-        segments[i] = (segment_info){v[0], v[1], v[2], v[3], v[4], v[5]};
+        segments[i] = (segment_info){v[0], v[1], v[2], v[3], v[4], v[5], &segment_plain};
     }
     return segments;
 }

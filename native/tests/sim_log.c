@@ -163,7 +163,7 @@ EXPORT uint32_t sim_log_poll(sim_log *s, uint8_t strategy, uint64_t value, uint3
     while (partition_cursor_next(&cursor, 700, &window, &status)) {
         if (*records == 0) *first_offset = window.first_offset;
         record_good good;
-        if (file_read(&s->disk, window.fd, out + *bytes, window.length, window.position) != 0) {
+        if (file_read(&s->disk, window.records->fd, out + *bytes, window.length, window.records->position) != 0) {
             status = 10002;
             break;
         }

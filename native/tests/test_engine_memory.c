@@ -1,48 +1,12 @@
 /* The engine without memory: every allocation of a turn fails once, then all of them fail for a while. The worker lives
- * on, every request is answered with a status or its connection closes, and what was acknowledged is there. Linked with
- * --wrap, so that malloc, calloc and realloc of the core come here. */
-#include "test_engine_support.h"
+ * on, every request is answered with a status or its connection closes, and what was acknowledged is there. */
+#include "test_failing_memory.h"
 
 #define STREAMS_USED 4u
 #define ROUNDS_MAX 2000
 
 static server s;
-static _Thread_local bool in_turn;
-static _Atomic int64_t until_failure = -1; /* allocations that still succeed; -1: all of them */
-static _Atomic bool none_succeeds;
-static _Atomic unsigned failures;
 static uint64_t acknowledged[STREAMS_USED];
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *old, size_t bytes);
-bool __real_engine_turn(engine *e, int epoll_fd, int64_t timeout_us);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes);
-bool __wrap_engine_turn(engine *e, int epoll_fd, int64_t timeout_us);
-
-static bool fails(void) {
-    if (!in_turn) return false;
-    if (!none_succeeds && (until_failure < 0 || until_failure-- != 0)) return false;
-    failures++;
-    errno = ENOMEM;
-    return true;
-}
-
-void *__wrap_malloc(size_t bytes) { return fails() ? NULL : __real_malloc(bytes); }
-
-void *__wrap_calloc(size_t count, size_t bytes) { return fails() ? NULL : __real_calloc(count, bytes); }
-
-void *__wrap_realloc(void *old, size_t bytes) { return fails() ? NULL : __real_realloc(old, bytes); }
-
-/* What the tests do in Python's place has its memory. */
-bool __wrap_engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
-    in_turn = true;
-    bool ready = __real_engine_turn(e, epoll_fd, timeout_us);
-    in_turn = false;
-    return ready;
-}
 
 /* A status, or the connection has closed; nobody waits until the client's patience ends. False: closed. */
 static bool answered(int64_t status) {

@@ -127,7 +127,7 @@ static uint64_t read_all(partition *p, const known *k) {
     bool same = true;
     while (status == 0 && partition_cursor_next(&cursor, 4000, &w, &status)) {
         if (w.length > sizeof(bytes) || w.first_offset != offset ||
-            pread(w.fd, bytes, w.length, (off_t)w.position) != (ssize_t)w.length)
+            pread(w.records->fd, bytes, w.length, (off_t)w.records->position) != (ssize_t)w.length)
             same = false;
         for (uint64_t at = 0; same && at < w.length; at += k->sizes[offset++])
             same = offset < k->written && memcmp(bytes + at, k->records[offset], k->sizes[offset]) == 0;
@@ -152,7 +152,8 @@ static void poll_middle(partition *p, const known *k) {
                                          OFFSET_CONSUMER, 1, &cursor);
         require(is_typed(status), "poll: a status that does not exist");
         while (status == 0 && partition_cursor_next(&cursor, 4000, &w, &status)) {
-            require(w.length <= sizeof(bytes) && pread(w.fd, bytes, w.length, (off_t)w.position) == (ssize_t)w.length,
+            require(w.length <= sizeof(bytes) &&
+                        pread(w.records->fd, bytes, w.length, (off_t)w.records->position) == (ssize_t)w.length,
                     "a window is not in the file");
             require(w.length >= k->sizes[w.first_offset] &&
                         memcmp(bytes, k->records[w.first_offset], k->sizes[w.first_offset]) == 0,

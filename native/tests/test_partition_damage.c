@@ -12,7 +12,7 @@ static uint64_t read_offsets(partition *p, uint8_t strategy, uint64_t value, uin
     uint64_t total = cursor.total_count, total_bytes = cursor.total_bytes, last = cursor.last_offset;
     while (partition_cursor_next(&cursor, window_bytes, &w, &status)) {
         CHECK(w.length <= sizeof(buffer));
-        CHECK_EQUAL(pread(w.fd, buffer, w.length, (off_t)w.position), (ssize_t)w.length);
+        CHECK_EQUAL(pread(w.records->fd, buffer, w.length, (off_t)w.records->position), (ssize_t)w.length);
         record_good good;
         CHECK_EQUAL(record_verify(buffer, w.length, w.first_offset, w.end_offset, w.count, &good), w.count);
         for (uint64_t at = 0; at < w.length && found < max; at += record_size(buffer + at))

@@ -204,7 +204,7 @@ static inline bool check_window(const model *m, poll_cursor *cursor, uint64_t ma
     CHECK(w.count > 0 && w.first_offset + w.count <= m->count);
     CHECK(w.length <= max_bytes || w.count == 1);
     CHECK(w.length <= sizeof(buffer));
-    CHECK_EQUAL(pread(w.fd, buffer, w.length, (off_t)w.position), w.length);
+    CHECK_EQUAL(pread(w.records->fd, buffer, w.length, (off_t)w.records->position), w.length);
     uint64_t at = 0;
     record_good good;
     for (uint64_t i = w.first_offset; i < w.first_offset + w.count && i < m->count; i++) {

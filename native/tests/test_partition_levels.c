@@ -79,7 +79,7 @@ static uint64_t check_prefix(const model *m, partition *p) {
     uint32_t status = partition_poll(p, POLL_FIRST, 0, UINT32_MAX, OFFSET_CONSUMER, 1, &cursor);
     uint64_t offset = 0;
     while (status == 0 && partition_cursor_next(&cursor, 4000, &w, &status)) {
-        CHECK_EQUAL(pread(w.fd, bytes, w.length, (off_t)w.position), w.length);
+        CHECK_EQUAL(pread(w.records->fd, bytes, w.length, (off_t)w.records->position), w.length);
         for (uint64_t at = 0; at < w.length && offset < m->count; offset++) {
             const model_record *r = &m->records[offset];
             CHECK(at + r->size <= w.length && memcmp(bytes + at, r->bytes, r->size) == 0);

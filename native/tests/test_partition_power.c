@@ -226,7 +226,7 @@ static void write_back_manifests(const partition *p) {
     for (uint32_t i = 0; i < p->segments.count; i++) {
         char path[FILE_PATH_MAX];
         struct stat st;
-        segment_path(&p->segments, p->segments.items[i].start_offset, SEGMENT_MANIFEST, path, sizeof(path));
+        segment_path(&p->segments, &p->segments.items[i], SEGMENT_MANIFEST, path, sizeof(path));
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd >= 0 && fstat(fd, &st) == 0) keep_content(fd, &st);
         if (fd >= 0) close(fd);

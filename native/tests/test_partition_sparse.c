@@ -81,7 +81,7 @@ static void check(partition *p, uint8_t strategy, uint64_t value, uint32_t count
     uint64_t at = expected_start(strategy, value, count), bytes = 0;
     while (partition_cursor_next(&cursor, window_bytes, &w, &status)) {
         record_good good;
-        CHECK_EQUAL(pread(w.fd, buffer, w.length, (off_t)w.position), (ssize_t)w.length);
+        CHECK_EQUAL(pread(w.records->fd, buffer, w.length, (off_t)w.records->position), (ssize_t)w.length);
         CHECK_EQUAL(record_verify(buffer, w.length, w.first_offset, w.end_offset, w.count, &good), w.count);
         for (uint64_t byte = 0; byte < w.length; byte += record_size(buffer + byte), at++, left--) {
             while (at < RECORDS && !readable(at)) at++;

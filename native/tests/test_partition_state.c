@@ -15,7 +15,7 @@ static void test_cursor_outlives_close(void) {
     partition_close(p);
     partition_release(p); /* the cursor keeps the memory and the file it was given */
     uint8_t bytes[4096];
-    CHECK_EQUAL(pread(window.fd, bytes, window.length, (off_t)window.position), window.length);
+    CHECK_EQUAL(pread(window.records->fd, bytes, window.length, (off_t)window.records->position), window.length);
     CHECK(memcmp(bytes, m.records[0].bytes, m.records[0].size) == 0);
     poll_window next;
     CHECK(!partition_cursor_next(&cursor, 10000, &next, &status));
@@ -29,7 +29,7 @@ static void test_cursor_outlives_close(void) {
     CHECK_EQUAL(partition_flush(cursor.owner), 3007);
     partition_cursor_end(&cursor);
     partition_cursor_end(&cursor); /* ending twice is harmless */
-    CHECK_EQUAL(pread(window.fd, bytes, 1, 0), -1);
+    CHECK_EQUAL(pread(window.records->fd, bytes, 1, 0), -1);
     CHECK_EQUAL(open_files.pairs.count, 0);
     model_free(&m);
 }
@@ -62,7 +62,7 @@ static void test_garbage_in_the_index(void) {
         uint64_t start = k - (k < 5 ? k : test_random(5)), sent = 0;
         uint32_t status = partition_poll(p, POLL_OFFSET, start, 1 + (uint32_t)test_random(30), 1, 1, &cursor);
         while (status == 0 && partition_cursor_next(&cursor, 1 + test_random(1500), &w, &status)) {
-            CHECK(w.position + w.length <= m.total_bytes);
+            CHECK(w.records->position + w.length <= m.total_bytes);
             CHECK(w.length >= w.count * RECORD_HEADER_SIZE);
             sent += w.length;
         }
@@ -168,7 +168,8 @@ static void test_damaged_partition_is_read_only(void) {
     append(p, &m, 10, 50, 1000);
     partition_close(p);
     partition_release(p);
-    segment_info segments[2] = {{0, 5 * 114, 5, 1000, 1000, 0}, {8, 0, 0, 0, 0, 0}}; /* offsets 5..7 are gone */
+    segment_info segments[2] = {{0, 5 * 114, 5, 1000, 1000, 0, NULL},
+                                {8, 0, 0, 0, 0, 0, NULL}}; /* offsets 5..7 are gone */
     options.state = 10002;
     p = partition_open(&options, segments, 2);
     append_batch b = {.messages = buffer, .count = 1, .length = make_records(buffer, 1, 5, 5)};

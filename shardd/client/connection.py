@@ -8,16 +8,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 
-from shardd.protocol import account_requests, bounds, replies, requests, topic_settings
+from shardd.protocol import account_requests, bounds, limits, replies, requests, topic_settings
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode, ExtensionList, ExtensionRequest, Metrics
 from shardd.protocol.messages import Polled
 from shardd.protocol.primitives import Identifier, Reader
 
-_HEAD: Final = struct.Struct("<II")
 T = TypeVar("T")
 Answer = TypeVar("Answer", bytes, Reader)
 
@@ -91,7 +90,7 @@ class Connection:
         """Sends one request; its answer is to be received before the one of the next."""
         self._asked.append(code)
         try:
-            self._socket.sendall(_HEAD.pack(len(payload) + 4, code) + payload)
+            self._socket.sendall(replies.FRAME_HEAD.pack(len(payload) + limits.FRAME_LENGTH_MIN, code) + payload)
         except OSError as error:
             raise ConnectionFailedError(f"{self.address}: {error}") from error
 
@@ -101,9 +100,9 @@ class Connection:
         `RefusedError` for a status other than 0.
         """
         code = self._asked.popleft()
-        head = bytearray(_HEAD.size)
+        head = bytearray(replies.FRAME_HEAD.size)
         self._fill(memoryview(head))
-        status, length = _HEAD.unpack(head)
+        status, length = replies.FRAME_HEAD.unpack(head)
         target = bytearray() if into is None else into
         if len(target) < length:
             target.extend(bytes(length - len(target)))

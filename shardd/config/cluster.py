@@ -80,7 +80,7 @@ def _format_node(node: ClusterNodeSettings) -> str:
 
 
 def read_variable(suffix: str, text: str, nodes: dict[int, dict[str, Any]]) -> bool:
-    """Enters a variable without its prefix into the entry it belongs to; False: it is none of these."""
+    """Enters a variable without its prefix into the entry it belongs to; False: it belongs to none of them."""
     found = _VARIABLE.fullmatch(suffix)
     if found is None:
         return False

@@ -8,12 +8,14 @@ Cancelling what is awaited gives everything back; what was begun may still be ca
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from shardd.engine._native import CALL_AGAIN, CALL_GONE, CALL_LAST_WINDOW, CALL_STATUS, CallEvent
 
 ANSWERS_BYTES_MAX: Final = 268_435_456  # of answers of more than one window that are being put together
+ENDS_PER_PASS: Final = 64  # of the loop
 
 
 class CallEngine(Protocol):
@@ -88,6 +90,8 @@ class EngineCalls:
         self._waiting: dict[int, asyncio.Future[CallEvent]] = {}
         self._answers_bytes = 0
         self._closed = False
+        self._told = 0  # ends in this pass of the loop
+        self._late: deque[CallEvent] = deque()
 
     async def append(self, place: Place, count: int, batch: bytes) -> int:
         """Appends `count` messages, all or none; the status, at level durable when the device has them.
@@ -179,10 +183,26 @@ class EngineCalls:
         return event
 
     def ended(self, event: CallEvent) -> None:
-        """Of a call that was cancelled meanwhile it tells nobody."""
+        """One turn of the engine may end thousands of calls: who awaits them hears of it in slices."""
+        if self._told < ENDS_PER_PASS:
+            self._tell(event)
+        else:
+            self._late.append(event)
+        if self._told == 1:
+            asyncio.get_running_loop().call_soon(self._next_pass)
+
+    def _tell(self, event: CallEvent) -> None:
+        self._told += 1
         waiting = self._waiting.get(event.token)
-        if waiting is not None and not waiting.done():
+        if waiting is not None and not waiting.done():  # otherwise it was cancelled meanwhile
             waiting.set_result(event)
+
+    def _next_pass(self) -> None:
+        self._told = 0
+        while self._late and self._told < ENDS_PER_PASS:
+            self._tell(self._late.popleft())
+        if self._told:
+            asyncio.get_running_loop().call_soon(self._next_pass)
 
     def close(self) -> None:
         """The worker stops: nobody hears how calls under way end."""
@@ -192,4 +212,4 @@ class EngineCalls:
                 waiting.set_exception(OutcomeUnknownError())
 
     def figures(self) -> dict[str, int]:
-        return {"calls_waiting": len(self._waiting), "answers_bytes": self._answers_bytes}
+        return {"waiting": len(self._waiting), "late_ends": len(self._late), "answers_bytes": self._answers_bytes}

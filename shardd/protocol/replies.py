@@ -16,7 +16,7 @@ from shardd.protocol import primitives as wire
 from shardd.protocol.errors import Status
 from shardd.protocol.primitives import Reader
 
-_FRAME: Final = struct.Struct("<II")
+FRAME_HEAD: Final = struct.Struct("<II")  # status, length of the payload; of a request: length, code
 _STREAM: Final = struct.Struct("<IQIQQ")
 _TOPIC: Final = struct.Struct("<IQIQBQBQQ")
 _PARTITION: Final = struct.Struct("<IQIQQQ")
@@ -43,7 +43,7 @@ def frame(status: int, payload: bytes = b"") -> bytes:
     otherwise."""
     if status != Status.OK and payload:
         raise ValueError("an error frame carries no payload")
-    return _FRAME.pack(status, len(payload)) + payload
+    return FRAME_HEAD.pack(status, len(payload)) + payload
 
 
 @dataclass(frozen=True, slots=True)

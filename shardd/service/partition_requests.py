@@ -82,12 +82,12 @@ def _require_user(state: State, identity: Identity) -> None:
 
 
 def require_numbers(maximum: int, *values: Identifier | None) -> None:
-    """`ShardError` 3 for a number that the wire could not carry; names are none."""
+    """`ShardError` 3 for a number that the wire could not carry; names are not judged here."""
     if not all(0 <= value <= maximum for value in values if isinstance(value, int)):
         raise ShardError(Status.INVALID_COMMAND, "a number is out of its range")
 
 
 def raise_refusal(status: int) -> None:
-    """`ShardError` for a status that is none of success."""
+    """`ShardError` for every status but success."""
     if status != Status.OK:
         raise ShardError(Status(status))

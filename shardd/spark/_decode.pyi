@@ -13,6 +13,17 @@ VERIFY_NO: Final[int]
 VERIFY_STOP: Final[int]
 VERIFY_REPORT: Final[int]
 
+class DecodedRows(tuple[int, int, int, int, int, int, tuple[tuple[bytes, ...], ...]]):
+    """A struct sequence. `position`: behind the rows; `columns`: buffers of each one."""
+
+    rows: Final[int]
+    position: Final[int]
+    next_offset: Final[int]
+    fault: Final[int]
+    fault_offset: Final[int]
+    bad_checksums: Final[int]
+    columns: Final[tuple[tuple[bytes, ...], ...]]
+
 def decode(
     data: bytes | bytearray | memoryview | mmap.mmap,
     position: int,
@@ -25,9 +36,8 @@ def decode(
     key_header: bytes | None,
     gaps: bool = False,
     /,
-) -> tuple[int, int, int, int, int, int, tuple[tuple[bytes, ...], ...]]:
-    """One batch: (rows, position behind it, next offset, fault, offset at fault, wrong checksums, buffers of each
-    column).
+) -> DecodedRows:
+    """One batch.
 
     `data` may be an mmap. Records below `from_offset` are passed over, the batch ends before `to_offset`, after
     `rows_max`

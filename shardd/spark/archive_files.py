@@ -211,15 +211,14 @@ def _are_whole(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
     log, position, at, end = _records(batch), 0, first, first + batch.num_rows
     good = np.ones(batch.num_rows, np.bool_)
     while at < end:
-        rows, position, following, fault, _, bad, columns = _decode.decode(
-            log, position, at, end, batch.num_rows, _BYTES_MAX, Verify.REPORT, b"b", None
-        )
-        if fault != Fault.OK or rows == 0:
+        found = _decode.decode(log, position, at, end, batch.num_rows, _BYTES_MAX, Verify.REPORT, b"b", None)
+        if found.fault != Fault.OK or found.rows == 0:
             raise ValueError(f"the rows from offset {at} on are no records")
-        if bad:
-            bits = np.unpackbits(np.frombuffer(columns[0][0], np.uint8), bitorder="little")[:rows]
-            good[at - first : following - first] = bits
-        at = following
+        if found.bad_checksums:
+            ((bitmap,),) = found.columns
+            bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")[: found.rows]
+            good[at - first : found.next_offset - first] = bits
+        position, at = found.position, found.next_offset
     return good
 
 

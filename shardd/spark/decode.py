@@ -89,7 +89,7 @@ class Decoder:
     ) -> Decoded:
         """The next batch of the offsets [from_offset, to_offset) in `data`, whose byte `position` is a record
         border. `gaps`: some of them have no record, which somebody explains."""
-        rows, end, next_offset, fault, fault_offset, bad, columns = _decode.decode(
+        found = _decode.decode(
             data,
             position,
             from_offset,
@@ -101,9 +101,17 @@ class Decoder:
             self._key,
             gaps,
         )
-        self.following = next_offset
-        batch = self._assemble(rows, columns) if rows else None
-        return Decoded(batch, rows, end, next_offset, Fault(fault), fault_offset, bad)
+        self.following = found.next_offset
+        batch = self._assemble(found.rows, found.columns) if found.rows else None
+        return Decoded(
+            batch,
+            found.rows,
+            found.position,
+            found.next_offset,
+            Fault(found.fault),
+            found.fault_offset,
+            found.bad_checksums,
+        )
 
     def _assemble(self, rows: int, columns: tuple[tuple[bytes, ...], ...]) -> pa.RecordBatch:
         decoded = iter(columns)

@@ -220,6 +220,7 @@ class Worker:
         metrics.add_engine(self.engine)
         metrics.add("process", process_gauges, process_counters)
         metrics.add("bus", self._bus.figures)
+        metrics.add("calls", lambda: self._services.engine_calls.figures())
         metrics.add("helpers", self._helpers.figures)
         metrics.add("passwords", self._login_turns.figures)
         metrics.add("metadata", self._metadata_figures)

@@ -220,22 +220,22 @@ def test_doors_are_killed_under_load_and_nothing_acknowledged_is_lost(server: Do
     with server.root() as root:
         create_topic(root, "load", PARTITIONS)
     stop = threading.Event()
+    acknowledged: list[set[bytes]] = [set() for _ in range(LOADERS)]
     with ThreadPoolExecutor(LOADERS + 1) as pool:
-        loads = [pool.submit(load, server, number, stop) for number in range(LOADERS)]
+        loads = [pool.submit(load, server, number, acknowledged[number], stop) for number in range(LOADERS)]
         undisturbed = pool.submit(load_over_tcp, server, stop)
         try:
             for _ in range(3):
+                grown(acknowledged)
                 door = server.door()
-                time.sleep(0.5)
                 door.kill()
                 server.door(other_than=door.pid)
-            time.sleep(0.5)
+            grown(acknowledged)
         finally:
             stop.set()
-        acknowledged = [each.result(WAIT_S) for each in loads]
-        sent_over_tcp = undisturbed.result(WAIT_S)
-    assert sent_over_tcp > 0
-    assert all(len(each) > 10 for each in acknowledged)
+        for each in loads:
+            each.result(WAIT_S)
+        assert undisturbed.result(WAIT_S) > 0
     with wire.connect(server.address) as tcp:
         for number, expected in enumerate(acknowledged):
             stored, offset = set(), 0
@@ -245,9 +245,17 @@ def test_doors_are_killed_under_load_and_nothing_acknowledged_is_lost(server: Do
             assert expected <= stored, f"{len(expected - stored)} acknowledged messages are lost"
 
 
-def load(server: DoorServer, number: int, stop: threading.Event) -> set[bytes]:
-    """Sends to one partition until it is stopped, over as many doors as it takes; what was acknowledged."""
-    acknowledged: set[bytes] = set()
+def grown(acknowledged: list[set[bytes]]) -> None:
+    """Returns when every loader has got on."""
+    before = [len(each) for each in acknowledged]
+    deadline = time.monotonic() + WAIT_S
+    while not all(len(now) > count + 5 for now, count in zip(acknowledged, before, strict=True)):
+        assert time.monotonic() < deadline, f"{before} messages were sent, {[*map(len, acknowledged)]} now"
+        time.sleep(0.02)
+
+
+def load(server: DoorServer, number: int, acknowledged: set[bytes], stop: threading.Event) -> None:
+    """Sends to one partition until it is stopped, over as many doors as it takes."""
     count = 0
     while not stop.is_set():
         try:
@@ -258,7 +266,6 @@ def load(server: DoorServer, number: int, stop: threading.Event) -> set[bytes]:
                     acknowledged.add(b"%d-%d" % (number, count))
         except OSError:
             time.sleep(0.02)  # the door is dead
-    return acknowledged
 
 
 def load_over_tcp(server: DoorServer, stop: threading.Event) -> int:

@@ -15,7 +15,7 @@ import pytest
 
 from shardd.engine import batch_check
 from shardd.engine._native import CALLS_MAX
-from shardd.engine.calls import EngineCalls, OutcomeUnknownError, Place, PlaceUnknownError, Reader
+from shardd.engine.calls import ENDS_PER_PASS, EngineCalls, OutcomeUnknownError, Place, PlaceUnknownError, Reader
 from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
@@ -118,6 +118,23 @@ def test_ten_thousand_at_once_are_stored_or_refused_and_none_is_lost(inside: Ins
     assert {int(each.payload) for each in found} == set(range(CALLS_MAX))
     inside.workers.call(inside.sending(shard))
     assert inside.count(shard) == CALLS_MAX + 1
+
+
+def test_the_loop_hears_of_many_ends_in_slices(inside: Inside) -> None:
+    """Other work of the loop has its turn between them."""
+
+    async def ask() -> int:
+        sends = [asyncio.ensure_future(inside.sending(0)) for _ in range(2000)]
+        done = most = 0
+        async with asyncio.timeout(TIMEOUT_S):
+            while done < len(sends):
+                await asyncio.sleep(0)
+                now = sum(send.done() for send in sends)
+                done, most = now, max(most, now - done)
+        await asyncio.gather(*sends)
+        return most
+
+    assert 0 < inside.workers.call(ask()) <= 2 * ENDS_PER_PASS
 
 
 @pytest.mark.parametrize("shard", [0, 1])

@@ -64,17 +64,22 @@ def core() -> str:
     return "\n".join(text for path, text in sources().items() if path.suffix in (".c", ".h"))
 
 
+def is_own(value: ast.expr) -> bool:
+    return isinstance(value, ast.Name) and value.id == "self"
+
+
 @cache
 def classes() -> dict[str, set[str]]:
-    """Classes of the server with the names that their bodies define."""
+    """Classes of the server with their functions and attributes."""
     found: dict[str, set[str]] = {}
     for path, text in sources().items():
         if path.parts[0] != "shardd" or path.suffix not in (".py", ".pyi"):
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ClassDef):
-                members = {each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)}
-                members |= {each.name for each in ast.walk(node) if isinstance(each, ast.AsyncFunctionDef)}
+                inside = list(ast.walk(node))
+                members = {each.name for each in inside if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+                members |= {each.attr for each in inside if isinstance(each, ast.Attribute) and is_own(each.value)}
                 found.setdefault(node.name, set()).update(members)
     return found
 

@@ -183,7 +183,7 @@ def test_a_sealed_log_shorter_than_its_manifest_is_damage(directory: Path, lengt
 
 
 @pytest.mark.parametrize("with_manifest", [True, False])
-def test_a_stale_record_with_the_very_next_offset_is_none(directory: Path, with_manifest: bool) -> None:
+def test_a_stale_record_with_the_very_next_offset_is_not_taken(directory: Path, with_manifest: bool) -> None:
     """What the space of a file held before: in later segments, and behind records of the first one."""
     stale = segment(7, [2], timestamp=1500)
     write(directory, SEALED, ACTIVE)

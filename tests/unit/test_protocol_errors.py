@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from shardd.protocol.errors import Status
@@ -10,7 +9,6 @@ from tests.support import golden
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "golden" / "data"
-NATIVE_STATUS = re.compile(r"\b(?:STATUS|PARTITION|BATCH)_[A-Z_]+ = (\d+)\b")
 NAMES = {
     1: "error",
     3: "invalid_command",
@@ -37,13 +35,3 @@ def test_every_recorded_status_has_a_name() -> None:
     recorded -= {None}
     assert len(recorded) >= 40
     assert recorded <= {int(status) for status in Status}
-
-
-def test_every_status_of_the_native_core_has_a_name() -> None:
-    found = {
-        int(number)
-        for header in sorted((ROOT / "native" / "src").rglob("*.[ch]"))
-        for number in NATIVE_STATUS.findall(header.read_text())
-    }
-    assert {3, 40, 3007, 4033, 10006, 11001} <= found, "the search would find them"
-    assert found - {0} <= {int(status) for status in Status}

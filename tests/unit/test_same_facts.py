@@ -7,19 +7,25 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from shardd.config.cpus import SHARDS_MAX
 from shardd.config.keys import ACK_LEVELS
-from shardd.engine import _native, twin_record
+from shardd.engine import _native, twin, twin_record
 from shardd.log import imported, incarnation, manifest, record_format, stored_offsets
 from shardd.metadata.validate import SLOTS_MAX
-from shardd.protocol import limits, record_layout
+from shardd.protocol import limits, record_layout, replies
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import ConsumerKind, PollingKind
+from shardd.protocol.send_request import PartitioningKind
+from shardd.spark import _decode
 from shardd.worker.partitions import LEVELS
 
+NATIVE_MODULES = [_native, _decode]
 NATIVE = Path(__file__).parents[2] / "native" / "src"
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
@@ -40,13 +46,11 @@ def statuses_of_the_core() -> dict[str, int]:
     }
 
 
-def stub_nodes() -> list[ast.stmt]:
-    directory = Path(_native.__file__).parent
-    return [
-        node
-        for name in ("_native", "_native_types")
-        for node in ast.parse((directory / f"{name}.pyi").read_text()).body
-    ]
+def stub_nodes(module: ModuleType) -> list[ast.stmt]:
+    """Of a native module; some of what `_native` has stands in a stub of its own."""
+    stub = Path(str(module.__file__)).parent / f"{module.__name__.rpartition('.')[2]}.pyi"
+    stubs = [stub, stub.with_name(f"{stub.stem}_types.pyi")]
+    return [node for each in stubs if each.exists() for node in ast.parse(each.read_text()).body]
 
 
 def c_code(*directories: str) -> dict[str, str]:
@@ -92,11 +96,14 @@ def test_no_other_file_says_the_number_of_a_status() -> None:
     assert not core | python
 
 
-def test_the_stub_names_every_constant_of_the_core_and_no_other() -> None:
+@pytest.mark.parametrize("module", NATIVE_MODULES)
+def test_the_stub_names_every_constant_of_the_core_and_no_other(module: ModuleType) -> None:
     said = {
-        node.target.id for node in stub_nodes() if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        node.target.id
+        for node in stub_nodes(module)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
-    assert said == {name for name, value in vars(_native).items() if isinstance(value, int) and name.isupper()}
+    assert said == {name for name, value in vars(module).items() if isinstance(value, int) and name.isupper()}
 
 
 def test_commands_of_the_core_have_the_codes_of_the_protocol() -> None:
@@ -112,7 +119,15 @@ def test_kinds_of_polls_and_consumers_are_those_of_the_wire() -> None:
     assert (stored_offsets.OFFSET_CONSUMER, stored_offsets.OFFSET_GROUP) == (1, 2)
 
 
+def test_kinds_of_partitioning_are_those_of_the_wire() -> None:
+    core = named_numbers("PARTITIONING")
+    assert core == {"BALANCED": 1, "PARTITION_ID": 2, "MESSAGES_KEY": 3}
+    assert core == {name: getattr(twin, f"PARTITIONING_{name}") for name in core}
+    assert sorted(core.values()) == sorted(PartitioningKind)
+
+
 def test_limits_of_messages_and_frames_are_the_same() -> None:
+    assert named_numbers("FRAME")["HEADER_SIZE"] == replies.FRAME_HEAD.size
     assert _native.PAYLOAD_SIZE_MAX == limits.MESSAGE_PAYLOAD_BYTES_MAX == twin_record.PAYLOAD_MAX
     assert _native.USER_HEADERS_SIZE_MAX == limits.USER_HEADERS_BYTES_MAX == twin_record.USER_HEADERS_MAX
     assert _native.RECORD_HEADER_SIZE == twin_record.HEADER_BYTES
@@ -145,7 +160,8 @@ def test_every_level_that_can_be_set_is_one_of_the_core() -> None:
     assert sorted(LEVELS.values()) == [0, 1, 2]
 
 
-def test_results_of_the_core_have_the_fields_that_the_types_say() -> None:
+@pytest.mark.parametrize("module", NATIVE_MODULES)
+def test_results_of_the_core_have_the_fields_that_the_types_say(module: ModuleType) -> None:
     """Struct sequences: the stub is what mypy believes, the C table is what there is."""
     said = {
         node.name: [
@@ -153,12 +169,32 @@ def test_results_of_the_core_have_the_fields_that_the_types_say() -> None:
             for each in node.body
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
         ]
-        for node in stub_nodes()
+        for node in stub_nodes(module)
         if isinstance(node, ast.ClassDef) and node.bases
     }
-    made = {name: kind for name, kind in vars(_native).items() if isinstance(kind, type) and issubclass(kind, tuple)}
-    assert said.keys() == made.keys() and len(made) > 20
+    made = {name: kind for name, kind in vars(module).items() if isinstance(kind, type) and issubclass(kind, tuple)}
+    assert said.keys() == made.keys() != set()
     for name, kind in made.items():
         fields, values = said[name], list(range(len(said[name])))
         one = kind(values)
         assert list(one) == values and [getattr(one, field) for field in fields] == values
+
+
+@pytest.mark.parametrize("module", NATIVE_MODULES)
+def test_no_function_of_the_core_takes_or_returns_a_tuple_of_many_places(module: ModuleType) -> None:
+    """A pair can be read without names."""
+    functions = [
+        node for statement in stub_nodes(module) for node in ast.walk(statement) if isinstance(node, ast.FunctionDef)
+    ]
+    assert functions
+    wide = {
+        function.name
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "tuple"
+        and isinstance(node.slice, ast.Tuple)
+        and len(node.slice.elts) > 2
+    }
+    assert not wide

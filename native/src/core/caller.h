@@ -18,6 +18,7 @@ typedef enum pending_wait {
     WAITS_FOR_NOTHING, /* it is at work */
     WAITS_FOR_MEMORY,  /* of the pool */
     WAITS_FOR_DEVICE,  /* its sync */
+    WAITS_FOR_RECORDS, /* of a segment that keeps them elsewhere */
     WAITS_FOR_PEER     /* the owner on another shard */
 } pending_wait;
 

@@ -84,7 +84,7 @@ void core_partition_remove(core *k, uint64_t ns) {
     if (o == NULL) return;
     partition_close(o->p);
     sync_drop_held(o, STATUS_PARTITION_NOT_FOUND);
-    reads_surveyed(o, UINT64_MAX);
+    reads_closed(o);
     partitions_remove(&k->partitions, o);
     owned_release(o);
 }

@@ -1,133 +1,30 @@
 /* Poll jobs: the windows of one answer are read, verified and sent one after the other.
  *
- * A window is at most POLL_WINDOW_BYTES (or one larger record), so a slow reader holds a window and not a reply. Cached
- * pages are read at once (RWF_NOWAIT); only what must come from the device is an operation. Every record is
- * verified before it is sent: the index led here, but it is no evidence. When a record fails, nobody here can tell
+ * A window is at most POLL_WINDOW_BYTES (or one larger record), so a slow reader holds a window and not a reply. Where
+ * its records lie is the business of the segment's reader (log/segment_reader.h): what is in memory is copied at once,
+ * what must come from the device is an operation, and what somebody has to bring here first is waited for. Every record
+ * is verified before it is sent: the index led here, but it is no evidence. When a record fails, nobody here can tell
  * whether log or index is wrong: Python surveys the segment (EVENT_DOUBT), the poll waits and starts again, once
  * for a segment. When a part of the answer is out already, the connection closes instead. */
 #include "core/reads.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "core/output.h"
-#include "core/read_queue.h"
 #include "base/status.h"
+#include "core/output.h"
+#include "core/read_answer.h"
+#include "core/read_queue.h"
 #include "core/sync.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #define POLL_WINDOW_SMALL_BYTES 32768u /* when the memory for output is half in use */
 #define BULK_READS_AGAIN_US 5000       /* without memory */
 
-static void free_window(read_job *job) {
-    output_free(job->core, job->block);
-    job->block = NULL;
-    job->block_size = 0;
-}
-
-/* The caller knows the job no more; what it hears comes after that. */
-static void job_free(read_job *job) {
-    core *k = job->core;
-    reads_leave_bulk(job);
-    if (job->wait.queued) waiters_remove(&k->waiters, &job->wait);
-    caller_parked(&job->to, NULL);
-    free_window(job);
-    partition_cursor_end(&job->cursor);
-    owned_release(job->target);
-    if (job->next != NULL) job->next->previous = job->previous;
-    if (job->previous != NULL) job->previous->next = job->next;
-    else k->reads.jobs = job->next;
-    free(job);
-}
-
-static poll_summary summary_of(const read_job *job) {
-    const poll_cursor *c = &job->cursor;
-    return (poll_summary){.partition = (uint32_t)(job->target->ns & 0xFFFFF),
-                          .current_offset = c->current_offset,
-                          .total_bytes = c->total_bytes,
-                          .total_count = c->total_count,
-                          .last_offset = c->last_offset};
-}
-
-static void answer_status(read_job *job, uint32_t status) {
-    caller to = job->to;
-    bool abandoned = job->abandoned;
-    job_free(job);
-    if (abandoned) caller_dropped(&to);
-    else caller_status(&to, status);
-}
-
-/* The stored offset moves before the last bytes of the answer leave (docs/protocol/messages.md#auto-commit). */
-static uint32_t commit_offset(read_job *job) {
-    sync_mark_dirty(job->target);
-    return partition_offset_store(job->target->p, job->what.consumer_kind, job->what.consumer_id,
-                                  job->cursor.last_offset);
-}
-
-/* A part of the answer may be out already: there is no honest end. */
-static void break_off(read_job *job) {
-    caller to = job->to;
-    job_free(job);
-    caller_gone(&to);
-}
-
-static void fail(read_job *job, uint32_t status) {
-    if (job->first_window) answer_status(job, status);
-    else break_off(job);
-}
-
-/* Another member of the group has had the partition since the poll began. */
-static bool is_lost(const read_job *job) {
-    return job->what.auto_commit && !fences_pass(&job->target->fences, job->what.consumer_id, job->what.assignment);
-}
-
-/* The window leaves; with the last one everything that the answer promises has been done, and the job with it. */
-static void release_window(read_job *job) {
-    answer_window w = {.bytes = job->block,
-                       .length = job->head_bytes + job->have,
-                       .last = job->cursor.remaining == 0,
-                       .whole = summary_of(job)};
-    caller to = job->to;
-    job->first_window = false;
-    if (w.last) {
-        w.block = job->block;
-        job->block = NULL;
-        job_free(job);
-    }
-    caller_window(&to, &w);
-}
-
-static void offset_stored(void *context, uint32_t status) {
-    read_job *job = context;
-    job->held = NULL;
-    job->pending.waits_for = WAITS_FOR_NOTHING;
-    if (status != 0) fail(job, status);
-    else release_window(job);
-}
-
-static void send_window(read_job *job) {
-    bool last = job->cursor.remaining == 0, lost = last && is_lost(job);
-    if (lost && job->first_window) {
-        answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);
-        return;
-    }
-    job->core->counters.messages_out += job->window.count;
-    bool commits = last && !lost && job->what.auto_commit && job->cursor.total_count > 0;
-    uint32_t status = commits ? commit_offset(job) : 0;
-    if (status != 0) {
-        fail(job, status);
-        return;
-    }
-    job->pending.waits_for = WAITS_FOR_DEVICE; /* before: the answer may come at once */
-    if (commits && sync_hold(job->target, job, offset_stored, &job->held)) return;
-    job->pending.waits_for = WAITS_FOR_NOTHING;
-    release_window(job);
-}
-
 static void next_window(read_job *job);
+static void start_poll(read_job *job);
 
 #define POLL_SURVEYS_MAX 8u /* for which one poll waits */
 
@@ -144,9 +41,9 @@ static void doubt(read_job *job, uint64_t segment, uint32_t status) {
     bool settled = v == NULL; /* without memory for the event nobody would end the doubt */
     if (v != NULL) v->number = segment;
     if (!job->first_window) {
-        break_off(job);
+        read_break_off(job);
     } else if (settled) {
-        answer_status(job, status);
+        read_answer_status(job, status);
     } else {
         partition_cursor_end(&job->cursor);
         memset(&job->cursor, 0, sizeof job->cursor);
@@ -155,26 +52,54 @@ static void doubt(read_job *job, uint64_t segment, uint32_t status) {
     }
 }
 
+static void go_on(read_job *job) {
+    job->fetching = false;
+    job->pending.waits_for = WAITS_FOR_NOTHING;
+    if (job->cursor.owner != NULL) next_window(job);
+    else start_poll(job);
+}
+
+static void fetched(segment_wait *w) { go_on((read_job *)(void *)((char *)w - offsetof(read_job, fetch))); }
+
+/* The reader of the segment waits for somebody. */
+static void fetch(read_job *job) {
+    job->fetch = (segment_wait){.resume = fetched};
+    job->pending.waits_for = WAITS_FOR_RECORDS;
+    job->fetching = partition_fetch(job->target->p, &job->fetch);
+    if (!job->fetching) read_fail(job, STATUS_CANNOT_READ_FILE);
+}
+
 static void start_poll(read_job *job) {
     uint32_t status = partition_poll(job->target->p, job->what.strategy, job->what.value, job->what.count,
                                      job->what.consumer_kind, job->what.consumer_id, &job->cursor);
     if (status == 0) next_window(job);
+    else if (status == PARTITION_WAITS) fetch(job);
     else if (status == STATUS_CANNOT_READ_FILE) doubt(job, partition_suspect(job->target->p), status);
-    else answer_status(job, status);
+    else read_answer_status(job, status);
 }
 
 void reads_surveyed(owned *o, uint64_t segment) {
-    bool again = true;
-    while (again) { /* an answer may end other jobs: the list is walked from its beginning */
-        again = false;
-        for (read_job *job = o->core->reads.jobs; job != NULL && !again; job = job->next) {
-            if (!job->surveying || job->target != o || (segment != UINT64_MAX && job->doubtful != segment)) continue;
+    for (read_job *job = o->core->reads.jobs; job != NULL;) {
+        bool waits = job->surveying && job->target == o && (segment == UINT64_MAX || job->doubtful == segment);
+        if (waits) {
             job->surveying = false;
             job->surveys++;
-            again = true;
             start_poll(job);
         }
+        job = waits ? o->core->reads.jobs : job->next; /* an answer may end other jobs */
     }
+}
+
+void reads_closed(owned *o) {
+    for (read_job *job = o->core->reads.jobs; job != NULL;) {
+        bool waits = job->fetching && job->target == o;
+        if (waits) {
+            segment_wait_cancel(&job->fetch);
+            go_on(job);
+        }
+        job = waits ? o->core->reads.jobs : job->next;
+    }
+    reads_surveyed(o, UINT64_MAX);
 }
 
 /* The record behind the first `good` ones, at `offset` or later, failed its check. After a survey those are sent. */
@@ -193,54 +118,47 @@ static void damaged(read_job *job, uint32_t good, uint64_t offset) {
 }
 
 static void window_read(read_job *job) {
+    partition_cursor_release(&job->cursor);
     const poll_window *w = &job->window;
     record_good found;
     uint32_t good = record_verify(job->block + job->head_bytes, job->have, w->first_offset, w->end_offset, w->count,
                                   &found);
     if (good < w->count) damaged(job, good, found.next_offset);
-    else send_window(job);
+    else read_send_window(job);
 }
 
 static void read_more(read_job *job) {
     core *k = job->core;
+    const segment_records *records = job->window.records;
     size_t left = job->window.length - job->have, slice = left < BULK_SLICE_BYTES ? left : BULK_SLICE_BYTES;
-    struct iovec part = {job->block + job->head_bytes + job->have, slice};
-    while (part.iov_len > 0) {
-        off_t position = (off_t)(job->window.position + job->have);
-        ssize_t got = preadv2(job->window.fd, &part, 1, position, RWF_NOWAIT);
-        if (got < 0 && errno == EOPNOTSUPP)
-            got = preadv(job->window.fd, &part, 1, position); /* tmpfs: always in memory */
-        if (got <= 0) break;
-        job->have += (size_t)got;
-        part.iov_base = (uint8_t *)part.iov_base + got;
-        part.iov_len -= (size_t)got;
-    }
-    if (part.iov_len == 0 && slice < left) {
+    uint8_t *window = job->block + job->head_bytes;
+    size_t taken = segment_records_take(records, &k->io, window + job->have, job->have, slice);
+    job->have += taken;
+    if (taken == slice && slice < left) {
         reads_enter_bulk(job);
         return;
     }
-    if (part.iov_len == 0) {
+    if (taken == slice) {
         k->counters.reads_cached++;
         window_read(job);
         return;
     }
     k->counters.reads_ring++;
-    io_read(&k->io, &job->operation, job->window.fd, part.iov_base, (uint32_t)(job->window.length - job->have),
-            job->window.position + job->have);
+    segment_records_read(records, &k->io, &job->operation, window + job->have, job->have, (uint32_t)(left - taken));
     job->reading = true;
 }
 
 void reads_on_read(read_job *job, int result) {
     job->reading = false;
     if (job->abandoned) {
-        answer_status(job, 0);
+        read_answer_status(job, 0);
         return;
     }
     if (result > 0) job->have += (size_t)result;
     if (result > 0 && job->have == job->window.length) window_read(job);
     else if (result > 0 || result == -EINTR || result == -EAGAIN) read_more(job);
     else if (result == 0) damaged(job, 0, job->window.first_offset); /* the file is shorter than its index says */
-    else fail(job, STATUS_CANNOT_READ_FILE);
+    else read_fail(job, STATUS_CANNOT_READ_FILE);
 }
 
 static bool retry_window(waiter *w);
@@ -248,7 +166,7 @@ static bool retry_window(waiter *w);
 static bool ensure_room(read_job *job) {
     size_t wanted = job->head_bytes + job->window.length;
     if (job->block_size >= wanted) return true;
-    free_window(job);
+    read_free_window(job);
     job->block = output_allocate(job->core, wanted, !job->is_bulk);
     if (job->block == NULL) return false;
     job->block_size = pool_block_size(job->core->pool, job->block);
@@ -257,10 +175,10 @@ static bool ensure_room(read_job *job) {
 
 static void fill_window(read_job *job) {
     if (job->have == 0 && job->head_bytes > 0) {
-        poll_summary whole = summary_of(job);
+        poll_summary whole = read_summary(job);
         job->to.calls->put_head(&job->to, job->block, &whole);
     }
-    if (job->window.length == 0) send_window(job);
+    if (job->window.length == 0) read_send_window(job);
     else read_more(job);
 }
 
@@ -289,8 +207,10 @@ static void take_window(read_job *job) {
     bool any = partition_cursor_next(&job->cursor, bytes_max - job->to.head_bytes, &job->window, &status);
     ASSERT(any || status != 0 || job->first_window); /* the job ends with the window after which nothing remains */
     job->window_known = true;
-    if (status == STATUS_CANNOT_READ_FILE) doubt(job, partition_suspect(job->target->p), status);
-    else if (status != 0) fail(job, status);
+    bool damaged = status == STATUS_CANNOT_READ_FILE || status == STATUS_INVALID_MESSAGE_CHECKSUM;
+    if (status == PARTITION_WAITS) fetch(job);
+    else if (damaged) doubt(job, partition_suspect(job->target->p), status);
+    else if (status != 0) read_fail(job, status);
     else begin_window(job);
 }
 
@@ -344,7 +264,7 @@ static void cancel(pending *p) {
     job->abandoned = true;
     if (job->held != NULL) sync_leave(job->held);
     job->held = NULL;
-    if (!job->reading) answer_status(job, 0);
+    if (!job->reading) read_answer_status(job, 0);
 }
 
 void reads_start(core *k, owned *target, const partition_request *what, const caller *to) {
@@ -367,13 +287,14 @@ void reads_start(core *k, owned *target, const partition_request *what, const ca
     k->reads.jobs = job;
     caller_parked(to, &job->pending);
     if (fences_pass(&target->fences, what->consumer_id, what->assignment)) start_poll(job);
-    else answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);
+    else read_answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);
 }
 
 void reads_close(core *k) {
     while (k->reads.jobs != NULL) {
         read_job *job = k->reads.jobs;
         k->reads.jobs = job->next;
+        if (job->fetching) segment_wait_cancel(&job->fetch);
         partition_cursor_end(&job->cursor);
         owned_release(job->target);
         free(job);

@@ -15,9 +15,10 @@ struct read_job {
     caller to;
     poll_cursor cursor;
     poll_window window;
+    segment_wait fetch; /* of what a segment does not have here */
     uint8_t *block;
     size_t block_size, head_bytes, have;
-    bool first_window, reading, abandoned;
+    bool first_window, reading, fetching, abandoned;
     held *held;       /* the stored offset waits for the device */
     bool surveying;   /* waits for a survey of the segment at `doubtful` */
     uint32_t surveys; /* for which it has waited, the last one for that segment */
@@ -35,5 +36,6 @@ void reads_on_read(read_job *job, int result);
 bool reads_may_go_on(const core *k);             /* reads_run_bulk would do something */
 void reads_run_bulk(core *k, int64_t until_us);  /* large windows: one slice at least */
 void reads_look_at_output(core *k);              /* now and then: do polls wait for memory? */
+void reads_closed(owned *o);                     /* the partition is: nobody waits for what it might bring */
 void reads_surveyed(owned *o, uint64_t segment); /* polls that wait for it start again; UINT64_MAX: for any segment */
 #endif

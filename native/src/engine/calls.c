@@ -115,7 +115,8 @@ static void on_window(const caller *to, const answer_window *w) {
     call_entry *c = to->owner;
     ASSERT(!c->cancelled && c->window == NULL);
     size_t head_bytes = c->summarized ? 0 : sizeof c->whole;
-    if (!c->summarized) memcpy(&c->whole, w->bytes, sizeof c->whole);
+    if (head_bytes > w->length) head_bytes = w->length; /* what a peer says is not believed */
+    memcpy(&c->whole, w->bytes, head_bytes);
     c->summarized = true;
     c->window = w->bytes + head_bytes;
     c->window_length = w->length - head_bytes;

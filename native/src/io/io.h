@@ -70,6 +70,7 @@ typedef struct io_calls {
     void (*receive_provided)(io *i, operation *op, int fd, buffer_set set);
     void (*receive)(io *i, operation *op, int fd, void *data, uint32_t length);
     void (*send)(io *i, operation *op, int fd, const void *data, size_t length);
+    int (*read_cached)(io *i, int fd, void *data, size_t length, uint64_t position);
     void (*read)(io *i, operation *op, int fd, void *data, uint32_t length, uint64_t position);
     void (*fdatasync)(io *i, operation *op, int fd);
     void (*poll)(io *i, operation *op, int fd);
@@ -128,6 +129,10 @@ static inline void io_receive(io *i, operation *op, int fd, void *data, uint32_t
 /* May send less than `length`; never raises SIGPIPE. */
 static inline void io_send(io *i, operation *op, int fd, const void *data, size_t length) {
     i->calls->send(i, op, fd, data, length);
+}
+/* At once and without an operation: what of a file the page cache has. Bytes, 0 at its end, or -errno: io_read. */
+static inline int io_read_cached(io *i, int fd, void *data, size_t length, uint64_t position) {
+    return i->calls->read_cached(i, fd, data, length, position);
 }
 static inline void io_read(io *i, operation *op, int fd, void *data, uint32_t length, uint64_t position) {
     i->calls->read(i, op, fd, data, length, position);

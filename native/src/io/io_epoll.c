@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "io/io_threads.h"
+#include "io/read_cached.h"
 
 #define EVENTS_PER_WAIT 512
 #define ACCEPTS_PER_REAP 64u /* then connections get their turn */
@@ -333,6 +334,7 @@ static const io_calls epoll_calls = {
     .receive_provided = epoll_receive_provided,
     .receive = epoll_receive,
     .send = epoll_send,
+    .read_cached = read_cached,
     .read = epoll_read,
     .fdatasync = epoll_fdatasync,
     .poll = epoll_poll,

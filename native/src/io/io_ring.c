@@ -1,7 +1,9 @@
 /* io.h on io_uring: set-up, submission slots, the provided receive buffers. The address of an operation is the
  * completion's user_data. */
 #include "io/io.h"
+
 #include "base/assert.h"
+#include "io/read_cached.h"
 
 #include <errno.h>
 #include <liburing.h>
@@ -200,6 +202,7 @@ static const io_calls ring_calls = {
     .receive_provided = ring_receive_provided,
     .receive = ring_receive,
     .send = ring_send,
+    .read_cached = read_cached,
     .read = ring_read,
     .fdatasync = ring_fdatasync,
     .poll = ring_poll,

@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "log/partition_files.h"
+#include "log/segment_reader.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -24,12 +25,14 @@ void partition_publish(const partition *p) {
 static int take_segments(partition *p, const segment_info *segments, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const segment_info *info = &segments[i];
+        const segment_layout *layout = info->layout != NULL ? info->layout : &segment_plain;
         bool grows = i + 1 == count && p->state == 0; /* entry k of it is made for the offset start + k */
-        if ((i > 0 && info->start_offset < p->next_offset) || (grows && info->absent > 0)) {
+        if ((i > 0 && info->start_offset < p->next_offset) ||
+            (grows && (info->absent > 0 || layout != &segment_plain))) {
             errno = EINVAL;
             return -1;
         }
-        segment *s = segment_add(&p->segments, info->start_offset);
+        segment *s = segment_add(&p->segments, info->start_offset, layout);
         if (s == NULL) return -1;
         s->log_bytes = info->log_bytes;
         s->count = info->count;
@@ -41,8 +44,8 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         if (info->last_timestamp > p->last_timestamp)
             p->last_timestamp = info->last_timestamp; /* the birth of an empty segment */
         /* What a killed process wrote may be in the page cache only: what no checkpoint covers is durable after the
-         * first sync. */
-        s->log_dirty = info->count > 0;
+         * first sync. Files of other layouts are synced before they get their names. */
+        s->log_dirty = info->count > 0 && layout == &segment_plain;
         p->next_offset = segment_end(s);
         p->size_bytes += info->log_bytes;
         p->messages += info->count;
@@ -200,7 +203,8 @@ bool partition_segment(const partition *p, uint32_t i, segment_info *out) {
                           .count = active ? s->count - p->journal.count : s->count,
                           .first_timestamp = s->first_timestamp,
                           .last_timestamp = s->last_timestamp,
-                          .absent = s->absent};
+                          .absent = s->absent,
+                          .layout = s->layout};
     return true;
 }
 

@@ -21,6 +21,7 @@
 #include "io/disk.h"
 #include "log/file_cache.h"
 #include "log/record.h"
+#include "log/segment_reader.h"
 #include "base/shared.h"
 
 #define INDEX_CACHE_MAX 65536u
@@ -37,6 +38,7 @@ typedef struct segment_info { /* what recovery found; ascending by start offset,
     uint64_t first_timestamp;
     uint64_t last_timestamp; /* no later record may be older, also when count == 0 */
     uint64_t absent;         /* offsets without a record, explained by the manifest; end = start + count + absent */
+    const segment_layout *layout; /* NULL: plain */
 } segment_info;
 
 typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;
@@ -108,6 +110,7 @@ typedef struct append_batch {
 void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us);
 
 /* ---- poll ---- */
+#define PARTITION_WAITS UINT32_MAX /* no status for anybody: partition_fetch, then ask again */
 typedef struct poll_cursor {
     partition *owner;        /* retained; partition_cursor_end releases */
     uint64_t current_offset; /* last offset of the partition, 0 when empty */
@@ -117,13 +120,13 @@ typedef struct poll_cursor {
     uint64_t total_count;
     uint64_t last_offset;                /* last offset of the answer (for auto commit), valid when total_count > 0 */
     uint64_t sent_bytes;                 /* given out so far by partition_cursor_next */
-    uint64_t pinned_offset;              /* an offset in the segment of the last window; UINT64_MAX: none yet */
+    segment_records records;             /* of the last window, until they are released */
+    uint64_t held_offset;                /* an offset in the segment of these; UINT64_MAX: none */
     struct poll_cursor *next, *previous; /* of the same partition: a cursor keeps its place in memory until its end */
 } poll_cursor;
-typedef struct poll_window { /* whole records only */
-    int fd;                  /* stays valid until the next call with this cursor */
-    uint64_t position;
-    uint64_t length;
+typedef struct poll_window {           /* whole records only */
+    const segment_records *records;    /* the cursor's, until it releases them */
+    uint64_t length;                   /* of them, bytes */
     uint64_t first_offset, end_offset; /* dense: `count` apart; else some of them have no record */
     uint32_t count;
 } poll_window;
@@ -131,15 +134,24 @@ typedef struct poll_window { /* whole records only */
  * POLL_TIMESTAMP). Status 0 (also for an empty answer), 3007 closed, 4027 when the first message is withheld as damaged
  * or the poll reaches the end of a partition that was opened with that state, 10002 when the index cannot be read or
  * contradicts the log, and always when the partition was opened with another state and without segments: it could not
- * be read. An answer ends before a message that is withheld, and goes on behind isolated ones. `value` = offset or
- * timestamp; for POLL_NEXT the stored offset of (consumer_kind, consumer_id) decides. total_bytes is at most 4 GiB - 1
- * MiB: fewer messages are announced when it would be more. */
+ * be read. PARTITION_WAITS as below. An answer ends before a message that is withheld, and goes on behind isolated
+ * ones. `value` = offset or timestamp; for POLL_NEXT the stored offset of (consumer_kind, consumer_id) decides.
+ * total_bytes is at most 4 GiB - 1 MiB: fewer messages are announced when it would be more. */
 uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
                         uint32_t consumer_id, poll_cursor *out);
-/* Next window of at most `max_bytes` (more only for one larger record). False when nothing remains or (status set) on
- * an error. */
+/* Next window of at most `max_bytes` (more only for one larger record). Releases the records of the one before.
+ * False when nothing remains or (status set) on an error: 3007, 10002 as above, 4027 when the layout of the segment
+ * finds its records damaged, or PARTITION_WAITS. */
 bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window *window, uint32_t *status);
+/* The records of the last window are not needed any more. */
+static inline void partition_cursor_release(poll_cursor *cursor) {
+    segment_records_release(&cursor->records);
+    cursor->held_offset = UINT64_MAX;
+}
 void partition_cursor_end(poll_cursor *cursor);
+/* Right after PARTITION_WAITS: begins to bring here what was missing (segment_reader.h); then ask again. False: it
+ * cannot, which is an error of reading (10002). */
+bool partition_fetch(partition *p, segment_wait *w);
 
 /* ---- damage (partition_damage.c) ---- */
 /* Withholds the offsets [start, end), as far as they are not withheld yet: polls that start there get 4027, those that
@@ -152,7 +164,7 @@ typedef struct damaged_range {
 } damaged_range;
 /* The first range that ends behind `offset`; NULL: none. Valid until the next change. */
 const damaged_range *partition_damage_from(const partition *p, uint64_t offset);
-/* The segment in which an index contradicted its log when a poll answered 10002. */
+/* The segment in which an index contradicted its log when a poll answered 10002, or with damaged records (4027). */
 uint64_t partition_suspect(const partition *p);
 uint64_t partition_segment_of(const partition *p, uint64_t offset); /* start of the segment that has to hold it */
 /* Forgets damage below `offset`: its segments were deleted. */

@@ -96,7 +96,7 @@ static uint32_t roll(partition *p, uint64_t now_us) {
     if (partition_cut_ahead(p) != 0) return refused(p, errno);
     if (p->segments.count == 0 && make_directory(p) != 0) return refused(p, errno);
     uint64_t born_at = now_us > p->last_timestamp ? now_us : p->last_timestamp;
-    if (partition_manifest_make(p, born_at) != 0 || segment_create(&p->segments, p->next_offset) != 0)
+    if (partition_manifest_make(p, born_at) != 0 || segment_create(&p->segments, p->next_offset, &segment_plain) != 0)
         return refused(p, errno);
     segment *s = segment_active(&p->segments);
     s->first_timestamp = s->last_timestamp = p->last_timestamp;

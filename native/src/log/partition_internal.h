@@ -43,6 +43,10 @@ struct partition {
     damaged_range *damaged; /* ascending; NULL until the first */
     uint32_t damaged_count;
     uint64_t suspect; /* start of the segment whose index was last seen to contradict its log */
+    struct {          /* what the running poll or window misses; length 0: nothing */
+        segment_want want;
+        uint64_t segment; /* its start */
+    } missing;
     struct {
         uint8_t *bytes; /* the last records of the active segment; the file ends before them */
         size_t capacity;
@@ -121,6 +125,14 @@ static inline bool partition_doubt(partition *p, const segment *s) {
     p->suspect = s->start_offset;
     return false;
 }
+/* Notes what the poll has to wait for. False, as if it could not be read: whoever began the poll looks here. */
+static inline bool partition_miss(partition *p, const segment *s, segment_part part, uint64_t from, uint64_t length) {
+    p->missing.want = (segment_want){part, from, length};
+    p->missing.segment = s->start_offset;
+    return false;
+}
+/* Bytes of the plain log of a segment. False as above, also when they cannot be read. */
+bool partition_peek(partition *p, segment *s, uint64_t position, void *to, size_t length);
 /* Byte position in the .log where record `k` of the segment starts (k == count: where the log ends). False when the
  * index cannot be read or leaves the log; damaged records may share few bytes, so callers keep 64 for each that they
  * read. */

@@ -6,7 +6,7 @@
 
 int partition_manifest_make(partition *p, uint64_t born_at) {
     char path[FILE_PATH_MAX];
-    segment_path(&p->segments, p->next_offset, SEGMENT_MANIFEST, path, sizeof(path));
+    segment_manifest_path(&p->segments, p->next_offset, path, sizeof(path));
     manifest m = {.incarnation = p->incarnation,
                   .start_offset = p->next_offset,
                   .born_at = born_at,
@@ -35,7 +35,7 @@ void partition_checkpoint_write(partition *p) {
     manifest m = {.incarnation = p->incarnation,
                   .start_offset = segment_active(&p->segments)->start_offset,
                   .checkpoint = p->checkpoint};
-    segment_path(&p->segments, m.start_offset, SEGMENT_MANIFEST, path, sizeof(path));
+    segment_manifest_path(&p->segments, m.start_offset, path, sizeof(path));
     p->checkpoint_written_bytes = p->checkpoint.log_bytes; /* also when it fails: not again for every sync */
     manifest_put_checkpoint(p->disk, p->segments.files, path, &m);
 }

@@ -28,8 +28,7 @@ static bool header_agrees(partition *p, uint64_t offset, uint64_t t, bool reache
     if (!partition_entry_of(p, s, offset, &k) || !partition_offset_of(p, s, k, &found)) return false;
     if (found != offset) return true;
     if (!partition_border(p, s, k, &position)) return false;
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0 || file_read(p->disk, fd, header, sizeof(header), position) != 0 || load_u64(header + 24) != offset ||
+    if (!partition_peek(p, s, position, header, sizeof(header)) || load_u64(header + 24) != offset ||
         (load_u64(header + 32) >= t) != reaches)
         return partition_doubt(p, s);
     return true;
@@ -109,8 +108,7 @@ static bool start_agrees(partition *p, segment *s, uint64_t first, uint64_t from
     if (r != NULL && r->start <= before) return true;
     uint8_t header[RECORD_HEADER_SIZE];
     if (!partition_border(p, s, first - 1, &position)) return false;
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0 || file_read(p->disk, fd, header, sizeof(header), position) != 0 || load_u64(header + 24) != before ||
+    if (!partition_peek(p, s, position, header, sizeof(header)) || load_u64(header + 24) != before ||
         position + record_size(header) != from)
         return partition_doubt(p, s);
     return true;
@@ -177,10 +175,17 @@ static uint32_t choose(partition *p, uint64_t start, uint64_t count, uint64_t vi
     return 0;
 }
 
+/* A poll that cannot read something it misses waits for it. */
+static uint32_t outcome(const partition *p, uint32_t status) {
+    bool waits = status == STATUS_CANNOT_READ_FILE && p->missing.want.length > 0;
+    return waits ? (uint32_t)PARTITION_WAITS : status;
+}
+
 uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
                         uint32_t consumer_id, poll_cursor *out) {
     memset(out, 0, sizeof(*out));
-    out->pinned_offset = UINT64_MAX;
+    out->held_offset = UINT64_MAX;
+    p->missing.want.length = 0;
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->unreadable) return STATUS_CANNOT_READ_FILE;
     bool below = strategy == POLL_OFFSET && value < partition_visible_end(p) &&
@@ -188,13 +193,13 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
     if (!below) partition_save(p); /* as far as it fails, the answer ends before the journal */
     uint64_t start, visible = partition_visible_end(p);
     uint32_t status = find_start(p, strategy, value, count, consumer_kind, consumer_id, &start);
-    if (status != 0) return status;
+    if (status != 0) return outcome(p, status);
     out->current_offset = visible > 0 ? visible - 1 : 0;
     if (count > 0 && start >= visible && p->state == STATUS_INVALID_MESSAGE_CHECKSUM)
         return p->state; /* history goes on behind the damage: an empty answer would let a consumer wait for ever */
     if (count > 0 && start < visible) {
         status = choose(p, start, count, visible, out);
-        if (status != 0) return status;
+        if (status != 0) return outcome(p, status);
     }
     out->owner = partition_retain(p);
     out->next = p->cursors;
@@ -205,14 +210,10 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
 
 /* ---- windows ---- */
 
-/* The segment of the last window, which is pinned; NULL before the first one. */
-static segment *pinned_by(const poll_cursor *cursor) {
-    return cursor->pinned_offset != UINT64_MAX ? segment_find(&cursor->owner->segments, cursor->pinned_offset) : NULL;
-}
-
-/* The records of the segment that make the next window, without its descriptor. False: the index contradicts the log or
- * what was announced. */
-static bool window_range(partition *p, segment *s, const poll_cursor *cursor, uint64_t max_bytes, poll_window *out) {
+/* The records of the segment that make the next window; where they begin in the plain log. False: the index contradicts
+ * the log or what was announced. */
+static bool window_range(partition *p, segment *s, const poll_cursor *cursor, uint64_t max_bytes, uint64_t *position,
+                         poll_window *out) {
     uint64_t first, until, last, from, to, gap = partition_next_isolated(p, cursor->next_offset);
     if (!entries_between(p, s, cursor->next_offset, gap, UINT64_MAX, &first, &until)) return false;
     bool rest = cursor->remaining <= until - first; /* of the answer */
@@ -233,12 +234,30 @@ static bool window_range(partition *p, segment *s, const poll_cursor *cursor, ui
     if (rest ? length != left : length > left || left - length < (cursor->remaining - count) * RECORD_HEADER_SIZE)
         return false;
     if (!partition_offset_of(p, s, last, &end) || count == 0 || end < cursor->next_offset + count) return false;
-    *out = (poll_window){.position = from,
-                         .length = length,
-                         .first_offset = cursor->next_offset,
-                         .end_offset = end,
-                         .count = (uint32_t)count};
+    *position = from;
+    *out = (poll_window){
+        .length = length, .first_offset = cursor->next_offset, .end_offset = end, .count = (uint32_t)count};
     return true;
+}
+
+/* The next window, and its records from the reader of the segment. The cursor's next offset moves behind it. 0 or a
+ * status. */
+static uint32_t take_window(partition *p, segment *s, poll_cursor *cursor, uint64_t max_bytes, poll_window *out) {
+    uint64_t from;
+    if (!window_range(p, s, cursor, max_bytes, &from, out)) return outcome(p, STATUS_CANNOT_READ_FILE);
+    uint64_t following = out->end_offset;
+    if (cursor->remaining > out->count && !partition_pass_over(p, &following))
+        return outcome(p, STATUS_CANNOT_READ_FILE);
+    switch (s->layout->records(&p->segments, s, from, out->length, &cursor->records)) {
+    case SEGMENT_READY: break;
+    case SEGMENT_WAIT: partition_miss(p, s, SEGMENT_PART_LOG, from, out->length); return (uint32_t)PARTITION_WAITS;
+    case SEGMENT_DAMAGED: return STATUS_INVALID_MESSAGE_CHECKSUM;
+    default: return STATUS_CANNOT_READ_FILE;
+    }
+    out->records = &cursor->records;
+    cursor->held_offset = out->first_offset;
+    cursor->next_offset = following;
+    return 0;
 }
 
 bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window *window, uint32_t *status) {
@@ -249,23 +268,15 @@ bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window 
         *status = STATUS_PARTITION_NOT_FOUND;
         return false;
     }
-    *status = STATUS_CANNOT_READ_FILE;
+    partition_cursor_release(cursor);
+    p->missing.want.length = 0;
     segment *s = holder(p, cursor->next_offset);
+    *status = STATUS_CANNOT_READ_FILE;
     if (s == NULL) return false;
-    window->fd = window_range(p, s, cursor, max_bytes, window) ? segment_fd(&p->segments, s, SEGMENT_LOG) : -1;
-    uint64_t following = window->end_offset;
-    if (window->fd < 0 || (cursor->remaining > window->count && !partition_pass_over(p, &following)))
-        return partition_doubt(p, s);
-    segment *before = pinned_by(cursor);
-    if (before != s) {
-        segment_pin(s);
-        if (before != NULL) segment_unpin(&p->segments, before);
-    }
-    cursor->pinned_offset = cursor->next_offset;
-    cursor->next_offset = following;
+    *status = take_window(p, s, cursor, max_bytes, window);
+    if (*status != 0) return partition_doubt(p, s);
     cursor->remaining -= window->count;
     cursor->sent_bytes += window->length;
-    *status = 0;
     return true;
 }
 
@@ -273,12 +284,17 @@ void partition_cursor_end(poll_cursor *cursor) {
     partition *p = cursor->owner;
     if (p == NULL) return;
     ASSERT(cursor->previous != NULL || p->cursors == cursor);
-    segment *s = pinned_by(cursor);
-    if (s != NULL) segment_unpin(&p->segments, s);
+    partition_cursor_release(cursor);
     if (cursor->next != NULL) cursor->next->previous = cursor->previous;
     *(cursor->previous != NULL ? &cursor->previous->next : &p->cursors) = cursor->next;
     cursor->next = cursor->previous = NULL;
     cursor->owner = NULL;
     cursor->remaining = 0;
     partition_release(p);
+}
+
+bool partition_fetch(partition *p, segment_wait *w) {
+    ASSERT(p->missing.want.length > 0);
+    segment *s = segment_find(&p->segments, p->missing.segment);
+    return !p->closed && s->layout->fetch(&p->segments, s, &p->missing.want, w);
 }

@@ -17,11 +17,11 @@ static uint64_t barrier(const partition *p) {
     return lowest;
 }
 
-/* The first offset whose segment an answer on its way still reads: that of its last window, too. */
+/* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */
 static uint64_t first_read(const partition *p) {
     uint64_t lowest = UINT64_MAX;
     for (const poll_cursor *c = p->cursors; c != NULL; c = c->next) {
-        uint64_t at = c->pinned_offset != UINT64_MAX ? c->pinned_offset : c->next_offset;
+        uint64_t at = c->held_offset != UINT64_MAX ? c->held_offset : c->next_offset;
         if (c->total_count > 0 && at < lowest) lowest = at;
     }
     return lowest;
@@ -30,8 +30,8 @@ static uint64_t first_read(const partition *p) {
 /* Renames one file of the segment into the trash. A file that is not there is no error. */
 static int move_away(partition *p, const segment *s, segment_file which, const char *trash) {
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
-    segment_path(&p->segments, s->start_offset, which, from, sizeof(from));
-    int length = snprintf(to, sizeof(to), "%s-%020" PRIu64 ".%s", trash, s->start_offset, segment_suffix(which));
+    segment_path(&p->segments, s, which, from, sizeof(from));
+    int length = snprintf(to, sizeof(to), "%s-%020" PRIu64 ".%s", trash, s->start_offset, segment_suffix(s, which));
     if (length < 0 || (size_t)length >= sizeof(to)) {
         errno = ENAMETOOLONG;
         return -1;

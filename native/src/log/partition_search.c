@@ -1,9 +1,13 @@
 /* Reading the index: the newest entries from memory, older ones from the .index file, all checked against the log. */
 #include "log/partition_internal.h"
 
-#include "log/partition_files.h"
-
 #define BLOCK_ENTRIES 256u /* a search in the file ends with one read of at most so many */
+
+bool partition_peek(partition *p, segment *s, uint64_t position, void *to, size_t length) {
+    segment_answer answer = segment_peek(&p->segments, s, position, to, length);
+    if (answer == SEGMENT_WAIT) return partition_miss(p, s, SEGMENT_PART_LOG, position, length);
+    return answer == SEGMENT_READY;
+}
 
 bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k) {
     return s == segment_active(&p->segments) && k >= p->index.first;
@@ -25,11 +29,11 @@ static bool ascend(const index_entry *entries, uint64_t k, uint32_t count, uint6
     return true;
 }
 
-/* Entries [k, k + count) from the file. False: cannot be read, or not entries of these records. */
+/* Entries [k, k + count) from the reader. False: cannot be read (now), or not entries of these records. */
 static bool read_entries(partition *p, segment *s, uint64_t k, uint32_t count, index_entry *out) {
-    int fd = segment_fd(&p->segments, s, SEGMENT_INDEX);
-    if (fd < 0 || file_read(p->disk, fd, out, (size_t)count * INDEX_ENTRY_SIZE, k * INDEX_ENTRY_SIZE) != 0)
-        return false;
+    segment_answer answer = s->layout->entries(&p->segments, s, k, count, out);
+    if (answer == SEGMENT_WAIT) return partition_miss(p, s, SEGMENT_PART_INDEX, k, count);
+    if (answer != SEGMENT_READY) return false;
     return s->absent == 0 ? are_dense(out, k, count) : ascend(out, k, count, s->absent);
 }
 

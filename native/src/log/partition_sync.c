@@ -76,7 +76,7 @@ static bool collect_file(partition *p, collection *c, segment *s, segment_file w
         fd = file_duplicate(p->disk, p->segments.files, fd);
     } else { /* dirty since before the start */
         char path[FILE_PATH_MAX];
-        segment_path(&p->segments, s->start_offset, which, path, sizeof(path));
+        segment_path(&p->segments, s, which, path, sizeof(path));
         fd = file_open(p->disk, p->segments.files, path, O_RDONLY);
     }
     bool none = fd < 0 && which == SEGMENT_MANIFEST && errno == ENOENT; /* lost with the power: the log is enough */

@@ -76,7 +76,8 @@ static bool trust_sealed(const recovery *r, const manifest *m, segment_info *inf
     const manifest_checkpoint *s = &m->sealed;
     *info = (segment_info){m->start_offset,   s->log_bytes,
                            s->count,          s->first_timestamp,
-                           s->last_timestamp, m->sparse ? m->end_offset - m->start_offset - s->count : 0};
+                           s->last_timestamp, m->sparse ? m->end_offset - m->start_offset - s->count : 0,
+                           &segment_plain};
     return has_size(r->directory, m->start_offset, "log", s->log_bytes) &&
            has_size(r->directory, m->start_offset, "index", s->count * INDEX_ENTRY_SIZE) &&
            (m->start_offset < r->imported_end || s->first_timestamp >= r->minimum_timestamp);
@@ -122,9 +123,9 @@ static bool scan_open(recovery *r, const manifest *m, int log, int index, bool a
     if (end < size && (!active || !tail_is_zero(log, end, size) || ftruncate(log, (off_t)end) != 0))
         return false; /* the cut is synced with the log, by the engine */
     r->out->scanned_bytes += scan.valid_bytes;
-    *info = (segment_info){m->start_offset,       end,
-                           c->count + scan.count, c->count > 0 ? c->first_timestamp : scan.first_timestamp,
-                           scan.last_timestamp,   0};
+    *info = (segment_info){
+        m->start_offset,     end, c->count + scan.count, c->count > 0 ? c->first_timestamp : scan.first_timestamp,
+        scan.last_timestamp, 0,   &segment_plain};
     off_t exact = (off_t)(info->count * INDEX_ENTRY_SIZE); /* durably: entries are proof of where records begin */
     return index_st.st_size <= exact || (ftruncate(index, exact) == 0 && fdatasync(index) == 0);
 }

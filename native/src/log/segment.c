@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "log/partition_files.h"
+#include "log/segment_reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +32,7 @@ segment *segment_find(const segment_set *set, uint64_t offset) {
     return low > 0 ? &set->items[low - 1] : NULL;
 }
 
-segment *segment_add(segment_set *set, uint64_t start_offset) {
+segment *segment_add(segment_set *set, uint64_t start_offset, const segment_layout *layout) {
     if (set->count == set->capacity) {
         uint32_t capacity = set->capacity > 0 ? set->capacity * 2 : 1;
         segment *items = realloc(set->items, capacity * sizeof(*items));
@@ -44,17 +45,27 @@ segment *segment_add(segment_set *set, uint64_t start_offset) {
     }
     ASSERT(set->count == 0 || set->items[set->count - 1].start_offset <= start_offset);
     segment *s = &set->items[set->count++];
-    *s = (segment){.start_offset = start_offset};
+    *s = (segment){.layout = layout, .start_offset = start_offset};
     return s;
 }
 
-const char *segment_suffix(segment_file which) {
-    static const char *const suffixes[] = {"log", "index", "manifest"};
+static const char manifest_suffix[] = "manifest";
+
+const char *segment_suffix(const segment *s, segment_file which) {
+    const char *const suffixes[] = {s->layout->suffix, "index", manifest_suffix};
     return suffixes[which];
 }
 
-void segment_path(const segment_set *set, uint64_t start_offset, segment_file which, char *out, size_t size) {
-    snprintf(out, size, "%s/%020" PRIu64 ".%s", set->directory, start_offset, segment_suffix(which));
+static void path_of(const segment_set *set, uint64_t start_offset, const char *suffix, char *out, size_t size) {
+    snprintf(out, size, "%s/%020" PRIu64 ".%s", set->directory, start_offset, suffix);
+}
+
+void segment_path(const segment_set *set, const segment *s, segment_file which, char *out, size_t size) {
+    path_of(set, s->start_offset, segment_suffix(s, which), out, size);
+}
+
+void segment_manifest_path(const segment_set *set, uint64_t start_offset, char *out, size_t size) {
+    path_of(set, start_offset, manifest_suffix, out, size);
 }
 
 /* ---- open files ---- */
@@ -120,9 +131,10 @@ static segment_files *files_of(segment_set *set, segment *s) {
 }
 
 /* Opens into the pair, which stays when others go for want of descriptors. */
-static int files_open(segment_set *set, segment_files *f, segment_file which, int flags) {
+static int files_open(segment_set *set, const segment *s, segment_file which, int flags) {
+    segment_files *f = s->files;
     char path[FILE_PATH_MAX];
-    segment_path(set, f->start_offset, which, path, sizeof(path));
+    segment_path(set, s, which, path, sizeof(path));
     f->pins++;
     int fd = file_open(set->disk, set->files, path, flags);
     f->pins--;
@@ -144,7 +156,7 @@ int segment_fd(segment_set *set, segment *s, segment_file which) {
     if (f->fds[which] >= 0) return f->fds[which];
     ASSERT(which != SEGMENT_MANIFEST && s >= set->items && s < set->items + set->count);
     bool writable = s == segment_active(set) && !set->read_only;
-    int fd = files_open(set, f, which, writable ? O_RDWR : O_RDONLY);
+    int fd = files_open(set, s, which, writable ? O_RDWR : O_RDONLY);
     if (fd < 0 && f->fds[0] < 0 && f->fds[1] < 0) {
         int error = errno;
         files_close(f);
@@ -154,10 +166,10 @@ int segment_fd(segment_set *set, segment *s, segment_file which) {
 }
 
 /* A failed attempt may have left an empty .log behind; one with bytes is somebody's data and stays as it is. */
-static int open_new_log(segment_set *set, segment_files *f) {
-    int fd = files_open(set, f, SEGMENT_LOG, O_RDWR | O_CREAT | O_EXCL);
+static int open_new_log(segment_set *set, const segment *s) {
+    int fd = files_open(set, s, SEGMENT_LOG, O_RDWR | O_CREAT | O_EXCL);
     if (fd >= 0 || errno != EEXIST) return fd;
-    fd = files_open(set, f, SEGMENT_LOG, O_RDWR);
+    fd = files_open(set, s, SEGMENT_LOG, O_RDWR);
     uint8_t byte;
     if (fd < 0) return -1;
     if (file_read(set->disk, fd, &byte, 1, 0) == 0) {
@@ -167,11 +179,11 @@ static int open_new_log(segment_set *set, segment_files *f) {
     return errno == ENODATA ? fd : -1;
 }
 
-int segment_create(segment_set *set, uint64_t start_offset) {
-    segment *s = segment_add(set, start_offset);
+int segment_create(segment_set *set, uint64_t start_offset, const segment_layout *layout) {
+    segment *s = segment_add(set, start_offset, layout);
     if (s == NULL) return -1;
     segment_files *f = files_of(set, s);
-    if (f != NULL && open_new_log(set, f) >= 0 && files_open(set, f, SEGMENT_INDEX, O_RDWR | O_CREAT | O_TRUNC) >= 0)
+    if (f != NULL && open_new_log(set, s) >= 0 && files_open(set, s, SEGMENT_INDEX, O_RDWR | O_CREAT | O_TRUNC) >= 0)
         return 0;
     int error = errno;
     if (f != NULL) files_close(f);
@@ -180,14 +192,15 @@ int segment_create(segment_set *set, uint64_t start_offset) {
     return -1;
 }
 
-void segment_pin(segment *s) {
+segment_files *segment_pin(segment *s) {
     ASSERT(s->files != NULL);
     s->files->pins++;
+    return s->files;
 }
 
-void segment_unpin(segment_set *set, segment *s) {
-    ASSERT(s->files != NULL && s->files->pins > 0);
-    if (--s->files->pins == 0 && set->closed) files_close(s->files);
+void segment_unpin(segment_files *f) {
+    ASSERT(f->pins > 0);
+    if (--f->pins == 0 && f->owner->closed) files_close(f);
 }
 
 void segment_remove_front(segment_set *set, uint32_t count) {

@@ -18,10 +18,12 @@
 #define SEGMENT_FILES_PER_PARTITION 64u
 
 typedef struct segment_files segment_files;
+typedef struct segment_layout segment_layout; /* segment_reader.h */
 
 typedef struct segment {
+    const segment_layout *layout; /* how it is read */
     uint64_t start_offset;
-    uint64_t log_bytes; /* acknowledged bytes: nothing beyond them is ever read */
+    uint64_t log_bytes; /* acknowledged bytes of the plain log: nothing beyond them is ever read */
     uint64_t count;     /* records, and entries of the index */
     uint64_t absent;    /* offsets without a record, which the manifest explains; 0: dense, entry k is start + k */
     uint64_t first_timestamp, last_timestamp; /* an empty segment carries those of the record before it */
@@ -50,24 +52,26 @@ static inline uint64_t segment_end(const segment *s) /* exclusive */
     return s->start_offset + s->count + s->absent;
 }
 /* Adds a segment behind the last one. NULL and errno ENOMEM. Moves the segments in memory. */
-segment *segment_add(segment_set *set, uint64_t start_offset);
+segment *segment_add(segment_set *set, uint64_t start_offset, const segment_layout *layout);
 /* The last segment that starts at or before `offset`; NULL when there is none. */
 segment *segment_find(const segment_set *set, uint64_t offset);
 static inline segment *segment_active(const segment_set *set) {
     return set->count > 0 ? &set->items[set->count - 1] : NULL;
 }
 /* Makes the files of a new active segment and adds it. An existing .log is taken over only when empty. 0 or -1. */
-int segment_create(segment_set *set, uint64_t start_offset);
+int segment_create(segment_set *set, uint64_t start_offset, const segment_layout *layout);
 /* Descriptor of the .log or .index, opened when it is not; owned by the set. -1 and errno. */
 int segment_fd(segment_set *set, segment *s, segment_file which);
 /* The descriptor if it is open, else -1. */
 int segment_fd_if_open(const segment *s, segment_file which);
-/* "log", "index" or "manifest". */
-const char *segment_suffix(segment_file which);
-void segment_path(const segment_set *set, uint64_t start_offset, segment_file which, char *out, size_t size);
-/* Keeps the files of an open segment open until the same number of unpins. */
-void segment_pin(segment *s);
-void segment_unpin(segment_set *set, segment *s);
+/* "log", or as its layout calls it, "index" or "manifest". */
+const char *segment_suffix(const segment *s, segment_file which);
+void segment_path(const segment_set *set, const segment *s, segment_file which, char *out, size_t size);
+/* Of a segment that is still to be made. */
+void segment_manifest_path(const segment_set *set, uint64_t start_offset, char *out, size_t size);
+/* Keeps the files of an open segment open until they were unpinned as often. They stay where they are in memory. */
+segment_files *segment_pin(segment *s);
+void segment_unpin(segment_files *f);
 /* Closes what the limits do not allow and a sync has made clean. */
 void segment_set_trim(segment_set *set);
 /* Takes the first `count` segments out of the set; none of them may be pinned. Their files are the caller's. */

@@ -76,24 +76,24 @@ class SegmentAudit(Job):
             _fault(report, f"the index has {len(index)} entries for {self.end - self.start - manifest.absent} messages")
         position, at, last_us = 0, self.start, 0
         while at < self.end and not (gaps and position == len(data)):
-            rows, next_position, next_offset, fault, found, bad, columns = _decode.decode(
+            found = _decode.decode(
                 data, position, at, self.end, ROWS_MAX, _BYTES_MAX, Verify.REPORT, b"tpbo", None, gaps
             )
-            times = np.frombuffer(columns[0][0], "<u8")
-            starts, offsets = np.frombuffer(columns[1][0], "<u8"), np.frombuffer(columns[3][0], "<u8")
-            if bad:
-                good = np.unpackbits(np.frombuffer(columns[2][0], np.uint8), bitorder="little")[:rows]
+            (times_data,), (starts_data,), (good_bits,), (offsets_data,) = found.columns
+            times, starts, offsets = (np.frombuffer(each, "<u8") for each in (times_data, starts_data, offsets_data))
+            if found.bad_checksums:
+                good = np.unpackbits(np.frombuffer(good_bits, np.uint8), bitorder="little")[: found.rows]
                 for row in np.flatnonzero(good == 0):
                     bad_offset = int(offsets[row])
                     _fault(report, explain(Fault.BAD_CHECKSUM, bad_offset, bad_offset))
             last_us = _check_times(report, times, at, last_us)
             relative = offsets - np.uint64(self.start)
-            _check_index(report, index[report["rows"] :], relative, starts, next_position, times)
-            report["rows"] += rows
-            position, at = next_position, next_offset
-            if fault != Fault.OK or (rows == 0 and not gaps):
-                if fault != Fault.OK or at < self.end:
-                    _fault(report, explain(Fault(fault), at, found))
+            _check_index(report, index[report["rows"] :], relative, starts, found.position, times)
+            report["rows"] += found.rows
+            position, at = found.position, found.next_offset
+            if found.fault != Fault.OK or (found.rows == 0 and not gaps):
+                if found.fault != Fault.OK or at < self.end:
+                    _fault(report, explain(Fault(found.fault), at, found.fault_offset))
                 return
         if position != len(data):
             _fault(report, f"{len(data) - position} bytes stand behind the last message")

@@ -150,14 +150,16 @@ static void test_connections_that_move_with_every_place_taken_stay_open(void) {
 static void test_who_does_not_log_in_is_told_and_closed(void) {
     uint32_t length;
     int silent = dial(&s), pinging = dial(&s), logged_in = login(&s);
-    for (int i = 0; i < 8; i++) {
+    int64_t told = 0;
+    for (int i = 0; i < 8 && told == 0; i++) { /* on a busy machine the time is over before the eighth */
         usleep(100000);
-        CHECK_EQUAL(call(pinging, CODE_PING, NULL, 0, NULL, NULL), 0);
+        told = call(pinging, CODE_PING, NULL, 0, NULL, NULL);
         CHECK_EQUAL(call(logged_in, CODE_PING, NULL, 0, NULL, NULL), 0);
     }
+    if (told == 0) told = next_status(pinging, &length, NULL);
+    CHECK_EQUAL(told, STATUS_UNAUTHENTICATED);
     CHECK_EQUAL(next_status(silent, &length, NULL), STATUS_UNAUTHENTICATED);
     CHECK(next_status(silent, &length, NULL) == -1);
-    CHECK_EQUAL(next_status(pinging, &length, NULL), STATUS_UNAUTHENTICATED);
     CHECK_EQUAL(call(logged_in, CODE_PING, NULL, 0, NULL, NULL), 0);
     CHECK_EQUAL(next_status(logged_in, &length, NULL), STATUS_STALE_CLIENT); /* silent for idle_timeout */
     CHECK(next_status(logged_in, &length, NULL) == -1);

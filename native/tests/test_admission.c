@@ -78,7 +78,7 @@ static int dial_from(const char *host) {
     struct sockaddr_in from = {.sin_family = AF_INET};
     struct sockaddr_in at = {
         .sin_family = AF_INET, .sin_port = htons(s.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct timeval limit = {.tv_sec = 5};
+    struct timeval limit = {.tv_sec = 60};
     inet_pton(AF_INET, host, &from.sin_addr);
     CHECK(bind(fd, (struct sockaddr *)&from, sizeof from) == 0);
     CHECK(connect(fd, (struct sockaddr *)&at, sizeof at) == 0);

@@ -98,7 +98,7 @@ def _account_functions(services: Services) -> dict[str, Execute]:
     users, tokens = services.users, services.tokens
     return {
         "get_user": users.get_user,
-        "get_users": users.get_users,
+        "get_users": partial(users.get_users, keep=keep_encoded),
         "create_user": users.create_user,
         "delete_user": users.delete_user,
         "update_user": users.update_user,

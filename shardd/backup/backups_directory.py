@@ -23,7 +23,7 @@ from shardd.backup.format import (
 )
 from shardd.backup.writing import sync_file_system
 from shardd.log import layout
-from shardd.log.segments import opened
+from shardd.log.segment_reader import opened
 
 LOCK_NAME: Final = ".lock"
 MARKER_NAME: Final = "in-progress"

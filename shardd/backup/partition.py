@@ -37,8 +37,8 @@ from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
-from shardd.log.manifest import Manifest, decode_manifest
-from shardd.log.segments import opened
+from shardd.log.manifest import Manifest, UnknownLayoutError, decode_manifest
+from shardd.log.segment_reader import log_path, opened, opened_log, segment_starts
 from shardd.log.single_pass import LogPass, PassResult, UnreadableError
 from shardd.log.stored_offsets import read_offsets
 from shardd.runtime.regular_files import read_regular
@@ -90,7 +90,7 @@ class Taker:
                 return nothing
             try:
                 found = read_incarnation(directory)
-                starts = _starts(directory)
+                starts = segment_starts(directory)
                 if found is None and any(layout.segment_log(directory, start).stat().st_size for start in starts):
                     raise UnsettledError(f"{path} holds messages but no valid incarnation marker")
                 if found is not None and found < incarnation:  # nothing of this incarnation is there yet
@@ -108,6 +108,8 @@ class Taker:
                 segments = self._segments(directory, ids, incarnation, imported_end)
             except UnreadableError as error:
                 raise UnsettledError(f"{path} cannot be read: {error.strerror}") from error
+            except UnknownLayoutError as error:
+                raise UnsettledError(f"{path} cannot be taken: {error}") from error
         return PartitionEntry(
             *ids,
             incarnation,
@@ -124,7 +126,7 @@ class Taker:
         base = None if self.base is None else partition_path(self.base.path, ids)
         earlier = {} if self.base is None else self.base.segments(ids, incarnation)
         for _ in range(ATTEMPTS_MAX):
-            starts = _starts(directory)
+            starts = segment_starts(directory)
             for start in [start for start in taken if start not in starts]:
                 _remove(target, start)
                 del taken[start]
@@ -211,7 +213,7 @@ class _Segment:
 
     @property
     def _log(self) -> Path:
-        return layout.segment_log(self.directory, self.start)
+        return log_path(self.directory, self.start)
 
     @property
     def _kept(self) -> Path:
@@ -267,7 +269,7 @@ class _Segment:
         return self._entry(content, LINKED, source, sparse_end)
 
     def _copy_sealed(self, source: SourceFile, digest: str | None, sparse_end: int) -> SegmentEntry:
-        with opened(self._log, os.O_RDONLY) as log, Writer(self._kept) as writer:
+        with opened_log(self.directory, self.start) as log, Writer(self._kept) as writer:
             known = self.start, self.imported_end, self.throttle
             content = LogPass(log, *known, copy=writer.write, sparse_end=sparse_end).whole(self.following)
         entry = self._entry(content, COPIED, source, sparse_end)
@@ -276,7 +278,7 @@ class _Segment:
         return entry
 
     def _copy_tail(self, bytes_min: int) -> SegmentEntry:
-        with opened(self._log, os.O_RDONLY) as log, Writer(self._kept) as writer:
+        with opened_log(self.directory, self.start) as log, Writer(self._kept) as writer:
             content = LogPass(log, self.start, self.imported_end, self.throttle, copy=writer.write).tail(bytes_min)
         return self._entry(content, COPIED, None, 0)
 
@@ -297,6 +299,8 @@ class _Segment:
         entry = FileEntry(len(data), file_digest(xxhash.xxh3_128_digest(data)))
         try:
             return entry, decode_manifest(data)
+        except UnknownLayoutError as error:
+            raise UnknownLayoutError(f"{layout.segment_manifest(self.directory, self.start)}: {error}") from None
         except ValueError:
             return entry, None
 
@@ -313,12 +317,6 @@ def _opened_directory(path: Path) -> Iterator[Path | None]:
         yield Path(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
-
-
-def _starts(directory: Path) -> list[int]:
-    """Start offsets of the segments, ascending."""
-    parsed = (layout.parse_segment_name(path.name) for path in directory.iterdir())
-    return sorted(each[0] for each in parsed if each is not None and each[1] == "log")
 
 
 def _remove(target: Path, start_offset: int) -> None:

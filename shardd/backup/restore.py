@@ -27,7 +27,7 @@ from shardd.log.directory_info import MAGIC, DirectoryInfo, write_info
 from shardd.log.imported import encode_imported
 from shardd.log.incarnation import encode_incarnation
 from shardd.log.manifest import DamagedManifestError, UnknownManifestError, decode_manifest, encode_manifest
-from shardd.log.segments import opened
+from shardd.log.segment_reader import opened
 from shardd.log.single_pass import LogPass
 from shardd.log.stored_offsets import OFFSET_CONSUMER
 from shardd.metadata.apply import ApplyError

@@ -23,7 +23,8 @@ from shardd.log.borders import GAPS_MAX, Border, Borders, borders_of
 from shardd.log.damage import DamagedRange, DamageSurvey, Index
 from shardd.log.manifest import Checkpoint
 from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY_BYTES, RecordFault, timestamp_in
-from shardd.log.segments import Segment, opened
+from shardd.log.segment_reader import opened_index, opened_log
+from shardd.log.segments import Segment
 from shardd.log.sparse import SparseSurveyor
 from shardd.log.verified_slices import SegmentExtent, read_at, verified_slices
 from shardd.runtime.throttle import Throttle
@@ -53,12 +54,12 @@ def survey_segment(
     `throttle` StoppedError: what is written of the index by then is right.
     """
     with ExitStack() as stack:
-        log = stack.enter_context(opened(layout.segment_log(directory, start_offset), os.O_RDONLY))
+        log = stack.enter_context(opened_log(directory, start_offset))
         path = layout.segment_index(directory, start_offset)
         descriptor = None
         if write_index or path.is_file():
             flags = os.O_RDWR | os.O_CREAT if write_index else os.O_RDONLY
-            descriptor = stack.enter_context(opened(path, flags))
+            descriptor = stack.enter_context(opened_index(directory, start_offset, flags))
         index = Index(descriptor, write_index)
         file_bytes = os.fstat(log).st_size
         limit = file_bytes if live_bytes is None else min(file_bytes, live_bytes)
@@ -86,7 +87,7 @@ def explained_by_index(
     count, rest = divmod(path.stat().st_size, INDEX_ENTRY_BYTES) if path.is_file() else (0, 0)
     if rest or not 0 < count < end_offset - start_offset:
         return None
-    with opened(path, os.O_RDONLY) as index:
+    with opened_index(directory, start_offset) as index:
         end = start_offset + int.from_bytes(read_at(index, 4, (count - 1) * INDEX_ENTRY_BYTES), "little") + 1
     if not start_offset + count < end <= end_offset:
         return None

@@ -17,9 +17,9 @@ from shardd.log.damage_survey import survey_segment
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
-from shardd.log.manifest import DamagedManifestError, Manifest, read_manifest, write_manifest
+from shardd.log.manifest import DamagedManifestError, Manifest, UnknownLayoutError, read_manifest, write_manifest
 from shardd.log.record_format import RecordFault
-from shardd.log.segments import opened
+from shardd.log.segment_reader import opened_log, segment_starts
 from shardd.log.tail import Rest, rest_of
 
 
@@ -62,8 +62,7 @@ def _numbered(directory: Path) -> list[tuple[int, Path]]:
 def diagnose_partition(directory: Path) -> Iterator[SegmentView]:
     """Reads every segment whole, one at a time. OSError, ValueError (a damaged marker of an import)."""
     imported_end = read_imported(directory)
-    parsed = [layout.parse_segment_name(path.name) for path in directory.iterdir()]
-    starts = sorted(each[0] for each in parsed if each is not None and each[1] == "log")
+    starts = segment_starts(directory)
     minimum = 0
     for number, start in enumerate(starts):
         next_start = starts[number + 1] if number + 1 < len(starts) else None
@@ -112,7 +111,7 @@ def _diagnose_segment(
     if next_start is not None and survey.index_changed:
         view.notes.append("the index does not fit; it is written again when it is met")
     if manifest is not None and manifest.sealed is not None and not view.damaged:
-        with opened(layout.segment_log(directory, start), 0) as log:
+        with opened_log(directory, start) as log:
             if _native.digest_file(log, segment.file_bytes) != manifest.sealed.digest:
                 view.notes.append("the digest in the manifest is not that of the log, although every record is valid")
     return view, survey
@@ -123,6 +122,8 @@ def _manifest_of(directory: Path, start: int) -> tuple[Manifest | None, str]:
         manifest = read_manifest(directory, start)
     except DamagedManifestError:
         return None, "damaged manifest (costs a scan)"
+    except UnknownLayoutError:
+        raise
     except ValueError as error:  # a later version
         return None, str(error)
     if manifest is None:

@@ -64,25 +64,30 @@ def trash_of_partition(directory: Path) -> Path:
     return trash_directory(directory.parents[5])
 
 
+def segment_file(directory: Path, start_offset: int, suffix: str) -> Path:
+    """Path of a file of the segment that starts at this offset."""
+    return directory / f"{start_offset:0{START_OFFSET_DIGITS}d}.{suffix}"
+
+
 def segment_log(directory: Path, start_offset: int) -> Path:
-    """Path of the .log file of the segment that starts at this offset."""
-    return directory / f"{start_offset:0{START_OFFSET_DIGITS}d}.log"
+    """Path of the .log file of the segment that starts at this offset: of the active one, and of every plain one."""
+    return segment_file(directory, start_offset, "log")
 
 
 def segment_index(directory: Path, start_offset: int) -> Path:
     """Path of the .index file of the segment that starts at this offset."""
-    return directory / f"{start_offset:0{START_OFFSET_DIGITS}d}.index"
+    return segment_file(directory, start_offset, "index")
 
 
 def segment_manifest(directory: Path, start_offset: int) -> Path:
     """Path of the .manifest file of the segment that starts at this offset."""
-    return directory / f"{start_offset:0{START_OFFSET_DIGITS}d}.manifest"
+    return segment_file(directory, start_offset, "manifest")
 
 
 def segment_torn(directory: Path, start_offset: int, number: int) -> Path:
     """Path of the `number`-th file with bytes cut off this segment (0 has no number in its name)."""
     suffix = f".{number}" if number else ""
-    return directory / f"{start_offset:0{START_OFFSET_DIGITS}d}.torn{suffix}"
+    return segment_file(directory, start_offset, f"torn{suffix}")
 
 
 def parse_segment_name(name: str) -> tuple[int, str] | None:

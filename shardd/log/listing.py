@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shardd.log import layout
+from shardd.log.segment_reader import layout_of
 
 _OWN_FILES = tuple(
     name + suffix for name in (layout.INCARNATION, layout.IMPORTED) for suffix in ("", layout.TEMPORARY_SUFFIX)
@@ -13,7 +14,7 @@ _FRESH_MANIFEST = ".manifest" + layout.TEMPORARY_SUFFIX
 
 
 def list_segments(directory: Path, notes: list[str]) -> list[int]:
-    """Start offsets of the logs, ascending; everything that is not ours goes into the notes."""
+    """Start offsets of the logs, ascending; everything that is not ours goes into the notes. UnknownLayoutError."""
     found: dict[str, list[int]] = {"log": [], "index": [], "manifest": [], "torn": []}
     for path in sorted(directory.iterdir()):
         parsed = layout.parse_segment_name(path.name)
@@ -31,6 +32,8 @@ def list_segments(directory: Path, notes: list[str]) -> list[int]:
         if start not in known:
             notes.append(f"{layout.segment_index(directory, start)}: index without a log, ignored")
     for start in found["manifest"]:
+        if start not in known:
+            layout_of(directory, start)  # of a layout that is not known the records are elsewhere, and not lost
         # behind the last log: the birth of the next segment was cut short, its next try writes over it
         if start not in known and starts and start < starts[-1]:
             notes.append(f"{layout.segment_manifest(directory, start)}: manifest without a log, ignored")

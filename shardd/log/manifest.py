@@ -41,6 +41,7 @@ partition closed.
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,9 @@ from typing import Final
 import xxhash
 
 from shardd.log import layout
-from shardd.protocol.record_layout import LAYOUT_PLAIN, LAYOUT_SPARSE
-from shardd.runtime.regular_files import read_regular
+from shardd.log.segment_layout import KNOWN, PLAIN, SegmentLayout, name_of
+from shardd.protocol.record_layout import LAYOUT_SPARSE
+from shardd.runtime.regular_files import open_regular, read_regular
 
 MAGIC: Final = b"SHRDMANI"
 VERSION: Final = 1
@@ -75,6 +77,10 @@ class DamagedManifestError(ValueError):
 
 class UnknownManifestError(ValueError):
     """A later version made this file, or its log has a layout that this version cannot read."""
+
+
+class UnknownLayoutError(UnknownManifestError):
+    """The records of the segment are kept in a way that this version does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     head = _HEAD.pack(
         MAGIC,
         VERSION_2 if manifest.end_offset else VERSION,
-        LAYOUT_SPARSE if manifest.sparse else LAYOUT_PLAIN,
+        PLAIN.bits | (LAYOUT_SPARSE if manifest.sparse else 0),
         bytes(3),
         manifest.incarnation,
         manifest.start_offset,
@@ -171,10 +177,9 @@ def decode_manifest(content: bytes) -> Manifest:
     if version not in (VERSION, VERSION_2):
         raise UnknownManifestError(f"its version is {version}, this shardd knows versions {VERSION} and {VERSION_2}")
     later = version == VERSION_2
-    if log_layout != LAYOUT_PLAIN and not (later and log_layout == LAYOUT_SPARSE):
-        raise UnknownManifestError(
-            f"its log has layout {log_layout}, this shardd knows {LAYOUT_PLAIN} (plain) and {LAYOUT_SPARSE} (sparse)"
-        )
+    _known_layout(log_layout)
+    if log_layout and not later:
+        raise UnknownManifestError(f"its version is {version}, which has no layout {log_layout}")
     if later and (any(reserved) or any(any(content[at + 40 : at + 56]) for at in (_BLOCK_BYTES, 2 * _BLOCK_BYTES))):
         raise UnknownManifestError("it says something that this shardd does not know")
     if len(content) < _SECTIONS_AT:
@@ -203,11 +208,18 @@ def decode_manifest(content: bytes) -> Manifest:
         isolated or (),
         tuple(others),
         end_offset if later else 0,
-        log_layout == LAYOUT_SPARSE,
+        bool(log_layout & LAYOUT_SPARSE),
     )
     if manifest.sparse and (sealed is None or manifest.absent <= 0):
         raise DamagedManifestError("it has no offset without a record, but a sparse log")
     return manifest
+
+
+def _known_layout(bits: int) -> SegmentLayout:
+    known = KNOWN.get(bits & ~LAYOUT_SPARSE)
+    if known is None:
+        raise UnknownLayoutError(f"this version does not know layout {bits} ({name_of(bits)})")
+    return known
 
 
 def _decode_checkpoint(content: bytes) -> Checkpoint | None:
@@ -252,6 +264,27 @@ def read_manifest(directory: Path, start_offset: int) -> Manifest | None:
     if manifest.start_offset != start_offset:
         raise DamagedManifestError(f"{path}: it is that of the segment {manifest.start_offset}")
     return manifest
+
+
+def read_layout(directory: Path, start_offset: int) -> SegmentLayout:
+    """How the records of that segment are kept, plain without a manifest: the head tells it in every version.
+    DamagedManifestError, UnknownLayoutError (with the path in the text), OSError."""
+    path = layout.segment_manifest(directory, start_offset)
+    try:
+        descriptor = open_regular(path)
+    except FileNotFoundError:
+        return PLAIN
+    try:
+        content = os.pread(descriptor, _BLOCK_BYTES, 0)
+    finally:
+        os.close(descriptor)
+    head = _without_checksum(content) if len(content) == _BLOCK_BYTES else None
+    if head is None or not head.startswith(MAGIC):
+        raise DamagedManifestError(f"{path}: its head is damaged")
+    try:
+        return _known_layout(_HEAD.unpack(head)[2])
+    except UnknownLayoutError as error:
+        raise UnknownLayoutError(f"{path}: {error}") from None
 
 
 def write_manifest(directory: Path, manifest: Manifest, *, durable: bool = True) -> None:

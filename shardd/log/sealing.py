@@ -23,7 +23,7 @@ from shardd.log.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardd.log.segments import opened
+from shardd.log.segment_reader import log_path, opened, opened_index, opened_log
 from shardd.log.single_pass import LogPass
 from shardd.runtime.throttle import Throttle
 
@@ -37,8 +37,8 @@ def seal_segment(directory: Path, start_offset: int, incarnation: int, throttle:
             here = Path(f"/proc/self/fd/{stack.enter_context(opened(directory, os.O_RDONLY | os.O_DIRECTORY))}")
             if read_incarnation(here) != incarnation:
                 return 0, None
-            log = stack.enter_context(opened(layout.segment_log(here, start_offset), os.O_RDONLY))
-            index = stack.enter_context(opened(layout.segment_index(here, start_offset), os.O_RDONLY))
+            log = stack.enter_context(opened_log(here, start_offset))
+            index = stack.enter_context(opened_index(here, start_offset))
         except FileNotFoundError:
             return 0, None
         try:
@@ -68,6 +68,6 @@ def seal_segment(directory: Path, start_offset: int, incarnation: int, throttle:
 def _replace_manifest(directory: Path, manifest: Manifest) -> None:
     """Leaves no trace when the segment was deleted meanwhile."""
     write_manifest(directory, manifest)
-    if not layout.segment_log(directory, manifest.start_offset).exists():
+    if not log_path(directory, manifest.start_offset).exists():
         with suppress(FileNotFoundError):
             layout.segment_manifest(directory, manifest.start_offset).unlink()

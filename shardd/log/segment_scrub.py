@@ -12,6 +12,7 @@ from typing import Final
 
 from shardd.log import layout
 from shardd.log.record_format import INDEX_ENTRY_BYTES
+from shardd.log.segment_reader import open_log
 from shardd.log.sparse import entry_number
 from shardd.log.verified_slices import SegmentExtent, next_slice, read_at, read_passing
 
@@ -40,7 +41,7 @@ class SegmentScrub:
         self._position, self._offset, self._number = 0, bounds.start_offset, 0  # of the next record, and its entry
         self.finished = False
         self.contradicts = False  # a survey has to tell what is wrong
-        self._log = os.open(layout.segment_log(directory, bounds.start_offset), os.O_RDONLY | os.O_CLOEXEC)
+        self._log = open_log(directory, bounds.start_offset)
         try:
             self._index = os.open(layout.segment_index(directory, bounds.start_offset), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

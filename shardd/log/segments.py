@@ -7,8 +7,6 @@ fit exactly it is written again from the records.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +14,8 @@ from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.manifest import Checkpoint, Manifest
 from shardd.log.record_format import INDEX_ENTRY_BYTES, RECORD_BYTES_MAX, RecordFault
+from shardd.log.segment_reader import log_path, opened_index, opened_log
 from shardd.protocol.record_layout import INDEX_ENTRY
-from shardd.runtime.regular_files import open_regular
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +39,6 @@ class Segment:
         return self.start_offset + self.count + self.absent
 
 
-@contextmanager
-def opened(path: Path, flags: int) -> Iterator[int]:
-    """Descriptor of a regular file, or with O_DIRECTORY of a directory, for a `with` block. OSError."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC) if flags & os.O_DIRECTORY else open_regular(path, flags)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def trust_sealed(directory: Path, manifest: Manifest) -> Segment | None:
     """A sealed segment as its manifest has it, when log and index have the lengths that belong to it; None when it has
     to be scanned. OSError."""
@@ -58,7 +46,7 @@ def trust_sealed(directory: Path, manifest: Manifest) -> Segment | None:
     if sealed is None:
         return None
     start = manifest.start_offset
-    log, index = layout.segment_log(directory, start), layout.segment_index(directory, start)
+    log, index = log_path(directory, start), layout.segment_index(directory, start)
     if log.stat().st_size != sealed.log_bytes or not index.is_file():
         return None
     if index.stat().st_size != sealed.count * INDEX_ENTRY_BYTES:
@@ -75,12 +63,11 @@ def check_sealed(
     """Judges a sealed segment without reading all of it: as many index entries as the next segment's name demands,
     dense at both ends, the log as long as the last entry says, the last record valid. None when it has to be scanned.
     OSError when a file cannot be read."""
-    index_path = layout.segment_index(directory, start_offset)
-    if expected_count <= 0 or not index_path.is_file():
+    if expected_count <= 0 or not layout.segment_index(directory, start_offset).is_file():
         return None
     with (
-        opened(layout.segment_log(directory, start_offset), os.O_RDONLY) as log,
-        opened(index_path, os.O_RDONLY) as index,
+        opened_log(directory, start_offset) as log,
+        opened_index(directory, start_offset) as index,
     ):
         size = os.fstat(log).st_size
         if os.fstat(index).st_size != expected_count * INDEX_ENTRY_BYTES:
@@ -122,10 +109,9 @@ def scan_segment(
     """Verifies every record from the start of the log, or from a checkpoint that log and index agree with, up to the
     first invalid one, and makes the index exactly that of the valid ones (the engine syncs it). Timestamps of records
     below `imported_end` may fall. OSError."""
-    index_path = layout.segment_index(directory, start_offset)
     with (
-        opened(layout.segment_log(directory, start_offset), os.O_RDONLY) as log,
-        opened(index_path, os.O_RDWR | os.O_CREAT) as index,
+        opened_log(directory, start_offset) as log,
+        opened_index(directory, start_offset, os.O_RDWR | os.O_CREAT) as index,
     ):
         file_bytes = os.fstat(log).st_size
         known = _NOTHING

@@ -9,7 +9,8 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.record_format import HEADER_BYTES, offset_in, record_bytes, timestamp_in
-from shardd.log.segments import Segment, cut_entries, opened
+from shardd.log.segment_reader import opened_index, opened_log
+from shardd.log.segments import Segment, cut_entries
 from shardd.log.verified_slices import read_at
 
 _COPY_BYTES = 1 << 20
@@ -30,7 +31,7 @@ def rest_of(directory: Path, segment: Segment, imported_end: int = 0) -> Rest:
     OSError."""
     position, offset = segment.log_bytes, segment.next_offset
     minimum = 0 if offset < imported_end else segment.last_timestamp
-    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDONLY) as log:
+    with opened_log(directory, segment.start_offset) as log:
         data_end = _end_of_data(log, position, segment.file_bytes)
         if data_end == position:
             return Rest.ZEROS
@@ -44,7 +45,7 @@ def rest_of(directory: Path, segment: Segment, imported_end: int = 0) -> Rest:
 
 def offsets_possible(directory: Path, segment: Segment) -> int:
     """More offsets than there can be records in the bytes behind the last valid one. OSError."""
-    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDONLY) as log:
+    with opened_log(directory, segment.start_offset) as log:
         return (_end_of_data(log, segment.log_bytes, segment.file_bytes) - segment.log_bytes) // HEADER_BYTES + 1
 
 
@@ -61,7 +62,7 @@ def _end_of_data(log: int, position: int, size: int) -> int:
 
 def cut_zeros(directory: Path, segment: Segment) -> None:
     """Cuts a tail of zero bytes off, durably, and what the index has for it. OSError."""
-    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDWR) as log:
+    with opened_log(directory, segment.start_offset, os.O_RDWR) as log:
         os.ftruncate(log, segment.log_bytes)
         os.fsync(log)
     cut_index(directory, segment)
@@ -69,14 +70,14 @@ def cut_zeros(directory: Path, segment: Segment) -> None:
 
 def cut_index(directory: Path, segment: Segment) -> None:
     """Leaves the entries of the segment's records only. OSError."""
-    with opened(layout.segment_index(directory, segment.start_offset), os.O_RDWR | os.O_CREAT) as index:
+    with opened_index(directory, segment.start_offset, os.O_RDWR | os.O_CREAT) as index:
         cut_entries(index, segment.count)
 
 
 def cut_tail(directory: Path, segment: Segment) -> Path:
     """Copies the bytes behind the last valid record to a `.torn` file and cuts them off the log, each step durable
     before the next. Returns the path of the copy. OSError (also for want of room: then nothing has been cut)."""
-    with opened(layout.segment_log(directory, segment.start_offset), os.O_RDWR) as log:
+    with opened_log(directory, segment.start_offset, os.O_RDWR) as log:
         torn_path = _save_tail(directory, segment, log)
         os.ftruncate(log, segment.log_bytes)
         os.fsync(log)

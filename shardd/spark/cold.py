@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import DamagedManifestError, Manifest, read_manifest
 from shardd.log.record_format import HEADER_BYTES, offset_in, record_bytes, timestamp_in
+from shardd.log.segment_reader import opened_index, opened_log
 from shardd.log.sparse import entry_number
 from shardd.protocol.record_layout import INDEX_ENTRY
 from shardd.spark.decode import Decoder, Fault
@@ -37,7 +37,7 @@ def read(
     try:
         # the marker is read behind the open: a directory that was exchanged before it shows, one after it does not
         # matter
-        with path.open("rb") as file:
+        with opened_log(path.parent, segment_start) as log:
             found = read_incarnation(path.parent)
             if found is None:
                 raise SegmentGoneError(f"the directory of {path} is gone")
@@ -46,14 +46,14 @@ def read(
                     f"{path} belongs to another incarnation of {label}: it was purged, made anew or restored since it"
                     " was planned"
                 )
-            size = os.fstat(file.fileno()).st_size
+            size = os.fstat(log).st_size
             if size == 0:
                 raise DamagedRecordError(f"{label}: {path} is empty")
             manifest = manifest_of(path, segment_start, incarnation)
             if manifest.sparse and manifest.sealed is not None and size != manifest.sealed.log_bytes:
                 raise DamagedRecordError(f"{label}: {path} has {size} bytes instead of {manifest.sealed.log_bytes}")
-            position = _position(path, file.fileno(), size, manifest, start)
-            with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as data:
+            position = _position(path, log, size, manifest, start)
+            with mmap.mmap(log, size, prot=mmap.PROT_READ) as data:
                 data.madvise(mmap.MADV_SEQUENTIAL)
                 for low, high, isolated in _parts(manifest, start, end):
                     if isolated:
@@ -96,11 +96,11 @@ def _position(path: Path, log: int, size: int, manifest: Manifest, offset: int) 
     entry could lead into a payload, to bytes that somebody made look like the record."""
     start = manifest.start_offset
     try:
-        with layout.segment_index(path.parent, start).open("rb") as index:
-            count = os.fstat(index.fileno()).st_size // INDEX_ENTRY.size
-            number = entry_number(index.fileno(), start, count, offset) if manifest.sparse else offset - start
+        with opened_index(path.parent, start) as index:
+            count = os.fstat(index).st_size // INDEX_ENTRY.size
+            number = entry_number(index, start, count, offset) if manifest.sparse else offset - start
             first = max(0, number - 2)
-            data = os.pread(index.fileno(), (number + 1 - first) * INDEX_ENTRY.size, first * INDEX_ENTRY.size)
+            data = os.pread(index, (number + 1 - first) * INDEX_ENTRY.size, first * INDEX_ENTRY.size)
     except FileNotFoundError:
         return 0
     entries = list(INDEX_ENTRY.iter_unpack(data[: len(data) // INDEX_ENTRY.size * INDEX_ENTRY.size]))

@@ -19,7 +19,7 @@ from shardd.log import layout
 from shardd.log.imported import encode_imported
 from shardd.log.manifest import Checkpoint, Manifest, write_manifest
 from shardd.log.recovery import open_partition
-from shardd.log.segments import opened
+from shardd.log.segment_reader import opened
 from shardd.log.single_pass import LogPass
 from shardd.metadata import commands
 from shardd.metadata.log_file import FILE_NAME

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardd.log import single_pass
-from shardd.log.segments import opened
+from shardd.log.segment_reader import opened
 from shardd.log.single_pass import LogPass
 from shardd.runtime.throttle import Throttle
 from tests.unit import log_files

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from shardd.log import layout
 from shardd.log.damage import DamagedRange
 from shardd.log.damage_survey import survey_segment
 from shardd.log.diagnosis import diagnose_partition, isolate
-from shardd.log.manifest import UnknownLayoutError, encode_manifest, read_layout, read_manifest
+from shardd.log.manifest import UnknownLayoutError, encode_manifest, read_layout, read_manifest, write_manifest
 from shardd.log.record_format import RecordFault
 from shardd.log.recovery import open_partition
 from shardd.log.sealing import seal_segment
@@ -49,15 +50,17 @@ def data(tmp_path: Path) -> DataDirectory:
     return DataDirectory(tmp_path / "data")
 
 
-@pytest.fixture(params=["with a .log", "with .blocks", "with no file"])
+@pytest.fixture(params=["with a .log", "with .blocks", "with an index alone", "with nothing else"])
 def partition(request: pytest.FixtureRequest, data: DataDirectory) -> Path:
     path = data.partition(0)
     layout.segment_manifest(path, 0).write_bytes(manifest_with(1, data.incarnation(0)))
     log = layout.segment_log(path, 0)
     if request.param == "with .blocks":
         log.rename(log.with_suffix(".blocks"))
-    elif request.param == "with no file":
+    elif request.param != "with a .log":
         log.unlink()
+    if request.param == "with nothing else":
+        layout.segment_index(path, 0).unlink()
     return path
 
 
@@ -128,3 +131,20 @@ def test_segments_that_can_be_read_are_told(data: DataDirectory) -> None:
     assert segment_starts(path) == starts
     layout.segment_manifest(path, 60).write_bytes(b"damaged")  # one whose log is still to be made
     assert segment_starts(path) == starts
+
+
+def test_one_behind_the_last_log_is_not_written_over_by_the_next_segment(data: DataDirectory) -> None:
+    path, incarnation = data.partition(0), data.incarnation(0)
+    for start in (0, SEGMENT_COUNT, 2 * SEGMENT_COUNT):
+        stored = log_files.segment(start, [15, 5], 1000 + start)
+        manifest = log_files.manifest_of(stored, incarnation=incarnation)
+        write_manifest(path, manifest if start < 2 * SEGMENT_COUNT else replace(manifest, sealed=None))
+    ahead = layout.segment_manifest(path, 3 * SEGMENT_COUNT)
+    ahead.write_bytes(b"")  # a birth that was cut short
+    assert _native.recover_partition(str(path), incarnation) is not None
+    ahead.write_bytes(manifest_with(4, incarnation))
+    before = log_files.tree(path)
+    assert _native.recover_partition(str(path), incarnation) is None
+    with pytest.raises(UnknownLayoutError, match=r"layout 4 \(remote\)"):
+        open_partition(path, incarnation)
+    assert log_files.tree(path) == before

@@ -7,12 +7,16 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xxhash
 from typer.testing import CliRunner
 
+from shardd.backup.format import BackupError, file_digest
 from shardd.backup.partition import Taker, UnsettledError
+from shardd.backup.restore import restore_backup
+from shardd.backup.verify import verify_backup
 from shardd.cli.main import app
 from shardd.engine import _native
 from shardd.log import layout
@@ -30,7 +34,8 @@ from shardd.log.segments import check_sealed, scan_segment
 from shardd.log.verified_slices import SegmentExtent
 from shardd.runtime.throttle import Throttle
 from tests.unit import log_files
-from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory
+from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_log
+from tests.unit.test_backup_hostile import rewritten
 
 FIRST = log_files.segment(0, [15, 5], 1000)
 NAMES = {1: "compressed", 2: "encrypted", 4: "remote", 3: "compressed and encrypted", 16: "bit 16", 9: "compressed"}
@@ -123,6 +128,25 @@ def test_nothing_in_it_is_isolated(partition: Path) -> None:
 def test_a_backup_leaves_the_partition_out_and_says_why(data: DataDirectory, partition: Path, tmp_path: Path) -> None:
     taker = Taker(data.path, tmp_path / "backup", None, Throttle())
     refused(lambda: taker.take((0, 0, 0), data.incarnation(0)), partition, UnsettledError)
+
+
+def test_a_backup_that_has_such_a_segment_is_neither_whole_nor_restored(data: DataDirectory, tmp_path: Path) -> None:
+    layout.segment_manifest(data.partition(0), 0).write_bytes(b"said nothing")
+    made = back_up(data)
+    kept = kept_log(made, 0).with_suffix(".manifest")
+    kept.chmod(0o600)
+    kept.write_bytes(manifest_with(1, data.incarnation(0)))
+    entry = {"bytes": kept.stat().st_size, "digest": file_digest(xxhash.xxh3_128_digest(kept.read_bytes()))}
+
+    def change(content: Any) -> None:
+        content["partitions"][0]["segments"][0]["manifest"] = entry
+
+    rewritten(made, change)
+    sentence = f"{kept}: this version does not know layout 1 (compressed)"
+    assert verify_backup(made.path).damage == [sentence]
+    with pytest.raises(BackupError, match=re.escape(sentence)):
+        restore_backup(made.path, tmp_path / "restored")
+    assert not (tmp_path / "restored" / "streams").exists()
 
 
 def test_segments_that_can_be_read_are_told(data: DataDirectory) -> None:

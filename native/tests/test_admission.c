@@ -3,18 +3,9 @@
 
 static server s;
 
-static struct sockaddr_storage address_of(const char *text) {
-    struct sockaddr_storage out = {0};
-    struct sockaddr_in *v4 = (void *)&out;
-    struct sockaddr_in6 *v6 = (void *)&out;
-    if (inet_pton(AF_INET, text, &v4->sin_addr) == 1) out.ss_family = AF_INET;
-    else if (inet_pton(AF_INET6, text, &v6->sin6_addr) == 1) out.ss_family = AF_INET6;
-    else abort();
-    return out;
-}
-
 static uint64_t network_of(const links *l, const char *text) {
-    struct sockaddr_storage address = address_of(text);
+    struct sockaddr_storage address = {0};
+    CHECK(admission_parse_host(text, &address));
     return admission_network(l, &address);
 }
 
@@ -26,6 +17,12 @@ static void test_networks_are_hosts_of_ipv4_and_64_bits_of_ipv6(void) {
     CHECK(network_of(&l, "2001:db8:0:1::1") != network_of(&l, "2001:db8:0:2::1"));
     links other = {.seed = 8}; /* nobody can choose addresses that share counters */
     CHECK(network_of(&l, "10.0.0.1") != network_of(&other, "10.0.0.1"));
+}
+
+static void test_what_is_no_address_of_a_host_is_refused(void) {
+    struct sockaddr_storage address = {0};
+    const char *wrong[] = {"", "localhost", "1.2.3", "1.2.3.4.5", "256.1.1.1", "1.2.3.4:5", "[::1]", "::1%lo", "::g"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) CHECK(!admission_parse_host(wrong[i], &address));
 }
 
 static void open_links(links *l, uint32_t shard, int region) {
@@ -81,7 +78,7 @@ static int dial_from(const char *host) {
     struct sockaddr_in from = {.sin_family = AF_INET};
     struct sockaddr_in at = {
         .sin_family = AF_INET, .sin_port = htons(s.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct timeval limit = {.tv_sec = 5};
+    struct timeval limit = {.tv_sec = 60};
     inet_pton(AF_INET, host, &from.sin_addr);
     CHECK(bind(fd, (struct sockaddr *)&from, sizeof from) == 0);
     CHECK(connect(fd, (struct sockaddr *)&at, sizeof at) == 0);
@@ -231,6 +228,7 @@ static void run_on(io_engine which) {
 
 int main(void) {
     RUN(test_networks_are_hosts_of_ipv4_and_64_bits_of_ipv6);
+    RUN(test_what_is_no_address_of_a_host_is_refused);
     RUN(test_counts_hold_over_shards_and_die_with_a_worker);
     for_each_engine(run_on);
     return check_report();

@@ -25,7 +25,7 @@ static _Atomic bool helping;
 static _Atomic unsigned waits, forgotten, waiting[SHARDS];
 
 static void convert(engine *e, uint32_t stream) {
-    uint64_t ns = hash_namespace(stream, 0, 0);
+    uint64_t ns = namespace_of(stream, 0, 0);
     owned *o = core_owned(&e->core, ns);
     if (o == NULL) return;
     char path[128];
@@ -59,7 +59,7 @@ static void work(server *of, engine *e) {
         for (uint32_t stream = 0; stream < STREAMS_USED; stream++) {
             char path[128];
             snprintf(path, sizeof path, "%s/%u", of->directory, stream);
-            if (core_owned(&e->core, hash_namespace(stream, 0, 0)) != NULL) masked_flip(l, path, DAMAGED_BLOCK);
+            if (core_owned(&e->core, namespace_of(stream, 0, 0)) != NULL) masked_flip(l, path, DAMAGED_BLOCK);
         }
         break;
     default: break;

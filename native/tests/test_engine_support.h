@@ -266,7 +266,7 @@ static int dial(const server *s) {
     int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
     struct sockaddr_in at = {
         .sin_family = AF_INET, .sin_port = htons(s->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct timeval limit = {.tv_sec = 5};
+    struct timeval limit = {.tv_sec = 60}; /* a busy machine may need long */
     if (connect(fd, (struct sockaddr *)&at, sizeof at) != 0) abort();
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);

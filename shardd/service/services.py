@@ -85,7 +85,7 @@ class Services:
         self.logins = LoginService(
             metadata, parts.passwords, parts.login_turns, engine, parts.settings.server.login_attempts_max
         )
-        self.users = UserService(metadata, parts.passwords, parts.login_turns, engine)
+        self.users = UserService(metadata, parts.passwords, parts.login_turns, engine, statistics.answers)
         self.tokens = TokenService(metadata, parts.settings.personal_access_token.max_tokens_per_user)
         self.connections = ConnectionService(metadata, engine, sessions, self.members)
 

@@ -9,12 +9,9 @@ from typing import Protocol
 
 from shardd.engine import StatsSlot
 from shardd.metadata.state import Partition, Topic
-from shardd.protocol.errors import ShardError, Status
-from shardd.runtime.slices import Slices
-from shardd.runtime.threads import UnwantedError
-from shardd.service import base
 from shardd.service.base import Connections
 from shardd.service.identity import Identity
+from shardd.service.long_answers import LongAnswers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +48,11 @@ class StatisticsEngine(Connections, Protocol):
 
 
 class Statistics:
-    """One per worker, loop thread only. Long answers take turns: together they get one slice in a turn of the loop."""
+    """One per worker, loop thread only."""
 
     def __init__(self, engine: StatisticsEngine) -> None:
         self.engine = engine
-        self._slices = Slices()
+        self.answers = LongAnswers(engine)
 
     def of(self, partition: Partition) -> PartitionStats:
         """What the owner published; an empty partition while the slot holds another incarnation."""
@@ -72,11 +69,5 @@ class Statistics:
             yield
 
     async def take(self, identity: Identity, steps: Iterable[object]) -> None:
-        """Takes steps whose number grows with the topics and partitions asked about, in slices.
-
-        8 and close when they take longer than a slice and the client has left meanwhile.
-        """
-        try:
-            await self._slices.run(steps, lambda: base.waits(self.engine, identity))
-        except UnwantedError:
-            raise ShardError(Status.DISCONNECTED, "it has left before its turn", close=True) from None
+        """As `LongAnswers.take`."""
+        await self.answers.take(identity, steps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from shardd.metadata import Metadata
 from shardd.metadata.commands import ChangePassword, CreateUser, DeleteUser, Ref, UpdatePermissions, UpdateUser
 from shardd.metadata.state import State, User
@@ -16,6 +18,8 @@ from shardd.security.login_turns import LoginTurns
 from shardd.service import base
 from shardd.service.base import Connections
 from shardd.service.identity import Identity
+from shardd.service.long_answers import LongAnswers, ascending
+from shardd.service.topics import Keep, Kept
 
 
 def _details(user: User) -> UserDetails:
@@ -60,12 +64,18 @@ class UserService:
     """Lives on the loop thread."""
 
     def __init__(
-        self, metadata: Metadata, passwords: Passwords, login_turns: LoginTurns, connections: Connections
+        self,
+        metadata: Metadata,
+        passwords: Passwords,
+        login_turns: LoginTurns,
+        connections: Connections,
+        long_answers: LongAnswers,
     ) -> None:
         self._metadata = metadata
         self._passwords = passwords
         self._login_turns = login_turns
         self._connections = connections
+        self._long_answers = long_answers
 
     async def get_user(self, identity: Identity, request: account_requests.UserRequest) -> UserDetails | None:
         """The own user always. Another id needs the right before it is looked at (41), a name after. None: there is
@@ -80,11 +90,19 @@ class UserService:
             base.require(state, identity, Rule.READ_USER)
         return _details(user)
 
-    async def get_users(self, identity: Identity, request: requests.Empty) -> list[UserDetails]:
+    async def get_users(self, identity: Identity, request: requests.Empty, keep: Keep[UserDetails, Kept]) -> list[Kept]:
         """By id."""
         base.require(self._metadata.state, identity, Rule.READ_USER)
-        users = self._metadata.state.users
-        return [_details(users[user_id]) for user_id in sorted(users)]
+        users, kept = self._metadata.state.users, list[Kept]()
+
+        def steps() -> Iterator[None]:
+            for user_id in ascending(users):
+                if user_id is not None:
+                    kept.append(keep(_details(users[user_id])))
+                yield
+
+        await self._long_answers.take(identity, steps())
+        return kept
 
     async def create_user(self, identity: Identity, request: account_requests.CreateUserRequest) -> UserDetails:
         """43, 44, 3, 41, 46, 55 in this order. The name is looked up before the password costs a hash."""

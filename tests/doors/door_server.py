@@ -147,6 +147,7 @@ class FrameWire:
         self._frames = Frames(ANSWER_BYTES_MAX)
         self._ids = itertools.count(2)
         self.answers: dict[int, tuple[int, int, bytes]] = {}
+        self.answered: list[int] = []  # in the order of their arrival
 
     def __enter__(self) -> Self:
         return self
@@ -177,6 +178,7 @@ class FrameWire:
             self._frames.feed(data)
             while (frame := self._frames.take()) is not None:
                 if frame.kind == Kind.ANSWER:
+                    self.answered.append(frame.request_id)
                     self.answers[frame.request_id] = decode_answer(frame.payload)
         return self.answers.pop(number)
 

@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from shardd.protocol.door_frames import (
-    CLIENT_CLOSED,
     REQUEST_BYTES_MAX,
     CloseClient,
     Command,
@@ -29,7 +28,7 @@ from shardd.protocol.door_frames import (
     Request,
     encode_request,
 )
-from tests.doors.door_server import WAIT_S, DoorServer, FrameWire, StatusError
+from tests.doors.door_server import WAIT_S, DoorServer, FrameWire
 from tests.support import wire
 from tests.support.other_user import as_stranger, needs_root
 
@@ -236,6 +235,7 @@ def test_unknown_commands_and_overlong_requests_are_refused(captured: FrameWire)
         assert captured.command(handle, name) == 3
     assert captured.command(handle, "join_consumer_group") == 5
     assert captured.command(handle, "create_stream", {"name": "x" * (2 << 20)}) == 3
+    assert captured.command(handle, "get_stream", {"stream": "x" * 20_000}) == 3
     assert captured.command(handle, "poll_messages", {"count": 1}) == 3
     send = {"stream": "s", "topic": "t", "count": 1, "partitioning": {"kind": 2, "partition": 0}}
     for batch in (b"", b"x", bytes(16), bytes(80), os.urandom(300), bytes(1 << 20)):
@@ -244,76 +244,17 @@ def test_unknown_commands_and_overlong_requests_are_refused(captured: FrameWire)
     assert captured.command(handle, "ping") == 0
 
 
-def test_only_so_many_logins_fail_before_a_client_is_closed(tmp_path: Path) -> None:
-    settings = {"SHARDD_SERVER_LOGIN_ATTEMPTS_MAX": "3"}
-    with DoorServer(tmp_path / "data", settings, doors=("relay",)) as server, server.relay(0) as relay:
-        client = relay.proven().open()
-        said = [relay.ask(Kind.LOGIN, Login(client, "iggy", "wrong"))[:2] for _ in range(3)]
-        assert said == [(42, 0), (42, 0), (42, CLIENT_CLOSED)]
-        assert relay.ask(Kind.LOGIN, Login(client, "iggy", "iggy"))[0] == 100
-
-
-def test_connections_count_by_the_address_of_the_client(tmp_path: Path) -> None:
-    settings = {
-        "SHARDD_SERVER_CONNECTIONS_MAX": "40",
-        "SHARDD_SERVER_CONNECTIONS_PER_ADDRESS_MAX": "4",
-        "SHARDD_SERVER_CONNECTIONS_BEFORE_LOGIN_MAX": "9",
-    }
-    with DoorServer(tmp_path / "data", settings, doors=("json", "relay")) as server, server.relay(0) as relay:
-        relay.proven()
-        held = [wire.connect(server.address) for _ in range(2)]
-        with server.root(), server.root():  # two of this host through the door, on both workers
-            with wire.Wire(server.address) as fifth, pytest.raises((ConnectionError, wire.StatusError)):
-                fifth.login()
-            with server.client() as refused, pytest.raises(StatusError) as caught:
-                refused.ask("ping")
-            assert caught.value.status == 8
-            clients = [relay.open(f"192.0.2.1:{port}") for port in range(4)]
-            assert relay.ask(Kind.OPEN_CLIENT, OpenClient("192.0.2.1:5"))[0] == 8
-            assert relay.ask(Kind.OPEN_CLIENT, OpenClient("[::ffff:192.0.2.1]:5"))[0] == 8
-            clients += [relay.open(f"192.0.2.{host}:1") for host in range(2, 7)]
-            assert relay.ask(Kind.OPEN_CLIENT, OpenClient("192.0.2.9:1"))[0] == 8, "all without a login"
-            relay.login(clients[0])
-            clients.append(relay.open("192.0.2.9:1"))
-            relay.ask(Kind.CLOSE_CLIENT, CloseClient(clients[1]))
-            relay.open("192.0.2.1:6")
-        for each in held:
-            each.close()
-
-
-def test_a_door_has_half_of_the_connections_at_most(tmp_path: Path) -> None:
-    settings = {"SHARDD_SERVER_CONNECTIONS_MAX": "40"}
-    with DoorServer(tmp_path / "data", settings, doors=("relay",)) as server:
-        for shard in (0, 1):
-            with server.relay(shard) as relay:
-                relay.proven()
-                for host in range(10):
-                    relay.open(f"192.0.2.{host}:1")
-                assert relay.ask(Kind.OPEN_CLIENT, OpenClient("192.0.2.99:1"))[0] == 8
-
-
-def test_failed_logins_slow_down_the_address_of_the_client(tmp_path: Path) -> None:
-    """And nobody else: neither the door nor another address."""
-    with DoorServer(tmp_path / "data", doors=("relay",)) as server, server.relay(0) as relay:
-        relay.proven()
-        for _ in range(9):
-            assert relay.ask(Kind.LOGIN, Login(relay.open("192.0.2.1:1"), "nobody", "wrong"))[0] == 42
-        waits = relay.send(Kind.LOGIN, Login(relay.open("192.0.2.1:2"), "iggy", "iggy"))
-        relay.login(relay.open("192.0.2.2:1"))
-        assert waits not in relay.answers, "it waits among those of its address"
-        assert relay.answer(waits)[0] == 0
-
-
-def test_a_client_without_a_login_is_closed_in_time(tmp_path: Path) -> None:
-    settings = {"SHARDD_SERVER_LOGIN_TIMEOUT": "5 s"}
-    with DoorServer(tmp_path / "data", settings, doors=("relay",)) as server, server.relay(0) as relay:
-        stays, goes = relay.proven().open(), relay.open()
-        handle = relay.login(stays)
-        deadline = time.monotonic() + WAIT_S
-        while relay.ask(Kind.LOGIN, Login(goes, "iggy", ""))[0] != 100:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        assert relay.command(handle, "ping") == 0
+def test_a_client_of_a_door_is_no_member_of_a_group(captured: FrameWire) -> None:
+    handle = captured.login(captured.open())
+    topic = {"stream": "s", "topic": "t"}
+    assert captured.command(handle, "create_consumer_group", {**topic, "name": "g"}) == 0
+    as_member = {**topic, "consumer": {"kind": 2, "identifier": "g"}, "partition": 0}
+    assert captured.command(handle, "join_consumer_group", {**topic, "group": "g"}) == 5
+    poll = {**as_member, "strategy": 5, "value": 0, "count": 1, "auto_commit": True}
+    assert captured.command(handle, "poll_messages", poll) == 5006
+    assert captured.command(handle, "store_consumer_offset", {**as_member, "offset": 0}) == 5006
+    assert captured.command(handle, "delete_consumer_offset", as_member) == 5006
+    assert captured.command(handle, "get_consumer_offset", as_member) == 0
 
 
 # ---- who is no door ----
@@ -348,6 +289,10 @@ def test_a_door_has_no_way_to_the_bus(server: DoorServer) -> None:
     assert len(places(server.door("json").pid)) == 2
     bus = {Path(path).stat().st_ino for pid in server.worker_pids() for path in places(pid)}
     assert not bus & {Path(path).stat().st_ino for path in places(server.door("json").pid)}
+    targets = {str(link.readlink()) for link in Path(f"/proc/{server.door('json').pid}/fd").iterdir()}
+    places_of_workers = {f"{server.data_dir}/.sockets/{number} (deleted)" for number in (2, 3)}
+    of_the_data = {each for each in targets if each.startswith((str(server.data_dir) + "/", "/memfd:"))}
+    assert of_the_data == places_of_workers
 
 
 def frames_of_a_stranger() -> list[Request]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from shardd.spark import session
 from tests.spark.crash_sinks import SINKS
 
-ROWS_PER_BATCH = 1000
+ROWS_PER_BATCH = 1500  # four batches of a topic: each starts several processes
 
 
 def options_of(kind: str, directory: Path) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from shardd.protocol.account_replies import UserDetails
 from shardd.protocol.bounds import PartitionBounds
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
@@ -64,7 +65,7 @@ def _account_commands(services: Services) -> Commands:
         Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: Command(logins.login_with_token, encoded),
         Code.LOGOUT_USER: Command(logins.logout, nothing),
         Code.GET_USER: Command(users.get_user, optional(answers.user)),
-        Code.GET_USERS: Command(users.get_users, encoded_all),
+        Code.GET_USERS: Command(partial(users.get_users, keep=UserDetails.encode), answers.joined),
         Code.CREATE_USER: Command(users.create_user, answers.user),
         Code.DELETE_USER: Command(users.delete_user, nothing),
         Code.UPDATE_USER: Command(users.update_user, nothing),

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from shardd.protocol.door_frames import REQUEST_BYTES_MAX
 from shardd.service.identity import Identity
 from shardd.service.messages import POLLED_BYTES_MAX
 from shardd.service.services import Services
@@ -31,11 +32,24 @@ POLL: Final = "poll_messages"
 REFUSED: Final = frozenset({"join_consumer_group", "leave_consumer_group"})
 """They need a connection of their own: partitions of a group move with what its members have polled."""
 
+_REQUEST_BYTES_MAX: Final = 16 << 10  # of every request without a line here; what small ones cost is the same for all
+_LONG_REQUESTS: Final = {
+    SEND: REQUEST_BYTES_MAX,
+    "create_user": 1 << 20,
+    "update_permissions": 1 << 20,
+    "get_partition_bounds": 1 << 20,
+    "set_topic_settings": 64 << 10,
+}
 _SMALL_ANSWER_BYTES: Final = 16 << 10
 _WIDE_ANSWER_BYTES: Final = 16 << 20  # of those that grow with what there is; most are far smaller
 
 USER_CHANGES: Final = frozenset({"create_user", "update_permissions"})
 """Their requests may be long: who may not change users is refused before they are decoded."""
+
+
+def request_bytes_max(name: str) -> int:
+    """More is refused before it is decoded."""
+    return _LONG_REQUESTS.get(name, _REQUEST_BYTES_MAX)
 
 
 def answer_bytes(name: str) -> int:
@@ -84,7 +98,7 @@ def _account_functions(services: Services) -> dict[str, Execute]:
     users, tokens = services.users, services.tokens
     return {
         "get_user": users.get_user,
-        "get_users": users.get_users,
+        "get_users": partial(users.get_users, keep=keep_encoded),
         "create_user": users.create_user,
         "delete_user": users.delete_user,
         "update_user": users.update_user,

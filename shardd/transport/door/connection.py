@@ -79,7 +79,7 @@ class _Work:
 
 
 class DoorConnection(asyncio.Protocol):
-    """Lives on the loop thread of the worker. `door`: its name once that is proven."""
+    """Lives on the loop thread of the worker. `door`: the name of its process ("door-http") once that is proven."""
 
     def __init__(self, links: Links, parts: DoorParts, commands: dict[str, DoorCommand], counters: Counters) -> None:
         self.door: str | None = None
@@ -134,7 +134,7 @@ class DoorConnection(asyncio.Protocol):
         """A door that takes no byte of its answers for `server.slow_reader_timeout` is given up."""
         taken = self._written_bytes - self._transport.get_write_buffer_size()
         if taken == taken_before:
-            self._give_up(f"door {self.door}, which does not read")
+            self._give_up(f"{self.door}, which does not read")
             return
         timeout_s = self._parts.limits.slow_reader_timeout_ms / 1000
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self._watch_reader, taken)
@@ -197,7 +197,7 @@ class DoorConnection(asyncio.Protocol):
                 started += 1
                 started_bytes += frame.size
         except FrameError as error:
-            self._give_up(f"a frame of {'a stranger' if self.door is None else f'door {self.door}'}: {error}")
+            self._give_up(f"a frame of {self.door or 'a stranger'}: {error}")
             return
         self._read_or_not()
 
@@ -263,10 +263,10 @@ class DoorConnection(asyncio.Protocol):
             work.client = self._handler.client_of(request)
             value = await self._handler.handle(request)
         except ShardError as error:
-            _log.debug("a request of door %s refused with %d: %s", self.door, error.status, error)
+            _log.debug("a request of %s refused with %d: %s", self.door, error.status, error)
             self._answer(work, error.status, encode_value(str(error)), close=error.close)
         except Exception:
-            _log.exception("a request of door %s failed", self.door)
+            _log.exception("a request of %s failed", self.door)
             self._answer(work, Status.ERROR, _NIL)
         else:
             self._answer(work, Status.OK, value)

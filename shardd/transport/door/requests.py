@@ -25,12 +25,11 @@ from shardd.service import base
 from shardd.service.groups import ByEngine
 from shardd.service.identity import Identity
 from shardd.transport.door.clients import DoorClient, DoorClients
-from shardd.transport.door.commands import REFUSED, SEND, USER_CHANGES, DoorCommand
+from shardd.transport.door.commands import REFUSED, USER_CHANGES, DoorCommand, request_bytes_max
 from shardd.transport.door.values import encode_value
 from shardd.worker.doors import DoorParts
 
 _LARGE_BYTES: Final = 4096  # of a request; what small ones cost is the same for everybody
-_COMMAND_BYTES_MAX: Final = 1 << 20  # of a request that carries no messages
 _NIL: Final = encode_value(None)
 Said = TypeVar("Said")
 
@@ -96,7 +95,7 @@ class RequestHandler:
         identity, size = client.identity(), memoryview(request.request).nbytes
         if size > _LARGE_BYTES and request.name in USER_CHANGES:
             base.require(self._parts.metadata.state, identity, Rule.MANAGE_USERS)
-        if size > _COMMAND_BYTES_MAX and request.name != SEND:
+        if size > request_bytes_max(request.name):
             raise ShardError(Status.INVALID_COMMAND, f"a request of {size} bytes")
         value = await command.execute(identity, command.decode(request.request))
         if isinstance(value, ByEngine):

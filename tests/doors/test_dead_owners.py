@@ -1,0 +1,111 @@
+"""A worker is killed while a door's clients send to its partitions through the other one: what was acknowledged is
+there once, and every request has an answer."""
+
+from __future__ import annotations
+
+import base64
+import signal
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+from shardd.engine import owner
+from shardd.protocol.namespaces import namespace
+from tests.doors.door_server import WAIT_S, DoorServer, JsonWire, StatusError
+from tests.support import wire
+
+pytestmark = pytest.mark.io_engine
+
+LOADERS: Final = 4
+KILLS: Final = 3
+EACH_S: Final = 1.0
+NOT_STORED, MAYBE_STORED = 11_001, 12_001
+KILLED: Final = 1  # shard
+
+
+def sending(partition: int, payload: bytes) -> dict[str, object]:
+    encoded = [base64.b64encode(payload).decode()]
+    return {"stream": "s", "topic": "t", "partition": partition, "payloads": encoded}
+
+
+class Loader:
+    """Sends one numbered message after the other to a partition of the shard that is killed."""
+
+    def __init__(self, client: JsonWire, number: int, partition: int, stop: threading.Event) -> None:
+        self._client, self._number, self._partition, self._stop = client, number, partition, stop
+        self.acknowledged: set[bytes] = set()
+        self.refused: set[bytes] = set()
+        self.ends: Counter[int] = Counter()
+
+    def run(self) -> None:
+        for message in range(1_000_000):
+            if self._stop.is_set():
+                return
+            payload = b"%d %d" % (self._number, message)
+            status = 0
+            try:
+                self._client.ask("send", sending(self._partition, payload))
+                self.acknowledged.add(payload)
+            except StatusError as error:
+                status = error.status
+            if status == NOT_STORED:
+                self.refused.add(payload)
+                time.sleep(0.02)
+            self.ends[status] += 1
+
+
+def clients_of(server: DoorServer, shard: int) -> list[JsonWire]:
+    """Those whose requests that worker has."""
+    found: list[JsonWire] = []
+    for _ in range(100):
+        client = server.root()
+        if client.shard == shard:
+            found.append(client)
+        else:
+            client.close()
+        if len(found) == LOADERS:
+            return found
+    raise AssertionError(f"no clients at shard {shard}")
+
+
+@pytest.mark.parametrize("level", ["written", "durable"])
+def test_what_a_killed_owner_acknowledged_to_callers_is_there_once(tmp_path: Path, level: str) -> None:
+    with DoorServer(tmp_path / "data", {"SHARDD_SYSTEM_PARTITION_ACK": level}) as server:
+        with wire.connect(server.address) as tcp:
+            stream = tcp.create_stream("s")
+            topic = tcp.create_topic("s", "t", 8)
+        partition = next(each for each in range(8) if owner(namespace(stream, topic, each), 2) == KILLED)
+        stop = threading.Event()
+        loaders = [
+            Loader(client, number, partition, stop) for number, client in enumerate(clients_of(server, 1 - KILLED))
+        ]
+        with ThreadPoolExecutor(LOADERS) as threads:
+            running = [threads.submit(loader.run) for loader in loaders]
+            for _ in range(KILLS):
+                time.sleep(EACH_S)
+                psutil.Process(server.worker_pids()[KILLED]).send_signal(signal.SIGKILL)
+            before = [len(loader.acknowledged) for loader in loaders]
+            deadline = time.monotonic() + WAIT_S
+            while time.monotonic() < deadline and any(
+                len(loader.acknowledged) <= count for loader, count in zip(loaders, before, strict=True)
+            ):
+                time.sleep(0.05)
+            stop.set()
+            for each in running:
+                each.result(WAIT_S)
+        with wire.connect(server.address) as tcp:
+            stored = Counter(each.payload for each in tcp.read_all("s", "t", partition))
+        ends = sum((loader.ends for loader in loaders), Counter[int]())
+        print(ends)
+        assert set(ends) <= {0, NOT_STORED, MAYBE_STORED}, ends
+        assert all(len(loader.acknowledged) > count for loader, count in zip(loaders, before, strict=True)), ends
+        assert max(stored.values()) == 1
+        for loader in loaders:
+            assert loader.acknowledged <= stored.keys()
+            assert not loader.refused & stored.keys()

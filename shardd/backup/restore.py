@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -20,13 +19,13 @@ from shardd.backup.format import Backup, BackupError, PartitionEntry, SegmentEnt
 from shardd.backup.history import encode_metadata, new_history
 from shardd.backup.inside import opened_inside, read_entry
 from shardd.backup.metadata import incarnations, read_metadata
-from shardd.backup.verify import bytes_of, check_places, compare
+from shardd.backup.verify import bytes_of, check_places, compare, known_manifest
 from shardd.backup.writing import Writer, sync_file_system
 from shardd.log import layout
 from shardd.log.directory_info import MAGIC, DirectoryInfo, write_info
 from shardd.log.imported import encode_imported
 from shardd.log.incarnation import encode_incarnation
-from shardd.log.manifest import DamagedManifestError, UnknownManifestError, decode_manifest, encode_manifest
+from shardd.log.manifest import encode_manifest
 from shardd.log.segment_reader import opened
 from shardd.log.single_pass import LogPass
 from shardd.log.stored_offsets import OFFSET_CONSUMER
@@ -115,15 +114,15 @@ def _restore_partition(
 def _restore_manifest(
     path: Path, partition: PartitionEntry, segment: SegmentEntry, incarnation: int, directory: Path
 ) -> None:
-    """One that says nothing to this version stays as it is: a server scans the log, or keeps the partition closed."""
+    """One that says nothing to this version stays as it is: a server scans the log, or keeps the partition closed.
+    BackupError for a layout that is not known."""
     if segment.manifest is None:
         return
     kept = layout.segment_manifest(partition_path(path, partition.ids), segment.start_offset)
     content = read_entry(path, kept, segment.manifest)
-    with suppress(DamagedManifestError, UnknownManifestError):
-        found = decode_manifest(content)
-        if (found.incarnation, found.start_offset) == (partition.incarnation, segment.start_offset):
-            content = encode_manifest(replace(found, incarnation=incarnation))
+    found = known_manifest(kept, content)
+    if found is not None and (found.incarnation, found.start_offset) == (partition.incarnation, segment.start_offset):
+        content = encode_manifest(replace(found, incarnation=incarnation))
     with Writer(layout.segment_manifest(directory, segment.start_offset)) as writer:
         writer.write(content)
 

@@ -23,6 +23,13 @@ from shardd.backup.format import (
 from shardd.backup.inside import check_size, everything_below, is_there, opened_inside, read_entry
 from shardd.backup.metadata import incarnations, read_metadata
 from shardd.log import layout
+from shardd.log.manifest import (
+    DamagedManifestError,
+    Manifest,
+    UnknownLayoutError,
+    UnknownManifestError,
+    decode_manifest,
+)
 from shardd.log.single_pass import LogPass, PassResult
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
@@ -120,7 +127,15 @@ def _check_partition(path: Path, partition: PartitionEntry, throttle: Throttle) 
 def _check_segment(
     path: Path, directory: Path, segment: SegmentEntry, imported_end: int, throttle: Throttle
 ) -> Iterator[str]:
-    yield from check_file(path, layout.segment_manifest(directory, segment.start_offset), segment.manifest)
+    manifest = layout.segment_manifest(directory, segment.start_offset)
+    problems = list(check_file(path, manifest, segment.manifest))
+    yield from problems
+    if segment.manifest is not None and not problems:
+        try:
+            known_manifest(manifest, read_entry(path, manifest, segment.manifest))
+        except BackupError as error:  # how its log has to be read is not known
+            yield str(error)
+            return
     log = layout.segment_log(directory, segment.start_offset)
     try:
         with opened_inside(path, log) as descriptor:
@@ -137,6 +152,16 @@ def _check_segment(
         yield f"{log}: {error.strerror}"
         return
     yield from compare(log, segment, content)
+
+
+def known_manifest(path: Path, content: bytes) -> Manifest | None:
+    """None when it says nothing to this version. BackupError for a layout that this version does not know."""
+    try:
+        return decode_manifest(content)
+    except UnknownLayoutError as error:
+        raise BackupError(f"{path}: {error}") from error
+    except (DamagedManifestError, UnknownManifestError):
+        return None
 
 
 def bytes_of(segment: SegmentEntry) -> int | None:

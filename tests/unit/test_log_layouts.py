@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xxhash
 from typer.testing import CliRunner
 
+from shardd.backup.format import BackupError, file_digest
 from shardd.backup.partition import Taker, UnsettledError
+from shardd.backup.restore import restore_backup
+from shardd.backup.verify import verify_backup
 from shardd.cli.main import app
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.damage import DamagedRange
 from shardd.log.damage_survey import survey_segment
 from shardd.log.diagnosis import diagnose_partition, isolate
-from shardd.log.manifest import UnknownLayoutError, encode_manifest, read_layout, read_manifest
+from shardd.log.manifest import UnknownLayoutError, encode_manifest, read_layout, read_manifest, write_manifest
 from shardd.log.record_format import RecordFault
 from shardd.log.recovery import open_partition
 from shardd.log.sealing import seal_segment
@@ -29,7 +34,8 @@ from shardd.log.segments import check_sealed, scan_segment
 from shardd.log.verified_slices import SegmentExtent
 from shardd.runtime.throttle import Throttle
 from tests.unit import log_files
-from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory
+from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_log
+from tests.unit.test_backup_hostile import rewritten
 
 FIRST = log_files.segment(0, [15, 5], 1000)
 NAMES = {1: "compressed", 2: "encrypted", 4: "remote", 3: "compressed and encrypted", 16: "bit 16", 9: "compressed"}
@@ -49,15 +55,17 @@ def data(tmp_path: Path) -> DataDirectory:
     return DataDirectory(tmp_path / "data")
 
 
-@pytest.fixture(params=["with a .log", "with .blocks", "with no file"])
+@pytest.fixture(params=["with a .log", "with .blocks", "with an index alone", "with nothing else"])
 def partition(request: pytest.FixtureRequest, data: DataDirectory) -> Path:
     path = data.partition(0)
     layout.segment_manifest(path, 0).write_bytes(manifest_with(1, data.incarnation(0)))
     log = layout.segment_log(path, 0)
     if request.param == "with .blocks":
         log.rename(log.with_suffix(".blocks"))
-    elif request.param == "with no file":
+    elif request.param != "with a .log":
         log.unlink()
+    if request.param == "with nothing else":
+        layout.segment_index(path, 0).unlink()
     return path
 
 
@@ -122,9 +130,45 @@ def test_a_backup_leaves_the_partition_out_and_says_why(data: DataDirectory, par
     refused(lambda: taker.take((0, 0, 0), data.incarnation(0)), partition, UnsettledError)
 
 
+def test_a_backup_that_has_such_a_segment_is_neither_whole_nor_restored(data: DataDirectory, tmp_path: Path) -> None:
+    layout.segment_manifest(data.partition(0), 0).write_bytes(b"said nothing")
+    made = back_up(data)
+    kept = kept_log(made, 0).with_suffix(".manifest")
+    kept.chmod(0o600)
+    kept.write_bytes(manifest_with(1, data.incarnation(0)))
+    entry = {"bytes": kept.stat().st_size, "digest": file_digest(xxhash.xxh3_128_digest(kept.read_bytes()))}
+
+    def change(content: Any) -> None:
+        content["partitions"][0]["segments"][0]["manifest"] = entry
+
+    rewritten(made, change)
+    sentence = f"{kept}: this version does not know layout 1 (compressed)"
+    assert verify_backup(made.path).damage == [sentence]
+    with pytest.raises(BackupError, match=re.escape(sentence)):
+        restore_backup(made.path, tmp_path / "restored")
+    assert not (tmp_path / "restored" / "streams").exists()
+
+
 def test_segments_that_can_be_read_are_told(data: DataDirectory) -> None:
     starts = [0, SEGMENT_COUNT, 2 * SEGMENT_COUNT]
     path = data.partition(0)
     assert segment_starts(path) == starts
     layout.segment_manifest(path, 60).write_bytes(b"damaged")  # one whose log is still to be made
     assert segment_starts(path) == starts
+
+
+def test_one_behind_the_last_log_is_not_written_over_by_the_next_segment(data: DataDirectory) -> None:
+    path, incarnation = data.partition(0), data.incarnation(0)
+    for start in (0, SEGMENT_COUNT, 2 * SEGMENT_COUNT):
+        stored = log_files.segment(start, [15, 5], 1000 + start)
+        manifest = log_files.manifest_of(stored, incarnation=incarnation)
+        write_manifest(path, manifest if start < 2 * SEGMENT_COUNT else replace(manifest, sealed=None))
+    ahead = layout.segment_manifest(path, 3 * SEGMENT_COUNT)
+    ahead.write_bytes(b"")  # a birth that was cut short
+    assert _native.recover_partition(str(path), incarnation) is not None
+    ahead.write_bytes(manifest_with(4, incarnation))
+    before = log_files.tree(path)
+    assert _native.recover_partition(str(path), incarnation) is None
+    with pytest.raises(UnknownLayoutError, match=r"layout 4 \(remote\)"):
+        open_partition(path, incarnation)
+    assert log_files.tree(path) == before

@@ -71,6 +71,15 @@ static bool has_size(int directory, uint64_t start, const char *suffix, uint64_t
            (uint64_t)st.st_size == size;
 }
 
+static bool is_unknown(const recovery *r, uint64_t start) {
+    char name[48];
+    uint8_t content[MANIFEST_READ_MAX];
+    manifest m;
+    segment_name(start, "manifest", name, sizeof name);
+    ssize_t length = read_small(r->directory, name, content, sizeof content);
+    return length < 0 || manifest_decode(content, (size_t)length, &m) == MANIFEST_UNKNOWN;
+}
+
 /* A sealed segment is what its manifest says when log and index have the right length. */
 static bool trust_sealed(const recovery *r, const manifest *m, segment_info *info) {
     const manifest_checkpoint *s = &m->sealed;
@@ -207,6 +216,8 @@ static bool recover_found(recovery *r, const partition_names *found) {
     if (found->manifest_ahead) { /* of a segment whose birth was cut short */
         const segment_info *last = found->count > 0 ? &r->out->segments[found->count - 1] : NULL;
         if (found->ahead != (last != NULL ? last->start_offset + last->count : 0)) return false;
+        if (is_unknown(r, found->ahead))
+            return false; /* its records are elsewhere; the next segment would write it over */
     }
     struct stat offsets;
     return !found->offsets ||

@@ -53,9 +53,14 @@ class _Calls(Structure):
 
 
 class _SegmentInfo(Structure):
+    """`layout`: NULL, plain."""
+
     _fields_ = [
-        (name, c_uint64)
-        for name in ("start_offset", "log_bytes", "count", "first_timestamp", "last_timestamp", "absent")
+        *(
+            (name, c_uint64)
+            for name in ("start_offset", "log_bytes", "count", "first_timestamp", "last_timestamp", "absent")
+        ),
+        ("layout", c_void_p),
     ]
 
 

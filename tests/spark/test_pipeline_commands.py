@@ -107,7 +107,9 @@ def test_the_python_of_the_document_works(spark: SparkSession, shop: Topic, tmp_
     """The quick start and the sink, as they stand there but for the address."""
     (quick,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     named: dict[str, Any] = {}
-    exec(quick.replace('username="iggy"', f'servers="{shop.server.address}", username="iggy"'), named)
+    here = quick.replace('"username": "iggy"', f'"servers": "{shop.server.address}", "username": "iggy"')
+    assert here != quick
+    exec(here, named)
     assert {row["partition"]: row["count"] for row in named["orders"].groupBy("partition").count().collect()} == {
         0: ROWS,
         1: ROWS,

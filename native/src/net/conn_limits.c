@@ -78,8 +78,9 @@ static bool overdue(const conn *c, uint32_t *status) {
             return true;
         return answer_overdue(c);
     case CONN_WORKING:
-        if (conn_waits_for(c, WAITS_FOR_MEMORY)) return still_us > c->net->options.slow_reader_timeout_us;
-        if (!conn_waits_for(c, WAITS_FOR_PEER) && !conn_waits_for(c, WAITS_FOR_RECORDS)) return false;
+        if (!conn_waits_for(c, WAITS_FOR_MEMORY) && !conn_waits_for(c, WAITS_FOR_PEER) &&
+            !conn_waits_for(c, WAITS_FOR_RECORDS))
+            return false;
         if (!c->output.begun) *status = STATUS_TASK_TIMEOUT;
         return request_overdue(c);
     case CONN_PYTHON:

@@ -120,7 +120,7 @@ void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t
     conn *c = conn_find(&e->net, connection);
     if (c == NULL || c->state != CONN_PYTHON) return;
     c->close_after_reply = close;
-    c->clocks.heartbeat_us += e->core.now_us - c->clocks.request_us; /* it waited for us: conn_is_silent() */
+    conn_was_answered(c);
     conn_left_python(c);
     if (length == 0) conn_reply_status(c, status);
     else conn_reply_payload(c, status, data, length);

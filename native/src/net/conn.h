@@ -126,6 +126,7 @@ void conn_try_free(conn *c);
 
 /* conn_limits.c */
 void conn_check_times(conn *c);                       /* closes it when it takes too long */
+void conn_was_answered(conn *c);                      /* by Python: that its client waited for us was not silence */
 bool conn_is_silent(const conn *c, int64_t since_us); /* no PING since then, and it could have sent one */
 void conn_forgive(conn *c, int64_t still_us); /* the loop stood still for so long: that was not the client's doing */
 

@@ -114,6 +114,8 @@ void conn_check_times(conn *c) {
     else conn_close(c);
 }
 
+void conn_was_answered(conn *c) { put_off(c, &c->clocks.heartbeat_us, c->core->now_us - c->clocks.request_us); }
+
 /* Who waits for an answer of ours sends nothing meanwhile: that is not the client's silence. One that does not read
  * what was answered is silent. */
 bool conn_is_silent(const conn *c, int64_t since_us) {

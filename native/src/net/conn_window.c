@@ -57,6 +57,7 @@ static void ended(const caller *to, place_state state, const outcome *o) {
     p->state = state;
     p->end = *o;
     w->working--;
+    w->sending -= p->sends;
     if (state == PLACE_AGAIN) {
         w->again++;
         w->ends = true;
@@ -151,8 +152,10 @@ static bool take(conn *c) {
     frame_head head;
     if (!c->session.authenticated || c->net->stopping_status != 0 || conn_wants_to_move(c) || !has_next(c, &head))
         return false;
+    if (head.kind == REQUEST_STORE && w->sending > 0) return false; /* whether there is such an offset */
     place *p = window_place(w, w->count);
-    *p = (place){.frame = c->input.bytes, .holds = true, .request_us = c->core->now_us};
+    *p = (place){
+        .sends = head.kind == REQUEST_SEND, .holds = true, .frame = c->input.bytes, .request_us = c->core->now_us};
     caller from = {.calls = &calls,
                    .owner = c,
                    .session = &c->session,
@@ -160,10 +163,12 @@ static bool take(conn *c) {
                    .dialect = c->dialect->number};
     w->count++;
     w->working++;
+    w->sending += p->sends;
     w->holding++;
     if (!execute(c, &head, &from)) {
         w->count--;
         w->working--;
+        w->sending -= p->sends;
         let_go(w, p);
         return false;
     }

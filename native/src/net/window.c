@@ -9,7 +9,7 @@ window *window_open(conn *c) {
     ASSERT(c->window == NULL);
     window *w = malloc(sizeof *w);
     if (w == NULL) return NULL;
-    w->first = w->count = w->working = w->again = w->holding = w->leaving = 0;
+    w->first = w->count = w->working = w->again = w->sending = w->holding = w->leaving = 0;
     w->ends = false;
     c->window = w;
     return share_hold(c, sizeof *w) ? w : NULL;

@@ -16,6 +16,7 @@ typedef enum place_state {
 
 typedef struct place {
     place_state state;
+    bool sends;     /* it is a SEND */
     bool holds;     /* somebody may still read its bytes in the input */
     uint8_t *frame; /* they begin here */
     pending *work;  /* where it waits */
@@ -26,6 +27,7 @@ typedef struct place {
 typedef struct window {
     uint32_t first, count;   /* places in a ring */
     uint32_t working, again; /* of them */
+    uint32_t sending;        /* SENDs at work: what depends on the end of a log waits for them */
     uint32_t holding;        /* of them; 0: the buffer of the input may go */
     uint32_t leaving;        /* the first ones: their answers are in the output */
     bool ends;               /* the next frame waits until it is empty */

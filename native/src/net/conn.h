@@ -92,6 +92,7 @@ struct conn {
     uint32_t index, generation;
     conn_state state;
     bool closing, close_after_reply, move_wanted, moved, in_ready;
+    bool in_bulk;     /* its turn is one of those who have sent ahead */
     bool sends_ahead; /* since its last receive more than one request was there at a time */
     bool lending;     /* its records go to a peer: they are parked, not dropped */
     bool uncounted;   /* admission.h: the shard that it moves to counts it */
@@ -160,7 +161,8 @@ bool conn_retry(waiter *w); /* of a connection that waited: its frame again */
 void conn_execute_for_group(conn *c, uint32_t owner, partition_request *what); /* of a poll that Python holds */
 
 /* conn_window.c */
-/* A whole frame that begins there was taken from the input. True: it is in work, and what lay behind it, too. */
+/* A whole frame that begins there was taken from the input. True: it is in work, and what lay behind it, too, or all of
+ * them will be in their turn. */
 bool conn_window_begin(conn *c, uint8_t *frame);
 void conn_window_go_on(conn *c); /* with what has come */
 

@@ -177,7 +177,7 @@ void conn_on_receive(conn *c, int result, int32_t buffer) {
         count_partial(c, (uint32_t)result);
         fill_block(c);
     }
-    if (c->sends_ahead) conn_ready_again(c);
+    if (c->sends_ahead || c->state == CONN_WINDOW) conn_ready_again(c);
     else conn_ready(c);
     c->sends_ahead = false;
 }

@@ -14,12 +14,17 @@ static void enter_ready(conn *c, conn_queue *q) {
 
 /* Whoever has sent ahead, and a crowd that is closed, waits behind those who have asked one thing. */
 void conn_ready_again(conn *c) {
+    if (!c->in_ready) c->in_bulk = true;
     enter_ready(c, c->session.authenticated ? &c->net->ready_pipelined : &c->net->ready_anonymous);
 }
 
 void conn_ready(conn *c) {
-    if (c->closing || !c->session.authenticated) conn_ready_again(c);
-    else enter_ready(c, &c->net->ready);
+    if (c->closing || !c->session.authenticated) {
+        conn_ready_again(c);
+        return;
+    }
+    if (!c->in_ready) c->in_bulk = false;
+    enter_ready(c, &c->net->ready);
 }
 
 void conn_left_python(conn *c) {

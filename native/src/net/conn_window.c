@@ -187,17 +187,28 @@ void conn_window_go_on(conn *c) {
     receive_more(c);
 }
 
+/* As if the frame had not been looked at. */
+static void put_back(conn *c, uint8_t *frame, uint32_t size) {
+    c->input.bytes = frame;
+    c->input.length += size;
+    c->frame.payload = NULL;
+}
+
 bool conn_window_begin(conn *c, uint8_t *frame) {
     frame_head next;
     bool alone = c->alone_once;
     c->alone_once = false;
     if (alone || !c->session.authenticated || c->net->options.pipeline_window_requests < 2) return false;
     if (!goes_beside(c, &c->frame.head) || !has_next(c, &next)) return false;
-    if (window_open(c) == NULL) return c->closing;
     uint32_t size = (uint32_t)(c->input.bytes - frame);
-    c->input.bytes = frame; /* as if it had not been looked at */
-    c->input.length += size;
-    c->frame.payload = NULL;
+    if (!c->in_bulk) { /* behind those who have asked one thing */
+        put_back(c, frame, size);
+        c->core->counters.frames--;
+        conn_ready_again(c);
+        return true;
+    }
+    if (window_open(c) == NULL) return c->closing;
+    put_back(c, frame, size);
     c->state = CONN_WINDOW;
     c->sends_ahead = true;
     c->output.length = 0;

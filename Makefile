@@ -13,6 +13,8 @@ SOAK_ARGS ?=
 FAULT_ARGS ?=
 BENCH_ARGS ?=
 SIM_ARGS ?=
+# Every process of a server would compile all its modules again without byte code: twice the CPU of its start.
+unexport PYTHONDONTWRITEBYTECODE
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
 C_FILES := $(shell find native bench tests -name build -prune -o -name '*.[ch]' -print)
@@ -62,8 +64,7 @@ lint: setup-spark ## style and types
 	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python lint
 	@$(BIN)/mypy $(PY_DIRS)
 
-# Tests start hundreds of interpreters: each would compile all modules again without byte code.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q
+PYTEST := $(BIN)/python -m pytest -q
 SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS)
 
 # All programs are there before any runs: tests call make, too, and must not meet another one at work. They need no

@@ -15,7 +15,8 @@ from typing import Final
 import setproctitle
 
 from shardd import __version__
-from shardd.config import ConfigError, Loaded, RootUser, load_settings, resolve_root_user
+from shardd.config.loader import ConfigError, Loaded, load_settings
+from shardd.config.root_user import RootUser, resolve_root_user
 from shardd.observability.logs import set_up_logs
 from shardd.runtime.recent_logs import RecentLogs
 from shardd.server.doors import DoorSpecification

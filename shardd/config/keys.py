@@ -11,13 +11,12 @@ import msgspec
 
 from shardd.config import cluster, units
 from shardd.config.cpus import check_cpu_allocation
-from shardd.config.schema import NEVER, Settings
+from shardd.config.schema import ACK_LEVELS, NEVER, Settings
 
 POOL_BYTES_PER_SHARD_MIN: Final = 32 << 20
 SEGMENT_BYTES_MAX: Final = 1 << 30
 LOG_LEVELS: Final = ("trace", "debug", "info", "warn", "error", "off")
 LOG_FORMATS: Final = ("text", "json")
-ACK_LEVELS: Final = ("memory", "written", "durable")
 ACK_PATH: Final = "system.partition.ack"
 ENFORCE_FSYNC_PATH: Final = "system.partition.enforce_fsync"
 IO_ENGINES: Final = ("auto", "io_uring", "epoll")

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
-from shardd.config.keys import ACK_LEVELS
-from shardd.config.schema import System
+from shardd.config.schema import ACK_LEVELS, System
 from shardd.config.units import format_duration_us, format_size, parse_duration_us, parse_size_bytes
 from shardd.protocol.errors import ShardError, Status
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from shardd.config.keys import POOL_BYTES_PER_SHARD_MIN
 from shardd.config.units import format_size
-from shardd.runtime.trust import Introductions, make_private_listeners
 from shardd.server.address_lock import AddressLock
 from shardd.server.errors import StartupError
+from shardd.server.introductions import Introductions, make_private_listeners
 
 _HANDOVER_BUFFER_BYTES: Final = 8 << 20
 _MIB: Final = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from shardd.config import Settings
+from shardd.config.schema import Settings
 from shardd.engine import Engine
 from shardd.engine.calls import EngineCalls
 from shardd.groups.members import GroupMembers

@@ -17,8 +17,6 @@ from tests.doors.door_server import WAIT_S, DoorServer, StatusError
 from tests.support import wire
 from tests.support.stalls import stopped
 
-EMPTY = msgspec.Raw(msgspec.msgpack.encode({}))
-
 
 def test_only_so_many_logins_fail_before_a_client_is_closed(tmp_path: Path) -> None:
     settings = {"SHARDD_SERVER_LOGIN_ATTEMPTS_MAX": "3"}
@@ -95,8 +93,14 @@ def test_a_client_without_a_login_is_closed_in_time(tmp_path: Path) -> None:
 def test_a_door_that_reads_nothing_is_given_up(tmp_path: Path) -> None:
     settings = {"SHARDD_SERVER_SLOW_READER_TIMEOUT": "3 s"}
     with DoorServer(tmp_path / "data", settings, doors=("relay",)) as server, server.relay(0) as relay:
+        with wire.connect(server.address) as tcp:
+            tcp.create_topic(tcp.create_stream("s"), "t", 1)
+            tcp.send("s", "t", wire.to_partition(0), [wire.message(bytes(1 << 20))])
         handle = relay.proven().login(relay.open())
-        frame = encode_request(9, Kind.COMMAND, Command(handle, "get_stats", EMPTY)) * 100
+        where = {"consumer": {"kind": 1, "identifier": 1}, "stream": "s", "topic": "t", "partition": 0}
+        poll = {**where, "strategy": 1, "value": 0, "count": 1, "auto_commit": False}
+        request = Command(handle, "poll_messages", msgspec.Raw(msgspec.msgpack.encode(poll)))
+        frame = encode_request(9, Kind.COMMAND, request) * 100  # small answers would cost the worker seconds
         relay.socket.settimeout(0.5)
         deadline = time.monotonic() + WAIT_S
         while "refuses door-relay, which does not read" not in server.log():

@@ -18,7 +18,6 @@ from shardd.protocol.namespaces import namespace
 from tests.doors.door_server import LOST, WAIT_S, DoorServer, JsonWire, StatusError
 from tests.support import wire
 
-pytestmark = pytest.mark.io_engine
 PARTITIONS = 8
 LOADERS = 4
 CONSUMER = {"kind": 1, "identifier": 7}
@@ -63,6 +62,7 @@ def test_streams_and_topics_are_made_on_every_shard(server: DoorServer) -> None:
         client.close()
 
 
+@pytest.mark.io_engine
 def test_messages_are_sent_polled_and_committed_on_both_shards(server: DoorServer) -> None:
     clients = [server.root() for _ in range(2)]
     assert {client.shard for client in clients} == {0, 1}
@@ -216,6 +216,7 @@ def test_a_door_that_is_killed_comes_back_and_tcp_clients_notice_nothing(server:
         assert again.pid != door.pid
 
 
+@pytest.mark.io_engine
 def test_doors_are_killed_under_load_and_nothing_acknowledged_is_lost(server: DoorServer) -> None:
     with server.root() as root:
         create_topic(root, "load", PARTITIONS)
@@ -288,6 +289,7 @@ def test_a_door_that_stands_still_is_replaced(server: DoorServer) -> None:
         root.ask("ping")
 
 
+@pytest.mark.io_engine
 def test_logins_end_with_their_worker_and_new_ones_are_made(server: DoorServer) -> None:
     clients = [server.root() for _ in range(2)]
     for shard in (0, 1):

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from shardd.config import load_settings
+from shardd.config.loader import load_settings
 from shardd.engine import Engine
 from shardd.log import layout
 from shardd.log.incarnation import write_incarnation

@@ -17,7 +17,7 @@ from immutables import Map
 from typer.testing import CliRunner, Result
 
 from shardd.cli.main import app
-from shardd.config import load_settings
+from shardd.config.loader import load_settings
 from shardd.metadata import State, apply, commands
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.commands import Ref

@@ -12,6 +12,7 @@ CRASH_ARGS ?=
 SOAK_ARGS ?=
 FAULT_ARGS ?=
 BENCH_ARGS ?=
+BOUNDED_ARGS ?=
 SIM_ARGS ?=
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
@@ -119,6 +120,10 @@ soak: native ## hours of load with kills: nothing lost, memory, descriptors and 
 sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual time, with crashes (SIM_ARGS="--seed N --trace")
 	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python sim
 	@$(BIN)/python -m tests.sim $(SIM_ARGS)
+
+.PHONY: bounded
+bounded: native ## the longest step of a loop that each command makes, with 100,000 partitions, 10,000 users, connections ...
+	@$(BIN)/python -m tests.bounded $(BOUNDED_ARGS)
 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net

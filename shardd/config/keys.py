@@ -4,7 +4,6 @@ configuration that a running server writes are all made from it (docs/configurat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -27,8 +26,7 @@ def environment_suffix(path: str) -> str:
     return path.upper().replace(".", "_")
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """`path` as in the file; `field`: dotted place in `Settings`; `parse` raises ValueError with a sentence."""
 
     path: str

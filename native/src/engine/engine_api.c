@@ -152,8 +152,10 @@ seat *engine_seat_put(engine *e, uint64_t connection, uint64_t group, uint32_t c
     if (c->frame.head.kind != REQUEST_POLL && c->frame.head.kind != REQUEST_STORE) return NULL;
     if (c->dialect->parse(&c->frame.head, c->frame.payload, &q) != 0) return NULL;
     if (q.kind == REQUEST_OTHER || q.consumer.kind != CONSUMER_GROUP) return NULL;
+    uint32_t address_length = q.consumer.stream_length + q.consumer.topic_length;
+    const route *r = routes_find(&e->core.routes, c->session.user_id, q.consumer.address, address_length);
     seat *s = seats_put(&c->session.seats, group, q.consumer.member_key, q.consumer.member_key_length, count);
-    if (s != NULL) s->version = e->core.routes_version;
+    if (s != NULL) s->version = r != NULL ? r->topic->version : 0; /* 0: of none, it is lent again behind its route */
     return s;
 }
 

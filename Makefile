@@ -12,7 +12,10 @@ CRASH_ARGS ?=
 SOAK_ARGS ?=
 FAULT_ARGS ?=
 BENCH_ARGS ?=
+BOUNDED_ARGS ?=
 SIM_ARGS ?=
+# Every process of a server would compile all its modules again without byte code: twice the CPU of its start.
+unexport PYTHONDONTWRITEBYTECODE
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
 C_FILES := $(shell find native bench tests -name build -prune -o -name '*.[ch]' -print)
@@ -62,8 +65,7 @@ lint: setup-spark ## style and types
 	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python lint
 	@$(BIN)/mypy $(PY_DIRS)
 
-# Tests start hundreds of interpreters: each would compile all modules again without byte code.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q
+PYTEST := $(BIN)/python -m pytest -q
 SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS)
 
 # All programs are there before any runs: tests call make, too, and must not meet another one at work. They need no
@@ -123,6 +125,10 @@ soak: native ## hours of load with kills: nothing lost, memory, descriptors and 
 sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual time, with crashes (SIM_ARGS="--seed N --trace")
 	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python sim
 	@$(BIN)/python -m tests.sim $(SIM_ARGS)
+
+.PHONY: bounded
+bounded: native ## the longest step of a loop that each command makes, with 100,000 partitions, 10,000 users, connections ...
+	@$(BIN)/python -m tests.bounded $(BOUNDED_ARGS)
 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net

@@ -22,8 +22,8 @@ STREAM = "load"
 TOPICS = ("first", "second", "third")
 PARTITIONS = 8
 PLACES: tuple[Destination, ...] = (0, 5, b"key", None)  # of each topic; keys fall anywhere, as the balanced ones do
-SEND_PAUSE_S = 0.008  # leaves the machine some room, and the judge less to read
-CONSUME_PAUSE_S = 0.02
+SEND_PAUSE_S = 0.02  # leaves the machine some room, and the judge less to read
+CONSUME_PAUSE_S = 0.04
 CONSUME_MAX = 200
 GROUP = "group"
 MEMBERS = 2
@@ -218,10 +218,11 @@ def read_all(target: Target, partitions: Iterable[int]) -> tuple[dict[int, list[
     """Every partition from its start to its end; one that refuses is a finding and counts as what was read before."""
     contents: dict[int, list[wire.Message]] = {}
     unreadable: list[Finding] = []
-    for partition in partitions:
-        try:
-            contents |= load.read_partitions(target, [partition])
-        except (OSError, wire.StatusError) as problem:
-            unreadable.append(Finding("unreadable", partition, f"topic {target.topic}: {problem}"))
-            contents[partition] = []
+    with load.Patient(target, timeout_s=60.0, pause_s=0.05) as patient:
+        for partition in partitions:
+            try:
+                contents[partition] = load.read_partition(patient, target, partition)
+            except (OSError, wire.StatusError) as problem:
+                unreadable.append(Finding("unreadable", partition, f"topic {target.topic}: {problem}"))
+                contents[partition] = []
     return contents, unreadable

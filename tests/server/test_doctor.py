@@ -15,7 +15,7 @@ from shardd.cli.doctor import as_lines, examine
 from shardd.cli.doctor_host import kernel_version
 from shardd.cli.doctor_report import Finding, Level, Roots
 from shardd.cli.doctor_storage import directory_holder, mount_of
-from shardd.config import load_settings
+from shardd.config.loader import load_settings
 from tests.support.server import Server
 
 CHECKS = [

@@ -45,7 +45,7 @@ def identity_of(payload: bytes) -> Identity | None:
 
 
 def digest_of(payload: bytes, headers: bytes) -> bytes:
-    return hashlib.blake2b(struct.pack("<I", len(payload)) + payload + headers, digest_size=16).digest()
+    return xxhash.xxh3_128_digest(len(payload).to_bytes(4, "little") + payload + headers)
 
 
 @dataclass(frozen=True, slots=True)

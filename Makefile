@@ -101,6 +101,10 @@ crash-power: native ## 200 power cuts of a server on a file system that forgets 
 	@$(MAKE) --no-print-directory --silent -C native power
 	@$(BIN)/python -m tests.power.cuts $(CRASH_ARGS)
 
+.PHONY: examples
+examples: native ## the generated examples of the property and parity tests, 20 times as many as `make test` tries
+	@EXAMPLES_TIMES=20 $(PYTEST) tests/parity tests/property $(PYTEST_ARGS)
+
 fuzz: native native-asan ## ten million mutated frames against sanitized servers, and the parsers in process
 	@$(MAKE) --no-print-directory -C native fuzz
 	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)

@@ -12,6 +12,7 @@ CRASH_ARGS ?=
 SOAK_ARGS ?=
 FAULT_ARGS ?=
 BENCH_ARGS ?=
+BOUNDED_ARGS ?=
 SIM_ARGS ?=
 # Every process of a server would compile all its modules again without byte code: twice the CPU of its start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -128,6 +129,10 @@ soak: native ## hours of load with kills: nothing lost, memory, descriptors and 
 sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual time, with crashes (SIM_ARGS="--seed N --trace")
 	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python sim
 	@$(BIN)/python -m tests.sim $(SIM_ARGS)
+
+.PHONY: bounded
+bounded: native ## the longest step of a loop that each command makes, with 100,000 partitions, 10,000 users, connections ...
+	@$(BIN)/python -m tests.bounded $(BOUNDED_ARGS)
 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net

@@ -15,6 +15,7 @@ import msgspec
 
 from shardd.protocol import bounds, topic_settings
 from shardd.protocol import primitives as wire
+from shardd.protocol.codes import Code
 from shardd.protocol.primitives import Reader
 
 _ENTRY: Final = struct.Struct("<IH")
@@ -31,6 +32,14 @@ class ExtensionCode(IntEnum):
     GET_PARTITION_BOUNDS = 0x5344_0010  # shardd.protocol.bounds
     SET_TOPIC_SETTINGS = 0x5344_0020  # shardd.protocol.topic_settings
     GET_TOPIC_SETTINGS = 0x5344_0021
+
+
+_NAMES: Final[dict[int, str]] = {int(each): each.name for each in (*Code, *ExtensionCode)}
+
+
+def command_name(code: int) -> str:
+    """Of the command that a frame asks for."""
+    return _NAMES.get(code, "unknown command")
 
 
 class FigureKind(IntEnum):

@@ -31,6 +31,12 @@ help: ## this list
 system:
 	@.ci/setup.sh
 
+# Most of the modules that pip installs are never imported: byte code is made of those that are, when they are. Of the
+# server it is made at once: who runs it may not be able to write here.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+COMPILE_SERVER := $(BIN)/python -m compileall -q -j 0 shardd \
+	$(addprefix $(VENV)/lib/python3*/site-packages/,argon2 immutables msgspec setproctitle typer zmq)
+
 setup: system ## install what is missing: packages of the system, then .venv (second runs do nothing)
 	@$(MAKE) --no-print-directory --silent $(STAMP)
 
@@ -38,7 +44,8 @@ $(BIN)/python:
 	@python3 -m venv $(VENV)
 
 $(STAMP): pyproject.toml | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(INSTALL) --editable '.[dev]'
+	@$(COMPILE_SERVER)
 	@touch $@
 
 setup-spark: system ## the same and what the Spark side needs: Java, PySpark, the lake libraries
@@ -46,7 +53,8 @@ setup-spark: system ## the same and what the Spark side needs: Java, PySpark, th
 	@$(MAKE) --no-print-directory --silent $(SPARK_STAMP)
 
 $(SPARK_STAMP): pyproject.toml | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@$(INSTALL) --editable '.[dev,spark]'
+	@$(COMPILE_SERVER)
 	@touch $(STAMP) $@
 
 native: setup ## build the native engine

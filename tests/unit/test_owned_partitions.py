@@ -51,9 +51,6 @@ class Calls:
         self._count()
         self.open.pop(ns, None)  # unknown ones are no error (engine_partitions.c)
 
-    def routes_invalidate(self) -> None:
-        pass
-
 
 def state_with(count: int, topics: int = 1) -> State:
     state = apply(State(), Record(1, 1, 1, 0, commands.CreateStream("s")))

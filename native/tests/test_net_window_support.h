@@ -102,9 +102,10 @@ static void answer(uint32_t number, uint32_t status) {
 static void route_to(uint8_t stream, uint64_t ns, uint32_t owner) {
     uint8_t key[12] = "\1\4\0\0\0\0\1\4\1\0\0\0";
     key[2] = stream;
-    route *r = routes_put(&k->routes, 0, key, 12, 1, drop_route_partition);
+    route_topic *topic = routes_topic_put(&k->routes, 0, ns, 1);
+    topic->partitions[0] = (route_partition){.ns = ns, .incarnation = 1, .owner = owner};
+    route *r = routes_put(&k->routes, 0, key, 12, topic);
     r->can_send = r->can_poll = true;
-    r->partitions[0] = (route_partition){.ns = ns, .incarnation = 1, .owner = owner};
 }
 
 static memory_stream *open_one(partition_level level) {

@@ -44,6 +44,7 @@ from shardd.protocol.extensions import command_name
 from shardd.protocol.namespaces import namespace, partition_text
 from shardd.runtime.bus import Bus
 from shardd.runtime.bus_sockets import TrustedSockets
+from shardd.runtime.collector import Collector
 from shardd.runtime.control_link import ControlLink
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.runtime.inheritance import WorkerInheritance
@@ -80,6 +81,7 @@ def run(inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher, make_do
     """Serves until the supervisor says stop; exit status."""
     worker = Worker(inheritance, make_dispatcher, make_doors)
     loop = new_event_loop(worker.engine, worker.deliver, worker.watch)
+    worker.serving = Collector(loop).start
     asyncio.set_event_loop(loop)
     try:
         loop.run_until_complete(worker.main())
@@ -100,6 +102,7 @@ class Worker:
         self._doors = WorkerDoors(inheritance.doors, make_doors)
         self.engine: Final = make_engine(inheritance)
         self.watch: Final = watch_of(os.environ)
+        self.serving: Callable[[], None] = lambda: None  # called before it says that it is ready
         system = inheritance.settings.system
         self._data = system.data_directory
         shard, shards = inheritance.shard, inheritance.shards
@@ -135,6 +138,7 @@ class Worker:
         await self._open_partitions()
         await self._serve()
         self._jobs.start()
+        self.serving()
         self.watch.start()
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())

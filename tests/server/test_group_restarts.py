@@ -21,6 +21,7 @@ from tests.support.wire import Wire
 PARTITIONS = 12
 MEMBERS = 8
 LONGEST_S = 60.0
+HAND_OVER_S = 1.0  # of SETTINGS
 STALE_S = 2.4  # without PING, on the strict server
 PLACE = wire.identifier("s") + wire.identifier("t")
 GROUP = PLACE + wire.identifier("cg")
@@ -148,11 +149,12 @@ def test_a_hand_over_that_nobody_ends_is_ended_by_the_timeout(server: Server) ->
     assert sorted(poll(old, commit=False).partition for _ in range(PARTITIONS)) == list(range(PARTITIONS))
     started = time.monotonic()
     new = member(server)
-    assert details(server) == {0: list(range(PARTITIONS)), 1: []}
-    assert poll(new).messages == ()
+    held, got = details_on(old), poll(new).messages
+    in_time = time.monotonic() - started < HAND_OVER_S  # also on a machine that is busy with other things
+    assert not in_time or (held, got) == ({0: list(range(PARTITIONS)), 1: []}, ())
     within(LONGEST_S, lambda: is_fair(details(server), 2))
-    assert time.monotonic() - started >= 1
-    assert len(poll(new).messages) == 1  # at least once: it was never committed
+    assert time.monotonic() - started >= HAND_OVER_S
+    assert len(got or poll(new).messages) == 1  # at least once: it was never committed
     who = wire.group("cg") + PLACE + wire.optional_partition(PARTITIONS - 1)
     assert old.status(Code.STORE_CONSUMER_OFFSET, who + bytes(8)) == 3022
 

@@ -31,6 +31,14 @@ def test_the_values_of_a_server_are_no_dataclasses() -> None:
     assert {name for name in found if not name.startswith("spark/")} == {"log/recovery.py"}  # has fields out of `==`
 
 
+def test_collections_do_not_look_at_modules() -> None:
+    look = "print(gc.isenabled(), gc.get_freeze_count())"
+    code = f"import gc, shardd.cli.worker as c, shardd.worker.worker as w; w.run = lambda *_: {look}; c.serve(None)"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    enabled, frozen = run.stdout.split()
+    assert enabled == "True" and int(frozen) > 10_000
+
+
 def test_what_is_looked_for_can_be_found() -> None:
     others = "shardd.cli.serve, shardd.cli.main, shardd.service.snapshot_members, shardd.service.snapshot_archive"
     assert imported(others) >= RARE | SUPERVISOR

@@ -259,6 +259,7 @@ class Worker:
         deadline = time.monotonic() + max(0.0, seconds - _STOP_RESERVE_S)
         self._services.logins.stopping = True
         self._login_turns.close()
+        self._role.stopping()
         self.engine.stop_listening()
         self.engine.close_all(Status.DISCONNECTED)
         await self._doors.stop(max(0.0, deadline - time.monotonic()))

@@ -169,6 +169,7 @@ static void *run_shard(void *argument) {
                         .slow_reader_timeout_us = 2000000,
                         .sync_interval_us = 50000,
                         .socket_migration = true,
+                        .pipeline_window_requests = WINDOW_REQUESTS_MAX,
                         .io_engine = s->io_engine};
     engine *e;
     if (engine_open(&e, &o) != 0) abort();

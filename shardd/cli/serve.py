@@ -8,10 +8,10 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import setproctitle
 
 from shardd import __version__
@@ -28,8 +28,7 @@ EXIT_CONFIG: Final = 2
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
+class ServeOptions(msgspec.Struct, frozen=True):
     """The command line of `shardd serve`."""
 
     config: Path | None = None

@@ -4,7 +4,6 @@ configuration that a running server writes are all made from it (docs/configurat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -27,8 +26,7 @@ def environment_suffix(path: str) -> str:
     return path.upper().replace(".", "_")
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """`path` as in the file; `field`: dotted place in `Settings`; `parse` raises ValueError with a sentence."""
 
     path: str
@@ -123,6 +121,7 @@ _EXPIRY: Final = units.parse_expiry_us
 KEYS: Final[tuple[Key, ...]] = (
     Key("tcp.address", "tcp.address", "127.0.0.1:8090", units.parse_address),
     _flag("tcp.socket_migration", True),
+    _count("tcp.pipeline_window_requests", 32, 1, 32),
     _flag("tcp.socket.override_defaults", False),
     _size("tcp.socket.recv_buffer_size", "tcp.socket.recv_buffer_size_bytes", "100 KB", 4096, 1 << 30),
     _size("tcp.socket.send_buffer_size", "tcp.socket.send_buffer_size_bytes", "100 KB", 4096, 1 << 30),

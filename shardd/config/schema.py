@@ -31,6 +31,7 @@ class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     address: str
     socket_migration: bool
+    pipeline_window_requests: int
     socket: Socket
 
     @property

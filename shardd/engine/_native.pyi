@@ -133,6 +133,7 @@ class Engine:
         journal_messages_max: int,
         journal_bytes_max: int,
         socket_migration: bool,
+        pipeline_window_requests: int,
         data_directory: str | None,
         disk_reserve_bytes: int,
         io_engine: str,

@@ -6,15 +6,15 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 BLOCK_BYTES: Final = 512  # of st_blocks, whatever the file system
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     """A directory with all that is below it, or a file. `stuck`: something in it could not be removed."""
 
     names: int

@@ -17,9 +17,10 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shardd.log import layout
 from shardd.maintenance.job import Job, JobThread, Turn
@@ -43,8 +44,7 @@ _ROOM_MUCH: Final = 8  # times what is kept: with less free the pace grows, with
 _ROOM_SHORT: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TrashStep:
+class TrashStep(msgspec.Struct, frozen=True):
     """One step of emptying: a name that was removed, a file that was made shorter (`removed` False, no error), or the
     error that keeps a name from going (EBUSY: somebody has a large file open). That name stays for the next run."""
 

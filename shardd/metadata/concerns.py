@@ -7,31 +7,29 @@ Every kind of change has its entry. Whatever else a change does, remembered deci
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from shardd.metadata import commands
 from shardd.metadata.apply import created_id
 from shardd.metadata.state import State
 
 
-@dataclass(frozen=True, slots=True)
-class OfUser:
+class OfUser(msgspec.Struct, frozen=True):
     """What one user may do, anywhere."""
 
     user_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class OfTopic:
+class OfTopic(msgspec.Struct, frozen=True):
     """Names and partitions of one topic, and what anybody may do with it."""
 
     stream_id: int
     topic_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class OfStream:
+class OfStream(msgspec.Struct, frozen=True):
     """The same of every topic of a stream."""
 
     stream_id: int

@@ -12,9 +12,10 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shardd.metadata import messages
 from shardd.metadata.apply import apply, created_id
@@ -56,8 +57,7 @@ Deletions = Callable[[int], AbstractAsyncContextManager[Status]]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """A submission on its way. `trusted`: from the server itself, before anybody can log in."""
 
     number: int

@@ -10,8 +10,9 @@ import selectors
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.config.schema import Logging
 from shardd.runtime.control_messages import DOOR_HEARTBEAT_TIMEOUT_MS, SupervisorMessage, newest_lines
@@ -25,8 +26,7 @@ STOP_DOORS_S: Final = 3.0  # what doors are told; the workers answer what is und
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class DoorSpecification:
+class DoorSpecification(msgspec.Struct, frozen=True):
     """One door: its name, and what the interpreter runs for it (`"-m", "package.module"`, or a path)."""
 
     name: str

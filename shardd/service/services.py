@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from shardd.config.schema import Settings
 from shardd.engine import Engine
@@ -38,8 +39,7 @@ from shardd.service.topics import TopicService
 from shardd.service.users import UserService
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceParts:
+class ServiceParts(msgspec.Struct, frozen=True):
     """What a worker has for its services; each of them gets what it needs of that. `threads` run blocking calls that
     may take as long as the device; `figures` are those of this worker; the logs are newest lines."""
 

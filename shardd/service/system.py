@@ -7,7 +7,6 @@ import platform
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -74,8 +73,7 @@ def _whole_seconds_us(microseconds: int) -> int:
     return microseconds // _SECOND_US * _SECOND_US
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
+class ServerFacts(msgspec.Struct, frozen=True):
     """What stays the same while a server runs. `tcp_address`: the one it is really bound to."""
 
     started_at_us: int

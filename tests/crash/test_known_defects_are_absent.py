@@ -14,7 +14,7 @@ from shardd.security.passwords import hash_password
 from shardd.security.root import ROOT_PERMISSIONS
 from tests.support import wire
 from tests.support.metadata_chain import chain
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 
 STREAMS_MAX = 4096  # 12 bits of the namespace
 NO_ROOM_FOR_STREAM = 1001
@@ -59,7 +59,7 @@ def test_purge_never_brings_messages_back(connection: wire.Wire, flushed: bool) 
 
 
 def test_purged_messages_stay_away_after_a_restart(tmp_path: Path) -> None:
-    server = Server(tmp_path)
+    server = Server(tmp_path, ONE_SHARD)
     server.start()
     try:
         with wire.connect(server.address) as connection:
@@ -70,7 +70,7 @@ def test_purged_messages_stay_away_after_a_restart(tmp_path: Path) -> None:
             connection.send(0, 0, wire.to_partition(1), [wire.message(b"new")])
         server.kill_supervisor()
         server.stop()
-        server = Server(tmp_path)
+        server = Server(tmp_path, ONE_SHARD)
         server.start()
         with wire.connect(server.address) as connection:
             assert connection.read_all(0, 0, 0) == []
@@ -108,7 +108,7 @@ def test_keyed_send_to_a_topic_without_partitions_is_refused_and_the_server_live
 
 
 def test_foreign_files_do_not_stop_the_start_and_stay(tmp_path: Path) -> None:
-    server = Server(tmp_path)
+    server = Server(tmp_path, ONE_SHARD)
     server.start()
     try:
         with wire.connect(server.address) as connection:
@@ -123,7 +123,7 @@ def test_foreign_files_do_not_stop_the_start_and_stay(tmp_path: Path) -> None:
         for path in foreign:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"foreign")
-        server = Server(tmp_path)
+        server = Server(tmp_path, ONE_SHARD)
         server.start()
         with wire.connect(server.address) as connection:
             assert connection.streams() == {"kept": 0}
@@ -146,8 +146,7 @@ def with_streams(data: Path, count: int) -> None:
 
 def test_stream_4096_plus_k_does_not_write_into_stream_k(tmp_path: Path) -> None:
     with_streams(tmp_path / "data", STREAMS_MAX - 2)
-    settings = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"}
-    with Server(tmp_path / "data", settings) as server, wire.connect(server.address) as connection:
+    with Server(tmp_path / "data", ONE_SHARD) as server, wire.connect(server.address) as connection:
         check_stream_limit(connection)
 
 

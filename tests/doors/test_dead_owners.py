@@ -23,6 +23,7 @@ from tests.support import wire
 LOADERS: Final = 4
 KILLS: Final = 2  # a worker that dies more often than it is well is given up
 EACH_S: Final = 1.0
+PAUSE_S: Final = 0.002
 NOT_STORED, MAYBE_STORED = 11_001, 12_001
 KILLED: Final = 1  # shard
 
@@ -51,6 +52,7 @@ class Loader:
             try:
                 self._client.ask("send", sending(self._partition, payload))
                 self.acknowledged.add(payload)
+                time.sleep(PAUSE_S)
             except StatusError as error:
                 status = error.status
             if status == NOT_STORED:

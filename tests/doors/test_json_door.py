@@ -20,6 +20,7 @@ from tests.support import wire
 
 PARTITIONS = 8
 LOADERS = 4
+PAUSE_S = 0.005  # of each loader
 CONSUMER = {"kind": 1, "identifier": 7}
 
 
@@ -265,6 +266,7 @@ def load(server: DoorServer, number: int, acknowledged: set[bytes], stop: thread
                     count += 1
                     send(client, "load", number, [b"%d-%d" % (number, count)])
                     acknowledged.add(b"%d-%d" % (number, count))
+                    time.sleep(PAUSE_S)
         except OSError:
             time.sleep(0.02)  # the door is dead
 
@@ -276,6 +278,7 @@ def load_over_tcp(server: DoorServer, stop: threading.Event) -> int:
         while not stop.is_set():
             tcp.send("load", "t", wire.to_partition(LOADERS), [wire.message(b"x")])
             count += 1
+            time.sleep(PAUSE_S)
     return count
 
 

@@ -15,7 +15,7 @@ import pytest
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 from tests.support.wire import Wire
 
 PARTITIONS = 12
@@ -31,23 +31,30 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two CPUs")
-    with Server(tmp_path / "data", env=SETTINGS) as running:
-        with Wire(running.address) as root:
-            root.login()
-            root.create_stream("s")
-            root.create_topic("s", "t", PARTITIONS)
-            root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
-        yield running
+    with Server(tmp_path_factory.mktemp("groups") / "data", env=SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """With a new topic and a new group."""
+    with wire.connect(running.address) as root:
+        root.create_stream("s")
+        root.create_topic("s", "t", PARTITIONS)
+        root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
+    yield running
+    with wire.connect(running.address) as root:
+        root.delete_stream("s")
 
 
 @pytest.fixture
 def strict_server(tmp_path: Path) -> Iterator[Server]:
     settings = {"IGGY_HEARTBEAT_ENABLED": "true", "IGGY_HEARTBEAT_INTERVAL": "2 s"}
-    with Server(tmp_path / "data", env=settings) as running:
+    with Server(tmp_path / "data", env=ONE_SHARD | settings) as running:
         with Wire(running.address) as root:
             root.login()
             root.create_stream("s")

@@ -1,14 +1,16 @@
 """Producers and readers over the raw wire that keep going through kills, and write everything into a `History`.
 
-Each producer has its own thread, connection and partition (or key), one request in flight. After an error it connects
-again and sends the same batch again: only then may a message be there twice.
+Each producer has its own thread, connection and partition (or key), one request in flight or a pipeline. After an error
+it connects again and sends the same batches again: only then may a message be there twice.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self, TypeVar
@@ -19,6 +21,7 @@ from tests.support import wire
 from tests.support.checker import Destination, History, Identity, make_payload
 
 RETRY_PAUSE_S = 0.02
+REFUSALS = frozenset({11001})  # statuses of a SEND that was not carried out
 Answer = TypeVar("Answer")
 
 
@@ -131,13 +134,16 @@ class Producer(LoadThread):
         """Messages of the next batch."""
         return self.target.batch_count
 
+    def _new_batch(self) -> list[tuple[Identity, bytes]]:
+        count = self.next_count()
+        sequences = range(self._sequence, self._sequence + count)
+        self._sequence += count
+        size = self.target.payload_size_bytes
+        return [((self.producer, n), make_payload(self.producer, n, size)) for n in sequences]
+
     def step(self, connection: wire.Wire) -> None:
         if not self._batch:
-            count = self.next_count()
-            sequences = range(self._sequence, self._sequence + count)
-            size = self.target.payload_size_bytes
-            self._batch = [((self.producer, n), make_payload(self.producer, n, size)) for n in sequences]
-            self._sequence += count
+            self._batch = self._new_batch()
         for identity, payload in self._batch:
             self.history.attempt(identity, payload, self.place)
         messages = [wire.message(payload, origin_timestamp_us=identity[1]) for identity, payload in self._batch]
@@ -150,6 +156,59 @@ class Producer(LoadThread):
         self._batch = []
         if self.pause_s:
             time.sleep(self.pause_s)
+
+
+class PipelinedProducer(Producer):
+    """Keeps up to `depth` batches on their way, to each of the partitions in turn. After an error all that were not
+    answered are sent again, in order; one that was refused is not: those behind it may be there."""
+
+    def __init__(
+        self,
+        target: Target,
+        history: History,
+        producer: int,
+        partitions: Sequence[int],
+        depth: int,
+        *,
+        pause_s: float = 0.0,
+    ) -> None:
+        super().__init__(target, history, producer, None, pause_s=pause_s)
+        self.depth = depth
+        self.refused_batches = 0
+        self._next_partition = itertools.cycle(partitions)
+        self._under_way: deque[tuple[int, list[tuple[Identity, bytes]]]] = deque()
+        self._on: wire.Wire | None = None  # the connection that they went out on
+
+    def step(self, connection: wire.Wire) -> None:
+        again = [] if self._on is connection else list(self._under_way)
+        free = range(self.depth - len(self._under_way))
+        new = [(next(self._next_partition), self._new_batch()) for _ in free]
+        self._under_way.extend(new)
+        self._on = connection
+        connection.send_bytes(b"".join(self._frame(partition, batch) for partition, batch in (*again, *new)))
+        for _ in range(max(1, self.depth // 2)):
+            self._take_answer(connection)
+        if self.pause_s:
+            time.sleep(self.pause_s)
+
+    def _frame(self, partition: int, batch: list[tuple[Identity, bytes]]) -> bytes:
+        for identity, payload in batch:
+            self.history.attempt(identity, payload, partition)
+        messages = [wire.message(payload, origin_timestamp_us=identity[1]) for identity, payload in batch]
+        where = wire.to_partition(partition)
+        return wire.frame(wire.SEND_MESSAGES, wire.batch(self.target.stream, self.target.topic, where, messages))
+
+    def _take_answer(self, connection: wire.Wire) -> None:
+        status, _payload = connection.reply()
+        if status != 0 and status not in REFUSALS:
+            raise wire.StatusError(wire.SEND_MESSAGES, status)  # its effect is unknown
+        identities = [identity for identity, _payload in self._under_way.popleft()[1]]
+        if status == 0:
+            self.history.acknowledge(identities)
+            self.acknowledged_batches += 1
+        else:
+            self.history.refuse(identities)
+            self.refused_batches += 1
 
 
 class Reader(LoadThread):

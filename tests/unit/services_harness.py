@@ -92,7 +92,7 @@ class WorkerThread:
     def _run(self) -> None:
         """The engine is made where it is used: its ring takes calls of one thread only."""
         self._worker = Worker(self._inheritance, ClassicDispatcher, Doors)
-        self._loop = new_event_loop(self._worker.engine, self._worker.deliver)
+        self._loop = new_event_loop(self._worker.engine, self._worker.deliver, self._worker.watch)
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._worker.main())

@@ -10,11 +10,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from shardd.maintenance.trash_content import TrashContent
+from shardd.metadata.deletions import DELETION_WAIT_S
 from shardd.protocol.errors import Status
 from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.threads import Threads
 
-WAIT_S: Final = 10.0
 _LOOK_INTERVAL_S: Final = 0.05
 _REPORT_INTERVAL_S: Final = 10.0
 _log = logging.getLogger(__name__)
@@ -50,7 +50,8 @@ class DeletionGate:
 
     @asynccontextmanager
     async def enter(self, user_id: int) -> AsyncIterator[Status]:
-        """OK when it may be done, in the context; else nothing may: 10008 after WAIT_S, 8 when the worker stops."""
+        """OK when it may be done, in the context; else nothing may: 10008 when it has waited too long, 8 when the worker
+        stops."""
         async with AsyncExitStack() as place:
             status = await self._wait(user_id, place)
             if status == Status.OK:
@@ -60,7 +61,7 @@ class DeletionGate:
     async def _wait(self, user_id: int, place: AsyncExitStack) -> Status:
         if self._closed:
             return Status.DISCONNECTED
-        bound = asyncio.timeout(WAIT_S)
+        bound = asyncio.timeout(DELETION_WAIT_S)
         try:
             async with bound:
                 self._bounds.add(bound)

@@ -11,12 +11,14 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
 from shardd.metadata import messages
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.commands import Command, Ref, encode_command
+from shardd.metadata.deletions import DELETION_WAIT_S, DELETIONS, DELETIONS_SENT_MAX
 from shardd.metadata.load import load_snapshot, load_state
 from shardd.metadata.records import HEADER, RecordError, UnknownCommandError, decode_record
 from shardd.metadata.service import Metadata, Result, apply_beside
@@ -25,6 +27,7 @@ from shardd.protocol.errors import Status
 from shardd.runtime.channel import CONTROL_SHARD, BusError, Channel, PeerLost, Senders
 from shardd.runtime.clock import RandomBits, random_bits
 from shardd.runtime.disk import Disk
+from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.threads import Threads
 
 HELLO_TIMEOUT_S: Final = 5.0
@@ -57,6 +60,7 @@ class MetadataReplica(Metadata):
         self._disk = disk
         self._random_bits = random_bits
         self._started = False
+        self._deletions = FairTurns(DELETIONS_SENT_MAX)
         self._recent: OrderedDict[int, State] = OrderedDict()
         self._applied = asyncio.Event()  # set at the next record
         self._catching_up: asyncio.Task[None] | None = None
@@ -72,6 +76,17 @@ class MetadataReplica(Metadata):
         self._started = True
 
     async def submit(self, user: Ref, command: Command) -> Result:
+        if not isinstance(command, DELETIONS):
+            return await self._submit(user, command)
+        async with AsyncExitStack() as place:
+            try:
+                async with asyncio.timeout(DELETION_WAIT_S):
+                    await place.enter_async_context(self._deletions.turn((str(user.id),)))
+            except TimeoutError:
+                return Result(Status.CANNOT_DELETE_FILE, 0, self.state)
+            return await self._submit(user, command)
+
+    async def _submit(self, user: Ref, command: Command) -> Result:
         submission = messages.Submission(self._random_bits(64), user, encode_command(command))
         try:
             payload = await self._channel.request(CONTROL_SHARD, messages.METHOD_SUBMIT, messages.encode(submission))

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
@@ -19,17 +18,9 @@ import msgspec
 
 from shardd.metadata import messages
 from shardd.metadata.apply import apply, created_id
-from shardd.metadata.commands import (
-    Command,
-    DeletePartitions,
-    DeleteStream,
-    DeleteTopic,
-    PurgeStream,
-    PurgeTopic,
-    Ref,
-    decode_command,
-)
+from shardd.metadata.commands import Command, Ref, decode_command
 from shardd.metadata.compaction import Compaction, Limits
+from shardd.metadata.deletions import DELETIONS, Gate
 from shardd.metadata.followers import Followers
 from shardd.metadata.load import records_behind
 from shardd.metadata.records import RecordError, encode_record
@@ -50,10 +41,7 @@ SUBMISSIONS_REMEMBERED: Final = 4096  # whose answer is known when they are sent
 CLOSE_TIMEOUT_S: Final = 2.0  # for the change at work, whose replicas may be stopping too
 CATCH_UP_BYTES: Final = 256 * 1024  # records in one answer to a HELLO
 
-_DELETIONS: Final = (DeleteStream, PurgeStream, DeleteTopic, PurgeTopic, DeletePartitions)
-
 Authorize = Callable[[State, Ref, Command], bool]
-Deletions = Callable[[int], AbstractAsyncContextManager[Status]]
 _log = logging.getLogger(__name__)
 
 
@@ -85,11 +73,10 @@ class MetadataWriter(Metadata):
         random_bits: RandomBits = random_bits,
         hear: Callable[[], None] = lambda: None,
         compaction_due: Callable[[], object] | None = None,
-        deletions: Deletions | None = None,
+        deletions: Gate | None = None,
     ) -> None:
         """`compaction_due` is called when somebody is to `compact`; None: the writer does it at once by itself.
-        `deletions(user id)` is entered around each change that moves files to the trash, before it stands in line; a
-        status but 0 refuses it."""
+        `deletions` is entered around each change that moves files to the trash, before it stands in line."""
         super().__init__()
         self._path = path
         self._channel = channel
@@ -193,7 +180,7 @@ class MetadataWriter(Metadata):
     async def _submit(self, number: int, user: Ref, command: Command, *, trusted: bool = False) -> _Waiting:
         """The submission with its answer."""
         waiting = _Waiting(number, user, command, asyncio.get_running_loop().create_future(), trusted)
-        if self._deletions is None or trusted or not isinstance(command, _DELETIONS):
+        if self._deletions is None or trusted or not isinstance(command, DELETIONS):
             return await self._stand_in_line(waiting)
         async with self._deletions(user.id) as status:
             if status == Status.OK:

@@ -158,7 +158,7 @@ async def test_users_take_turns(tmp_path: Path) -> None:
 async def test_who_waits_too_long_gets_a_status_and_nothing_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(deletion_gate, "WAIT_S", 0.2)
+    monkeypatch.setattr(deletion_gate, "DELETION_WAIT_S", 0.2)
     gate = Gate(tmp_path, 0)
     fill(tmp_path, range(1))
     statuses = await asyncio.gather(*(gate.delete(1) for _ in range(3)))

@@ -12,14 +12,16 @@ import pytest
 
 from shardd.metadata import MetadataReplica, MetadataWriter, Record, State, commands, messages, service
 from shardd.metadata.commands import Command, Ref
+from shardd.metadata.deletions import DELETIONS_SENT_MAX
 from shardd.metadata.log_file import FILE_NAME, read_log
 from shardd.metadata.state import Permissions
 from shardd.protocol.errors import Status
-from shardd.runtime.bus import Bus
+from shardd.runtime.bus import REQUESTS_IN_FLIGHT_MAX, Bus
 from shardd.runtime.disk import Disk
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.security import Passwords, command_allowed, ensure_root
 from tests.support.bus_peers import BusPeers
+from tests.support.on_loop import until
 
 TEST_TIMEOUT_S = 30
 ROOT = Ref(0, 1)
@@ -345,5 +347,39 @@ def test_submissions_after_the_end_are_refused(tmp_path: Path) -> None:
             writer = shards.writer
             await writer.close()
             assert (await writer.submit(ROOT, commands.CreateStream("s"))).status == Status.DISCONNECTED
+
+    run(scenario)
+
+
+def test_deletions_that_wait_leave_the_way_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than the bus has places, from another shard, while shard 0 lets none pass."""
+    monkeypatch.setattr("shardd.metadata.replica.DELETION_WAIT_S", 0.5)
+    entered, open_again = 0, asyncio.Event()
+
+    @asynccontextmanager
+    async def gate(_user: int) -> AsyncIterator[Status]:
+        nonlocal entered
+        entered += 1
+        await open_again.wait()
+        yield Status.DISCONNECTED
+
+    async def scenario() -> None:
+        async with cluster(tmp_path, 2) as made:
+            root = Ref(0, made.writer.state.users[0].incarnation)
+            assert (await made.nodes[1].submit(root, commands.CreateStream("s"))).status == Status.OK
+            stream = Ref(0, made.writer.state.streams[0].incarnation)
+            made.writer._deletions = gate
+            purges = [
+                asyncio.create_task(made.nodes[1].submit(root, commands.PurgeStream(stream)))
+                for _ in range(REQUESTS_IN_FLIGHT_MAX + 10)
+            ]
+            await until(lambda: entered == DELETIONS_SENT_MAX)
+            assert (await made.nodes[1].submit(root, commands.CreateStream("other"))).status == Status.OK
+            done, _ = await asyncio.wait(purges[DELETIONS_SENT_MAX:])
+            assert {each.result().status for each in done} == {Status.CANNOT_DELETE_FILE}
+            open_again.set()
+            statuses = [(await each).status for each in purges[:DELETIONS_SENT_MAX]]
+            assert statuses == [Status.DISCONNECTED] * DELETIONS_SENT_MAX == [Status.DISCONNECTED] * entered
+            made.check_equal()
 
     run(scenario)

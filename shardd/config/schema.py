@@ -6,11 +6,13 @@ Texts such as "1 GiB" or "30 s" exist only in files and the environment; `keys.p
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
+ACK_LEVELS: Final = ("memory", "written", "durable")
 
 
 class Socket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,6 +31,7 @@ class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     address: str
     socket_migration: bool
+    pipeline_window_requests: int
     socket: Socket
 
     @property

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from shardd.engine import SegmentInfo, StoredOffset, WithheldRange, _native
 from shardd.log import layout

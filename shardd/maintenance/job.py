@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar, TypeVarTuple
+
+import msgspec
 
 from shardd.runtime.slices import Slices
 from shardd.runtime.threads import Threads
@@ -14,8 +15,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-@dataclass(frozen=True, slots=True)
-class JobThread:
+class JobThread(msgspec.Struct, frozen=True):
     """A helper thread for jobs, made when it is first needed. Jobs that name the same one wait for each other."""
 
     name: str
@@ -48,8 +48,7 @@ class Turn:
 Work = Callable[[Turn], Awaitable[float | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """A kind of work in the background of a worker.
 
     `work` is one run, on the loop: all that there is to do now. It returns after how many seconds the next one is due;

@@ -16,9 +16,10 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shardd.log import layout
 from shardd.maintenance.job import Job, JobThread, Turn
@@ -37,8 +38,7 @@ _THREAD: Final = JobThread("trash")
 _ROOM_PART: Final = 16  # of the disk is kept at most (native/src/log/room.h)
 
 
-@dataclass(frozen=True, slots=True)
-class TrashStep:
+class TrashStep(msgspec.Struct, frozen=True):
     """One step of emptying: a name that was removed, a file that was made shorter (`removed` False, no error), or the
     error that keeps a name from going (EBUSY: somebody has a large file open). That name stays for the next run."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shardd.metadata import messages
 from shardd.metadata.apply import apply, created_id
@@ -31,7 +31,7 @@ from shardd.metadata.validate import validate_effect, validate_existence, valida
 from shardd.metadata.wal import AppendError, MetadataLog
 from shardd.protocol.errors import Status
 from shardd.runtime.channel import Channel, Senders
-from shardd.runtime.clock import Clock, RandomBits, SystemClock
+from shardd.runtime.clock import Clock, RandomBits, SystemClock, random_bits
 from shardd.runtime.disk import Disk, OsDisk, remove_quietly
 from shardd.runtime.threads import Threads
 
@@ -44,8 +44,7 @@ Authorize = Callable[[State, Ref, Command], bool]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """A submission on its way. `trusted`: from the server itself, before anybody can log in."""
 
     number: int
@@ -70,7 +69,7 @@ class MetadataWriter(Metadata):
         clock: Clock | None = None,
         disk: Disk | None = None,
         limits: Limits | None = None,
-        random_bits: RandomBits = secrets.randbits,
+        random_bits: RandomBits = random_bits,
         hear: Callable[[], None] = lambda: None,
         compaction_due: Callable[[], object] | None = None,
     ) -> None:

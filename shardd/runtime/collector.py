@@ -31,7 +31,7 @@ class Collector:
         """Everything that the process needs to serve is there."""
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._collected)
-        self._collect_all()
+        self._settle()  # what is frozen already stays so: modules
 
     def stop(self) -> None:
         gc.callbacks.remove(self._collected)
@@ -40,6 +40,9 @@ class Collector:
     def _collect_all(self) -> None:
         self._asked = False
         gc.unfreeze()
+        self._settle()
+
+    def _settle(self) -> None:
         gc.collect()
         gc.freeze()
         gc.collect()  # of next to nothing: the collector waits for a quarter more than it saw the last time

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from shardd.engine import owner
 from shardd.groups import Membership
@@ -41,8 +42,7 @@ class ByEngine(enum.Enum):
     ANSWERED = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class NothingPolled:
+class NothingPolled(msgspec.Struct, frozen=True):
     """The answer to a member that does not have the partition, or none at all."""
 
 

@@ -36,6 +36,7 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         journal_messages_max=system.partition.messages_required_to_save,
         journal_bytes_max=system.partition.size_of_messages_required_to_save_bytes,
         socket_migration=settings.tcp.socket_migration,
+        pipeline_window_requests=settings.tcp.pipeline_window_requests,
         data_directory=str(system.data_directory),
         disk_reserve_bytes=system.disk_reserve_bytes,
         io_engine=inheritance.io_engine,

@@ -188,6 +188,7 @@ class Worker:
         self._services = Services(self._service_parts())
         self._dispatcher = self._make_dispatcher(self.engine, self._metadata, self._services)
         add_client_jobs(self._jobs, self.engine.counters, self._services.connections, self._inheritance.settings)
+        self._metadata.subscribe(self._services.routes.applied)
         self._metadata.subscribe(self._services.connections.applied)
         await self._doors.start(self._door_parts())
         self.engine.listen(self._inheritance.listener_fd)
@@ -294,7 +295,6 @@ class Worker:
 
     def _applied(self, old: State, new: State, record: Record) -> None:
         """Before the record is acknowledged: nobody hears of what this shard does not know yet."""
-        self.engine.routes_invalidate()
         self._role.applied(old, new)
 
     async def _follow(self, old: State, new: State) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from shardd.config import Settings, load_settings
+from shardd.config.loader import load_settings
+from shardd.config.schema import Settings
 from shardd.engine.io_choice import choose_io_engine
 from shardd.engine.loop import new_event_loop
 from shardd.metadata.commands import CreateUser, Ref

@@ -6,9 +6,9 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from immutables import Map
 
@@ -243,11 +243,11 @@ def test_a_user_with_very_many_permissions_is_the_same_on_every_shard(workers: W
         root, name = workers.connect(shard), f"wide{shard}"
         made = root.request(Code.CREATE_USER, account_requests.CreateUserRequest(name, "secret", 1, rights).encode())
         assert made.endswith(encode_permissions(rights))
-        changed = account_requests.UpdatePermissionsRequest(name, replace(rights, read_users=True))
+        changed = account_requests.UpdatePermissionsRequest(name, msgspec.structs.replace(rights, read_users=True))
         root.request(Code.UPDATE_PERMISSIONS, changed.encode())
         for other in (0, 1):
             found = workers.connect(other).request(Code.GET_USER, wire.identifier(name))
-            assert found.endswith(encode_permissions(replace(rights, read_users=True)))
+            assert found.endswith(encode_permissions(msgspec.structs.replace(rights, read_users=True)))
         root.request(Code.DELETE_USER, wire.identifier(name))
 
 

@@ -50,8 +50,8 @@ class DeletionGate:
 
     @asynccontextmanager
     async def enter(self, user_id: int) -> AsyncIterator[Status]:
-        """OK when it may be done, in the context; else nothing may: 10008 when it has waited too long, 8 when the worker
-        stops."""
+        """OK when it may be done, in the context; else nothing may: 10008 when it has waited too long, 8 when the
+        worker stops."""
         async with AsyncExitStack() as place:
             status = await self._wait(user_id, place)
             if status == Status.OK:

@@ -25,7 +25,7 @@ from shardd.metadata.followers import Followers
 from shardd.metadata.load import records_behind
 from shardd.metadata.records import RecordError, encode_record
 from shardd.metadata.reserve import Reserve
-from shardd.metadata.service import Metadata, Result, apply_beside
+from shardd.metadata.service import INLINE_BYTES, Metadata, Result, apply_beside, beside_when, is_large
 from shardd.metadata.snapshot import read_snapshot, snapshot_path
 from shardd.metadata.state import State
 from shardd.metadata.validate import validate_effect, validate_existence, validate_values
@@ -230,9 +230,8 @@ class MetadataWriter(Metadata):
             self._refuse(waiting, status)
             return
         try:
-            data, record = encode_record(
-                state.digest, state.index + 1, self._clock.now_us(), waiting.number, waiting.user.id, command
-            )
+            place = state.digest, state.index + 1, self._clock.now_us(), waiting.number, waiting.user.id
+            data, record = await beside_when(self._threads, is_large(command), encode_record, *place, command)
             new_id = created_id(state, command)
             new_state = await apply_beside(self._threads, state, record)  # before it is stored: it may fail
             async with self._appending:
@@ -275,7 +274,8 @@ class MetadataWriter(Metadata):
 
     async def _on_submit(self, sender: int, payload: bytes) -> bytes:
         submission = messages.decode_submission(payload)
-        command = decode_command(submission.command)
+        large = len(payload) > INLINE_BYTES
+        command = await beside_when(self._threads, large, decode_command, submission.command)
         waiting = await self._submit(submission.number, submission.user, command)
         result = waiting.answer.result()
         return messages.encode(messages.SubmissionAnswer(int(result.status), result.id, waiting.index))

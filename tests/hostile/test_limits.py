@@ -143,6 +143,23 @@ def test_pipelined_requests_without_reading_cost_little_and_end(make_server: Mak
         control.ping()
 
 
+def test_windows_of_requests_whose_answers_nobody_reads_cost_little_and_end(make_server: MakeServer) -> None:
+    server = make_server({"SHARDD_SERVER_SLOW_READER_TIMEOUT": "1 s"})
+    with wire.connect(server.address) as control:
+        control.create_topic(control.create_stream("s"), "t", 1)
+        send = wire.frame(wire.SEND_MESSAGES, wire.batch("s", "t", wire.to_partition(0), [wire.message(b"x")]))
+        window = wire.frame(wire.PING) * 31 + send
+        before = crowd.resident_bytes(server)
+        with crowd.crowd(server.address, 8, login=True, receive_buffer_bytes=1 << 14) as greedy:
+            sent = crowd.push(greedy, window * 60_000, stall_s=0.5)
+            assert max(sent) < 60_000 * len(window), "the server takes requests whose answers nobody reads"
+            assert crowd.resident_bytes(server) - before < 32 << 20
+            taken = control.poll("s", "t", 0, strategy=wire.POLL_LAST, count=1).messages[0].offset + 1
+            assert taken <= sum(sent) // len(window) + 8
+            assert eventually(lambda: clients_count(control) == 1), "they take nothing and stay"
+        control.ping()
+
+
 def test_a_large_frame_gets_its_turn_beside_half_sent_ones(make_server: MakeServer) -> None:
     """They hold all that unfinished frames may take; one that waits for its turn is not given up for it."""
     settings = {"SYSTEM_SHARDING_CPU_ALLOCATION": "1", "SYSTEM_MEMORY_POOL_SIZE": "128 MiB"}

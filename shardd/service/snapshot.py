@@ -64,7 +64,7 @@ class SnapshotService:
         async with self._turn:
             threads = HelperThreads(1, "snapshot")
             try:
-                return await threads.run(collect_archive, self._collectors(types, logs), request.compression)
+                return await threads.run(self._archive, types, logs, request.compression)
             finally:
                 await threads.close()
 
@@ -78,6 +78,10 @@ class SnapshotService:
             answers = [await self._serve_logs(self._bus.shard, b"")]
         lines = sorted(supervisor + [line for answer in answers for line in _lines_decoder.decode(answer)])
         return "".join(f"{line}\n" for line in lines)
+
+    def _archive(self, types: tuple[SnapshotType, ...], logs: str, compression: SnapshotCompression) -> bytes:
+        """Blocks; the imports of a first snapshot take longer than the loop may be held."""
+        return collect_archive(self._collectors(types, logs), compression)
 
     def _collectors(self, types: tuple[SnapshotType, ...], logs: str) -> list[tuple[str, Collector]]:
         from shardd.service import snapshot_members  # with what only snapshots need, as psutil

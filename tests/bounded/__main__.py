@@ -2,7 +2,8 @@
 
     python -m tests.bounded [--directory DIR] [--short]
 
-Prints CPU milliseconds of the longest step for each request, of whatever name on whichever shard, and the names.
+Prints CPU milliseconds of the longest step for each request, of whatever name on whichever shard, those of all loops in
+all, and the names of the longest steps.
 Exit status 1 when one of them is above 10 ms (docs/adr/0038-bounded-steps.md), or a request is refused.
 """
 

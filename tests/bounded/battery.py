@@ -16,6 +16,7 @@ from tests.bounded.questions import Asker, Question, questions
 from tests.support import wire
 
 _LONGEST: Final = re.compile(r"loop\.(.+)\.longest_us")
+LOOP_CPU: Final = "process.loop_cpu_us"
 START_TIMEOUT_S: Final = 300.0
 TIMEOUT_S: Final = 60.0
 LOGGED_IN: Final = 4_000
@@ -32,11 +33,13 @@ class Step:
 
 @dataclass(slots=True)
 class Row:
-    """`steps`: of all shards, longest first. `refused`: why there is no figure."""
+    """`steps`: of all shards, longest first. `loop_us`: CPU time of all loops meanwhile, the engine's work included.
+    `refused`: why there is no figure."""
 
     name: str
     about: str
     steps: list[Step]
+    loop_us: int = 0
     refused: str = ""
 
     @property
@@ -50,7 +53,8 @@ class Row:
     def __str__(self) -> str:
         names = ", ".join(f"{each.name} {each.longest_us / 1000:.1f}" for each in self.steps[:3])
         mark = " " if self.good else "!"
-        return f"{mark} {self.longest_us / 1000:8.2f}  {self.name:34} {self.about:46} {self.refused or names}"
+        figures = f"{mark} {self.longest_us / 1000:8.2f} {self.loop_us / 1000:9.1f}"
+        return f"{figures}  {self.name:34} {self.about:46} {self.refused or names}"
 
 
 class Longest:
@@ -60,18 +64,22 @@ class Longest:
         self._connection = connection
         self._settle_s = settle_s
         self._known: dict[tuple[int, str], int] = {}
+        self._loop_us = 0
 
-    def new(self) -> list[Step]:
+    def new(self) -> tuple[list[Step], int]:
+        """And the CPU time of the loops since the last look."""
         time.sleep(self._settle_s)
         metrics = self._connection.metrics()
-        found = []
+        found, loop_us = [], 0
         for shard in metrics.shards:
             for (_, figure), value in zip(metrics.names, shard.values, strict=True):
                 name = _LONGEST.fullmatch(figure)
+                loop_us += value if figure == LOOP_CPU else 0
                 if name is not None and value > self._known.get((shard.shard, name[1]), 0):
                     self._known[shard.shard, name[1]] = value
                     found.append(Step(name[1], shard.shard, value))
-        return sorted(found, key=lambda each: -each.longest_us)
+        before, self._loop_us = self._loop_us, loop_us
+        return sorted(found, key=lambda each: -each.longest_us), loop_us - before
 
 
 def run(base: Path, size: world.Size, limit_ms: int, show: Callable[[Row], None]) -> list[Row]:
@@ -88,17 +96,17 @@ def run(base: Path, size: world.Size, limit_ms: int, show: Callable[[Row], None]
         workers = server.worker_pids()
         observer = Connection(server.address, Credentials("iggy", "iggy"), timeout_s=TIMEOUT_S)
         longest = Longest(observer, size.settle_s)
-        add(Row("(start)", "", longest.new()))
+        add(Row("(start)", "", *longest.new()))
         with wire.connect(server.address) as connection:
             world.store_offsets(connection, size.offsets)
-        add(Row("(offsets)", f"{size.offsets} stored", longest.new()))
+        add(Row("(offsets)", f"{size.offsets} stored", *longest.new()))
         logged_in = min(LOGGED_IN, size.connections)
         with world.connections(server.address, size.connections, logged_in) as crowd:
-            add(Row("(connections)", f"{size.connections} opened, {logged_in} logins", longest.new()))
+            add(Row("(connections)", f"{size.connections} opened, {logged_in} logins", *longest.new()))
             asker = Asker(server.address, size, crowd)
             for question in questions(size):
                 add(_row(question, asker, longest))
-        add(Row("(connections)", f"{size.connections} closed", longest.new()))
+        add(Row("(connections)", f"{size.connections} closed", *longest.new()))
         observer.close()
         if server.worker_pids() != workers:
             raise RuntimeError(f"a worker ended:\n{server.log()[-4000:]}")
@@ -113,4 +121,4 @@ def _row(question: Question, asker: Asker, longest: Longest) -> Row:
         question.ask(asker)
     except wire.StatusError as error:
         refused = str(error)
-    return Row(question.name, question.about, longest.new(), refused)
+    return Row(question.name, question.about, *longest.new(), refused)

@@ -28,6 +28,6 @@ def test_a_small_server_answers_every_command_in_short_steps(tmp_path: Path) -> 
 
 
 def test_a_step_that_is_too_long_is_marked() -> None:
-    long, refused = Row("A", "", [Step("A", 0, LIMIT_MS * 1000 + 1)]), Row("B", "", [], "command 1: status 2")
+    long, refused = Row("A", "", [Step("A", 0, LIMIT_MS * 1000 + 1)]), Row("B", "", [], refused="command 1: status 2")
     assert [each.good for each in (long, refused, Row("C", "", []))] == [False, False, True]
     assert str(long).startswith("!") and "status 2" in str(refused)

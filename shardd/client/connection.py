@@ -7,7 +7,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +21,8 @@ from shardd.protocol.primitives import Identifier, Reader
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", bytes, Reader)
+
+_PIECE_BYTES: Final = 1 << 20  # first room for an answer
 
 
 class ConnectionFailedError(ConnectionError):
@@ -105,13 +107,16 @@ class Connection:
         self._fill(memoryview(head))
         status, length = replies.FRAME_HEAD.unpack(head)
         target = bytearray() if into is None else into
-        if len(target) < length:
-            target.extend(bytes(length - len(target)))
-        view = memoryview(target)[:length]
-        self._fill(view)
+        filled = 0
+        while filled < length:  # memory grows with what arrives, not with what the other side claims
+            end = min(length, max(len(target), 2 * filled + _PIECE_BYTES))
+            target.extend(bytes(max(end - len(target), 0)))
+            with memoryview(target) as whole, whole[filled:end] as piece:
+                self._fill(piece)
+            filled = end
         if status != Status.OK:
             raise RefusedError(code, status, self.address)
-        return view
+        return memoryview(target)[:length]
 
     def request(self, code: int, payload: bytes = b"") -> bytes:
         """Sends and receives."""

@@ -147,6 +147,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _size("system.memory_pool.size", "system.memory_pool_size_bytes", "4 GiB", POOL_BYTES_PER_SHARD_MIN, 1 << 44),
     _size("system.segment.size", "system.segment_size_bytes", "1 GiB", 512, SEGMENT_BYTES_MAX, 512),
     _size("system.disk.reserve", "system.disk_reserve_bytes", "64 MiB", 0, 1 << 44),
+    _count("system.trash.names_max", 50_000, 1_000, 100_000_000),
     _flag("system.scrubber.enabled", True),
     _size("system.scrubber.rate", "system.scrubber.rate_bytes", "8 MiB", 64 << 10, 1 << 34),
     _duration("system.scrubber.pause", "system.scrubber.pause_ms", "1 h", 10, 24 * 30 * _HOUR_MS),

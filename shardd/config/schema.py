@@ -100,6 +100,12 @@ class ScrubberSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pause_ms: int
 
 
+class TrashSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`system.trash.*`: with more names in the trash, deletions and purges wait."""
+
+    names_max: int
+
+
 class Watchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.watchdog.*`: for how long a worker without a sign of life is let alone while it waits for its device, and
     while it gets no CPU; 0: no longer than any other one."""
@@ -133,6 +139,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition: PartitionSettings
     memory_pool_size_bytes: int
     disk_reserve_bytes: int
+    trash: TrashSettings
     scrubber: ScrubberSettings
     watchdog: Watchdog
 

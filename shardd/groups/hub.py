@@ -42,7 +42,8 @@ class _Home(NamedTuple):
 
 
 class _Group(msgspec.Struct):
-    """`homes`: where each member is; `told`: the version that its worker has; `lock`: one teller at a time."""
+    """`homes`: where each member is; `told`: the version that its worker has; `lock`: one teller at a time.
+    `unbalanced`: members or partitions have changed, and nobody has shared them since."""
 
     ref: GroupRef
     machine: GroupMachine
@@ -50,6 +51,7 @@ class _Group(msgspec.Struct):
     homes: dict[str, _Home] = msgspec.field(default_factory=dict)
     told: dict[str, int] = msgspec.field(default_factory=dict)
     suspects: dict[str, int] = msgspec.field(default_factory=dict)
+    unbalanced: bool = False
 
     def news(self) -> list[Member]:
         """Members whose worker does not know their assignment."""
@@ -146,7 +148,8 @@ class GroupHub:
             if not self._exists(group):
                 return _NO_GROUP
             if group.enter(question.key, question.shard, question.moves):
-                await self._deciding.call(lambda: group.machine.join(question.key, _now_us()))
+                if group.machine.enter(question.key):
+                    await self._share(group)
                 await self._tell(group)
         return _OK
 
@@ -156,7 +159,8 @@ class GroupHub:
             return
         async with group.lock:
             group.forget(key)
-            if await self._deciding.call(lambda: group.machine.leave(key, _now_us())):
+            if group.machine.drop(key):
+                await self._share(group)
                 await self._tell(group)
 
     async def _moved(self, question: messages.Moved) -> Answer:
@@ -236,15 +240,18 @@ class GroupHub:
 
         await self._deciding.run(enter())
         for group in restored.values():
-            await self._deciding.call(partial(self._rebalance, group))
+            async with group.lock:
+                await self._share(group)
             self._spawn(self._settle(group))
 
     def _expire(self, group: _Group) -> None:
         group.machine.expire(_now_us(), self._timeout_us)
 
-    @staticmethod
-    def _rebalance(group: _Group) -> None:
-        group.machine.rebalance(_now_us())
+    async def _share(self, group: _Group) -> None:
+        """Under the group's lock. When whoever waits for it gives up, `check` does it again."""
+        group.unbalanced = True
+        await self._deciding.run(group.machine.rebalancing(_now_us()))
+        group.unbalanced = False
 
     # ---- what happens around ----
 
@@ -276,8 +283,11 @@ class GroupHub:
             await self._leave(group, key)
 
     async def check(self) -> None:
-        """Ends hand-overs that take too long, and tells what could not be told. For a job of the worker."""
+        """Ends hand-overs that take too long, does what was given up, tells what could not be told. For a job."""
         for group in list(self._groups.values()):
+            if group.unbalanced:
+                async with group.lock:
+                    await self._share(group)
             if group.machine.pending_count:
                 await self._deciding.call(partial(self._expire, group))
             if group.news():
@@ -304,7 +314,8 @@ class GroupHub:
             topic = topic_of_group(self._metadata.state, group.ref)
             if topic is not None and len(topic.partitions) != group.machine.partitions_count:
                 count = len(topic.partitions)
-                await self._deciding.call(lambda: group.machine.resize(count, _now_us()))
+                group.machine.cut(count)
+                await self._share(group)
             await self._tell(group)
 
     async def _settle(self, group: _Group) -> None:

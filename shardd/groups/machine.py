@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
+
+_STEP: Final = 64  # partitions
 
 
 class Move(NamedTuple):
@@ -71,11 +73,16 @@ class GroupMachine:
 
     def join(self, key: str, now_us: int) -> Member:
         """The new member, or the one that it is already (nothing changes then)."""
-        member = self._members.get(key)
-        if member is None:
-            member = self._enter(key, 1 + max((each.id for each in self._members.values()), default=-1), None)
+        if self.enter(key):
             self.rebalance(now_us)
-        return member
+        return self._members[key]
+
+    def enter(self, key: str) -> bool:
+        """`join` without the rebalance that must follow. False: nothing changes."""
+        if key in self._members:
+            return False
+        self._enter(key, 1 + max((each.id for each in self._members.values()), default=-1), None)
+        return True
 
     def restore(self, key: str, member_id: int, place: int, partitions: Iterable[int], generation: int) -> None:
         """Enters a member as it was known before this machine was made; `rebalance` follows when all are in.
@@ -96,15 +103,25 @@ class GroupMachine:
 
     def leave(self, key: str, now_us: int) -> bool:
         """False when it is not a member."""
+        left = self.drop(key)
+        if left:
+            self.rebalance(now_us)
+        return left
+
+    def drop(self, key: str) -> bool:
+        """`leave` without the rebalance that must follow."""
         member = self._members.pop(key, None)
-        if member is None:
-            return False
-        self._free_places.append(member.place)
-        self.rebalance(now_us)
-        return True
+        if member is not None:
+            self._free_places.append(member.place)
+        return member is not None
 
     def resize(self, partitions_count: int, now_us: int) -> None:
         """The topic has so many partitions now: 0 .. n-1."""
+        self.cut(partitions_count)
+        self.rebalance(now_us)
+
+    def cut(self, partitions_count: int) -> None:
+        """`resize` without the rebalance that must follow."""
         self.partitions_count = partitions_count
         for member in self._members.values():
             kept = [partition for partition in member.partitions if partition < partitions_count]
@@ -112,7 +129,6 @@ class GroupMachine:
                 member.partitions = kept
                 member.pending = {each: move for each, move in member.pending.items() if each < partitions_count}
                 self._changed(member)
-        self.rebalance(now_us)
 
     def complete(self, key: str, partition: int) -> bool:
         """The owner has let go of a pending partition: it goes to the end of the target's list. False: not pending."""
@@ -149,24 +165,33 @@ class GroupMachine:
         return count
 
     def rebalance(self, now_us: int) -> None:
-        """Gives out free partitions and plans the moves that a fair share needs; plans that are not needed end."""
+        """All of `rebalancing` at once."""
+        for _ in self.rebalancing(now_us):
+            pass
+
+    def rebalancing(self, now_us: int) -> Iterator[None]:
+        """Gives out free partitions and plans the moves that a fair share needs; plans that are not needed end.
+
+        In steps: all but the last one only compute. Whoever does not take all of them has changed nothing; nothing else
+        may change the members meanwhile.
+        """
         self._owned = None
         members = self.members()
         if not members:
             return
-        before = [(len(member.partitions), dict(member.pending)) for member in members]
         planned = {partition: move for member in members for partition, move in member.pending.items()}
-        for member in members:
-            member.pending = {}
-        self._give_out_free(members)
-        self._plan_moves(members, planned, now_us)
-        self._changed(
-            *(
-                member
-                for member, (size, pending) in zip(members, before, strict=True)
-                if len(member.partitions) != size or member.pending != pending
-            )
-        )
+        partitions = [member.partitions for member in members]
+        yield from self._give_out_free(partitions)
+        pending = [dict[int, Move]() for _ in members]
+        yield from self._plan_moves(members, partitions, pending, planned, now_us)
+        changed = [
+            member
+            for member, mine, moves in zip(members, partitions, pending, strict=True)
+            if len(member.partitions) != len(mine) or member.pending != moves
+        ]
+        for member, mine, moves in zip(members, partitions, pending, strict=True):
+            member.partitions, member.pending = mine, moves
+        self._changed(*changed)
 
     # ---- inside ----
 
@@ -189,40 +214,53 @@ class GroupMachine:
         for member in members:
             member.version = self.generation
 
-    def _give_out_free(self, members: Sequence[Member]) -> None:
-        owned = {partition for member in members for partition in member.partitions}
+    def _give_out_free(self, partitions: list[list[int]]) -> Iterator[None]:
+        """Lists of those who get something are exchanged for new ones."""
+        owned = {partition for mine in partitions for partition in mine}
         if len(owned) == self.partitions_count:
             return
-        shares = [(len(member.partitions), number) for number, member in enumerate(members)]
+        shares = [(len(mine), number) for number, mine in enumerate(partitions)]
         heapq.heapify(shares)  # the poorest first, of equals the one with the lowest place
-        receivers: set[int] = set()
+        received: dict[int, list[int]] = {}
         for partition in range(self.partitions_count):
             if partition not in owned:
                 share, poorest = shares[0]
-                members[poorest].partitions.append(partition)
-                receivers.add(poorest)
+                received.setdefault(poorest, []).append(partition)
                 heapq.heapreplace(shares, (share + 1, poorest))
-        for number in receivers:
-            members[number].partitions.sort()  # clients see the list (golden: group-disconnect)
+            if partition % _STEP == 0:
+                yield
+        for number, more in received.items():
+            partitions[number] = sorted(partitions[number] + more)  # clients see the list (golden: group-disconnect)
 
-    def _plan_moves(self, members: Sequence[Member], planned: dict[int, Move], now_us: int) -> None:
+    def _plan_moves(
+        self,
+        members: Sequence[Member],
+        partitions: Sequence[list[int]],
+        pending: Sequence[dict[int, Move]],
+        planned: dict[int, Move],
+        now_us: int,
+    ) -> Iterator[None]:
         """`planned`: moves under way; of a member's partitions they are the first choice, and they keep their age."""
-        richest = [(-len(member.partitions), number) for number, member in enumerate(members)]
-        poorest = [(len(member.partitions), number) for number, member in enumerate(members)]
+        richest = [(-len(mine), number) for number, mine in enumerate(partitions)]
+        poorest = [(len(mine), number) for number, mine in enumerate(partitions)]
         heapq.heapify(richest)
         heapq.heapify(poorest)
         movable: dict[int, Iterator[int]] = {}
+        moves = 0
         # Nobody both gives and takes: who has given is at most one below the richest, who has taken at most one above
         # the poorest. So each heap has to know of its own side only.
         while (most := -richest[0][0]) - (least := poorest[0][0]) >= 2:
             giver, taker = richest[0][1], poorest[0][1]
             if giver not in movable:
-                movable[giver] = _in_order_of_choice(members[giver].partitions, planned)
+                movable[giver] = _in_order_of_choice(partitions[giver], planned)
             partition = next(movable[giver])
             since_us = planned[partition].since_us if partition in planned else now_us
-            members[giver].pending[partition] = Move(members[taker].key, since_us)
+            pending[giver][partition] = Move(members[taker].key, since_us)
             heapq.heapreplace(richest, (1 - most, giver))
             heapq.heapreplace(poorest, (least + 1, taker))
+            moves += 1
+            if moves % _STEP == 0:
+                yield
 
 
 def _in_order_of_choice(partitions: Sequence[int], planned: Mapping[int, Move]) -> Iterator[int]:

@@ -47,9 +47,12 @@ class GroupMembers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcing: asyncio.Task[None] | None = None
         self._assigning = Slices()
+        self._deleting = Slices()
+        self._deletions: list[Iterator[None]] = []
         self._bus.serve(messages.METHOD_ASSIGN, Senders.CONTROL_SHARD, self._on_assign)
         self._bus.watch(self._peer_changed)
         self._metadata.subscribe(self._applied)
+        self._metadata.follow_with(self._follow)
         self._sessions.on_leave(self._left)
         self._start_announcing()
 
@@ -282,7 +285,7 @@ class GroupMembers:
     def _applied(self, old: State, new: State, record: Record) -> None:
         """Memberships of deleted groups end, and so do the offsets of these; a purge ends what was polled."""
         if isinstance(record.command, DeleteConsumerGroup):
-            self._delete_offsets(old, record.command)
+            self._deletions.append(self._delete_offsets(old, record.command))
         if old.streams is new.streams:
             return
         for session in self._sessions:
@@ -290,7 +293,12 @@ class GroupMembers:
                 self._forget_gone(session, new)
                 self._forget_purged(session, old, new)
 
-    def _delete_offsets(self, old: State, command: DeleteConsumerGroup) -> None:
+    async def _follow(self, old: State, new: State) -> None:
+        """What `_applied` has left to do, before the record is acknowledged."""
+        while self._deletions:
+            await self._deleting.run(self._deletions.pop())
+
+    def _delete_offsets(self, old: State, command: DeleteConsumerGroup) -> Iterator[None]:
         topic = old.streams[command.stream.id].topics[command.topic.id]
         offsets_id = topic.groups[command.group.id].offsets_id
         for partition in topic.partitions:
@@ -299,6 +307,7 @@ class GroupMembers:
                 with contextlib.suppress(KeyError):
                     self._engine.offset_delete(packed, ConsumerKind.GROUP, offsets_id)
                 self._engine.fence_drop(packed, offsets_id)
+            yield
 
     def _forget_gone(self, session: MemberSession, state: State) -> None:
         for incarnation, membership in list(session.memberships.items()):

@@ -62,5 +62,6 @@ class Job(msgspec.Struct, frozen=True):
     thread: JobThread | None = None
     per_second: int = 0  # units that its throttle allows, 0: no limit
     unit: str = "steps"  # or "bytes"
-    gives_way: bool = False  # held while the loop has no time to spare, or the device does not answer
+    # Held while the loop has no time to spare, as long as this says so, or while the device does not answer.
+    gives_way: Callable[[], bool] | None = None
     left: Callable[[], int] | None = None  # what it has to do yet, in its own measure: segments, files

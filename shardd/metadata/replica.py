@@ -19,7 +19,7 @@ from shardd.metadata.apply import ApplyError
 from shardd.metadata.commands import Command, Ref, encode_command
 from shardd.metadata.load import load_snapshot, load_state
 from shardd.metadata.records import HEADER, RecordError, UnknownCommandError, decode_record
-from shardd.metadata.service import Metadata, Result, apply_beside
+from shardd.metadata.service import INLINE_BYTES, Metadata, Result, apply_beside, beside_when, is_large
 from shardd.metadata.state import State
 from shardd.protocol.errors import Status
 from shardd.runtime.channel import CONTROL_SHARD, BusError, Channel, PeerLost, Senders
@@ -72,7 +72,8 @@ class MetadataReplica(Metadata):
         self._started = True
 
     async def submit(self, user: Ref, command: Command) -> Result:
-        submission = messages.Submission(self._random_bits(64), user, encode_command(command))
+        encoded = await beside_when(self._threads, is_large(command), encode_command, command)
+        submission = messages.Submission(self._random_bits(64), user, encoded)
         try:
             payload = await self._channel.request(CONTROL_SHARD, messages.METHOD_SUBMIT, messages.encode(submission))
         except PeerLost:
@@ -157,7 +158,9 @@ class MetadataReplica(Metadata):
         async with self._applying:
             if len(data) >= HEADER.size and self._has(HEADER.unpack_from(data)[1], data):
                 return
-            record, _ = decode_record(memoryview(data), 0, self.state.digest, self.state.index + 1)
+            place = 0, self.state.digest, self.state.index + 1
+            large = len(data) > INLINE_BYTES
+            record, _ = await beside_when(self._threads, large, decode_record, memoryview(data), *place)
             new = await apply_beside(self._threads, self.state, record)
             self._recent[new.index] = new
             if len(self._recent) > STATES_KEPT:

@@ -10,12 +10,15 @@ from typing import Final
 import msgspec
 
 from shardd.metadata.apply import apply, partitions_concerned
-from shardd.metadata.commands import Command, Ref
+from shardd.metadata.commands import Command, CreateUser, Ref, UpdatePermissions
 from shardd.metadata.records import Record
 from shardd.metadata.state import State
-from shardd.runtime.threads import Threads
+from shardd.protocol.permissions import entries_count
+from shardd.runtime.threads import T, Threads, Ts
 
 APPLY_INLINE_PARTITIONS: Final = 2_000  # records that concern more are applied in a helper thread
+INLINE_ENTRIES: Final = 1_000  # changes with more permissions are encoded in a helper thread
+INLINE_BYTES: Final = 16 * 1024  # larger records and changes are decoded in a helper thread
 
 Applied = Callable[[State, State, Record], None]
 Follow = Callable[[State, State], Awaitable[None]]
@@ -39,7 +42,7 @@ class Metadata(ABC):
     def __init__(self) -> None:
         self.state = State()
         self._subscribers: list[Applied] = []
-        self._follow: Follow | None = None
+        self._follow: list[Follow] = []
         self._followed: int | None = None  # while a record is being followed: the index before it
 
     @property
@@ -63,7 +66,7 @@ class Metadata(ABC):
     def follow_with(self, follow: Follow) -> None:
         """Awaits `follow(old, new)` for every record from now on, one after the other, before it is acknowledged and
         after the subscribers: for what takes too long to be done in one go."""
-        self._follow = follow
+        self._follow.append(follow)
 
     @abstractmethod
     async def close(self) -> None:
@@ -77,15 +80,31 @@ class Metadata(ABC):
                 applied(old, new, record)
             except Exception:  # one part that cannot follow must not keep the others from it
                 _log.exception("record %d of the metadata was not followed everywhere", record.index)
-        if self._follow is None:
-            return
         self._followed = old.index
         try:
-            await self._follow(old, new)
-        except Exception:
-            _log.exception("record %d of the metadata was not followed everywhere", record.index)
+            for follow in self._follow:
+                await self._follow_one(follow, old, new, record.index)
         finally:
             self._followed = None
+
+    @staticmethod
+    async def _follow_one(follow: Follow, old: State, new: State, index: int) -> None:
+        try:
+            await follow(old, new)
+        except Exception:
+            _log.exception("record %d of the metadata was not followed everywhere", index)
+
+
+async def beside_when(threads: Threads, large: bool, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """What the function returns or raises; of what is large in a helper thread, so that the loop goes on."""
+    return await threads.run(function, *arguments) if large else function(*arguments)
+
+
+def is_large(command: Command) -> bool:
+    """Whether it takes long to encode."""
+    if isinstance(command, CreateUser | UpdatePermissions):
+        return entries_count(command.permissions) > INLINE_ENTRIES
+    return False
 
 
 async def apply_beside(threads: Threads, state: State, record: Record) -> State:

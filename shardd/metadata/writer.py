@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
@@ -18,13 +19,22 @@ import msgspec
 
 from shardd.metadata import messages
 from shardd.metadata.apply import apply, created_id
-from shardd.metadata.commands import Command, Ref, decode_command
+from shardd.metadata.commands import (
+    Command,
+    DeletePartitions,
+    DeleteStream,
+    DeleteTopic,
+    PurgeStream,
+    PurgeTopic,
+    Ref,
+    decode_command,
+)
 from shardd.metadata.compaction import Compaction, Limits
 from shardd.metadata.followers import Followers
 from shardd.metadata.load import records_behind
 from shardd.metadata.records import RecordError, encode_record
 from shardd.metadata.reserve import Reserve
-from shardd.metadata.service import Metadata, Result, apply_beside
+from shardd.metadata.service import INLINE_BYTES, Metadata, Result, apply_beside, beside_when, is_large
 from shardd.metadata.snapshot import read_snapshot, snapshot_path
 from shardd.metadata.state import State
 from shardd.metadata.validate import validate_effect, validate_existence, validate_values
@@ -40,7 +50,10 @@ SUBMISSIONS_REMEMBERED: Final = 4096  # whose answer is known when they are sent
 CLOSE_TIMEOUT_S: Final = 2.0  # for the change at work, whose replicas may be stopping too
 CATCH_UP_BYTES: Final = 256 * 1024  # records in one answer to a HELLO
 
+_DELETIONS: Final = (DeleteStream, PurgeStream, DeleteTopic, PurgeTopic, DeletePartitions)
+
 Authorize = Callable[[State, Ref, Command], bool]
+Deletions = Callable[[int], AbstractAsyncContextManager[Status]]
 _log = logging.getLogger(__name__)
 
 
@@ -72,8 +85,11 @@ class MetadataWriter(Metadata):
         random_bits: RandomBits = random_bits,
         hear: Callable[[], None] = lambda: None,
         compaction_due: Callable[[], object] | None = None,
+        deletions: Deletions | None = None,
     ) -> None:
-        """`compaction_due` is called when somebody is to `compact`; None: the writer does it at once by itself."""
+        """`compaction_due` is called when somebody is to `compact`; None: the writer does it at once by itself.
+        `deletions(user id)` is entered around each change that moves files to the trash, before it stands in line; a
+        status but 0 refuses it."""
         super().__init__()
         self._path = path
         self._channel = channel
@@ -94,6 +110,7 @@ class MetadataWriter(Metadata):
         self._compaction = Compaction(path, threads, disk, self._appending, limits)
         self._compacting: asyncio.Task[None] | None = None
         self._compaction_due = compaction_due or self._compact
+        self._deletions = deletions
 
     async def start(self, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
         """Loads the log, makes the changes of `prepare`, and only then serves the other shards: none of them gets to
@@ -176,6 +193,15 @@ class MetadataWriter(Metadata):
     async def _submit(self, number: int, user: Ref, command: Command, *, trusted: bool = False) -> _Waiting:
         """The submission with its answer."""
         waiting = _Waiting(number, user, command, asyncio.get_running_loop().create_future(), trusted)
+        if self._deletions is None or trusted or not isinstance(command, _DELETIONS):
+            return await self._stand_in_line(waiting)
+        async with self._deletions(user.id) as status:
+            if status == Status.OK:
+                return await self._stand_in_line(waiting)
+            self._refuse(waiting, status)
+            return waiting
+
+    async def _stand_in_line(self, waiting: _Waiting) -> _Waiting:
         if self._task is None:
             self._refuse(waiting, Status.DISCONNECTED)
             return waiting
@@ -217,9 +243,8 @@ class MetadataWriter(Metadata):
             self._refuse(waiting, status)
             return
         try:
-            data, record = encode_record(
-                state.digest, state.index + 1, self._clock.now_us(), waiting.number, waiting.user.id, command
-            )
+            place = state.digest, state.index + 1, self._clock.now_us(), waiting.number, waiting.user.id
+            data, record = await beside_when(self._threads, is_large(command), encode_record, *place, command)
             new_id = created_id(state, command)
             new_state = await apply_beside(self._threads, state, record)  # before it is stored: it may fail
             async with self._appending:
@@ -262,7 +287,8 @@ class MetadataWriter(Metadata):
 
     async def _on_submit(self, sender: int, payload: bytes) -> bytes:
         submission = messages.decode_submission(payload)
-        command = decode_command(submission.command)
+        large = len(payload) > INLINE_BYTES
+        command = await beside_when(self._threads, large, decode_command, submission.command)
         waiting = await self._submit(submission.number, submission.user, command)
         result = waiting.answer.result()
         return messages.encode(messages.SubmissionAnswer(int(result.status), result.id, waiting.index))

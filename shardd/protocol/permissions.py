@@ -7,6 +7,8 @@ follows" count only when they are exactly 1, the rights themselves are true for 
 
 from __future__ import annotations
 
+import struct
+from itertools import product
 from typing import Any, Final
 
 import msgspec
@@ -58,6 +60,11 @@ def _flag_names(kind: type[Any]) -> tuple[str, ...]:
 _GLOBAL: Final = _flag_names(Permissions)
 _STREAM: Final = _flag_names(StreamPermissions)
 _TOPIC: Final = _flag_names(TopicPermissions)
+_TOPIC_ENTRY: Final = struct.Struct(f"<I{len(_TOPIC)}sB")  # id, rights, whether another one follows
+# one value for each combination of rights: a block may have many thousands of entries
+_OF_TOPIC: Final = {
+    bytes(rights): TopicPermissions(*map(bool, rights)) for rights in product((0, 1), repeat=len(_TOPIC))
+}
 
 
 class _Block:
@@ -80,11 +87,11 @@ class _Block:
     def _stream(self) -> StreamPermissions:
         flags = self._flags(_STREAM)
         topics: dict[int, TopicPermissions] = {}
-        more = self._follows()
-        while more:
-            topic_id = self._entry_id()
-            topics[topic_id] = TopicPermissions(**self._flags(_TOPIC))
-            more = self._follows()
+        more = self._reader.u8()
+        while more == 1:
+            self._count_entry()
+            topic_id, rights, more = _TOPIC_ENTRY.unpack(self._reader.take(_TOPIC_ENTRY.size))
+            topics[topic_id] = _OF_TOPIC.get(rights) or _OF_TOPIC[bytes(map(bool, rights))]
         return StreamPermissions(**flags, topics=Map(topics))
 
     def _flags(self, names: tuple[str, ...]) -> dict[str, Any]:
@@ -94,10 +101,13 @@ class _Block:
         return self._reader.u8() == 1
 
     def _entry_id(self) -> int:
+        self._count_entry()
+        return self._reader.u32()
+
+    def _count_entry(self) -> None:
         self._entries += 1
         if self._entries > ENTRIES_MAX:
             raise ShardError(Status.INVALID_FORMAT, "too many entries in a permission block")
-        return self._reader.u32()
 
 
 def read_permissions(reader: Reader) -> Permissions:
@@ -109,6 +119,13 @@ def read_permissions(reader: Reader) -> Permissions:
     if before - reader.remaining != length:
         raise ShardError(Status.INVALID_FORMAT, "the length of a permission block is wrong")
     return permissions
+
+
+def entries_count(permissions: Permissions | None) -> int:
+    """Streams and topics together."""
+    if permissions is None:
+        return 0
+    return len(permissions.streams) + sum(len(stream.topics) for stream in permissions.streams.values())
 
 
 def encode_permissions(permissions: Permissions) -> bytes:
@@ -130,5 +147,7 @@ def _encode_stream(stream: StreamPermissions) -> bytearray:
     topics = stream.topics
     block += wire.u8(1 if topics else 0)
     for number, topic_id in enumerate(sorted(topics), 1):
-        block += wire.u32(topic_id) + _encode_flags(topics[topic_id], _TOPIC) + wire.u8(number < len(topics))
+        each = topics[topic_id]
+        rights = bytes((each.manage_topic, each.read_topic, each.poll_messages, each.send_messages))
+        block += _TOPIC_ENTRY.pack(topic_id, rights, number < len(topics))
     return block

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from typing import Final
 
@@ -40,6 +41,7 @@ from shardd.runtime.channel import (
 )
 from shardd.runtime.patience import AT_ONCE, PATIENCE_S, Patience
 
+MESSAGES_AT_ONCE: Final = 32  # that are taken before others get a turn: a socket that has more never waits
 REQUESTS_IN_FLIGHT_MAX: Final = 256  # to one shard, of one method
 PEER_HOLD_MS: Final = 2_000  # how long a request waits for a dead shard to come back
 GATHER_TIMEOUT_S: Final = 5.0
@@ -168,7 +170,9 @@ class _Link:
             pending.settle(None, None)
 
     async def _receive(self, socket: zmq.asyncio.Socket) -> None:
-        while True:
+        for number in itertools.count():
+            if number % MESSAGES_AT_ONCE == 0:
+                await asyncio.sleep(0)
             frames = await socket.recv_multipart()
             try:
                 head_frame, payload = frames
@@ -344,7 +348,9 @@ class Bus:
                 return await link.exchange(method, payload)
 
     async def _serve_requests(self, router: zmq.asyncio.Socket) -> None:
-        while True:
+        for number in itertools.count():
+            if number % MESSAGES_AT_ONCE == 0:
+                await asyncio.sleep(0)
             sender, frames = await self._sockets.receive(router)
             try:
                 identity, head_frame, payload = frames

@@ -1,7 +1,7 @@
 """Garbage collection in pieces (docs/adr/0038-bounded-steps.md).
 
 The collector of Python stops the loop while it looks at everything that there is: 0.15 s with 100,000 partitions. Here
-it looks at what is new, 25,000 objects at most, and never again at what it has left alive: that is frozen. Objects that
+it looks at what is new, 15,000 objects at most, and never again at what it has left alive: that is frozen. Objects that
 are no cycle go as ever, frozen or not. Cycles that became garbage after they were frozen are looked for when Python has
 twice as much as after the last time.
 """
@@ -13,7 +13,7 @@ import gc
 import sys
 from typing import Final
 
-THRESHOLDS: Final = (700, 10, 2)  # new objects; collections of the youngest, and of the middle ones, before the next
+THRESHOLDS: Final = (700, 5, 2)  # new objects; collections of the youngest, and of the middle ones, before the next
 GROWTH: Final = 2
 GROWTH_BLOCKS_MIN: Final = 1_000_000  # of Python's allocator: about 100 MB
 _OLDEST: Final = 2
@@ -31,7 +31,7 @@ class Collector:
         """Everything that the process needs to serve is there."""
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._collected)
-        self._collect_all()
+        self._settle()  # what is frozen already stays so: modules
 
     def stop(self) -> None:
         gc.callbacks.remove(self._collected)
@@ -40,6 +40,9 @@ class Collector:
     def _collect_all(self) -> None:
         self._asked = False
         gc.unfreeze()
+        self._settle()
+
+    def _settle(self) -> None:
         gc.collect()
         gc.freeze()
         gc.collect()  # of next to nothing: the collector waits for a quarter more than it saw the last time

@@ -48,10 +48,8 @@ class LoopWatch:
 
     def start(self) -> None:
         """What the worker did so far was for nobody."""
-        self._thread = threading.get_ident()
-        self._longest_ns.clear()
-        self._over.clear()
         self._look(perf_counter_ns())
+        self._thread = threading.get_ident()
         gc.callbacks.append(self._collection)
 
     def stop(self) -> None:

@@ -6,9 +6,10 @@ where 41 wins over 5000.
 
 from __future__ import annotations
 
+import asyncio
 import enum
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -27,9 +28,12 @@ from shardd.runtime.slices import Slices
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
+from shardd.service.long_answers import LongAnswers, ascending
 from shardd.service.sessions import Session
+from shardd.service.topics import Keep, Kept
 
 T = TypeVar("T")
+_GROUPS_AT_ONCE: Final = 200  # whose members shard 0 is asked for
 
 
 class ByEngine(enum.Enum):
@@ -85,14 +89,30 @@ def topic_group_refs(stream: Stream, topic: Topic) -> list[GroupRef]:
     return [group_ref(stream, topic, topic.groups[group_id]) for group_id in sorted(topic.groups)]
 
 
+def _collect(topic: Topic, groups: list[ConsumerGroup]) -> Iterator[None]:
+    """All of the topic, by id."""
+    for group_id in ascending(topic.groups):
+        if group_id is not None:
+            groups.append(topic.groups[group_id])
+        yield
+
+
 class GroupService:
     """Commands about groups, and polls of their members. Lives on the loop thread."""
 
-    def __init__(self, metadata: Metadata, members: GroupMembers, engine: GroupEngine, shards: int) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        members: GroupMembers,
+        engine: GroupEngine,
+        shards: int,
+        long_answers: LongAnswers,
+    ) -> None:
         self._metadata = metadata
         self._members = members
         self._engine = engine
         self._shards = shards
+        self._long_answers = long_answers
         self._turns = Slices()  # for what costs as much as the member has partitions
 
     async def get_group(self, identity: Identity, request: requests.GroupRequest) -> GroupDetails | None:
@@ -110,7 +130,9 @@ class GroupService:
             [GroupMemberSummary(each.id, each.partitions) for each in members],
         )
 
-    async def get_groups(self, identity: Identity, request: requests.TopicRequest) -> list[GroupSummary]:
+    async def get_groups(
+        self, identity: Identity, request: requests.TopicRequest, keep: Keep[GroupSummary, Kept]
+    ) -> list[Kept]:
         """By id; empty when stream or topic is missing."""
         state = self._metadata.state
         stream = base.find_stream(state, request.stream)
@@ -118,12 +140,15 @@ class GroupService:
         if stream is None or topic is None:
             return []
         base.require(state, identity, Rule.GET_TOPIC, stream, topic)
-        groups = [topic.groups[group_id] for group_id in sorted(topic.groups)]
-        members = await self._members.members(topic_group_refs(stream, topic), partitions=False)
-        return [
-            GroupSummary(group.id, len(topic.partitions), len(those), group.name)
-            for group, those in zip(groups, members, strict=True)
-        ]
+        groups, kept = list[ConsumerGroup](), list[Kept]()
+        await self._long_answers.take(identity, _collect(topic, groups))
+        for first in range(0, len(groups), _GROUPS_AT_ONCE):
+            some = groups[first : first + _GROUPS_AT_ONCE]
+            members = await self._members.members([group_ref(stream, topic, each) for each in some], partitions=False)
+            for group, those in zip(some, members, strict=True):
+                kept.append(keep(GroupSummary(group.id, len(topic.partitions), len(those), group.name)))
+            await asyncio.sleep(0)  # on shard 0 nothing else lets others in
+        return kept
 
     async def create_group(self, identity: Identity, request: requests.CreateGroupRequest) -> GroupSummary:
         """1009, 2010, 41, 5004."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.slices import Slices
@@ -15,6 +15,7 @@ from shardd.service.base import Connections
 from shardd.service.identity import Identity
 
 _SORTED_AT_ONCE: Final = 1000
+Id = TypeVar("Id", int, str)
 
 
 class LongAnswers:
@@ -35,9 +36,9 @@ class LongAnswers:
             raise ShardError(Status.DISCONNECTED, "it has left before its turn", close=True) from None
 
 
-def ascending(ids: Iterable[int]) -> Iterator[int | None]:
+def ascending(ids: Iterable[Id]) -> Iterator[Id | None]:
     """All of them in their order; None for each step before the first one."""
-    runs, left = [], iter(ids)
+    runs, left = list[list[Id]](), iter(ids)
     while run := sorted(islice(left, _SORTED_AT_ONCE)):
         runs.append(run)
         yield None

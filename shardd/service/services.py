@@ -64,6 +64,7 @@ class Services:
         engine, metadata, bus, sessions = parts.engine, parts.metadata, parts.bus, parts.sessions
         system, data_directory = parts.settings.system, parts.settings.system.data_directory
         statistics = Statistics(engine)
+        self.threads = parts.threads
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, sessions))
         self.partition_calls = PartitionCalls(metadata, engine, bus, data_directory)
         self.engine_calls = EngineCalls(engine)
@@ -72,7 +73,7 @@ class Services:
         )
         self.system = SystemService(metadata, statistics, bus, sessions, parts.server)
         self.snapshots = SnapshotService(metadata, bus, system, parts.own_logs, parts.supervisor_logs)
-        self.groups = GroupService(metadata, self.members, engine, bus.shards)
+        self.groups = GroupService(metadata, self.members, engine, bus.shards, statistics.answers)
         self.extensions = ExtensionService(metadata, bus, parts.figures, parts.server.started_at_us)
         self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory)
         self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
@@ -86,7 +87,9 @@ class Services:
             metadata, parts.passwords, parts.login_turns, engine, parts.settings.server.login_attempts_max
         )
         self.users = UserService(metadata, parts.passwords, parts.login_turns, engine, statistics.answers)
-        self.tokens = TokenService(metadata, parts.settings.personal_access_token.max_tokens_per_user)
+        self.tokens = TokenService(
+            metadata, parts.settings.personal_access_token.max_tokens_per_user, statistics.answers
+        )
         self.connections = ConnectionService(metadata, engine, sessions, self.members)
 
     def close(self) -> None:

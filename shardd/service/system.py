@@ -19,18 +19,23 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.replies import ROLE_FOLLOWER, ROLE_LEADER, ClientSummary, ClusterMetadata, ClusterNode, ServerStats
 from shardd.runtime.bus import Bus
 from shardd.runtime.channel import BusError, Senders
+from shardd.runtime.slices import Slices
 from shardd.runtime.usage import MachineUsage, ProcessUsage, memory_bytes
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
+from shardd.service.long_answers import ascending
 from shardd.service.sessions import Session, SessionTable
 from shardd.service.statistics import Statistics, Sums
+from shardd.service.topics import Keep, Kept
 
 SERVER_VERSION: Final = "0.8.0"  # the release whose protocol is spoken; clients compare it
 SERVER_SEMVER: Final = 8_000  # major * 1,000,000 + minor * 1,000 + patch
 METHOD_CLIENTS: Final = "clients"
+METHOD_CLIENT: Final = "client"
 METHOD_PROCESS: Final = "process"
 _SECOND_US: Final = 1_000_000
+_ENTRIES_AT_ONCE: Final = 100  # in a step, and in a piece of an answer
 
 
 class ClientEntry(msgspec.Struct, array_like=True, frozen=True):
@@ -54,7 +59,10 @@ class ProcessFigures(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_clients_decoder = msgspec.msgpack.Decoder(list[ClientEntry])
+_pieces_decoder = msgspec.msgpack.Decoder(list[bytes])
+_entries_decoder = msgspec.msgpack.Decoder(list[ClientEntry])
+_entry_decoder = msgspec.msgpack.Decoder(ClientEntry | None)
+_id_decoder = msgspec.msgpack.Decoder(int)
 _figures_decoder = msgspec.msgpack.Decoder(ProcessFigures)
 
 
@@ -96,11 +104,27 @@ class SystemService:
         self._process = ProcessUsage(os.getpid())
         self._supervisor = ProcessUsage(os.getppid())  # a worker is a child of its supervisor
         self._machine = MachineUsage()
+        self._listing = Slices()
         self._bus.serve(METHOD_CLIENTS, Senders.ANY_SHARD, self._serve_clients)
+        self._bus.serve(METHOD_CLIENT, Senders.ANY_SHARD, self._serve_client)
         self._bus.serve(METHOD_PROCESS, Senders.ANY_SHARD, self._serve_process)
 
     async def _serve_clients(self, sender: int, payload: bytes) -> bytes:
-        return _encoder.encode([_entry(session) for session in self._sessions])
+        """In pieces: nobody has to decode all of them in one step."""
+        sessions, pieces = list(self._sessions), list[bytes]()
+
+        def steps() -> Iterator[None]:
+            for first in range(0, len(sessions), _ENTRIES_AT_ONCE):
+                some = sessions[first : first + _ENTRIES_AT_ONCE]
+                pieces.append(_encoder.encode([_entry(session) for session in some if not session.removed]))
+                yield
+
+        await self._listing.run(steps())
+        return _encoder.encode(pieces)
+
+    async def _serve_client(self, sender: int, payload: bytes) -> bytes:
+        session = self._sessions.by_client(_id_decoder.decode(payload))
+        return _encoder.encode(None if session is None else _entry(session))
 
     async def _serve_process(self, sender: int, payload: bytes) -> bytes:
         return _encoder.encode(self._figures())
@@ -133,26 +157,35 @@ class SystemService:
         local = self._sessions.by_client(request.client_id)
         if local is not None:
             return _summary(_entry(local))
-        for entry in await self._clients():
-            if entry.client_id == request.client_id:
-                return _summary(entry)
-        return None
+        answers = await self._gather(METHOD_CLIENT, _encoder.encode(request.client_id))
+        found = [entry for entry in map(_entry_decoder.decode, answers) if entry is not None]
+        return _summary(found[-1]) if found else None
 
-    async def get_clients(self, identity: Identity, request: requests.Empty) -> list[ClientSummary]:
-        """By id."""
+    async def get_clients(
+        self, identity: Identity, request: requests.Empty, keep: Keep[ClientSummary, Kept]
+    ) -> list[Kept]:
+        """Of all live shards, by id; a connection that moves between two answers is listed once."""
         base.require(self._metadata.state, identity, Rule.READ_SERVER)
-        entries = sorted(await self._clients(), key=lambda entry: entry.client_id)
-        return [_summary(entry) for entry in entries]
+        answers, kept = await self._gather(METHOD_CLIENTS), list[Kept]()
 
-    async def _clients(self) -> list[ClientEntry]:
-        """The connections of all live shards; one that moves between two answers is listed once."""
-        entries = [entry for answer in await self._gather(METHOD_CLIENTS) for entry in _clients_decoder.decode(answer)]
-        return list({entry.client_id: entry for entry in entries}.values())
+        def steps() -> Iterator[None]:
+            entries: dict[int, ClientEntry] = {}
+            for answer in answers:
+                for piece in _pieces_decoder.decode(answer):
+                    entries |= {entry.client_id: entry for entry in _entries_decoder.decode(piece)}
+                    yield
+            for client_id in ascending(entries):
+                if client_id is not None:
+                    kept.append(keep(_summary(entries[client_id])))
+                yield
 
-    async def _gather(self, method: str) -> list[bytes]:
+        await self._statistics.take(identity, steps())
+        return kept
+
+    async def _gather(self, method: str, payload: bytes = b"") -> list[bytes]:
         """The answers of all live shards; `ShardError` 11001 when one of them fails."""
         try:
-            return await self._bus.gather(method, b"")
+            return await self._bus.gather(method, payload)
         except BusError as error:
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
 

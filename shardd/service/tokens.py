@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 
 from shardd.metadata import DeleteExpiredTokens, Metadata
 from shardd.metadata.apply_users import expired_tokens
@@ -18,6 +19,8 @@ from shardd.security import ROOT_USER_ID
 from shardd.security.tokens import digest, expires_at, new_token
 from shardd.service import base
 from shardd.service.identity import Identity
+from shardd.service.long_answers import LongAnswers, ascending
+from shardd.service.topics import Keep, Kept
 from shardd.service.users import user_ref
 
 _log = logging.getLogger(__name__)
@@ -26,15 +29,26 @@ _log = logging.getLogger(__name__)
 class TokenService:
     """Lives on the loop thread. `tokens_max`: of one user."""
 
-    def __init__(self, metadata: Metadata, tokens_max: int) -> None:
+    def __init__(self, metadata: Metadata, tokens_max: int, long_answers: LongAnswers) -> None:
         self._metadata = metadata
         self._tokens_max = tokens_max
+        self._long_answers = long_answers
 
-    async def get_tokens(self, identity: Identity, request: requests.Empty) -> list[TokenSummary]:
+    async def get_tokens(
+        self, identity: Identity, request: requests.Empty, keep: Keep[TokenSummary, Kept]
+    ) -> list[Kept]:
         """By name. Those that have expired are listed until the cleaner, or the next new token of their owner, removes
         them."""
-        tokens = self._own_user(identity).tokens
-        return [TokenSummary(name, tokens[name].expires_at_us) for name in sorted(tokens)]
+        tokens, kept = self._own_user(identity).tokens, list[Kept]()
+
+        def steps() -> Iterator[None]:
+            for name in ascending(tokens):
+                if name is not None:
+                    kept.append(keep(TokenSummary(name, tokens[name].expires_at_us)))
+                yield
+
+        await self._long_answers.take(identity, steps())
+        return kept
 
     async def create_token(self, identity: Identity, request: account_requests.CreateTokenRequest) -> TokenSecret:
         """50, 52, 51. The only time that the secret is told. Expired tokens neither count nor keep their names."""

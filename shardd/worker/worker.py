@@ -269,6 +269,7 @@ class Worker:
         self.watch.stop()
         self._services.logins.stopping = True
         self._login_turns.close()
+        self._role.stopping()
         self.engine.stop_listening()
         self.engine.close_all(Status.DISCONNECTED)
         await self._doors.stop(max(0.0, deadline - time.monotonic()))

@@ -7,7 +7,7 @@ Faults planted in the machines must be found, or the model is worth nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -268,20 +268,27 @@ class TwoOwners(GroupMachine):
 class OneMoveForEachJoin(GroupMachine):
     """As the reference: a joining member gets at most one partition."""
 
-    def _plan_moves(self, members: Sequence[Member], planned: dict[int, Move], now_us: int) -> None:
-        super()._plan_moves(members, planned, now_us)
+    def _plan_moves(
+        self,
+        members: Sequence[Member],
+        partitions: Sequence[list[int]],
+        pending: Sequence[dict[int, Move]],
+        planned: dict[int, Move],
+        now_us: int,
+    ) -> Iterator[None]:
+        yield from super()._plan_moves(members, partitions, pending, planned, now_us)
         targets: set[str] = set()
-        for member in members:
-            for partition, move in list(member.pending.items()):
+        for moves in pending:
+            for partition, move in list(moves.items()):
                 if move.target in targets:
-                    del member.pending[partition]
+                    del moves[partition]
                 targets.add(move.target)
 
 
 class LeaverKeepsPartitions(GroupMachine):
-    def _give_out_free(self, members: Sequence[Member]) -> None:
-        if len(members) != 2:
-            super()._give_out_free(members)
+    def _give_out_free(self, partitions: list[list[int]]) -> Iterator[None]:
+        if len(partitions) != 2:
+            yield from super()._give_out_free(partitions)
 
 
 class NeverExpires(GroupMachine):

@@ -24,6 +24,7 @@ from shardd.protocol.errors import Status
 from shardd.protocol.namespaces import namespace
 from shardd.runtime.channel import CONTROL_SHARD, BusError, Senders
 from shardd.service.groups import GroupService
+from shardd.service.long_answers import LongAnswers
 from shardd.service.offsets import OffsetService
 from shardd.service.partition_calls import PartitionCalls
 from shardd.service.partition_requests import PartitionRequests
@@ -199,7 +200,7 @@ class ShardGroups:
         if self.hub is not None:
             self._checks = asyncio.get_running_loop().create_task(_check_forever(self.hub))
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, self.sessions))
-        self.service = GroupService(metadata, self.members, engine, shards)
+        self.service = GroupService(metadata, self.members, engine, shards, LongAnswers(engine))
         calls = PartitionCalls(metadata, engine, bus, settings().system.data_directory)
         asked = PartitionRequests(metadata, EngineCalls(engine), shards, timeout_s=60)
         self.offsets = OffsetService(metadata, Statistics(engine), calls, self.service, asked)

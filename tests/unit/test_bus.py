@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from shardd.runtime.bus import (
+    MESSAGES_AT_ONCE,
     PEER_HOLD_MS,
     REQUESTS_IN_FLIGHT_MAX,
     Bus,
@@ -227,6 +229,33 @@ def test_no_answer_in_time() -> None:
     run(scenario)
 
 
+def test_others_get_a_turn_between_many_requests() -> None:
+    """A socket that has more messages never makes its reader wait."""
+
+    async def scenario() -> None:
+        async with shards(2) as (bus, peer):
+            turn, begun = 0, Counter[int]()
+
+            async def tick() -> None:
+                nonlocal turn
+                while True:
+                    await asyncio.sleep(0)
+                    turn += 1
+
+            async def work(sender: int, payload: bytes) -> bytes:
+                begun[turn] += 1
+                return payload
+
+            peer.serve("work", Senders.ANY_SHARD, work)
+            ticking = asyncio.create_task(tick())
+            await asyncio.gather(*(bus.request(1, "work", b"") for _ in range(REQUESTS_IN_FLIGHT_MAX)))
+            ticking.cancel()
+            assert begun.total() == REQUESTS_IN_FLIGHT_MAX
+            assert max(begun.values()) <= MESSAGES_AT_ONCE
+
+    run(scenario)
+
+
 def test_requests_beyond_the_limit_wait_and_none_is_dropped() -> None:
     async def scenario() -> None:
         async with shards(2) as (bus, peer):
@@ -236,7 +265,7 @@ def test_requests_beyond_the_limit_wait_and_none_is_dropped() -> None:
                 nonlocal running, most
                 running += 1
                 most = max(most, running)
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.02)
                 running -= 1
                 return payload
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -111,5 +112,33 @@ def test_an_answer_that_cannot_be_read_is_a_failed_connection(
             pytest.raises(ConnectionFailedError, match="the answer cannot be read"),
         ):
             ask(made)
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_an_answer_takes_memory_as_it_arrives_and_not_as_it_claims() -> None:
+    """From something that is no server: it claims 4 GiB, sends 3 MiB and closes."""
+
+    def serve(listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        with peer:
+            peer.settimeout(10)
+            peer.recv(4096)
+            peer.sendall(struct.pack("<II", 0, 2**32 - 1) + bytes(3 << 20))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        tracemalloc.start()
+        try:
+            with (
+                Connection(f"127.0.0.1:{listener.getsockname()[1]}", timeout_s=10) as made,
+                pytest.raises(ConnectionFailedError),
+            ):
+                made.poll(POLL)
+            assert tracemalloc.get_traced_memory()[1] < 32 << 20
+        finally:
+            tracemalloc.stop()
         thread.join(10)
         assert not thread.is_alive()

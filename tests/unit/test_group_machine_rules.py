@@ -55,3 +55,19 @@ def test_1000_partitions_over_100_members_take_less_than_100_ms_of_shard_0() -> 
         change()
         durations.append(time.perf_counter() - started)
     assert max(durations) < 0.1
+
+
+def test_whoever_gives_up_a_rebalance_has_changed_nothing() -> None:
+    """It is computed in steps, beside others; only the last one has an effect."""
+    machine = GroupMachine(1000)
+    machine.join("a", 0)
+    before = [(list(each.partitions), dict(each.pending), each.version) for each in machine.members()]
+    machine.enter("b")
+    steps = machine.rebalancing(1)
+    for _ in range(3):
+        next(steps)
+    again = machine.members()
+    assert [(list(each.partitions), dict(each.pending), each.version) for each in again[:1]] == before
+    assert again[1].partitions == []
+    machine.rebalance(1)
+    assert len(machine.members()[0].pending) == 500

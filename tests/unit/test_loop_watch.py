@@ -114,6 +114,16 @@ def test_the_pause_of_the_collector_has_a_name_of_its_own() -> None:
     assert not any("collect.<" in name for name in figures)
 
 
+def test_what_was_done_before_the_start_does_not_count() -> None:
+    watch = LoopWatch(exact=True)
+    watch.begin(too_long)
+    too_long()
+    watch.start()
+    watch.begin(None)
+    watch.stop()
+    assert over_limit(watch) == {}
+
+
 def test_names_are_bounded() -> None:
     watch = LoopWatch(exact=True)
     watch.start()

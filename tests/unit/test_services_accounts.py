@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from immutables import Map
 
@@ -17,8 +18,9 @@ from shardd.protocol import account_requests
 from shardd.protocol.account_requests import SnapshotCompression, SnapshotType
 from shardd.protocol.codes import Code
 from shardd.protocol.namespaces import namespace
-from shardd.protocol.permissions import Permissions, StreamPermissions
+from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions, encode_permissions
 from shardd.security.tokens import digest
+from shardd.service import long_answers
 from shardd.service.sessions import SessionTable
 from shardd.service.snapshot_members import mask_secrets
 from tests.support import wire
@@ -230,3 +232,33 @@ def test_a_deleted_user_is_forgotten_where_its_connection_has_moved_to(workers: 
     assert late.user_incarnation != current.incarnation
     root.delete_stream(stream)
     delete(root, "other")
+
+
+def test_a_user_with_very_many_permissions_is_the_same_on_every_shard(workers: Workers) -> None:
+    """Decoded, recorded and encoded in helper threads."""
+    some = [TopicPermissions(*(bool(number >> bit & 1) for bit in range(4))) for number in range(16)]
+    topics = Map({number: some[number % 16] for number in range(2000)})
+    rights = Permissions(streams=Map({number: StreamPermissions(topics=topics) for number in range(3)}))
+    for shard in (0, 1):
+        root, name = workers.connect(shard), f"wide{shard}"
+        made = root.request(Code.CREATE_USER, account_requests.CreateUserRequest(name, "secret", 1, rights).encode())
+        assert made.endswith(encode_permissions(rights))
+        changed = account_requests.UpdatePermissionsRequest(name, msgspec.structs.replace(rights, read_users=True))
+        root.request(Code.UPDATE_PERMISSIONS, changed.encode())
+        for other in (0, 1):
+            found = workers.connect(other).request(Code.GET_USER, wire.identifier(name))
+            assert found.endswith(encode_permissions(msgspec.structs.replace(rights, read_users=True)))
+        root.request(Code.DELETE_USER, wire.identifier(name))
+
+
+def test_tokens_are_listed_by_name_however_many(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_answers, "_SORTED_AT_ONCE", 2)
+    root = workers.connect()
+    names = [f"t{number:02}" for number in range(12)]
+    for name in reversed(names):
+        root.request(Code.CREATE_PERSONAL_ACCESS_TOKEN, wire.str8(name) + bytes(8))
+    listed = root.request(Code.GET_PERSONAL_ACCESS_TOKENS)
+    places = [listed.index(wire.str8(name)) for name in names]
+    assert places == sorted(places)
+    for name in names:
+        root.request(Code.DELETE_PERSONAL_ACCESS_TOKEN, wire.str8(name))

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shardd.engine import twin
+from shardd.engine import owner, twin
 from shardd.protocol.codes import Code
 from shardd.protocol.namespaces import namespace
+from shardd.protocol.primitives import ConsumerKind
+from shardd.service import groups
 from tests.support import wire
 from tests.support.wire import Polled, Wire
 from tests.unit.services_harness import Workers
@@ -215,3 +217,40 @@ def test_many_members_that_come_and_go_at_once_leave_a_fair_group(workers: Worke
     within(CLIENT_GONE_S, lambda: sorted(map(len, details(connections[0], topic).values())) == [1, 1, 2, 2])
     owned = sorted(each for partitions in details(connections[0], topic).values() for each in partitions)
     assert owned == list(range(PARTITIONS))
+
+
+def test_groups_are_listed_in_pieces(workers: Workers, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_GROUPS_AT_ONCE", 2)
+    one = member(workers, 1, topic)
+    for number in range(5):
+        one.request(Code.CREATE_CONSUMER_GROUP, place(topic) + wire.str8(f"more{number}"))
+    for shard in (0, 1):
+        listed = workers.connect(shard).request(Code.GET_CONSUMER_GROUPS, place(topic))
+        names = [listed.index(wire.str8(f"more{number}")) for number in range(5)]
+        assert names == sorted(names)
+        counts = {struct.unpack_from("<III", listed, at - 12)[2] for at in names}
+        assert counts == {0}, "nobody is in them"
+        assert struct.unpack_from("<III", listed)[2] == 1
+
+
+def test_offsets_of_a_deleted_group_are_gone_at_the_answer(workers: Workers, topic: str) -> None:
+    """They are deleted in slices, on every shard, before."""
+    one = member(workers, 0, topic)
+    partitions = range(len(details(one, topic)[0]))
+    for partition in partitions:
+        one.send(topic, topic, wire.to_partition(partition), [wire.message(b"x")])
+        assert store(one, topic, partition, 0) == 0
+    state = workers.context().metadata.state
+    stream = state.streams[state.stream_ids[topic]]
+    of_topic = stream.topics[stream.topic_ids[topic]]
+    offsets_id = of_topic.groups[of_topic.group_ids["cg"]].offsets_id
+    one.request(Code.DELETE_CONSUMER_GROUP, group(topic))
+
+    async def left(shard: int, packed: int) -> int | None:
+        found: int | None = workers.context(shard).engine.offset_get(packed, ConsumerKind.GROUP, offsets_id)
+        return found
+
+    for partition in partitions:
+        packed = namespace(stream.id, of_topic.id, partition)
+        shard = owner(packed, 2)
+        assert workers.call(left(shard, packed), shard) is None

@@ -17,7 +17,7 @@ from shardd.engine import twin
 from shardd.protocol.codes import Code
 from shardd.protocol.namespaces import namespace
 from shardd.security import passwords
-from shardd.service import base
+from shardd.service import base, long_answers, system
 from shardd.service.sessions import SessionTable
 from tests.support import wire
 from tests.support.wire import Wire
@@ -162,6 +162,16 @@ def test_clients_of_all_shards(workers: Workers, shard: int) -> None:
     assert other.status(Code.GET_CLIENT, bytes(4)) == 41
     other.request(Code.LOGOUT_USER)
     assert me.request(Code.GET_CLIENT, client(other, 0)[:4]) == client(other, NOT_LOGGED_IN)
+
+
+def test_clients_are_listed_in_pieces(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "_ENTRIES_AT_ONCE", 3)
+    monkeypatch.setattr(long_answers, "_SORTED_AT_ONCE", 2)
+    mine = [workers.connect(number % 2) for number in range(11)]
+    listed = mine[0].request(Code.GET_CLIENTS)
+    by_id = sorted(mine, key=lambda each: struct.unpack_from("<I", client(each, 0)))
+    places = [listed.index(client(each, 0)) for each in by_id]
+    assert places == sorted(places)
 
 
 def test_cluster_metadata_names_the_bound_address(workers: Workers) -> None:

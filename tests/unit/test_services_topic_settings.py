@@ -161,7 +161,7 @@ def test_a_start_keeps_the_setting_over_the_default(tmp_path: Path) -> None:
 
 
 @settings(max_examples=examples(20))
-@given(identifiers, identifiers, st.dictionaries(keys, keys, min_size=1, max_size=12), st.data())
+@given(identifiers, identifiers, st.dictionaries(keys, keys, min_size=1, max_size=64), st.data())
 def test_codecs_survive_the_wire_and_refuse_what_is_cut(
     stream: int | str, topic: int | str, values: dict[str, str], data: st.DataObject
 ) -> None:

@@ -3,11 +3,12 @@ arrive here in pieces that were encoded as they were made, in slices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
 from shardd.protocol import bounds, primitives, topic_settings
 from shardd.protocol.account_replies import UserDetails
+from shardd.protocol.permissions import entries_count
 from shardd.protocol.replies import ClientSummary, PolledHead, StreamDetails, TopicDetails
 from shardd.protocol.topic_settings import TopicSetting
 from shardd.service.bounds import TopicPartitions
@@ -15,6 +16,7 @@ from shardd.service.groups import NothingPolled
 from shardd.service.messages import PolledMessages
 
 Value = TypeVar("Value")
+_ENTRIES_AT_ONCE: Final = 1000
 
 
 class Encoded(Protocol):
@@ -36,10 +38,6 @@ def encoded(value: Encoded) -> bytes:
     return value.encode()
 
 
-def encoded_all(values: Iterable[Encoded]) -> bytes:
-    return b"".join([value.encode() for value in values])
-
-
 def optional(encode: Callable[[Value], bytes]) -> Callable[[Value | None], bytes]:
     """An empty answer stands for "there is none"."""
     return lambda value: b"" if value is None else encode(value)
@@ -59,6 +57,11 @@ def topic(details: TopicDetails[bytes]) -> bytes:
 
 def user(details: UserDetails) -> bytes:
     return details.encode_details()
+
+
+def is_large(details: UserDetails | None) -> bool:
+    """A user with many permissions."""
+    return details is not None and entries_count(details.permissions) > _ENTRIES_AT_ONCE
 
 
 def client(details: ClientSummary) -> bytes:

@@ -9,26 +9,27 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from shardd.protocol.account_replies import UserDetails
+from shardd.protocol.account_replies import TokenSummary, UserDetails
 from shardd.protocol.bounds import PartitionBounds
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
-from shardd.protocol.replies import PartitionSummary, StreamSummary, TopicSummary
+from shardd.protocol.replies import ClientSummary, GroupSummary, PartitionSummary, StreamSummary, TopicSummary
 from shardd.service.groups import ByEngine
 from shardd.service.identity import Identity
 from shardd.service.services import Services
 from shardd.transport.classic import answers
-from shardd.transport.classic.answers import encoded, encoded_all, nothing, optional
+from shardd.transport.classic.answers import encoded, nothing, optional
 
 Request = TypeVar("Request")
 Value = TypeVar("Value")
 
 
 class Command(msgspec.Struct, Generic[Request, Value], frozen=True):
-    """`execute` may leave the answer to the engine."""
+    """`execute` may leave the answer to the engine. `is_large`: encoded in a helper thread."""
 
     execute: Callable[[Identity, Request], Awaitable[Value | ByEngine]]
     encode: Callable[[Value], bytes]
+    is_large: Callable[[Value], bool] = lambda value: False
 
 
 Commands = dict[int, Command[Any, Any]]
@@ -54,7 +55,7 @@ def _system_commands(services: Services) -> Commands:
         Code.GET_CLUSTER_METADATA: Command(system.get_cluster_metadata, encoded),
         Code.GET_ME: Command(system.get_me, answers.client),
         Code.GET_CLIENT: Command(system.get_client, optional(answers.client)),
-        Code.GET_CLIENTS: Command(system.get_clients, encoded_all),
+        Code.GET_CLIENTS: Command(partial(system.get_clients, keep=ClientSummary.encode), answers.joined),
     }
 
 
@@ -64,14 +65,14 @@ def _account_commands(services: Services) -> Commands:
         Code.LOGIN_USER: Command(logins.login, encoded),
         Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: Command(logins.login_with_token, encoded),
         Code.LOGOUT_USER: Command(logins.logout, nothing),
-        Code.GET_USER: Command(users.get_user, optional(answers.user)),
+        Code.GET_USER: Command(users.get_user, optional(answers.user), answers.is_large),
         Code.GET_USERS: Command(partial(users.get_users, keep=UserDetails.encode), answers.joined),
-        Code.CREATE_USER: Command(users.create_user, answers.user),
+        Code.CREATE_USER: Command(users.create_user, answers.user, answers.is_large),
         Code.DELETE_USER: Command(users.delete_user, nothing),
         Code.UPDATE_USER: Command(users.update_user, nothing),
         Code.UPDATE_PERMISSIONS: Command(users.update_permissions, nothing),
         Code.CHANGE_PASSWORD: Command(users.change_password, nothing),
-        Code.GET_PERSONAL_ACCESS_TOKENS: Command(tokens.get_tokens, encoded_all),
+        Code.GET_PERSONAL_ACCESS_TOKENS: Command(partial(tokens.get_tokens, keep=TokenSummary.encode), answers.joined),
         Code.CREATE_PERSONAL_ACCESS_TOKEN: Command(tokens.create_token, encoded),
         Code.DELETE_PERSONAL_ACCESS_TOKEN: Command(tokens.delete_token, nothing),
     }
@@ -112,7 +113,7 @@ def _consumer_commands(services: Services) -> Commands:
         Code.STORE_CONSUMER_OFFSET: Command(offsets.store_offset, nothing),
         Code.DELETE_CONSUMER_OFFSET: Command(offsets.delete_offset, nothing),
         Code.GET_CONSUMER_GROUP: Command(groups.get_group, optional(encoded)),
-        Code.GET_CONSUMER_GROUPS: Command(groups.get_groups, encoded_all),
+        Code.GET_CONSUMER_GROUPS: Command(partial(groups.get_groups, keep=GroupSummary.encode), answers.joined),
         Code.CREATE_CONSUMER_GROUP: Command(groups.create_group, encoded),
         Code.DELETE_CONSUMER_GROUP: Command(groups.delete_group, nothing),
         Code.JOIN_CONSUMER_GROUP: Command(groups.join_group, nothing),

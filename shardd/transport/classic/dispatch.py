@@ -34,6 +34,7 @@ class ClassicDispatcher:
         self._metadata = metadata
         self._services = services
         self._commands: Final = command_table(services)
+        self._threads = services.threads
 
     async def handle(self, request: RequestEvent) -> None:
         """Answers a request through `engine.reply`."""
@@ -54,13 +55,17 @@ class ClassicDispatcher:
     async def _answer(self, connection: int, code: int, payload: bytes, user_id: int | None) -> bytes | None:
         """None: the engine answers."""
         if len(payload) > _LARGE_BYTES and code in _USER_CHANGES and user_id is not None:
-            self._require_rights_over_users(user_id)  # before it costs the loop a long decoding
-        request = decode(code, payload)
+            self._require_rights_over_users(user_id)  # before it costs a long decoding
+            request = await self._threads.run(decode, code, payload)
+        else:
+            request = decode(code, payload)
         if user_id is None and code not in ALLOWED_WITHOUT_LOGIN:
             raise ShardError(Status.UNAUTHENTICATED)
         command = self._commands[code]
         value = await command.execute(self._services.connections.identity(connection, user_id), request)
-        return None if isinstance(value, ByEngine) else command.encode(value)
+        if isinstance(value, ByEngine):
+            return None
+        return await self._threads.run(command.encode, value) if command.is_large(value) else command.encode(value)
 
     def _require_rights_over_users(self, user_id: int) -> None:
         if not allowed(self._metadata.state, user_id, Rule.MANAGE_USERS):

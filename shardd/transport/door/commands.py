@@ -86,7 +86,7 @@ def _system_functions(services: Services) -> dict[str, Execute]:
         "get_cluster_metadata": system.get_cluster_metadata,
         "get_me": system.get_me,
         "get_client": system.get_client,
-        "get_clients": system.get_clients,
+        "get_clients": partial(system.get_clients, keep=keep_encoded),
         "list_extensions": extensions.list_extensions,
         "get_metrics": extensions.get_metrics,
     }
@@ -102,7 +102,7 @@ def _account_functions(services: Services) -> dict[str, Execute]:
         "update_user": users.update_user,
         "update_permissions": users.update_permissions,
         "change_password": users.change_password,
-        "get_personal_access_tokens": tokens.get_tokens,
+        "get_personal_access_tokens": partial(tokens.get_tokens, keep=keep_encoded),
         "create_personal_access_token": tokens.create_token,
         "delete_personal_access_token": tokens.delete_token,
     }
@@ -143,7 +143,7 @@ def _consumer_functions(services: Services) -> dict[str, Execute]:
         "get_consumer_offset": offsets.get_offset,
         "delete_consumer_offset": offsets.delete_offset,
         "get_consumer_group": groups.get_group,
-        "get_consumer_groups": groups.get_groups,
+        "get_consumer_groups": partial(groups.get_groups, keep=keep_encoded),
         "create_consumer_group": groups.create_group,
         "delete_consumer_group": groups.delete_group,
     }

@@ -74,7 +74,8 @@ static void beside_pings(bool with_login) {
     open_crowd(with_login);
     measure(pings, sizeof pings);
     CHECK(all_done > 2 * ROUNDS); /* the crowd was at work */
-    CHECK(worst < 1000);          /* a turn of 5 ms would do thousands */
+    /* A turn of 5 ms would do thousands; with a login ten thousand, as a window of PINGs costs little. */
+    CHECK(worst < (with_login ? 3000 : 1000));
     close_crowd();
 }
 

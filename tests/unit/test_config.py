@@ -107,6 +107,7 @@ def test_other_iggy_variables() -> None:
         ("[tcp]\naddress = 8090", "is no address"),
         ("[tcp]\nsocket_migration = 1", "neither true nor false"),
         ("[system.segment]\nsize = 513", "not a multiple of 512"),
+        ("[tcp]\npipeline_window_requests = 33", "out of range"),
         ("[system.segment]\nsize = '2 GiB'", "out of range"),
         ("[system.topic]\nmax_size = '0'", "stands for the server default"),
         ("[system.topic]\nmax_size = '1 MiB'", "smaller than system.segment.size"),

@@ -34,6 +34,7 @@ CUT_BYTES: Final = 64 * 1024 * 1024  # freed by one step at most
 ROOM_INTERVAL_S: Final = 0.25  # between two looks at the free room of the disk
 _RESERVE_BYTES: Final = 64 * 1024 * 1024  # of the disk where the settings keep none
 _THREAD: Final = JobThread("trash")
+_RESERVE_INODES: Final = 4096  # where their number is fixed (native/src/log/room.h)
 _ROOM_PART: Final = 16  # of the disk is kept at most (native/src/log/room.h)
 
 
@@ -56,7 +57,8 @@ def is_short_of_room(directory: Path, reserve_bytes: int) -> bool:
     except OSError:
         return False
     low_bytes = min(reserve_bytes or _RESERVE_BYTES, disk.f_blocks * disk.f_frsize // _ROOM_PART)
-    return disk.f_bavail * disk.f_frsize < 2 * low_bytes
+    low_inodes = min(_RESERVE_INODES, disk.f_files // _ROOM_PART)
+    return disk.f_bavail * disk.f_frsize < 2 * low_bytes or disk.f_favail < 2 * low_inodes
 
 
 def empty_trash(trash: Path, hurry: Callable[[], bool] = lambda: False) -> Iterator[TrashStep]:

@@ -7,6 +7,7 @@ and the table counts.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -118,27 +119,37 @@ def read_offset_files(directory: Path) -> tuple[list[StoredOffset], list[str]]:
     offsets: list[StoredOffset] = []
     notes: list[str] = []
     for kind, name in _KINDS:
-        for path in _files(directory / layout.OFFSETS / name):
-            if path.suffix == layout.TEMPORARY_SUFFIX and layout.parse_id(path.stem) is not None:
+        for entry in _files(directory / layout.OFFSETS / name):
+            identifier = layout.parse_id(entry.name.removesuffix(layout.TEMPORARY_SUFFIX))
+            if identifier is not None and entry.name.endswith(layout.TEMPORARY_SUFFIX):
                 continue  # its birth was cut short, nothing was acknowledged
-            identifier = layout.parse_id(path.name)
-            if identifier is None or path.is_symlink() or not path.is_file():
-                notes.append(f"{path}: not a stored offset, ignored")
+            if identifier is None or not entry.is_file(follow_symlinks=False):
+                notes.append(f"{entry.path}: not a stored offset, ignored")
                 continue
-            size = path.stat().st_size
-            content = read_regular(path) if size == OFFSET_SIZE else b""
+            content = _read_value(entry.path)
             if len(content) != OFFSET_SIZE:
-                notes.append(f"{path}: {size} bytes instead of {OFFSET_SIZE}, this stored offset is ignored")
+                size = entry.stat(follow_symlinks=False).st_size
+                notes.append(f"{entry.path}: {size} bytes instead of {OFFSET_SIZE}, this stored offset is ignored")
                 continue
             offsets.append(StoredOffset(kind, identifier, int.from_bytes(content, "little")))
     return offsets, notes
 
 
-def _files(directory: Path) -> list[Path]:
+def _files(directory: Path) -> list[os.DirEntry[str]]:
     try:
-        return sorted(directory.iterdir())
+        with os.scandir(directory) as entries:  # there may be millions
+            return sorted(entries, key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _read_value(path: str) -> bytes:
+    """A byte more than a value has, if there is one."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return os.read(descriptor, OFFSET_SIZE + 1)
+    finally:
+        os.close(descriptor)
 
 
 def bring_up_to_date(directory: Path, incarnation: int) -> list[str]:

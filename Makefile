@@ -12,7 +12,10 @@ CRASH_ARGS ?=
 SOAK_ARGS ?=
 FAULT_ARGS ?=
 BENCH_ARGS ?=
+BOUNDED_ARGS ?=
 SIM_ARGS ?=
+# Every process of a server would compile all its modules again without byte code: twice the CPU of its start.
+unexport PYTHONDONTWRITEBYTECODE
 # what is linted and typed: the packages that exist
 PY_DIRS := $(wildcard shardd tests bench)
 C_FILES := $(shell find native bench tests -name build -prune -o -name '*.[ch]' -print)
@@ -28,6 +31,12 @@ help: ## this list
 system:
 	@.ci/setup.sh
 
+# Most of the modules that pip installs are never imported: byte code is made of those that are, when they are. Of the
+# server it is made at once: who runs it may not be able to write here.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+COMPILE_SERVER := $(BIN)/python -m compileall -q -j 0 shardd \
+	$(addprefix $(VENV)/lib/python3*/site-packages/,argon2 immutables msgspec setproctitle typer zmq)
+
 setup: system ## install what is missing: packages of the system, then .venv (second runs do nothing)
 	@$(MAKE) --no-print-directory --silent $(STAMP)
 
@@ -35,7 +44,8 @@ $(BIN)/python:
 	@python3 -m venv $(VENV)
 
 $(STAMP): pyproject.toml | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(INSTALL) --editable '.[dev]'
+	@$(COMPILE_SERVER)
 	@touch $@
 
 setup-spark: system ## the same and what the Spark side needs: Java, PySpark, the lake libraries
@@ -43,7 +53,8 @@ setup-spark: system ## the same and what the Spark side needs: Java, PySpark, th
 	@$(MAKE) --no-print-directory --silent $(SPARK_STAMP)
 
 $(SPARK_STAMP): pyproject.toml | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@$(INSTALL) --editable '.[dev,spark]'
+	@$(COMPILE_SERVER)
 	@touch $(STAMP) $@
 
 native: setup ## build the native engine
@@ -62,8 +73,7 @@ lint: setup-spark ## style and types
 	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python lint
 	@$(BIN)/mypy $(PY_DIRS)
 
-# Tests start hundreds of interpreters: each would compile all modules again without byte code.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q
+PYTEST := $(BIN)/python -m pytest -q
 SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS)
 
 # All programs are there before any runs: tests call make, too, and must not meet another one at work. They need no
@@ -99,6 +109,10 @@ crash-power: native ## 200 power cuts of a server on a file system that forgets 
 	@$(MAKE) --no-print-directory --silent -C native power
 	@$(BIN)/python -m tests.power.cuts $(CRASH_ARGS)
 
+.PHONY: examples
+examples: native ## the generated examples of the property and parity tests, 20 times as many as `make test` tries
+	@EXAMPLES_TIMES=20 $(PYTEST) tests/parity tests/property $(PYTEST_ARGS)
+
 fuzz: native native-asan ## ten million mutated frames against sanitized servers, and the parsers in process
 	@$(MAKE) --no-print-directory -C native fuzz
 	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
@@ -119,6 +133,10 @@ soak: native ## hours of load with kills: nothing lost, memory, descriptors and 
 sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual time, with crashes (SIM_ARGS="--seed N --trace")
 	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python sim
 	@$(BIN)/python -m tests.sim $(SIM_ARGS)
+
+.PHONY: bounded
+bounded: native ## the longest step of a loop that each command makes, with 100,000 partitions, 10,000 users, connections ...
+	@$(BIN)/python -m tests.bounded $(BOUNDED_ARGS)
 
 test-net: native ## what hostile connections cost the others; 10,000 idle ones
 	@$(BIN)/python -m tests.hostile.net

@@ -26,7 +26,7 @@ from typing import Final
 from bench import lines
 from bench.targets import Shardd
 from bench.wire import Wire, send_request
-from shardd.config.keys import ACK_LEVELS
+from shardd.config.schema import ACK_LEVELS
 from shardd.protocol.codes import Code
 
 INTERVAL_S: Final = 0.002

@@ -26,7 +26,8 @@ import zmq.asyncio
 from bench import report
 from shardd.runtime.bus import Bus, Senders
 from shardd.runtime.bus_sockets import BusSockets, TrustedSockets
-from shardd.runtime.trust import Introductions, Trust, TrustInheritance, make_private_listeners
+from shardd.runtime.trust import Trust, TrustInheritance
+from shardd.server.introductions import Introductions, make_private_listeners
 
 COLUMNS = ("sockets", "in flight", "payload bytes", "us per request", "CPU us per request", "ratio of time", "of CPU")
 CASES: Final = ((1, 128), (16, 128), (1, 100_000))

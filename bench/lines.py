@@ -43,10 +43,12 @@ class Line:
     durable: bool = False  # shardd at level durable, the floor with an fdatasync for each request
     against: str | None = None
     epoll_ratio_min: float | None = None
+    depth: int = 1  # requests in flight on each connection
 
     @property
     def name(self) -> str:
         tail = "" if self.placement is Placement.HASH else f"-{self.placement.value}"
+        tail = tail if self.depth == 1 else f"-d{self.depth}{tail}"
         head = "durable-" if self.durable else ""
         return f"{head}{self.mode}-{self.batch}x{self.payload_bytes}-c{self.connections}{tail}"
 
@@ -77,11 +79,24 @@ def _durable() -> list[Line]:
     return lines
 
 
+def _pipelined() -> list[Line]:
+    one = Line("send", 1, 100, 1, Placement.HASH, 1.8, depth=32)
+    alone = Line("send", 1, 100, 1, Placement.HASH, 0.7, durable=True)
+    return [
+        one,
+        Line("send", 1, 100, 8, Placement.HASH, 1.5, depth=16),
+        Line("send", 1, 100, 1, Placement.KEYED, 0.8, against=one.name, depth=32),
+        alone,
+        Line("send", 1, 100, 1, Placement.HASH, 8.0, durable=True, against=alone.name, depth=32),
+    ]
+
+
 LINES = (
     *_single_partition(),
     Line("send", 10, 100, 8, Placement.KEYED, 0.3),
     Line("poll", 10, 100, 8, Placement.GROUP, 0.3, against="poll-10x100-c8"),
     *_durable(),
+    *_pipelined(),
 )
 REBALANCES = {"rebalance-1000x100": (1_000, 100.0), "rebalance-20000x100": (20_000, 50.0)}  # partitions, target in ms
 

@@ -109,7 +109,7 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
     RuntimeError, WireError, OSError or TimeoutExpired when it cannot be done."""
     streams, placement = target.make_streams(line)
     try:
-        arguments = ["--mode", line.mode, "--duration-ms", str(effort.duration_ms)]
+        arguments = ["--mode", line.mode, "--depth", str(line.depth), "--duration-ms", str(effort.duration_ms)]
         # Large requests warm up quickly, and each of their bytes counts against the dirty-page limit.
         large = line.request_bytes >= LARGE_REQUEST_BYTES
         arguments += ["--warmup-ms", str(effort.warmup_ms // 3 if large else effort.warmup_ms)]

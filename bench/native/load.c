@@ -1,8 +1,9 @@
 /* load: drives a server of the classic wire and prints one JSON line with rate and latency.
  *
- * Closed loop: every connection has exactly one request in flight and sends the next one when the reply is complete.
- * The latency of a request is the time from its first byte being handed to the kernel until its last reply byte was
- * read. A thread with a single connection blocks in recv; with several it waits in epoll. Every reply is checked. */
+ * Closed loop: every connection has --depth requests in flight (1) and sends as many new ones as replies have come, in
+ * one send. The latency of a request is the time from its bytes being handed to the kernel until its last reply byte
+ * was read. A thread with a single connection of depth 1 blocks in recv; otherwise it waits in epoll. Every reply is
+ * checked, against the oldest request in flight. */
 #include "load.h"
 
 #include <arpa/inet.h>
@@ -23,14 +24,21 @@
 
 enum { SCRATCH_BYTES = 1 << 20, EVENTS_MAX = 256 };
 
+typedef struct asked { /* a request in flight */
+    uint64_t started_ns;
+    uint64_t offset; /* of a poll */
+} asked;
+
 typedef struct connection {
     int fd;
     bool idle; /* no request in flight: the end was reached */
     request request;
-    uint32_t sent;
-    uint64_t received;
+    uint8_t *out; /* requests that are to be sent, `depth` of them at most */
+    size_t out_length, out_sent;
+    asked *asked; /* ring of `depth` places */
+    uint32_t first, in_flight;
+    uint64_t received; /* of the oldest reply that is not complete */
     uint8_t head[REPLY_KEPT];
-    uint64_t started_ns;
     uint64_t given; /* measured requests given to this connection, against options.requests_each */
 } connection;
 
@@ -67,62 +75,86 @@ static bool may_start(connection *c, uint64_t now) {
     return options.requests == 0 || atomic_fetch_add_explicit(&begun, 1, memory_order_relaxed) < options.requests;
 }
 
-/* Reply complete: its length is known from the head. */
-static bool is_complete(const connection *c) {
-    return c->received >= REPLY_HEAD && c->received == REPLY_HEAD + (uint64_t)get_u32(c->head + 4);
+/* As many new requests as may be in flight, copied one behind the other. */
+static void fill(connection *c) {
+    uint64_t now = now_ns();
+    c->out_length = c->out_sent = 0;
+    while (c->in_flight < options.depth && may_start(c, now)) {
+        request_next(&c->request, &options);
+        memcpy(c->out + c->out_length, c->request.bytes, c->request.length);
+        c->out_length += c->request.length;
+        c->asked[(c->first + c->in_flight++) % options.depth] = (asked){now, c->request.offset};
+    }
 }
 
-/* Moves bytes until the reply is complete (true) or the socket would block (false; never on a blocking socket). */
-static bool pump(connection *c, uint8_t *scratch) {
-    while (c->sent < c->request.length) {
-        ssize_t n = send(c->fd, c->request.bytes + c->sent, c->request.length - c->sent, MSG_NOSIGNAL);
-        if (n < 0 && errno == EAGAIN) return false;
+/* Until the socket is full (never on a blocking one). */
+static void flush(connection *c) {
+    while (c->out_sent < c->out_length) {
+        ssize_t n = send(c->fd, c->out + c->out_sent, c->out_length - c->out_sent, MSG_NOSIGNAL);
+        if (n < 0 && errno == EAGAIN) return;
         if (n < 0 && errno != EINTR) fail_errno("send");
-        if (n > 0) c->sent += (uint32_t)n;
+        if (n > 0) c->out_sent += (size_t)n;
     }
-    while (!is_complete(c)) {
-        ssize_t n = recv(c->fd, scratch, SCRATCH_BYTES, 0);
-        if (n < 0 && errno == EAGAIN) return false;
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) fail_errno("recv");
-        if (n == 0) fail("the server closed a connection");
-        if (c->received < REPLY_KEPT) {
-            size_t room = REPLY_KEPT - c->received;
-            memcpy(c->head + c->received, scratch, (size_t)n < room ? (size_t)n : room);
-        }
-        c->received += (uint64_t)n;
-        if (c->received >= REPLY_HEAD && c->received > REPLY_HEAD + (uint64_t)get_u32(c->head + 4))
-            fail("more bytes than one reply");
-    }
-    return true;
 }
 
+/* The oldest reply is complete. */
 static void finish(worker *w, connection *c) {
-    const char *fault = reply_fault(&c->request, &options, c->head, c->received);
+    const asked *request = &c->asked[c->first];
+    const char *fault = reply_fault(request->offset, &options, c->head, c->received);
     if (fault != NULL) {
         fprintf(stderr, "load: %s (status %u, %llu bytes)\n", fault, get_u32(c->head), (unsigned long long)c->received);
         exit(1);
     }
     uint64_t now = now_ns();
     w->answered++;
-    if (c->started_ns >= measure_from_ns) {
-        histogram_record(&w->latency, now - c->started_ns);
+    if (request->started_ns >= measure_from_ns) {
+        histogram_record(&w->latency, now - request->started_ns);
         w->last_reply_ns = now;
+    }
+    c->first = (c->first + 1) % options.depth;
+    c->in_flight--;
+    c->received = 0;
+}
+
+/* Takes what was received, up to the end of the oldest reply; returns how much that was. */
+static size_t take(connection *c, const uint8_t *bytes, size_t length) {
+    uint64_t whole = c->received < REPLY_HEAD ? REPLY_HEAD : REPLY_HEAD + (uint64_t)get_u32(c->head + 4);
+    size_t part = length < whole - c->received ? length : (size_t)(whole - c->received);
+    if (c->received < REPLY_KEPT) {
+        size_t room = REPLY_KEPT - c->received;
+        memcpy(c->head + c->received, bytes, part < room ? part : room);
+    }
+    c->received += part;
+    return part;
+}
+
+static bool is_complete(const connection *c) {
+    return c->received >= REPLY_HEAD && c->received == REPLY_HEAD + (uint64_t)get_u32(c->head + 4);
+}
+
+static void take_replies(worker *w, connection *c, size_t length) {
+    for (size_t at = 0; at < length;) {
+        if (c->in_flight == 0) fail("more bytes than the replies");
+        at += take(c, w->scratch + at, length - at);
+        if (is_complete(c)) finish(w, c);
     }
 }
 
-/* Starts requests on the connection until one must wait for the socket; idle at the end of the measurement. */
+/* Keeps requests in flight until one must wait for the socket; idle at the end of the measurement. */
 static void advance(worker *w, connection *c) {
-    while (pump(c, w->scratch)) {
-        finish(w, c);
-        c->started_ns = now_ns();
-        if (!may_start(c, c->started_ns)) {
+    for (;;) {
+        if (c->out_sent == c->out_length) fill(c);
+        if (c->in_flight == 0) {
             c->idle = true;
             return;
         }
-        request_next(&c->request, &options);
-        c->sent = 0;
-        c->received = 0;
+        flush(c);
+        ssize_t n = recv(c->fd, w->scratch, SCRATCH_BYTES, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) return;
+        if (n < 0) fail_errno("recv");
+        if (n == 0) fail("the server closed a connection");
+        take_replies(w, c, (size_t)n);
     }
 }
 
@@ -133,7 +165,7 @@ static void run_epoll(worker *w) {
     for (uint32_t i = 0; i < w->count; i++) {
         struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u32 = i};
         if (epoll_ctl(epoll, EPOLL_CTL_ADD, w->connections[i].fd, &event) != 0) fail_errno("epoll_ctl");
-        if (!w->connections[i].idle) advance(w, &w->connections[i]);
+        advance(w, &w->connections[i]);
         active += !w->connections[i].idle;
     }
     while (active > 0) {
@@ -151,14 +183,13 @@ static void run_epoll(worker *w) {
     close(epoll);
 }
 
+/* Several requests in flight may fill both directions of a socket: nobody may block in one of them. */
+static bool blocks(const worker *w) { return w->count == 1 && options.depth == 1; }
+
 static void *run(void *argument) {
     worker *w = argument;
-    for (uint32_t i = 0; i < w->count; i++) {
-        w->connections[i].started_ns = now_ns();
-        w->connections[i].idle = !may_start(&w->connections[i], w->connections[i].started_ns);
-    }
-    if (w->count > 1) run_epoll(w);
-    else if (!w->connections[0].idle) {
+    if (!blocks(w)) run_epoll(w);
+    else {
         advance(w, &w->connections[0]); /* a blocking socket: returns at the end, or when its time-out passes */
         if (!w->connections[0].idle) fail("no reply for 10 s");
     }
@@ -192,6 +223,9 @@ static void connection_open(connection *c, uint32_t number, bool blocking) {
                 "the join was refused");
     if (!blocking && fcntl(c->fd, F_SETFL, O_NONBLOCK) != 0) fail_errno("fcntl");
     request_build(&c->request, &options, options.streams[number % options.streams_count], number + 1);
+    c->out = malloc((size_t)options.depth * c->request.length);
+    c->asked = calloc(options.depth, sizeof *c->asked);
+    if (c->out == NULL || c->asked == NULL) fail("out of memory");
 }
 
 static void workers_start(worker *workers, connection *connections) {
@@ -202,7 +236,7 @@ static void workers_start(worker *workers, connection *connections) {
         w->count = options.connections / options.threads + (t < options.connections % options.threads);
         w->scratch = malloc(SCRATCH_BYTES);
         if (w->scratch == NULL) fail("out of memory");
-        for (uint32_t i = 0; i < w->count; i++) connection_open(&w->connections[i], next + i, w->count == 1);
+        for (uint32_t i = 0; i < w->count; i++) connection_open(&w->connections[i], next + i, blocks(w));
         next += w->count;
     }
     measure_from_ns = now_ns() + options.warmup_ms * 1000000u;
@@ -215,14 +249,15 @@ static void report(const histogram *latency, uint64_t last_reply_ns, uint64_t an
     double seconds = latency->count == 0 ? 0 : (double)(last_reply_ns - measure_from_ns) / 1e9;
     double rate = seconds > 0 ? (double)latency->count / seconds : 0;
     double payload_bytes = (double)options.batch * (double)options.payload_bytes;
-    printf("{\"mode\": \"%s\", \"connections\": %u, \"threads\": %u, \"batch\": %u, \"payload_bytes\": %u, "
-           "\"requests\": %llu, \"answered\": %llu, \"seconds\": %.6f, \"requests_per_s\": %.1f, \"mb_per_s\": %.2f, "
-           "\"p50_us\": %.2f, \"p99_us\": %.2f, \"p999_us\": %.2f, \"max_us\": %.2f}\n",
-           options.mode == MODE_SEND ? "send" : "poll", options.connections, options.threads, options.batch,
-           options.payload_bytes, (unsigned long long)latency->count, (unsigned long long)answered, seconds, rate,
-           rate * payload_bytes / 1e6, (double)histogram_percentile(latency, 0.5) / 1e3,
-           (double)histogram_percentile(latency, 0.99) / 1e3, (double)histogram_percentile(latency, 0.999) / 1e3,
-           (double)latency->max_ns / 1e3);
+    printf(
+        "{\"mode\": \"%s\", \"connections\": %u, \"threads\": %u, \"depth\": %u, \"batch\": %u, \"payload_bytes\": %u, "
+        "\"requests\": %llu, \"answered\": %llu, \"seconds\": %.6f, \"requests_per_s\": %.1f, \"mb_per_s\": %.2f, "
+        "\"p50_us\": %.2f, \"p99_us\": %.2f, \"p999_us\": %.2f, \"max_us\": %.2f}\n",
+        options.mode == MODE_SEND ? "send" : "poll", options.connections, options.threads, options.depth, options.batch,
+        options.payload_bytes, (unsigned long long)latency->count, (unsigned long long)answered, seconds, rate,
+        rate * payload_bytes / 1e6, (double)histogram_percentile(latency, 0.5) / 1e3,
+        (double)histogram_percentile(latency, 0.99) / 1e3, (double)histogram_percentile(latency, 0.999) / 1e3,
+        (double)latency->max_ns / 1e3);
 }
 
 int main(int argc, char **argv) {
@@ -249,6 +284,8 @@ int main(int argc, char **argv) {
     report(total, last_reply_ns, answered);
     for (uint32_t i = 0; i < options.connections; i++) {
         request_free(&connections[i].request);
+        free(connections[i].out);
+        free(connections[i].asked);
         close(connections[i].fd);
     }
     free(connections);

@@ -1,11 +1,17 @@
-/* The load client: closed loop, one request in flight per connection. load.c owns threads and the measurement,
+/* The load client: closed loop, `depth` requests in flight on each connection. load.c owns threads and the measurement,
  * load_request.c builds requests and judges replies, load_options.c reads the command line. */
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { LOAD_CONNECTIONS_MAX = 4096, LOAD_THREADS_MAX = 64, KEY_BYTES = 8, REPLY_TIMEOUT_MS = 10000 };
+enum {
+    LOAD_CONNECTIONS_MAX = 4096,
+    LOAD_THREADS_MAX = 64,
+    LOAD_DEPTH_MAX = 1024,
+    KEY_BYTES = 8,
+    REPLY_TIMEOUT_MS = 10000
+};
 
 typedef enum load_mode { MODE_SEND, MODE_POLL } load_mode;
 
@@ -14,6 +20,7 @@ typedef struct load_options {
     uint16_t port;
     uint32_t connections;
     uint32_t threads;
+    uint32_t depth; /* requests in flight on each connection */
     load_mode mode;
     uint32_t batch;                         /* messages of a send, or asked for by a poll */
     uint32_t payload_bytes;                 /* of one message */
@@ -43,12 +50,13 @@ typedef struct request {
     uint32_t key_at;    /* position of the random key, 0 = none */
     uint32_t offset_at; /* position of the poll's offset, 0 = none */
     uint64_t offset;
+    bool begun; /* the offset was asked for already */
     uint64_t random;
 } request;
 
 /* Aborts when memory is short. `stream` addresses topic and partition of the options. */
 void request_build(request *r, const load_options *options, uint32_t stream, uint64_t seed);
-/* Makes the next request of the same kind: new key, next offset. */
+/* Makes the next request of the same kind: new key, the offset after the last one. */
 void request_next(request *r, const load_options *options);
 void request_free(request *r);
 /* LOGIN iggy/iggy, and JOIN_CONSUMER_GROUP of the options; they return the length, at most 64. */
@@ -56,6 +64,7 @@ uint32_t login_build(uint8_t *frame);
 uint32_t join_build(uint8_t *frame, const load_options *options, uint32_t stream);
 
 enum { REPLY_KEPT = 8 + 16 + 64 }; /* reply head, polled head, header of the first record */
-/* NULL when the reply is what the request must get, else what is wrong. `head` = first bytes of the reply. */
-const char *reply_fault(const request *r, const load_options *options, const uint8_t *head, uint64_t length);
+/* NULL when the reply is what the request must get, else what is wrong. `offset`: that it asked for; `head`: first
+ * bytes of the reply. */
+const char *reply_fault(uint64_t offset, const load_options *options, const uint8_t *head, uint64_t length);
 #endif

@@ -12,6 +12,7 @@ static const char usage[] =
     "  --host ADDRESS        IPv4 address (127.0.0.1)\n"
     "  --connections N       1..4096 (1)\n"
     "  --threads N           1..64 (1)\n"
+    "  --depth N             requests in flight on each connection, 1..1024 (1)\n"
     "  --batch N             messages per request (1)\n"
     "  --payload N           payload bytes of a message (100)\n"
     "  --streams A,B,...     numeric stream ids, dealt to the connections (0)\n"
@@ -55,27 +56,17 @@ static void parse_streams(char *list, load_options *o) {
 }
 
 static const struct option names[] = {
-    {"host", required_argument, NULL, 'h'},
-    {"port", required_argument, NULL, 'p'},
-    {"mode", required_argument, NULL, 'm'},
-    {"connections", required_argument, NULL, 'c'},
-    {"threads", required_argument, NULL, 't'},
-    {"batch", required_argument, NULL, 'b'},
-    {"payload", required_argument, NULL, 's'},
-    {"streams", required_argument, NULL, 'S'},
-    {"topic", required_argument, NULL, 'T'},
-    {"partition", required_argument, NULL, 'P'},
-    {"keyed", no_argument, NULL, 'k'},
-    {"login", no_argument, NULL, 'l'},
-    {"poll-messages", required_argument, NULL, 'M'},
-    {"verify-offsets", no_argument, NULL, 'v'},
-    {"duration-ms", required_argument, NULL, 'd'},
-    {"requests", required_argument, NULL, 'r'},
-    {"requests-each", required_argument, NULL, 'e'},
-    {"warmup-ms", required_argument, NULL, 'w'},
-    {"cpu", required_argument, NULL, 'C'},
-    {"group", required_argument, NULL, 'g'},
-    {NULL, 0, NULL, 0},
+    {"host", required_argument, NULL, 'h'},      {"port", required_argument, NULL, 'p'},
+    {"mode", required_argument, NULL, 'm'},      {"connections", required_argument, NULL, 'c'},
+    {"threads", required_argument, NULL, 't'},   {"depth", required_argument, NULL, 'D'},
+    {"batch", required_argument, NULL, 'b'},     {"payload", required_argument, NULL, 's'},
+    {"streams", required_argument, NULL, 'S'},   {"topic", required_argument, NULL, 'T'},
+    {"partition", required_argument, NULL, 'P'}, {"keyed", no_argument, NULL, 'k'},
+    {"login", no_argument, NULL, 'l'},           {"poll-messages", required_argument, NULL, 'M'},
+    {"verify-offsets", no_argument, NULL, 'v'},  {"duration-ms", required_argument, NULL, 'd'},
+    {"requests", required_argument, NULL, 'r'},  {"requests-each", required_argument, NULL, 'e'},
+    {"warmup-ms", required_argument, NULL, 'w'}, {"cpu", required_argument, NULL, 'C'},
+    {"group", required_argument, NULL, 'g'},     {NULL, 0, NULL, 0},
 };
 
 static void apply(int option, load_options *o, int *mode) {
@@ -85,6 +76,7 @@ static void apply(int option, load_options *o, int *mode) {
     case 'm': *mode = strcmp(optarg, "send") == 0 ? MODE_SEND : strcmp(optarg, "poll") == 0 ? MODE_POLL : -2; break;
     case 'c': o->connections = (uint32_t)number(optarg, 1, LOAD_CONNECTIONS_MAX); break;
     case 't': o->threads = (uint32_t)number(optarg, 1, LOAD_THREADS_MAX); break;
+    case 'D': o->depth = (uint32_t)number(optarg, 1, LOAD_DEPTH_MAX); break;
     case 'b': o->batch = (uint32_t)number(optarg, 1, 1000000); break;
     case 's': o->payload_bytes = (uint32_t)number(optarg, 0, 64000000); break;
     case 'S': parse_streams(optarg, o); break;
@@ -108,6 +100,7 @@ void load_options_parse(int argc, char **argv, load_options *options) {
     *options = (load_options){.host = "127.0.0.1",
                               .connections = 1,
                               .threads = 1,
+                              .depth = 1,
                               .batch = 1,
                               .payload_bytes = 100,
                               .streams_count = 1,
@@ -126,6 +119,7 @@ void load_options_parse(int argc, char **argv, load_options *options) {
         refuse("--poll-messages must be at least --batch");
     if (options->group >= 0 && (options->mode != MODE_POLL || !options->login))
         refuse("--group goes with --mode poll --login");
-    if ((uint64_t)options->batch * (RECORD_HEAD + INDEX_ENTRY + (uint64_t)options->payload_bytes) > 1u << 30)
-        refuse("one request would be larger than 1 GiB");
+    if ((uint64_t)options->depth * options->batch * (RECORD_HEAD + INDEX_ENTRY + (uint64_t)options->payload_bytes) >
+        1u << 30)
+        refuse("the requests of a connection would be larger than 1 GiB");
 }

@@ -90,11 +90,12 @@ void request_build(request *r, const load_options *options, uint32_t stream, uin
 
 void request_next(request *r, const load_options *options) {
     if (r->key_at != 0) put_u64(r->bytes + r->key_at, random_next(&r->random));
-    if (r->offset_at != 0) {
+    if (r->offset_at != 0 && r->begun) {
         r->offset = get_u64(r->bytes + r->offset_at) + options->batch;
         if (r->offset + options->batch > options->poll_messages) r->offset = 0;
         put_u64(r->bytes + r->offset_at, r->offset);
     }
+    r->begun = true;
 }
 
 void request_free(request *r) {
@@ -121,14 +122,14 @@ uint32_t join_build(uint8_t *frame, const load_options *options, uint32_t stream
     return (uint32_t)(at - frame);
 }
 
-const char *reply_fault(const request *r, const load_options *options, const uint8_t *head, uint64_t length) {
+const char *reply_fault(uint64_t offset, const load_options *options, const uint8_t *head, uint64_t length) {
     if (get_u32(head) != 0) return "status is not 0";
     if (options->mode == MODE_SEND) return length == REPLY_HEAD ? NULL : "acknowledgement carries a payload";
     uint64_t records = (uint64_t)options->batch * (RECORD_HEAD + options->payload_bytes);
     if (length != REPLY_HEAD + POLLED_HEAD + records) return "polled bytes are not those of the messages asked for";
     if (get_u32(head + REPLY_HEAD + 12) != options->batch) return "polled message count is not the one asked for";
     const uint8_t *record = head + REPLY_HEAD + POLLED_HEAD;
-    if (options->verify_offsets && get_u64(record + RECORD_OFFSET_AT) != r->offset)
+    if (options->verify_offsets && get_u64(record + RECORD_OFFSET_AT) != offset)
         return "first polled message has another offset than asked for";
     return NULL;
 }

@@ -49,6 +49,19 @@ def test_every_counted_send_is_in_the_file(floor: Floor) -> None:
     assert 0 < answer["p50_us"] <= answer["p99_us"] <= answer["p999_us"] <= answer["max_us"]
 
 
+def test_depth_keeps_the_count_and_checks_each_reply(floor: Floor) -> None:
+    done = load(floor.port, "--mode", "send", "--connections", "3", "--depth", "7", "--requests-each", "50")
+    answer = json.loads(done.stdout)
+    assert (answer["depth"], answer["requests"]) == (7, 150)
+    assert files(floor) == {"0-0.log": 150 * RECORD_BYTES}
+    done = load(floor.port, "--mode", "poll", "--batch", "5", "--poll-messages", "150", "--depth", "32",
+                "--requests", "500")  # fmt: skip
+    assert json.loads(done.stdout)["requests"] == 500
+    done = load(floor.port, "--mode", "poll", "--poll-messages", "150", "--depth", "4", "--requests", "20",
+                "--verify-offsets")  # fmt: skip
+    assert "another offset" in done.stderr, "the second reply is held against the second request"
+
+
 def test_a_total_is_shared_by_threads_and_connections(floor: Floor) -> None:
     done = load(floor.port, "--mode", "send", "--connections", "6", "--threads", "3", "--requests", "1000")
     assert json.loads(done.stdout)["requests"] == 1000
@@ -93,7 +106,7 @@ def test_wrong_first_offset_is_noticed(floor: Floor) -> None:
     [
         (struct.pack("<II", 41, 0), "status is not 0 (status 41"),
         (struct.pack("<II", 0, 4) + bytes(4), "carries a payload"),
-        (struct.pack("<II", 0, 0) + bytes(8), "more bytes than one reply"),
+        (struct.pack("<II", 0, 0) + bytes(8), "more bytes than the replies"),
         (b"", "closed a connection"),
     ],
 )

@@ -81,7 +81,10 @@ def test_lines_of_the_issue_are_there() -> None:
             assert f"{mode}-{shape}" in names
     assert "send-10x100-c8-keyed" in names
     assert len(set(names)) == len(names)
-    assert [line.name for line in select(["*-keyed"])] == ["send-10x100-c8-keyed"]
+    assert [line.name for line in select(["*-c8-keyed"])] == ["send-10x100-c8-keyed"]
+    assert {"send-1x100-c1-d32", "send-1x100-c8-d16", "durable-send-1x100-c1-d32"} <= set(names)
+    keyed = [line.name for line in select(["*-d32-keyed"])]
+    assert keyed == ["send-1x100-c1-d32", "send-1x100-c1-d32-keyed"], "with what it is held against"
     with pytest.raises(ValueError, match="no line is called 'x'"):
         select(["x"])
 

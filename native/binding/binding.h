@@ -20,6 +20,15 @@ PyObject *shardd_call_close(PyObject *self, PyObject *unused);
 /* binding/engine_retention.c */
 PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args);
 
+/* binding/engine_routes.c */
+PyObject *shardd_call_route_topic_known(PyObject *self, PyObject *arg);
+PyObject *shardd_call_route_topic_put(PyObject *self, PyObject *args);
+PyObject *shardd_call_route_put(PyObject *self, PyObject *args, PyObject *kwargs);
+PyObject *shardd_call_routes_end_user(PyObject *self, PyObject *arg);
+PyObject *shardd_call_routes_end_topic(PyObject *self, PyObject *arg);
+PyObject *shardd_call_routes_end_stream(PyObject *self, PyObject *arg);
+PyObject *shardd_call_routes_end_all(PyObject *self, PyObject *unused);
+
 /* binding/engine_groups.c */
 PyObject *shardd_call_seat_put(PyObject *self, PyObject *args);
 PyObject *shardd_call_seat_take(PyObject *self, PyObject *args);

@@ -48,6 +48,7 @@ static char *engine_arguments[] = {"shard",
                                    "journal_bytes_max",
                                    "consumer_offsets_max",
                                    "socket_migration",
+                                   "pipeline_window_requests",
                                    "data_directory",
                                    "disk_reserve_bytes",
                                    "io_engine",
@@ -60,15 +61,19 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     long long login_ms, idle_ms, request_ms, partial_ms, slow_ms, sync_ms, save_ms;
     int migration, save_syncs;
     const char *io_engine;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpzKs", engine_arguments, &o.shard, &o.shards,
-                                     &o.shared_fd, &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes,
-                                     &o.limits.connections, &o.limits.per_address, &o.limits.before_login, &login_ms,
-                                     &idle_ms, &request_ms, &partial_ms, &slow_ms, &sync_ms, &save_ms, &save_syncs,
-                                     &journal_messages, &journal_bytes, &o.consumer_offsets_max, &migration,
-                                     &o.data_directory, &reserve_bytes, &io_engine))
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpIzKs", engine_arguments, &o.shard, &o.shards, &o.shared_fd, &pools,
+            &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.limits.connections, &o.limits.per_address,
+            &o.limits.before_login, &login_ms, &idle_ms, &request_ms, &partial_ms, &slow_ms, &sync_ms, &save_ms,
+            &save_syncs, &journal_messages, &journal_bytes, &o.consumer_offsets_max, &migration,
+            &o.pipeline_window_requests, &o.data_directory, &reserve_bytes, &io_engine))
         return -1;
     if (strcmp(io_engine, "io_uring") != 0 && strcmp(io_engine, "epoll") != 0) {
         PyErr_SetString(PyExc_ValueError, "io_engine must be io_uring or epoll");
+        return -1;
+    }
+    if (o.pipeline_window_requests == 0 || o.pipeline_window_requests > WINDOW_REQUESTS_MAX) {
+        PyErr_SetString(PyExc_ValueError, "pipeline_window_requests must be 1 to 32");
         return -1;
     }
     if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {

@@ -2,11 +2,9 @@
 #include "binding.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "engine/engine_api.h"
 #include "base/clock.h"
-#include "base/hash.h"
 
 static PyObject *call_listen(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
@@ -139,55 +137,6 @@ static PyObject *call_move(PyObject *self, PyObject *args) {
     return PyBool_FromLong(moved);
 }
 
-static PyObject *call_routes_invalidate(PyObject *self, PyObject *unused) {
-    engine *e = shardd_engine_of(self);
-    (void)unused;
-    if (e == NULL) return NULL;
-    core_routes_invalidate(&e->core);
-    Py_RETURN_NONE;
-}
-
-static bool fill_route(engine *e, route *r, PyObject *partitions) {
-    for (uint32_t i = 0; i < r->partitions_count; i++) {
-        unsigned long long ns, incarnation;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(partitions, (Py_ssize_t)i), "KK", &ns, &incarnation)) return false;
-        r->partitions[i] = (route_partition){
-            .ns = ns, .incarnation = incarnation, .owner = hash_owner(ns, e->core.links.shards)};
-    }
-    return true;
-}
-
-static PyObject *call_route_put(PyObject *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"user_id",  "stream_identifier", "topic_identifier", "can_send",
-                            "can_poll", "counter",           "partitions",       NULL};
-    engine *e = shardd_engine_of(self);
-    unsigned user_id, counter;
-    const char *stream, *topic;
-    Py_ssize_t stream_length, topic_length;
-    int can_send, can_poll;
-    PyObject *partitions;
-    if (e == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "Iy#y#$ppIO!", names, &user_id, &stream, &stream_length, &topic,
-                                     &topic_length, &can_send, &can_poll, &counter, &PyList_Type, &partitions))
-        return NULL;
-    uint8_t key[ROUTE_KEY_MAX];
-    if (stream_length + topic_length > (Py_ssize_t)sizeof key)
-        return PyErr_Format(PyExc_ValueError, "identifiers of %zd bytes", stream_length + topic_length);
-    memcpy(key, stream, (size_t)stream_length);
-    memcpy(key + stream_length, topic, (size_t)topic_length);
-    route *r = routes_put(&e->core.routes, user_id, key, (uint32_t)(stream_length + topic_length),
-                          (uint32_t)PyList_GET_SIZE(partitions), drop_route_partition);
-    if (r == NULL) return PyErr_NoMemory();
-    r->can_send = can_send != 0;
-    r->can_poll = can_poll != 0;
-    r->counter = counter;
-    if (!fill_route(e, r, partitions)) {
-        routes_clear(&e->core.routes, drop_route_partition);
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
 static PyObject *call_stats(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long slot = PyLong_AsUnsignedLong(arg);
@@ -198,14 +147,6 @@ static PyObject *call_stats(PyObject *self, PyObject *arg) {
                          SHARDD_NUMBER(s->size_bytes), SHARDD_NUMBER(s->messages_count),
                          SHARDD_NUMBER(s->segments_count), SHARDD_NUMBER(s->durable_offset),
                          SHARDD_NUMBER(s->first_offset), SHARDD_NUMBER(s->state), SHARDD_NUMBER(s->unseen));
-}
-
-static PyObject *call_counter_reset(PyObject *self, PyObject *arg) {
-    engine *e = shardd_engine_of(self);
-    unsigned long counter = PyLong_AsUnsignedLong(arg);
-    if (e == NULL || PyErr_Occurred()) return NULL;
-    atomic_store(&e->core.links.counters[counter % SHARED_COUNTERS], 0);
-    Py_RETURN_NONE;
 }
 
 static PyObject *peer_call(PyObject *self, PyObject *arg, void (*call)(peers *, uint32_t)) {
@@ -220,6 +161,14 @@ static PyObject *peer_call(PyObject *self, PyObject *arg, void (*call)(peers *, 
 
 static PyObject *call_peer_down(PyObject *self, PyObject *arg) { return peer_call(self, arg, peers_down); }
 static PyObject *call_peer_up(PyObject *self, PyObject *arg) { return peer_call(self, arg, peers_up); }
+
+static PyObject *call_counter_reset(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long counter = PyLong_AsUnsignedLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    atomic_store(&e->core.links.counters[counter % SHARED_COUNTERS], 0);
+    Py_RETURN_NONE;
+}
 
 #define WITH_KEYWORDS(call) (PyCFunction)(void (*)(void)) call
 PyMethodDef shardd_engine_methods[] = {
@@ -237,8 +186,13 @@ PyMethodDef shardd_engine_methods[] = {
     {"has_left", call_has_left, METH_O, "Whether nothing more comes from a client."},
     {"set_session", call_set_session, METH_VARARGS, "User of a connection."},
     {"move", call_move, METH_VARARGS, "Hands the socket to another shard."},
-    {"routes_invalidate", call_routes_invalidate, METH_NOARGS, "Empties the route table."},
-    {"route_put", WITH_KEYWORDS(call_route_put), METH_VARARGS | METH_KEYWORDS, "Adds a decision to the route table."},
+    {"route_topic_known", shardd_call_route_topic_known, METH_O, "Whether the partitions of a topic are known."},
+    {"route_topic_put", shardd_call_route_topic_put, METH_VARARGS, "The partitions of a topic."},
+    {"route_put", WITH_KEYWORDS(shardd_call_route_put), METH_VARARGS | METH_KEYWORDS, "Adds a decision about a topic."},
+    {"routes_end_user", shardd_call_routes_end_user, METH_O, "The routes of a user end."},
+    {"routes_end_topic", shardd_call_routes_end_topic, METH_O, "The routes of a topic end."},
+    {"routes_end_stream", shardd_call_routes_end_stream, METH_O, "The routes of all topics of a stream end."},
+    {"routes_end_all", shardd_call_routes_end_all, METH_NOARGS, "All routes end."},
     {"seat_put", shardd_call_seat_put, METH_VARARGS, "Lends a membership to the engine."},
     {"seat_take", shardd_call_seat_take, METH_VARARGS, "Takes a membership back."},
     {"fence_drop", shardd_call_fence_drop, METH_VARARGS, "A group is deleted."},

@@ -43,6 +43,8 @@ static const struct {
     COUNTER(damaged),
     COUNTER(reads_cached),
     COUNTER(reads_ring),
+    COUNTER(route_misses),
+    COUNTER(route_topics),
 };
 
 #define GAUGE(name) {#name, offsetof(engine_gauges, name)}

@@ -27,14 +27,16 @@ static int visit(void *context, uint32_t place, const offsets_place *what) {
     offsets_place again;
     offsets_decode_place(entry, &again);
     if (again.state != what->state || again.value != what->value || again.sequence != what->sequence) abort();
-    if (what->kind > OFFSET_GROUP || (what->state == PLACE_TAKEN) != (what->kind != 0) || what->half > 1) abort();
-    if (what->state == PLACE_TAKEN) { /* the next value goes into the other half and counts */
+    if (what->kind > OFFSET_GROUP || (what->state == OFFSETS_PLACE_TAKEN) != (what->kind != 0) || what->half > 1)
+        abort();
+    if (what->state == OFFSETS_PLACE_TAKEN) { /* the next value goes into the other half and counts */
         offsets_encode_half(entry + (size_t)!what->half * OFFSETS_HALF_BYTES, what->kind, what->id, 7,
                             what->sequence + 1);
         offsets_decode_place(entry, &again);
-        if (again.state != PLACE_TAKEN || again.id != what->id || again.value != 7 || again.half == what->half) abort();
+        if (again.state != OFFSETS_PLACE_TAKEN || again.id != what->id || again.value != 7 || again.half == what->half)
+            abort();
     }
-    s->taken += what->state == PLACE_TAKEN;
+    s->taken += what->state == OFFSETS_PLACE_TAKEN;
     s->hurt += what->hurt;
     return 0;
 }

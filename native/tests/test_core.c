@@ -223,7 +223,6 @@ static void test_a_partition_that_goes_ends_what_is_parked_there(void) {
     core_partition_remove(k, NS_HERE);
     CHECK_EQUAL(h.ends, 1);
     CHECK_EQUAL(h.status, STATUS_PARTITION_NOT_FOUND);
-    core_routes_invalidate(k);
     for (int i = 0; i < 5000 && k->sync.running > 0; i++) turn();
     CHECK_EQUAL(ask_send("h", one, 1, 50, &h), NEEDS_ROUTE);
     CHECK_EQUAL(h.ends, 1); /* nothing is heard of a request that was not taken */
@@ -290,7 +289,7 @@ static void test_a_membership_has_moved_when_its_caller_hears_the_end(void) {
     fill(10, 100);
     seat *s = seats_put(&who.seats, 1, (const uint8_t *)"g", 1, 1);
     seat_set(s, 0, 0, SEAT_NONE, SEAT_NONE);
-    s->version = k->routes_version;
+    s->version = routes_topic(&k->routes, NS_HERE)->version;
     s->offsets_id = 9;
     s->generation = 5;
     s->last_polled = SEAT_NONE;
@@ -319,7 +318,7 @@ static void test_the_end_of_a_request_whose_seat_was_taken_back_is_an_event(void
     who = (session){.events = &k->events, .connection = 42};
     seat *s = seats_put(&who.seats, 1, (const uint8_t *)"g", 1, 1);
     seat_set(s, 0, 0, SEAT_NONE, SEAT_NONE);
-    s->version = k->routes_version;
+    s->version = routes_topic(&k->routes, NS_ELSEWHERE)->version;
     s->last_polled = SEAT_NONE;
     heard h = {0};
     seat_work under_way;

@@ -45,9 +45,10 @@ static void open_partition(partition_level level) {
 
 /* Stream 1 has a partition here, stream 2 one on shard 1; the keys are the bytes "h" and "e". */
 static void open_route(const char *key, uint64_t ns, uint32_t owner) {
-    route *r = routes_put(&k->routes, 0, (const uint8_t *)key, 1, 1, drop_route_partition);
+    route_topic *topic = routes_topic_put(&k->routes, owner, ns, 1);
+    topic->partitions[0] = (route_partition){.ns = ns, .incarnation = 1, .owner = owner};
+    route *r = routes_put(&k->routes, 0, (const uint8_t *)key, 1, topic);
     r->can_send = r->can_poll = true;
-    r->partitions[0] = (route_partition){.ns = ns, .incarnation = 1, .owner = owner};
 }
 
 static void open_core(partition_level level) {

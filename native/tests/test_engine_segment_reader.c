@@ -43,7 +43,6 @@ static void convert(engine *e, uint32_t stream) {
     CHECK_EQUAL(partition_segment_count(mixed), 3);
     core_partition_remove(&e->core, ns);
     CHECK_EQUAL(core_partition_add(&e->core, mixed), 0);
-    core_routes_invalidate(&e->core);
 }
 
 /* In the thread of the engine. */

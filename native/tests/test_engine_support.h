@@ -101,10 +101,15 @@ static void answer(server *s, engine *e, const event *v) {
     } else if (v->kind == EVENT_ROUTE_MISS) {
         uint32_t stream;
         memcpy(&stream, v->data + 2, 4);
-        route *r = routes_put(&e->core.routes, v->user_id, v->data, (uint32_t)v->data_length, 1, drop_route_partition);
         uint64_t ns = namespace_of(stream, 0, 0);
+        route_topic *topic = routes_topic(&e->core.routes, ns);
+        if (topic == NULL) {
+            topic = routes_topic_put(&e->core.routes, stream, ns, 1);
+            topic->partitions[0] = (route_partition){
+                .ns = ns, .incarnation = stream + 1, .owner = hash_owner(ns, SHARDS)};
+        }
+        route *r = routes_put(&e->core.routes, v->user_id, v->data, (uint32_t)v->data_length, topic);
         r->can_send = r->can_poll = true;
-        r->partitions[0] = (route_partition){.ns = ns, .incarnation = stream + 1, .owner = hash_owner(ns, SHARDS)};
         if (stream < STREAMS) engine_resume(e, v->connection);
         else engine_reply(e, v->connection, 1009, NULL, 0, false);
     } else if (v->kind == EVENT_MOVE) {
@@ -164,6 +169,7 @@ static void *run_shard(void *argument) {
                         .slow_reader_timeout_us = 2000000,
                         .sync_interval_us = 50000,
                         .socket_migration = true,
+                        .pipeline_window_requests = WINDOW_REQUESTS_MAX,
                         .io_engine = s->io_engine};
     engine *e;
     if (engine_open(&e, &o) != 0) abort();

@@ -128,12 +128,6 @@ static void test_balanced_counter_is_shared_and_wraps(void) {
     close_pair(&p);
 }
 
-static int dropped;
-static void count_drop(route_partition *r) {
-    (void)r;
-    dropped++;
-}
-
 #define MINUTE_US 60000000ull
 
 static void test_failed_logins_are_counted_for_all_and_every_minute_halves_them(void) {
@@ -213,41 +207,6 @@ static void test_who_logged_in_is_known_for_a_while_and_others_cannot_drive_him_
     close_pair(&p);
 }
 
-static void test_routes_are_found_replaced_and_cleared(void) {
-    route_table t;
-    CHECK(routes_open(&t) == 0);
-    uint8_t key[12];
-    for (uint32_t i = 0; i < 5000; i++) {
-        memcpy(key, &i, 4);
-        memset(key + 4, 7, 8);
-        route *r = routes_put(&t, i % 3, key, sizeof key, 2, count_drop);
-        CHECK(r != NULL);
-        r->counter = i;
-    }
-    for (uint32_t i = 0; i < 5000; i++) {
-        memcpy(key, &i, 4);
-        route *r = routes_find(&t, i % 3, key, sizeof key);
-        CHECK(r != NULL && r->counter == i);
-        CHECK(routes_find(&t, i % 3 + 1, key, sizeof key) == NULL); /* another user */
-    }
-    dropped = 0;
-    CHECK(routes_put(&t, 4999 % 3, key, sizeof key, 1, count_drop) != NULL && dropped == 2 && t.count == 5000);
-    routes_clear(&t, count_drop);
-    CHECK(t.count == 0 && routes_find(&t, 0, key, sizeof key) == NULL);
-    routes_close(&t, count_drop);
-}
-
-static void test_a_full_route_table_is_emptied(void) {
-    route_table t;
-    CHECK(routes_open(&t) == 0);
-    for (uint32_t i = 0; i < ROUTES_MAX; i++) CHECK(routes_put(&t, 0, (uint8_t *)&i, sizeof i, 0, count_drop) != NULL);
-    CHECK(t.count == ROUTES_MAX);
-    uint32_t next = ROUTES_MAX;
-    CHECK(routes_put(&t, 0, (uint8_t *)&next, sizeof next, 0, count_drop) != NULL && t.count == 1);
-    CHECK(routes_find(&t, 0, (uint8_t *)&next, sizeof next) != NULL);
-    routes_close(&t, count_drop);
-}
-
 static void test_only_perfect_polls_are_hot(void) {
     uint8_t poll[] = {1, 1, 4, 9, 0, 0,  0, 2, 2, 's', 't', 1, 4, 3,   0, 0, 0, 1,
                       5, 0, 0, 0, 1, 42, 0, 0, 0, 0,   0,   0, 0, 100, 0, 0, 0, 1};
@@ -285,8 +244,6 @@ int main(void) {
     RUN(test_failures_under_many_keys_neither_clear_one_nor_count_for_another);
     RUN(test_moments_of_a_key_are_apart_and_those_of_others_do_not_count);
     RUN(test_who_logged_in_is_known_for_a_while_and_others_cannot_drive_him_out);
-    RUN(test_routes_are_found_replaced_and_cleared);
-    RUN(test_a_full_route_table_is_emptied);
     RUN(test_only_perfect_polls_are_hot);
     return check_report();
 }

@@ -10,9 +10,8 @@
 
 static void classic_route(void) {
     const uint8_t key[12] = "\1\4\1\0\0\0\1\4\1\0\0\0";
-    route *r = routes_put(&k->routes, 0, key, 12, 1, drop_route_partition);
+    route *r = routes_put(&k->routes, 0, key, 12, routes_topic(&k->routes, NS_HERE));
     r->can_send = r->can_poll = true;
-    r->partitions[0] = (route_partition){.ns = NS_HERE, .incarnation = 1};
 }
 
 static size_t put_head(uint8_t *at, uint32_t code, uint32_t payload) {

@@ -165,7 +165,8 @@ static void open_net(partition_level level) {
                            .request_timeout_us = 60000000,
                            .partial_frame_timeout_us = 60000000,
                            .slow_reader_timeout_us = 60000000,
-                           .socket_migration = true};
+                           .socket_migration = true,
+                           .pipeline_window_requests = WINDOW_REQUESTS_MAX};
     if (net_open(&n, k, &options) != 0) abort();
 }
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shardd.backup.backups_directory import Unfinished, locked, newest_backup, now, remove_leftovers, time_text
 from shardd.backup.check import read_checked
@@ -38,8 +39,7 @@ ROUNDS_MAX: Final = 10  # over what changes while it is taken
 _PAUSE_S: Final = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """`base`: the backup to share with; None: the newest complete one beside the new one, unless `full`. The rate is
     that of reading, 0 for no limit."""
 
@@ -48,13 +48,12 @@ class Options:
     bytes_per_second: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """`removed`: what killed runs had left."""
 
     path: Path
     backup: Backup
-    removed: list[Path] = field(default_factory=list)
+    removed: list[Path] = msgspec.field(default_factory=list)
 
 
 def create_backup(

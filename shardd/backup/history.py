@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import replace
 from typing import Final
 
 from immutables import Map
+from msgspec.structs import replace
 
 from shardd.backup.format import BackupError
 from shardd.metadata.log_file import CUT_HEADER, MAGIC, VERSION_CUT

@@ -13,12 +13,12 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import xxhash
+from msgspec.structs import replace
 
 from shardd.backup.format import (
     COPIED,
@@ -52,8 +52,7 @@ class UnsettledError(Exception):
     """The partition cannot be taken now, or does not fit the metadata that was read; the text is a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(msgspec.Struct, frozen=True):
     """An earlier backup of the same data directory."""
 
     path: Path
@@ -70,15 +69,14 @@ class Base:
         return {segment.start_offset: segment for segment in segments}
 
 
-@dataclass(slots=True)
-class Taker:
+class Taker(msgspec.Struct):
     """Takes partitions of `data` into the directory `target` of a backup."""
 
     data: Path
     target: Path
     base: Base | None
     throttle: Throttle
-    warnings: dict[PartitionIds, list[str]] = field(default_factory=dict)
+    warnings: dict[PartitionIds, list[str]] = msgspec.field(default_factory=dict)
 
     def take(self, ids: PartitionIds, incarnation: int) -> PartitionEntry:
         """UnsettledError, also when the messages cannot be read; OSError of the target, or of other files."""
@@ -159,8 +157,7 @@ class Taker:
         raise UnsettledError(f"{path}: its segments are deleted faster than they can be taken")
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
+class _Segment(msgspec.Struct, frozen=True):
     """One segment on its way. `following`: start offset of the next one, None for the newest. `earlier`: what the base
     has under the same name; `base`: its directory. FileNotFoundError when the server has deleted the segment."""
 

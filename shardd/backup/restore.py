@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from shardd.backup.check import read_checked
 from shardd.backup.format import Backup, BackupError, PartitionEntry, SegmentEntry, partition_path

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from shardd.backup.backups_directory import MARKER_NAME
 from shardd.backup.check import read_checked
@@ -39,13 +40,12 @@ from shardd.metadata.state import State
 from shardd.runtime.throttle import Throttle
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True):
     """`damage`: what is wrong with the backup, a sentence each; a backup without is as it was made. What was already
     wrong with the server's files then is in `backup.left_out` and `backup.warnings`."""
 
     backup: Backup
-    damage: list[str] = field(default_factory=list)
+    damage: list[str] = msgspec.field(default_factory=list)
 
 
 def verify_backup(path: Path, bytes_per_second: int = 0) -> Verified:

@@ -18,7 +18,7 @@ from shardd.backup.priority import FULL_SPEED
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
-from shardd.config import ConfigError, load_settings
+from shardd.config.loader import ConfigError, load_settings
 from shardd.config.units import parse_size_bytes
 from shardd.log.file_modes import made_like
 from shardd.metadata.apply import ApplyError

@@ -8,8 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
-from shardd.config import ConfigError, Loaded, load_settings, resolve_root_user
 from shardd.config.keys import KEYS, value_of
+from shardd.config.loader import ConfigError, Loaded, load_settings
+from shardd.config.root_user import resolve_root_user
 
 config_app = typer.Typer(no_args_is_help=True, help="Settings.", rich_markup_mode=None)
 _MASK: Final = "********"

@@ -14,7 +14,8 @@ from shardd.cli.doctor_log import log
 from shardd.cli.doctor_report import Finding, Level, Roots
 from shardd.cli.doctor_state import state
 from shardd.cli.doctor_storage import storage_findings
-from shardd.config import ConfigError, Settings, load_settings
+from shardd.config.loader import ConfigError, load_settings
+from shardd.config.schema import Settings
 
 doctor_app = typer.Typer(
     help="What this machine means for the server.", rich_markup_mode=None, invoke_without_command=True

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from shardd.cli.doctor_state import EXIT_DAMAGE, EXIT_USAGE
-from shardd.config import ConfigError, load_settings
+from shardd.config.loader import ConfigError, load_settings
 from shardd.log.damage import DamagedRange
 from shardd.log.diagnosis import (
     SegmentView,

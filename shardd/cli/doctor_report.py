@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -26,8 +25,7 @@ class Finding(msgspec.Struct, frozen=True):
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class Roots:
+class Roots(msgspec.Struct, frozen=True):
     """The kernel's file systems; the tests show others."""
 
     proc: Path = Path("/proc")

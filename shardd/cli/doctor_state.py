@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shardd.config import ConfigError, load_settings
+from shardd.config.loader import ConfigError, load_settings
 from shardd.log.directory_info import UnknownFormatError, check_format
 from shardd.metadata.diagnosis import diagnose_state
 

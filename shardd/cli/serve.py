@@ -8,14 +8,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import setproctitle
 
 from shardd import __version__
-from shardd.config import ConfigError, Loaded, RootUser, load_settings, resolve_root_user
+from shardd.config.loader import ConfigError, Loaded, load_settings
+from shardd.config.root_user import RootUser, resolve_root_user
 from shardd.observability.logs import set_up_logs
 from shardd.runtime.recent_logs import RecentLogs
 from shardd.server.doors import DoorSpecification
@@ -27,8 +28,7 @@ EXIT_CONFIG: Final = 2
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
+class ServeOptions(msgspec.Struct, frozen=True):
     """The command line of `shardd serve`."""
 
     config: Path | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from rich.console import Group
 from rich.table import Table
@@ -46,6 +48,7 @@ class View(msgspec.Struct, frozen=True):
     down: list[int]
 
 
+_LONGEST = re.compile(r"loop\.(.+)\.longest_us")
 # what waits for its turn: descriptors between shards, requests without memory, calls for the helper threads
 _QUEUES = (
     "engine.links_out", "engine.links_in", "engine.waiters", "engine.throttled_connections",
@@ -145,9 +148,22 @@ def _caption(view: View) -> str | None:
             notes.append(f"shard {row.shard}: device stalls since {row.figures['stalls.device_now_ms'] / 1000:.0f} s")
         if row.figures.get("stalls.cpu_now_ms"):
             notes.append(f"shard {row.shard}: no CPU since {row.figures['stalls.cpu_now_ms'] / 1000:.0f} s")
+        if row.figures.get("loop.over_limit"):
+            notes.append(_long_steps(row))
     if any(row.restarted for row in view.shards):
         notes.append("* new worker, rates since its start")
     return "; ".join(notes) or None
+
+
+def _long_steps(row: ShardRow) -> str:
+    """Of the loop, over the limit of docs/adr/0038-bounded-steps.md."""
+    name = max(
+        (each for each in row.figures if _LONGEST.fullmatch(each)), key=lambda each: row.figures[each], default=""
+    )
+    longest, found = _time(row.figures.get(name, 0)), _LONGEST.fullmatch(name)
+    return (
+        f"shard {row.shard}: {row.figures['loop.over_limit']} steps too long, at most {longest} ({found and found[1]})"
+    )
 
 
 def _size(size_bytes: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -26,6 +27,7 @@ def pin(inheritance: WorkerInheritance) -> None:
 
 
 def main() -> None:
+    gc.disable()  # until `serve` has imported everything: nothing of it is garbage
     ignore_signals()
     inheritance = read_inheritance(int(sys.argv[1]), WorkerInheritance)
     die_with(inheritance.supervisor_pid)
@@ -46,6 +48,8 @@ def serve(inheritance: WorkerInheritance) -> int:
     from shardd.transport.door.endpoint import Doors
     from shardd.worker.worker import run
 
+    gc.freeze()  # modules stay: no collection stops the loop to look at them, which takes 9 ms of CPU
+    gc.enable()
     try:
         return run(inheritance, ClassicDispatcher, Doors)
     except LogError as error:

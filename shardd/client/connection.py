@@ -6,9 +6,11 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from shardd.protocol import account_requests, bounds, limits, replies, requests, topic_settings
 from shardd.protocol.codes import Code
@@ -33,8 +35,7 @@ class RefusedError(ShardError):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True):
     """A user with a password, or a personal access token."""
 
     username: str = ""

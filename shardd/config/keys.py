@@ -4,20 +4,18 @@ configuration that a running server writes are all made from it (docs/configurat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from shardd.config import cluster, units
 from shardd.config.cpus import check_cpu_allocation
-from shardd.config.schema import NEVER, Settings
+from shardd.config.schema import ACK_LEVELS, NEVER, Settings
 
 POOL_BYTES_PER_SHARD_MIN: Final = 32 << 20
 SEGMENT_BYTES_MAX: Final = 1 << 30
 LOG_LEVELS: Final = ("trace", "debug", "info", "warn", "error", "off")
 LOG_FORMATS: Final = ("text", "json")
-ACK_LEVELS: Final = ("memory", "written", "durable")
 ACK_PATH: Final = "system.partition.ack"
 ENFORCE_FSYNC_PATH: Final = "system.partition.enforce_fsync"
 IO_ENGINES: Final = ("auto", "io_uring", "epoll")
@@ -28,8 +26,7 @@ def environment_suffix(path: str) -> str:
     return path.upper().replace(".", "_")
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """`path` as in the file; `field`: dotted place in `Settings`; `parse` raises ValueError with a sentence."""
 
     path: str
@@ -124,6 +121,7 @@ _EXPIRY: Final = units.parse_expiry_us
 KEYS: Final[tuple[Key, ...]] = (
     Key("tcp.address", "tcp.address", "127.0.0.1:8090", units.parse_address),
     _flag("tcp.socket_migration", True),
+    _count("tcp.pipeline_window_requests", 32, 1, 32),
     _flag("tcp.socket.override_defaults", False),
     _size("tcp.socket.recv_buffer_size", "tcp.socket.recv_buffer_size_bytes", "100 KB", 4096, 1 << 30),
     _size("tcp.socket.send_buffer_size", "tcp.socket.send_buffer_size_bytes", "100 KB", 4096, 1 << 30),
@@ -149,6 +147,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _size("system.memory_pool.size", "system.memory_pool_size_bytes", "4 GiB", POOL_BYTES_PER_SHARD_MIN, 1 << 44),
     _size("system.segment.size", "system.segment_size_bytes", "1 GiB", 512, SEGMENT_BYTES_MAX, 512),
     _size("system.disk.reserve", "system.disk_reserve_bytes", "64 MiB", 0, 1 << 44),
+    _count("system.trash.names_max", 50_000, 1_000, 100_000_000),
     _flag("system.scrubber.enabled", True),
     _size("system.scrubber.rate", "system.scrubber.rate_bytes", "8 MiB", 64 << 10, 1 << 34),
     _duration("system.scrubber.pause", "system.scrubber.pause_ms", "1 h", 10, 24 * 30 * _HOUR_MS),

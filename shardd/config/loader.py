@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from shardd.config.cluster import OTHERS_PATH, read_variable
 from shardd.config.iggy_keys import NOT_SERVED_PATHS, is_known_to_iggy, is_no_setting
@@ -43,8 +44,7 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """`origins`: key path -> "default", the file's path, a variable's name or "command line".
     `not_served` and `unknown`: IGGY_ variables without effect. `renamed`: old names of keys in use -> their places."""
 

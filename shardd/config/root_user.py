@@ -6,8 +6,9 @@ from __future__ import annotations
 import secrets
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 ENVIRONMENT_PREFIXES: Final = ("SHARDD_ROOT_", "IGGY_ROOT_")  # the first one that is set wins
 NAME_BYTES: Final = (3, 50)
@@ -15,8 +16,7 @@ PASSWORD_BYTES: Final = (3, 100)
 _GENERATED_LENGTH: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class RootUser:
+class RootUser(msgspec.Struct, frozen=True):
     """`generated`: the password was made here and must be shown once. `source` as `config show` names it."""
 
     name: str

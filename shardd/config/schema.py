@@ -6,11 +6,13 @@ Texts such as "1 GiB" or "30 s" exist only in files and the environment; `keys.p
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
+ACK_LEVELS: Final = ("memory", "written", "durable")
 
 
 class Socket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,6 +31,7 @@ class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     address: str
     socket_migration: bool
+    pipeline_window_requests: int
     socket: Socket
 
     @property
@@ -99,6 +102,12 @@ class ScrubberSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pause_ms: int
 
 
+class TrashSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`system.trash.*`: with more names in the trash, deletions and purges wait."""
+
+    names_max: int
+
+
 class Watchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.watchdog.*`: for how long a worker without a sign of life is let alone while it waits for its device, and
     while it gets no CPU; 0: no longer than any other one."""
@@ -132,6 +141,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition: PartitionSettings
     memory_pool_size_bytes: int
     disk_reserve_bytes: int
+    trash: TrashSettings
     scrubber: ScrubberSettings
     watchdog: Watchdog
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 SYSTEM: Final = Path("/sys/devices/system")
 
@@ -13,8 +14,7 @@ class TopologyError(ValueError):
     """The topology cannot be read; the text is a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """`number`: the kernel's number of the node. `cores`: the online CPUs, grouped by physical core; each group and the
     list are in ascending order. A node that only has memory has none."""
 

@@ -1,5 +1,6 @@
 """Contract of the native engine (native/binding/module.c). One `Engine` per worker, used by its loop thread only."""
 
+from array import array
 from typing import Final
 
 from shardd.engine._native_types import *
@@ -133,6 +134,7 @@ class Engine:
         journal_bytes_max: int,
         consumer_offsets_max: int,
         socket_migration: bool,
+        pipeline_window_requests: int,
         data_directory: str | None,
         disk_reserve_bytes: int,
         io_engine: str,
@@ -221,25 +223,34 @@ class Engine:
         """Lends a membership to the engine, for requests written like the one in Python's hands
         (native/src/core/seat.h).
 
-        Until seat_take or routes_invalidate. False: not possible. `resume` executes the request then."""
+        Until seat_take or the end of the topic. False: not possible. `resume` executes the request then."""
     def seat_take(self, connection: int, group: int, /) -> SeatState | None:
         """Takes it back. None: not lent."""
     def fence_drop(self, namespace: int, group: int, /) -> None:
         """Forgets the newest generation of a deleted group (by the id of its offsets); unknown ones are no error."""
     # routes
-    def routes_invalidate(self) -> None: ...
+    def route_topic_known(self, namespace: int, /) -> bool:
+        """Whether there are partitions of the topic with this namespace of partition 0."""
+    def route_topic_put(self, stream_id: int, namespace: int, counter: int, incarnations: array[int], /) -> None:
+        """The partitions of a topic from 0 on, for all routes that follow; those that there are end. `incarnations`:
+        a u64 for each. Valid until the topic or stream ends. ValueError."""
     def route_put(
         self,
         user_id: int,
         stream_identifier: bytes,
         topic_identifier: bytes,
+        namespace: int,
         *,
         can_send: bool,
         can_poll: bool,
-        counter: int,
-        partitions: list[tuple[int, int]],
     ) -> None:
-        """partitions[i] = (namespace, incarnation) of partition i. Valid until routes_invalidate."""
+        """Valid until the user, topic or stream ends. KeyError: the topic is not known."""
+    def routes_end_user(self, user_id: int, /) -> None:
+        """Those of the user (and of a few others) are decided again."""
+    def routes_end_topic(self, namespace: int, /) -> None:
+        """Of everybody."""
+    def routes_end_stream(self, stream_id: int, /) -> None: ...
+    def routes_end_all(self) -> None: ...
     # partitions that this shard owns
     def partition_open(
         self,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from shardd.engine._native import CALL_AGAIN, CALL_GONE, CALL_LAST_WINDOW, CALL_STATUS, CallEvent
 
@@ -72,8 +73,7 @@ class Reader(NamedTuple):
     assignment: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What a read found. `records`: whole ones as they are stored, verified."""
 
     status: int

@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from shardd.groups import GroupMachine, Member, messages
 from shardd.groups.messages import Answer, Assignment, GroupRef, MemberEntry
@@ -40,16 +41,15 @@ class _Home(NamedTuple):
     moves: int
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(msgspec.Struct):
     """`homes`: where each member is; `told`: the version that its worker has; `lock`: one teller at a time."""
 
     ref: GroupRef
     machine: GroupMachine
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    homes: dict[str, _Home] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)
-    suspects: dict[str, int] = field(default_factory=dict)
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    homes: dict[str, _Home] = msgspec.field(default_factory=dict)
+    told: dict[str, int] = msgspec.field(default_factory=dict)
+    suspects: dict[str, int] = msgspec.field(default_factory=dict)
 
     def news(self) -> list[Member]:
         """Members whose worker does not know their assignment."""

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 
 class Move(NamedTuple):
@@ -26,15 +27,14 @@ class Move(NamedTuple):
     since_us: int
 
 
-@dataclass(slots=True)
-class Member:
+class Member(msgspec.Struct):
     """`key` names the connection, `id` is what clients see. `pending` partitions are in `partitions` too."""
 
     key: str
     id: int
     place: int
-    partitions: list[int] = field(default_factory=list)
-    pending: dict[int, Move] = field(default_factory=dict)
+    partitions: list[int] = msgspec.field(default_factory=list)
+    pending: dict[int, Move] = msgspec.field(default_factory=dict)
     version: int = 0
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from shardd.config.schema import ConsumerGroupSettings
 from shardd.engine import SeatPartition, SeatState
@@ -36,8 +37,7 @@ class MemberSessions(Protocol):
     def on_leave(self, left: Callable[[MemberSession], None]) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class HubSurroundings:
+class HubSurroundings(msgspec.Struct, frozen=True):
     """Of the hub. `generation`: how many workers of its shard there were before."""
 
     generation: int
@@ -65,8 +65,7 @@ class SeatEngine(Protocol):
     def fence_drop(self, namespace: int, group: int, /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class MembersSurroundings:
+class MembersSurroundings(msgspec.Struct, frozen=True):
     """Of the members on every worker."""
 
     engine: SeatEngine

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.engine import _native
 from shardd.log.record_format import HEADER_BYTES, offset_in, record_bytes, timestamp_in
@@ -33,8 +34,7 @@ _LENGTHS: Final = range(LENGTHS_AT, LENGTHS_AT + LENGTHS.size)  # bytes of a rec
 _GIVEN_UP: Final = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Border:
+class Border(msgspec.Struct, frozen=True):
     """The record `offset` begins at the byte `position`, or would."""
 
     position: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.log.record_format import RecordFault
 from shardd.log.segments import Segment
@@ -14,8 +15,7 @@ from shardd.protocol.record_layout import INDEX_ENTRY
 _CHUNK: Final = 4096  # entries
 
 
-@dataclass(frozen=True, slots=True)
-class DamagedRange:
+class DamagedRange(msgspec.Struct, frozen=True):
     """Offsets `start` to `end` (exclusive) are not readable. Their bytes: `from_byte` to `to_byte` (exclusive) of the
     log that starts at `segment`; the same when there are none."""
 
@@ -30,8 +30,7 @@ class DamagedRange:
         return f"offsets {self.start} to {self.end - 1} (bytes {self.from_byte} to {self.to_byte}, {self.fault.name})"
 
 
-@dataclass(slots=True)
-class DamageSurvey:
+class DamageSurvey(msgspec.Struct):
     """`segment.count` and `log_bytes` cover the damaged ranges up to the last valid record, and with a known end offset
     those behind it. `gave_up`: what lies behind was not searched to its end."""
 

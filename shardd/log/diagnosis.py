@@ -8,8 +8,10 @@ manifests and is for a data directory that nobody uses.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from shardd.engine import _native
 from shardd.log import layout
@@ -25,17 +27,16 @@ from shardd.log.stored_offsets import read_offsets, read_settled_table, repair_t
 from shardd.log.tail import Rest, rest_of
 
 
-@dataclass(slots=True)
-class SegmentView:
+class SegmentView(msgspec.Struct):
     """`notes`: what is odd and costs no message."""
 
     start_offset: int
     end_offset: int  # exclusive
     log_bytes: int
     manifest: str
-    damaged: list[DamagedRange] = field(default_factory=list)
+    damaged: list[DamagedRange] = msgspec.field(default_factory=list)
     isolated: tuple[tuple[int, int], ...] = ()
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
 
     def open_damage(self) -> list[DamagedRange]:
         """What is not isolated (as a whole)."""
@@ -75,12 +76,11 @@ def diagnose_partition(directory: Path) -> Iterator[SegmentView]:
         yield view
 
 
-@dataclass(slots=True)
-class OffsetsView:
+class OffsetsView(msgspec.Struct):
     """`damage`: what a repair drops; `notes`: what is odd and lies there."""
 
-    damage: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    damage: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 def diagnose_offsets(directory: Path) -> OffsetsView:

@@ -13,9 +13,10 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shardd.log.directory_info import INFO_NAME
 from shardd.log.layout import STREAMS, TRASH
@@ -30,8 +31,7 @@ _GROUP_READS_DIRECTORIES: Final = 0o2050
 _WHAT_OTHERS_SEE: Final = 0o7077
 
 
-@dataclass(slots=True)
-class Corrected:
+class Corrected(msgspec.Struct):
     """How many files and directories got another mode or group, how many could not, and why the first one could not."""
 
     changed: int = 0

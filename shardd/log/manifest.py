@@ -43,10 +43,10 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import xxhash
 
 from shardd.log import layout
@@ -83,8 +83,7 @@ class UnknownLayoutError(UnknownManifestError):
     """The records of the segment are kept in a way that this version does not know."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """The first `count` records of a log, `log_bytes` long. Timestamps in microseconds."""
 
     log_bytes: int
@@ -93,15 +92,13 @@ class Checkpoint:
     last_timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sealed(Checkpoint):
+class Sealed(Checkpoint, frozen=True):
     """A whole log that will never change, with the XXH3-128 of its bytes."""
 
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """What the file says. `isolated`: (first offset, end offset exclusive), ascending. `others`: sections that this
     version does not know, (tag, bytes). `end_offset` 0: not known. `sparse`: sealed, with less records than offsets."""
 

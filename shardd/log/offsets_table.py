@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
 import xxhash
 
 from shardd.engine import _native
@@ -64,17 +64,16 @@ class Half(NamedTuple):
     value: int
 
 
-@dataclass(slots=True)
-class Table:
+class Table(msgspec.Struct):
     """`offsets`: one for each consumer and group, in the order of their entries. `taken`: entries that are in use.
     `hurt`: entries with a damaged half; of those in `lost` there is no whole one."""
 
     head: Head
-    offsets: list[StoredOffset] = field(default_factory=list)
+    offsets: list[StoredOffset] = msgspec.field(default_factory=list)
     places: int = 0
     taken: int = 0
-    hurt: list[int] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
+    hurt: list[int] = msgspec.field(default_factory=list)
+    lost: list[int] = msgspec.field(default_factory=list)
 
     @property
     def counts(self) -> bool:

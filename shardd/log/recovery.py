@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from shardd.engine import SegmentInfo, WithheldRange, _native
 from shardd.log import layout

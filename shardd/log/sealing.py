@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from shardd.log import layout
 from shardd.log.imported import read_imported

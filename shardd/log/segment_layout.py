@@ -7,16 +7,16 @@ native/src/log/segment_reader.h (how polls read it).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.protocol.record_layout import LAYOUT_PLAIN, LAYOUT_SPARSE
 
 _NAMES: Final = {1: "compressed", 2: "encrypted", 4: "remote"}  # planned, and unknown to this version
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentLayout:
+class SegmentLayout(msgspec.Struct, frozen=True):
     """`suffix` of the file that has the records."""
 
     name: str

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from shardd.log import layout
 from shardd.log.record_format import INDEX_ENTRY_BYTES

@@ -7,8 +7,9 @@ fit exactly it is written again from the records.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from shardd.engine import _native
 from shardd.log import layout
@@ -18,8 +19,7 @@ from shardd.log.segment_reader import log_path, opened_index, opened_log
 from shardd.protocol.record_layout import INDEX_ENTRY
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """What a log file holds: `log_bytes` of `count` valid records, and how long the file is. `last_timestamp` of an
     empty one: what no record may be below. `scanned_bytes`: what was read to know that. `absent`: offsets without a
     record, which the manifest explains; 0: entry k of the index is that of the offset start + k."""

@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import xxhash
 
 from shardd.engine import _native
@@ -110,8 +110,7 @@ class RecordScanner:
         self.fault, self.need_bytes = RecordFault.OK, HEADER_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class PassResult:
+class PassResult(msgspec.Struct, frozen=True):
     """What was found: `bytes` (kept, with `digest` over them), the first of them `count` valid records with these
     timestamps; `damage`: a sentence about what follows these, or nothing."""
 

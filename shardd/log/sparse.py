@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.log.damage import DamagedRange, DamageSurvey, Index
 from shardd.log.record_format import (
@@ -40,8 +41,7 @@ def entry_number(index: int, start_offset: int, count: int, offset: int) -> int:
     return bisect_left(range(count), offset - start_offset, key=relative)
 
 
-@dataclass(slots=True)
-class _At:
+class _At(msgspec.Struct):
     """Where a record begins: entry, byte, offset."""
 
     number: int

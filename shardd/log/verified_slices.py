@@ -8,8 +8,9 @@ import errno
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.engine import _native
 from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY_BYTES, RecordFault, record_bytes
@@ -19,8 +20,7 @@ SLICE_BYTES: Final = 1 << 20
 Read = Callable[[int, int, int], bytes]  # descriptor, bytes, position
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentExtent:
+class SegmentExtent(msgspec.Struct, frozen=True):
     """What is known of a segment before it is read.
 
     `limit_bytes`: nothing behind it is looked at. `end_offset`: where the next segment starts; None: not known.
@@ -35,8 +35,7 @@ class SegmentExtent:
     sparse_end: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedSlice:
+class VerifiedSlice(msgspec.Struct, frozen=True):
     """Valid records one after the other: `count` from `offset` on, the last one before `end_offset`, in `size_bytes`
     from `position` on."""
 

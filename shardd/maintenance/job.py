@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar, TypeVarTuple
+
+import msgspec
 
 from shardd.runtime.slices import Slices
 from shardd.runtime.threads import Threads
@@ -14,8 +15,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-@dataclass(frozen=True, slots=True)
-class JobThread:
+class JobThread(msgspec.Struct, frozen=True):
     """A helper thread for jobs, made when it is first needed. Jobs that name the same one wait for each other."""
 
     name: str
@@ -48,8 +48,7 @@ class Turn:
 Work = Callable[[Turn], Awaitable[float | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """A kind of work in the background of a worker.
 
     `work` is one run, on the loop: all that there is to do now. It returns after how many seconds the next one is due;
@@ -63,5 +62,6 @@ class Job:
     thread: JobThread | None = None
     per_second: int = 0  # units that its throttle allows, 0: no limit
     unit: str = "steps"  # or "bytes"
-    gives_way: bool = False  # held while the loop has no time to spare, or the device does not answer
+    # Held while the loop has no time to spare, as long as this says so, or while the device does not answer.
+    gives_way: Callable[[], bool] | None = None
     left: Callable[[], int] | None = None  # what it has to do yet, in its own measure: segments, files

@@ -97,7 +97,7 @@ class JobScheduler:
         """Registers a job, before or after the start; what is returned wakes it. ValueError for one that cannot be."""
         if job.name in self._entries:
             raise ValueError(f"there is a job {job.name} already")
-        if job.thread is None and (job.per_second or job.gives_way):
+        if job.thread is None and (job.per_second or job.gives_way is not None):
             raise ValueError(f"the job {job.name} would rest on the loop")
         entry = _Entry(job, Turn(Throttle(job.per_second), self._slices, lambda: self._thread(job)), self._loop.time())
         self._entries[job.name] = entry
@@ -183,21 +183,22 @@ class JobScheduler:
 
     @contextlib.asynccontextmanager
     async def _giving_way(self, entry: _Entry) -> AsyncIterator[None]:
-        if not entry.job.gives_way:
+        if entry.job.gives_way is None:
             yield
             return
-        watch = self._loop.create_task(self._hold(entry.turn.throttle), name=f"load beside {entry.job.name}")
+        holding = self._hold(entry.turn.throttle, entry.job.gives_way)
+        watch = self._loop.create_task(holding, name=f"load beside {entry.job.name}")
         try:
             yield
         finally:
             watch.cancel()
             entry.turn.throttle.go_on()
 
-    async def _hold(self, throttle: Throttle) -> None:
+    async def _hold(self, throttle: Throttle, gives_way: Callable[[], bool]) -> None:
         load, looks = self._make_load(), 0
         while True:
             await asyncio.sleep(LOOK_INTERVAL_S)
-            busy, still = load.is_high(), self._stands_still()
+            busy, still = load.is_high() and gives_way(), self._stands_still()
             if still or (busy and looks < HELD_LOOKS_MAX):
                 looks += 1
                 throttle.hold()

@@ -55,7 +55,7 @@ class Scrubber:
                     thread=_THREAD,
                     per_second=rate,
                     unit="bytes",
-                    gives_way=True,
+                    gives_way=lambda: True,
                     left=lambda: self._partitions_left,
                 )
             )

@@ -8,10 +8,10 @@ applied at all was decided by `validate` before the record was made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from immutables import Map
+from msgspec.structs import replace
 
 from shardd.metadata import commands
 from shardd.metadata.apply_users import USER_CHANGES

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shardd.metadata.errors import LogError
 from shardd.metadata.reserve import RESERVE_BYTES
@@ -29,8 +30,7 @@ RETRY_RECORDS: Final = 200  # after one that failed
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """When to write a snapshot, how many of the records that it covers stay in the log, size of the reserve."""
 
     records_max: int = RECORDS_MAX

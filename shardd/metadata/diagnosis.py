@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
+
+import msgspec
 
 from shardd.metadata.apply import ApplyError, replay
 from shardd.metadata.errors import LogError
@@ -21,12 +22,11 @@ _PAUSE_S: Final = 0.05
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Inspection:
+class Inspection(msgspec.Struct):
     """One sentence each. `damage`: what keeps the server from starting; `findings`: everything else."""
 
-    findings: list[str] = field(default_factory=list)
-    damage: list[str] = field(default_factory=list)
+    findings: list[str] = msgspec.field(default_factory=list)
+    damage: list[str] = msgspec.field(default_factory=list)
 
 
 def diagnose_state(directory: Path) -> Inspection:

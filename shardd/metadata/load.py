@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shardd.metadata.apply import replay
 from shardd.metadata.errors import LogError
@@ -17,8 +18,7 @@ from shardd.runtime.disk import Disk
 _ATTEMPTS: Final = 20  # the log may be cut between the two reads; then a newer snapshot stands there already
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """What lies on the disk. `records`: those of the log that the snapshot does not cover."""
 
     snapshot: Snapshot

@@ -30,9 +30,10 @@ import hashlib
 import os
 import struct
 from array import array
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shardd.metadata.errors import LogError
 from shardd.metadata.records import (
@@ -59,8 +60,7 @@ CUT_HEADER: Final = struct.Struct("<8sIIQ32s")
 CUT_HEADER_BYTES: Final = CUT_HEADER.size + DIGEST_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class LogContent:
+class LogContent(msgspec.Struct, frozen=True):
     """`ends[i]` is the position behind the i-th record (`ends[0]`: behind the file header). `tail`: bytes behind.
     The first record follows `base`, the index of the last record that was cut away, 0 for none. `missing`: no file."""
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.metadata.commands import Command, decode_command, encode_command
 
@@ -29,8 +30,7 @@ RECORD_BYTES_MIN: Final = HEADER.size + 1 + DIGEST_BYTES
 RECORD_BYTES_MAX: Final = HEADER.size + PAYLOAD_BYTES_MAX + DIGEST_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """A change and its place in the log. `digest` is the chain up to and with this record."""
 
     index: int

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ from shardd.metadata.service import Metadata, Result, apply_beside
 from shardd.metadata.state import State
 from shardd.protocol.errors import Status
 from shardd.runtime.channel import CONTROL_SHARD, BusError, Channel, PeerLost, Senders
-from shardd.runtime.clock import RandomBits
+from shardd.runtime.clock import RandomBits, random_bits
 from shardd.runtime.disk import Disk
 from shardd.runtime.threads import Threads
 
@@ -48,7 +47,7 @@ class MetadataReplica(Metadata):
         diverged: Callable[[str], None],
         *,
         disk: Disk | None = None,
-        random_bits: RandomBits = secrets.randbits,
+        random_bits: RandomBits = random_bits,
     ) -> None:
         super().__init__()
         self._path = path

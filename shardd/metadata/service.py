@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.metadata.apply import apply, partitions_concerned
 from shardd.metadata.commands import Command, Ref
@@ -21,8 +22,7 @@ Follow = Callable[[State, State], Awaitable[None]]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """Answer to a submitted command. `status` 0: done, and `state` is the one right after it on this worker.
 
     `id`: of what was created, else 0.

@@ -21,7 +21,6 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -43,8 +42,7 @@ _SHA_BYTES: Final = 32
 Submission = tuple[int, int, int]  # its number, the index of its record, the id that it created
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """`submissions`: the last ones whose repetition must be answered, oldest first. `size_bytes`: of the file."""
 
     state: State

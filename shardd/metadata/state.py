@@ -6,8 +6,7 @@ streams, topics, groups and users are given out again, last freed first (docs/pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 from immutables import Map
 
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
@@ -27,8 +26,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(msgspec.Struct, frozen=True):
     """Id is the position in `Topic.partitions`. `slot`: place in the shared statistics table."""
 
     id: int
@@ -37,8 +35,7 @@ class Partition:
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroup:
+class ConsumerGroup(msgspec.Struct, frozen=True):
     """The definition only: members and assignments are in memory of shard 0 (`shardd.groups`)."""
 
     id: int
@@ -52,8 +49,7 @@ class ConsumerGroup:
         return self.incarnation & 0xFFFF_FFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(msgspec.Struct, frozen=True):
     """`message_expiry_us` and `max_topic_size_bytes` are resolved values (2^64-1 = never, unlimited). `settings`: those
     of `shardd.protocol.topic_setting_table` that are set, canonical; the others follow the server's."""
 
@@ -66,25 +62,23 @@ class Topic:
     max_topic_size_bytes: int
     replication_factor: int
     partitions: tuple[Partition, ...] = ()
-    groups: Map[int, ConsumerGroup] = field(default_factory=Map)
-    group_ids: Map[str, int] = field(default_factory=Map)
+    groups: Map[int, ConsumerGroup] = msgspec.field(default_factory=Map)
+    group_ids: Map[str, int] = msgspec.field(default_factory=Map)
     free_group_ids: tuple[int, ...] = ()
-    settings: Map[str, str] = field(default_factory=Map)
+    settings: Map[str, str] = msgspec.field(default_factory=Map)
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(msgspec.Struct, frozen=True):
     id: int
     name: str
     created_at_us: int
     incarnation: int
-    topics: Map[int, Topic] = field(default_factory=Map)
-    topic_ids: Map[str, int] = field(default_factory=Map)
+    topics: Map[int, Topic] = msgspec.field(default_factory=Map)
+    topic_ids: Map[str, int] = msgspec.field(default_factory=Map)
     free_topic_ids: tuple[int, ...] = ()  # last freed at the end
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """A personal access token. `digest`: `shardd.security.tokens.digest` of the secret; `expires_at_us` 0: never."""
 
     name: str
@@ -96,8 +90,7 @@ def has_expired(token: Token, now_us: int) -> bool:
     return 0 < token.expires_at_us <= now_us
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     """`password_hash` is a PHC string (argon2id). `incarnation`: the record that made the user; ids are reused."""
 
     id: int
@@ -107,21 +100,22 @@ class User:
     password_hash: str
     permissions: Permissions | None
     incarnation: int = 0
-    tokens: Map[str, Token] = field(default_factory=Map)
+    tokens: Map[str, Token] = msgspec.field(default_factory=Map)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     """`index` and `digest` are those of the last applied record (index 0, 32 zero bytes: empty log)."""
 
     index: int = 0
     digest: bytes = bytes(32)
-    streams: Map[int, Stream] = field(default_factory=Map)
-    stream_ids: Map[str, int] = field(default_factory=Map)
+    streams: Map[int, Stream] = msgspec.field(default_factory=Map)
+    stream_ids: Map[str, int] = msgspec.field(default_factory=Map)
     free_stream_ids: tuple[int, ...] = ()
-    users: Map[int, User] = field(default_factory=Map)
-    user_ids: Map[str, int] = field(default_factory=Map)
+    users: Map[int, User] = msgspec.field(default_factory=Map)
+    user_ids: Map[str, int] = msgspec.field(default_factory=Map)
     free_user_ids: tuple[int, ...] = ()
-    token_owners: Map[bytes, tuple[int, str]] = field(default_factory=Map)  # digest -> user id, name of the token
+    token_owners: Map[bytes, tuple[int, str]] = msgspec.field(
+        default_factory=Map
+    )  # digest -> user id, name of the token
     free_slots: tuple[int, ...] = ()
     next_slot: int = 0

@@ -7,9 +7,10 @@ import logging
 import os
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
+
+import msgspec
 
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import (
@@ -41,8 +42,7 @@ class AppendError(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """A log that has taken the place of the one before it. `failure`: why nothing may be written to it."""
 
     descriptor: int

@@ -9,16 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from shardd.metadata import messages
 from shardd.metadata.apply import apply, created_id
-from shardd.metadata.commands import Command, Ref, decode_command
+from shardd.metadata.commands import (
+    Command,
+    DeletePartitions,
+    DeleteStream,
+    DeleteTopic,
+    PurgeStream,
+    PurgeTopic,
+    Ref,
+    decode_command,
+)
 from shardd.metadata.compaction import Compaction, Limits
 from shardd.metadata.followers import Followers
 from shardd.metadata.load import records_behind
@@ -31,7 +41,7 @@ from shardd.metadata.validate import validate_effect, validate_existence, valida
 from shardd.metadata.wal import AppendError, MetadataLog
 from shardd.protocol.errors import Status
 from shardd.runtime.channel import Channel, Senders
-from shardd.runtime.clock import Clock, RandomBits, SystemClock
+from shardd.runtime.clock import Clock, RandomBits, SystemClock, random_bits
 from shardd.runtime.disk import Disk, OsDisk, remove_quietly
 from shardd.runtime.threads import Threads
 
@@ -40,12 +50,14 @@ SUBMISSIONS_REMEMBERED: Final = 4096  # whose answer is known when they are sent
 CLOSE_TIMEOUT_S: Final = 2.0  # for the change at work, whose replicas may be stopping too
 CATCH_UP_BYTES: Final = 256 * 1024  # records in one answer to a HELLO
 
+_DELETIONS: Final = (DeleteStream, PurgeStream, DeleteTopic, PurgeTopic, DeletePartitions)
+
 Authorize = Callable[[State, Ref, Command], bool]
+Deletions = Callable[[int], AbstractAsyncContextManager[Status]]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """A submission on its way. `trusted`: from the server itself, before anybody can log in."""
 
     number: int
@@ -70,11 +82,14 @@ class MetadataWriter(Metadata):
         clock: Clock | None = None,
         disk: Disk | None = None,
         limits: Limits | None = None,
-        random_bits: RandomBits = secrets.randbits,
+        random_bits: RandomBits = random_bits,
         hear: Callable[[], None] = lambda: None,
         compaction_due: Callable[[], object] | None = None,
+        deletions: Deletions | None = None,
     ) -> None:
-        """`compaction_due` is called when somebody is to `compact`; None: the writer does it at once by itself."""
+        """`compaction_due` is called when somebody is to `compact`; None: the writer does it at once by itself.
+        `deletions(user id)` is entered around each change that moves files to the trash, before it stands in line; a
+        status but 0 refuses it."""
         super().__init__()
         self._path = path
         self._channel = channel
@@ -95,6 +110,7 @@ class MetadataWriter(Metadata):
         self._compaction = Compaction(path, threads, disk, self._appending, limits)
         self._compacting: asyncio.Task[None] | None = None
         self._compaction_due = compaction_due or self._compact
+        self._deletions = deletions
 
     async def start(self, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
         """Loads the log, makes the changes of `prepare`, and only then serves the other shards: none of them gets to
@@ -177,6 +193,15 @@ class MetadataWriter(Metadata):
     async def _submit(self, number: int, user: Ref, command: Command, *, trusted: bool = False) -> _Waiting:
         """The submission with its answer."""
         waiting = _Waiting(number, user, command, asyncio.get_running_loop().create_future(), trusted)
+        if self._deletions is None or trusted or not isinstance(command, _DELETIONS):
+            return await self._stand_in_line(waiting)
+        async with self._deletions(user.id) as status:
+            if status == Status.OK:
+                return await self._stand_in_line(waiting)
+            self._refuse(waiting, status)
+            return waiting
+
+    async def _stand_in_line(self, waiting: _Waiting) -> _Waiting:
         if self._task is None:
             self._refuse(waiting, Status.DISCONNECTED)
             return waiting

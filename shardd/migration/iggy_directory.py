@@ -18,9 +18,10 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shardd.log import layout
 from shardd.log.imported import OPEN_END, encode_imported
@@ -48,8 +49,7 @@ class ImportDisk(OsDisk):
         shutil.rmtree(path)
 
 
-@dataclass(frozen=True, slots=True)
-class _Partition:
+class _Partition(msgspec.Struct, frozen=True):
     """`groups`: stored offsets of the groups, by the number they are filed under here; None: no directory for them."""
 
     directory: Path

@@ -22,9 +22,9 @@ checksums of their plain texts: so no checksum fits, while the frames do.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import xxhash
 
 from shardd.migration.errors import MigrationError
@@ -40,8 +40,7 @@ _ENTRY_BYTES_MIN: Final = _HEADER.size + _COMMAND.size
 _CHECKSUM: Final = slice(44, 52)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One change. `position`: byte of the file where the entry starts; `whole`: its checksum fits."""
 
     index: int

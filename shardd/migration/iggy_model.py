@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_log import Entry
@@ -37,14 +39,12 @@ class _MisfitError(Exception):
     """An entry that does not fit what came before it; the text ends the sentence."""
 
 
-@dataclass(slots=True)
-class IggyGroup:
+class IggyGroup(msgspec.Struct):
     name: str
     created_at_us: int
 
 
-@dataclass(slots=True)
-class IggyTopic:
+class IggyTopic(msgspec.Struct):
     """`partitions`: (created at, how many) for each creation in order; the first one is that of the topic itself.
     `groups_made`: creations so far, which bound the ids."""
 
@@ -55,38 +55,34 @@ class IggyTopic:
     max_topic_size_bytes: int
     replication_factor: int
     partitions: list[tuple[int, int]]
-    groups: dict[int, IggyGroup] = field(default_factory=dict)
+    groups: dict[int, IggyGroup] = msgspec.field(default_factory=dict)
     groups_made: int = 0
 
 
-@dataclass(slots=True)
-class IggyStream:
+class IggyStream(msgspec.Struct):
     name: str
     created_at_us: int
-    topics: dict[int, IggyTopic] = field(default_factory=dict)
+    topics: dict[int, IggyTopic] = msgspec.field(default_factory=dict)
     topics_made: int = 0
 
 
-@dataclass(slots=True)
-class IggyToken:
+class IggyToken(msgspec.Struct):
     digest: bytes
     expires_at_us: int
 
 
-@dataclass(slots=True)
-class IggyUser:
+class IggyUser(msgspec.Struct):
     name: str
     created_at_us: int
     active: bool
     password_hash: str
     permissions: Permissions | None
-    tokens: dict[str, IggyToken] = field(default_factory=dict)
+    tokens: dict[str, IggyToken] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class IggyModel:
-    streams: dict[int, IggyStream] = field(default_factory=dict)
-    users: dict[int, IggyUser] = field(default_factory=dict)
+class IggyModel(msgspec.Struct):
+    streams: dict[int, IggyStream] = msgspec.field(default_factory=dict)
+    users: dict[int, IggyUser] = msgspec.field(default_factory=dict)
     streams_made: int = 0
     users_made: int = 0
 

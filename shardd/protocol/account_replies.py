@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.permissions import Permissions, encode_permissions
@@ -14,8 +15,7 @@ STATUS_INACTIVE: Final = 2
 _USER_HEAD: Final = struct.Struct("<IQB")
 
 
-@dataclass(frozen=True, slots=True)
-class UserDetails:
+class UserDetails(msgspec.Struct, frozen=True):
     """Entry of GET_USERS and head of the details."""
 
     id: int
@@ -36,8 +36,7 @@ class UserDetails:
         return self.encode() + wire.u8(1) + encode_permissions(self.permissions)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSummary:
+class TokenSummary(msgspec.Struct, frozen=True):
     """Entry of GET_PERSONAL_ACCESS_TOKENS; `expires_at_us` 0: never. The secret itself is never listed."""
 
     name: str
@@ -47,8 +46,7 @@ class TokenSummary:
         return wire.text8(self.name) + wire.u64(self.expires_at_us)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSecret:
+class TokenSecret(msgspec.Struct, frozen=True):
     """Answer of CREATE_PERSONAL_ACCESS_TOKEN."""
 
     text: str
@@ -57,8 +55,7 @@ class TokenSecret:
         return wire.text8(self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedIn:
+class LoggedIn(msgspec.Struct, frozen=True):
     """Answer of both logins."""
 
     user_id: int

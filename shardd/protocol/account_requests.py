@@ -6,9 +6,10 @@ code. The value of a user's status is only judged after the login check, so it i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+
+import msgspec
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
@@ -40,8 +41,7 @@ class SnapshotType(IntEnum):
     ALL = 100
 
 
-@dataclass(frozen=True, slots=True)
-class GetSnapshot:
+class GetSnapshot(msgspec.Struct, frozen=True):
     """A type may be given twice; no type at all is an archive without members."""
 
     compression: SnapshotCompression
@@ -63,8 +63,7 @@ class GetSnapshot:
         return wire.u8(self.compression) + wire.u8(len(self.types)) + bytes(self.types)
 
 
-@dataclass(frozen=True, slots=True)
-class UserRequest:
+class UserRequest(msgspec.Struct, frozen=True):
     """GET_USER, DELETE_USER."""
 
     user: Identifier
@@ -85,8 +84,7 @@ def _encode_optional_permissions(permissions: Permissions | None) -> bytes:
     return wire.u8(0) if permissions is None else wire.u8(1) + encode_permissions(permissions)
 
 
-@dataclass(frozen=True, slots=True)
-class CreateUserRequest:
+class CreateUserRequest(msgspec.Struct, frozen=True):
     """`status` as sent: 1 active, 2 inactive. Bytes behind a missing permission block are ignored (Node SDK)."""
 
     username: str
@@ -103,8 +101,7 @@ class CreateUserRequest:
         return head + _encode_optional_permissions(self.permissions)
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateUserRequest:
+class UpdateUserRequest(msgspec.Struct, frozen=True):
     """None: stays as it is. `status` as sent."""
 
     user: Identifier
@@ -123,8 +120,7 @@ class UpdateUserRequest:
         return wire.identifier(self.user) + username + status
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatePermissionsRequest:
+class UpdatePermissionsRequest(msgspec.Struct, frozen=True):
     """None takes all rights away."""
 
     user: Identifier
@@ -138,8 +134,7 @@ class UpdatePermissionsRequest:
         return wire.identifier(self.user) + _encode_optional_permissions(self.permissions)
 
 
-@dataclass(frozen=True, slots=True)
-class ChangePasswordRequest:
+class ChangePasswordRequest(msgspec.Struct, frozen=True):
     user: Identifier
     current_password: str
     new_password: str
@@ -152,8 +147,7 @@ class ChangePasswordRequest:
         return wire.identifier(self.user) + wire.text8(self.current_password) + wire.text8(self.new_password)
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTokenRequest:
+class CreateTokenRequest(msgspec.Struct, frozen=True):
     """`expiry_us`: a duration; 0 and 2^64-1 mean never (docs/protocol/primitives.md#topic-values)."""
 
     name: str
@@ -167,8 +161,7 @@ class CreateTokenRequest:
         return wire.text8(self.name) + wire.u64(self.expiry_us)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTokenRequest:
+class DeleteTokenRequest(msgspec.Struct, frozen=True):
     name: str
 
     @classmethod
@@ -179,8 +172,7 @@ class DeleteTokenRequest:
         return wire.text8(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogin:
+class TokenLogin(msgspec.Struct, frozen=True):
     """LOGIN_WITH_PERSONAL_ACCESS_TOKEN."""
 
     token: str
@@ -193,8 +185,7 @@ class TokenLogin:
         return wire.text8(self.token)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteSegments:
+class DeleteSegments(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     partition: int

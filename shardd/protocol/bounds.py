@@ -6,8 +6,9 @@ Layout and statuses: docs/extensions.md#get-partition-bounds.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.errors import ShardError, Status
@@ -22,8 +23,7 @@ _PARTITION: Final = struct.Struct("<IIQQQQQQI")
 _SEGMENT: Final = struct.Struct("<QQQBB")
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSelection:
+class TopicSelection(msgspec.Struct, frozen=True):
     """Partitions of one topic; () stands for all of them."""
 
     stream: Identifier
@@ -31,8 +31,7 @@ class TopicSelection:
     partitions: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GetPartitionBounds:
+class GetPartitionBounds(msgspec.Struct, frozen=True):
     topics: tuple[TopicSelection, ...]
     segments: bool = False
 
@@ -61,8 +60,7 @@ class GetPartitionBounds:
         return b"".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentBounds:
+class SegmentBounds(msgspec.Struct, frozen=True):
     """Offsets [start, end) of one segment file; `size_bytes` of its .log."""
 
     start: int
@@ -72,8 +70,7 @@ class SegmentBounds:
     layout: int = LAYOUT_PLAIN
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionBounds:
+class PartitionBounds(msgspec.Struct, frozen=True):
     """Offsets [first, end) can be polled, those below `durable_end` have reached the device."""
 
     id: int
@@ -92,8 +89,7 @@ class PartitionBounds:
         return head + b"".join(_SEGMENT.pack(s.start, s.end, s.size_bytes, s.sealed, s.layout) for s in self.segments)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicBounds:
+class TopicBounds(msgspec.Struct, frozen=True):
     stream_id: int
     topic_id: int
     stream: str

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+import msgspec
+
 from shardd.protocol import bounds, topic_settings
 from shardd.protocol import primitives as wire
+from shardd.protocol.codes import Code
 from shardd.protocol.primitives import Reader
 
 _ENTRY: Final = struct.Struct("<IH")
@@ -32,6 +34,14 @@ class ExtensionCode(IntEnum):
     GET_TOPIC_SETTINGS = 0x5344_0021
 
 
+_NAMES: Final[dict[int, str]] = {int(each): each.name for each in (*Code, *ExtensionCode)}
+
+
+def command_name(code: int) -> str:
+    """Of the command that a frame asks for."""
+    return _NAMES.get(code, "unknown command")
+
+
 class FigureKind(IntEnum):
     """A counter grows from 0 while its worker lives; a gauge is what there is now."""
 
@@ -39,8 +49,7 @@ class FigureKind(IntEnum):
     GAUGE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionRequest:
+class ExtensionRequest(msgspec.Struct, frozen=True):
     """LIST_EXTENSIONS and GET_METRICS: no payload, surplus bytes are ignored."""
 
     @classmethod
@@ -64,8 +73,7 @@ READERS: Final[dict[int, Callable[[Reader], AnyExtensionRequest]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
+class Extension(msgspec.Struct, frozen=True):
     """One command that the server has; its version changes when its bytes do."""
 
     code: int
@@ -82,8 +90,7 @@ EXTENSIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionList:
+class ExtensionList(msgspec.Struct, frozen=True):
     """Reply of LIST_EXTENSIONS."""
 
     server_version: str
@@ -102,8 +109,7 @@ class ExtensionList:
         return wire.text8(self.server_version) + wire.u32(len(self.extensions)) + b"".join(entries)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardMetrics:
+class ShardMetrics(msgspec.Struct, frozen=True):
     """One worker at one moment: `clock_us` is its monotonic clock, `values` belong to the names of the reply."""
 
     shard: int
@@ -113,8 +119,7 @@ class ShardMetrics:
     latency: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(msgspec.Struct, frozen=True):
     """Reply of GET_METRICS. `shards_count`: of the server; a shard that is down is missing in `shards`."""
 
     time_us: int

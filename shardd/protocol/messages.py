@@ -3,15 +3,14 @@ reads many of them does so natively (`shardd.spark.decode`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from shardd.protocol.primitives import Reader
 from shardd.protocol.record_layout import RECORD_HEAD
 from shardd.protocol.replies import PolledHead
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """`user_headers`: encoded, as the producer gave them."""
 
     checksum: int
@@ -31,8 +30,7 @@ class Message:
         return cls(checksum, int.from_bytes(identifier, "little"), offset, timestamp_us, origin_us, body, tail)
 
 
-@dataclass(frozen=True, slots=True)
-class Polled:
+class Polled(msgspec.Struct, frozen=True):
     """The answer of a poll."""
 
     head: PolledHead

@@ -7,9 +7,9 @@ follows" count only when they are exactly 1, the rights themselves are true for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+import msgspec
 from immutables import Map
 
 from shardd.protocol import primitives as wire
@@ -19,27 +19,24 @@ from shardd.protocol.primitives import Reader
 ENTRIES_MAX: Final = 32_768  # streams and topics together: a block is decoded before anybody has logged in
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPermissions:
+class TopicPermissions(msgspec.Struct, frozen=True):
     manage_topic: bool = False
     read_topic: bool = False
     poll_messages: bool = False
     send_messages: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPermissions:
+class StreamPermissions(msgspec.Struct, frozen=True):
     manage_stream: bool = False
     read_stream: bool = False
     manage_topics: bool = False
     read_topics: bool = False
     poll_messages: bool = False
     send_messages: bool = False
-    topics: Map[int, TopicPermissions] = field(default_factory=Map)
+    topics: Map[int, TopicPermissions] = msgspec.field(default_factory=Map)
 
 
-@dataclass(frozen=True, slots=True)
-class Permissions:
+class Permissions(msgspec.Struct, frozen=True):
     manage_servers: bool = False
     read_servers: bool = False
     manage_users: bool = False
@@ -50,12 +47,12 @@ class Permissions:
     read_topics: bool = False
     poll_messages: bool = False
     send_messages: bool = False
-    streams: Map[int, StreamPermissions] = field(default_factory=Map)
+    streams: Map[int, StreamPermissions] = msgspec.field(default_factory=Map)
 
 
 def _flag_names(kind: type[Any]) -> tuple[str, ...]:
     """The rights of a level in the order of the block; the map of the next level is not a right."""
-    return tuple(each.name for each in fields(kind) if each.name not in ("streams", "topics"))
+    return tuple(name for name in kind.__struct_fields__ if name not in ("streams", "topics"))
 
 
 _GLOBAL: Final = _flag_names(Permissions)

@@ -9,9 +9,10 @@ at.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+
+import msgspec
 
 from shardd.protocol import limits
 from shardd.protocol.errors import ShardError, Status
@@ -50,8 +51,7 @@ Identifier = int | str
 """A numeric id (u32) or a name; a name is never converted to a number (docs/protocol/primitives.md#identifier)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Consumer:
+class Consumer(msgspec.Struct, frozen=True):
     """docs/protocol/primitives.md#consumer. `consumer_id` needs a hash for names, so it is computed by
     `shardd.engine`."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, TypeVar
+
+import msgspec
 
 from shardd.protocol import limits
 from shardd.protocol import primitives as wire
@@ -46,8 +47,7 @@ def frame(status: int, payload: bytes = b"") -> bytes:
     return FRAME_HEAD.pack(status, len(payload)) + payload
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSummary:
+class StreamSummary(msgspec.Struct, frozen=True):
     """docs/protocol/streams.md#streams."""
 
     id: int
@@ -67,16 +67,14 @@ class StreamSummary:
         return cls(*(*_STREAM.unpack(reader.take(_STREAM.size)), reader.text8()))
 
 
-@dataclass(frozen=True, slots=True)
-class StreamDetails(Generic[Kept]):
+class StreamDetails(msgspec.Struct, Generic[Kept], frozen=True):
     """A stream and what is kept of each of its topics, by id."""
 
     stream: StreamSummary
     topics: Sequence[Kept]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSummary:
+class TopicSummary(msgspec.Struct, frozen=True):
     """docs/protocol/streams.md#topics."""
 
     id: int
@@ -109,16 +107,14 @@ class TopicSummary:
         return cls(*(*_TOPIC.unpack(reader.take(_TOPIC.size)), reader.text8()))
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDetails(Generic[Kept]):
+class TopicDetails(msgspec.Struct, Generic[Kept], frozen=True):
     """A topic and what is kept of each of its partitions, by id."""
 
     topic: TopicSummary
     partitions: Sequence[Kept]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionSummary:
+class PartitionSummary(msgspec.Struct, frozen=True):
     """docs/protocol/streams.md#topics; 40 bytes."""
 
     id: int
@@ -152,8 +148,7 @@ def read_topic(answer: bytes) -> tuple[TopicSummary, list[PartitionSummary]] | N
     return topic, [PartitionSummary.read(reader) for _ in range(topic.partitions_count)]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSummary:
+class GroupSummary(msgspec.Struct, frozen=True):
     """docs/protocol/groups.md#commands; 13 bytes + the name. `partitions_count` is that of the topic."""
 
     id: int
@@ -165,8 +160,7 @@ class GroupSummary:
         return _GROUP.pack(self.id, self.partitions_count, self.members_count) + wire.text8(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMemberSummary:
+class GroupMemberSummary(msgspec.Struct, frozen=True):
     """docs/protocol/groups.md#commands; follows its group in the order of the members' places."""
 
     id: int
@@ -177,8 +171,7 @@ class GroupMemberSummary:
         return head + struct.pack(f"<{len(self.partitions)}I", *self.partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDetails:
+class GroupDetails(msgspec.Struct, frozen=True):
     """A group and its members in the order of their places."""
 
     group: GroupSummary
@@ -188,8 +181,7 @@ class GroupDetails:
         return self.group.encode() + b"".join(member.encode() for member in self.members)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerOffset:
+class ConsumerOffset(msgspec.Struct, frozen=True):
     """docs/protocol/messages.md#offsets; 20 bytes."""
 
     partition: int
@@ -204,8 +196,7 @@ class ConsumerOffset:
         return cls(*_OFFSET.unpack(reader.take(_OFFSET.size)))
 
 
-@dataclass(frozen=True, slots=True)
-class PolledHead:
+class PolledHead(msgspec.Struct, frozen=True):
     """Head of a poll answer, 16 bytes (docs/protocol/messages.md#poll); the messages follow as stored."""
 
     SIZE: ClassVar[int] = _POLLED_HEAD.size
@@ -221,8 +212,7 @@ class PolledHead:
         return cls(*_POLLED_HEAD.unpack(reader.take(_POLLED_HEAD.size)))
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSummary:
+class ClientSummary(msgspec.Struct, frozen=True):
     """docs/protocol/system.md#clients. `user_id`: None without a login. `memberships`: (stream, topic, group), in
     join order."""
 
@@ -243,8 +233,7 @@ class ClientSummary:
         return self.encode() + b"".join(_MEMBERSHIP.pack(*membership) for membership in self.memberships)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterNode:
+class ClusterNode(msgspec.Struct, frozen=True):
     """docs/protocol/system.md#get-cluster-metadata; a transport that is off has port 0."""
 
     name: str
@@ -261,8 +250,7 @@ class ClusterNode:
         return wire.text32(self.name) + wire.text32(self.ip) + _NODE_TAIL.pack(*ports, self.role, self.status)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterMetadata:
+class ClusterMetadata(msgspec.Struct, frozen=True):
     """docs/protocol/system.md#get-cluster-metadata."""
 
     name: str
@@ -272,8 +260,7 @@ class ClusterMetadata:
         return wire.text32(self.name) + wire.u32(len(self.nodes)) + b"".join(node.encode() for node in self.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStats:
+class ServerStats(msgspec.Struct, frozen=True):
     """docs/protocol/system.md#get-stats. CPU in percent, memory and disk in bytes, times in whole seconds given as
     microseconds."""
 

@@ -9,8 +9,9 @@ counts) are kept as sent. What a connection sends as SEND_MESSAGES is parsed by 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.protocol import account_requests, extensions
 from shardd.protocol import primitives as wire
@@ -20,8 +21,7 @@ from shardd.protocol.primitives import Consumer, Identifier, PollingKind, Reader
 from shardd.protocol.send_request import SendMessages as SendMessages
 
 
-@dataclass(frozen=True, slots=True)
-class Empty:
+class Empty(msgspec.Struct, frozen=True):
     """PING, GET_STATS, GET_CLUSTER_METADATA, GET_ME, GET_CLIENTS, GET_USERS, LOGOUT_USER, GET_STREAMS, own tokens."""
 
     @classmethod
@@ -32,8 +32,7 @@ class Empty:
         return b""
 
 
-@dataclass(frozen=True, slots=True)
-class GetClient:
+class GetClient(msgspec.Struct, frozen=True):
     client_id: int
 
     @classmethod
@@ -44,8 +43,7 @@ class GetClient:
         return wire.u32(self.client_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class Login(msgspec.Struct, frozen=True):
     """LOGIN_USER; `version` and `context` are '' when not given, but their lengths must be there."""
 
     username: str
@@ -62,8 +60,7 @@ class Login:
         return texts + wire.text32(self.version) + wire.text32(self.context)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRequest:
+class StreamRequest(msgspec.Struct, frozen=True):
     """GET_STREAM, DELETE_STREAM, PURGE_STREAM, GET_TOPICS."""
 
     stream: Identifier
@@ -76,8 +73,7 @@ class StreamRequest:
         return wire.identifier(self.stream)
 
 
-@dataclass(frozen=True, slots=True)
-class CreateStreamRequest:
+class CreateStreamRequest(msgspec.Struct, frozen=True):
     name: str
 
     @classmethod
@@ -88,8 +84,7 @@ class CreateStreamRequest:
         return wire.text8(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateStreamRequest:
+class UpdateStreamRequest(msgspec.Struct, frozen=True):
     stream: Identifier
     name: str
 
@@ -101,8 +96,7 @@ class UpdateStreamRequest:
         return wire.identifier(self.stream) + wire.text8(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRequest:
+class TopicRequest(msgspec.Struct, frozen=True):
     """GET_TOPIC, DELETE_TOPIC, PURGE_TOPIC, GET_CONSUMER_GROUPS."""
 
     stream: Identifier
@@ -116,8 +110,7 @@ class TopicRequest:
         return wire.identifier(self.stream) + wire.identifier(self.topic)
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopicRequest:
+class CreateTopicRequest(msgspec.Struct, frozen=True):
     """Expiry in microseconds, size in bytes, both as sent (0 = server default); compression as sent."""
 
     stream: Identifier
@@ -154,8 +147,7 @@ class CreateTopicRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateTopicRequest:
+class UpdateTopicRequest(msgspec.Struct, frozen=True):
     """Expiry in microseconds, size in bytes, compression: all as sent."""
 
     stream: Identifier
@@ -192,8 +184,7 @@ class UpdateTopicRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsRequest:
+class PartitionsRequest(msgspec.Struct, frozen=True):
     """CREATE_PARTITIONS, DELETE_PARTITIONS."""
 
     stream: Identifier
@@ -208,8 +199,7 @@ class PartitionsRequest:
         return wire.identifier(self.stream) + wire.identifier(self.topic) + wire.u32(self.count)
 
 
-@dataclass(frozen=True, slots=True)
-class PollMessages:
+class PollMessages(msgspec.Struct, frozen=True):
     consumer: Consumer
     stream: Identifier
     topic: Identifier
@@ -241,8 +231,7 @@ class PollMessages:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FlushUnsavedBuffer:
+class FlushUnsavedBuffer(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     partition: int
@@ -257,8 +246,7 @@ class FlushUnsavedBuffer:
         return address + wire.u32(self.partition) + wire.u8(self.fsync)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRequest:
+class OffsetRequest(msgspec.Struct, frozen=True):
     """GET_CONSUMER_OFFSET, DELETE_CONSUMER_OFFSET."""
 
     consumer: Consumer
@@ -275,8 +263,7 @@ class OffsetRequest:
         return address + wire.optional_partition(self.partition)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreOffset:
+class StoreOffset(msgspec.Struct, frozen=True):
     consumer: Consumer
     stream: Identifier
     topic: Identifier
@@ -293,8 +280,7 @@ class StoreOffset:
         return address + wire.optional_partition(self.partition) + wire.u64(self.offset)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRequest:
+class GroupRequest(msgspec.Struct, frozen=True):
     """GET_CONSUMER_GROUP, DELETE_CONSUMER_GROUP, JOIN_CONSUMER_GROUP, LEAVE_CONSUMER_GROUP."""
 
     stream: Identifier
@@ -309,8 +295,7 @@ class GroupRequest:
         return wire.identifier(self.stream) + wire.identifier(self.topic) + wire.identifier(self.group)
 
 
-@dataclass(frozen=True, slots=True)
-class CreateGroupRequest:
+class CreateGroupRequest(msgspec.Struct, frozen=True):
     """CREATE_CONSUMER_GROUP."""
 
     stream: Identifier

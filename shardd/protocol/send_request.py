@@ -4,9 +4,10 @@ parses what a connection sends."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
+
+import msgspec
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.primitives import Identifier
@@ -23,8 +24,7 @@ class PartitioningKind(IntEnum):
     KEY = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Partitioning:
+class Partitioning(msgspec.Struct, frozen=True):
     """Which partition a batch goes to: `partition` and `key` for the kinds of these names."""
 
     kind: PartitioningKind
@@ -38,8 +38,7 @@ class Partitioning:
         return wire.u8(self.kind) + wire.u8(len(value)) + value
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
+class NewMessage(msgspec.Struct, frozen=True):
     """A message as a producer gives it. `id` 0: the server makes one; `user_headers`: encoded."""
 
     payload: bytes
@@ -55,8 +54,7 @@ class NewMessage:
         return head + self.payload + self.user_headers
 
 
-@dataclass(frozen=True, slots=True)
-class SendMessages:
+class SendMessages(msgspec.Struct, frozen=True):
     """`batch`: `count` index entries, then the records."""
 
     stream: Identifier

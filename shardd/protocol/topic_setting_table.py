@@ -10,14 +10,13 @@ is stored outlives the program: keys stay, lists of names and ranges only grow.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from shardd.config.keys import ACK_LEVELS
-from shardd.config.schema import System
+import msgspec
+
+from shardd.config.schema import ACK_LEVELS, System
 from shardd.config.units import format_duration_us, format_size, parse_duration_us, parse_size_bytes
 from shardd.protocol.errors import ShardError, Status
 
@@ -25,33 +24,32 @@ V = TypeVar("V")
 _DIGITS: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
-class SettingType(ABC, Generic[V]):
+class SettingType(Protocol[V]):
     """What a setting takes. Parsers raise ValueError."""
 
     @property
-    @abstractmethod
     def takes(self) -> str:
         """For "<key> takes ..."."""
+        ...
 
-    @abstractmethod
     def parse(self, text: str) -> V:
         """From what people write."""
+        ...
 
-    @abstractmethod
     def show(self, value: V) -> str:
         """What `parse` takes back."""
+        ...
 
-    @abstractmethod
     def load(self, stored: str) -> V:
         """From the canonical form, and nothing else."""
+        ...
 
     def store(self, value: V) -> str:
         """The canonical form."""
-        return str(value)
+        ...
 
 
-@dataclass(frozen=True, slots=True)
-class Name(SettingType[str]):
+class Name(msgspec.Struct, frozen=True):
     """One of a list."""
 
     names: tuple[str, ...]
@@ -71,9 +69,11 @@ class Name(SettingType[str]):
             raise ValueError(stored)
         return stored
 
+    def store(self, value: str) -> str:
+        return value
 
-@dataclass(frozen=True, slots=True)
-class Count(SettingType[int]):
+
+class Count(msgspec.Struct, frozen=True):
     """A whole number between two others, both allowed."""
 
     least: int
@@ -94,6 +94,9 @@ class Count(SettingType[int]):
             raise ValueError(stored)
         return self._within(int(stored))
 
+    def store(self, value: int) -> str:
+        return str(value)
+
     def _kind(self) -> str:
         return "number"
 
@@ -108,10 +111,8 @@ class Count(SettingType[int]):
         return value
 
 
-class Size(Count):
+class Size(Count, frozen=True):
     """Bytes, written like 4096 or 512 MiB."""
-
-    __slots__ = ()
 
     def show(self, value: int) -> str:
         return format_size(value)
@@ -123,10 +124,8 @@ class Size(Count):
         return parse_size_bytes(text)
 
 
-class Duration(Count):
+class Duration(Count, frozen=True):
     """Microseconds, written like 30 s or 2h 30m."""
-
-    __slots__ = ()
 
     def show(self, value: int) -> str:
         return format_duration_us(value)
@@ -152,8 +151,7 @@ class OldSegments(Enum):
     FOLLOW = "follow, too"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting(Generic[V]):
+class Setting(msgspec.Struct, Generic[V], frozen=True):
     """One row. `default`: what holds for a topic without a value of its own, by the server's configuration."""
 
     key: str

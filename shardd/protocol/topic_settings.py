@@ -5,8 +5,9 @@ new key needs no new command and no new version: keys and values are those of to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.errors import ShardError, Status
@@ -17,8 +18,7 @@ SETTINGS_MAX: Final = 64  # of one request
 Settings = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SetTopicSettings:
+class SetTopicSettings(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
     settings: Settings
@@ -37,8 +37,7 @@ class SetTopicSettings:
         return head + b"".join(pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class GetTopicSettings:
+class GetTopicSettings(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
 
@@ -50,8 +49,7 @@ class GetTopicSettings:
         return wire.identifier(self.stream) + wire.identifier(self.topic)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSetting:
+class TopicSetting(msgspec.Struct, frozen=True):
     """`is_set`: for this topic; else `value` is the server's default."""
 
     key: str

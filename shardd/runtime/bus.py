@@ -353,7 +353,8 @@ class Bus:
                 _log.error("a request of shard %d cannot be read", sender)
                 continue
             await self._reply(router, identity, head.number, _TAKEN, b"")
-            task = asyncio.create_task(self._handle(router, identity, sender, head, payload))
+            name = f"bus {head.method}" if head.method in self._handlers else "bus"
+            task = asyncio.create_task(self._handle(router, identity, sender, head, payload), name=name)
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 

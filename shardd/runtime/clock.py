@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 RandomBits = Callable[[int], int]  # so many random bits
+
+
+def random_bits(count: int) -> int:
+    """Of the kernel. `secrets` would bring its own generators, which no worker needs."""
+    return int.from_bytes(os.urandom((count + 7) // 8)) >> -count % 8
 
 
 class Clock(Protocol):

@@ -72,8 +72,14 @@ class Throttle:
 
     def lift(self) -> None:
         """No limit from now on."""
+        self.allow(0)
+
+    def allow(self, per_second: int) -> None:
+        """So many units a second from now on, 0: no limit; a rest that has begun ends as it was."""
+        if per_second == self._rate:
+            return
         with self._changed:
-            self._rate = 0
+            self._rate = per_second
             self._changed.notify_all()
 
     def stop(self) -> None:

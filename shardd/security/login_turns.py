@@ -20,8 +20,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from shardd.engine import Engine
 from shardd.protocol.errors import ShardError, Status
@@ -32,8 +33,7 @@ from shardd.security.backoff import KNOWN_FOR_S, network_of, site_of, wait_s
 _LEFT_SLICE: Final = 256  # attempts without a client that are dropped between two turns of the loop
 
 
-@dataclass(slots=True, eq=False)
-class _Attempt:
+class _Attempt(msgspec.Struct, eq=False):
     """`ready`: its turn has come; `finished`: it is over."""
 
     account: str
@@ -46,13 +46,12 @@ class _Attempt:
             self.ready.set_exception(error)
 
 
-@dataclass(slots=True, eq=False)
-class _Line:
+class _Line(msgspec.Struct, eq=False):
     """Attempts that go one after the other: those of an account that is known here, or (None) all new ones."""
 
     network: str
     account: str | None
-    attempts: FairQueue[_Attempt] = field(default_factory=FairQueue)
+    attempts: FairQueue[_Attempt] = msgspec.field(default_factory=FairQueue)
 
     def keys(self, account: str) -> list[bytes]:
         """Under which an attempt counts: what spaces the line first."""

@@ -6,9 +6,10 @@ a permission record a user has no rights but those that need a login only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
@@ -36,8 +37,7 @@ class Rule(Enum):
     SEND_MESSAGES = "L"
 
 
-@dataclass(frozen=True, slots=True)
-class _Grants:
+class _Grants(msgspec.Struct, frozen=True):
     """Names of the flags that grant a rule: global ones, of the stream's entry, of the topic's entry in it."""
 
     everywhere: tuple[str, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import secrets
+import os
 from typing import Final
 
 from blake3 import blake3
@@ -20,7 +20,7 @@ _U64_MAX: Final = (1 << 64) - 1
 
 def new_token() -> str:
     """68 characters of base64."""
-    return base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+    return base64.b64encode(os.urandom(SECRET_BYTES)).decode()
 
 
 def digest(token: str) -> bytes:

@@ -32,6 +32,7 @@ RESTARTS_MAX: Final = 20  # in a row without becoming healthy
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 5.0
 _HIDDEN_VARIABLES: Final = ("NOTIFY_SOCKET", "SHARDD_", "IGGY_")  # beginnings: settings and passwords are inherited
+_FOR_TESTS: Final = "SHARDD_TEST_"
 
 
 class ProcessState(enum.Enum):
@@ -61,7 +62,11 @@ class Backoff:
 
 def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Without what is only for the supervisor, passwords above all."""
-    return {name: value for name, value in environment.items() if not name.startswith(_HIDDEN_VARIABLES)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_FOR_TESTS) or not name.startswith(_HIDDEN_VARIABLES)
+    }
 
 
 class ChildProcess:

@@ -10,22 +10,23 @@ import selectors
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.config.schema import Logging
 from shardd.runtime.control_messages import DOOR_HEARTBEAT_TIMEOUT_MS, SupervisorMessage, newest_lines
 from shardd.runtime.inheritance import DoorInheritance
 from shardd.runtime.recent_logs import recent_lines
-from shardd.runtime.trust import Introductions, PeerKey
+from shardd.runtime.trust import PeerKey
 from shardd.server.child_process import ChildProcess, ProcessState
+from shardd.server.introductions import Introductions
 
 STOP_DOORS_S: Final = 3.0  # what doors are told; the workers answer what is under way meanwhile
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class DoorSpecification:
+class DoorSpecification(msgspec.Struct, frozen=True):
     """One door: its name, and what the interpreter runs for it (`"-m", "package.module"`, or a path)."""
 
     name: str

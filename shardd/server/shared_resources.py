@@ -6,15 +6,16 @@ import os
 import resource
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from shardd.config.keys import POOL_BYTES_PER_SHARD_MIN
 from shardd.config.units import format_size
-from shardd.runtime.trust import Introductions, make_private_listeners
 from shardd.server.address_lock import AddressLock
 from shardd.server.errors import StartupError
+from shardd.server.introductions import Introductions, make_private_listeners
 
 _HANDOVER_BUFFER_BYTES: Final = 8 << 20
 _MIB: Final = 1 << 20
@@ -22,8 +23,7 @@ FILES_RESERVE: Final = 1024
 """Descriptors that a process wants for anything but connections."""
 
 
-@dataclass(slots=True)
-class SharedResources:
+class SharedResources(msgspec.Struct):
     """Descriptors by shard; `pool_bytes` is the share of one shard. `listeners[i]` is None once shard i is given up."""
 
     shards: int

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Generic
+
+import msgspec
+from msgspec.structs import replace
 
 from shardd.log import layout
 from shardd.log.manifest import read_manifest
@@ -28,8 +30,7 @@ from shardd.service.topics import Keep, Kept
 LISTED_AT_ONCE: Final = 64  # directories in one call of a helper thread: others use the threads, too
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartitions(Generic[Kept]):
+class TopicPartitions(msgspec.Struct, Generic[Kept], frozen=True):
     """What was asked for of one topic."""
 
     stream_id: int

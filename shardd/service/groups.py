@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from shardd.engine import owner
 from shardd.groups import Membership
@@ -37,8 +38,7 @@ class ByEngine(enum.Enum):
     ANSWERED = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class NothingPolled:
+class NothingPolled(msgspec.Struct, frozen=True):
     """The answer to a member that does not have the partition, or none at all."""
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from shardd.metadata.commands import Ref
 from shardd.protocol.errors import ShardError, Status
 from shardd.service.sessions import Session
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """`user_id` is None without a login; `incarnation`: which user with that id, as ids are reused. `session`: the
     connection that asks, for what needs one (logins, memberships in groups); None for callers without."""
 

@@ -3,8 +3,9 @@ without a connection send and poll (docs/protocol/messages.md)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from shardd.engine import batch_check, xxh32
 from shardd.engine.calls import Answer, Place, Reader
@@ -32,8 +33,7 @@ class BalanceEngine(Protocol):
     def balance(self, counter: int, partitions: int, /) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PolledMessages:
+class PolledMessages(msgspec.Struct, frozen=True):
     """`current_offset`: the last one that polls may see. `records`: `count` of them as they are stored
     (docs/protocol/messages.md#message)."""
 

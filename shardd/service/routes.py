@@ -1,14 +1,19 @@
-"""The decisions that fill the engine's route table: who may send to and poll a topic (docs/ARCHITECTURE.md)."""
+"""The decisions that fill the engine's route table: who may send to and poll a topic (docs/ARCHITECTURE.md), and when
+they end (docs/adr/0036)."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from array import array
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from shardd.metadata import Metadata
-from shardd.metadata.state import Stream, Topic
+from shardd.metadata import Metadata, Record
+from shardd.metadata.concerns import OfStream, OfTopic, OfUser, concern_of
+from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.namespaces import namespace
 from shardd.protocol.primitives import Identifier
 from shardd.runtime.slices import Slices
 from shardd.security import Rule
@@ -18,6 +23,9 @@ from shardd.service.identity import Identity
 BALANCED_COUNTERS: Final = 65_536  # native/src/base/shared.h: SHARED_COUNTERS
 OWNER_WAIT_STEP_MS: Final = 5
 OWNER_WAIT_MS_MAX: Final = 2_000
+_STEP_PARTITIONS: Final = 1_000
+
+_log = logging.getLogger(__name__)
 
 
 def balanced_counter(topic: Topic) -> int:
@@ -35,19 +43,25 @@ async def wait_for_owner(attempt: int) -> None:
 
 
 class RouteEngine(Protocol):
-    """The part of the engine with the route table. Its keys are identifiers as a client wrote them."""
+    """The part of the engine with the route table. Keys of routes are identifiers as a client wrote them; a topic is
+    named by the namespace of its partition 0."""
 
+    def route_topic_known(self, namespace: int, /) -> bool: ...
+    def route_topic_put(self, stream_id: int, namespace: int, counter: int, incarnations: array[int], /) -> None: ...
     def route_put(
         self,
         user_id: int,
         stream_identifier: bytes,
         topic_identifier: bytes,
+        namespace: int,
         *,
         can_send: bool,
         can_poll: bool,
-        counter: int,
-        partitions: list[tuple[int, int]],
     ) -> None: ...
+    def routes_end_user(self, user_id: int, /) -> None: ...
+    def routes_end_topic(self, namespace: int, /) -> None: ...
+    def routes_end_stream(self, stream_id: int, /) -> None: ...
+    def routes_end_all(self) -> None: ...
 
 
 class RouteService:
@@ -78,21 +92,53 @@ class RouteService:
             base.require(self._metadata.state, identity, rule, stream, topic)
 
             def steps(stream: Stream = stream, topic: Topic = topic) -> Iterator[None]:
-                partitions = []
-                for partition in topic.partitions:
-                    partitions.append((base.partition_namespace(stream, topic, partition), partition.incarnation))
-                    yield
+                yield from self._know(stream, topic)
                 state = self._metadata.state
-                if base.topic_of(state, *names)[1] is not topic:
+                found_stream, found = base.topic_of(state, *names)
+                if not self._engine.route_topic_known(_name(found_stream, found)):
                     return
                 self._engine.route_put(
                     identity.user,
                     *written,
-                    can_send=base.permitted(state, identity, Rule.SEND_MESSAGES, stream, topic),
-                    can_poll=base.permitted(state, identity, Rule.POLL_MESSAGES, stream, topic),
-                    counter=balanced_counter(topic),
-                    partitions=partitions,
+                    _name(found_stream, found),
+                    can_send=base.permitted(state, identity, Rule.SEND_MESSAGES, found_stream, found),
+                    can_poll=base.permitted(state, identity, Rule.POLL_MESSAGES, found_stream, found),
                 )
                 entered.append(True)
 
             await self._slices.run(steps())
+
+    def _know(self, stream: Stream, topic: Topic) -> Iterator[None]:
+        """Enters the partitions of a topic, which all of its routes share, unless they are known or it changes
+        meanwhile. Who waits behind us for the same topic finds them."""
+        if self._engine.route_topic_known(_name(stream, topic)):
+            return
+        incarnations = array("Q")
+        for begin in range(0, len(topic.partitions), _STEP_PARTITIONS):
+            some = topic.partitions[begin : begin + _STEP_PARTITIONS]
+            incarnations.extend([partition.incarnation for partition in some])
+            yield
+        now = self._metadata.state.streams.get(stream.id)
+        found = None if now is None else now.topics.get(topic.id)
+        if found is not None and found.incarnation == topic.incarnation and found.partitions is topic.partitions:
+            self._engine.route_topic_put(stream.id, _name(stream, topic), balanced_counter(topic), incarnations)
+
+    def applied(self, old: State, new: State, record: Record) -> None:
+        """A record, before it is acknowledged: the decisions that it concerns end, no others."""
+        try:
+            concern = concern_of(old, record.command)
+        except Exception:  # what should not be must not leave a right behind
+            _log.exception("what record %d of the metadata concerns is not known", record.index)
+            self._engine.routes_end_all()
+            return
+        match concern:
+            case OfUser():
+                self._engine.routes_end_user(concern.user_id)
+            case OfTopic():
+                self._engine.routes_end_topic(namespace(concern.stream_id, concern.topic_id, 0))
+            case OfStream():
+                self._engine.routes_end_stream(concern.stream_id)
+
+
+def _name(stream: Stream, topic: Topic) -> int:
+    return namespace(stream.id, topic.id, 0)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
-from shardd.config import Settings
+import msgspec
+
+from shardd.config.schema import Settings
 from shardd.engine import Engine
 from shardd.engine.calls import EngineCalls
 from shardd.groups.members import GroupMembers
@@ -38,8 +39,7 @@ from shardd.service.topics import TopicService
 from shardd.service.users import UserService
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceParts:
+class ServiceParts(msgspec.Struct, frozen=True):
     """What a worker has for its services; each of them gets what it needs of that. `threads` run blocking calls that
     may take as long as the device; `figures` are those of this worker; the logs are newest lines."""
 

@@ -17,9 +17,8 @@ from shardd.runtime.bus import Bus
 from shardd.runtime.channel import BusError, Senders
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.security import Rule
-from shardd.service import base, snapshot_members
+from shardd.service import base
 from shardd.service.identity import Identity
-from shardd.service.snapshot_archive import make_archive
 
 METHOD_LOGS: Final = "recent logs"
 TEST_TEXT: Final = "test"
@@ -81,6 +80,8 @@ class SnapshotService:
         return "".join(f"{line}\n" for line in lines)
 
     def _collectors(self, types: tuple[SnapshotType, ...], logs: str) -> list[tuple[str, Collector]]:
+        from shardd.service import snapshot_members  # with what only snapshots need, as psutil
+
         collectors: dict[SnapshotType, Collector] = {
             SnapshotType.FILESYSTEM_OVERVIEW: lambda: snapshot_members.filesystem_overview(
                 self._settings.data_directory
@@ -98,6 +99,8 @@ class SnapshotService:
 
 def collect_archive(members: list[tuple[str, Collector]], compression: SnapshotCompression) -> bytes:
     """Blocks."""
+    from shardd.service.snapshot_archive import make_archive  # with the modules of all compressions
+
     texts: dict[str, bytes] = {}
     for name, collect in dict(members).items():  # what is asked for twice is collected once
         try:

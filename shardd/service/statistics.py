@@ -4,8 +4,9 @@ that grow with the number of topics and partitions asked about, in slices."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from shardd.engine import StatsSlot
 from shardd.metadata.state import Partition, Topic
@@ -14,8 +15,7 @@ from shardd.service.identity import Identity
 from shardd.service.long_answers import LongAnswers
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStats:
+class PartitionStats(msgspec.Struct, frozen=True):
     """Statistics of one partition; sizes in bytes."""
 
     segments_count: int = 1
@@ -27,8 +27,7 @@ class PartitionStats:
 EMPTY_PARTITION = PartitionStats()
 
 
-@dataclass(slots=True)
-class Sums:
+class Sums(msgspec.Struct):
     """Over partitions; sizes in bytes."""
 
     segments_count: int = 0

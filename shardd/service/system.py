@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import psutil
 
 from shardd.config.schema import Cluster
 from shardd.metadata import Metadata
@@ -22,6 +19,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.replies import ROLE_FOLLOWER, ROLE_LEADER, ClientSummary, ClusterMetadata, ClusterNode, ServerStats
 from shardd.runtime.bus import Bus
 from shardd.runtime.channel import BusError, Senders
+from shardd.runtime.usage import MachineUsage, ProcessUsage, memory_bytes
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
@@ -75,8 +73,7 @@ def _whole_seconds_us(microseconds: int) -> int:
     return microseconds // _SECOND_US * _SECOND_US
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
+class ServerFacts(msgspec.Struct, frozen=True):
     """What stays the same while a server runs. `tcp_address`: the one it is really bound to."""
 
     started_at_us: int
@@ -96,11 +93,9 @@ class SystemService:
         self._bus = bus
         self._sessions = sessions
         self._server = server
-        self._process = psutil.Process()
-        self._supervisor = psutil.Process(os.getppid())  # a worker is a child of its supervisor
-        self._process.cpu_percent()  # the first call only starts the measurement
-        self._supervisor.cpu_percent()
-        psutil.cpu_percent()
+        self._process = ProcessUsage(os.getpid())
+        self._supervisor = ProcessUsage(os.getppid())  # a worker is a child of its supervisor
+        self._machine = MachineUsage()
         self._bus.serve(METHOD_CLIENTS, Senders.ANY_SHARD, self._serve_clients)
         self._bus.serve(METHOD_PROCESS, Senders.ANY_SHARD, self._serve_process)
 
@@ -117,7 +112,7 @@ class SystemService:
         """The supervisor's share; nothing when it has just died (the workers follow it)."""
         try:
             return [process_figures(self._supervisor, 0)]
-        except psutil.Error:
+        except OSError:
             return []
 
     async def ping(self, identity: Identity, request: requests.Empty) -> None:
@@ -190,17 +185,17 @@ class SystemService:
                 yield
 
         await self._statistics.take(identity, steps())
-        memory = psutil.virtual_memory()
-        disk = shutil.disk_usage(self._server.data_directory)
+        memory_total_bytes, memory_available_bytes = memory_bytes()
+        disk = os.statvfs(self._server.data_directory)
         os_name, os_version = operating_system()
         now_us = time.time_ns() // 1000
         return ServerStats(
             process_id=os.getpid(),
             cpu_usage=sum(each.cpu_percent for each in figures),
-            total_cpu_usage=psutil.cpu_percent(),
+            total_cpu_usage=self._machine.cpu_percent(),
             memory_usage_bytes=sum(each.memory_bytes for each in figures),
-            total_memory_bytes=memory.total,
-            available_memory_bytes=memory.available,
+            total_memory_bytes=memory_total_bytes,
+            available_memory_bytes=memory_available_bytes,
             run_time_us=_whole_seconds_us(max(now_us - self._server.started_at_us, 0)),
             start_time_us=_whole_seconds_us(self._server.started_at_us),
             read_bytes=sum(each.read_bytes for each in figures),
@@ -220,23 +215,22 @@ class SystemService:
             server_version=SERVER_VERSION,
             server_semver=SERVER_SEMVER,
             threads_count=sum(each.threads_count for each in figures),
-            free_disk_space_bytes=disk.free,
-            total_disk_space_bytes=disk.total,
+            free_disk_space_bytes=disk.f_bavail * disk.f_frsize,
+            total_disk_space_bytes=disk.f_blocks * disk.f_frsize,
         )
 
 
-def process_figures(process: psutil.Process, clients_count: int) -> ProcessFigures:
-    """What one process uses. psutil.Error when it is gone."""
-    with process.oneshot():
-        disk = process.io_counters()
-        return ProcessFigures(
-            cpu_percent=process.cpu_percent(),
-            memory_bytes=process.memory_info().rss,
-            read_bytes=disk.read_bytes,
-            written_bytes=disk.write_bytes,
-            threads_count=process.num_threads(),
-            clients_count=clients_count,
-        )
+def process_figures(process: ProcessUsage, clients_count: int) -> ProcessFigures:
+    """What one process uses. OSError when it is gone."""
+    usage = process.read()
+    return ProcessFigures(
+        cpu_percent=usage.cpu_percent,
+        memory_bytes=usage.memory_bytes,
+        read_bytes=usage.read_bytes,
+        written_bytes=usage.written_bytes,
+        threads_count=usage.threads_count,
+        clients_count=clients_count,
+    )
 
 
 def operating_system() -> tuple[str, str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from shardd.config import Settings
+from shardd.config.schema import Settings
 from shardd.maintenance.job import Job, Turn
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.runtime.threads import Threads

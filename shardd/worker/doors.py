@@ -4,8 +4,9 @@ of them. Nothing at all when the server has no door."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from shardd.config.schema import Server
 from shardd.engine import Engine
@@ -16,8 +17,7 @@ from shardd.service.services import Services
 from shardd.service.sessions import SessionTable
 
 
-@dataclass(frozen=True, slots=True)
-class DoorParts:
+class DoorParts(msgspec.Struct, frozen=True):
     """What a worker has for its doors. `hear()` has everything followed that the supervisor has said: a new door never
     comes before its key."""
 

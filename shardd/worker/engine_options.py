@@ -37,6 +37,7 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         journal_bytes_max=system.partition.size_of_messages_required_to_save_bytes,
         consumer_offsets_max=system.partition.consumer_offsets_max,
         socket_migration=settings.tcp.socket_migration,
+        pipeline_window_requests=settings.tcp.pipeline_window_requests,
         data_directory=str(system.data_directory),
         disk_reserve_bytes=system.disk_reserve_bytes,
         io_engine=inheritance.io_engine,

@@ -7,8 +7,9 @@ import itertools
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from shardd.engine import owner
 from shardd.log import layout
@@ -82,8 +83,7 @@ def _names(directory: Path) -> set[str] | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """What one shard has to do: close, move to the trash, open. A purged partition is in both lists.
 
     `skeletons`: directories of topics and streams that are gone, each inner one first.

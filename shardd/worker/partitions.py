@@ -170,7 +170,6 @@ class OwnedPartitions:
                 self._engine.partition_close(namespace(*ids))
                 directory = str(layout.partition_directory(self._data, *ids))
                 self._open_as(ids, identity, current(), directory, outcome)
-                self._engine.routes_invalidate()
 
     async def follow(self, old: State, new: State, threads: Threads) -> bool:
         """Applies the difference while the loop goes on; True when something went to the trash.

@@ -10,6 +10,7 @@ from shardd.engine import Engine
 from shardd.groups.hub import GroupHub
 from shardd.groups.surroundings import HubSurroundings
 from shardd.log import layout
+from shardd.maintenance.deletion_gate import DeletionGate
 from shardd.maintenance.job import Job, Turn
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.maintenance.trash_emptier import TrashEmptier
@@ -55,6 +56,9 @@ class Role:
     async def room_returned(self) -> None:
         """The disk has room again."""
 
+    def stopping(self) -> None:
+        """The worker is about to stop: what only waits is refused."""
+
     def close(self) -> None:
         """The worker stops."""
 
@@ -92,7 +96,9 @@ class ControlRole(Role):
         self._bus = bus
         self._passwords = passwords
         trash = layout.trash_directory(inheritance.data_directory)
-        self._trash = TrashEmptier(trash, jobs, reserve_bytes=settings.system.disk_reserve_bytes)
+        names_max = settings.system.trash.names_max
+        self._trash = TrashEmptier(trash, jobs, names_max=names_max, reserve_bytes=settings.system.disk_reserve_bytes)
+        self._gate = DeletionGate(self._trash.content, names_max, threads, self._trash.wake)
         compaction_due = jobs.add(Job("metadata_compaction", self._compact, first_s=None))
         self._writer = self.metadata = MetadataWriter(
             inheritance.data_directory / FILE_NAME,
@@ -101,6 +107,7 @@ class ControlRole(Role):
             command_allowed,
             hear=hear,
             compaction_due=compaction_due,
+            deletions=self._gate.enter,
         )
         self._hub: GroupHub | None = None
         interval_s = settings.consumer_group.rebalancing_check_interval_ms / 1000
@@ -123,7 +130,11 @@ class ControlRole(Role):
         self._hub = GroupHub(HubSurroundings(self._engine.generation, self._writer, self._bus, settings))
 
     def add_figures(self, metrics: MetricRegistry) -> None:
-        metrics.add("trash", self._trash.gauges, self._trash.counters)
+        metrics.add(
+            "trash",
+            lambda: self._trash.gauges() | self._gate.gauges(),
+            lambda: self._trash.counters() | self._gate.counters(),
+        )
 
     def applied(self, old: State, new: State) -> None:
         """A new topic starts balancing at partition 0."""
@@ -139,6 +150,9 @@ class ControlRole(Role):
 
     async def room_returned(self) -> None:
         await self._writer.room_returned()
+
+    def stopping(self) -> None:
+        self._gate.close()
 
     def close(self) -> None:
         if self._hub is not None:

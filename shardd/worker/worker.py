@@ -40,12 +40,15 @@ from shardd.maintenance.scrubber import Scrubber
 from shardd.maintenance.sealer import Sealer
 from shardd.metadata import Record, State
 from shardd.protocol.errors import Status
+from shardd.protocol.extensions import command_name
 from shardd.protocol.namespaces import namespace, partition_text
 from shardd.runtime.bus import Bus
 from shardd.runtime.bus_sockets import TrustedSockets
+from shardd.runtime.collector import Collector
 from shardd.runtime.control_link import ControlLink
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.runtime.inheritance import WorkerInheritance
+from shardd.runtime.loop_watch import watch_of
 from shardd.runtime.metrics import MetricRegistry, StallFigures, process_counters, process_gauges
 from shardd.runtime.patience import Patience
 from shardd.runtime.recent_logs import RecentLogs
@@ -77,7 +80,8 @@ _PASSWORD_NICE: Final = 10
 def run(inheritance: WorkerInheritance, make_dispatcher: MakeDispatcher, make_doors: MakeDoorEndpoint) -> int:
     """Serves until the supervisor says stop; exit status."""
     worker = Worker(inheritance, make_dispatcher, make_doors)
-    loop = new_event_loop(worker.engine, worker.deliver)
+    loop = new_event_loop(worker.engine, worker.deliver, worker.watch)
+    worker.serving = Collector(loop).start
     asyncio.set_event_loop(loop)
     try:
         loop.run_until_complete(worker.main())
@@ -97,6 +101,8 @@ class Worker:
         self._make_dispatcher = make_dispatcher
         self._doors = WorkerDoors(inheritance.doors, make_doors)
         self.engine: Final = make_engine(inheritance)
+        self.watch: Final = watch_of(os.environ)
+        self.serving: Callable[[], None] = lambda: None  # called before it says that it is ready
         system = inheritance.settings.system
         self._data = system.data_directory
         shard, shards = inheritance.shard, inheritance.shards
@@ -132,6 +138,8 @@ class Worker:
         await self._open_partitions()
         await self._serve()
         self._jobs.start()
+        self.serving()
+        self.watch.start()
         self._control.ready(root_created)
         await self._stop(await self._control.stop_requested())
 
@@ -180,6 +188,7 @@ class Worker:
         self._services = Services(self._service_parts())
         self._dispatcher = self._make_dispatcher(self.engine, self._metadata, self._services)
         add_client_jobs(self._jobs, self.engine.counters, self._services.connections, self._inheritance.settings)
+        self._metadata.subscribe(self._services.routes.applied)
         self._metadata.subscribe(self._services.connections.applied)
         await self._doors.start(self._door_parts())
         self.engine.listen(self._inheritance.listener_fd)
@@ -218,6 +227,7 @@ class Worker:
         """The one place that knows where a figure of this worker comes from."""
         metrics = MetricRegistry(self.engine.latency)
         metrics.add_engine(self.engine)
+        metrics.add("loop", self.watch.gauges, self.watch.counters)
         metrics.add("process", process_gauges, process_counters)
         metrics.add("bus", self._bus.figures)
         metrics.add("calls", lambda: self._services.engine_calls.figures())
@@ -256,8 +266,10 @@ class Worker:
     async def _stop(self, seconds: float) -> None:
         """Every connection gets status 8 when its request is answered; then everything reaches the device."""
         deadline = time.monotonic() + max(0.0, seconds - _STOP_RESERVE_S)
+        self.watch.stop()
         self._services.logins.stopping = True
         self._login_turns.close()
+        self._role.stopping()
         self.engine.stop_listening()
         self.engine.close_all(Status.DISCONNECTED)
         await self._doors.stop(max(0.0, deadline - time.monotonic()))
@@ -284,7 +296,6 @@ class Worker:
 
     def _applied(self, old: State, new: State, record: Record) -> None:
         """Before the record is acknowledged: nobody hears of what this shard does not know yet."""
-        self.engine.routes_invalidate()
         self._role.applied(old, new)
 
     async def _follow(self, old: State, new: State) -> None:
@@ -308,8 +319,8 @@ class Worker:
         for event in events:
             self._handlers[type(event)](self, event)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -322,10 +333,10 @@ class Worker:
             self._all_closed.set()
 
     def _on_request(self, event: RequestEvent) -> None:
-        self._spawn(self._dispatcher.handle(event))
+        self._spawn(self._dispatcher.handle(event), command_name(event.code))
 
     def _on_route_miss(self, event: RouteMissEvent) -> None:
-        self._spawn(self._dispatcher.route_miss(event))
+        self._spawn(self._dispatcher.route_miss(event), "route miss")
 
     def _on_move(self, event: MoveEvent) -> None:
         state = self._services.connections.export_session(event.connection)

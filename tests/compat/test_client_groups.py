@@ -13,7 +13,7 @@ import pytest
 
 from shardd.protocol.codes import Code
 from tests.support import clients, wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 from tests.support.venvs import CLIENT_VERSIONS, client_python
 
 HERE = Path(__file__).parent
@@ -95,7 +95,7 @@ def test_groups_and_options_are_what_the_server_has(session: tuple[Server, Any])
 
 @pytest.mark.parametrize("version", [CLIENT_VERSIONS[0], pytest.param(CLIENT_VERSIONS[1], marks=pytest.mark.slow)])
 def test_a_client_goes_from_a_follower_to_the_leader(version: str, tmp_path: Path) -> None:
-    with Server(tmp_path / "leader") as leader:
+    with Server(tmp_path / "leader", ONE_SHARD) as leader:
         with wire.connect(leader.address) as connection:
             connection.create_topic(connection.create_stream("s"), "t", 1)
             connection.send("s", "t", wire.to_partition(0), [wire.message(b"of the leader")])
@@ -106,7 +106,7 @@ def test_a_client_goes_from_a_follower_to_the_leader(version: str, tmp_path: Pat
             "IGGY_CLUSTER_NODE_OTHERS_0_PORTS_TCP": leader.address.rpartition(":")[2],
         }
         arguments = ("--with-default-root-credentials", "--follower")
-        with Server(tmp_path / "follower", env=cluster, arguments=arguments) as follower:
+        with Server(tmp_path / "follower", env=ONE_SHARD | cluster, arguments=arguments) as follower:
             url = clients.connection_string(follower.address)
             (seen,) = clients.run(version, HERE / "client_read.py", [url, "s", "t"])
             with wire.connect(follower.address) as connection:

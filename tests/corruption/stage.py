@@ -108,7 +108,6 @@ class Stage:
         identity = identity_in(state, PLACE)
         [outcome] = partitions._recover_all([(PLACE, identity)])
         partitions._open_as(PLACE, identity, state, str(self.directory), outcome)
-        self._worker.engine.routes_invalidate()
 
     def read(self, count: int = 100) -> Seen:
         """Every offset from 0 on, an answer at a time; behind what is refused it goes on at the next offset."""

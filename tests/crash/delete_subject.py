@@ -22,7 +22,7 @@ from tests.support.server import Server
 
 CONSUMER: Final = "who stored an offset"
 DISK_WAIT_S: Final = 15.0  # for a change that was not answered and goes on
-SENDER_PAUSE_S: Final = 0.001
+SENDER_PAUSE_S: Final = 0.004
 
 
 class FindingError(AssertionError):

@@ -49,8 +49,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT
 def wait_until_served(
     address: str, stream: int | str, topic: int | str, partitions: Sequence[int], timeout_s: float = WAIT_S
 ) -> None:
-    for partition in partitions:
-        load.wait_until_answered(load.Target(address, stream, topic), partition, deadline_s=timeout_s)
+    load.wait_until_answered(load.Target(address, stream, topic), partitions, deadline_s=timeout_s)
 
 
 def shard_of(server: Server, connection: wire.Wire) -> int | None:

@@ -10,7 +10,7 @@ import itertools
 import random
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from tests.support import load, wire
@@ -21,9 +21,11 @@ from tests.support.offset_history import NOTHING, Key, OffsetHistory
 STREAM = "load"
 TOPICS = ("first", "second", "third")
 PARTITIONS = 8
+PIPELINED = ((6,), (1, 2, 3, 4))  # partitions of the two producers of each topic that send ahead
+DEPTH = 24
 PLACES: tuple[Destination, ...] = (0, 5, b"key", None)  # of each topic; keys fall anywhere, as the balanced ones do
-SEND_PAUSE_S = 0.008  # leaves the machine some room, and the judge less to read
-CONSUME_PAUSE_S = 0.02
+SEND_PAUSE_S = 0.02  # leaves the machine some room, and the judge less to read
+CONSUME_PAUSE_S = 0.04
 CONSUME_MAX = 200
 GROUP = "group"
 MEMBERS = 2
@@ -61,6 +63,17 @@ class Producer(load.Producer):
 
     def next_count(self) -> int:
         return self._random.choice((1, 1, 1, 2, 3, self._random.randint(1, 10), self._random.randint(1, 100)))
+
+
+class PipelinedProducer(load.PipelinedProducer):
+    """Small batches, many of them on their way."""
+
+    def __init__(self, target: Target, history: History, producer: int, partitions: Sequence[int], seed: int) -> None:
+        super().__init__(target, history, producer, partitions, DEPTH, pause_s=SEND_PAUSE_S)
+        self._random = random.Random(seed)
+
+    def next_count(self) -> int:
+        return self._random.choice((1, 1, 1, 2))
 
 
 class Consumer(LoadThread):
@@ -151,7 +164,7 @@ class Load:
         self.histories = {topic: History() for topic in TOPICS}
         self.offsets = OffsetHistory()
         self.targets: dict[str, Target] = {}
-        self.producers: list[Producer] = []
+        self.producers: list[load.Producer] = []
         self.threads: list[LoadThread] = []
         self._numbers = itertools.count()  # a producer that starts again is another producer
 
@@ -163,6 +176,9 @@ class Load:
             for place in PLACES:
                 number = next(self._numbers)
                 self.producers.append(Producer(target, history, number, place, self.seed + number))
+            for partitions in PIPELINED:
+                number = next(self._numbers)
+                self.producers.append(PipelinedProducer(target, history, number, partitions, self.seed + number))
             self.threads.append(load.Reader(target, history, 5))
             self.threads.append(Consumer(target, history, self.offsets, topic, 0))
             self.threads += [Member(target, history, self.offsets, topic, number) for number in range(MEMBERS)]
@@ -218,10 +234,11 @@ def read_all(target: Target, partitions: Iterable[int]) -> tuple[dict[int, list[
     """Every partition from its start to its end; one that refuses is a finding and counts as what was read before."""
     contents: dict[int, list[wire.Message]] = {}
     unreadable: list[Finding] = []
-    for partition in partitions:
-        try:
-            contents |= load.read_partitions(target, [partition])
-        except (OSError, wire.StatusError) as problem:
-            unreadable.append(Finding("unreadable", partition, f"topic {target.topic}: {problem}"))
-            contents[partition] = []
+    with load.Patient(target, timeout_s=60.0, pause_s=0.05) as patient:
+        for partition in partitions:
+            try:
+                contents[partition] = load.read_partition(patient, target, partition)
+            except (OSError, wire.StatusError) as problem:
+                unreadable.append(Finding("unreadable", partition, f"topic {target.topic}: {problem}"))
+                contents[partition] = []
     return contents, unreadable

@@ -30,6 +30,7 @@ from tests.support.server import Server
 PARTITIONS = 4
 DELETE_SEGMENTS = 503
 STORE_OFFSET = 5
+CHURN_PAUSE_S = 0.05
 SETTINGS = {"SHARDD_SYSTEM_SEGMENT_SIZE": "32 KiB", "SHARDD_SYSTEM_PARTITION_ACK": "durable"}
 TIMEOUT_S = 60.0
 # The imports come first, so that a kill falls into the backup itself.
@@ -67,6 +68,7 @@ class Churn(threading.Thread):
                 if self.rounds >= 2:
                     connection.request(303, wire.identifier(stream) + wire.identifier(f"t{self.rounds - 2}"))
                 self.rounds += 1
+                self.stopping.wait(CHURN_PAUSE_S)
 
     def finish(self) -> None:
         self.stopping.set()

@@ -11,7 +11,7 @@ from tests.crash import faults
 from tests.support import load, wire
 from tests.support.checker import History, make_payload
 from tests.support.offset_history import NOTHING, Key, OffsetHistory
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 
 LOSS, DUPLICATE, REORDER, FLIP, UNTOUCHED, ROTTEN = range(6)
 COUNT = 40
@@ -56,7 +56,7 @@ def plant(data: Path) -> None:
 
 
 def test_planted_faults_in_real_logs_are_caught_and_rotten_bytes_are_never_served(tmp_path: Path) -> None:
-    server = Server(tmp_path)
+    server = Server(tmp_path, ONE_SHARD)
     server.start()
     try:
         history = fill(server)
@@ -65,7 +65,7 @@ def test_planted_faults_in_real_logs_are_caught_and_rotten_bytes_are_never_serve
         history.judge(before).require_clean()
         server.stop()
         plant(tmp_path)
-        server = Server(tmp_path)
+        server = Server(tmp_path, ONE_SHARD)
         server.start()
         target.address = server.address
         found = load.read_partitions(target, [LOSS, DUPLICATE, REORDER, FLIP, UNTOUCHED])
@@ -101,7 +101,7 @@ def stored_offsets(server: Server) -> dict[Key, int]:
 
 def test_planted_losses_of_consumer_offsets_are_caught(tmp_path: Path) -> None:
     history = OffsetHistory()
-    server = Server(tmp_path)
+    server = Server(tmp_path, ONE_SHARD)
     server.start()
     try:
         fill(server)
@@ -113,7 +113,7 @@ def test_planted_losses_of_consumer_offsets_are_caught(tmp_path: Path) -> None:
         assert not history.judge(stored_offsets(server))
         server.stop()
         change_offsets(tmp_path, {"set back": STORED - 1, "removed": None, "beyond": STORED + 1})
-        server = Server(tmp_path)
+        server = Server(tmp_path, ONE_SHARD)
         server.start()
         found = stored_offsets(server)
     finally:

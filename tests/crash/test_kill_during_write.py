@@ -11,7 +11,7 @@ from tests.support import load, wire
 from tests.support.checker import History, make_payload
 from tests.support.server import Server
 
-ROUNDS = 5
+ROUNDS = 3
 BATCH_COUNT = 200
 PAYLOAD_BYTES = 20_000
 BATCH_BYTES = BATCH_COUNT * (wire.HEADER_SIZE + PAYLOAD_BYTES)

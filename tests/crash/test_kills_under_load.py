@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash import kills
 
-KILLS = {"written": 5, "durable": 3}
+KILLS = {"written": 4, "durable": 3}
 
 
 @pytest.mark.parametrize("level", ["written", "durable"])

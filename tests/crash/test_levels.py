@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash import faults
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 
 MESSAGES = 20
 CONSUMER = 7
@@ -18,7 +18,7 @@ SAVER_OFF = {"SHARDD_MESSAGE_SAVER_ENABLED": "false"}
 
 
 def server_at(data: Path, level: str, settings: Mapping[str, str] | None = None) -> Server:
-    server = Server(data, {"SHARDD_SYSTEM_PARTITION_ACK": level, **(settings or {})})
+    server = Server(data, {"SHARDD_SYSTEM_PARTITION_ACK": level, **ONE_SHARD, **(settings or {})})
     server.start()
     assert f"ack {level}," in server.log().splitlines()[-1]
     return server

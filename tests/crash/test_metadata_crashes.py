@@ -98,7 +98,7 @@ def battery(data: Path, rounds: int, seed: int) -> None:
 
 
 def test_kill9_during_stream_changes_always_restarts(tmp_path: Path) -> None:
-    battery(tmp_path, 4, seed=1)
+    battery(tmp_path, 3, seed=1)
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def kill_owner(
     shard = load.owner_of(0, 0, plan.busiest, result.shards)
     os.kill(pids[shard], signal.SIGKILL)
     killed_at = time.monotonic()
-    load.wait_until_answered(load.Target(server.address, "nyc", "flights"), plan.busiest)
+    load.wait_until_answered(load.Target(server.address, "nyc", "flights"), [plan.busiest])
     result.recovery_s = time.monotonic() - killed_at
     result.killed = f"shard {shard}, owner of partition {plan.busiest} ({plan.rows[plan.busiest]:,} rows)"
 

@@ -32,7 +32,6 @@ from tests.doors.door_server import WAIT_S, DoorServer, FrameWire
 from tests.support import wire
 from tests.support.other_user import as_stranger, needs_root
 
-pytestmark = pytest.mark.io_engine
 EMPTY = msgspec.Raw(msgspec.msgpack.encode({}))
 
 
@@ -189,6 +188,7 @@ def test_a_wrong_proof_is_closed_without_an_answer(server: DoorServer, proof: tu
     others_go_on(server)
 
 
+@pytest.mark.io_engine
 def test_a_flood_that_is_never_read_costs_the_door_alone(server: DoorServer) -> None:
     """Polls of many megabytes, and sends beyond every bound: the worker stops reading, others go on."""
     with wire.connect(server.address) as tcp:
@@ -216,6 +216,7 @@ def test_a_flood_that_is_never_read_costs_the_door_alone(server: DoorServer) -> 
     others_go_on(server)
 
 
+@pytest.mark.io_engine
 def test_a_flood_of_small_requests_lets_others_go_on(server: DoorServer) -> None:
     with server.relay(0) as relay:
         handle = relay.proven().login(relay.open())

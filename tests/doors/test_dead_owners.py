@@ -20,11 +20,10 @@ from shardd.protocol.namespaces import namespace
 from tests.doors.door_server import WAIT_S, DoorServer, JsonWire, StatusError
 from tests.support import wire
 
-pytestmark = pytest.mark.io_engine
-
 LOADERS: Final = 4
 KILLS: Final = 2  # a worker that dies more often than it is well is given up
 EACH_S: Final = 1.0
+PAUSE_S: Final = 0.002
 NOT_STORED, MAYBE_STORED = 11_001, 12_001
 KILLED: Final = 1  # shard
 
@@ -53,6 +52,7 @@ class Loader:
             try:
                 self._client.ask("send", sending(self._partition, payload))
                 self.acknowledged.add(payload)
+                time.sleep(PAUSE_S)
             except StatusError as error:
                 status = error.status
             if status == NOT_STORED:
@@ -84,7 +84,7 @@ def wait_for_progress(loaders: list[Loader]) -> None:
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("level", ["written", "durable"])
+@pytest.mark.parametrize("level", ["written", pytest.param("durable", marks=pytest.mark.io_engine)])
 def test_what_a_killed_owner_acknowledged_to_callers_is_there_once(tmp_path: Path, level: str) -> None:
     with DoorServer(tmp_path / "data", {"SHARDD_SYSTEM_PARTITION_ACK": level}) as server:
         with wire.connect(server.address) as tcp:

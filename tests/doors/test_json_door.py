@@ -18,9 +18,9 @@ from shardd.protocol.namespaces import namespace
 from tests.doors.door_server import LOST, WAIT_S, DoorServer, JsonWire, StatusError
 from tests.support import wire
 
-pytestmark = pytest.mark.io_engine
 PARTITIONS = 8
 LOADERS = 4
+PAUSE_S = 0.005  # of each loader
 CONSUMER = {"kind": 1, "identifier": 7}
 
 
@@ -63,6 +63,7 @@ def test_streams_and_topics_are_made_on_every_shard(server: DoorServer) -> None:
         client.close()
 
 
+@pytest.mark.io_engine
 def test_messages_are_sent_polled_and_committed_on_both_shards(server: DoorServer) -> None:
     clients = [server.root() for _ in range(2)]
     assert {client.shard for client in clients} == {0, 1}
@@ -216,6 +217,7 @@ def test_a_door_that_is_killed_comes_back_and_tcp_clients_notice_nothing(server:
         assert again.pid != door.pid
 
 
+@pytest.mark.io_engine
 def test_doors_are_killed_under_load_and_nothing_acknowledged_is_lost(server: DoorServer) -> None:
     with server.root() as root:
         create_topic(root, "load", PARTITIONS)
@@ -264,6 +266,7 @@ def load(server: DoorServer, number: int, acknowledged: set[bytes], stop: thread
                     count += 1
                     send(client, "load", number, [b"%d-%d" % (number, count)])
                     acknowledged.add(b"%d-%d" % (number, count))
+                    time.sleep(PAUSE_S)
         except OSError:
             time.sleep(0.02)  # the door is dead
 
@@ -275,6 +278,7 @@ def load_over_tcp(server: DoorServer, stop: threading.Event) -> int:
         while not stop.is_set():
             tcp.send("load", "t", wire.to_partition(LOADERS), [wire.message(b"x")])
             count += 1
+            time.sleep(PAUSE_S)
     return count
 
 
@@ -288,6 +292,7 @@ def test_a_door_that_stands_still_is_replaced(server: DoorServer) -> None:
         root.ask("ping")
 
 
+@pytest.mark.io_engine
 def test_logins_end_with_their_worker_and_new_ones_are_made(server: DoorServer) -> None:
     clients = [server.root() for _ in range(2)]
     for shard in (0, 1):

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from shardd.config import load_settings
-from shardd.runtime.trust import Introductions, Trust, make_private_listeners
+from shardd.config.loader import load_settings
+from shardd.runtime.trust import Trust
 from shardd.server import child_process
 from shardd.server.child_process import ProcessState
 from shardd.server.doors import DoorKeeper, DoorSpecification, PeerNews
+from shardd.server.introductions import Introductions, make_private_listeners
 from tests.doors.door_server import HERE, WAIT_S
 
 LOGS = load_settings(None, {}).settings.system.logging

@@ -24,6 +24,7 @@ BATCH_FRAMES: Final = 64
 BATCHES_PER_CONNECTION: Final = 200
 # a tail ends the connection; a logged-in one is dearer to make anew
 _TAIL_CHANCE: Final = {"anonymous": 0.1, "root": 0.01, "low": 0.01}
+_HOT_CHANCE: Final = 0.2  # of a batch
 _HEAD: Final = struct.Struct("<II")
 _RECEIVE_BYTES: Final = 1 << 20
 # Answers after which the server closes (docs/protocol/framing.md#bad-input, docs/limits.md).
@@ -123,7 +124,8 @@ class Lane:
         self._batches += 1
         mutator = self._mutator
         mutator.restart(f"{self._seed}/{self.number}/{self.batch}")
-        self._pending = given or [mutator.next() for _ in range(BATCH_FRAMES)]
+        draw = mutator.hot if not given and mutator.chance(_HOT_CHANCE) else mutator.next
+        self._pending = given or [draw() for _ in range(BATCH_FRAMES)]
         self._tail = mutator.tail() if not given and mutator.chance(_TAIL_CHANCE[self.role]) else None
         self._answered = 0
         self._error = None

@@ -14,6 +14,7 @@ from tests.support import golden, wire
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "classic-0.8.0.jsonl.xz"
 CORPUS = Path(__file__).parent / "corpus" / "frames.txt"
+HOT = (Code.PING, Code.SEND_MESSAGES, Code.STORE_CONSUMER_OFFSET)  # are in work beside each other (docs/adr/0034)
 FRAME_BYTES_MAX = 4096  # of a recorded frame that is mutated
 NUMBERS = (0, 1, 3, 4, 5, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x100000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _HEAD = struct.Struct("<II")
@@ -60,6 +61,9 @@ class Mutator:
         weights = (_WEIGHTS.get(_HEAD.unpack_from(frame)[1], _OTHER_CODE_WEIGHT) for frame in self._whole)
         self._whole_weights = list(accumulate(weights))
 
+        self._hot_templates = [template for template in TEMPLATES if template.code in HOT]
+        self._hot_whole = [frame for frame in self._whole if _HEAD.unpack_from(frame)[1] in HOT]
+
     def restart(self, seed: str) -> None:
         """Begins the sequence of another seed; the frames to mutate stay."""
         self._random.seed(seed)
@@ -81,6 +85,13 @@ class Mutator:
         while changes_root(frame := self._frame()):
             continue
         return frame
+
+    def hot(self) -> bytes:
+        """As `next`, of the commands that the engine takes several of at a time."""
+        if self._random.random() < 0.5:
+            return self._from_template(self._hot_templates[self._below(len(self._hot_templates))])
+        frame = self._one_of(self._hot_whole)
+        return self._changed_bytes(frame) if self._random.random() < 0.3 else frame
 
     def tail(self) -> bytes:
         """Ends a connection: a frame that is cut, one that is longer than any may be, or bytes without a meaning."""

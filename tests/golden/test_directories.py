@@ -22,9 +22,8 @@ from shardd.metadata.load import load_state, read_stored
 from shardd.metadata.log_file import FILE_NAME, check_tail
 from tests.support import golden_directory as golden
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 
-ONE_SHARD = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"}
 VERSIONS = golden.versions()
 EVENTS = Path("streams/0/topics/0/partitions")  # of orders/events
 READ_ONLY = 10006

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import MakeServer
 from tests.hostile import crowd
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 from tests.support.stalls import stopped
 
 DISCONNECTED, STALE_CLIENT, UNAUTHENTICATED, INVALID_CREDENTIALS, TASK_TIMEOUT = 8, 30, 40, 42, 12001
@@ -68,7 +68,7 @@ def test_connections_beyond_the_limits_get_a_status_and_leave_room_when_they_go(
 
 
 def test_a_connection_gets_so_many_logins(make_server: MakeServer) -> None:
-    server = make_server({"SHARDD_SERVER_LOGIN_ATTEMPTS_MAX": "3"})
+    server = make_server(ONE_SHARD | {"SHARDD_SERVER_LOGIN_ATTEMPTS_MAX": "3"})
     wrong = wire.str8("iggy") + wire.str8("wrong") + bytes(8)
     with wire.Wire(server.address) as connection:
         for _ in range(2):
@@ -80,7 +80,7 @@ def test_a_connection_gets_so_many_logins(make_server: MakeServer) -> None:
 
 
 def test_who_is_silent_too_long_is_told_why(make_server: MakeServer) -> None:
-    server = make_server({"SHARDD_SERVER_LOGIN_TIMEOUT": "5 s", "SHARDD_SERVER_IDLE_TIMEOUT": "6 s"})
+    server = make_server(ONE_SHARD | {"SHARDD_SERVER_LOGIN_TIMEOUT": "5 s", "SHARDD_SERVER_IDLE_TIMEOUT": "6 s"})
     address = server.address
     with wire.Wire(address) as anonymous, wire.connect(address) as silent, wire.connect(address) as busy:
         for _ in range(80):
@@ -127,7 +127,7 @@ def test_a_request_that_the_owner_does_not_answer_gets_a_status(make_server: Mak
 
 
 def test_pipelined_requests_without_reading_cost_little_and_end(make_server: MakeServer) -> None:
-    server = make_server({"SHARDD_SERVER_SLOW_READER_TIMEOUT": "1 s"})
+    server = make_server(ONE_SHARD | {"SHARDD_SERVER_SLOW_READER_TIMEOUT": "1 s"})
     with wire.connect(server.address) as control:
         topic = control.create_topic(control.create_stream("s"), "t", 1)
         control.send("s", topic, wire.to_partition(0), [wire.message(bytes(10_000))] * 20)
@@ -139,6 +139,23 @@ def test_pipelined_requests_without_reading_cost_little_and_end(make_server: Mak
             sent = crowd.push(greedy, polls, stall_s=0.5)
             assert max(sent) < len(polls), "the server takes requests whose answers nobody reads"
             assert crowd.resident_bytes(server) - before < 96 << 20  # what a shard keeps of its pool
+            assert eventually(lambda: clients_count(control) == 1), "they take nothing and stay"
+        control.ping()
+
+
+def test_windows_of_requests_whose_answers_nobody_reads_cost_little_and_end(make_server: MakeServer) -> None:
+    server = make_server({"SHARDD_SERVER_SLOW_READER_TIMEOUT": "1 s"})
+    with wire.connect(server.address) as control:
+        control.create_topic(control.create_stream("s"), "t", 1)
+        send = wire.frame(wire.SEND_MESSAGES, wire.batch("s", "t", wire.to_partition(0), [wire.message(b"x")]))
+        window = wire.frame(wire.PING) * 31 + send
+        before = crowd.resident_bytes(server)
+        with crowd.crowd(server.address, 8, login=True, receive_buffer_bytes=1 << 14) as greedy:
+            sent = crowd.push(greedy, window * 60_000, stall_s=0.5)
+            assert max(sent) < 60_000 * len(window), "the server takes requests whose answers nobody reads"
+            assert crowd.resident_bytes(server) - before < 32 << 20
+            taken = control.poll("s", "t", 0, strategy=wire.POLL_LAST, count=1).messages[0].offset + 1
+            assert taken <= sum(sent) // len(window) + 8
             assert eventually(lambda: clients_count(control) == 1), "they take nothing and stay"
         control.ping()
 
@@ -177,7 +194,7 @@ def test_connections_that_are_cut_or_come_and_go_leave_nothing_behind(make_serve
 
 
 def test_a_worker_without_descriptors_keeps_its_connections_and_accepts_later(make_server: MakeServer) -> None:
-    server = make_server({"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"})
+    server = make_server(ONE_SHARD)
     (worker,) = server.worker_pids()
     with wire.connect(server.address) as control:
         soft, hard = resource.prlimit(worker, resource.RLIMIT_NOFILE)

@@ -39,8 +39,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def still_serves(server: Server) -> None:
     """New connections on any shard log in, send and poll."""
-    for _ in range(6):
-        with wire.connect(server.address) as connection:
+    with crowd.crowd(server.address, 6, login=True) as connections:
+        for connection in connections:
             for partition in (0, 1):
                 connection.send(0, 0, wire.to_partition(partition), [wire.message(b"still")])
                 (last,) = connection.poll(0, 0, partition, strategy=wire.POLL_LAST, count=1).messages

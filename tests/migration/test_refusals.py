@@ -15,7 +15,7 @@ from shardd.server.data_directory import prepare_directory
 from shardd.server.errors import StartupError
 from tests.migration import iggy_state as iggy
 from tests.support import data_fixture
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 from tests.support.wire import identifier, str8
 from tests.unit.log_files import tree
 
@@ -151,7 +151,7 @@ def test_fresh_does_not_remove_a_directory_of_iggy(tmp_path: Path) -> None:
 def test_the_server_says_the_sentence_and_ends(tmp_path: Path) -> None:
     data = data_fixture.unpack(tmp_path)
     (data / "state" / "log").write_bytes(encrypted([iggy.ROOT]))
-    server = Server(data)
+    server = Server(data, ONE_SHARD)
     process = server.spawn()
     assert process.wait(timeout=30) == 1
     assert "is encrypted by Apache Iggy" in server.log()

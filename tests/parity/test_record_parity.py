@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from shardd.engine import _native as native
 from shardd.engine import twin_record
 from tests.parity import batches
+from tests.support.generated import examples
 
 
 @st.composite
@@ -36,48 +38,49 @@ def file_with(data: bytes) -> Iterator[int]:
         yield file.fileno()
 
 
-damaged_logs = batches.damaged(logs())
+DAMAGES = 10  # of one log
 
 
-@settings(max_examples=1000)
-@given(
-    damaged_logs,
-    st.sampled_from((5, 4, 6)),
-    st.sampled_from((0, 1000, 1001)),
-    st.sampled_from((0, 5, 6)),
-    st.sampled_from((0, 4096, 2**32 - 200)),
-    st.sampled_from((0, 0, 8, 10, 2**63)),
-)
-def test_scan_buffer(data: bytes, expected: int, minimum: int, start: int, base: int, sparse_end: int) -> None:
-    arguments = (data, expected, minimum, start, base, sparse_end)
-    assert native.scan_buffer(*arguments) == twin_record.scan_buffer(*arguments)
+@settings(max_examples=examples(100))
+@given(logs(), batches.seeds)
+def test_scan_buffer(sound: bytes, random: Random) -> None:
+    for _ in range(DAMAGES):
+        data, expected, minimum = (
+            batches.damaged(random, sound),
+            random.choice((5, 4, 6)),
+            random.choice((0, 1000, 1001)),
+        )
+        start, base = random.choice((0, 5, 6)), random.choice((0, 4096, 2**32 - 200))
+        arguments = (data, expected, minimum, start, base, random.choice((0, 0, 8, 10, 2**63)))
+        assert native.scan_buffer(*arguments) == twin_record.scan_buffer(*arguments), arguments
 
 
-@settings(max_examples=300, deadline=None)
-@given(damaged_logs, st.binary(max_size=40), st.sampled_from((0, 3, 5)))
-def test_scan_file_and_its_index(data: bytes, before: bytes, start: int) -> None:
-    found = []
-    for scan in (native.scan_file, twin_record.scan_file):
-        with file_with(before + data) as log, file_with(b"") as index:
-            result = scan(log, len(before), start, 5, 0, index)
-            found.append((result, os.pread(index, 1 << 20, 0)))
-            assert scan(log, len(before), start, 5, 0, -1) == result
-    assert found[0] == found[1]
+@settings(max_examples=examples(60))
+@given(logs(), batches.seeds)
+def test_scan_file_and_its_index(sound: bytes, random: Random) -> None:
+    for _ in range(DAMAGES):
+        data, before = batches.damaged(random, sound), random.randbytes(random.randint(0, 40))
+        start = random.choice((0, 3, 5))
+        found = []
+        for scan in (native.scan_file, twin_record.scan_file):
+            with file_with(before + data) as log, file_with(b"") as index:
+                result = scan(log, len(before), start, 5, 0, index)
+                found.append((result, os.pread(index, 1 << 20, 0)))
+                assert scan(log, len(before), start, 5, 0, -1) == result
+        assert found[0] == found[1], (before, data, start)
 
 
-@settings(max_examples=600, deadline=None)
-@given(
-    damaged_logs,
-    st.binary(max_size=90),
-    st.sampled_from((0, 5, 7, 2**40)),
-    st.sampled_from((0, 1000, 1050)),
-    st.sampled_from((0, 6, 2**64 - 1)),
-    st.integers(0, 600),
-)
-def test_find_later(data: bytes, before: bytes, at_least: int, minimum: int, at_most: int, end: int) -> None:
-    with file_with(before + data) as log:
-        arguments = (log, 0, at_least, minimum, at_most, end)
-        assert native.find_later(*arguments) == twin_record.find_later(*arguments)
+@settings(max_examples=examples(100))
+@given(logs(), batches.seeds)
+def test_find_later(sound: bytes, random: Random) -> None:
+    for _ in range(DAMAGES):
+        data = batches.damaged(random, sound)
+        at_least, minimum = random.choice((0, 5, 7, 2**40)), random.choice((0, 1000, 1050))
+        at_most, end = random.choice((0, 6, 2**64 - 1)), random.randint(0, 600)
+        with file_with(random.randbytes(random.randint(0, 90)) + data) as log:
+            arguments = (0, at_least, minimum, at_most, end)
+            found = native.find_later(log, *arguments), twin_record.find_later(log, *arguments)
+        assert found[0] == found[1], (data, arguments)
 
 
 def test_scan_over_many_windows() -> None:

@@ -15,6 +15,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
 from tests.support import wire
 from tests.support.commands import Command, World, commands, mutations
+from tests.support.generated import examples
 from tests.support.server import Server
 from tests.support.wire import Wire
 
@@ -23,7 +24,9 @@ CLOSING = frozenset({30, 100})
 COUNTED_LOGINS = frozenset({37, 38, 44})  # their failures make later logins slower
 COMMANDS = commands()
 GUESSES = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

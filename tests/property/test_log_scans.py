@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.recovery import open_partition
+from tests.support.generated import examples
 from tests.unit.log_files import INCARNATION, Stored, segment, write
 
 BATCHES = st.lists(st.integers(1, 6), min_size=1, max_size=6)
@@ -53,7 +54,7 @@ def test_scan_stops_at_the_first_changed_record(stored: Stored, data: st.DataObj
     assert scan(stored, damaged) == (stored.borders[good], good, stored.index[: 16 * good])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(40))
 @given(stored_segments(), st.data())
 def test_recovery_serves_what_is_whole_and_is_stable(stored: Stored, data: st.DataObject) -> None:
     """After any overwriting, cut and surplus: exactly the records that are whole at their place; a second start finds

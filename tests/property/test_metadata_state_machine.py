@@ -26,6 +26,7 @@ from shardd.metadata.state import (
 )
 from shardd.metadata.validate import validate
 from shardd.protocol.errors import Status
+from tests.support.generated import examples
 
 NAMES = [f"name-{number}" for number in range(6)]
 
@@ -117,14 +118,14 @@ def check_invariants(state: State) -> None:
 histories = st.builds(random_history, st.integers(0, 2**32), st.integers(0, 120))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30))
 @given(histories, st.data())
 def test_any_prefix_then_the_rest_is_the_whole(records: list[Record], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(records)))
     assert replay(records[cut:], replay(records[:cut])) == replay(records)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20))
 @given(histories)
 def test_apply_changes_no_input_and_depends_on_nothing_else(records: list[Record]) -> None:
     states = [State()]
@@ -136,7 +137,7 @@ def test_apply_changes_no_input_and_depends_on_nothing_else(records: list[Record
     assert [repr(state) for state in states] == printed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30))
 @given(histories)
 def test_every_state_keeps_names_unique_ids_dense_and_slots_unique(records: list[Record]) -> None:
     state = State()
@@ -146,7 +147,7 @@ def test_every_state_keeps_names_unique_ids_dense_and_slots_unique(records: list
         assert (state.index, state.digest) == (record.index, record.digest)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30))
 @given(histories)
 def test_an_incarnation_of_a_partition_never_comes_back(records: list[Record]) -> None:
     """(namespace, incarnation) names one life of a partition: once gone, for ever."""
@@ -160,7 +161,7 @@ def test_an_incarnation_of_a_partition_never_comes_back(records: list[Record]) -
         alive = now
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20))
 @given(histories)
 def test_the_id_that_was_announced_is_the_one_that_is_given(records: list[Record]) -> None:
     state = State()
@@ -177,7 +178,7 @@ def test_the_id_that_was_announced_is_the_one_that_is_given(records: list[Record
         state = new
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20))
 @given(histories)
 def test_records_survive_their_encoding(records: list[Record]) -> None:
     digest = State().digest

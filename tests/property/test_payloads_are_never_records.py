@@ -19,6 +19,7 @@ from shardd.log.damage_survey import survey_segment
 from shardd.log.manifest import Checkpoint, Manifest, write_manifest
 from shardd.log.recovered import Recovered
 from shardd.log.recovery import open_partition
+from tests.support.generated import examples
 from tests.unit.log_files import INCARNATION, Stored, batch, segment, store, write
 
 FAR_US = 2**62
@@ -101,7 +102,7 @@ def last_timestamp(recovered: Recovered) -> int:
     return max((each[4] for each in recovered.segments), default=0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(15))
 @given(hostile_segments(), st.data())
 def test_bytes_of_a_payload_are_never_records_after_a_torn_tail(stored: Stored, data: st.DataObject) -> None:
     """Cut at any byte of the last two records, with whatever the index still has, with zeros behind or not: the whole
@@ -123,7 +124,7 @@ def test_bytes_of_a_payload_are_never_records_after_a_torn_tail(stored: Stored, 
             assert (again.segments, again.damaged) == (recovered.segments, recovered.damaged)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 @given(hostile_segments(), st.booleans(), st.data())
 def test_one_flipped_byte_costs_its_record_only_whatever_payloads_hold(
     stored: Stored, sealed: bool, data: st.DataObject
@@ -148,7 +149,7 @@ def test_one_flipped_byte_costs_its_record_only_whatever_payloads_hold(
             assert last_timestamp(recovered) <= TIMESTAMP_US + 100
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30))
 @given(hostile_segments(), st.data())
 def test_without_an_index_nothing_forged_is_served(stored: Stored, data: st.DataObject) -> None:
     """Any damage, and an index that is missing, short, of zeros or of random bytes: what is served was sent."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from immutables import Map
 
@@ -13,6 +13,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
+from tests.support.generated import examples
 
 u8 = st.integers(0, 2**8 - 1)
 u32 = st.integers(0, 2**32 - 1)
@@ -105,6 +106,7 @@ def test_every_served_code_is_covered() -> None:
 
 
 @pytest.mark.parametrize("code", REQUESTS)
+@settings(max_examples=examples(40))  # of each
 @given(data=st.data())
 def test_round_trip(code: Code, data: st.DataObject) -> None:
     request = data.draw(REQUESTS[code])

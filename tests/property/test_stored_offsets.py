@@ -32,7 +32,7 @@ from tests.sim.log_library import Batch, LogPartition, Place, read_places
 from tests.support.built import make
 
 INCARNATION = 5
-TAKEN, LOST = 1, 2  # place_state
+TAKEN, LOST = 1, 2  # offsets_place_state
 MESSAGES = 200
 
 

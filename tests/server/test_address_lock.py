@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shardd.config import load_settings
+from shardd.config.loader import load_settings
 from shardd.server.address_lock import lock_address, runtime_directories
 from shardd.server.errors import StartupError
 from shardd.server.listeners import open_listeners

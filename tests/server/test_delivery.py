@@ -7,13 +7,12 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from shardd.protocol.codes import Code
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 from tests.support.wire import Wire
 
 NEXT = 5  # polling strategy: behind the stored offset
@@ -32,17 +31,23 @@ def payload_bytes(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("delivery") / "data", env=ONE_SHARD) as server:
+        yield server
+
+
 @pytest.fixture
-def server(payload_bytes: int, tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "data", env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"}) as running:
-        with Wire(running.address) as root:
-            root.login()
-            root.create_stream("s")
-            root.create_topic("s", "t", 1)
-            root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
-            for _ in range(MESSAGES):
-                root.send("s", "t", wire.to_partition(0), [wire.message(b"m" * payload_bytes)])
+def server(running: Server, payload_bytes: int) -> Iterator[Server]:
+    """With a new topic and a new group."""
+    with wire.connect(running.address) as root:
+        root.create_stream("s")
+        root.create_topic("s", "t", 1)
+        root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
+        for _ in range(MESSAGES):
+            root.send("s", "t", wire.to_partition(0), [wire.message(b"m" * payload_bytes)])
         yield running
+        root.delete_stream("s")
 
 
 def reader(server: Server, who: bytes) -> Wire:

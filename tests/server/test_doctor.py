@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner, Result
 
 from shardd.cli.doctor import as_lines, examine
 from shardd.cli.doctor_host import kernel_version
 from shardd.cli.doctor_report import Finding, Level, Roots
 from shardd.cli.doctor_storage import directory_holder, mount_of
-from shardd.config import load_settings
-from tests.support.server import Server
+from shardd.cli.main import app
+from shardd.config.loader import load_settings
+from tests.conftest import MakeServer
+from tests.support.server import ONE_SHARD
 
 CHECKS = [
     "kernel", "io_uring", "seccomp", "open files", "locked memory", "cpuset", "shards", "NUMA", "pool", "memory",
@@ -25,17 +26,15 @@ CHECKS = [
 ]  # fmt: skip
 
 
-def shardd(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "IGGY_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "shardd", *arguments],
-        capture_output=True, text=True, timeout=60, check=False, env=environment | (env or {}),
-    )  # fmt: skip
+def shardd(*arguments: str, env: dict[str, str] | None = None) -> Result:
+    """In this process."""
+    foreign = dict.fromkeys((name for name in os.environ if name.startswith(("SHARDD_", "IGGY_"))), None)
+    return CliRunner().invoke(app, [*arguments], env=foreign | (env or {}))
 
 
 def findings(data: Path, env: dict[str, str] | None = None) -> tuple[int, dict[str, Finding]]:
     done = shardd("doctor", "--json", "--data", str(data), env={"SHARDD_TCP_ADDRESS": "127.0.0.1:0"} | (env or {}))
-    return done.returncode, {each.check: each for each in msgspec.json.decode(done.stdout, type=list[Finding])}
+    return done.exit_code, {each.check: each for each in msgspec.json.decode(done.stdout, type=list[Finding])}
 
 
 def test_a_machine_that_can_run_the_server(tmp_path: Path) -> None:
@@ -76,11 +75,12 @@ def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
 
 def test_wrong_settings_end_as_those_of_serve(tmp_path: Path) -> None:
     done = shardd("doctor", env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "numa:x"})
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "Invalid NUMA parameter" in done.stderr
 
 
-def test_beside_a_running_server(server: Server, tmp_path: Path) -> None:
+def test_beside_a_running_server(make_server: MakeServer, tmp_path: Path) -> None:
+    server = make_server(env=ONE_SHARD)
     status, found = findings(server.data_dir, {"SHARDD_TCP_ADDRESS": server.address})
     assert status == 0, "its own directory and its own address are no problem of the server"
     assert found["address"].level is Level.WARNING and str(server.pid) in found["address"].meaning

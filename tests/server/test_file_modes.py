@@ -18,7 +18,7 @@ from shardd.log.file_modes import Corrected, correct_modes, group_id, made_like
 from shardd.protocol.codes import Code
 from tests.support import wire
 from tests.support.other_user import MEMBERS, as_other_user, needs_root, public_directory, readable_below
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 from tests.support.wire import Wire
 
 SECRETS = {
@@ -57,7 +57,7 @@ def names_below(directory: Path) -> set[str]:
 
 @needs_root
 def test_another_user_reads_nothing_of_the_server(public: Path) -> None:
-    with Server(public / "data", env={"SHARDD_SYSTEM_SEGMENT_SIZE": "512 B"}) as server:
+    with Server(public / "data", env=ONE_SHARD | {"SHARDD_SYSTEM_SEGMENT_SIZE": "512 B"}) as server:
         fill(server, "st")
         assert any(name.endswith(".log") for name in names_below(public / "data"))
         assert readable_below(public / "data") == set()
@@ -72,7 +72,7 @@ def test_another_user_reads_nothing_of_the_server(public: Path) -> None:
 @needs_root
 @pytest.mark.io_engine
 def test_a_member_of_the_group_reads_messages_and_no_secret(public: Path) -> None:
-    data, env = public / "data", {"SHARDD_SYSTEM_SEGMENT_SIZE": "512 B"}
+    data, env = public / "data", ONE_SHARD | {"SHARDD_SYSTEM_SEGMENT_SIZE": "512 B"}
     with Server(data, env=env) as server:
         fill(server, "before")
     with Server(data, env=env | {"SHARDD_SYSTEM_GROUP": str(MEMBERS)}) as server:
@@ -110,7 +110,7 @@ def test_backups_and_what_is_restored_are_for_nobody_else(public: Path) -> None:
     def made(directory: Path) -> Path:
         return next(path for path in directory.iterdir() if path.is_dir())
 
-    with Server(public / "data") as server:
+    with Server(public / "data", ONE_SHARD) as server:
         fill(server, "st")
     shardd("backup", "create", public / "backups", "--data", public / "data", "--full-speed")
     assert readable_below(public / "backups") == set()

@@ -15,12 +15,13 @@ import pytest
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 from tests.support.wire import Wire
 
 PARTITIONS = 12
 MEMBERS = 8
 LONGEST_S = 60.0
+HAND_OVER_S = 1.0  # of SETTINGS
 STALE_S = 2.4  # without PING, on the strict server
 PLACE = wire.identifier("s") + wire.identifier("t")
 GROUP = PLACE + wire.identifier("cg")
@@ -31,23 +32,30 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two CPUs")
-    with Server(tmp_path / "data", env=SETTINGS) as running:
-        with Wire(running.address) as root:
-            root.login()
-            root.create_stream("s")
-            root.create_topic("s", "t", PARTITIONS)
-            root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
-        yield running
+    with Server(tmp_path_factory.mktemp("groups") / "data", env=SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """With a new topic and a new group."""
+    with wire.connect(running.address) as root:
+        root.create_stream("s")
+        root.create_topic("s", "t", PARTITIONS)
+        root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
+    yield running
+    with wire.connect(running.address) as root:
+        root.delete_stream("s")
 
 
 @pytest.fixture
 def strict_server(tmp_path: Path) -> Iterator[Server]:
     settings = {"IGGY_HEARTBEAT_ENABLED": "true", "IGGY_HEARTBEAT_INTERVAL": "2 s"}
-    with Server(tmp_path / "data", env=settings) as running:
+    with Server(tmp_path / "data", env=ONE_SHARD | settings) as running:
         with Wire(running.address) as root:
             root.login()
             root.create_stream("s")
@@ -141,11 +149,12 @@ def test_a_hand_over_that_nobody_ends_is_ended_by_the_timeout(server: Server) ->
     assert sorted(poll(old, commit=False).partition for _ in range(PARTITIONS)) == list(range(PARTITIONS))
     started = time.monotonic()
     new = member(server)
-    assert details(server) == {0: list(range(PARTITIONS)), 1: []}
-    assert poll(new).messages == ()
+    held, got = details_on(old), poll(new).messages
+    in_time = time.monotonic() - started < HAND_OVER_S  # also on a machine that is busy with other things
+    assert not in_time or (held, got) == ({0: list(range(PARTITIONS)), 1: []}, ())
     within(LONGEST_S, lambda: is_fair(details(server), 2))
-    assert time.monotonic() - started >= 1
-    assert len(poll(new).messages) == 1  # at least once: it was never committed
+    assert time.monotonic() - started >= HAND_OVER_S
+    assert len(got or poll(new).messages) == 1  # at least once: it was never committed
     who = wire.group("cg") + PLACE + wire.optional_partition(PARTITIONS - 1)
     assert old.status(Code.STORE_CONSUMER_OFFSET, who + bytes(8)) == 3022
 

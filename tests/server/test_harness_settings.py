@@ -15,7 +15,7 @@ from shardd.protocol import account_requests
 from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 from tests.support.wire import Wire
 
 MANAGER = Permissions(manage_users=True)
@@ -114,7 +114,9 @@ def test_nodes_of_the_cluster_are_told(server: Server, root: Wire) -> None:
 
 def test_a_follower_says_who_leads(tmp_path: Path) -> None:
     cluster = {name: value for name, value in SETTINGS.items() if "CLUSTER" in name}
-    follower = Server(tmp_path / "data", env=cluster, arguments=("--with-default-root-credentials", "--follower"))
+    follower = Server(
+        tmp_path / "data", env=ONE_SHARD | cluster, arguments=("--with-default-root-credentials", "--follower")
+    )
     with follower, wire.connect(follower.address) as connection:
         _name, found = nodes(connection.request(Code.GET_CLUSTER_METADATA))
         assert [(name, role) for name, _ip, _port, role, _status in found] == [("node-a", 1), ("node-b", 0)]
@@ -149,7 +151,7 @@ def test_clients_without_heartbeat_are_evicted(server: Server, root: Wire) -> No
 
 def test_root_that_has_switched_itself_off_is_back_after_a_start(tmp_path: Path) -> None:
     """The released server lets root do this, and then nobody gets in any more."""
-    with Server(tmp_path / "data") as running:
+    with Server(tmp_path / "data", ONE_SHARD) as running:
         with wire.connect(running.address) as root:
             manager = account_requests.CreateUserRequest("manager", "secret", 1, MANAGER).encode()
             root.request(Code.CREATE_USER, manager)
@@ -178,7 +180,7 @@ def test_root_that_has_switched_itself_off_is_back_after_a_start(tmp_path: Path)
 
 def test_a_setting_under_its_old_name_has_effect_and_one_line_says_so(tmp_path: Path) -> None:
     variables = {"SHARDD_TCP_LOGIN_ATTEMPTS_MAX": "1", "SHARDD_TCP_LOGIN_TIMEOUT": "1 m"}
-    with Server(tmp_path / "data", env=variables) as server:
+    with Server(tmp_path / "data", env=ONE_SHARD | variables) as server:
         warnings = [line for line in server.log().splitlines() if "new names" in line]
         assert len(warnings) == 1, server.log()
         assert all(variable in warnings[0] for variable in variables)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from shardd.config import load_settings
+from shardd.config.loader import load_settings
 from shardd.config.schema import Heartbeat
 from shardd.protocol import account_requests
 from shardd.protocol.codes import Code

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 
 MIB = 1 << 20
 PARTITIONS = 4
@@ -53,7 +53,7 @@ def test_another_user_starts_no_server_on_the_directory(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("becoming another user needs root")
     tmp_path.chmod(0o755)
-    with Server(tmp_path / "data"):
+    with Server(tmp_path / "data", ONE_SHARD):
         pass
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     assert "Permission denied" in refusal(Server(tmp_path / "data", launcher=nobody))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 
 ROOT = Path(__file__).parents[2]
 # what workers, supervisor, pyspark and the standard library import early and late
@@ -37,7 +37,7 @@ def from_directory(directory: Path, *command: str) -> tuple[str, ...]:
 )
 def test_a_server_imports_nothing_from_the_current_directory(tmp_path: Path, command: tuple[str, ...]) -> None:
     marker = plant(tmp_path / "planted")
-    with Server(tmp_path / "data", launcher=from_directory(marker.parent, *command)) as server:
+    with Server(tmp_path / "data", ONE_SHARD, launcher=from_directory(marker.parent, *command)) as server:
         with wire.connect(server.address) as connection:
             connection.create_stream("s")
         assert server.stop() == 0
@@ -46,7 +46,7 @@ def test_a_server_imports_nothing_from_the_current_directory(tmp_path: Path, com
 
 def test_a_server_starts_beside_its_checkout(tmp_path: Path) -> None:
     (tmp_path / "shardd").symlink_to(ROOT)
-    with Server(tmp_path / "data", launcher=from_directory(tmp_path, str(SCRIPT))) as server:
+    with Server(tmp_path / "data", ONE_SHARD, launcher=from_directory(tmp_path, str(SCRIPT))) as server:
         assert server.stop() == 0, server.log()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import MakeServer
 from tests.support import clients, no_io_uring
-from tests.support.server import IO_ENGINE_VARIABLE, Server
+from tests.support.server import IO_ENGINE_VARIABLE, ONE_SHARD, Server
 from tests.support.venvs import CLIENT_VERSIONS
 
 CLIENT_SCRIPT = Path(__file__).parents[1] / "compat" / "client_session.py"
@@ -31,7 +31,7 @@ def start_line(server: Server) -> str:
      ("epoll", "epoll (system.io_engine)")],
 )  # fmt: skip
 def test_the_start_up_line_names_engine_and_reason(make_server: MakeServer, setting: str, engine: str) -> None:
-    server = make_server(env={IO_ENGINE_VARIABLE: setting})
+    server = make_server(env=ONE_SHARD | {IO_ENGINE_VARIABLE: setting})
     assert f", engine {engine}, " in start_line(server)
     rings = [descriptors(pid) for pid in server.worker_pids()]
     assert all(("anon_inode:[io_uring]" in links) == (setting != "epoll") for links in rings)
@@ -43,7 +43,7 @@ def descriptors(pid: int) -> list[str]:
 
 def test_a_refused_io_uring_leads_to_epoll_which_serves_the_released_client(tmp_path: Path) -> None:
     launcher = without_io_uring("setup", "enter", "register")
-    with Server(tmp_path / "data", {IO_ENGINE_VARIABLE: "auto"}, launcher=launcher) as server:
+    with Server(tmp_path / "data", ONE_SHARD | {IO_ENGINE_VARIABLE: "auto"}, launcher=launcher) as server:
         assert f", engine epoll ({FORBIDDEN}), " in start_line(server)
         arguments = [server.address, clients.connection_string(server.address)]
         (seen,) = clients.run(CLIENT_VERSIONS[-1], CLIENT_SCRIPT, arguments)
@@ -54,7 +54,7 @@ def test_a_refused_io_uring_leads_to_epoll_which_serves_the_released_client(tmp_
 
 def test_a_ring_that_can_be_made_but_not_entered_counts_as_refused(tmp_path: Path) -> None:
     launcher = without_io_uring("enter")
-    with Server(tmp_path / "data", {IO_ENGINE_VARIABLE: "auto"}, launcher=launcher) as server:
+    with Server(tmp_path / "data", ONE_SHARD | {IO_ENGINE_VARIABLE: "auto"}, launcher=launcher) as server:
         assert f", engine epoll ({FORBIDDEN}), " in start_line(server)
 
 

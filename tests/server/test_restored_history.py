@@ -10,7 +10,7 @@ from shardd.client import Connection, Credentials
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
 from tests.support import wire
 from tests.support.history import incarnation_in
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 
 GROUP = wire.group("workers")
 
@@ -33,7 +33,7 @@ def payloads(server: Server) -> list[str]:
 
 
 def test_a_restored_directory_has_other_incarnations_and_the_same_stored_offsets(tmp_path: Path) -> None:
-    with Server(tmp_path / "data") as server:
+    with Server(tmp_path / "data", ONE_SHARD) as server:
         with wire.connect(server.address) as connection:
             connection.create_topic(connection.create_stream("s"), "t", 2)
         send(server, "before", 30)
@@ -49,7 +49,7 @@ def test_a_restored_directory_has_other_incarnations_and_the_same_stored_offsets
     restore_backup(made.path, tmp_path / "restored again")
     seen.add(incarnation_in(tmp_path / "restored again"))
     restore_backup(made.path, tmp_path / "restored", link=True)
-    restored = Server(tmp_path / "restored")
+    restored = Server(tmp_path / "restored", ONE_SHARD)
     for lives in (1, 2):
         with restored:
             found = bounds(restored)

@@ -12,14 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.conftest import MakeServer
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 
 PING = bytes.fromhex("0400000001000000")
 WAIT_S = 60.0
@@ -62,6 +62,19 @@ def read_only_command(*arguments: str, env: dict[str, str] | None = None) -> sub
     )
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """For all tests that leave a whole one behind."""
+    with Server(tmp_path_factory.mktemp("supervised") / "data") as running:
+        yield running
+
+
+def log_from_now(server: Server) -> Callable[[], str]:
+    """What the server says from now on."""
+    said = len(server.log())
+    return lambda: server.log()[said:]
+
+
 @pytest.mark.io_engine
 def test_a_ready_server(server: Server) -> None:
     workers = server.worker_pids()
@@ -89,7 +102,7 @@ def test_sigterm_ends_in_order(make_server: MakeServer) -> None:
 
 
 def test_ctrl_c_reaches_the_workers_through_the_supervisor(make_server: MakeServer) -> None:
-    server = make_server()
+    server = make_server(env=ONE_SHARD)
     assert all(os.getpgid(pid) != os.getpgid(server.pid) for pid in server.worker_pids())
     os.kill(server.pid, signal.SIGINT)
     assert server.wait() == 0
@@ -107,10 +120,10 @@ def test_workers_ignore_signals_for_the_whole_group(server: Server) -> None:
 
 @pytest.mark.parametrize("shard", [0, -1])
 def test_a_killed_worker_is_back(server: Server, shard: int) -> None:
-    before = server.worker_pids()
+    before, log = server.worker_pids(), log_from_now(server)
     number = shard % len(before)
     os.kill(before[shard], signal.SIGKILL)
-    wait_until(lambda: f"shard {number} is back" in server.log(), "the shard is back")
+    wait_until(lambda: f"shard {number} is back" in log(), "the shard is back")
     after = server.worker_pids()
     assert [old == new for old, new in zip(before, after, strict=True)].count(False) == 1
     assert all(answers_ping(server) for _ in range(16))
@@ -119,7 +132,7 @@ def test_a_killed_worker_is_back(server: Server, shard: int) -> None:
 @pytest.mark.io_engine
 def test_connections_wait_for_the_new_worker(make_server: MakeServer) -> None:
     """With one shard every connection is its own: what arrives while it is away is served when it is back."""
-    server = make_server(env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"})
+    server = make_server(env=ONE_SHARD)
     (pid,) = server.worker_pids()
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_running(pid), "the worker is gone")
@@ -127,10 +140,10 @@ def test_connections_wait_for_the_new_worker(make_server: MakeServer) -> None:
 
 
 def test_a_stopped_worker_is_replaced(server: Server) -> None:
-    victim = server.worker_pids()[-1]
+    victim, log = server.worker_pids()[-1], log_from_now(server)
     os.kill(victim, signal.SIGSTOP)
-    took_s = wait_until(lambda: "is back" in server.log(), "the shard is back")
-    assert "gives no sign of life" in server.log()
+    took_s = wait_until(lambda: "is back" in log(), "the shard is back")
+    assert "gives no sign of life" in log()
     assert took_s > 1.5
     assert not is_running(victim)
     assert answers_ping(server)
@@ -177,7 +190,9 @@ def test_a_harness_that_holds_the_port_does_not_stop_the_start(make_server: Make
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         holder.bind(("127.0.0.1", 0))
         holder.listen()
-        server = make_server(env={"IGGY_TCP_ADDRESS": f"127.0.0.1:{holder.getsockname()[1]}", "SHARDD_TCP_ADDRESS": ""})
+        server = make_server(
+            env=ONE_SHARD | {"IGGY_TCP_ADDRESS": f"127.0.0.1:{holder.getsockname()[1]}", "SHARDD_TCP_ADDRESS": ""}
+        )
         assert server.endpoint == holder.getsockname()
     assert answers_ping(server)
 
@@ -192,9 +207,17 @@ def test_all_problems_of_a_configuration_end_with_status_2(tmp_path: Path) -> No
     assert not (tmp_path / "data").exists()
 
 
-def test_variables_of_an_iggy_deployment_give_one_warning(make_server: MakeServer) -> None:
-    server = make_server(env={"IGGY_HTTP_ENABLED": "true", "IGGY_SYSTEM_STATE_ENFORCE_FSYNC": "true"})
-    warnings = [line for line in server.log().splitlines() if " WARN supervisor " in line]
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """As somebody runs it who comes from Iggy, with a password in the environment."""
+    variables = {"IGGY_HTTP_ENABLED": "true", "IGGY_SYSTEM_STATE_ENFORCE_FSYNC": "true"}
+    variables |= {"SHARDD_ROOT_USERNAME": "admin", "SHARDD_ROOT_PASSWORD": "topsecret"}
+    with Server(tmp_path_factory.mktemp("deployed") / "data", ONE_SHARD | variables, arguments=()) as running:
+        yield running
+
+
+def test_variables_of_an_iggy_deployment_give_one_warning(deployed: Server) -> None:
+    warnings = [line for line in deployed.log().splitlines() if " WARN supervisor " in line]
     assert len(warnings) == 1
     assert "IGGY_HTTP_ENABLED, IGGY_SYSTEM_STATE_ENFORCE_FSYNC" in warnings[0]
 
@@ -219,7 +242,7 @@ def test_version() -> None:
 
 
 def test_a_generated_password_is_shown_once(make_server: MakeServer) -> None:
-    server = make_server(arguments=())
+    server = make_server(env=ONE_SHARD, arguments=())
     (password,) = re.findall(r"^Generated root user password: (\w+)$", server.log(), re.MULTILINE)
     assert 20 <= len(password) <= 39
     os.kill(server.worker_pids()[0], signal.SIGKILL)
@@ -229,15 +252,14 @@ def test_a_generated_password_is_shown_once(make_server: MakeServer) -> None:
     assert server.log().count("Generated root user password") == 1
 
 
-def test_passwords_are_not_visible_in_the_process_list(make_server: MakeServer) -> None:
-    server = make_server(env={"SHARDD_ROOT_USERNAME": "admin", "SHARDD_ROOT_PASSWORD": "topsecret"}, arguments=())
-    for pid in server.worker_pids():
+def test_passwords_are_not_visible_in_the_process_list(deployed: Server) -> None:
+    for pid in deployed.worker_pids():
         process = psutil.Process(pid)
         assert "topsecret" not in " ".join(process.cmdline()) + str(process.environ())
 
 
 def test_dev_mode_leaves_nothing_behind(make_server: MakeServer) -> None:
-    server = make_server(arguments=("--dev",), start=False)
+    server = make_server(env=ONE_SHARD, arguments=("--dev",), start=False)
     process = server.spawn()
     wait_until(lambda: ", ready" in server.log(), "ready")
     match = re.search(r"data (\S+), tcp", server.log())
@@ -250,10 +272,10 @@ def test_dev_mode_leaves_nothing_behind(make_server: MakeServer) -> None:
 
 
 def test_fresh_starts_from_nothing(make_server: MakeServer) -> None:
-    server = make_server()
+    server = make_server(env=ONE_SHARD)
     server.stop()
     (server.data_dir / "streams" / "leftover").mkdir(parents=True)
-    fresh = Server(server.data_dir, arguments=("--fresh", "--with-default-root-credentials"))
+    fresh = Server(server.data_dir, ONE_SHARD, arguments=("--fresh", "--with-default-root-credentials"))
     with fresh:
         assert not (fresh.data_dir / "streams" / "leftover").exists()
         assert answers_ping(fresh)
@@ -266,21 +288,22 @@ def test_the_service_manager_hears_of_it(make_server: MakeServer, tmp_path: Path
         manager.settimeout(WAIT_S)
         listener = threading.Thread(target=lambda: heard.extend(manager.recv(64) for _ in range(2)))
         listener.start()
-        server = make_server(env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        server = make_server(env=ONE_SHARD | {"NOTIFY_SOCKET": str(tmp_path / "notify")})
         server.stop()
         listener.join(WAIT_S)
     assert heard == [b"READY=1", b"STOPPING=1"]
 
 
 def test_lines_for_machines(make_server: MakeServer) -> None:
-    server = make_server(env={"SHARDD_SYSTEM_LOGGING_FORMAT": "json", "SHARDD_SYSTEM_LOGGING_LEVEL": "debug"})
+    settings = {"SHARDD_SYSTEM_LOGGING_FORMAT": "json", "SHARDD_SYSTEM_LOGGING_LEVEL": "debug"}
+    server = make_server(env=ONE_SHARD | settings)
     server.stop()
     sources = {json.loads(line)["source"] for line in server.log().splitlines()}
     assert "supervisor" in sources
 
 
 def test_a_refused_metadata_log_ends_the_start_with_its_sentence(make_server: MakeServer) -> None:
-    server = make_server()
+    server = make_server(env=ONE_SHARD)
     server.stop()
     (server.data_dir / "state.messages").write_bytes(b"no metadata log at all")
     server.spawn()

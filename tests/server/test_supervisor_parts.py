@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from shardd.config import load_settings
+from shardd.config.loader import load_settings
 from shardd.log.directory_info import INFO_NAME
 from shardd.observability.logs import set_up_logs
 from shardd.runtime.control_messages import (

@@ -19,19 +19,20 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from shardd.cli.main import app
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
 
 _HEAD = struct.Struct("<II")
 
 
-def top(address: str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "IGGY_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "shardd", "top", "--once", "--interval", "0.3", "--address", address, *arguments],
-        capture_output=True, text=True, timeout=60, check=False, env=environment | (env or {}),
-    )  # fmt: skip
+def top(address: str, *arguments: str, env: dict[str, str] | None = None) -> Result:
+    """In this process: what it prints, not how it starts."""
+    once = ["top", "--once", "--interval", "0.3", "--address", address, *arguments]
+    environment = dict.fromkeys((name for name in os.environ if name.startswith(("SHARDD_", "IGGY_"))), None)
+    return CliRunner().invoke(app, once, env=environment | {"COLUMNS": "160"} | (env or {}))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_a_table_with_a_row_for_each_shard(server: Server) -> None:
     done = top(server.address)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.exit_code, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert server.address in lines[0]
     assert all(name in done.stdout for name in ("shard", "req/s", "p99", "CPU", "pool", "queue"))
@@ -83,7 +84,7 @@ def test_json_shows_what_was_sent(server: Server) -> None:
 
 
 def test_recovery_is_reported(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with Server(tmp_path_factory.mktemp("recovered") / "data") as server:
+    with Server(tmp_path_factory.mktemp("recovered") / "data", ONE_SHARD) as server:
         with wire.connect(server.address) as connection:
             connection.create_topic(connection.create_stream("s"), "t", 3)
             for partition in range(3):
@@ -107,13 +108,13 @@ def test_who_may_not_is_told_so(server: Server) -> None:
         ((), {"SHARDD_USERNAME": "plain", "SHARDD_PASSWORD": "secret"}),
     ):
         done = top(server.address, *arguments, env=env)
-        assert (done.returncode, done.stdout) == (1, "")
+        assert (done.exit_code, done.stdout) == (1, "")
         assert done.stderr == "shardd: user plain may not read the server; it needs the permission read_servers\n"
 
 
 def test_a_wrong_password(server: Server) -> None:
     done = top(server.address, "--password", "wrong")
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert done.stderr == f"shardd: {server.address} refuses the login of iggy (status 42)\n"
 
 
@@ -142,13 +143,13 @@ def answering(answer: bytes | None) -> Iterator[str]:
 def test_another_server() -> None:
     with answering(None) as address:
         done = top(address)
-    assert (done.returncode, done.stderr) == (1, f"shardd: what answers at {address} is not a shardd server\n")
+    assert (done.exit_code, done.stderr) == (1, f"shardd: what answers at {address} is not a shardd server\n")
 
 
 def test_something_else_that_listens() -> None:
     with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
         done = top(address)
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
 
 
@@ -156,7 +157,7 @@ def test_nobody_there() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         done = top(f"127.0.0.1:{unused.getsockname()[1]}")
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert (done.exit_code, len(done.stderr.splitlines())) == (1, 1)
     assert "Connection refused" in done.stderr
     assert "write host:port" in top("nonsense").stderr
 

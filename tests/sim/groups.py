@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardd.config import Settings, load_settings
+from shardd.config.loader import load_settings
+from shardd.config.schema import Settings
 from shardd.engine import StatsSlot
 from shardd.engine.calls import EngineCalls
 from shardd.groups.hub import GroupHub

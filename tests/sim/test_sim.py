@@ -12,7 +12,7 @@ from tests.sim.run import run_seed
 from tests.support.built import make
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 25  # of `make test`; `make sim` runs 2,000
+SEEDS = 12  # of `make test`; `make sim` runs 2,000
 FIRST = 10_001  # others than those of `make sim`
 CANARY_SEEDS_MAX = 150
 
@@ -31,7 +31,7 @@ def test_some_seeds_find_nothing() -> None:
 
 
 def test_a_seed_is_always_the_same_run() -> None:
-    for seed in (1, 2, 3):
+    for seed in (1, 2):
         first, second = run_seed(seed), run_seed(seed)
         assert (first.digest, first.steps, first.faults) == (second.digest, second.steps, second.faults)
     assert run_seed(1).digest != run_seed(2).digest

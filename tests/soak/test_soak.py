@@ -12,7 +12,7 @@ DURATION_S = 6.0
 
 
 def test_a_short_soak_loses_nothing_and_measures_everything(tmp_path: Path) -> None:
-    soak = Soak(tmp_path, 20, 6, warm_up_s=1.0)
+    soak = Soak(tmp_path, 10, 6, warm_up_s=1.0)
     try:
         soak.run(DURATION_S, 2.5, 0.5, random.Random(6))
         wait_until(lambda: all(load.changes.rounds > 1 for load in soak.loads.values()), "changes of both servers")

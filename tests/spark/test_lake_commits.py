@@ -29,6 +29,7 @@ CHILD_TIMEOUT_S = 280.0
 
 def in_two_processes(kind: str, directory: Path, work: str, given: tuple[int, int]) -> list[list[Any]]:
     """What became of each commit, of both."""
+    table_of(kind, directory).version("q")  # the SQL catalog of pyiceberg makes its tables without a lock
     children = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.spark.lake", kind, str(directory), work, str(each)],

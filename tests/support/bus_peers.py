@@ -11,7 +11,8 @@ import msgspec
 
 from shardd.runtime.bus import Bus
 from shardd.runtime.bus_sockets import TrustedSockets
-from shardd.runtime.trust import Introductions, Trust, TrustInheritance, make_private_listeners
+from shardd.runtime.trust import Trust, TrustInheritance
+from shardd.server.introductions import Introductions, make_private_listeners
 
 
 class BusPlace(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ def identity_of(payload: bytes) -> Identity | None:
 
 
 def digest_of(payload: bytes, headers: bytes) -> bytes:
-    return hashlib.blake2b(struct.pack("<I", len(payload)) + payload + headers, digest_size=16).digest()
+    return xxhash.xxh3_128_digest(len(payload).to_bytes(4, "little") + payload + headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class _Attempt:
     digest: bytes
     place: Destination
     times: int = 0
+    refused: int = 0  # of these times
     acknowledged: bool = False
 
 
@@ -110,6 +111,12 @@ class History:
         with self._lock:
             for identity in identities:
                 self._attempts[identity].acknowledged = True
+
+    def refuse(self, identities: Iterable[Identity]) -> None:
+        """The server answered with a status that says: not carried out."""
+        with self._lock:
+            for identity in identities:
+                self._attempts[identity].refused += 1
 
     def observe(self, partition: int, messages: Iterable[Message]) -> None:
         """A reader got these messages at some time before the end: their offsets now belong to them for ever."""
@@ -216,8 +223,8 @@ class History:
                 report.findings.append(Finding("lost", where, f"{identity} was acknowledged and is not there"))
             if not attempt.acknowledged and times:
                 report.unacknowledged += 1
-            if times > attempt.times:
-                text = f"{identity} is there {times} times and was sent {attempt.times} times"
+            if times > attempt.times - attempt.refused:
+                text = f"{identity} is there {times} times, was sent {attempt.times} times, refused {attempt.refused}"
                 report.findings.append(Finding("duplicate", where, text))
             elif times > 1:
                 report.repeats += times - 1

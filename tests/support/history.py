@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from immutables import Map
+from msgspec.structs import replace
 
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation

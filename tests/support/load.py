@@ -1,14 +1,19 @@
 """Producers and readers over the raw wire that keep going through kills, and write everything into a `History`.
 
-Each producer has its own thread, connection and partition (or key), one request in flight. After an error it connects
-again and sends the same batch again: only then may a message be there twice.
+Each producer has its own thread, connection and partition (or key), one request in flight or a pipeline. After an error
+it connects again and sends the same batches again: only then may a message be there twice.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self, TypeVar
 
 from shardd.engine import owner
 from shardd.protocol.namespaces import namespace
@@ -16,6 +21,8 @@ from tests.support import wire
 from tests.support.checker import Destination, History, Identity, make_payload
 
 RETRY_PAUSE_S = 0.02
+REFUSALS = frozenset({11001})  # statuses of a SEND that was not carried out
+Answer = TypeVar("Answer")
 
 
 def owner_of(stream: int, topic: int, partition: int, shards: int) -> int:
@@ -127,13 +134,16 @@ class Producer(LoadThread):
         """Messages of the next batch."""
         return self.target.batch_count
 
+    def _new_batch(self) -> list[tuple[Identity, bytes]]:
+        count = self.next_count()
+        sequences = range(self._sequence, self._sequence + count)
+        self._sequence += count
+        size = self.target.payload_size_bytes
+        return [((self.producer, n), make_payload(self.producer, n, size)) for n in sequences]
+
     def step(self, connection: wire.Wire) -> None:
         if not self._batch:
-            count = self.next_count()
-            sequences = range(self._sequence, self._sequence + count)
-            size = self.target.payload_size_bytes
-            self._batch = [((self.producer, n), make_payload(self.producer, n, size)) for n in sequences]
-            self._sequence += count
+            self._batch = self._new_batch()
         for identity, payload in self._batch:
             self.history.attempt(identity, payload, self.place)
         messages = [wire.message(payload, origin_timestamp_us=identity[1]) for identity, payload in self._batch]
@@ -146,6 +156,59 @@ class Producer(LoadThread):
         self._batch = []
         if self.pause_s:
             time.sleep(self.pause_s)
+
+
+class PipelinedProducer(Producer):
+    """Keeps up to `depth` batches on their way, to each of the partitions in turn. After an error all that were not
+    answered are sent again, in order; one that was refused is not: those behind it may be there."""
+
+    def __init__(
+        self,
+        target: Target,
+        history: History,
+        producer: int,
+        partitions: Sequence[int],
+        depth: int,
+        *,
+        pause_s: float = 0.0,
+    ) -> None:
+        super().__init__(target, history, producer, None, pause_s=pause_s)
+        self.depth = depth
+        self.refused_batches = 0
+        self._next_partition = itertools.cycle(partitions)
+        self._under_way: deque[tuple[int, list[tuple[Identity, bytes]]]] = deque()
+        self._on: wire.Wire | None = None  # the connection that they went out on
+
+    def step(self, connection: wire.Wire) -> None:
+        again = [] if self._on is connection else list(self._under_way)
+        free = range(self.depth - len(self._under_way))
+        new = [(next(self._next_partition), self._new_batch()) for _ in free]
+        self._under_way.extend(new)
+        self._on = connection
+        connection.send_bytes(b"".join(self._frame(partition, batch) for partition, batch in (*again, *new)))
+        for _ in range(max(1, self.depth // 2)):
+            self._take_answer(connection)
+        if self.pause_s:
+            time.sleep(self.pause_s)
+
+    def _frame(self, partition: int, batch: list[tuple[Identity, bytes]]) -> bytes:
+        for identity, payload in batch:
+            self.history.attempt(identity, payload, partition)
+        messages = [wire.message(payload, origin_timestamp_us=identity[1]) for identity, payload in batch]
+        where = wire.to_partition(partition)
+        return wire.frame(wire.SEND_MESSAGES, wire.batch(self.target.stream, self.target.topic, where, messages))
+
+    def _take_answer(self, connection: wire.Wire) -> None:
+        status, _payload = connection.reply()
+        if status != 0 and status not in REFUSALS:
+            raise wire.StatusError(wire.SEND_MESSAGES, status)  # its effect is unknown
+        identities = [identity for identity, _payload in self._under_way.popleft()[1]]
+        if status == 0:
+            self.history.acknowledge(identities)
+            self.acknowledged_batches += 1
+        else:
+            self.history.refuse(identities)
+            self.refused_batches += 1
 
 
 class Reader(LoadThread):
@@ -168,33 +231,78 @@ class Reader(LoadThread):
         self.next_offset = polled.messages[-1].offset + 1
 
 
-def read_partitions(
-    target: Target, partitions: range | list[int], *, deadline_s: float = 20.0
-) -> dict[int, list[wire.Message]]:
-    """The whole content of the partitions; tries again while a worker starts, at most `deadline_s`, then raises."""
-    end = time.monotonic() + deadline_s
-    found: dict[int, list[wire.Message]] = {}
-    for partition in partitions:
-        while partition not in found:
+class Patient:
+    """Asks until it is answered, on one connection as long as that holds; a worker may be starting. A login costs the
+    server as much as thousands of requests. A context manager."""
+
+    def __init__(self, target: Target, *, timeout_s: float, pause_s: float) -> None:
+        self._target = target
+        self._timeout_s = timeout_s
+        self._pause_s = pause_s
+        self._wire: wire.Wire | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def ask(self, question: Callable[[wire.Wire], Answer], end_s: float) -> Answer:
+        """Raises its last refusal (OSError, StatusError) when `time.monotonic()` has come to `end_s`."""
+        while True:
             try:
-                with wire.connect(target.address, deadline_s=max(0.1, end - time.monotonic())) as connection:
-                    found[partition] = connection.read_all(target.stream, target.topic, partition)
-            except (OSError, wire.StatusError):
-                if time.monotonic() > end:
+                return question(self._connected())
+            except (OSError, wire.StatusError) as problem:
+                if isinstance(problem, OSError):
+                    self._close()
+                if time.monotonic() > end_s:
                     raise
-                time.sleep(0.05)
-    return found
+                time.sleep(self._pause_s)
 
-
-def wait_until_answered(target: Target, partition: int, *, deadline_s: float = 20.0) -> float:
-    """Seconds until a poll of this partition on a new connection is answered with status 0; TimeoutError."""
-    began = time.monotonic()
-    while time.monotonic() - began < deadline_s:
-        try:
-            with wire.Wire(target.address, timeout_s=2.0) as connection:
+    def _connected(self) -> wire.Wire:
+        if self._wire is None:
+            connection = wire.Wire(self._target.address, timeout_s=self._timeout_s)
+            try:
                 connection.login()
-                connection.poll(target.stream, target.topic, partition, strategy=wire.POLL_LAST, count=1)
-                return time.monotonic() - began
-        except (OSError, wire.StatusError):
-            time.sleep(0.005)
-    raise TimeoutError(f"partition {partition} did not answer within {deadline_s} s")
+            except BaseException:
+                connection.close()
+                raise
+            self._wire = connection
+        return self._wire
+
+    def _close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+
+def read_partition(patient: Patient, target: Target, partition: int, *, deadline_s: float = 20.0) -> list[wire.Message]:
+    """The whole content; tries again while a worker starts, at most `deadline_s`, then raises."""
+    end_s = time.monotonic() + deadline_s
+    return patient.ask(lambda connection: connection.read_all(target.stream, target.topic, partition), end_s)
+
+
+def read_partitions(
+    target: Target, partitions: Iterable[int], *, deadline_s: float = 20.0
+) -> dict[int, list[wire.Message]]:
+    """The same of many partitions."""
+    with Patient(target, timeout_s=60.0, pause_s=0.05) as patient:
+        return {number: read_partition(patient, target, number, deadline_s=deadline_s) for number in partitions}
+
+
+def wait_until_answered(target: Target, partitions: Iterable[int], *, deadline_s: float = 20.0) -> float:
+    """Seconds until a poll of each of these partitions is answered with status 0; TimeoutError."""
+    began = time.monotonic()
+    with Patient(target, timeout_s=2.0, pause_s=0.01) as patient:
+        for partition in partitions:
+            try:
+                patient.ask(_last_of(target, partition), began + deadline_s)
+            except (OSError, wire.StatusError) as problem:
+                raise TimeoutError(f"partition {partition} did not answer within {deadline_s} s: {problem}") from None
+    return time.monotonic() - began
+
+
+def _last_of(target: Target, partition: int) -> Callable[[wire.Wire], wire.Polled]:
+    return lambda connection: connection.poll(target.stream, target.topic, partition, strategy=wire.POLL_LAST, count=1)

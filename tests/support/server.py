@@ -20,6 +20,7 @@ START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 60.0
 _TITLE: Final = re.compile(r"shardd: shard (\d+)")
 IO_ENGINE_VARIABLE: Final = "SHARDD_SYSTEM_IO_ENGINE"
+ONE_SHARD: Final = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"}  # a worker less to start, where one is enough
 _READY: Final = re.compile(r" (\d+) shards? on CPU ")
 
 

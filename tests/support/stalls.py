@@ -50,7 +50,7 @@ class Load:
         self.target = load.Target(server.address, 0, 0, answer_timeout_s=PATIENT_S)
         self.history = History()
         self.producers = [
-            load.Producer(self.target, self.history, number, number, pause_s=0.002) for number in partitions
+            load.Producer(self.target, self.history, number, number, pause_s=0.02) for number in partitions
         ]
 
     def __enter__(self) -> Self:

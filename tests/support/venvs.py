@@ -36,14 +36,16 @@ def _environment(name: str, requirements: tuple[str, ...], without_dependencies:
         if python.exists() and stamp.exists() and stamp.read_text() == wanted:
             return python
         shutil.rmtree(directory, ignore_errors=True)
-        venv.create(directory, with_pip=True)
-        _pip(python, *requirements)
+        venv.create(directory)
+        _install(python, *requirements)
         for requirement in without_dependencies:
-            _pip(python, "--no-deps", requirement)
+            _install(python, "--no-deps", requirement)
         stamp.write_text(wanted)
     return python
 
 
-def _pip(python: Path, *arguments: str) -> None:
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+def _install(python: Path, *arguments: str) -> None:
+    """By the pip of this environment: one of its own costs each environment more than the client."""
+    options = ["--quiet", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", *options, *arguments]
     subprocess.run(command, check=True, timeout=INSTALL_TIMEOUT_S)

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from shardd.config import Settings, load_settings
+from shardd.config.loader import load_settings
+from shardd.config.schema import Settings
 from shardd.engine.io_choice import choose_io_engine
 from shardd.engine.loop import new_event_loop
 from shardd.metadata.commands import CreateUser, Ref
@@ -91,7 +92,7 @@ class WorkerThread:
     def _run(self) -> None:
         """The engine is made where it is used: its ring takes calls of one thread only."""
         self._worker = Worker(self._inheritance, ClassicDispatcher, Doors)
-        self._loop = new_event_loop(self._worker.engine, self._worker.deliver)
+        self._loop = new_event_loop(self._worker.engine, self._worker.deliver, self._worker.watch)
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._worker.main())

@@ -24,8 +24,6 @@ from tests.support import wire
 from tests.support.wire import Wire
 from tests.unit.services_harness import Workers
 
-pytestmark = pytest.mark.io_engine
-
 PARTITIONS = 8
 BALANCED = Partitioning(PartitioningKind.BALANCED)
 
@@ -117,6 +115,7 @@ def test_partitions_are_on_both_shards() -> None:
     assert {twin.owner(namespace(0, 0, partition), 2) for partition in range(PARTITIONS)} == {0, 1}
 
 
+@pytest.mark.io_engine
 @pytest.mark.parametrize("partition", range(PARTITIONS))
 def test_what_is_sent_is_what_tcp_clients_and_callers_read(caller: Caller, root: Wire, partition: int) -> None:
     before = root.poll("st", "both", partition, count=1000).messages
@@ -166,6 +165,7 @@ def test_balanced_sends_take_turns_with_those_of_tcp_clients(caller: Caller, roo
     assert [b - a for a, b in zip(before, after, strict=True)] == [2] * PARTITIONS
 
 
+@pytest.mark.io_engine
 @pytest.mark.parametrize("partition", [0, 1, 2, 3])
 def test_offsets_are_those_of_tcp_clients(caller: Caller, root: Wire, partition: int) -> None:
     root.send("st", "offsets", wire.to_partition(partition), [wire.message(b"%d" % i) for i in range(10)])
@@ -192,6 +192,7 @@ def test_an_absent_partition_is_the_first_one(caller: Caller, root: Wire) -> Non
     assert root.get_offset("st", "offsets", 0, "absent") == 0
 
 
+@pytest.mark.io_engine
 @pytest.mark.parametrize("partition", [0, 1, 2, 3])
 def test_a_poll_is_cut_to_fewer_messages_but_never_to_none(caller: Caller, root: Wire, partition: int) -> None:
     """By size; what is too large alone comes whole. Only what was in the answer is committed."""

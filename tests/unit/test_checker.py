@@ -127,6 +127,17 @@ def test_unacknowledged_message_may_be_missing_or_there() -> None:
     assert report.unacknowledged == 1
 
 
+def test_a_refused_message_that_is_there_is_one_too_many() -> None:
+    history = History()
+    log = sent(history)
+    for _ in range(2):
+        history.attempt((1, 10), make_payload(1, 10), 0)
+    history.refuse([(1, 10)])
+    history.judge({0: [*log, stored(10, make_payload(1, 10))]}).require_clean()
+    history.refuse([(1, 10)])
+    assert "duplicate" in history.judge({0: [*log, stored(10, make_payload(1, 10))]}).kinds()
+
+
 def test_offset_that_held_another_message_before_is_reuse() -> None:
     history = History()
     log = sent(history)

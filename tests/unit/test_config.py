@@ -7,9 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shardd.config import ConfigError, load_settings, resolve_root_user
 from shardd.config.iggy_keys import NOT_SERVED_PATHS
 from shardd.config.keys import KEYS, RENAMED, environment_suffix, settings_toml, value_of
+from shardd.config.loader import ConfigError, load_settings
+from shardd.config.root_user import resolve_root_user
 from shardd.config.schema import NEVER, ClusterNodeSettings
 
 ROOT = Path(__file__).parents[2]

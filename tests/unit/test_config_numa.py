@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from shardd.config import load_settings
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, check_cpu_allocation, memory_nodes
+from shardd.config.loader import load_settings
 from shardd.config.numa import NumaForm, parse_numa
 from shardd.config.topology import TopologyError, format_list, parse_list, read_nodes
 from shardd.runtime.inheritance import WorkerInheritance

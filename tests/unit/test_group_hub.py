@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from shardd.config import load_settings
+from shardd.config.loader import load_settings
 from shardd.groups import messages
 from shardd.groups.hub import GroupHub
 from shardd.groups.members import GroupMembers, ref_of

@@ -178,7 +178,7 @@ def test_jobs_that_cannot_be_are_refused() -> None:
         jobs.add(Job("one", runs.work))
         with pytest.raises(ValueError, match="there is a job one already"):
             jobs.add(Job("one", runs.work))
-        for job in (Job("two", runs.work, per_second=1), Job("two", runs.work, gives_way=True)):
+        for job in (Job("two", runs.work, per_second=1), Job("two", runs.work, gives_way=lambda: True)):
             with pytest.raises(ValueError, match="would rest on the loop"):
                 jobs.add(job)
 
@@ -203,7 +203,7 @@ def test_a_job_gives_way_to_load_but_not_for_ever_and_to_a_device_that_stands_st
         async def work(_turn: Turn) -> None:
             await release.wait()
 
-        jobs.add(Job("gentle", work, thread=THREAD, gives_way=True))
+        jobs.add(Job("gentle", work, thread=THREAD, gives_way=lambda: True))
         jobs.add(Job("urgent", work, thread=THREAD))
         jobs.start()
 

@@ -3,11 +3,11 @@ reader of files passes over what is explained, tells what is not, and changes no
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import xxhash
+from msgspec.structs import replace
 
 from shardd.engine import SegmentInfo, WithheldRange, _native
 from shardd.log import layout

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import xxhash
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from shardd.backup.format import BackupError, file_digest

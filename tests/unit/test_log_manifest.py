@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import xxhash
+from msgspec.structs import replace
 
 from shardd.log import layout
 from shardd.log.manifest import (

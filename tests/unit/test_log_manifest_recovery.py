@@ -4,11 +4,11 @@ is verified, no record counts that is older than its segment, and a damaged mani
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import xxhash
+from msgspec.structs import replace
 
 from shardd.engine import SegmentInfo, _native
 from shardd.log import layout

@@ -7,11 +7,11 @@ import errno
 import os
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shardd.metadata import State, apply, commands
 from shardd.metadata.apply import replay

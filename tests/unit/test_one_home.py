@@ -106,7 +106,7 @@ def test_the_levels_are_listed_by_the_configuration_and_mapped_by_the_worker() -
     for name, value in constants():
         words[name].add(value)
     found = {name for name, said in words.items() if {"memory", "written", "durable"} <= said}
-    assert found == {"shardd/config/keys.py", "shardd/worker/partitions.py"}
+    assert found == {"shardd/config/schema.py", "shardd/worker/partitions.py"}
 
 
 @pytest.mark.parametrize("name", ["shardd/spark/server.py", "shardd/spark/archive_server.py"])

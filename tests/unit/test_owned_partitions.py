@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from shardd.config import load_settings
+from shardd.config.loader import load_settings
 from shardd.engine import Engine
 from shardd.log import layout
 from shardd.log.incarnation import write_incarnation
@@ -50,9 +50,6 @@ class Calls:
     def partition_close(self, ns: int) -> None:
         self._count()
         self.open.pop(ns, None)  # unknown ones are no error (engine_partitions.c)
-
-    def routes_invalidate(self) -> None:
-        pass
 
 
 def state_with(count: int, topics: int = 1) -> State:

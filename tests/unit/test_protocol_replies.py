@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from shardd.protocol import replies
 from shardd.protocol.errors import ShardError, Status

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from shardd.config.cpus import SHARDS_MAX
-from shardd.config.keys import ACK_LEVELS
+from shardd.config.schema import ACK_LEVELS
 from shardd.engine import _native, twin, twin_record
 from shardd.log import imported, incarnation, manifest, offsets_table, record_format
 from shardd.metadata.validate import SLOTS_MAX

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -52,10 +51,10 @@ def one_flag(level: str, flag: str) -> Permissions:
 def all_flags() -> list[str]:
     levels = {"G": Permissions, "S": StreamPermissions, "T": TopicPermissions}
     return [
-        f"{level}.{field.name}"
+        f"{level}.{name}"
         for level, kind in levels.items()
-        for field in fields(kind)
-        if field.name not in ("streams", "topics")
+        for name in kind.__struct_fields__
+        if name not in ("streams", "topics")
     ]
 
 

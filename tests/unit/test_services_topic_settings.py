@@ -21,6 +21,7 @@ from shardd.protocol.namespaces import namespace
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings, TopicSetting, decode_reply, encode_reply
 from tests.support import wire
+from tests.support.generated import examples
 from tests.support.wire import Wire, identifier
 from tests.unit.services_harness import Workers
 
@@ -159,8 +160,8 @@ def test_a_start_keeps_the_setting_over_the_default(tmp_path: Path) -> None:
             assert not running.call(durable(running, 1))
 
 
-@settings(max_examples=30)
-@given(identifiers, identifiers, st.dictionaries(keys, keys, min_size=1, max_size=64), st.data())
+@settings(max_examples=examples(20))
+@given(identifiers, identifiers, st.dictionaries(keys, keys, min_size=1, max_size=12), st.data())
 def test_codecs_survive_the_wire_and_refuse_what_is_cut(
     stream: int | str, topic: int | str, values: dict[str, str], data: st.DataObject
 ) -> None:

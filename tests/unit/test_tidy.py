@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 C_FUNCTION = re.compile(r"^[A-Za-z_].*\(.*|^[A-Za-z_].*\)\s*\{$")
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def sources(*suffixes: str) -> list[Path]:
     folders = ("shardd", "native", "tests", "bench")
     return sorted(
@@ -29,9 +35,9 @@ def sources(*suffixes: str) -> list[Path]:
     )
 
 
-def python_functions(text: str) -> Iterator[tuple[str, int]]:
+def python_functions(module: ast.Module) -> Iterator[tuple[str, int]]:
     """(name, lines) of every function, decorators and docstring not counted."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body
             documented = ast.get_docstring(node, clean=False) is not None
@@ -69,9 +75,8 @@ def test_files_are_short() -> None:
 def test_functions_are_short() -> None:
     long = [
         f"{relative(path)}: {name.strip()}: {lines} lines"
-        for suffix, functions in ((".py", python_functions), (".c", c_functions))
-        for path in sources(suffix)
-        for name, lines in functions(path.read_text())
+        for path in sources(".py", ".c")
+        for name, lines in (python_functions(parsed(path)) if path.suffix == ".py" else c_functions(path.read_text()))
         if lines > FUNCTION_LINES_MAX
     ]
     assert not long, "\n".join(long)
@@ -106,9 +111,7 @@ def test_the_core_knows_no_python() -> None:
 
 def test_every_module_says_what_it_is() -> None:
     silent = [
-        relative(path)
-        for path in sources(".py")
-        if (text := path.read_text()).strip() and ast.get_docstring(ast.parse(text)) is None
+        relative(path) for path in sources(".py") if parsed(path).body and ast.get_docstring(parsed(path)) is None
     ]
     assert not silent, "\n".join(silent)
 
@@ -124,7 +127,7 @@ def test_no_large_file_is_tracked() -> None:
 
 def test_long_functions_would_be_found() -> None:
     body = "    x = 1\n" * FUNCTION_LINES_MAX
-    assert list(python_functions(f"def long():\n{body}")) == [("long", FUNCTION_LINES_MAX + 1)]
+    assert list(python_functions(ast.parse(f"def long():\n{body}"))) == [("long", FUNCTION_LINES_MAX + 1)]
     c_body = "    x = 1;\n" * FUNCTION_LINES_MAX
     source = f"int a(int b);\nstatic int long_one(int x,\n                    int y) {{\n{c_body}}}\n"
     assert list(c_functions(source)) == [("static int long_one(int x,", FUNCTION_LINES_MAX + 3)]

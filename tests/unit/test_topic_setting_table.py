@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,10 +13,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from immutables import Map
+from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from shardd.cli.main import app
-from shardd.config import load_settings
+from shardd.config.loader import load_settings
 from shardd.metadata import State, apply, commands
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.commands import Ref

@@ -16,7 +16,8 @@ import pytest
 from shardd.runtime import bus as bus_module
 from shardd.runtime import bus_sockets
 from shardd.runtime.bus import Bus, BusError, RemoteError, RequestTimeoutError, Senders
-from shardd.runtime.trust import DIRECTORY_NAME, Introductions, Trust, make_private_listeners, place_path
+from shardd.runtime.trust import Trust, place_path
+from shardd.server.introductions import DIRECTORY_NAME, Introductions, make_private_listeners
 from tests.support.bus_peers import BusPeers
 from tests.support.other_user import as_stranger, needs_root
 

@@ -20,12 +20,12 @@ int core_open(core *k, const core_options *options) {
     int result = partitions_open(&k->partitions);
     if (result == 0) result = events_open(&k->events, EVENTS_FIRST);
     if (result == 0) result = commit_open(k);
-    if (result == 0) result = routes_open(&k->routes);
+    if (result == 0) result = routes_open(&k->routes, drop_route_partition);
     return result;
 }
 
 void core_close_partitions(core *k) {
-    core_routes_invalidate(k);
+    routes_end_all(&k->routes);
     reads_close(k);
     sync_close(k);
     for (uint32_t i = 0; i < k->partitions.capacity; i++) {
@@ -39,16 +39,11 @@ void core_close_partitions(core *k) {
 }
 
 void core_free(core *k) {
-    if (k->routes.slots != NULL) routes_close(&k->routes, drop_route_partition);
+    routes_close(&k->routes);
     events_close(&k->events);
     commit_close(k);
     free(k->partitions.slots);
     free(k->peer_is_down);
-}
-
-void core_routes_invalidate(core *k) {
-    routes_clear(&k->routes, drop_route_partition);
-    k->routes_version++;
 }
 
 int core_partition_add(core *k, partition *p) {
@@ -82,6 +77,7 @@ bool core_partition_set_level(core *k, uint64_t ns, partition_level level) {
 void core_partition_remove(core *k, uint64_t ns) {
     owned *o = core_owned(k, ns);
     if (o == NULL) return;
+    o->removed = true;
     partition_close(o->p);
     sync_drop_held(o, STATUS_PARTITION_NOT_FOUND);
     reads_closed(o);

@@ -47,7 +47,6 @@ struct core {
     bool *peer_is_down;
     int64_t now_us;
     route_table routes;
-    uint64_t routes_version; /* grows when decisions of Python end; seats of another one do not count */
     partition_table partitions;
     id_source ids;
     waiter_queue waiters;
@@ -94,6 +93,4 @@ static inline void core_wait(core *k, waiter *w, bool (*retry)(waiter *)) {
     waiters_add(&k->waiters, w, retry);
     k->counters.memory_waits++;
 }
-/* The decisions of Python about topics end. */
-void core_routes_invalidate(core *k);
 #endif

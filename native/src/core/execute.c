@@ -23,24 +23,32 @@ void execute_here(core *k, owned *target, const partition_request *what, const c
     sync_answer(target, from, &end);
 }
 
-static const route_partition *chosen_partition(core *k, const route *r, const send_request *s, uint32_t *status) {
+static route *find_route(core *k, const session *who, const uint8_t *key, uint32_t key_length) {
+    route *r = routes_find(&k->routes, who->user_id, key, key_length);
+    k->counters.route_misses += r == NULL;
+    return r;
+}
+
+static route_partition *chosen_partition(core *k, const route_topic *t, const send_request *s, uint32_t *status) {
     uint32_t partition = s->partition_id;
-    if (s->partitioning != PARTITIONING_PARTITION_ID && r->partitions_count == 0) {
+    if (s->partitioning != PARTITIONING_PARTITION_ID && t->partitions_count == 0) {
         *status = STATUS_TOPIC_ID_NOT_FOUND;
         return NULL;
     }
-    if (s->partitioning == PARTITIONING_BALANCED) partition = links_balance(&k->links, r->counter, r->partitions_count);
+    if (s->partitioning == PARTITIONING_BALANCED) partition = links_balance(&k->links, t->counter, t->partitions_count);
     else if (s->partitioning == PARTITIONING_MESSAGES_KEY)
-        partition = hash_xxh32(s->key, s->key_length) % r->partitions_count;
-    if (partition >= r->partitions_count) {
+        partition = hash_xxh32(s->key, s->key_length) % t->partitions_count;
+    if (partition >= t->partitions_count) {
         *status = STATUS_PARTITION_NOT_FOUND;
         return NULL;
     }
-    return &r->partitions[partition];
+    return &t->partitions[partition];
 }
 
-/* The open partition behind a local route entry, bound on first use. NULL: not open here (any more, or yet). */
+/* The open partition behind a local route entry, bound on first use. NULL: not open here (any more, or yet). Whatever
+ * becomes of routes: what was closed is asked for nothing. */
 static owned *local_partition(core *k, route_partition *p) {
+    if (p->local != NULL && p->local->removed) drop_route_partition(p);
     if (p->local == NULL) {
         owned *o = core_owned(k, p->ns);
         if (o == NULL || o->incarnation != p->incarnation) return NULL;
@@ -56,9 +64,9 @@ static execution forward(core *k, uint32_t shard, const partition_request *what,
 
 static execution execute_send(core *k, session *who, const send_request *s, const caller *from) {
     uint32_t status = 0;
-    route *r = routes_find(&k->routes, who->user_id, s->address, s->stream_length + s->topic_length);
+    const route *r = find_route(k, who, s->address, s->stream_length + s->topic_length);
     if (r == NULL) return NEEDS_ROUTE;
-    const route_partition *p = r->can_send ? chosen_partition(k, r, s, &status) : NULL;
+    route_partition *p = r->can_send ? chosen_partition(k, r->topic, s, &status) : NULL;
     if (p == NULL) {
         caller_status(from, r->can_send ? status : STATUS_UNAUTHORIZED);
         return EXECUTED;
@@ -76,7 +84,7 @@ static execution execute_send(core *k, session *who, const send_request *s, cons
         if (!from->calls->lend(from, &what.records)) return NOT_WANTED;
         return forward(k, p->owner, &what, from);
     }
-    owned *target = local_partition(k, (route_partition *)(uintptr_t)p);
+    owned *target = local_partition(k, p);
     if (target == NULL) return NEEDS_ROUTE;
     append_batch batch = {.messages = s->messages, .length = s->messages_length, .count = s->count};
     commit_stage(k, target, &batch, from, NULL);
@@ -84,16 +92,14 @@ static execution execute_send(core *k, session *who, const send_request *s, cons
 }
 
 /* On the partition that `q` names, here or at its owner. */
-static execution poll_or_store(core *k, session *who, request_kind kind, const consumer_request *q,
+static execution poll_or_store(core *k, session *who, const route *r, request_kind kind, const consumer_request *q,
                                const caller *from) {
-    route *r = routes_find(&k->routes, who->user_id, q->address, q->stream_length + q->topic_length);
-    if (r == NULL) return NEEDS_ROUTE;
-    if (!r->can_poll || q->partition_id >= r->partitions_count) {
+    if (!r->can_poll || q->partition_id >= r->topic->partitions_count) {
         session_start_over(who);
         caller_status(from, r->can_poll ? STATUS_PARTITION_NOT_FOUND : STATUS_UNAUTHORIZED);
         return EXECUTED;
     }
-    route_partition *p = &r->partitions[q->partition_id];
+    route_partition *p = &r->topic->partitions[q->partition_id];
     partition_request what = {.kind = kind,
                               .ns = p->ns,
                               .incarnation = p->incarnation,
@@ -115,9 +121,10 @@ static execution poll_or_store(core *k, session *who, request_kind kind, const c
 }
 
 /* A poll or commit of a group's member on the partition that its seat says. */
-static execution as_member(core *k, session *who, request_kind kind, consumer_request *q, const caller *from) {
+static execution as_member(core *k, session *who, const route *r, request_kind kind, consumer_request *q,
+                           const caller *from) {
     bool poll = kind == REQUEST_POLL;
-    seat *s = seats_find(&who->seats, q->member_key, q->member_key_length, k->routes_version);
+    seat *s = seats_find(&who->seats, q->member_key, q->member_key_length, r->topic->version);
     if (s == NULL) return NEEDS_PYTHON;
     if (s->count == 0 && poll && !q->partition_given) { /* it has no partition */
         caller_status(from, STATUS_NOT_RESOLVED_CONSUMER);
@@ -130,7 +137,13 @@ static execution as_member(core *k, session *who, request_kind kind, consumer_re
     q->partition_id = s->partitions[who->work.at].partition;
     q->consumer_id = s->offsets_id;
     q->assignment = s->generation;
-    return poll_or_store(k, who, kind, q, from);
+    return poll_or_store(k, who, r, kind, q, from);
+}
+
+static execution execute_consumer(core *k, session *who, request_kind kind, consumer_request *q, const caller *from) {
+    const route *r = find_route(k, who, q->address, q->stream_length + q->topic_length);
+    if (r == NULL) return NEEDS_ROUTE;
+    return q->kind == CONSUMER_PLAIN ? poll_or_store(k, who, r, kind, q, from) : as_member(k, who, r, kind, q, from);
 }
 
 execution execute_request(core *k, session *s, request *q, const caller *from) {
@@ -138,9 +151,7 @@ execution execute_request(core *k, session *s, request *q, const caller *from) {
     switch (q->kind) {
     case REQUEST_SEND: return execute_send(k, s, &q->send, from);
     case REQUEST_POLL:
-    case REQUEST_STORE:
-        return q->consumer.kind == CONSUMER_PLAIN ? poll_or_store(k, s, q->kind, &q->consumer, from)
-                                                  : as_member(k, s, q->kind, &q->consumer, from);
+    case REQUEST_STORE: return execute_consumer(k, s, q->kind, &q->consumer, from);
     default: return NEEDS_PYTHON;
     }
 }

@@ -13,6 +13,7 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     partition *p;
     uint64_t ns, incarnation;
     uint32_t references;
+    bool removed;  /* it is closed: nobody who still has it may ask it for anything */
     fences fences; /* of the consumer groups */
     bool poison_reported;
     uint64_t active_reported; /* start of the active segment when Python last heard of a sealed one */

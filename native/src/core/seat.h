@@ -3,7 +3,7 @@
  * A seat is one membership lent to C, under the raw bytes of group, stream and topic as the client writes them: the own
  * partitions that are not pending, the rotation over them, and what was polled and committed. While it is lent, the
  * facts here are the true ones; Python takes the seat back before it looks at them or changes them. A seat counts only
- * in the version of the routes it was made in. Pure memory.
+ * for the topic (route.h) in the version it was made for. Pure memory.
  */
 #ifndef SHARDD_SEAT_H
 #define SHARDD_SEAT_H
@@ -23,7 +23,7 @@ typedef struct seat {
     struct seat *next;
     uint64_t group;      /* incarnation */
     uint64_t generation; /* of the assignment */
-    uint64_t version;    /* of the routes */
+    uint64_t version;    /* of the topic, route.h */
     uint32_t offsets_id; /* whose offsets it polls and commits */
     uint32_t rotation, count;
     int64_t last_polled; /* partition; SEAT_NONE */

@@ -45,7 +45,8 @@ static int open_parts(engine *e) {
                            .login_timeout_us = o->login_timeout_us,
                            .request_timeout_us = o->request_timeout_us,
                            .idle_timeout_us = o->idle_timeout_us,
-                           .socket_migration = o->socket_migration};
+                           .socket_migration = o->socket_migration,
+                           .pipeline_window_requests = o->pipeline_window_requests};
     result = core_open(k, &for_core);
     if (result == 0) result = net_open(&e->net, k, &for_net);
     if (result == 0) result = peers_open(&e->peers, k, &e->net, o->handover_receive_fd, o->handover_send_fds);
@@ -151,8 +152,10 @@ seat *engine_seat_put(engine *e, uint64_t connection, uint64_t group, uint32_t c
     if (c->frame.head.kind != REQUEST_POLL && c->frame.head.kind != REQUEST_STORE) return NULL;
     if (c->dialect->parse(&c->frame.head, c->frame.payload, &q) != 0) return NULL;
     if (q.kind == REQUEST_OTHER || q.consumer.kind != CONSUMER_GROUP) return NULL;
+    uint32_t address_length = q.consumer.stream_length + q.consumer.topic_length;
+    const route *r = routes_find(&e->core.routes, c->session.user_id, q.consumer.address, address_length);
     seat *s = seats_put(&c->session.seats, group, q.consumer.member_key, q.consumer.member_key_length, count);
-    if (s != NULL) s->version = e->core.routes_version;
+    if (s != NULL) s->version = r != NULL ? r->topic->version : 0; /* 0: of none, it is lent again behind its route */
     return s;
 }
 
@@ -165,10 +168,7 @@ seat *engine_seat_take(engine *e, uint64_t connection, uint64_t group, seat_work
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status) {
     conn *c = conn_find(&e->net, connection);
     if (c == NULL) return;
-    bool working = c->state == CONN_WORKING;
-    bool reading = working && c->frame.head.kind == REQUEST_POLL && !conn_waits_for(c, WAITS_FOR_PEER);
-    bool inside = c->state == CONN_REPLYING || (working && c->output.begun); /* an answer: nothing can be told */
-    if (status != 0 && !inside && !reading) conn_say_goodbye(c, status);
+    if (status != 0 && conn_may_be_told(c)) conn_say_goodbye(c, status);
     else conn_close(c);
 }
 

@@ -21,7 +21,8 @@ typedef struct engine_options {
     uint64_t journal_messages_max, journal_bytes_max; /* of a partition that is opened */
     uint32_t consumer_offsets_max;                    /* of a partition that is opened */
     bool socket_migration;
-    const char *data_directory; /* whose file system is watched for room; NULL: none */
+    uint32_t pipeline_window_requests; /* of one connection, in work at a time */
+    const char *data_directory;        /* whose file system is watched for room; NULL: none */
     uint64_t disk_reserve_bytes;
     io_engine io_engine;
 } engine_options;

@@ -133,8 +133,8 @@ static int keep_newer(loading *l, offset_entry *entry, uint32_t place, const off
 
 static int load(void *context, uint32_t number, const offsets_place *what) {
     loading *l = context;
-    if (what->state == PLACE_FREE) give_place(l->o, number, what->half);
-    if (what->state != PLACE_TAKEN) return 0; /* what is lost stays as it is */
+    if (what->state == OFFSETS_PLACE_FREE) give_place(l->o, number, what->half);
+    if (what->state != OFFSETS_PLACE_TAKEN) return 0; /* what is lost stays as it is */
     offset_entry *entry = find(l->o, what->kind, what->id);
     if (entry != NULL) return keep_newer(l, entry, number, what);
     if (reserve(l->o) != 0) return -1;

@@ -61,7 +61,7 @@ void offsets_decode_place(const uint8_t data[OFFSETS_ENTRY_BYTES], offsets_place
     half_state of_a = judge_half(a), of_b = judge_half(b);
     *out = (offsets_place){.half = 1, .hurt = of_a == HALF_DAMAGED || of_b == HALF_DAMAGED};
     if (of_a != HALF_WHOLE && of_b != HALF_WHOLE) {
-        out->state = out->hurt ? PLACE_LOST : PLACE_FREE;
+        out->state = out->hurt ? OFFSETS_PLACE_LOST : OFFSETS_PLACE_FREE;
         return;
     }
     bool second = of_a != HALF_WHOLE || (of_b == HALF_WHOLE && sequence_of(b) > sequence_of(a));
@@ -70,7 +70,7 @@ void offsets_decode_place(const uint8_t data[OFFSETS_ENTRY_BYTES], offsets_place
     out->sequence = sequence_of(half);
     out->kind = half[23];
     if (out->kind == 0) return;
-    out->state = PLACE_TAKEN;
+    out->state = OFFSETS_PLACE_TAKEN;
     out->id = (uint32_t)load_u64(half);
     out->value = load_u64(half + 8);
 }
@@ -106,7 +106,7 @@ int offsets_scan_file(const disk *d, int fd, uint64_t incarnation, offsets_scan 
                 return -1;
             }
             offsets_decode_place(data + at, &place);
-            out->taken += place.state == PLACE_TAKEN;
+            out->taken += place.state == OFFSETS_PLACE_TAKEN;
             out->hurt += place.hurt;
             if (place.sequence > out->sequence) out->sequence = place.sequence;
             int result = visit(context, out->places++, &place);

@@ -37,7 +37,7 @@ typedef enum offsets_head {
     OFFSETS_HEAD_UNKNOWN  /* of a version that this program may not judge */
 } offsets_head;
 
-typedef enum place_state { PLACE_FREE, PLACE_TAKEN, PLACE_LOST } place_state;
+typedef enum offsets_place_state { OFFSETS_PLACE_FREE, OFFSETS_PLACE_TAKEN, OFFSETS_PLACE_LOST } offsets_place_state;
 
 typedef struct offsets_place { /* an entry of the file */
     uint64_t value, sequence;
@@ -45,7 +45,7 @@ typedef struct offsets_place { /* an entry of the file */
     uint8_t kind;
     uint8_t half; /* that counts; the next value goes into the other one */
     bool hurt;    /* a half is neither whole nor zeros */
-    place_state state;
+    offsets_place_state state;
 } offsets_place;
 
 typedef struct offsets_scan {

@@ -1,5 +1,6 @@
-/* Connections: ids, life and death. One request at a time per connection; later frames wait in the socket. */
+/* Connections: ids, life and death. */
 #include "net/net.h"
+#include "net/window.h"
 
 #include "base/status.h"
 
@@ -122,8 +123,10 @@ void conn_set_session(conn *c, uint32_t user_id, bool authenticated) {
 
 void conn_try_free(conn *c) {
     if (!c->closing || c->input.armed || c->output.armed || c->work != NULL || c->unanswered) return;
+    if (c->window != NULL && c->window->working > 0) return;
     /* their lists let go of it first */
     if (c->output.queued || c->in_ready || c->input.starved || c->wait.queued) return;
+    window_close(c);
     conn_free_input(c);
     conn_free_output(c);
     seats_free(&c->session.seats);

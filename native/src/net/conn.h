@@ -1,8 +1,10 @@
-/* One connection: a stream that is framed by a dialect, and one request at a time. What the files net/conn*.c share.
+/* One connection: a stream that is framed by a dialect, and one request at a time, or a window of them. What the files
+ * net/conn*.c share.
  *
  *   conn_input.c    bytes -> frame            conn_request.c  frame -> typed request -> core, Python; its answers
  *   conn_output.c   answer -> bytes           conn_limits.c   how long anything may take
- *   conn_queue.c    whose turn it is, closing conn.c          life; moving.c  what goes along to another worker
+ *   conn_window.c   several of them at a time conn_queue.c    whose turn it is, closing
+ *   conn.c          life                      moving.c        what goes along to another worker
  */
 #ifndef SHARDD_CONN_H
 #define SHARDD_CONN_H
@@ -12,12 +14,15 @@
 #include "wire/dialect.h"
 
 #define ADDRESS_BYTES 56u
+#define WINDOW_REQUESTS_MAX 32u /* in work on one connection */
 
 typedef struct net net;
+typedef struct window window;
 
 typedef enum conn_state {
     CONN_RECEIVING, /* between frames or inside one */
     CONN_WORKING,   /* the core is at it: `work` says where it waits, if it does */
+    CONN_WINDOW,    /* several requests are in work or answered: window.h */
     CONN_PYTHON,    /* Python decides */
     CONN_WAITING,   /* for memory or a descriptor */
     CONN_REPLYING,  /* output not yet with the kernel */
@@ -87,11 +92,14 @@ struct conn {
     uint32_t index, generation;
     conn_state state;
     bool closing, close_after_reply, move_wanted, moved, in_ready;
+    bool in_bulk;     /* its turn is one of those who have sent ahead */
     bool sends_ahead; /* since its last receive more than one request was there at a time */
     bool lending;     /* its records go to a peer: they are parked, not dropped */
     bool uncounted;   /* admission.h: the shard that it moves to counts it */
     bool unanswered;  /* the core has a request of it whose end it has not heard */
+    bool alone_once;  /* its next request is not for a window */
     pending *work;    /* where that request waits, or what the output came from */
+    window *window;   /* NULL: one request at a time */
     conn *next_ready;
     session session;
     conn_input input;
@@ -126,6 +134,7 @@ void conn_try_free(conn *c);
 
 /* conn_limits.c */
 void conn_check_times(conn *c);                       /* closes it when it takes too long */
+bool conn_may_be_told(const conn *c);                 /* a status would be no part of an answer */
 void conn_was_answered(conn *c);                      /* by Python: that its client waited for us was not silence */
 bool conn_is_silent(const conn *c, int64_t since_us); /* no PING since then, and it could have sent one */
 void conn_forgive(conn *c, int64_t still_us); /* the loop stood still for so long: that was not the client's doing */
@@ -151,7 +160,14 @@ void conn_execute(conn *c); /* the frame in work */
 bool conn_retry(waiter *w); /* of a connection that waited: its frame again */
 void conn_execute_for_group(conn *c, uint32_t owner, partition_request *what); /* of a poll that Python holds */
 
+/* conn_window.c */
+/* A whole frame that begins there was taken from the input. True: it is in work, and what lay behind it, too, or all of
+ * them will be in their turn. */
+bool conn_window_begin(conn *c, uint8_t *frame);
+void conn_window_go_on(conn *c); /* with what has come */
+
 /* conn_output.c */
+void conn_queue_reply(conn *c); /* something may leave later in this turn */
 void conn_reply_status(conn *c, uint32_t status);
 void conn_reply_bytes(conn *c, const uint8_t *data, size_t length); /* data stays valid until the output is done */
 void conn_reply_payload(conn *c, uint32_t status, const uint8_t *payload, size_t length); /* is copied */

@@ -51,7 +51,12 @@ void conn_advance(conn *c) {
         drop_input(c);
         return;
     }
+    if (c->state == CONN_WINDOW && !c->closing) {
+        conn_window_go_on(c);
+        return;
+    }
     while (!c->closing && c->state == CONN_RECEIVING) {
+        uint8_t *frame = c->frame.head_have == 0 ? c->input.bytes : NULL;
         if (events_are_full(c)) { /* Python first; the frame waits one turn */
             conn_ready(c);
             return;
@@ -72,6 +77,8 @@ void conn_advance(conn *c) {
             break;
         }
         c->frame.head_have = 0;
+        bool more = c->input.length > 0 && frame != NULL && c->frame.payload == frame + c->dialect->head_bytes;
+        if (more && conn_window_begin(c, frame)) return;
         c->clocks.request_us = c->core->now_us;
         c->output.begun = false;
         if (c->frame.too_large) conn_reply_status(c, STATUS_INVALID_COMMAND);

@@ -4,6 +4,7 @@
  * and the rest of it is received straight into that block. Who waits with a buffer gives it back when they are scarce.
  * All private memory has an owner and a share (shares.h). */
 #include "net/net.h"
+#include "net/window.h"
 
 #include "base/assert.h"
 
@@ -108,6 +109,7 @@ static bool may_park(const conn *c) {
     switch (c->state) {
     case CONN_WORKING: /* the records of a SEND are staged or leased, until it waits for the device */
         return c->work != NULL && (c->frame.head.kind != REQUEST_SEND || conn_waits_for(c, WAITS_FOR_DEVICE));
+    case CONN_WINDOW: return c->window->holding == 0;
     case CONN_RECEIVING: return c->in_ready; /* what it has sent ahead waits for its turn */
     default: return !c->closing;
     }
@@ -175,7 +177,7 @@ void conn_on_receive(conn *c, int result, int32_t buffer) {
         count_partial(c, (uint32_t)result);
         fill_block(c);
     }
-    if (c->sends_ahead) conn_ready_again(c);
+    if (c->sends_ahead || c->state == CONN_WINDOW) conn_ready_again(c);
     else conn_ready(c);
     c->sends_ahead = false;
 }

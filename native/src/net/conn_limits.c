@@ -1,5 +1,6 @@
 /* How long a connection may take: looked at for every connection every HOUSEKEEPING_US (docs/limits.md). */
 #include "net/net.h"
+#include "net/window.h"
 
 #include "base/status.h"
 
@@ -55,6 +56,14 @@ static bool request_overdue(const conn *c) {
     return c->core->now_us - since_us > c->net->options.request_timeout_us;
 }
 
+/* Its oldest request decides: those behind it have waited less, and a status would be read as its answer. */
+static bool window_overdue(const conn *c, uint32_t *status) {
+    if (c->output.bytes != NULL) return answer_overdue(c);
+    if (!conn_may_be_told(c)) return false; /* it is our turn */
+    *status = STATUS_TASK_TIMEOUT;
+    return c->core->now_us - window_place(c->window, 0)->request_us > c->net->options.request_timeout_us;
+}
+
 /* Whether the connection has to go; `status` is what it is told before, 0: nothing, as it may be inside an answer. */
 static bool overdue(const conn *c, uint32_t *status) {
     int64_t still_us = c->core->now_us - c->clocks.progress_us;
@@ -83,6 +92,7 @@ static bool overdue(const conn *c, uint32_t *status) {
             return false;
         if (!c->output.begun) *status = STATUS_TASK_TIMEOUT;
         return request_overdue(c);
+    case CONN_WINDOW: return window_overdue(c, status);
     case CONN_PYTHON:
         if (!c->session.authenticated) { /* a login waits for those before it */
             *status = STATUS_UNAUTHENTICATED;
@@ -106,6 +116,13 @@ void conn_forgive(conn *c, int64_t still_us) {
     for (size_t i = 0; i < sizeof clocks / sizeof clocks[0]; i++) put_off(c, clocks[i], still_us);
 }
 
+bool conn_may_be_told(const conn *c) {
+    if (c->state == CONN_WINDOW) return c->output.bytes == NULL && !window_may_leave(c->window);
+    bool working = c->state == CONN_WORKING;
+    bool reading = working && c->frame.head.kind == REQUEST_POLL && !conn_waits_for(c, WAITS_FOR_PEER);
+    return c->state != CONN_REPLYING && !reading && !(working && c->output.begun);
+}
+
 void conn_check_times(conn *c) {
     uint32_t status;
     if (c->closing || !overdue(c, &status)) return;
@@ -119,6 +136,7 @@ void conn_was_answered(conn *c) { put_off(c, &c->clocks.heartbeat_us, c->core->n
 /* Who waits for an answer of ours sends nothing meanwhile: that is not the client's silence. One that does not read
  * what was answered is silent. */
 bool conn_is_silent(const conn *c, int64_t since_us) {
-    bool awaits_us = c->state == CONN_PYTHON || c->state == CONN_WORKING || c->state == CONN_WAITING;
+    bool awaits_us = c->state == CONN_PYTHON || c->state == CONN_WORKING || c->state == CONN_WAITING ||
+                     (c->state == CONN_WINDOW && c->output.bytes == NULL);
     return !awaits_us && c->clocks.heartbeat_us < since_us;
 }

@@ -1,5 +1,6 @@
 /* Output of connections: answers, their way into the socket, and what follows when the kernel has them. */
 #include "net/net.h"
+#include "net/window.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -21,7 +22,7 @@ void conn_free_output(conn *c) {
     c->output.bytes = NULL;
 }
 
-static void queue_reply(conn *c) {
+void conn_queue_reply(conn *c) {
     if (c->output.queued) return;
     conn_queue *q = c->output.length > BULK_BYTES_MIN ? &c->net->bulk_replies : &c->net->replies;
     c->output.queued = true;
@@ -41,7 +42,7 @@ void conn_reply_bytes(conn *c, const uint8_t *data, size_t length) {
     c->output.begun = true;
     c->clocks.progress_us = c->clocks.output_us = c->core->now_us;
     c->core->counters.bytes_out += length;
-    queue_reply(c);
+    conn_queue_reply(c);
 }
 
 void conn_reply_status(conn *c, uint32_t status) {
@@ -79,10 +80,11 @@ void conn_say_goodbye(conn *c, uint32_t status) {
     conn_close(c);
 }
 
-/* The answer is with the kernel. */
-static void frame_done(conn *c) {
+static void count_latency(net *n, int64_t request_us) { n->latency[latency_bucket(n->core->now_us - request_us)]++; }
+
+/* Everything that was asked is answered, and with the kernel. */
+static void next_frame(conn *c) {
     c->state = CONN_RECEIVING;
-    c->net->latency[latency_bucket(c->core->now_us - c->clocks.request_us)]++;
     conn_frame_release(c);
     if (c->net->stopping_status != 0) {
         conn_say_goodbye(c, c->net->stopping_status);
@@ -97,15 +99,58 @@ static void frame_done(conn *c) {
     } else if (c->input.length > 0) {
         c->sends_ahead = true;
         conn_ready_again(c);
-    } else {
+    } else if (c->input.ended) {
         conn_ready(c);
+    } else {
+        conn_arm_receive(c);
     }
     c->move_wanted = false;
+}
+
+static void window_over(conn *c) {
+    window_close(c);
+    c->move_wanted = conn_wants_to_move(c);
+    next_frame(c);
+}
+
+static void window_sent(conn *c) {
+    window *w = c->window;
+    while (w->leaving > 0) {
+        count_latency(c->net, window_place(w, 0)->request_us);
+        window_pop(w);
+    }
+    if (w->count == 0) {
+        window_over(c);
+        return;
+    }
+    if (window_may_leave(w)) conn_queue_reply(c);
+    conn_ready_again(c);
+}
+
+/* False: nothing of the window may leave now. */
+static bool begin_output_of_window(conn *c) {
+    if (c->state != CONN_WINDOW) return false;
+    if (c->output.bytes != NULL) return true;
+    if (c->window->count == 0) {
+        window_over(c);
+        return false;
+    }
+    c->output.length = window_gather(c->window, c->dialect);
+    if (c->output.length == 0) return false;
+    c->output.bytes = c->window->answers;
+    c->output.sent = 0;
+    c->output.last = true;
+    c->core->counters.bytes_out += c->output.length;
+    return true;
 }
 
 static void output_done(conn *c) {
     bool last = c->output.last;
     conn_free_output(c);
+    if (c->state == CONN_WINDOW) {
+        window_sent(c);
+        return;
+    }
     if (c->close_after_reply) {
         linger(c);
         return;
@@ -114,17 +159,20 @@ static void output_done(conn *c) {
         pending_next(c->work); /* of a last window: gives it back */
         if (!last && conn_waits_for(c, WAITS_FOR_PEER)) c->state = CONN_WORKING;
     }
-    if (last && !c->closing) frame_done(c);
+    if (!last || c->closing) return;
+    count_latency(c->net, c->clocks.request_us);
+    next_frame(c);
 }
 
 /* `alone`: nothing else is sent in this turn, so a plain send saves the completion; otherwise io_uring batches the
  * calls. */
 void conn_flush_reply(conn *c, bool alone) {
     c->output.queued = false;
-    if (c->closing || c->state != CONN_REPLYING || c->output.armed) {
+    if (c->closing || c->output.armed) {
         if (c->closing) conn_ready(c);
         return;
     }
+    if (c->state != CONN_REPLYING && !begin_output_of_window(c)) return;
     size_t left = c->output.length - c->output.sent;
     if (left == 0) {
         output_done(c);
@@ -149,14 +197,15 @@ void conn_flush_reply(conn *c, bool alone) {
             return;
         }
         if (sent == (ssize_t)slice) {
-            queue_reply(c);
+            conn_queue_reply(c);
             return;
         }
         left = c->output.length - c->output.sent;
     }
     stream_send(&c->stream, &c->core->io, &c->output.operation, c->output.bytes + c->output.sent, left);
     c->output.armed = true;
-    if (c->work == NULL && !c->close_after_reply && !c->move_wanted) { /* the next request is welcome already */
+    if (c->state == CONN_REPLYING && c->work == NULL && !c->close_after_reply &&
+        !c->move_wanted) { /* the next request is welcome already */
         conn_frame_release(c);
         if (c->input.length == 0) conn_arm_receive(c);
     }
@@ -177,7 +226,7 @@ void conn_on_send(conn *c, int result) {
         c->output.sent += (size_t)result;
         c->clocks.progress_us = c->core->now_us;
     }
-    if (c->output.length > BULK_BYTES_MIN) queue_reply(c); /* what follows is work for a pass */
+    if (c->output.length > BULK_BYTES_MIN) conn_queue_reply(c); /* what follows is work for a pass */
     else if (c->output.sent == c->output.length) output_done(c);
     else conn_flush_reply(c, c->output.length - c->output.sent > OUTPUT_AT_ONCE_BYTES);
 }

@@ -1,6 +1,7 @@
 /* Whose turn it is, and the first half of an end: from conn_close on a connection does nothing more, and is freed when
  * it has its turn and nothing holds it. */
 #include "net/net.h"
+#include "net/window.h"
 
 static void enter_ready(conn *c, conn_queue *q) {
     if (c->in_ready) return;
@@ -13,12 +14,17 @@ static void enter_ready(conn *c, conn_queue *q) {
 
 /* Whoever has sent ahead, and a crowd that is closed, waits behind those who have asked one thing. */
 void conn_ready_again(conn *c) {
+    if (!c->in_ready) c->in_bulk = true;
     enter_ready(c, c->session.authenticated ? &c->net->ready_pipelined : &c->net->ready_anonymous);
 }
 
 void conn_ready(conn *c) {
-    if (c->closing || !c->session.authenticated) conn_ready_again(c);
-    else enter_ready(c, &c->net->ready);
+    if (c->closing || !c->session.authenticated) {
+        conn_ready_again(c);
+        return;
+    }
+    if (!c->in_ready) c->in_bulk = false;
+    enter_ready(c, &c->net->ready);
 }
 
 void conn_left_python(conn *c) {
@@ -29,6 +35,10 @@ void conn_left_python(conn *c) {
 /* Not before the kernel has let go of it. */
 void conn_release_sources(conn *c) {
     if (c->work != NULL) pending_cancel(c->work);
+    for (uint32_t i = 0; c->window != NULL && i < c->window->count; i++) {
+        pending *work = window_place(c->window, i)->work;
+        if (work != NULL) pending_cancel(work);
+    }
 }
 
 void conn_close(conn *c) {

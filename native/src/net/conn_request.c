@@ -71,16 +71,10 @@ static bool ended(conn *c) {
     return !c->closing;
 }
 
-/* After an answer of a peer: its requests go to one other shard for long enough. */
-static bool wants_to_move(const conn *c) {
-    return c->net->options.socket_migration && c->stream.movable && c->session.streak >= MOVE_AFTER_REQUESTS &&
-           !c->core->peer_is_down[c->session.streak_shard];
-}
-
 static void on_status(const caller *to, uint32_t status) {
     conn *c = to->owner;
     if (!ended(c)) return;
-    c->move_wanted = wants_to_move(c);
+    c->move_wanted = conn_wants_to_move(c);
     /* Who has lost the partition learns it by an empty answer, and asks for the next one. */
     if (status != STATUS_NOT_RESOLVED_CONSUMER || c->frame.head.kind != REQUEST_POLL) conn_reply_status(c, status);
     else conn_reply_bytes(c, c->output.small, c->dialect->put_empty_poll(c->output.small));
@@ -89,7 +83,7 @@ static void on_status(const caller *to, uint32_t status) {
 static void on_committed(const caller *to, uint64_t offset) {
     conn *c = to->owner;
     if (!ended(c)) return;
-    c->move_wanted = wants_to_move(c);
+    c->move_wanted = conn_wants_to_move(c);
     conn_reply_bytes(c, c->output.small, c->dialect->put_committed(c->output.small, offset));
 }
 
@@ -100,7 +94,7 @@ static void on_window(const caller *to, const answer_window *w) {
         return;
     }
     c->output.block = w->block;
-    if (w->last) c->move_wanted = wants_to_move(c);
+    if (w->last) c->move_wanted = conn_wants_to_move(c);
     conn_reply_bytes(c, w->bytes, w->length);
     c->output.last = w->last;
 }

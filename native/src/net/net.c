@@ -35,6 +35,7 @@ void net_close(net *n) {
         if (c == NULL) continue;
         stream_close(&c->stream, NULL);
         free(c->output.heap);
+        free(c->window);
         seats_free(&c->session.seats);
         free(c);
     }
@@ -62,13 +63,17 @@ static void run_starved(net *n) {
     }
 }
 
-/* Those that are in the queue now, in order; what becomes ready meanwhile comes after them. */
-static uint32_t run_queue(conn_queue *q, uint32_t count_max, int64_t until_us) {
+/* Those that are in the queue now, in order; what becomes ready meanwhile comes after them. Counts frames: each has
+ * one at least, and maybe a window of them. */
+static uint32_t run_queue(net *n, conn_queue *q, uint32_t count_max, int64_t until_us) {
     const conn *last = q->last;
-    uint32_t count = 0;
+    uint32_t count = 0, look_at = FRAMES_BETWEEN_LOOKS - 1;
     while (q->first != NULL && count < count_max) {
-        if (count % FRAMES_BETWEEN_LOOKS == FRAMES_BETWEEN_LOOKS - 1 && clock_monotonic_us() > until_us) break;
-        count++;
+        if (count >= look_at) {
+            look_at = count + FRAMES_BETWEEN_LOOKS;
+            if (clock_monotonic_us() > until_us) break;
+        }
+        uint64_t frames = n->core->counters.frames;
         conn *c = q->first;
         bool is_last = c == last;
         q->first = c->next_ready;
@@ -76,6 +81,8 @@ static uint32_t run_queue(conn_queue *q, uint32_t count_max, int64_t until_us) {
         c->in_ready = false;
         if (c->closing) conn_try_free(c);
         else conn_advance(c);
+        frames = n->core->counters.frames - frames;
+        count += frames > 1 ? (uint32_t)frames : 1;
         if (is_last) break;
     }
     return count;
@@ -99,12 +106,12 @@ void net_take_input(net *n) {
 }
 
 void net_run_prompt_frames(net *n, int64_t until_us) {
-    if (n->ready.first != NULL) run_queue(&n->ready, UINT32_MAX, until_us);
+    if (n->ready.first != NULL) run_queue(n, &n->ready, UINT32_MAX, until_us);
 }
 
 uint32_t net_run_bulk_frames(net *n, int64_t until_us) {
-    uint32_t count = run_queue(&n->ready_pipelined, BULK_FRAMES_PER_PASS, until_us);
-    return count + run_queue(&n->ready_anonymous, BULK_FRAMES_PER_PASS, until_us);
+    uint32_t count = run_queue(n, &n->ready_pipelined, BULK_FRAMES_PER_PASS, until_us);
+    return count + run_queue(n, &n->ready_anonymous, BULK_FRAMES_PER_PASS, until_us);
 }
 
 void net_flush_prompt(net *n, int64_t until_us) {

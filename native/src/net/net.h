@@ -33,6 +33,7 @@ typedef struct net_options {
     int64_t partial_frame_timeout_us, slow_reader_timeout_us, login_timeout_us, request_timeout_us;
     int64_t idle_timeout_us; /* 0: none */
     bool socket_migration;
+    uint32_t pipeline_window_requests; /* in work on one connection; 1: one at a time */
 } net_options;
 
 struct net {
@@ -56,6 +57,12 @@ struct net {
     uint32_t large_in_python;
     uint64_t latency[LATENCY_BUCKETS]; /* requests, from the complete frame to the whole answer with the kernel */
 };
+
+/* Its requests go to one other shard for long enough. */
+static inline bool conn_wants_to_move(const conn *c) {
+    return c->net->options.socket_migration && c->stream.movable && c->session.streak >= MOVE_AFTER_REQUESTS &&
+           !c->core->peer_is_down[c->session.streak_shard];
+}
 
 /* Of those who have asked one thing. */
 static inline bool net_has_prompt_work(const net *n) { return n->ready.first != NULL || n->replies.first != NULL; }

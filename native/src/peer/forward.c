@@ -97,12 +97,14 @@ static void next(pending *p) {
     if (!f->more) finish(f);
 }
 
-/* What the owner may still read stays as it is until it has answered or died. */
+/* What the owner may still read stays as it is until it has answered or died. What a dead one had not taken is taken
+ * back: its successor would carry it out without what came before it on the connection and died with the owner. */
 static void cancel(pending *p) {
     forwarded *f = (forwarded *)p;
+    core *k = f->peers->core;
     f->cancelled = true;
-    if (f->out) return;
-    give_back(f, true);
+    if (f->out && (!k->peer_is_down[f->shard] || !links_cancel(&k->links, f->shard, f->position))) return;
+    if (!f->out) give_back(f, true);
     caller to = finish(f);
     caller_dropped(&to);
 }

@@ -16,7 +16,7 @@ int peers_open(peers *p, core *k, net *n, int receive_fd, const int *send_fds) {
     p->moves.receive_fd = receive_fd;
     p->moves.send_fds = calloc(shards, sizeof *p->moves.send_fds);
     p->moves.space = malloc(MOVING_BYTES_MAX);
-    if (p->moves.send_fds == NULL || p->moves.space == NULL || !post_open(p)) return -ENOMEM;
+    if (p->moves.send_fds == NULL || p->moves.space == NULL || !post_open(p) || !serve_open(p)) return -ENOMEM;
     memcpy(p->moves.send_fds, send_fds, shards * sizeof *send_fds);
     k->remote = &p->remote;
     return 0;

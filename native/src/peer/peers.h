@@ -14,6 +14,7 @@
 typedef struct forwarded forwarded;
 typedef struct peer_poll peer_poll;
 typedef struct outgoing outgoing;
+typedef struct send_line send_line;
 
 typedef struct peers {
     remote remote; /* first: the core's way to us */
@@ -33,7 +34,8 @@ typedef struct peers {
         peer_poll *by_handle[POLL_BUCKETS];
         uint64_t last_handle;
     } polls;
-    struct { /* handover.c */
+    send_line *sends; /* serve.c: of each shard, those that wait for memory */
+    struct {          /* handover.c */
         int receive_fd;
         int *send_fds; /* [shards] */
         uint8_t *space;
@@ -62,6 +64,7 @@ void forward_free(peers *p);
 
 /* serve.c */
 void serve_request(peers *p, uint32_t from, const descriptor *d);
+bool serve_open(peers *p); /* false: no memory */
 void serve_peer_down(peers *p, uint32_t shard);
 void serve_free(peers *p);
 

@@ -184,12 +184,19 @@ void serve_peer_down(peers *p, uint32_t shard) {
 
 /* ---- requests ---- */
 
-typedef struct remote_send { /* waits for memory */
-    waiter wait;             /* first */
-    peers *peers;
-    uint32_t from;
+typedef struct remote_send {
+    struct remote_send *next;
     descriptor d;
 } remote_send;
+
+/* SENDs of one shard that wait for memory. Those that come later wait behind them: the requests of a connection keep
+ * their order. */
+struct send_line {
+    waiter wait; /* first */
+    peers *peers;
+    uint32_t from;
+    remote_send *first, *last;
+};
 
 /* Copies the leased records and stages them. False: no memory now. */
 static bool serve_send(peers *p, uint32_t from, const descriptor *d) {
@@ -214,25 +221,31 @@ static bool serve_send(peers *p, uint32_t from, const descriptor *d) {
     return true;
 }
 
-static bool retry_remote_send(waiter *w) {
-    remote_send *r = (remote_send *)w;
-    if (!serve_send(r->peers, r->from, &r->d)) return false;
-    free(r);
+static bool retry_remote_sends(waiter *w) {
+    send_line *line = (send_line *)w;
+    while (line->first != NULL) {
+        remote_send *r = line->first;
+        if (!serve_send(line->peers, line->from, &r->d)) return false;
+        line->first = r->next;
+        free(r);
+    }
     return true;
 }
 
 static void take_send(peers *p, uint32_t from, const descriptor *d) {
-    if (serve_send(p, from, d)) return;
+    send_line *line = &p->sends[from];
+    if (line->first == NULL && serve_send(p, from, d)) return;
     remote_send *r = calloc(1, sizeof *r);
     if (r == NULL) {
         caller to = caller_of(p, from, d);
         caller_status(&to, STATUS_CANNOT_WRITE_TO_FILE);
         return;
     }
-    r->peers = p;
-    r->from = from;
     r->d = *d;
-    core_wait(p->core, &r->wait, retry_remote_send);
+    if (line->first == NULL) line->first = r;
+    else line->last->next = r;
+    line->last = r;
+    if (!line->wait.queued) core_wait(p->core, &line->wait, retry_remote_sends);
 }
 
 static void take_read_or_store(peers *p, uint32_t from, const descriptor *d) {
@@ -266,7 +279,24 @@ void serve_request(peers *p, uint32_t from, const descriptor *d) {
     }
 }
 
+bool serve_open(peers *p) {
+    uint32_t shards = p->core->options.shards;
+    p->sends = calloc(shards, sizeof *p->sends);
+    for (uint32_t from = 0; p->sends != NULL && from < shards; from++) {
+        p->sends[from].peers = p;
+        p->sends[from].from = from;
+    }
+    return p->sends != NULL;
+}
+
 void serve_free(peers *p) {
+    for (uint32_t from = 0; p->sends != NULL && from < p->core->options.shards; from++)
+        while (p->sends[from].first != NULL) {
+            remote_send *r = p->sends[from].first;
+            p->sends[from].first = r->next;
+            free(r);
+        }
+    free(p->sends);
     for (uint32_t n = 0; n < POLL_BUCKETS; n++)
         while (p->polls.by_handle[n] != NULL) {
             p->polls.by_handle[n]->block = NULL; /* the pool goes with it */

@@ -4,9 +4,10 @@ what that returns. The decoding: `shardd.protocol.requests`. SEND_MESSAGES is ex
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from shardd.protocol.account_replies import UserDetails
 from shardd.protocol.bounds import PartitionBounds
@@ -23,8 +24,7 @@ Request = TypeVar("Request")
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
-class Command(Generic[Request, Value]):
+class Command(msgspec.Struct, Generic[Request, Value], frozen=True):
     """`execute` may leave the answer to the engine."""
 
     execute: Callable[[Identity, Request], Awaitable[Value | ByEngine]]

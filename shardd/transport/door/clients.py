@@ -13,8 +13,9 @@ import ipaddress
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shardd.config.schema import Server
 from shardd.engine import Engine
@@ -41,8 +42,7 @@ def parse_address(address: str) -> tuple[str, str]:
     return str(parsed), f"{whole}:{int(port)}"
 
 
-@dataclass(slots=True, eq=False)
-class DoorClient:
+class DoorClient(msgspec.Struct, eq=False):
     """`handle`: of its login, None without one. `authenticated`: as it is counted."""
 
     number: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -19,8 +18,7 @@ from shardd.transport.door.values import decoder_of, keep_encoded
 Execute = Callable[[Identity, Any], Awaitable[object]]
 
 
-@dataclass(frozen=True, slots=True)
-class DoorCommand:
+class DoorCommand(msgspec.Struct, frozen=True):
     """`decode`: the request, or `ShardError`."""
 
     decode: Callable[[msgspec.Raw], object]

@@ -11,8 +11,9 @@ import asyncio
 import logging
 import socket
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
+
+import msgspec
 
 from shardd.protocol.door_frames import (
     CLIENT_CLOSED,
@@ -48,8 +49,7 @@ _NIL: Final = encode_value(None)
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(msgspec.Struct):
     """Of all connections of doors since the start."""
 
     answered: int = 0
@@ -66,8 +66,7 @@ class Links(Protocol):
     def refused(self, what: str) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
-class _Work:
+class _Work(msgspec.Struct, eq=False):
     """A request under way. `client`: whose answer it is, when one is named."""
 
     request_id: int

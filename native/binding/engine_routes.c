@@ -1,0 +1,97 @@
+/* Methods of Engine about routes (native/src/core/route.h). A topic is named by the namespace of its partition 0. */
+#include "binding.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "engine/engine_api.h"
+
+PyObject *shardd_call_route_topic_known(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    return PyBool_FromLong(routes_topic(&e->core.routes, ns) != NULL);
+}
+
+PyObject *shardd_call_route_topic_put(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long ns;
+    unsigned stream_id, counter;
+    Py_buffer incarnations;
+    if (e == NULL || !PyArg_ParseTuple(args, "IKIy*", &stream_id, &ns, &counter, &incarnations)) return NULL;
+    size_t count = (size_t)incarnations.len / sizeof(uint64_t);
+    if (count > UINT32_MAX || count * sizeof(uint64_t) != (size_t)incarnations.len) {
+        PyBuffer_Release(&incarnations);
+        return PyErr_Format(PyExc_ValueError, "%zu incarnations and a part of one, or too many", count);
+    }
+    route_topic *topic = routes_topic_put(&e->core.routes, stream_id, ns, (uint32_t)count);
+    for (size_t i = 0; topic != NULL && i < count; i++) {
+        route_partition *p = &topic->partitions[i];
+        p->ns = ns + i;
+        p->owner = hash_owner(p->ns, e->core.links.shards);
+        memcpy(&p->incarnation, (const uint8_t *)incarnations.buf + i * sizeof(uint64_t), sizeof(uint64_t));
+    }
+    PyBuffer_Release(&incarnations);
+    if (topic == NULL) return PyErr_NoMemory();
+    topic->counter = counter;
+    e->core.counters.route_topics++;
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_route_put(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"user_id", "stream_identifier", "topic_identifier", "namespace", "can_send", "can_poll",
+                            NULL};
+    engine *e = shardd_engine_of(self);
+    unsigned user_id;
+    unsigned long long ns;
+    const char *stream, *topic;
+    Py_ssize_t stream_length, topic_length;
+    int can_send, can_poll;
+    if (e == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "Iy#y#K$pp", names, &user_id, &stream, &stream_length,
+                                                  &topic, &topic_length, &ns, &can_send, &can_poll))
+        return NULL;
+    uint8_t key[ROUTE_KEY_MAX];
+    if (stream_length + topic_length > (Py_ssize_t)sizeof key)
+        return PyErr_Format(PyExc_ValueError, "identifiers of %zd bytes", stream_length + topic_length);
+    memcpy(key, stream, (size_t)stream_length);
+    memcpy(key + stream_length, topic, (size_t)topic_length);
+    route_topic *there = routes_topic(&e->core.routes, ns);
+    if (there == NULL) return PyErr_Format(PyExc_KeyError, "nothing is known of the topic at %llu", ns);
+    route *r = routes_put(&e->core.routes, user_id, key, (uint32_t)(stream_length + topic_length), there);
+    if (r == NULL) return PyErr_NoMemory();
+    r->can_send = can_send != 0;
+    r->can_poll = can_poll != 0;
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_routes_end_user(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long user_id = PyLong_AsUnsignedLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    routes_end_user(&e->core.routes, (uint32_t)user_id);
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_routes_end_topic(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    routes_end_topic(&e->core.routes, ns);
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_routes_end_stream(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long stream_id = PyLong_AsUnsignedLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    routes_end_stream(&e->core.routes, (uint32_t)stream_id);
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_routes_end_all(PyObject *self, PyObject *unused) {
+    engine *e = shardd_engine_of(self);
+    (void)unused;
+    if (e == NULL) return NULL;
+    routes_end_all(&e->core.routes);
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,41 @@
+/* See window.h. */
+#include "net/window.h"
+
+#include "base/assert.h"
+
+#include <stdlib.h>
+
+window *window_open(conn *c) {
+    ASSERT(c->window == NULL);
+    window *w = malloc(sizeof *w);
+    if (w == NULL) return NULL;
+    w->first = w->count = w->working = w->again = w->sending = w->holding = w->leaving = 0;
+    w->ends = false;
+    c->window = w;
+    return share_hold(c, sizeof *w) ? w : NULL;
+}
+
+void window_close(conn *c) {
+    if (c->window == NULL) return;
+    share_give_back(c, sizeof *c->window);
+    free(c->window);
+    c->window = NULL;
+}
+
+size_t window_gather(window *w, const dialect *d) {
+    size_t length = 0;
+    for (; w->leaving < w->count; w->leaving++) {
+        const place *p = window_place(w, w->leaving);
+        if (p->state != PLACE_ANSWERED) break;
+        uint8_t *at = w->answers + length;
+        length += p->end.committed ? d->put_committed(at, p->end.offset) : d->put_status(at, p->end.status);
+    }
+    return length;
+}
+
+void window_pop(window *w) {
+    ASSERT(w->count > 0 && w->leaving > 0);
+    w->first = (w->first + 1) % WINDOW_REQUESTS_MAX;
+    w->count--;
+    w->leaving--;
+}

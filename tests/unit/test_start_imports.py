@@ -1,0 +1,44 @@
+"""What a worker imports is CPU time of every start and of every restart after a crash."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+# what only rare requests need, and what only the supervisor needs
+RARE = {"difflib", "psutil", "shutil", "tempfile", "tomllib", "zipfile", "zstandard"}
+SUPERVISOR = {"shardd.config.keys", "shardd.config.loader", "shardd.server", "typer"}
+WORKER = "shardd.cli.worker, shardd.worker.worker, shardd.transport.classic.dispatch, shardd.transport.door.endpoint"
+
+
+PACKAGE = Path(__file__).parents[2] / "shardd"
+
+
+def imported(modules: str) -> set[str]:
+    code = f"import {modules}, sys; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(run.stdout.split())
+
+
+def test_a_worker_imports_nothing_that_only_rare_requests_or_the_supervisor_need() -> None:
+    assert not imported(WORKER) & (RARE | SUPERVISOR)
+
+
+def test_the_values_of_a_server_are_no_dataclasses() -> None:
+    found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "@dataclass" in path.read_text()}
+    assert any(name.startswith("spark/") for name in found)  # processes of Spark, where it does not matter
+    assert {name for name in found if not name.startswith("spark/")} == {"log/recovery.py"}  # has fields out of `==`
+
+
+def test_collections_do_not_look_at_modules() -> None:
+    look = "print(gc.isenabled(), gc.get_freeze_count())"
+    code = f"import gc, shardd.cli.worker as c, shardd.worker.worker as w; w.run = lambda *_: {look}; c.serve(None)"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    enabled, frozen = run.stdout.split()
+    assert enabled == "True" and int(frozen) > 10_000
+
+
+def test_what_is_looked_for_can_be_found() -> None:
+    others = "shardd.cli.serve, shardd.cli.main, shardd.service.snapshot_members, shardd.service.snapshot_archive"
+    assert imported(others) >= RARE | SUPERVISOR

@@ -81,7 +81,6 @@ PyObject *shardd_call_latency(PyObject *self, PyObject *unused);
 typedef enum shardd_result_type {
     SHARDD_STATS,
     SHARDD_SEGMENT,
-    SHARDD_STORED_OFFSET,
     SHARDD_WITHHELD_RANGE,
     SHARDD_RECOVERED,
     SHARDD_DELETED_SEGMENTS,

@@ -46,6 +46,7 @@ static char *engine_arguments[] = {"shard",
                                    "save_syncs",
                                    "journal_messages_max",
                                    "journal_bytes_max",
+                                   "consumer_offsets_max",
                                    "socket_migration",
                                    "pipeline_window_requests",
                                    "data_directory",
@@ -60,12 +61,12 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     long long login_ms, idle_ms, request_ms, partial_ms, slow_ms, sync_ms, save_ms;
     int migration, save_syncs;
     const char *io_engine;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$IIiOOiOKIIILLLLLLLpKKpIzKs", engine_arguments, &o.shard, &o.shards,
-                                     &o.shared_fd, &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes,
-                                     &o.limits.connections, &o.limits.per_address, &o.limits.before_login, &login_ms,
-                                     &idle_ms, &request_ms, &partial_ms, &slow_ms, &sync_ms, &save_ms, &save_syncs,
-                                     &journal_messages, &journal_bytes, &migration, &o.pipeline_window_requests,
-                                     &o.data_directory, &reserve_bytes, &io_engine))
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpIzKs", engine_arguments, &o.shard, &o.shards, &o.shared_fd, &pools,
+            &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.limits.connections, &o.limits.per_address,
+            &o.limits.before_login, &login_ms, &idle_ms, &request_ms, &partial_ms, &slow_ms, &sync_ms, &save_ms,
+            &save_syncs, &journal_messages, &journal_bytes, &o.consumer_offsets_max, &migration,
+            &o.pipeline_window_requests, &o.data_directory, &reserve_bytes, &io_engine))
         return -1;
     if (strcmp(io_engine, "io_uring") != 0 && strcmp(io_engine, "epoll") != 0) {
         PyErr_SetString(PyExc_ValueError, "io_engine must be io_uring or epoll");
@@ -141,7 +142,8 @@ static PyObject *event_object(engine *e, const event *v) {
     case EVENT_POISONED: return SHARDD_RESULT(SHARDD_POISONED, first, SHARDD_NUMBER(v->number));
     case EVENT_ROOM:
         Py_XDECREF(first);
-        return SHARDD_RESULT(SHARDD_ROOM, PyBool_FromLong(v->connection != 0), SHARDD_NUMBER(v->number));
+        return SHARDD_RESULT(SHARDD_ROOM, PyBool_FromLong(v->connection != 0), SHARDD_NUMBER(v->number),
+                             SHARDD_NUMBER(v->free_inodes));
     case EVENT_SYNCED: return SHARDD_RESULT(SHARDD_SYNCED, first, SHARDD_NUMBER(v->number));
     case EVENT_CALL: break;
     case EVENT_ROLLED: return SHARDD_RESULT(SHARDD_ROLLED, first, SHARDD_NUMBER(v->number));

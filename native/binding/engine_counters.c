@@ -67,6 +67,8 @@ static const struct {
     GAUGE(polls_surveying),
     GAUGE(calls),
     GAUGE(call_record_bytes),
+    GAUGE(disk_free_bytes),
+    GAUGE(disk_free_inodes),
 };
 
 static bool put_counter(PyObject *result, const char *name, uint64_t value) {

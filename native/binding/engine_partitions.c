@@ -36,19 +36,6 @@ static segment_info *read_segments(PyObject *list, size_t *count) {
     return segments;
 }
 
-static bool load_offsets(partition *p, PyObject *list) {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
-        unsigned kind, id;
-        unsigned long long value;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "IIK", &kind, &id, &value)) return false;
-        if (partition_offset_load(p, (uint8_t)kind, id, value) != 0) {
-            PyErr_SetFromErrno(PyExc_OSError);
-            return false;
-        }
-    }
-    return true;
-}
-
 /* (start, end, isolated) each. What finds no place is found again by whoever reads it. */
 static bool withhold(partition *p, PyObject *list) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
@@ -65,11 +52,11 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
     unsigned long long ns, incarnation, segment_size, durable_end;
     unsigned slot, state, level;
     const char *directory;
-    PyObject *segment_list, *offset_list, *damaged_list;
+    PyObject *segment_list, *damaged_list;
     size_t count;
-    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!O!IO!K", &ns, &incarnation, &slot, &directory, &segment_size,
-                                       &state, &PyList_Type, &segment_list, &PyList_Type, &offset_list, &level,
-                                       &PyList_Type, &damaged_list, &durable_end))
+    if (e == NULL ||
+        !PyArg_ParseTuple(args, "KKIsKIO!IO!K", &ns, &incarnation, &slot, &directory, &segment_size, &state,
+                          &PyList_Type, &segment_list, &level, &PyList_Type, &damaged_list, &durable_end))
         return NULL;
     if (level > LEVEL_DURABLE) return PyErr_Format(PyExc_ValueError, "%u is no level", level);
     if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %u is above the table", slot);
@@ -85,6 +72,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
                            .journal_messages_max = e->options.journal_messages_max,
                            .journal_bytes_max = e->options.journal_bytes_max,
                            .journals = &e->core.journals,
+                           .offsets_max = e->options.consumer_offsets_max,
                            .stats = &e->core.links.stats[slot],
                            .disk = &disk_system,
                            .files = &e->core.files,
@@ -92,7 +80,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
     partition *p = partition_open(&o, segments, count);
     free(segments);
     if (p == NULL) return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
-    int result = load_offsets(p, offset_list) && withhold(p, damaged_list) ? core_partition_add(&e->core, p) : -1;
+    int result = withhold(p, damaged_list) ? core_partition_add(&e->core, p) : -1;
     if (result != 0) {
         partition_close(p);
         partition_release(p);
@@ -216,7 +204,9 @@ PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args) {
     owned *o = PyArg_ParseTuple(args, "KII|K", &ns, &kind, &id, &assignment) ? find_partition(self, ns) : NULL;
     if (o == NULL) return NULL;
     if (!fences_pass(&o->fences, id, assignment)) return PyLong_FromUnsignedLong(STATUS_NOT_RESOLVED_CONSUMER);
-    return PyLong_FromUnsignedLong(partition_offset_delete(o->p, (uint8_t)kind, id));
+    uint32_t status = partition_offset_delete(o->p, (uint8_t)kind, id);
+    sync_mark_dirty(o);
+    return PyLong_FromUnsignedLong(status);
 }
 
 PyObject *shardd_call_offset_store(PyObject *self, PyObject *args) {

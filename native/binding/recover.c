@@ -22,14 +22,12 @@ static PyObject *segment_list(const recovered_partition *found) {
     return list;
 }
 
-static PyObject *offset_list(const recovered_partition *found) {
-    PyObject *list = PyList_New((Py_ssize_t)found->offsets_count);
-    for (size_t i = 0; list != NULL && i < found->offsets_count; i++) {
-        const stored_offset *o = &found->offsets[i];
-        PyObject *row = SHARDD_RESULT(SHARDD_STORED_OFFSET, SHARDD_NUMBER(o->kind), SHARDD_NUMBER(o->id),
-                                      SHARDD_NUMBER(o->value));
-        if (row == NULL) Py_CLEAR(list);
-        else PyList_SET_ITEM(list, (Py_ssize_t)i, row);
+static PyObject *group_list(const recovered_partition *found) {
+    PyObject *list = PyList_New((Py_ssize_t)found->groups_count);
+    for (size_t i = 0; list != NULL && i < found->groups_count; i++) {
+        PyObject *id = PyLong_FromUnsignedLong(found->groups[i]);
+        if (id == NULL) Py_CLEAR(list);
+        else PyList_SET_ITEM(list, (Py_ssize_t)i, id);
     }
     return list;
 }
@@ -56,10 +54,10 @@ static PyObject *call_recover_partition(PyObject *module, PyObject *args) {
     clean = recover_partition(directory, incarnation, &found);
     Py_END_ALLOW_THREADS
     if (!clean) Py_RETURN_NONE;
-    PyObject *segments = segment_list(&found), *offsets = offset_list(&found), *unsealed = unsealed_list(&found);
+    PyObject *segments = segment_list(&found), *groups = group_list(&found), *unsealed = unsealed_list(&found);
     unsigned long long scanned = found.scanned_bytes, durable_end = found.durable_end;
     recover_free(&found);
-    return SHARDD_RESULT(SHARDD_RECOVERED, segments, offsets, unsealed, SHARDD_NUMBER(scanned),
+    return SHARDD_RESULT(SHARDD_RECOVERED, segments, groups, unsealed, SHARDD_NUMBER(scanned),
                          SHARDD_NUMBER(durable_end));
 }
 

@@ -202,10 +202,6 @@ EXPORT uint32_t sim_log_delete_segments(sim_log *s, uint32_t count, const char *
     return partition_delete_segments(s->p, count, trash, deleted, &busy);
 }
 
-EXPORT int sim_log_offset_load(sim_log *s, uint8_t kind, uint32_t id, uint64_t value) {
-    return partition_offset_load(s->p, kind, id, value);
-}
-
 EXPORT uint32_t sim_log_offset_store(sim_log *s, uint8_t kind, uint32_t id, uint64_t value) {
     return partition_offset_store(s->p, kind, id, value);
 }
@@ -233,4 +229,34 @@ EXPORT void sim_fences_drop(fences *f, uint32_t group) { fences_drop(f, group); 
 EXPORT void sim_fences_free(fences *f) {
     fences_free(f);
     free(f);
+}
+
+/* ---- the file of stored offsets ---- */
+
+typedef struct sim_place {
+    uint64_t value, sequence;
+    uint32_t place, id;
+    uint8_t kind, half, hurt, state;
+} sim_place;
+
+typedef struct sim_table {
+    sim_place *places;
+    uint64_t max;
+} sim_table;
+
+static int keep_place(void *context, uint32_t place, const offsets_place *what) {
+    sim_table *t = context;
+    if (place >= t->max) abort();
+    t->places[place] = (sim_place){what->value, what->sequence, place,      what->id,
+                                   what->kind,  what->half,     what->hurt, (uint8_t)what->state};
+    return 0;
+}
+
+/* What the file says, by place; `head` as offsets_head. How many places there are, or -1. */
+EXPORT int64_t sim_table_read(int fd, uint64_t incarnation, uint32_t *head, sim_place *places, uint64_t max) {
+    sim_table table = {places, max};
+    offsets_scan scan;
+    if (offsets_scan_file(&disk_system, fd, incarnation, &scan, keep_place, &table) != 0) return -1;
+    *head = scan.head;
+    return scan.places;
 }

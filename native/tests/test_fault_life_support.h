@@ -164,14 +164,12 @@ static void poll_middle(partition *p, const known *k) {
     }
 }
 
-/* NULL: it could not be opened, which the worker reports. Offsets come from the files, as at a start. */
+/* NULL: it could not be opened, which the worker reports. */
 static partition *open_again(const disk *d, uint64_t incarnation) {
     static recovered found;
     recover(directory, &found);
     partition_options options = options_with(d, incarnation);
-    partition *p = partition_open(&options, found.segments, found.count);
-    if (p != NULL) recover_offsets(p, directory);
-    return p;
+    return partition_open(&options, found.segments, found.count);
 }
 
 /* After a start without faults: all that was acknowledged is there. */

@@ -224,7 +224,6 @@ static void test_name_errors(void) {
         sweep(FAULT_OPEN, 1, errors[i], 0, false);
         sweep(FAULT_RENAME, 1, errors[i], 0, false);
         sweep(FAULT_MKDIR, 1, errors[i], 0, false);
-        sweep(FAULT_UNLINK, 1, errors[i], 0, false);
     }
 }
 

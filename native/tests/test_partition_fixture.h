@@ -156,32 +156,11 @@ static inline void recover(const char *directory, recovered *out) {
     }
 }
 
-static inline void recover_offsets(partition *p, const char *directory) {
-    static const char *const names[] = {NULL, "consumers", "groups"};
-    for (uint8_t kind = 1; kind <= 2; kind++) {
-        char path[512];
-        snprintf(path, sizeof(path), "%s/offsets/%s", directory, names[kind]);
-        DIR *d = opendir(path);
-        if (d == NULL) continue;
-        for (struct dirent *e; (e = readdir(d)) != NULL;) {
-            if (e->d_name[0] == '.' || strchr(e->d_name, '.') != NULL) continue;
-            uint64_t value;
-            int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC);
-            CHECK_EQUAL(read(fd, &value, 8), 8);
-            close(fd);
-            CHECK_EQUAL(partition_offset_load(p, kind, (uint32_t)strtoul(e->d_name, NULL, 10), value), 0);
-        }
-        closedir(d);
-    }
-}
-
 /* Opens what the directory holds. */
 static inline partition *reopen(const partition_options *options) {
     static recovered found;
     recover(options->directory, &found);
-    partition *p = partition_open(options, found.segments, found.count);
-    if (p != NULL) recover_offsets(p, options->directory);
-    return p;
+    return partition_open(options, found.segments, found.count);
 }
 
 /* ---- comparison ---- */

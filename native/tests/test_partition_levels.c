@@ -168,9 +168,8 @@ static void sweep(fault_operation operation, unsigned times, int error, size_t a
 
 static void sweep_all(void) {
     static const int errors[] = {EIO, ENOSPC, EDQUOT, EINTR, EMFILE, ENOMEM};
-    static const fault_operation operations[] = {FAULT_OPEN,     FAULT_DUPLICATE, FAULT_WRITE,
-                                                 FAULT_TRUNCATE, FAULT_ALLOCATE,  FAULT_SYNC,
-                                                 FAULT_RENAME,   FAULT_UNLINK,    FAULT_MKDIR};
+    static const fault_operation operations[] = {FAULT_OPEN,     FAULT_DUPLICATE, FAULT_WRITE,  FAULT_TRUNCATE,
+                                                 FAULT_ALLOCATE, FAULT_SYNC,      FAULT_RENAME, FAULT_MKDIR};
     poisoned_once = false;
     for (size_t o = 0; o < sizeof(operations) / sizeof(operations[0]); o++)
         for (size_t e = 0; e < sizeof(errors) / sizeof(errors[0]); e++) sweep(operations[o], 1, errors[e], 0);

@@ -51,10 +51,36 @@ static void test_refused_until_a_look_finds_room(void) {
     room_close(&r);
 }
 
+/* A directory of a file system with a fixed number of inodes; true: there is one. */
+static bool on_fixed_inodes(room *r) {
+    static const char *const places[] = {".", "/dev/shm", "/"};
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        if (room_open(r, places[i], 4096, 1) == 0 && r->low_inodes > 0 && !r->refused) return true;
+        room_close(r);
+    }
+    return false;
+}
+
+static void test_inodes_are_watched_like_bytes(void) {
+    room r;
+    if (!on_fixed_inodes(&r)) {
+        printf("no file system here has a fixed number of inodes\n");
+        return;
+    }
+    CHECK(r.low_inodes <= ROOM_INODES && r.free_inodes >= r.low_inodes);
+    CHECK(!room_is_short(r.low_inodes, r.low_inodes, false));
+    CHECK(room_is_short(r.low_inodes - 1, r.low_inodes, false));
+    CHECK(room_is_short(r.low_inodes, r.low_inodes, true)); /* until half as many more are free */
+    CHECK(!room_is_short(r.low_inodes + r.low_inodes / 2, r.low_inodes, true));
+    CHECK(!room_is_short(0, 0, true)); /* no fixed number */
+    room_close(&r);
+}
+
 int main(void) {
     RUN(test_without_a_directory_there_is_always_room);
     RUN(test_shards_share_half_of_what_is_left);
     RUN(test_a_batch_larger_than_the_disk_is_refused_alone);
     RUN(test_refused_until_a_look_finds_room);
+    RUN(test_inodes_are_watched_like_bytes);
     return check_report();
 }

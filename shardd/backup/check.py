@@ -18,7 +18,8 @@ from shardd.backup.format import (
     SegmentEntry,
     read_backup,
 )
-from shardd.log.stored_offsets import OFFSET_CONSUMER, OFFSET_GROUP
+from shardd.log.directory_info import EARLIEST_VERSION, FORMAT_VERSION
+from shardd.log.offsets_table import OFFSET_CONSUMER, OFFSET_GROUP, PLACES_MAX
 from shardd.protocol import limits
 from shardd.runtime.disk import FILE_BYTES_MAX
 
@@ -41,6 +42,8 @@ def read_checked(path: Path) -> Backup:
 
 def check_backup(backup: Backup) -> None:
     """BackupError with the first thing that no backup says."""
+    if not EARLIEST_VERSION <= backup.data_format_version <= FORMAT_VERSION:
+        raise BackupError(f"it is of a directory of format version {backup.data_format_version}, which is unknown")
     metadata = backup.metadata
     if not 0 <= metadata.index < _INDEX_MAX:
         raise BackupError(f"the metadata cannot end with record {metadata.index}")
@@ -64,9 +67,13 @@ def _check_partition(partition: PartitionEntry, name: str) -> None:
     if not 0 <= partition.start_offset <= partition.end_offset < _U64 or not 0 <= partition.imported_end < _U64:
         raise BackupError(f"{name}: its offsets are out of their range")
     stored = {(each.kind, each.id) for each in partition.offsets}
-    if len(stored) != len(partition.offsets) or not all(
-        each.kind in (OFFSET_CONSUMER, OFFSET_GROUP) and 0 <= each.id < _U32 and 0 <= each.value < _U64
-        for each in partition.offsets
+    if (
+        len(stored) != len(partition.offsets)
+        or len(stored) > PLACES_MAX
+        or not all(
+            each.kind in (OFFSET_CONSUMER, OFFSET_GROUP) and 0 <= each.id < _U32 and 0 <= each.value < _U64
+            for each in partition.offsets
+        )
     ):
         raise BackupError(f"{name}: its stored offsets are out of their range, or there twice")
     segments = partition.segments

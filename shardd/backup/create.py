@@ -22,7 +22,7 @@ from shardd.backup.check import read_checked
 from shardd.backup.format import (
     FORMAT_VERSION,
     MAGIC,
-    SPARSE_VERSION,
+    SECOND_VERSION,
     Backup,
     BackupError,
     MetadataEntry,
@@ -173,7 +173,7 @@ def _describe(
     sparse = any(segment.sparse_end for partition in partitions for segment in partition.segments)
     return Backup(
         MAGIC,
-        SPARSE_VERSION if sparse else FORMAT_VERSION,
+        SECOND_VERSION if sparse or info.format_version > 1 else FORMAT_VERSION,
         info.format_version,
         info.created_at,
         time_text(began),

@@ -33,7 +33,7 @@ from shardd.runtime.regular_files import read_regular
 
 MAGIC: Final = "shardd-backup"
 FORMAT_VERSION: Final = 1
-SPARSE_VERSION: Final = 2  # with a segment that earlier programs would take for damaged
+SECOND_VERSION: Final = 2  # of a directory of version 2, or with a segment that earlier programs take for damaged
 BACKUP_NAME: Final = "backup.json"
 BACKUP_BYTES_MAX: Final = 1 << 30  # of that file
 INCOMPLETE_SUFFIX: Final = ".incomplete"
@@ -69,7 +69,7 @@ class SourceFile(msgspec.Struct, frozen=True):
 class SegmentEntry(msgspec.Struct, frozen=True):
     """A .log file, of which the first `bytes` count. `end_offset` (exclusive) is behind the valid records that it
     begins with; `damage` tells what follows them, else it is empty. `source` only of sealed segments. `records`: of a
-    segment that has none for some of its offsets (only with SPARSE_VERSION); unset: one for each."""
+    segment that has none for some of its offsets (only with SECOND_VERSION); unset: one for each."""
 
     start_offset: int
     end_offset: int
@@ -176,10 +176,10 @@ def read_backup(path: Path) -> Backup:
         raise BackupError(f"{file} is damaged: {error}") from error
     if head.magic != MAGIC:
         raise BackupError(f"{file}: this is no backup of shardd")
-    if not FORMAT_VERSION <= head.format_version <= SPARSE_VERSION:
+    if not FORMAT_VERSION <= head.format_version <= SECOND_VERSION:
         raise BackupError(
             f"{file}: format version {head.format_version} is unknown to this program, which knows {FORMAT_VERSION}"
-            f" and {SPARSE_VERSION}"
+            f" and {SECOND_VERSION}"
         )
     try:
         backup = msgspec.json.decode(data, type=Backup)

@@ -96,7 +96,7 @@ class Taker(msgspec.Struct):
                 if found is not None and found > incarnation:
                     raise UnsettledError(f"{path} was made by metadata record {found}, later than record {incarnation}")
                 imported_end = read_imported(directory)
-                offsets, notes = read_offsets(directory)  # before the messages: never ahead of them
+                offsets, notes = read_offsets(directory, incarnation)  # before the messages: never ahead of them
             except FileNotFoundError as error:
                 raise UnsettledError(f"{path} was changed while it was read: {error}") from error
             except ValueError as error:

@@ -27,9 +27,9 @@ from shardd.log.directory_info import MAGIC, DirectoryInfo, write_info
 from shardd.log.imported import encode_imported
 from shardd.log.incarnation import encode_incarnation
 from shardd.log.manifest import encode_manifest
+from shardd.log.offsets_table import OFFSET_CONSUMER, StoredOffset, encode_table
 from shardd.log.segment_reader import opened
 from shardd.log.single_pass import LogPass
-from shardd.log.stored_offsets import OFFSET_CONSUMER
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import FILE_NAME
@@ -76,7 +76,7 @@ def _check(path: Path, backup: Backup) -> State:
 def _restore(path: Path, backup: Backup, state: State, data: Path, link: bool, throttle: Throttle) -> None:
     write_info(data, DirectoryInfo(GUARD, backup.data_format_version, backup.data_created_at))
     for partition in backup.partitions:
-        _restore_partition(path, partition, state.index, data, link, throttle)
+        _restore_partition(path, partition, state.index, data, backup.data_format_version, link, throttle)
     for name, content in zip((SNAPSHOT_NAME, FILE_NAME), encode_metadata(state), strict=True):
         with Writer(data / name, _METADATA_MODE) as writer:
             writer.write(content)
@@ -93,7 +93,13 @@ def _restore(path: Path, backup: Backup, state: State, data: Path, link: bool, t
 
 
 def _restore_partition(
-    path: Path, partition: PartitionEntry, incarnation: int, data: Path, link: bool, throttle: Throttle
+    path: Path,
+    partition: PartitionEntry,
+    incarnation: int,
+    data: Path,
+    data_version: int,
+    link: bool,
+    throttle: Throttle,
 ) -> None:
     if not partition.segments and not partition.offsets:
         return
@@ -102,14 +108,23 @@ def _restore_partition(
     (directory / layout.INCARNATION).write_bytes(encode_incarnation(incarnation))
     if partition.imported_end:
         (directory / layout.IMPORTED).write_bytes(encode_imported(partition.imported_end))
-    for kind, number, value in partition.offsets:
-        holder = directory / layout.OFFSETS / (layout.CONSUMERS if kind == OFFSET_CONSUMER else layout.GROUPS)
-        holder.mkdir(parents=True, exist_ok=True)
-        (holder / str(number)).write_bytes(_OFFSET.pack(value))
+    offsets = [StoredOffset(*each) for each in partition.offsets]
+    if data_version > 1 and offsets:
+        (directory / layout.CONSUMER_OFFSETS).write_bytes(encode_table(incarnation, offsets))
+    elif offsets:
+        _restore_offset_files(directory, offsets)
     for segment in partition.segments:
         active = segment is partition.segments[-1]  # the server goes on writing to it: never the backup's own file
         _restore_manifest(path, partition, segment, incarnation, directory)
         _restore_segment(path, partition, segment, directory, link and not active, throttle)
+
+
+def _restore_offset_files(directory: Path, offsets: list[StoredOffset]) -> None:
+    """As format version 1 has them."""
+    for kind, number, value in offsets:
+        holder = directory / layout.OFFSETS / (layout.CONSUMERS if kind == OFFSET_CONSUMER else layout.GROUPS)
+        holder.mkdir(parents=True, exist_ok=True)
+        (holder / str(number)).write_bytes(_OFFSET.pack(value))
 
 
 def _restore_manifest(

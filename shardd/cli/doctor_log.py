@@ -1,4 +1,5 @@
-"""`shardd doctor log`: reads the logs of a data directory whole, tells what is damaged, and isolates it on request."""
+"""`shardd doctor log`: reads the logs and the stored offsets of a data directory whole, tells what is damaged, and
+isolates it on request."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ import typer
 from shardd.cli.doctor_state import EXIT_DAMAGE, EXIT_USAGE
 from shardd.config.loader import ConfigError, load_settings
 from shardd.log.damage import DamagedRange
-from shardd.log.diagnosis import SegmentView, diagnose_partition, isolate, partitions_below
+from shardd.log.diagnosis import (
+    SegmentView,
+    diagnose_offsets,
+    diagnose_partition,
+    isolate,
+    partitions_below,
+    repair_offsets,
+)
 from shardd.log.directory_info import UnknownFormatError, check_format
 from shardd.server.data_directory import lock_directory
 from shardd.server.errors import StartupError
@@ -28,7 +36,11 @@ def log(
     topic: Filter = None,
     partition: Filter = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Isolate what is damaged: polls pass over it from the next start on.")
+        bool,
+        typer.Option(
+            "--repair",
+            help="Isolate what is damaged: polls pass over it from the next start on; drop damaged stored offsets.",
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --repair: do not ask.")] = False,
 ) -> None:
@@ -49,14 +61,14 @@ def log(
             _fail(str(error))
     try:
         wanted = (stream, topic, partition)
-        damaged, failures = _list(directory, wanted)
-        if damaged and repair:
-            failures += _repair(damaged, yes=yes)
-            damaged = {}
+        damaged, offsets, failures = _list(directory, wanted)
+        if (damaged or offsets) and repair:
+            failures += _repair(damaged, offsets, yes=yes)
+            damaged, offsets = {}, []
     finally:
         if lock >= 0:
             os.close(lock)
-    if damaged or failures:
+    if damaged or offsets or failures:
         raise typer.Exit(EXIT_DAMAGE)
 
 
@@ -72,9 +84,11 @@ def _fail(sentence: str) -> NoReturn:
     raise typer.Exit(EXIT_USAGE)
 
 
-def _list(directory: Path, wanted: tuple[int | None, ...]) -> tuple[dict[Path, list[DamagedRange]], int]:
-    """Prints all segments; what is damaged and not isolated, by partition, and how many could not be read."""
+def _list(directory: Path, wanted: tuple[int | None, ...]) -> tuple[dict[Path, list[DamagedRange]], list[Path], int]:
+    """Prints all segments; what is damaged and not isolated, by partition, the partitions whose stored offsets are
+    damaged, and how many could not be read."""
     damaged: dict[Path, list[DamagedRange]] = {}
+    offsets: list[Path] = []
     partitions = segments = failures = 0
     for place, path in partitions_below(directory):
         if any(want is not None and want != number for want, number in zip(wanted, place, strict=True)):
@@ -87,6 +101,8 @@ def _list(directory: Path, wanted: tuple[int | None, ...]) -> tuple[dict[Path, l
                 _show(text, view)
                 if view.open_damage():
                     damaged.setdefault(path, []).extend(view.open_damage())
+            if _show_offsets(path):
+                offsets.append(path)
         except (OSError, ValueError) as error:
             failures += 1
             typer.echo(f"damage: partition {text} cannot be read: {error}")
@@ -95,7 +111,7 @@ def _list(directory: Path, wanted: tuple[int | None, ...]) -> tuple[dict[Path, l
     typer.echo(
         f"partitions {partitions}, segments {segments}, damaged ranges {len(ranges)}, messages in them {messages}"
     )
-    return damaged, failures
+    return damaged, offsets, failures
 
 
 def _show(place: str, view: SegmentView) -> None:
@@ -110,13 +126,31 @@ def _show(place: str, view: SegmentView) -> None:
         typer.echo(f"  damage: {each}")
 
 
-def _repair(damaged: dict[Path, list[DamagedRange]], *, yes: bool) -> int:
+def _show_offsets(path: Path) -> bool:
+    """Whether something in the stored offsets is damaged."""
+    view = diagnose_offsets(path)
+    for note in view.notes:
+        typer.echo(f"  note: {note}")
+    for each in view.damage:
+        typer.echo(f"  damage: {each}")
+    return bool(view.damage)
+
+
+def _repair(damaged: dict[Path, list[DamagedRange]], offsets: list[Path], *, yes: bool) -> int:
     """How many partitions could not be repaired."""
-    if not yes:
+    if damaged and not yes:
         typer.confirm(
             "Isolate these ranges? Consumers will pass over their messages as if they were not there", abort=True
         )
+    if offsets and not yes:
+        typer.confirm("Drop the damaged stored offsets? What is whole of them stays", abort=True)
     failures = 0
+    for path in offsets:
+        try:
+            typer.echo(f"written anew: {repair_offsets(path)}")
+        except (OSError, ValueError) as error:
+            failures += 1
+            typer.echo(f"shardd: {error}", err=True)
     for path, ranges in damaged.items():
         try:
             for manifest in isolate(path, ranges):

@@ -81,7 +81,8 @@ class Sharding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PartitionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.partition.*`. `ack`: memory, written or durable; `enforce_fsync` true always comes with durable.
 
-    The two bounds are those of a partition's journal at `memory`.
+    The two bounds `..to_save..` are those of a partition's journal at `memory`; `consumer_offsets_max` is that of the
+    offsets that are stored in it.
     """
 
     ack: str
@@ -89,6 +90,7 @@ class PartitionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     sync_interval_ms: int
     messages_required_to_save: int
     size_of_messages_required_to_save_bytes: int
+    consumer_offsets_max: int
 
 
 class ScrubberSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -132,6 +132,7 @@ class Engine:
         save_syncs: bool,
         journal_messages_max: int,
         journal_bytes_max: int,
+        consumer_offsets_max: int,
         socket_migration: bool,
         pipeline_window_requests: int,
         data_directory: str | None,
@@ -260,14 +261,13 @@ class Engine:
         segment_size_bytes: int,
         state: int,
         segments: list[SegmentInfo],
-        offsets: list[StoredOffset],
         level: int,
         damaged: list[WithheldRange],
         durable_end: int,
         /,
     ) -> None:
         """level as partition_level in native/src/log/partition.h, durable_end: what the last checkpoint covers.
-        At level durable it returns when the device has what was found. OSError."""
+        Reads the stored offsets. At level durable it returns when the device has what was found. OSError."""
     def partition_segments(self, namespace: int, /) -> list[SegmentInfo]:
         """What is in the files now, the active one last. KeyError."""
     def partition_surveyed(

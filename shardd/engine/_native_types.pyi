@@ -60,13 +60,6 @@ class SegmentInfo(tuple[int, int, int, int, int, int]):
     last_timestamp: Final[int]
     absent: Final[int]
 
-class StoredOffset(tuple[int, int, int]):
-    """What a consumer or group (`kind`: OFFSET_...) has stored."""
-
-    kind: Final[int]
-    id: Final[int]
-    value: Final[int]
-
 class WithheldRange(tuple[int, int, bool]):
     """Offsets `start` to `end` (exclusive) that are not given out. `isolated`: the operator has said so."""
 
@@ -74,11 +67,12 @@ class WithheldRange(tuple[int, int, bool]):
     end: Final[int]
     isolated: Final[bool]
 
-class RecoveredPartition(tuple[list[SegmentInfo], list[StoredOffset], list[int], int, int]):
-    """`segments` and `offsets` for partition_open. `unsealed`: start offsets of segments to be sealed."""
+class RecoveredPartition(tuple[list[SegmentInfo], list[int], list[int], int, int]):
+    """`segments` for partition_open. `groups`: numbers of those that have a stored offset. `unsealed`: start offsets
+    of segments to be sealed."""
 
     segments: Final[list[SegmentInfo]]
-    offsets: Final[list[StoredOffset]]
+    groups: Final[list[int]]
     unsealed: Final[list[int]]
     scanned_bytes: Final[int]
     durable_end: Final[int]
@@ -224,11 +218,12 @@ class CallEvent(tuple[int, int, int, int, int, int, bytes]):
     total_bytes: Final[int]
     records: Final[bytes]
 
-class RoomEvent(tuple[bool, int]):
-    """Sends are refused for want of room, or no more."""
+class RoomEvent(tuple[bool, int, int]):
+    """Sends are refused for want of room, bytes or inodes, or no more."""
 
     refused: Final[bool]
     free_bytes: Final[int]
+    free_inodes: Final[int]
 
 class SyncedEvent(tuple[int, int]):
     """partition_sync has ended."""

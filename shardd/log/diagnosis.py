@@ -1,4 +1,5 @@
-"""What lies in a partition directory, for `shardd doctor log`: segments, manifests, damage; and how it is isolated.
+"""What lies in a partition directory, for `shardd doctor log`: segments, manifests, stored offsets, damage; and how it
+is isolated.
 
 Looking changes nothing and needs no lock: of a server that runs it sees what is there at this moment. Isolating writes
 manifests and is for a data directory that nobody uses.
@@ -22,6 +23,7 @@ from shardd.log.layout import PartitionIds
 from shardd.log.manifest import DamagedManifestError, Manifest, UnknownLayoutError, read_manifest, write_manifest
 from shardd.log.record_format import RecordFault
 from shardd.log.segment_reader import opened_log, segment_starts
+from shardd.log.stored_offsets import read_offsets, read_settled_table, repair_table, table_notes
 from shardd.log.tail import Rest, rest_of
 
 
@@ -72,6 +74,27 @@ def diagnose_partition(directory: Path) -> Iterator[SegmentView]:
         )
         minimum = survey.segment.last_timestamp if survey.segment.count else minimum
         yield view
+
+
+class OffsetsView(msgspec.Struct):
+    """`damage`: what a repair drops; `notes`: what is odd and lies there."""
+
+    damage: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+def diagnose_offsets(directory: Path) -> OffsetsView:
+    """Reads the stored offsets of a partition, of either format version. OSError, ValueError (of a later version)."""
+    incarnation = read_incarnation(directory)
+    table = read_settled_table(directory, incarnation)
+    if table is not None and table.counts:
+        return OffsetsView(damage=table_notes(directory, table))
+    return OffsetsView(notes=read_offsets(directory, incarnation)[1])
+
+
+def repair_offsets(directory: Path) -> Path:
+    """Drops what is damaged in the stored offsets; the file. OSError, ValueError."""
+    return repair_table(directory, read_incarnation(directory))
 
 
 def _diagnose_segment(

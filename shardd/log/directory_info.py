@@ -1,6 +1,6 @@
 """`<data>/info.json`: what a data directory is.
 
-    {"magic": "shardd-data", "format_version": 1, "created_at": "<RFC 3339>"}
+    {"magic": "shardd-data", "format_version": 2, "created_at": "<RFC 3339>"}
 
 It is the last file that an import or a restore writes. Another magic or version stops the start. What else a later
 version changes: docs/adr/0028-format-version-2.md.
@@ -18,7 +18,8 @@ from shardd.runtime.regular_files import NotRegularError, read_regular
 
 INFO_NAME: Final = "info.json"
 MAGIC: Final = "shardd-data"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+EARLIEST_VERSION: Final = 1  # that is read; a server makes FORMAT_VERSION of it when it starts
 
 
 class UnknownFormatError(ValueError):
@@ -47,7 +48,7 @@ def read_info(directory: Path) -> DirectoryInfo | None:
         raise ValueError(f"{path} is damaged: {error}") from error
     if info.magic != MAGIC:
         raise ValueError(f"{path}: this is no data directory of shardd")
-    if info.format_version != FORMAT_VERSION:
+    if not EARLIEST_VERSION <= info.format_version <= FORMAT_VERSION:
         raise UnknownFormatError(
             f"{path}: format version {info.format_version} is unknown; this is version {FORMAT_VERSION}"
         )

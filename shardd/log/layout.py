@@ -7,8 +7,10 @@
     <start offset, 20 digits>.index    16 bytes for each record (docs/formats.md#index)
     <start offset, 20 digits>.manifest what is known about the log, see manifest.py
     <start offset, 20 digits>.torn[.n] bytes that recovery has cut off a log
-    offsets/consumers/<consumer id>    8 bytes, little-endian: last processed offset
+    consumer-offsets                   stored offsets of consumers and groups, see offsets_table.py
+    offsets/consumers/<consumer id>    in format version 1: 8 bytes, little-endian: last processed offset
     offsets/groups/<group id>
+    offsets.imported/                  what of that could not be taken over; never read again
 <data>/trash/<unique name>             what is deleted and not yet unlinked
 """
 
@@ -24,7 +26,9 @@ PARTITIONS = "partitions"
 TRASH = "trash"
 INCARNATION = "incarnation"
 IMPORTED = "imported"
+CONSUMER_OFFSETS = "consumer-offsets"
 OFFSETS = "offsets"
+OFFSETS_KEPT = "offsets.imported"
 CONSUMERS = "consumers"
 GROUPS = "groups"
 TEMPORARY_SUFFIX = ".tmp"  # a file being born: renamed when its content is whole

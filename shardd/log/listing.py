@@ -8,8 +8,11 @@ from shardd.log import layout
 from shardd.log.segment_reader import layout_of
 
 _OWN_FILES = tuple(
-    name + suffix for name in (layout.INCARNATION, layout.IMPORTED) for suffix in ("", layout.TEMPORARY_SUFFIX)
+    name + suffix
+    for name in (layout.INCARNATION, layout.IMPORTED, layout.CONSUMER_OFFSETS)
+    for suffix in ("", layout.TEMPORARY_SUFFIX)
 )
+_OWN_DIRECTORIES = (layout.OFFSETS, layout.OFFSETS_KEPT)
 _FRESH_MANIFEST = ".manifest" + layout.TEMPORARY_SUFFIX
 
 
@@ -23,7 +26,7 @@ def list_segments(directory: Path, notes: list[str]) -> list[int]:
         elif path.name.endswith(_FRESH_MANIFEST) and layout.parse_segment_name(path.stem) is not None:
             continue  # cut short before its rename; the next one writes over it
         elif path.name not in _OWN_FILES and not (
-            path.name == layout.OFFSETS and path.is_dir() and not path.is_symlink()
+            path.name in _OWN_DIRECTORIES and path.is_dir() and not path.is_symlink()
         ):
             notes.append(f"{path}: not a file of this server, ignored")
     starts = found["log"]

@@ -23,12 +23,11 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from shardd.engine import SegmentInfo, StoredOffset, WithheldRange, _native
+from shardd.engine import SegmentInfo, WithheldRange, _native
 from shardd.log import layout
 from shardd.log.damage import DamageSurvey
 from shardd.log.damage_survey import explained_by_index, survey_segment
@@ -42,8 +41,10 @@ from shardd.log.incarnation import (
 )
 from shardd.log.listing import list_segments
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
+from shardd.log.offsets_table import OFFSET_GROUP
+from shardd.log.recovered import Recovered
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
-from shardd.log.stored_offsets import read_offsets
+from shardd.log.stored_offsets import bring_up_to_date, read_table, table_notes
 from shardd.log.tail import Rest, cut_tail, cut_zeros, offsets_possible, rest_of
 from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
@@ -51,30 +52,6 @@ from shardd.runtime.regular_files import linked_directory
 
 _LEVELS = 5  # of directories above a partition, up to the data directory, which may be reached through a link
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
-
-@dataclass(slots=True)
-class Recovered:
-    """What `Engine.partition_open` needs.
-
-    `segments`: (start offset, log bytes, records, first timestamp us, last timestamp us, offsets without a record),
-    ascending, the last one is active. `damaged`: (start offset, end offset exclusive, isolated); where two overlap the
-    first one counts.
-    `offsets`: (kind, id, value). `state`: 0, or the status that sends get from the start. `notes`: sentences for the
-    operator, to be logged once.
-    `unsealed`: start offsets of segments before the active one whose manifests have no digest yet (sealing.py).
-    `scanned_bytes`: what was read of logs. `durable_end`: offsets below it were on the device when the last checkpoint
-    was written; 0 without one.
-    """
-
-    segments: list[SegmentInfo] = field(default_factory=list)
-    damaged: list[WithheldRange] = field(default_factory=list)
-    offsets: list[StoredOffset] = field(default_factory=list)
-    state: int = 0
-    notes: list[str] = field(default_factory=list)
-    unsealed: list[int] = field(default_factory=list)
-    scanned_bytes: int = field(default=0, compare=False)
-    durable_end: int = field(default=0, compare=False)
 
 
 def open_partition(directory: Path, incarnation: int) -> Recovered:
@@ -85,21 +62,20 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     directory on the way is a symbolic link, the marker of an import is damaged or a manifest is of a later version,
     OSError when it cannot be read or repaired: then the partition must not be opened, the others can.
     """
-    usual = _native.recover_partition(os.fspath(directory), incarnation)
+    usual = _open_usual(directory, incarnation, [])
     if usual is not None:
-        return Recovered(
-            segments=usual.segments,
-            offsets=usual.offsets,
-            unsealed=usual.unsealed,
-            scanned_bytes=usual.scanned_bytes,
-            durable_end=usual.durable_end,
-        )
+        return usual
     linked = linked_directory(directory, _LEVELS)
     if linked is not None:
         raise ValueError(f"{linked} is a symbolic link: no partition is opened through it")
-    recovered = Recovered()
     if not directory.exists():
-        return recovered
+        return Recovered()
+    recovered = Recovered()
+    if (directory / layout.OFFSETS).is_dir() and _is_of(directory, incarnation):
+        recovered.notes = bring_up_to_date(directory, incarnation)
+        usual = _open_usual(directory, incarnation, recovered.notes)
+        if usual is not None:
+            return usual
     starts = list_segments(directory, recovered.notes)
     if not _check_incarnation(directory, incarnation, starts, recovered):
         return recovered
@@ -108,13 +84,34 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     if imported_end == OPEN_END and not recovered.state:
         last = recovered.segments[-1] if recovered.segments else None
         write_imported(directory, 0 if last is None else last.start_offset + last.records)
-    stored = directory / layout.OFFSETS
-    for path in (stored, stored / layout.CONSUMERS, stored / layout.GROUPS):
-        if path.is_symlink():
-            raise ValueError(f"{path} is a symbolic link: no stored offset is kept behind it")
-    recovered.offsets, notes = read_offsets(directory)
-    recovered.notes += notes
+    recovered.notes += bring_up_to_date(directory, incarnation)
+    table = read_table(directory, incarnation)
+    if table is not None:
+        recovered.notes += table_notes(directory, table)
+        recovered.groups = [each.id for each in table.offsets if each.kind == OFFSET_GROUP]
     return recovered
+
+
+def _open_usual(directory: Path, incarnation: int, notes: list[str]) -> Recovered | None:
+    """None: something is to be decided."""
+    usual = _native.recover_partition(os.fspath(directory), incarnation)
+    if usual is None:
+        return None
+    return Recovered(
+        segments=usual.segments,
+        groups=usual.groups,
+        notes=notes,
+        unsealed=usual.unsealed,
+        scanned_bytes=usual.scanned_bytes,
+        durable_end=usual.durable_end,
+    )
+
+
+def _is_of(directory: Path, incarnation: int) -> bool:
+    try:
+        return read_incarnation(directory) == incarnation
+    except ValueError:
+        return False
 
 
 def _check_incarnation(directory: Path, incarnation: int, starts: list[int], recovered: Recovered) -> bool:

@@ -39,6 +39,7 @@ CUT_BYTES: Final = 64 * 1024 * 1024  # freed by one step at most
 ROOM_INTERVAL_S: Final = 0.25  # between two looks at the free room of the disk
 _RESERVE_BYTES: Final = 64 * 1024 * 1024  # of the disk where the settings keep none
 _THREAD: Final = JobThread("trash")
+_RESERVE_INODES: Final = 4096  # where their number is fixed (native/src/log/room.h)
 _ROOM_PART: Final = 16  # of the disk is kept at most (native/src/log/room.h)
 _ROOM_MUCH: Final = 8  # times what is kept: with less free the pace grows, with _ROOM_SHORT there is none
 _ROOM_SHORT: Final = 2
@@ -62,7 +63,10 @@ def reserves_free(directory: Path, reserve_bytes: int) -> float:
     except OSError:
         return float("inf")
     low_bytes = min(reserve_bytes or _RESERVE_BYTES, disk.f_blocks * disk.f_frsize // _ROOM_PART)
-    return disk.f_bavail * disk.f_frsize / max(1, low_bytes)
+    reserves = disk.f_bavail * disk.f_frsize / max(1, low_bytes)
+    if disk.f_files == 0:  # no fixed number of inodes
+        return reserves
+    return min(reserves, disk.f_favail / max(1, min(_RESERVE_INODES, disk.f_files // _ROOM_PART)))
 
 
 def pace(steps_per_s: int, names: int, names_max: int, reserves: float) -> int:

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -76,8 +77,19 @@ def prepare_directory(directory: Path, fresh: bool) -> None:
             _take_over(directory)
             created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             write_info(directory, DirectoryInfo(MAGIC, FORMAT_VERSION, created_at))
+        elif info.format_version < FORMAT_VERSION:
+            _raise_version(directory, info)
     except OSError as error:
         raise StartupError(f"data directory {directory}: {error}") from error
+
+
+def _raise_version(directory: Path, info: DirectoryInfo) -> None:
+    """Before any worker writes what earlier programs would misread (docs/adr/0028)."""
+    _with_reserve(directory, lambda: write_info(directory, DirectoryInfo(MAGIC, FORMAT_VERSION, info.created_at)))
+    _log.info(
+        "format version %d becomes %d: earlier programs cannot open this directory any more",
+        info.format_version, FORMAT_VERSION,
+    )  # fmt: skip
 
 
 def _known_info(directory: Path) -> DirectoryInfo | None:
@@ -151,14 +163,19 @@ def _write_holder(fd: int) -> None:
 def write_runtime_config(runtime_directory: Path, data_directory: Path, text: str) -> None:
     """Clients' harnesses take this file as the sign of a ready server. A full disk takes it from the reserve."""
     runtime_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _with_reserve(data_directory, lambda: write_atomically(runtime_directory / RUNTIME_CONFIG_NAME, text.encode()))
+
+
+def _with_reserve(data_directory: Path, write: Callable[[], None]) -> None:
+    """Again with the room of the reserve when the disk is full."""
     try:
-        write_atomically(runtime_directory / RUNTIME_CONFIG_NAME, text.encode())
+        write()
     except OSError as error:
         from shardd.metadata.reserve import Reserve  # and all of the metadata: rare, too
 
         if error.errno not in NO_ROOM or not Reserve(data_directory).release():
             raise
-        write_atomically(runtime_directory / RUNTIME_CONFIG_NAME, text.encode())
+        write()
 
 
 def remove_runtime_config(runtime_directory: Path) -> None:

@@ -35,6 +35,7 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         save_syncs=saver.enforce_fsync,
         journal_messages_max=system.partition.messages_required_to_save,
         journal_bytes_max=system.partition.size_of_messages_required_to_save_bytes,
+        consumer_offsets_max=system.partition.consumer_offsets_max,
         socket_migration=settings.tcp.socket_migration,
         pipeline_window_requests=settings.tcp.pipeline_window_requests,
         data_directory=str(system.data_directory),

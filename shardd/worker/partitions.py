@@ -18,7 +18,8 @@ from shardd.config.schema import System
 from shardd.engine import Engine, _native, owner
 from shardd.log import layout
 from shardd.log.layout import PartitionIds
-from shardd.log.recovery import Recovered, open_partition
+from shardd.log.recovered import Recovered
+from shardd.log.recovery import open_partition
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.errors import Status
@@ -269,7 +270,6 @@ class OwnedPartitions:
                 *arguments,
                 outcome.state,
                 outcome.segments,
-                outcome.offsets,
                 level,
                 outcome.damaged,
                 outcome.durable_end,
@@ -278,11 +278,10 @@ class OwnedPartitions:
                 self._damaged.add(ids)
             for start in outcome.unsealed:
                 self._seal(ids, incarnation, start)
-            groups = topic.groups.values() if outcome.offsets else ()
-            alive = {group.offsets_id for group in groups}
-            for each in outcome.offsets:
-                if each.kind == _native.OFFSET_GROUP and each.id not in alive:
-                    self._engine.offset_delete(namespace(*ids), each.kind, each.id)
+            alive = {group.offsets_id for group in topic.groups.values()} if outcome.groups else set()
+            for group in outcome.groups:
+                if group not in alive:
+                    self._engine.offset_delete(namespace(*ids), _native.OFFSET_GROUP, group)
         except (OSError, ValueError) as error:
             if ids in self._no_room:
                 _log.error("partition %s is read only and empty until there is room: %s", directory, error)
@@ -290,7 +289,7 @@ class OwnedPartitions:
                 _log.error("partition %s is read only and empty until the next start: %s", directory, error)
                 self._refused.add(ids)
             self._recovered["refused"] += 1
-            self._engine.partition_open(*arguments, _READ_ONLY, [], [], level, [], 0)
+            self._engine.partition_open(*arguments, _READ_ONLY, [], level, [], 0)
         self._open[ids] = incarnation
 
     def _count(self, recovered: Recovered) -> None:

@@ -367,11 +367,13 @@ class Worker:
         self._partitions.rolled(event.namespace, event.start_offset)
 
     def _on_room(self, event: RoomEvent) -> None:
-        free, data = event.free_bytes, self._data
+        free, inodes, data = event.free_bytes, event.free_inodes, self._data
         if event.refused:
-            _log.warning("sends are refused: only %d bytes are free on the disk of %s", free, data)
+            _log.warning(
+                "sends are refused: only %d bytes and %d inodes are free on the disk of %s", free, inodes, data
+            )
             return
-        _log.warning("sends are taken again: %d bytes are free on the disk of %s", free, data)
+        _log.warning("sends are taken again: %d bytes and %d inodes are free on the disk of %s", free, inodes, data)
         self._use_room()
 
     _handlers: ClassVar[dict[type[Event], Callable[..., None]]] = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
+from shardd.log.incarnation import read_incarnation
+from shardd.log.offsets_table import OFFSET_CONSUMER, StoredOffset
+from shardd.log.stored_offsets import read_table, write_table
 from tests.crash import faults
 from tests.support import load, wire
 from tests.support.checker import History, make_payload
@@ -77,8 +79,18 @@ def test_planted_faults_in_real_logs_are_caught_and_rotten_bytes_are_never_serve
     assert len(rotten) == COUNT // 2
 
 
-def offset_file(data: Path, consumer: str) -> Path:
-    return faults.log_path(data, 0, 0, 0).parent / "offsets" / "consumers" / str(1 + CONSUMERS.index(consumer))
+def change_offsets(data: Path, changes: dict[str, int | None]) -> None:
+    """In the file of a partition that nobody has open; None: removed."""
+    directory = faults.log_path(data, 0, 0, 0).parent
+    incarnation = read_incarnation(directory)
+    table = read_table(directory, incarnation)
+    assert table is not None and incarnation is not None
+    found = {each.id: each.value for each in table.offsets}
+    for name, value in changes.items():
+        del found[1 + CONSUMERS.index(name)]
+        if value is not None:
+            found[1 + CONSUMERS.index(name)] = value
+    write_table(directory, incarnation, [StoredOffset(OFFSET_CONSUMER, *each) for each in found.items()])
 
 
 def stored_offsets(server: Server) -> dict[Key, int]:
@@ -100,9 +112,7 @@ def test_planted_losses_of_consumer_offsets_are_caught(tmp_path: Path) -> None:
                 history.acknowledge(("t", 0, name), STORED)
         assert not history.judge(stored_offsets(server))
         server.stop()
-        offset_file(tmp_path, "set back").write_bytes(struct.pack("<Q", STORED - 1))
-        offset_file(tmp_path, "removed").unlink()
-        offset_file(tmp_path, "beyond").write_bytes(struct.pack("<Q", STORED + 1))
+        change_offsets(tmp_path, {"set back": STORED - 1, "removed": None, "beyond": STORED + 1})
         server = Server(tmp_path, ONE_SHARD)
         server.start()
         found = stored_offsets(server)

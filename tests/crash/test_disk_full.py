@@ -20,6 +20,7 @@ from tests.support.checker import History, make_payload
 from tests.support.server import Server
 
 DISK_SIZE = "24m"
+INODES = 640
 BALLAST_BYTES = 6 * 2**20
 PAYLOAD_BYTES = 10_000
 BATCH = 10
@@ -31,11 +32,20 @@ REQUESTS_MAX = 1000
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
+    yield from mounted_disk(tmp_path, f"size={DISK_SIZE}")
+
+
+@pytest.fixture
+def few_inodes(tmp_path: Path) -> Iterator[Path]:
+    yield from mounted_disk(tmp_path, f"size=200m,nr_inodes={INODES}")
+
+
+def mounted_disk(tmp_path: Path, options: str) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("mounting a small tmpfs needs root")
     disk = tmp_path / "disk"
     disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "tmpfs", str(disk)]
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}")
@@ -134,6 +144,36 @@ def test_sends_are_refused_before_the_disk_is_full_and_resume_by_themselves(smal
             assert sender.send() == 0
         assert "sends are taken again" in server.log()
         assert list(server.worker_pids()) == workers
+        judge(server, history)
+
+
+def free_inodes(disk: Path) -> int:
+    return os.statvfs(disk).f_favail
+
+
+def test_sends_are_refused_before_the_inodes_are_used_up_and_resume_by_themselves(few_inodes: Path) -> None:
+    """Stored offsets take none: one file for a partition, however many consumers."""
+    history = History()
+    with Server(few_inodes) as server, wire.connect(server.address) as connection:
+        connection.create_topic(connection.create_stream("full"), "t", PARTITIONS)
+        sender = Sender(connection, history)
+        while sender.sequence < 2 * BATCH * PARTITIONS:
+            assert sender.send() == 0
+        connection.store_offset(0, 0, 0, 1, 1)
+        others = few_inodes / "other program"
+        others.mkdir()
+        while free_inodes(few_inodes) > INODES // 32:
+            (others / str(free_inodes(few_inodes))).touch()
+        faults.wait_until(lambda: sender.send() == DISK_STATUS, "sends are taken without inodes")
+        assert "inodes are free" in server.log()
+        before = free_inodes(few_inodes)
+        for consumer in range(1, 400):
+            connection.store_offset(0, 0, 0, 1, consumer)
+        assert free_inodes(few_inodes) == before
+        judge(server, history)
+        for path in others.iterdir():
+            path.unlink()
+        wait_until_sends_are_taken(sender)
         judge(server, history)
 
 

@@ -119,8 +119,9 @@ def test_foreign_files_do_not_stop_the_start_and_stay(tmp_path: Path) -> None:
         assert partition.is_dir()
         foreign = [tmp_path / "notes.txt", tmp_path / "streams/lost+found", tmp_path / "streams/99/old.log"]
         foreign += [partition / "notes.txt", partition / "00000000000000000000.log.bak", partition / "12.log"]
-        foreign += [partition / "offsets/consumers/not-a-number", partition.parent / "7x" / "0.log"]
-        for path in foreign:
+        foreign += [partition.parent / "7x" / "0.log"]
+        no_offset = partition / "offsets/consumers/not-a-number"
+        for path in (*foreign, no_offset):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"foreign")
         server = Server(tmp_path, ONE_SHARD)
@@ -129,6 +130,7 @@ def test_foreign_files_do_not_stop_the_start_and_stay(tmp_path: Path) -> None:
             assert connection.streams() == {"kept": 0}
             connection.send(0, 0, wire.to_partition(0), [wire.message(b"more")])
             assert [item.payload for item in connection.read_all(0, 0, 0)] == [b"kept", b"more"]
+        foreign.append(partition / "offsets.imported/consumers/not-a-number")  # where nobody looks for offsets again
         assert [path.read_bytes() for path in foreign] == [b"foreign"] * len(foreign)
     finally:
         server.stop()

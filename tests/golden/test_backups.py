@@ -11,13 +11,14 @@ from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.log import layout
 from shardd.log.recovery import open_partition
+from shardd.log.stored_offsets import read_offsets
 from tests.support import golden_directory
 from tests.support.archives import unpack_fixture
 from tests.support.history import incarnation_in, without_history
 
 BACKUPS = Path(__file__).parent / "backups"
-SOURCES = {"v1": "v2"}  # format version of the backup -> the golden data directory that it was made of
-KEPT = (".log", ".manifest", "state")
+SOURCES = {"v1": "v2", "v2": "v3"}  # format version of the backup -> the golden data directory that it was made of
+KEPT = (".log", ".manifest", "consumer-offsets", "state")
 
 
 def contents(root: Path) -> dict[str, object]:
@@ -44,6 +45,7 @@ def test_a_backup_of_an_earlier_version_is_restored(tmp_path: Path, version: str
         directory = layout.partition_directory(tmp_path / "restored", *partition.ids)
         recovered = open_partition(directory, incarnation_in(tmp_path / "restored"))
         assert (recovered.state, recovered.notes) == (0, [])
-        assert sorted(map(tuple, recovered.offsets)) == sorted(map(tuple, partition.offsets))
+        stored, notes = read_offsets(directory, incarnation_in(tmp_path / "restored"))
+        assert sorted(stored) == sorted(map(tuple, partition.offsets)) and not notes
         segments += len(recovered.segments)
     assert segments > len(backup.partitions) / 2

@@ -51,7 +51,7 @@ def test_what_can_be_made_again_is_not_missed(version: str, tmp_path: Path) -> N
         log.write(tail.read_bytes()[-40:])
     (data / EVENTS / "1" / f"{0:020d}.index").unlink()
     (data / EVENTS / "2" / f"{0:020d}.index").write_bytes(b"x" * 16)
-    (data / EVENTS / "1" / "offsets" / "consumers" / "7").write_bytes(b"\x01\x02\x03")
+    _damage_offset(data / EVENTS / "1")
     recorded["seen"]["streams"]["orders"]["topics"]["events"]["partitions"][1]["offsets"]["7"] = None
     with Server(data, ONE_SHARD) as server:
         assert golden.describe(server.address, recorded["secrets"]) == recorded["seen"]
@@ -88,6 +88,17 @@ def test_a_flipped_bit_costs_one_message_and_a_later_version_one_partition(tmp_p
     assert [path.read_bytes() for path in closed] == before
 
 
+def _damage_offset(partition: Path) -> None:
+    """The one that consumer 7 has stored there."""
+    table = partition / "consumer-offsets"
+    if table.exists():
+        content = bytearray(table.read_bytes())
+        content[64 + 8] ^= 1  # its only value
+        table.write_bytes(content)
+    else:
+        (partition / "offsets" / "consumers" / "7").write_bytes(b"\x01\x02\x03")
+
+
 def _active_log(partition: Path) -> Path:
     return max(partition.glob("*.log"))
 
@@ -120,7 +131,7 @@ def _check_all_but_one(root: wire.Wire, version: str, tmp_path: Path) -> None:
 
 def _later_info(data: Path) -> None:
     info = json.loads((data / "info.json").read_text())
-    (data / "info.json").write_text(json.dumps(info | {"format_version": 2}))
+    (data / "info.json").write_text(json.dumps(info | {"format_version": 3}))
 
 
 def _replace(name: str, at: int, content: bytes) -> Damage:
@@ -142,8 +153,8 @@ def _flip(name: str) -> Damage:
     return damage
 
 
-def _format_version_2(data: Path) -> None:
-    """What docs/adr/0028-format-version-2.md adds, as far as it can be told from outside: nothing of it is touched."""
+def _format_version_3(data: Path) -> None:
+    """With files that look known and are not: nothing of it is touched."""
     _later_info(data)
     partition = data / EVENTS / "0"
     sealed, number = min(partition.glob("*.manifest")), struct.pack("<I", 2)
@@ -151,14 +162,14 @@ def _format_version_2(data: Path) -> None:
     head = content[:8] + number + b"\x01" + content[13:56]  # compressed
     sealed.write_bytes(head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head)) + content[64:])
     sealed.with_suffix(".log").rename(sealed.with_suffix(".blocks"))
-    head = b"SHRDOFFS" + struct.pack("<IIQ", 1, 64, 1) + bytes(32)
+    head = b"SHRDOFFS" + struct.pack("<IIQ", 2, 64, 1) + bytes(32)
     (partition / "consumer-offsets").write_bytes(head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head)))
     shutil.rmtree(partition / "offsets", ignore_errors=True)
 
 
 LATER: dict[str, tuple[Damage, str]] = {
-    "a directory of format version 2": (_format_version_2, "info.json: format version 2 is unknown; this is version 1"),
-    "a later info.json": (_later_info, "info.json: format version 2 is unknown; this is version 1"),
+    "a directory of format version 3": (_format_version_3, "info.json: format version 3 is unknown; this is version 2"),
+    "a later info.json": (_later_info, "info.json: format version 3 is unknown; this is version 2"),
     "a later snapshot": (_replace("state.snapshot", 8, b"\x03"), "has format version 3.0, which this program does not"),
 }
 DAMAGES: dict[str, tuple[Damage, str]] = {
@@ -199,13 +210,15 @@ def test_damaged_or_later_metadata_are_refused_with_a_sentence(version: str, abo
 
 
 @pytest.mark.parametrize("command", [("log",), ("log", "--repair", "--yes"), ("state", "--path")])
-def test_no_tool_judges_or_changes_a_directory_of_format_version_2(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_no_tool_judges_or_changes_a_directory_of_a_later_format_version(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
     data = golden.unpack(VERSIONS[-1], tmp_path)
-    _format_version_2(data)
+    _format_version_3(data)
     before = _digests(data)
     result = CliRunner().invoke(app, ["doctor", *command, str(data)])
-    assert (result.exit_code, "format version 2 is unknown" in result.output) == (2, True), result.output
-    with pytest.raises(BackupError, match="format version 2 is unknown"):
+    assert (result.exit_code, "format version 3 is unknown" in result.output) == (2, True), result.output
+    with pytest.raises(BackupError, match="format version 3 is unknown"):
         create_backup(data, tmp_path / "backups")
     assert _digests(data) == before
 
@@ -219,4 +232,4 @@ def _digests(data: Path) -> dict[str, str]:
 
 
 def test_no_version_is_forgotten() -> None:
-    assert VERSIONS == ["v1", "v2"]
+    assert VERSIONS == ["v1", "v2", "v3"]

@@ -17,7 +17,8 @@ from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.damage_survey import survey_segment
 from shardd.log.manifest import Checkpoint, Manifest, write_manifest
-from shardd.log.recovery import Recovered, open_partition
+from shardd.log.recovered import Recovered
+from shardd.log.recovery import open_partition
 from tests.support.generated import examples
 from tests.unit.log_files import INCARNATION, Stored, batch, segment, store, write
 

@@ -89,7 +89,7 @@ def test_a_ready_server(server: Server) -> None:
         assert part in line
     assert answers_ping(server)
     info = json.loads((server.data_dir / "info.json").read_text())
-    assert (info["magic"], info["format_version"]) == ("shardd-data", 1)
+    assert (info["magic"], info["format_version"]) == ("shardd-data", 2)
 
 
 def test_sigterm_ends_in_order(make_server: MakeServer) -> None:

@@ -160,7 +160,8 @@ def test_a_new_directory_gets_its_description(tmp_path: Path) -> None:
     ("info", "sentence"),
     [
         ('{"magic": "other", "format_version": 1, "created_at": ""}', "no data directory of shardd"),
-        ('{"magic": "shardd-data", "format_version": 2, "created_at": ""}', "format version 2 is unknown"),
+        ('{"magic": "shardd-data", "format_version": 3, "created_at": ""}', "format version 3 is unknown"),
+        ('{"magic": "shardd-data", "format_version": 0, "created_at": ""}', "format version 0 is unknown"),
         ("{", "is damaged"),
     ],
 )
@@ -170,6 +171,17 @@ def test_unknown_directories_are_refused(tmp_path: Path, info: str, sentence: st
         with pytest.raises(StartupError, match=sentence):
             prepare_directory(tmp_path, fresh)
     assert (tmp_path / INFO_NAME).read_text() == info
+
+
+def test_a_start_raises_the_version_once_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / INFO_NAME).write_text('{"magic": "shardd-data", "format_version": 1, "created_at": "then"}')
+    with caplog.at_level("INFO"):
+        prepare_directory(tmp_path, fresh=False)
+        prepare_directory(tmp_path, fresh=False)
+    info = json.loads((tmp_path / INFO_NAME).read_text())
+    assert info == {"magic": "shardd-data", "format_version": 2, "created_at": "then"}
+    sentence = "format version 1 becomes 2: earlier programs cannot open this directory any more"
+    assert [each.getMessage() for each in caplog.records] == [sentence]
 
 
 def test_fresh_removes_our_data_and_nothing_else(tmp_path: Path) -> None:

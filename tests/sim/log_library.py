@@ -74,6 +74,32 @@ class _Batch(Structure):
     ]
 
 
+class Place(Structure):
+    """An entry of a file of stored offsets, as sim_place of native/tests/sim_log.c."""
+
+    _fields_ = [
+        ("value", c_uint64),
+        ("sequence", c_uint64),
+        ("place", c_uint32),
+        ("id", c_uint32),
+        ("kind", c_uint8),
+        ("half", c_uint8),
+        ("hurt", c_uint8),
+        ("state", c_uint8),
+    ]
+
+
+def read_places(descriptor: int, incarnation: int, size: int) -> tuple[int, list[Place]]:
+    """What the core says of a file of so many bytes: its head as `Head` of offsets_table.py, and its entries."""
+    most = size // 64 + 1
+    places, head = (Place * most)(), c_uint32()
+    count = library().sim_table_read(
+        c_int(descriptor), c_uint64(incarnation), ctypes.byref(head), places, c_uint64(most)
+    )
+    assert 0 <= count <= most
+    return head.value, list(places[:count])
+
+
 @cache
 def library() -> ctypes.CDLL:
     """OSError when it was not built."""
@@ -83,6 +109,7 @@ def library() -> ctypes.CDLL:
     found.sim_log_offset_get.restype = c_uint64
     found.sim_log_sync_begin.restype = c_uint64
     found.sim_log_sync_done.restype = c_bool
+    found.sim_table_read.restype = c_int64
     found.sim_fences_pass.restype = c_bool
     return found
 
@@ -218,11 +245,11 @@ class LogPartition:
         )
         return int(status), deleted.value
 
-    def offset_load(self, kind: int, number: int, value: int) -> int:
-        return int(library().sim_log_offset_load(self._handle, c_uint8(kind), c_uint32(number), c_uint64(value)))
-
     def offset_store(self, kind: int, number: int, value: int) -> int:
         return int(library().sim_log_offset_store(self._handle, c_uint8(kind), c_uint32(number), c_uint64(value)))
+
+    def offset_delete(self, kind: int, number: int) -> int:
+        return int(library().sim_log_offset_delete(self._handle, c_uint8(kind), c_uint32(number)))
 
     def offset_get(self, kind: int, number: int) -> int | None:
         value: int = library().sim_log_offset_get(self._handle, c_uint8(kind), c_uint32(number))

@@ -9,7 +9,7 @@ from tests.sim.findings import Trace
 from tests.sim.log_library import Ends
 
 HEADER_BYTES = 64
-STORE_FAILED = (10006, 3023)
+STORE_FAILED = (10006, 3011, 3023)
 _PLACE = struct.Struct("<QQ")  # offset and timestamp, at byte 24 of a record
 _LENGTHS = struct.Struct("<II")  # of user headers and payload, at byte 48
 
@@ -43,7 +43,7 @@ class LogModel:
         self._sync_end = self._sync_first = 0
         self._offsets: dict[int, list[int | None]] = defaultdict(lambda: [None])  # the first one is on the device
         self._sync_offsets: dict[int, int] = {}
-        self._attempts: dict[int, list[int]] = defaultdict(list)  # stores that failed or have no answer
+        self._attempts: dict[int, list[int | None]] = defaultdict(list)  # stores that failed or have no answer
         self.power_was_cut = False
 
     @property
@@ -96,12 +96,13 @@ class LogModel:
             del self._offsets[number][:place]
         self._sync_offsets = {}
 
-    def offset_stored(self, number: int, value: int, status: int, *, alive: bool) -> None:
+    def offset_stored(self, number: int, value: int | None, status: int, *, alive: bool) -> None:
+        """`value` None: it was deleted."""
         if not alive or status in STORE_FAILED:  # the file is as it was, if the disk lets us
             self._attempts[number].append(value)
         elif status == 0:
             self._offsets[number].append(value)
-            if value >= self.end:
+            if value is not None and value >= self.end:
                 self._report(f"offset {value} is stored, the partition ends at {self.end}")
 
     def deleted(self, ends: Ends) -> None:
@@ -170,6 +171,13 @@ class LogModel:
         self._sync_end = self.durable_end
         self._sync_offsets = {}
 
+    def opened(self, end: int) -> None:
+        """By a process that ended before anybody looked: it may have lowered what was stored to the end of its log."""
+        last = end - 1 if end else None
+        for number, values in self._offsets.items():
+            if any(value is not None and (last is None or value > last) for value in values):
+                self._attempts[number].append(last)
+
     def _check_survivor(self, offset: int, record: bytes, promised: int) -> None:
         if offset < self.end and self.log[offset] == record:
             return
@@ -185,11 +193,6 @@ class LogModel:
         for number, values in self._offsets.items():
             found = offsets.get(number)
             allowed = values if self.power_was_cut else values[-1:]
-            if self.power_was_cut and len(values) > 1:
-                allowed = [
-                    *values,
-                    0,
-                ]  # a new file whose bytes are lost: lower than what was stored, so nothing is skipped
             possible = [*allowed, *self._attempts[number]]
             clamped = {None if value is None or last < 0 else min(value, last) for value in possible}
             if found not in clamped:

@@ -14,7 +14,7 @@ import struct
 from collections import Counter
 from pathlib import Path
 
-from shardd.engine import SegmentInfo, StoredOffset
+from shardd.engine import SegmentInfo
 from shardd.log import layout
 from shardd.log.recovery import open_partition
 from tests.sim.findings import Trace
@@ -35,7 +35,7 @@ from tests.sim.world import Outcome
 LEVELS = ("written", "memory", "durable")
 OPERATIONS = 220
 SEGMENT_SIZES = (600, 1500, 6000)
-CONSUMERS = 3
+CONSUMERS = 12  # entries in three sectors
 INDEX_CONTRADICTS = 10002
 TRASH_NAME = re.compile(r"trash/\S+")  # has a time in it
 
@@ -62,7 +62,7 @@ class LogWorld:
         self.running: list[int] | None = None  # descriptors of the sync under way
         self.sync_error = 0
         self.next_id = 1
-        self.partition = self._opened([], 0, [])
+        self.partition = self._opened([], 0)
 
     # ---- one run ----
 
@@ -71,7 +71,8 @@ class LogWorld:
             (40, self._append),
             (16, self._poll),
             (14, self._sync_step),
-            (6, self._store_offset),
+            (8, self._store_offset),
+            (2, self._delete_offset),
             (3, self._flush),
             (3, self._delete_segments),
             (1, self._purge),
@@ -168,6 +169,12 @@ class LogWorld:
         status = self.partition.offset_store(1, number, value)
         self._note("offset", f"{number} {value}: {status}")
         self.model.offset_stored(number, value, status, alive=not self.disk.dead)
+
+    def _delete_offset(self) -> None:
+        number = self.rng.randrange(CONSUMERS)
+        status = self.partition.offset_delete(1, number)
+        self._note("offset", f"{number} deleted: {status}")
+        self.model.offset_stored(number, None, status, alive=not self.disk.dead)
 
     def _flush(self) -> None:
         status = self.partition.flush()
@@ -270,12 +277,19 @@ class LogWorld:
             self._note("recovery", TRASH_NAME.sub("trash", note.replace(str(self.root), "")))
         if found.state and not self.model.power_was_cut:
             self.trace.report(f"recovery takes what a kill has left for damage: {found.notes}")
-        self.partition = self._opened(found.segments, found.state, found.offsets)
+        if not self._open_again(found.segments, found.state):
+            self._note("killed while it opens")
+            self._opened_in_vain(found.segments)
+            self.disk.restart()
+            self.disk.errno_share = share
+            self._recover()
+            return
         ends = self.partition.ends()
         readable = (damaged[0][0] if damaged else ends.next) - ends.first
         status, first, records, data = self.partition.poll(POLL_FIRST, 0, readable, 0)
         if status == INDEX_CONTRADICTS and self.model.power_was_cut and list(self.directory.glob("*.index")):
             self._note("index made anew")
+            self._opened_in_vain(found.segments)
             self._let_go(orderly=False)
             self.disk.restart()
             for index in self.directory.glob("*.index"):
@@ -292,14 +306,31 @@ class LogWorld:
             self._note(f"{LEVELS[self.level]}: hole behind the durable end")
             self._purge()
 
-    def _opened(self, segments: list[SegmentInfo], state: int, offsets: list[StoredOffset]) -> LogPartition:
+    def _opened_in_vain(self, segments: list[SegmentInfo]) -> None:
+        last = segments[-1] if segments else None
+        self.model.opened(0 if last is None else last.start_offset + last.records + last.absent)
+
+    def _open_again(self, segments: list[SegmentInfo], state: int) -> bool:
+        """False: the process died on the way."""
+        if self.rng.random() < 0.1:
+            self.disk.death_after = self.rng.randint(1, 12)
+        try:
+            self.partition = self._opened(segments, state)
+        except OSError:
+            if not self.disk.dead:
+                raise
+            return False
+        if self.disk.dead:
+            self._let_go(orderly=False)
+            return False
+        self.disk.death_after = -1
+        return True
+
+    def _opened(self, segments: list[SegmentInfo], state: int) -> LogPartition:
         ids = self.seed + self.step
-        partition = LogPartition(
+        return LogPartition(
             self.disk, self.directory, self.incarnation, self.level, self.segment_size, state, ids, segments
         )
-        for kind, number, value in offsets:
-            partition.offset_load(kind, number, value)
-        return partition
 
     def _look(self) -> None:
         self.model.check(self.partition.ends())

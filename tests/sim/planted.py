@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shardd.engine import SegmentInfo
-from shardd.log.recovery import Recovered
-from shardd.log.stored_offsets import read_offsets
+from shardd.log.recovered import Recovered
 from shardd.metadata import MetadataReplica, MetadataWriter
 from shardd.metadata.apply import apply
 from shardd.metadata.records import HEADER, decode_record
@@ -146,7 +145,6 @@ def trusting_recovery(directory: Path) -> Recovered:
             index += struct.pack("<IIQ", offset - start, at, stamp)
         log.with_suffix(".index").write_bytes(index)
         found.segments.append(SegmentInfo((start, at, count, first or timestamp, timestamp, 0)))
-    found.offsets, _ = read_offsets(directory)
     return found
 
 

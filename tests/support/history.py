@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import DamagedManifestError, decode_manifest, encode_manifest
+from shardd.log.offsets_table import decode_table
 from shardd.metadata import FILE_NAME
 from shardd.metadata.load import load_state
 from shardd.metadata.snapshot import SNAPSHOT_NAME
@@ -28,6 +29,8 @@ def without_history(root: Path) -> dict[str, object]:
             found[name] = b""
         elif path.suffix == ".manifest":
             found[name] = _manifest(path.read_bytes())
+        elif path.name == layout.CONSUMER_OFFSETS:
+            found[name] = sorted(decode_table(path.read_bytes(), None).offsets)
         else:
             found[name] = path.read_bytes()
     return found | {"state": _state(load_state(root / FILE_NAME))}

@@ -10,6 +10,8 @@ import pytest
 from shardd.backup.create import Made, Options, create_backup
 from shardd.log import layout
 from shardd.log.directory_info import FORMAT_VERSION, MAGIC, DirectoryInfo, write_info
+from shardd.log.offsets_table import OFFSET_CONSUMER, OFFSET_GROUP, StoredOffset
+from shardd.log.stored_offsets import write_table
 from shardd.metadata import State, commands
 from shardd.metadata.commands import Ref
 from shardd.metadata.load import load_state
@@ -22,6 +24,7 @@ from tests.unit import log_files
 BACKUPS = "backups"  # beside the data
 STREAM, TOPIC = Ref(0, 2), Ref(0, 3)
 SEGMENT_COUNT = 20
+OFFSETS = [StoredOffset(OFFSET_CONSUMER, 7, 11), StoredOffset(OFFSET_GROUP, 4, 55)]  # of partition 0
 
 
 @dataclass
@@ -29,10 +32,11 @@ class DataDirectory:
     """One stream with one topic of three partitions: 0 with three segments, 1 with one, 2 without a directory."""
 
     path: Path
+    version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
         self.path.mkdir()
-        write_info(self.path, DirectoryInfo(MAGIC, FORMAT_VERSION, "2026-11-21T09:00:00Z"))
+        write_info(self.path, DirectoryInfo(MAGIC, self.version, "2026-11-21T09:00:00Z"))
         self.change(
             commands.CreateUser("iggy", "$argon2id$x", True, None),
             commands.CreateStream("s"),
@@ -45,10 +49,10 @@ class DataDirectory:
         starts = (0, SEGMENT_COUNT, 2 * SEGMENT_COUNT)
         self.fill(0, *(log_files.segment(start, [15, 5], 1000 + start) for start in starts))
         self.fill(1, log_files.segment(0, [4]))
-        for name, number, value in ((layout.CONSUMERS, 7, 11), (layout.GROUPS, 4, 55)):
-            holder = self.partition(0) / layout.OFFSETS / name
-            holder.mkdir(parents=True)
-            (holder / str(number)).write_bytes(value.to_bytes(8, "little"))
+        if self.version > 1:
+            write_table(self.partition(0), self.incarnation(0), OFFSETS)
+        else:
+            log_files.write_offset_files(self.partition(0), OFFSETS)
 
     def change(self, *changes: commands.Command) -> None:
         """Appends records, as shard 0 does."""

@@ -11,8 +11,17 @@ from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.incarnation import write_incarnation
 from shardd.log.manifest import Manifest, Sealed
+from shardd.log.offsets_table import OFFSET_CONSUMER, StoredOffset
 
 INCARNATION = 7
+
+
+def write_offset_files(directory: Path, offsets: list[StoredOffset]) -> None:
+    """Stored offsets as format version 1 has them."""
+    for kind, number, value in offsets:
+        holder = directory / layout.OFFSETS / (layout.CONSUMERS if kind == OFFSET_CONSUMER else layout.GROUPS)
+        holder.mkdir(parents=True, exist_ok=True)
+        (holder / str(number)).write_bytes(value.to_bytes(8, "little"))
 
 
 def message(payload: bytes, headers: bytes = b"", message_id: int = 0) -> bytes:

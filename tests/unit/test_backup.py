@@ -16,18 +16,20 @@ from shardd.backup.format import BACKUP_NAME, BackupError, encode_backup, read_b
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.log import layout
+from shardd.log.directory_info import read_info
 from shardd.log.imported import encode_imported
 from shardd.log.manifest import Checkpoint, Manifest, write_manifest
 from shardd.log.recovery import open_partition
 from shardd.log.segment_reader import opened
 from shardd.log.single_pass import LogPass
+from shardd.log.stored_offsets import read_offsets
 from shardd.metadata import commands
 from shardd.metadata.log_file import FILE_NAME
 from shardd.runtime.throttle import Throttle
 from shardd.server.data_directory import prepare_directory
 from tests.support.history import incarnation_in, without_history
 from tests.unit import backup_data, log_files
-from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_log
+from tests.unit.backup_data import OFFSETS, SEGMENT_COUNT, DataDirectory, back_up, kept_log
 
 SEALED = layout.segment_log(Path(), 0).name
 TAIL = layout.segment_log(Path(), 2 * SEGMENT_COUNT).name
@@ -84,7 +86,24 @@ def test_an_offset_that_was_stored_before_the_first_message_is_kept(data: DataDi
     made = back_up(data)
     restore_backup(made.path, data.path.with_name("restored"))
     directory = layout.partition_directory(data.path.with_name("restored"), 0, 0, 2)
-    assert open_partition(directory, incarnation_in(data.path.with_name("restored"))).offsets == [(1, 9, 0)]
+    assert read_offsets(directory, incarnation_in(data.path.with_name("restored"))) == ([(1, 9, 0)], [])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_restore_makes_a_directory_of_the_version_that_was_backed_up(tmp_path: Path, version: int) -> None:
+    made = back_up(DataDirectory(tmp_path / "data", version=version))
+    assert (made.backup.format_version, made.backup.data_format_version) == (version, version)
+    restored = tmp_path / "restored"
+    restore_backup(made.path, restored)
+    info = read_info(restored)
+    assert info is not None and info.format_version == version
+    directory = layout.partition_directory(restored, 0, 0, 0)
+    assert (directory / layout.CONSUMER_OFFSETS).exists() is (version == 2)
+    assert (directory / layout.OFFSETS).exists() is (version == 1)
+    assert read_offsets(directory, incarnation_in(restored)) == (OFFSETS, [])
+    open_partition(directory, incarnation_in(restored))  # as the next server does
+    assert read_offsets(directory, incarnation_in(restored)) == (OFFSETS, [])
+    assert not (directory / layout.OFFSETS).exists()
 
 
 def test_sealed_segments_are_linked_and_the_newest_is_copied(data: DataDirectory) -> None:
@@ -281,7 +300,7 @@ def _with(made: Made, **changes: object) -> list[str]:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        (b'"format_version":1', b'"format_version":3', "format version 3"),
+        (b'"format_version":2', b'"format_version":3', "format version 3"),
         (b"shardd-backup", b"shardd-backuq", "no backup"),
         (b'"partitions"', b'"partition_"', "damaged"),
         (b"}\n", b"} \n", "damaged"),

@@ -66,7 +66,7 @@ def test_a_sparse_segment_comes_back_as_it_was(
 
 
 def test_a_backup_without_gaps_is_of_version_1_still(tmp_path: Path) -> None:
-    made = back_up(DataDirectory(tmp_path / "data"))
+    made = back_up(DataDirectory(tmp_path / "data", version=1))
     content = (made.path / "backup.json").read_text()
     assert json.loads(content)["format_version"] == 1 and "records" not in content
 

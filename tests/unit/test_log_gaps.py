@@ -21,7 +21,8 @@ from shardd.log.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardd.log.recovery import Recovered, open_partition
+from shardd.log.recovered import Recovered
+from shardd.log.recovery import open_partition
 from shardd.log.sealing import seal_segment
 from shardd.log.segment_scrub import SegmentScrub
 from shardd.log.verified_slices import SegmentExtent

@@ -8,7 +8,8 @@ import pytest
 
 from shardd.log import layout
 from shardd.log.imported import OPEN_END, read_imported, write_imported
-from shardd.log.recovery import Recovered, open_partition
+from shardd.log.recovered import Recovered
+from shardd.log.recovery import open_partition
 from tests.unit.log_files import INCARNATION, Stored, batch, segment, write
 
 

@@ -21,8 +21,11 @@ from shardd.log.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardd.log.recovery import Recovered, open_partition
+from shardd.log.offsets_table import OFFSET_CONSUMER, OFFSET_GROUP, StoredOffset
+from shardd.log.recovered import Recovered
+from shardd.log.recovery import open_partition
 from shardd.log.sealing import seal_segment
+from shardd.log.stored_offsets import write_table
 from shardd.runtime.throttle import StoppedError, Throttle
 from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
 
@@ -75,9 +78,7 @@ def test_a_healthy_partition_is_opened_in_one_call(directory: Path) -> None:
 def test_both_ways_find_the_same(directory: Path) -> None:
     """A foreign file makes the careful way do it: canary that the two are really different."""
     write_whole(directory)
-    offsets = directory / layout.OFFSETS / layout.CONSUMERS
-    offsets.mkdir(parents=True)
-    (offsets / "7").write_bytes((2).to_bytes(8, "little"))
+    write_table(directory, INCARNATION, [StoredOffset(OFFSET_GROUP, 7, 2), StoredOffset(OFFSET_CONSUMER, 7, 2)])
     for index in (ACTIVE.index, ACTIVE.index[:-32], ACTIVE.index + bytes(16), ACTIVE.index[:-16] + bytes(16)):
         layout.segment_index(directory, 3).write_bytes(index)
         found = []
@@ -89,8 +90,8 @@ def test_both_ways_find_the_same(directory: Path) -> None:
             layout.segment_index(directory, 3).write_bytes(index)
             recovered = open_partition(directory, INCARNATION)
             assert layout.segment_index(directory, 3).read_bytes() == ACTIVE.index
-            found.append((recovered.segments, recovered.offsets, recovered.scanned_bytes, recovered.state))
-        assert found[0] == found[1]
+            found.append((recovered.segments, recovered.groups, recovered.scanned_bytes, recovered.state))
+        assert found[0] == found[1] and found[0][1] == [7]
         (directory / "foreign").unlink()
 
 

@@ -12,7 +12,8 @@ import pytest
 from shardd.engine import SegmentInfo, _native
 from shardd.log import layout
 from shardd.log.incarnation import NewerIncarnationError, read_incarnation
-from shardd.log.recovery import Recovered, open_partition
+from shardd.log.recovered import Recovered
+from shardd.log.recovery import open_partition
 from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
 
 READ_ONLY = 4027
@@ -318,29 +319,6 @@ def test_later_incarnation_is_refused_and_kept(directory: Path) -> None:
     with pytest.raises(NewerIncarnationError):
         open_partition(directory, INCARNATION)
     assert tree(directory) == before
-
-
-def test_stored_offsets(directory: Path) -> None:
-    write(directory, segment(0, [3]))
-    consumers, groups = directory / "offsets" / "consumers", directory / "offsets" / "groups"
-    consumers.mkdir(parents=True)
-    groups.mkdir()
-    (consumers / "7").write_bytes((2).to_bytes(8, "little"))
-    (consumers / "4294967295").write_bytes((2**64 - 1).to_bytes(8, "little"))
-    (groups / "0").write_bytes(bytes(8))
-    for name, content in (
-        ("8", b"short"),
-        ("9", bytes(9)),
-        ("x", bytes(8)),
-        ("07", bytes(8)),
-        ("4294967296", bytes(8)),
-    ):
-        (consumers / name).write_bytes(content)
-    (consumers / "10").mkdir()
-    (groups / "3.tmp").write_bytes(b"")
-    recovered = open_partition(directory, INCARNATION)
-    assert sorted(recovered.offsets) == [(1, 7, 2), (1, 4294967295, 2**64 - 1), (2, 0, 0)]
-    assert len(recovered.notes) == 6
 
 
 def test_scans_of_the_fixture_are_not_empty() -> None:

@@ -13,7 +13,6 @@ SOURCE = Path(__file__).parents[2] / "native" / "src"
 LAYERS = ["base", "io", "log", "core", "wire", "net", "peer", "engine"]
 # Files of one directory that call each other, and why. This may only shrink.
 KNOWN_CYCLES = {
-    frozenset({"log/offsets.c", "log/offsets_files.c"}): "the table of offsets and the files that it is written to",
     frozenset(
         {"log/partition.c", "log/partition_append.c", "log/partition_manifest.c", "log/partition_sync.c"}
     ): "parts of one object, split for their length",

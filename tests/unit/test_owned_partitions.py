@@ -15,7 +15,7 @@ from shardd.config.loader import load_settings
 from shardd.engine import Engine
 from shardd.log import layout
 from shardd.log.incarnation import write_incarnation
-from shardd.log.recovery import Recovered
+from shardd.log.recovered import Recovered
 from shardd.metadata import Record, State, Topic, apply, commands
 from shardd.metadata.commands import Ref
 from shardd.runtime.helper_threads import HelperThreads

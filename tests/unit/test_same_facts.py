@@ -14,7 +14,7 @@ import pytest
 from shardd.config.cpus import SHARDS_MAX
 from shardd.config.schema import ACK_LEVELS
 from shardd.engine import _native, twin, twin_record
-from shardd.log import imported, incarnation, manifest, record_format, stored_offsets
+from shardd.log import imported, incarnation, manifest, offsets_table, record_format
 from shardd.metadata.validate import SLOTS_MAX
 from shardd.protocol import limits, record_layout, replies
 from shardd.protocol.codes import Code
@@ -116,7 +116,7 @@ def test_commands_of_the_core_have_the_codes_of_the_protocol() -> None:
 def test_kinds_of_polls_and_consumers_are_those_of_the_wire() -> None:
     assert {each.name: int(each) for each in PollingKind}.items() <= named_numbers("POLL").items()
     assert (_native.OFFSET_CONSUMER, _native.OFFSET_GROUP) == (ConsumerKind.CONSUMER, ConsumerKind.GROUP)
-    assert (stored_offsets.OFFSET_CONSUMER, stored_offsets.OFFSET_GROUP) == (1, 2)
+    assert (offsets_table.OFFSET_CONSUMER, offsets_table.OFFSET_GROUP) == (1, 2)
 
 
 def test_kinds_of_partitioning_are_those_of_the_wire() -> None:
@@ -146,7 +146,7 @@ def test_layouts_and_sizes_of_tables_are_the_same() -> None:
 
 def test_files_begin_with_the_same_magic() -> None:
     core = {text.encode() for code in c_code("src").values() for text in re.findall(r'"(SHRD[A-Z0-9]{4})"', code)}
-    assert core == {manifest.MAGIC, incarnation.MAGIC, imported.MAGIC}
+    assert core == {manifest.MAGIC, incarnation.MAGIC, imported.MAGIC, offsets_table.MAGIC}
 
 
 def test_faults_of_a_scan_are_those_of_the_twin() -> None:

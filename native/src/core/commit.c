@@ -64,6 +64,7 @@ void commit_report_room(core *k) {
     event *v = events_add(&k->events, EVENT_ROOM, k->commit.room.refused);
     if (v == NULL) return;
     v->number = k->commit.room.free_bytes;
+    v->free_inodes = k->commit.room.free_inodes;
     k->commit.room_refusal_reported = k->commit.room.refused;
 }
 

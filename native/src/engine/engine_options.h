@@ -19,6 +19,7 @@ typedef struct engine_options {
     int64_t save_interval_us;                         /* of the journals of `memory`; 0: no saver */
     bool save_syncs;                                  /* what the saver writes is synced, too */
     uint64_t journal_messages_max, journal_bytes_max; /* of a partition that is opened */
+    uint32_t consumer_offsets_max;                    /* of a partition that is opened */
     bool socket_migration;
     uint32_t pipeline_window_requests; /* of one connection, in work at a time */
     const char *data_directory;        /* whose file system is watched for room; NULL: none */

@@ -10,7 +10,9 @@ void engine_read_gauges(const engine *e, engine_gauges *gauges) {
                               .throttled_connections = shares_waiting(&e->net),
                               .output_bytes = e->core.output.bytes,
                               .calls = calls_under_way(&e->calls),
-                              .call_record_bytes = e->calls.record_bytes};
+                              .call_record_bytes = e->calls.record_bytes,
+                              .disk_free_bytes = e->core.commit.room.free_bytes,
+                              .disk_free_inodes = e->core.commit.room.free_inodes};
     for (const owned *o = e->core.sync.dirty; o != NULL; o = o->sync.next_dirty) gauges->partitions_dirty++;
     for (const owned *o = e->core.sync.pending; o != NULL; o = o->sync.next_pending) gauges->syncs_waiting++;
     for (const waiter *w = e->core.waiters.first; w != NULL; w = w->next) gauges->waiters++;

@@ -66,7 +66,7 @@ descriptor_budget file_budget_plan(uint64_t limit, uint64_t connections) {
 }
 
 void file_cache_open(file_cache *c, descriptor_budget budget) {
-    ASSERT(budget.offset_files > 0 && budget.offset_files <= OFFSET_FILES_MAX && budget.segment_pairs > 0);
+    ASSERT(budget.offset_files > 0 && budget.segment_pairs > 0);
     *c = (file_cache){.budget = budget};
 }
 

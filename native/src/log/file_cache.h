@@ -16,9 +16,9 @@
 
 typedef struct descriptor_budget {
     uint32_t segment_pairs; /* a pair is .log and .index */
-    uint32_t offset_files;
-    uint32_t syncs;      /* partitions that sync at once */
-    uint32_t sync_files; /* files of a partition in one sync */
+    uint32_t offset_files;  /* of partitions */
+    uint32_t syncs;         /* partitions that sync at once */
+    uint32_t sync_files;    /* files of a partition in one sync */
 } descriptor_budget;
 
 typedef struct cached_file { /* a descriptor or a pair; a part of what its owner knows of it */
@@ -31,23 +31,10 @@ typedef struct file_list { /* by use */
     uint32_t count;
 } file_list;
 
-typedef struct offsets offsets;
-
-typedef struct offset_file { /* of one consumer (offsets_files.c) */
-    cached_file listed;
-    offsets *owner;
-    uint32_t id;
-    int fd;
-    uint8_t kind;
-} offset_file;
-
 typedef struct file_cache {
     descriptor_budget budget;
     file_list pairs, offset_files;
-    bool pairs_short;                                /* more are open than may be: they are in use, or not synced */
-    offset_file offset_places[OFFSET_FILES_MAX + 1]; /* places are 1-based, 0 means no place */
-    cached_file *offset_places_free;                 /* linked through `older` */
-    uint32_t offset_places_used;
+    bool pairs_short; /* more are open than may be: they are in use, or not synced */
     int spares[SPARE_DESCRIPTORS];
     uint32_t spares_count;
     bool spares_lent;

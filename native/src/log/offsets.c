@@ -1,11 +1,11 @@
-/* Consumer offsets of one partition: the table and the operations. Files: offsets_files.c. */
+/* Stored offsets of one partition: the table in memory and the operations. The file: offsets_files.c. */
 #include "log/offsets.h"
 
 #include "base/assert.h"
 #include "log/offsets_files.h"
-#include "log/partition.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 
 #define CAPACITY_MIN 8u
@@ -15,7 +15,7 @@ static uint32_t slot_of(const offsets *o, uint8_t kind, uint32_t id) {
     return (uint32_t)((key * UINT64_C(0x9E3779B97F4A7C15)) >> 32) & (o->capacity - 1);
 }
 
-offset_entry *offsets_find(const offsets *o, uint8_t kind, uint32_t id) {
+static offset_entry *find(const offsets *o, uint8_t kind, uint32_t id) {
     if (o->count == 0) return NULL;
     for (uint32_t i = slot_of(o, kind, id); o->entries[i].kind != 0; i = (i + 1) & (o->capacity - 1))
         if (o->entries[i].id == id && o->entries[i].kind == kind) return &o->entries[i];
@@ -64,62 +64,181 @@ static void erase(offsets *o, offset_entry *entry) {
 }
 
 bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value) {
-    const offset_entry *entry = offsets_find(o, kind, id);
+    const offset_entry *entry = find(o, kind, id);
     if (entry == NULL) return false;
     *value = entry->value;
     return true;
 }
 
-int offsets_load(offsets *o, uint8_t kind, uint32_t id, uint64_t value) {
-    offset_entry *entry = offsets_find(o, kind, id);
-    if (entry != NULL) {
-        entry->value = value;
-        return 0;
+/* ---- places of the file ---- */
+
+/* Without memory it is found again at the next opening. */
+static void give_place(offsets *o, uint32_t place, uint8_t half) {
+    if (o->free_count == o->free_capacity) {
+        uint32_t capacity = o->free_capacity > 0 ? o->free_capacity * 2 : CAPACITY_MIN;
+        free_place *grown = realloc(o->free_places, capacity * sizeof(*grown));
+        if (grown == NULL) return;
+        o->free_places = grown;
+        o->free_capacity = capacity;
     }
-    if (reserve(o) != 0) return -1;
-    /* What a killed process wrote may be in the page cache only. */
-    place(o, &(offset_entry){.value = value, .id = id, .kind = kind, .dirty = true});
-    o->dirty++;
-    o->dirty_directories |= OFFSETS_DIRTY_PARTITION | OFFSETS_DIRTY_PARENT |
-                            (kind == OFFSET_CONSUMER ? OFFSETS_DIRTY_CONSUMERS : OFFSETS_DIRTY_GROUPS);
+    o->free_places[o->free_count++] = (free_place){place, half};
+}
+
+/* The one that the next store takes. */
+static free_place next_place(const offsets *o) {
+    return o->free_count > 0 ? o->free_places[o->free_count - 1] : (free_place){o->places, 1};
+}
+
+static void take_place(offsets *o) {
+    if (o->free_count > 0) o->free_count--;
+    else o->places++;
+}
+
+/* ---- opening ---- */
+
+typedef struct loading {
+    offsets *o;
+    int fd;
+    free_place *doubles; /* older entries of a consumer that has another one: a deletion was lost with the power */
+    uint32_t doubles_count;
+} loading;
+
+/* Of a place that was read before. */
+static int read_again(const offsets *o, int fd, uint32_t place, offsets_place *out) {
+    uint8_t data[OFFSETS_ENTRY_BYTES] = {0};
+    ssize_t n;
+    do
+        n = o->disk->pread(o->disk->context, fd, data, sizeof(data),
+                           (off_t)(OFFSETS_HEAD_BYTES + (uint64_t)place * OFFSETS_ENTRY_BYTES));
+    while (n < 0 && errno == EINTR);
+    if (n < 0) return -1;
+    offsets_decode_place(data, out);
+    return 0;
+}
+
+static int keep_newer(loading *l, offset_entry *entry, uint32_t place, const offsets_place *what) {
+    offsets_place before;
+    free_place *doubles = realloc(l->doubles, (l->doubles_count + 1) * sizeof(*doubles));
+    if (doubles == NULL) return -1;
+    l->doubles = doubles;
+    if (read_again(l->o, l->fd, entry->place, &before) != 0) return -1;
+    bool newer = what->sequence > before.sequence;
+    doubles[l->doubles_count++] = newer ? (free_place){entry->place, entry->half} : (free_place){place, what->half};
+    if (!newer) return 0;
+    entry->value = what->value;
+    entry->place = place;
+    entry->half = what->half;
+    return 0;
+}
+
+static int load(void *context, uint32_t number, const offsets_place *what) {
+    loading *l = context;
+    if (what->state == OFFSETS_PLACE_FREE) give_place(l->o, number, what->half);
+    if (what->state != OFFSETS_PLACE_TAKEN) return 0; /* what is lost stays as it is */
+    offset_entry *entry = find(l->o, what->kind, what->id);
+    if (entry != NULL) return keep_newer(l, entry, number, what);
+    if (reserve(l->o) != 0) return -1;
+    place(l->o, &(offset_entry){what->value, what->id, number, what->kind, what->half});
+    return 0;
+}
+
+/* Without it they would come back when the newer one is deleted. Best effort. */
+static void forget_doubles(const loading *l) {
+    for (uint32_t i = 0; i < l->doubles_count && offsets_file(l->o) >= 0; i++) {
+        const free_place *f = &l->doubles[i];
+        if (offsets_file_put(l->o, f->place, !f->half, 0, 0, 0) == 0) give_place(l->o, f->place, !f->half);
+    }
+}
+
+int offsets_open(offsets *o) {
+    offsets_scan scan;
+    loading l = {.o = o, .fd = offsets_file_open(o, O_RDONLY)};
+    if (l.fd < 0) return errno == ENOENT ? 0 : -1;
+    int result = offsets_scan_file(o->disk, l.fd, o->incarnation, &scan, load, &l), error = errno;
+    o->disk->close(o->disk->context, l.fd);
+    if (result == 0 && scan.head == OFFSETS_HEAD_UNKNOWN) result = -1, error = EPROTO;
+    if (result == 0 && scan.head != OFFSETS_HEAD_UNBORN && scan.head != OFFSETS_HEAD_FOREIGN) {
+        o->exists = o->dirty = o->directory_dirty = true;
+        o->places = scan.places;
+        o->sequence = scan.sequence;
+        forget_doubles(&l);
+    } else {
+        o->free_count = 0;
+    }
+    free(l.doubles);
+    errno = error;
+    return result;
+}
+
+/* ---- operations ---- */
+
+/* Opens the file. 0, 10006, 3023. */
+static uint32_t have_file(offsets *o) {
+    if (offsets_file(o) >= 0) return 0;
+    bool refused = errno == ENOSPC || errno == EDQUOT || errno == ENOMEM || errno == EFBIG || errno == EIO;
+    return refused ? STATUS_CANNOT_WRITE_TO_FILE : STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
+}
+
+static uint32_t store_new(offsets *o, uint8_t kind, uint32_t id, uint64_t value) {
+    free_place to = next_place(o);
+    if (o->count >= o->count_max || to.place >= OFFSETS_PLACES_MAX) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
+    if (reserve(o) != 0) return STATUS_CANNOT_WRITE_TO_FILE;
+    uint32_t status = offsets_file_put(o, to.place, !to.half, kind, id, value);
+    if (status != 0) return status;
+    take_place(o);
+    place(o, &(offset_entry){value, id, to.place, kind, !to.half});
     return 0;
 }
 
 uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value) {
-    offset_entry *entry = offsets_find(o, kind, id);
-    if (entry == NULL && reserve(o) != 0) return STATUS_CANNOT_WRITE_TO_FILE;
-    bool known = entry != NULL;
-    offset_entry fresh = {.value = value, .id = id, .kind = kind};
-    if (!known) entry = &fresh;
     ASSERT(kind == OFFSET_CONSUMER || kind == OFFSET_GROUP);
-    uint32_t status = offset_file_write(o, entry, value);
+    uint32_t status = have_file(o);
     if (status != 0) return status;
+    offset_entry *entry = find(o, kind, id);
+    if (entry == NULL) return store_new(o, kind, id, value);
+    status = offsets_file_put(o, entry->place, !entry->half, kind, id, value);
+    if (status != 0) return status;
+    entry->half = !entry->half;
     entry->value = value;
-    if (!entry->dirty) {
-        entry->dirty = true;
-        o->dirty++;
-    }
-    if (!known) place(o, entry);
     return 0;
 }
 
 uint32_t offsets_delete(offsets *o, uint8_t kind, uint32_t id) {
-    offset_entry *entry = offsets_find(o, kind, id);
+    offset_entry *entry = find(o, kind, id);
     if (entry == NULL) return STATUS_CONSUMER_OFFSET_NOT_FOUND;
-    if (offset_file_remove(o, kind, id) != 0) return STATUS_CANNOT_DELETE_CONSUMER_OFFSET_FILE;
-    offset_file_close(o, entry);
-    ASSERT(!entry->dirty || o->dirty > 0);
-    if (entry->dirty) o->dirty--;
+    if (have_file(o) != 0 || offsets_file_put(o, entry->place, !entry->half, 0, 0, 0) != 0)
+        return STATUS_CANNOT_DELETE_CONSUMER_OFFSET_FILE;
+    give_place(o, entry->place, !entry->half);
     erase(o, entry);
     return 0;
 }
 
-void offsets_discard_file(offsets *o, uint8_t kind, uint32_t id) { offset_file_remove(o, kind, id); }
-
-void offsets_free(offsets *o) {
-    for (uint32_t i = 0; i < o->capacity; i++)
-        if (o->entries[i].kind != 0) offset_file_close(o, &o->entries[i]);
+void offsets_clear(offsets *o, bool in_file) {
+    if (o->count == 0) return;
     free(o->entries);
     o->entries = NULL;
-    o->capacity = o->count = o->dirty = o->dirty_directories = 0;
+    o->capacity = o->count = 0;
+    if (in_file) offsets_file_make(o);
+}
+
+bool offsets_lower(offsets *o, uint64_t end, bool in_file) {
+    bool any = false;
+    for (uint32_t i = 0; i < o->capacity; i++) {
+        offset_entry *entry = &o->entries[i];
+        if (entry->kind == 0 || entry->value <= end) continue;
+        any = true;
+        if (in_file) offsets_store(o, entry->kind, entry->id, end);
+        entry->value = end;
+    }
+    return any;
+}
+
+void offsets_free(offsets *o) {
+    offsets_file_close(o);
+    free(o->entries);
+    free(o->free_places);
+    o->entries = NULL;
+    o->free_places = NULL;
+    o->capacity = o->count = o->free_count = o->free_capacity = 0;
+    o->dirty = o->directory_dirty = false;
 }

@@ -1,12 +1,15 @@
-/* Files of the consumer offsets and their descriptors (private to offsets*.c). */
+/* The file of the stored offsets and its descriptor (private to offsets*.c). */
 #ifndef SHARDD_OFFSETS_FILES_H
 #define SHARDD_OFFSETS_FILES_H
-#include "log/offsets.h"
 #include "base/status.h"
+#include "log/offsets.h"
 
-offset_entry *offsets_find(const offsets *o, uint8_t kind, uint32_t id);
-/* Writes `value` in place, or makes the file. `entry->value` is what the file holds until then. 0, 10006, 3023. */
-uint32_t offset_file_write(offsets *o, offset_entry *entry, uint64_t value);
-int offset_file_remove(offsets *o, uint8_t kind, uint32_t id); /* 0 (also when there was none) or -1 */
-void offset_file_close(offsets *o, offset_entry *entry);
+/* The descriptor, opened or with a file made of what is in memory. -1 and errno. */
+int offsets_file(offsets *o);
+/* Makes the file anew of what is in memory: all places change. 0, or -1 and errno: nothing has changed. */
+int offsets_file_make(offsets *o);
+/* Writes one half. 0, 10006, 3023. */
+uint32_t offsets_file_put(offsets *o, uint32_t place, uint8_t half, uint8_t kind, uint32_t id, uint64_t value);
+void offsets_file_close(offsets *o);
+int offsets_file_open(const offsets *o, int flags); /* -1 and errno */
 #endif

@@ -61,6 +61,16 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
     return 0;
 }
 
+/* The log may have lost what consumers had processed. Best effort in the file: else the next start would skip what is
+ * appended until then. The old values are on the device and must not come back behind a log that has grown. True: they
+ * were changed, a sync is due. */
+static bool lower_offsets(partition *p) {
+    if (p->next_offset > 0) return offsets_lower(&p->offsets, p->next_offset - 1, p->state == 0) && p->state == 0;
+    bool any = p->offsets.count > 0;
+    offsets_clear(&p->offsets, p->state == 0);
+    return any && p->state == 0;
+}
+
 partition *partition_open(const partition_options *options, const segment_info *segments, size_t count) {
     ASSERT(options->disk != NULL && options->files != NULL && options->ids != NULL);
     if (options->directory[0] == '\0' || strlen(options->directory) > FILE_PATH_MAX - 64) {
@@ -87,8 +97,12 @@ partition *partition_open(const partition_options *options, const segment_info *
     p->segments.directory = p->offsets.directory = p->directory;
     p->segments.read_only = p->state != 0;
     p->unreadable = count == 0 && p->state != 0 && p->state != STATUS_INVALID_MESSAGE_CHECKSUM;
-    if (p->directory == NULL || take_segments(p, segments, count) != 0) {
+    p->offsets.incarnation = p->incarnation;
+    p->offsets.count_max = options->offsets_max > 0 ? options->offsets_max : OFFSETS_PLACES_MAX;
+    if (p->directory == NULL || take_segments(p, segments, count) != 0 ||
+        (!p->unreadable && offsets_open(&p->offsets) != 0)) {
         int error = errno;
+        offsets_free(&p->offsets);
         segment_set_free(&p->segments);
         free(p->directory);
         free(p);
@@ -96,7 +110,7 @@ partition *partition_open(const partition_options *options, const segment_info *
         return NULL;
     }
     p->durable_offset = options->durable_end < p->next_offset ? options->durable_end : p->next_offset;
-    if (p->level == LEVEL_DURABLE) partition_sync_now(p);
+    if (lower_offsets(p) || p->level == LEVEL_DURABLE) partition_sync_now(p);
     if (p->sync_failed) p->found_end = p->next_offset;
     partition_publish(p);
     STATS_STORE(p, incarnation, p->incarnation);
@@ -214,18 +228,6 @@ void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_time
 }
 
 /* ---- consumer offsets ---- */
-
-int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value) {
-    bool lost = p->next_offset == 0, lowered = value >= p->next_offset;
-    if (!lost && offsets_load(&p->offsets, kind, id, lowered ? p->next_offset - 1 : value) != 0) return -1;
-    if (!lowered || p->state != 0) return 0;
-    /* The log lost what this consumer had processed. Best effort: else the next start would skip what is appended until
-     * then. The old value is on the device and must not come back behind a log that has grown. */
-    if (lost) offsets_discard_file(&p->offsets, kind, id);
-    else offsets_store(&p->offsets, kind, id, p->next_offset - 1);
-    partition_sync_now(p);
-    return 0;
-}
 
 bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value) {
     return !p->closed && offsets_get(&p->offsets, kind, id, value);

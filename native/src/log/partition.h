@@ -8,7 +8,7 @@
  *   <dir>/<start offset, 20 digits>.log and .index      (record.h)
  *   <dir>/<start offset, 20 digits>.manifest            (manifest.h)
  *   <dir>/incarnation                            16 bytes: "SHRDINC1", u64 incarnation (made with the first file)
- *   <dir>/offsets/consumers/<id>, groups/<id>    8 bytes u64 LE, last processed offset, written in place
+ *   <dir>/consumer-offsets                       stored offsets (offsets_table.h), written in place
  * Directory and files are made at the first append (or the first stored offset).
  *
  * The index of the active segment is kept in memory for its newest entries (at most INDEX_CACHE_MAX); entries reach the
@@ -20,6 +20,7 @@
 #include "log/batch.h"
 #include "io/disk.h"
 #include "log/file_cache.h"
+#include "log/offsets_table.h"
 #include "log/record.h"
 #include "log/segment_reader.h"
 #include "base/shared.h"
@@ -27,7 +28,6 @@
 #define INDEX_CACHE_MAX 65536u
 
 enum { POLL_OFFSET = 1, POLL_TIMESTAMP = 2, POLL_FIRST = 3, POLL_LAST = 4, POLL_NEXT = 5 };
-enum { OFFSET_CONSUMER = 1, OFFSET_GROUP = 2 };
 
 typedef struct partition partition;
 
@@ -63,14 +63,16 @@ typedef struct partition_options {
      * for which there is no memory. */
     uint64_t journal_messages_max, journal_bytes_max;
     journal_memory *journals; /* outlives the partition */
+    uint32_t offsets_max;     /* stored ones, of consumers and groups together; 0: OFFSETS_PLACES_MAX */
     partition_stats *stats;   /* slot in the shared region; may be NULL in tests */
     const disk *disk;
     file_cache *files; /* its open files; outlives the partition */
     id_source *ids;
 } partition_options;
 
-/* Opens with what recovery found (count 0: never written). NULL and errno on failure. Reference count 1. At `durable`
- * it waits until the device has what was found: a killed process may have left it in the page cache only. */
+/* Opens with what recovery found (count 0: never written), and reads the stored offsets. NULL and errno on failure.
+ * Reference count 1. At `durable` it waits until the device has what was found: a killed process may have left it in
+ * the page cache only. At every level it does when stored offsets were behind the log: they are lowered to its end. */
 partition *partition_open(const partition_options *options, const segment_info *segments, size_t count);
 partition *partition_retain(partition *p);
 void partition_release(partition *p); /* the last reference frees it and closes its files */
@@ -176,8 +178,6 @@ bool partition_segment(const partition *p, uint32_t i, segment_info *out);
 void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp);
 
 /* ---- consumer offsets (docs/formats.md#consumer-offsets) ---- */
-/* Loads one stored offset at open time (recovery). One behind the log is lowered to its end and synced. 0, or -1. */
-int partition_offset_load(partition *p, uint8_t kind, uint32_t id, uint64_t value);
 bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value);
 uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,
                                 uint64_t value);                           /* 0, 4100, 3007, 10006, 3023 */

@@ -11,7 +11,7 @@
 
 bool partition_is_dirty(const partition *p) {
     if (p->closed || p->sync_failed) return false;
-    return p->sync_running || p->dirty_directories != 0 || p->offsets.dirty > 0 || p->offsets.dirty_directories != 0 ||
+    return p->sync_running || p->dirty_directories != 0 || p->offsets.dirty || p->offsets.directory_dirty ||
            ((index_cache_waiting(&p->index) > 0 || p->journal.length > 0) && p->state == 0) ||
            p->dirty_from < p->segments.count;
 }
@@ -95,29 +95,12 @@ static bool collect_segments(partition *p, collection *c, segment_file which) {
     return true;
 }
 
-/* True when no offset is dirty any more. */
+/* True when the stored offsets are not dirty any more. */
 static bool collect_offsets(partition *p, collection *c) {
-    static const struct {
-        uint32_t bit;
-        uint8_t kind;
-    } directories[] = {
-        {OFFSETS_DIRTY_CONSUMERS, OFFSET_CONSUMER}, {OFFSETS_DIRTY_GROUPS, OFFSET_GROUP}, {OFFSETS_DIRTY_PARENT, 0}};
-    offsets *o = &p->offsets;
-    char path[FILE_PATH_MAX];
-    for (size_t i = 0; i < sizeof(directories) / sizeof(directories[0]); i++) {
-        if ((o->dirty_directories & directories[i].bit) == 0) continue;
-        offsets_directory_path(o, directories[i].kind, path, sizeof(path));
-        if (!collect_directory(p, c, path)) return false;
-        o->dirty_directories &= ~directories[i].bit;
-    }
-    for (uint32_t i = 0; i < o->capacity && o->dirty > 0; i++) {
-        offset_entry *entry = &o->entries[i];
-        if (entry->kind == 0 || !entry->dirty) continue;
-        if (c->count == c->max || !collect(c, offsets_duplicate(o, entry))) return false;
-        entry->dirty = false;
-        o->dirty--;
-    }
-    return true;
+    if (!p->offsets.dirty) return true;
+    if (c->count == c->max || !collect(c, offsets_duplicate(&p->offsets))) return false;
+    p->offsets.dirty = false;
+    return !p->offsets.directory_dirty; /* it was gone and is made anew: its name comes with the next sync */
 }
 
 void partition_sync_lost(partition *p) {
@@ -131,10 +114,8 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     if (p->closed || p->sync_running || p->sync_failed) return 0;
     bool saved = partition_save(p) == 0 || p->state != 0;
     if (scope == SYNC_EVERYTHING) partition_index_flush(p);
-    if ((p->offsets.dirty_directories & OFFSETS_DIRTY_PARTITION) != 0) {
-        p->offsets.dirty_directories &= ~(uint32_t)OFFSETS_DIRTY_PARTITION;
-        p->dirty_directories |= 1;
-    }
+    if (p->offsets.directory_dirty) p->dirty_directories |= 1;
+    p->offsets.directory_dirty = false;
     collection c = {.fds = fds, .max = max};
     errno = 0;
     file_cache_spares_lend(p->segments.files); /* they come back when the sync is done */

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "log/manifest.h"
+#include "log/offsets_table.h"
 #include "log/recover_names.h"
 
 #include <errno.h>
@@ -174,39 +175,39 @@ static bool recover_segments(recovery *r, const uint64_t *starts, size_t count) 
     return true;
 }
 
-/* ---- consumer offsets ---- */
+/* ---- stored offsets ---- */
 
-static bool add_offset(recovered_partition *out, int directory, const char *name, uint8_t kind) {
-    uint32_t id;
-    uint8_t content[8];
-    name_kind what = names_parse_id(name, &id);
-    if (what == NAME_TEMPORARY) return true; /* its birth was cut short: nothing was acknowledged */
-    if (what != NAME_OFFSET || read_small(directory, name, content, sizeof content) != sizeof content) return false;
-    if ((out->offsets_count & (out->offsets_count - 1)) == 0) { /* grows at powers of two */
-        size_t capacity = out->offsets_count > 0 ? out->offsets_count * 2 : 1;
-        stored_offset *offsets = realloc(out->offsets, capacity * sizeof *offsets);
-        if (offsets == NULL) return false;
-        out->offsets = offsets;
+static int add_group(void *context, uint32_t place, const offsets_place *what) {
+    recovered_partition *out = context;
+    (void)place;
+    if (what->kind != OFFSET_GROUP) return 0;
+    if ((out->groups_count & (out->groups_count - 1)) == 0) { /* grows at powers of two */
+        size_t capacity = out->groups_count > 0 ? out->groups_count * 2 : 1;
+        uint32_t *groups = realloc(out->groups, capacity * sizeof *groups);
+        if (groups == NULL) return -1;
+        out->groups = groups;
     }
-    out->offsets[out->offsets_count++] = (stored_offset){kind, id, load_u64(content)};
-    return true;
+    out->groups[out->groups_count++] = what->id;
+    return 0;
 }
 
-static bool read_offsets(recovered_partition *out, int partition, const char *path, uint8_t kind) {
-    names list;
-    int directory = open_in(partition, path, O_RDONLY | O_DIRECTORY);
-    if (directory < 0) return errno == ENOENT;
-    bool clean = true;
-    names_begin(&list, directory);
-    for (const char *name; clean && (name = names_next(&list)) != NULL;) clean = add_offset(out, directory, name, kind);
-    close(directory);
-    return clean && !list.failed;
+/* Nothing in it is damaged, and it is not mostly free places. */
+static bool read_table(const recovery *r) {
+    offsets_scan scan;
+    struct stat st;
+    int fd = open_in(r->directory, "consumer-offsets", O_RDONLY);
+    if (fd < 0) return false;
+    bool whole = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+                 offsets_scan_file(&disk_system, fd, r->incarnation, &scan, add_group, r->out) == 0;
+    close(fd);
+    return whole && scan.head == OFFSETS_HEAD_WHOLE && scan.hurt == 0 && !offsets_scan_is_sparse(&scan);
 }
 
 /* ---- the directory ---- */
 
 static bool recover_found(recovery *r, const partition_names *found) {
     uint64_t incarnation;
+    if (found->offsets) return false; /* of format version 1: they have to be taken over */
     if (!read_marker(r->directory, "incarnation", "SHRDINC1", &incarnation) || incarnation != r->incarnation)
         return false;
     if (found->imported &&
@@ -219,11 +220,7 @@ static bool recover_found(recovery *r, const partition_names *found) {
         if (is_unknown(r, found->ahead))
             return false; /* its records are elsewhere; the next segment would write it over */
     }
-    struct stat offsets;
-    return !found->offsets ||
-           (fstatat(r->directory, "offsets", &offsets, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(offsets.st_mode) &&
-            read_offsets(r->out, r->directory, "offsets/consumers", OFFSET_CONSUMER) &&
-            read_offsets(r->out, r->directory, "offsets/groups", OFFSET_GROUP));
+    return !found->table || read_table(r);
 }
 
 #define LEVELS 5u /* of directories above a partition up to the data directory, which a link may lead to */
@@ -262,6 +259,6 @@ bool recover_partition(const char *directory, uint64_t incarnation, recovered_pa
 void recover_free(recovered_partition *found) {
     free(found->segments);
     free(found->sealed);
-    free(found->offsets);
+    free(found->groups);
     *found = (recovered_partition){0};
 }

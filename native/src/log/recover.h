@@ -7,18 +7,12 @@
 #define SHARDD_RECOVER_H
 #include "log/partition.h"
 
-typedef struct stored_offset {
-    uint8_t kind; /* OFFSET_CONSUMER, OFFSET_GROUP */
-    uint32_t id;
-    uint64_t value;
-} stored_offset;
-
 typedef struct recovered_partition {
     segment_info *segments;
     bool *sealed; /* by segment: its manifest says so */
     size_t segments_count;
-    stored_offset *offsets;
-    size_t offsets_count;
+    uint32_t *groups; /* that have a stored offset; the partition reads the offsets itself */
+    size_t groups_count;
     uint64_t scanned_bytes;
     uint64_t durable_end; /* the last checkpoint: everything below it was on the device; 0: there is none */
 } recovered_partition;

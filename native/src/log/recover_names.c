@@ -60,15 +60,6 @@ name_kind names_parse_segment(const char *name, uint64_t *start) {
     return suffix[0] == '\0' ? NAME_TORN : NAME_UNKNOWN;
 }
 
-name_kind names_parse_id(const char *name, uint32_t *id) {
-    uint64_t number;
-    size_t digits = parse_number(name, UINT32_MAX, &number);
-    *id = (uint32_t)number;
-    if (digits == 0 || (name[0] == '0' && digits > 1)) return NAME_UNKNOWN;
-    if (name[digits] == '\0') return NAME_OFFSET;
-    return strcmp(name + digits, ".tmp") == 0 ? NAME_TEMPORARY : NAME_UNKNOWN;
-}
-
 /* ---- a partition ---- */
 
 enum { HAS_LOG = 1, HAS_INDEX = 2, HAS_MANIFEST = 4 };
@@ -110,9 +101,13 @@ static bool take_name(partition_names *out, segment_names *list, const char *nam
     default: break;
     }
     if (strcmp(name, "imported") == 0) return out->imported = true;
+    if (strcmp(name, "consumer-offsets") == 0) return out->table = true;
     if (strcmp(name, "offsets") == 0) return out->offsets = true;
-    return strcmp(name, "incarnation") == 0 || strcmp(name, "incarnation.tmp") == 0 ||
-           strcmp(name, "imported.tmp") == 0;
+    static const char *const others[] = {"incarnation", "incarnation.tmp", "imported.tmp", "consumer-offsets.tmp",
+                                         "offsets.imported"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(name, others[i]) == 0) return true;
+    return false;
 }
 
 /* Every log has its index and its manifest; a manifest alone may only lie behind them all. */

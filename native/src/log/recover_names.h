@@ -15,26 +15,17 @@ typedef struct names {
 void names_begin(names *list, int directory);
 const char *names_next(names *list); /* NULL: the end, or failed; valid until the next call */
 
-typedef enum name_kind {
-    NAME_UNKNOWN,
-    NAME_LOG,
-    NAME_INDEX,
-    NAME_MANIFEST,
-    NAME_TORN,
-    NAME_OFFSET,
-    NAME_TEMPORARY
-} name_kind;
+typedef enum name_kind { NAME_UNKNOWN, NAME_LOG, NAME_INDEX, NAME_MANIFEST, NAME_TORN, NAME_TEMPORARY } name_kind;
 /* What a file beside the segments is called after; `start` for what belongs to one. */
 name_kind names_parse_segment(const char *name, uint64_t *start);
-/* NAME_OFFSET, NAME_TEMPORARY of one, or NAME_UNKNOWN. */
-name_kind names_parse_id(const char *name, uint32_t *id);
 
 typedef struct partition_names {
     uint64_t *starts; /* of the logs, ascending */
     size_t count;
     bool manifest_ahead; /* a manifest without a log behind all logs, at `ahead` */
     uint64_t ahead;
-    bool imported, offsets;
+    bool imported, table;
+    bool offsets; /* those of format version 1 */
 } partition_names;
 /* False when there is a name that is not of a healthy partition: unknown, an index without a log and the like. To be
  * freed in both cases. */

@@ -26,7 +26,10 @@ bool room_look(room *r) {
     uint64_t part = (uint64_t)s.f_blocks * s.f_frsize / ROOM_PART;
     r->low_bytes = r->reserve_bytes < part ? r->reserve_bytes : part;
     r->free_bytes = (uint64_t)s.f_bavail * s.f_frsize;
-    r->refused = r->free_bytes < (before ? r->low_bytes + r->low_bytes / 2 : r->low_bytes);
+    r->free_inodes = s.f_favail;
+    r->low_inodes = s.f_files / ROOM_PART < ROOM_INODES ? s.f_files / ROOM_PART : ROOM_INODES;
+    r->refused = room_is_short(r->free_bytes, r->low_bytes, before) ||
+                 room_is_short(r->free_inodes, r->low_inodes, before);
     /* Every shard may write its part of half of what is left: together they come closer and closer to the reserve. */
     r->budget = r->refused ? 0 : (r->free_bytes - r->low_bytes) / 2 / r->shards;
     return r->refused != before;

@@ -1,11 +1,13 @@
 /* Room on the disk of the log: sends are refused before it is full, so that what must go on (offsets, index entries,
- * metadata, deletions, the next start) has room. Loop thread only. */
+ * metadata, deletions, the next start) has room. The same for its inodes, which new segments and partitions use up.
+ * Loop thread only. */
 #ifndef SHARDD_ROOM_H
 #define SHARDD_ROOM_H
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ROOM_PART 16u /* of the file system at most is kept free, however large `reserve_bytes` is */
+#define ROOM_PART 16u     /* of the file system at most is kept free, however large `reserve_bytes` is */
+#define ROOM_INODES 4096u /* kept free, where their number is fixed; a roll takes three */
 
 typedef struct room {
     int fd;                 /* a directory of the file system; -1: not looked at, there is always room */
@@ -14,8 +16,14 @@ typedef struct room {
     uint64_t budget;        /* bytes that may be written before the next look */
     uint64_t free_bytes;    /* at the last look */
     uint64_t low_bytes;     /* below it sends are refused */
-    bool refused;           /* sends are refused until half as much again as the reserve is free */
+    uint64_t free_inodes;   /* at the last look */
+    uint64_t low_inodes;    /* as low_bytes; 0: there is no fixed number */
+    bool refused;           /* sends are refused until half as much again as the reserve is free, of both */
 } room;
+
+static inline bool room_is_short(uint64_t free, uint64_t low, bool refused_before) {
+    return free < (refused_before ? low + low / 2 : low);
+}
 
 int room_open(room *r, const char *directory, uint64_t reserve_bytes, uint32_t shards); /* 0 or -errno; NULL: off */
 void room_close(room *r);

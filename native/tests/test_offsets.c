@@ -1,0 +1,298 @@
+/* The stored offsets of one partition: the file byte by byte, torn writes, damage, the bound, places that are used
+ * again, disks that take nothing more. Power cuts: test_partition_power_offsets.c. */
+#include "test_partition_support.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define PATH_SIZE 256
+
+static uint64_t get(const partition *p, uint8_t kind, uint32_t id) {
+    uint64_t value;
+    return partition_offset_get(p, kind, id, &value) ? value : MODEL_NONE;
+}
+
+static const char *table_path(void) {
+    static char path[PATH_SIZE];
+    snprintf(path, sizeof(path), "%s/consumer-offsets", directory);
+    return path;
+}
+
+static size_t read_table(uint8_t *out, size_t size) {
+    int fd = open(table_path(), O_RDONLY | O_CLOEXEC);
+    ssize_t length = pread(fd, out, size, 0);
+    close(fd);
+    return length > 0 ? (size_t)length : 0;
+}
+
+static void write_table(const uint8_t *data, size_t length) {
+    int fd = open(table_path(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    CHECK_EQUAL(pwrite(fd, data, length, 0), length);
+    close(fd);
+}
+
+static partition *open_with(partition_options *options, model *m, uint32_t messages) {
+    *options = options_of(1 << 20);
+    model_init(m, 1 << 20);
+    partition *p = partition_open(options, NULL, 0);
+    append(p, m, messages, 5, 1000);
+    return p;
+}
+
+static partition *kill_and_open(partition *p, const partition_options *options) {
+    partition_release(p);
+    return reopen(options);
+}
+
+/* Every length of the write of a second value: the first or the second, never anything else. */
+static void test_a_write_that_is_torn_at_any_byte_leaves_the_value_before(void) {
+    static model m;
+    partition_options options;
+    uint8_t before[256], after[256], torn[256];
+    partition *p = open_with(&options, &m, 100);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_GROUP, 9, 50), 0);
+    for (uint64_t value = 10; value < 13; value++) { /* in both halves */
+        CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 7, value), 0);
+        size_t length = read_table(before, sizeof(before));
+        CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 7, value + 1), 0);
+        size_t grown = read_table(after, sizeof(after));
+        memset(before + length, 0, sizeof(before) - length);
+        for (size_t at = 0; at <= grown; at++) {
+            memcpy(torn, after, at);
+            memcpy(torn + at, before + at, sizeof(torn) - at);
+            write_table(torn, grown);
+            partition *other = reopen(&options);
+            uint64_t found = get(other, OFFSET_CONSUMER, 7);
+            CHECK(found == value || found == value + 1);
+            CHECK_EQUAL(get(other, OFFSET_GROUP, 9), 50);
+            CHECK_EQUAL(partition_offset_store(other, OFFSET_CONSUMER, 7, 99), 0);
+            other = kill_and_open(other, &options);
+            CHECK_EQUAL(get(other, OFFSET_CONSUMER, 7), 99);
+            partition_release(other);
+        }
+        write_table(before, grown);
+        p = kill_and_open(p, &options);
+    }
+    end(p, &m);
+}
+
+static void test_a_flipped_bit_costs_one_value_at_most(void) {
+    static model m;
+    partition_options options;
+    uint8_t whole[512];
+    partition *p = open_with(&options, &m, 100);
+    for (uint32_t id = 0; id < 4; id++)
+        for (uint64_t value = 10; value < 12; value++)
+            CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, id, value + id), 0);
+    size_t length = read_table(whole, sizeof(whole));
+    CHECK_EQUAL(length, 64 + 4 * 64);
+    for (size_t bit = 0; bit < length * 8; bit++) {
+        whole[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        write_table(whole, length);
+        whole[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        p = kill_and_open(p, &options);
+        unsigned earlier = 0;
+        for (uint32_t id = 0; id < 4; id++) {
+            uint64_t found = get(p, OFFSET_CONSUMER, id);
+            earlier += found == 10 + id;
+            CHECK(found == 11 + id || found == 10 + id);
+        }
+        CHECK(earlier <= 1 && (bit >= 512 || earlier == 0)); /* the head costs nothing */
+    }
+    end(p, &m);
+}
+
+static void test_a_lost_entry_is_left_alone_and_others_go_on(void) {
+    static model m;
+    partition_options options;
+    uint8_t data[512];
+    partition *p = open_with(&options, &m, 100);
+    for (uint32_t id = 0; id < 3; id++) CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, id, 10 + id), 0);
+    size_t length = read_table(data, sizeof(data));
+    data[64 + 64 + 8] ^= 1; /* the only value of consumer 1 */
+    write_table(data, length);
+    p = kill_and_open(p, &options);
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 0), 10);
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 1), MODEL_NONE);
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 2), 12);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 33), 0);
+    uint8_t now[512];
+    CHECK_EQUAL(read_table(now, sizeof(now)), 64 + 3 * 64 + 32);
+    CHECK(memcmp(now + 128, data + 128, 64) == 0);
+    p = kill_and_open(p, &options);
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 1), 33);
+    end(p, &m);
+}
+
+static void try_head(const uint8_t *head, size_t length, bool opens, uint64_t expected) {
+    static model m;
+    partition_options options;
+    uint8_t data[128];
+    partition *p = open_with(&options, &m, 100);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 42), 0);
+    read_table(data, sizeof(data));
+    memcpy(data, head, length);
+    write_table(data, length < 64 ? length : 96);
+    partition_release(p);
+    p = reopen(&options);
+    CHECK_EQUAL(p != NULL, opens);
+    if (p == NULL) {
+        model_free(&m);
+        return;
+    }
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 1), expected);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 2, 43), 0);
+    p = kill_and_open(p, &options);
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 1), expected);
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 2), 43);
+    end(p, &m);
+}
+
+static void test_heads(void) {
+    uint8_t head[64];
+    offsets_encode_head(head, 1);
+    try_head(head, 64, true, 42);
+    head[24] ^= 1; /* damaged: each entry proves itself */
+    try_head(head, 64, true, 42);
+    offsets_encode_head(head, 2); /* of another incarnation: replaced by the next store */
+    try_head(head, 64, true, MODEL_NONE);
+    try_head(head, 17, true, MODEL_NONE); /* its birth was cut short */
+    try_head(head, 0, true, MODEL_NONE);
+    memset(head, 0, sizeof(head)); /* the sector was lost: what is whole counts */
+    try_head(head, 64, true, 42);
+    offsets_encode_head(head, 1);
+    head[8] = 2; /* a later version: never judged */
+    uint64_t checksum = XXH3_64bits(head, 56);
+    memcpy(head + 56, &checksum, 8);
+    try_head(head, 64, false, 0);
+}
+
+static void test_a_file_of_absurd_size_is_not_read_into_memory(void) {
+    static model m;
+    partition_options options;
+    partition *p = open_with(&options, &m, 100);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 42), 0);
+    partition_release(p);
+    CHECK_EQUAL(truncate(table_path(), 64 + (off_t)OFFSETS_PLACES_MAX * 64 + 1), 0);
+    CHECK(reopen(&options) == NULL && errno == EFBIG);
+    model_free(&m);
+}
+
+static void test_the_file_does_not_grow_when_consumers_come_and_go(void) {
+    static model m;
+    partition_options options;
+    partition *p = open_with(&options, &m, 100);
+    struct stat st;
+    for (uint32_t round = 0; round < 300; round++) {
+        CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, round, round % 100), 0);
+        CHECK_EQUAL(partition_offset_store(p, OFFSET_GROUP, round, round % 100), 0);
+        if (round % 7 == 0) p = kill_and_open(p, &options);
+        CHECK_EQUAL(partition_offset_delete(p, OFFSET_CONSUMER, round), 0);
+        if (round % 5 == 0) p = kill_and_open(p, &options);
+        CHECK_EQUAL(get(p, OFFSET_CONSUMER, round), MODEL_NONE);
+        CHECK_EQUAL(get(p, OFFSET_GROUP, round), round % 100);
+        CHECK_EQUAL(partition_offset_delete(p, OFFSET_GROUP, round), 0);
+    }
+    CHECK_EQUAL(stat(table_path(), &st), 0);
+    CHECK(st.st_size <= 64 + 2 * 64);
+    end(p, &m);
+}
+
+static void test_a_full_table_refuses_new_consumers_and_serves_the_others(void) {
+    static model m;
+    partition_options options;
+    partition *p = open_with(&options, &m, 100);
+    options.offsets_max = 3;
+    p = kill_and_open(p, &options);
+    for (uint32_t id = 0; id < 3; id++) CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, id, 10), 0);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_GROUP, 1, 10), 3023);
+    CHECK_EQUAL(get(p, OFFSET_GROUP, 1), MODEL_NONE);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 11), 0);
+    CHECK_EQUAL(partition_offset_delete(p, OFFSET_CONSUMER, 2), 0);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_GROUP, 1, 12), 0);
+    options.offsets_max = 1; /* what is stored stays */
+    p = kill_and_open(p, &options);
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 1), 11);
+    CHECK_EQUAL(get(p, OFFSET_GROUP, 1), 12);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 13), 0);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 5, 13), 3023);
+    end(p, &m);
+}
+
+/* The deletion was lost with the power, the store into another place was not. */
+static void test_of_two_entries_of_a_consumer_the_newer_one_counts(void) {
+    static model m;
+    partition_options options;
+    uint8_t data[64 + 3 * 64] = {0};
+    partition *p = open_with(&options, &m, 100);
+    for (int order = 0; order < 2; order++) {
+        offsets_encode_head(data, 1);
+        offsets_encode_half(data + 64, OFFSET_CONSUMER, 5, order == 0 ? 10 : 20, order == 0 ? 3 : 7);
+        offsets_encode_half(data + 128, OFFSET_CONSUMER, 6, 60, 4);
+        offsets_encode_half(data + 192, OFFSET_CONSUMER, 5, order == 0 ? 20 : 10, order == 0 ? 7 : 3);
+        write_table(data, sizeof(data));
+        p = kill_and_open(p, &options);
+        CHECK_EQUAL(get(p, OFFSET_CONSUMER, 5), 20);
+        CHECK_EQUAL(partition_offset_delete(p, OFFSET_CONSUMER, 5), 0);
+        p = kill_and_open(p, &options);
+        CHECK_EQUAL(get(p, OFFSET_CONSUMER, 5), MODEL_NONE); /* the older one does not come back */
+        CHECK_EQUAL(get(p, OFFSET_CONSUMER, 6), 60);
+    }
+    end(p, &m);
+}
+
+static void test_a_table_that_somebody_removed_is_made_again_with_the_next_store(void) {
+    static model m;
+    partition_options options;
+    partition *p = open_with(&options, &m, 100);
+    for (uint32_t id = 0; id < 50; id++) CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, id, id), 0);
+    while (file_cache_release_one(&open_files)) {
+    }
+    CHECK_EQUAL(unlink(table_path()), 0);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 3, 77), 0);
+    p = kill_and_open(p, &options);
+    for (uint32_t id = 0; id < 50; id++) CHECK_EQUAL(get(p, OFFSET_CONSUMER, id), id == 3 ? 77 : id);
+    end(p, &m);
+}
+
+/* One write of 32 bytes for a store, one descriptor for a sync, whatever the number of consumers. */
+static void test_system_calls_of_many_stores(void) {
+    static fault_disk faulty;
+    static model m;
+    partition_options options;
+    fault_disk_init(&faulty);
+    partition *p = open_with(&options, &m, 100);
+    options.disk = &faulty.disk;
+    p = kill_and_open(p, &options);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 0, 1), 0);
+    sync_all(p);
+    fault_disk_heal(&faulty);
+    memset(faulty.calls, 0, sizeof(faulty.calls));
+    for (uint32_t i = 0; i < 5000; i++) CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, i % 2500, 2), 0);
+    CHECK_EQUAL(faulty.calls[FAULT_WRITE], 5000);
+    CHECK_EQUAL(faulty.calls[FAULT_OPEN], 0);
+    int fds[64];
+    CHECK_EQUAL(partition_sync_begin(p, SYNC_ACKNOWLEDGEMENTS, fds, 64), 1);
+    close(fds[0]);
+    CHECK(partition_sync_done(p, 0));
+    CHECK(!partition_is_dirty(p));
+    partition_close(p);
+    partition_release(p);
+    model_free(&m);
+}
+
+int main(void) {
+    test_root_make();
+    RUN(test_a_write_that_is_torn_at_any_byte_leaves_the_value_before);
+    RUN(test_a_flipped_bit_costs_one_value_at_most);
+    RUN(test_a_lost_entry_is_left_alone_and_others_go_on);
+    RUN(test_heads);
+    RUN(test_a_file_of_absurd_size_is_not_read_into_memory);
+    RUN(test_the_file_does_not_grow_when_consumers_come_and_go);
+    RUN(test_a_full_table_refuses_new_consumers_and_serves_the_others);
+    RUN(test_of_two_entries_of_a_consumer_the_newer_one_counts);
+    RUN(test_a_table_that_somebody_removed_is_made_again_with_the_next_store);
+    RUN(test_system_calls_of_many_stores);
+    test_root_remove();
+    return check_report();
+}

@@ -60,6 +60,15 @@ def as_stranger(modules: str, program: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-c", f"import {modules}\n{become}{program}", *arguments]
 
 
+def names_below(directory: Path) -> set[str]:
+    """All files and directories, also while a server removes some of them (pathlib raises then)."""
+    return {
+        str((Path(parent) / name).relative_to(directory))
+        for parent, directories, files in os.walk(directory)
+        for name in (*directories, *files)
+    }
+
+
 def readable_below(directory: Path, group: int = STRANGER) -> set[str]:
     """Files below a directory that the other user can open, and directories that it can list, as relative paths."""
 
@@ -74,7 +83,7 @@ def readable_below(directory: Path, group: int = STRANGER) -> set[str]:
             found.add(path)
         return found
 
-    names = [".", *(str(path.relative_to(directory)) for path in directory.rglob("*"))]
+    names = [".", *names_below(directory)]
     return as_other_user(look, group)
 
 

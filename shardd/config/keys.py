@@ -121,7 +121,7 @@ _EXPIRY: Final = units.parse_expiry_us
 KEYS: Final[tuple[Key, ...]] = (
     Key("tcp.address", "tcp.address", "127.0.0.1:8090", units.parse_address),
     _flag("tcp.socket_migration", True),
-    _count("tcp.pipeline_window_requests", 32, 1, 32),
+    _count("tcp.pipeline_window_requests", 1, 1, 32),
     _flag("tcp.socket.override_defaults", False),
     _size("tcp.socket.recv_buffer_size", "tcp.socket.recv_buffer_size_bytes", "100 KB", 4096, 1 << 30),
     _size("tcp.socket.send_buffer_size", "tcp.socket.send_buffer_size_bytes", "100 KB", 4096, 1 << 30),

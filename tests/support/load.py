@@ -30,6 +30,17 @@ def owner_of(stream: int, topic: int, partition: int, shards: int) -> int:
     return owner(namespace(stream, topic, partition), shards)
 
 
+def logged_in(address: str, timeout_s: float) -> wire.Wire:
+    """A connection of the first user; tried once."""
+    connection = wire.Wire(address, timeout_s=timeout_s)
+    try:
+        connection.login()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 @dataclass(slots=True)
 class Target:
     """Where the load goes: `batch_count` messages of `payload_size_bytes` per request.
@@ -91,13 +102,7 @@ class LoadThread(threading.Thread):
 
     def _connected(self) -> wire.Wire:
         if self._wire is None:
-            connection = wire.Wire(self.target.address, timeout_s=self.target.answer_timeout_s)
-            try:
-                connection.login()
-            except BaseException:
-                connection.close()
-                raise
-            self._wire = connection
+            self._wire = logged_in(self.target.address, self.target.answer_timeout_s)
         return self._wire
 
     def _disconnect(self) -> None:
@@ -263,13 +268,7 @@ class Patient:
 
     def _connected(self) -> wire.Wire:
         if self._wire is None:
-            connection = wire.Wire(self._target.address, timeout_s=self._timeout_s)
-            try:
-                connection.login()
-            except BaseException:
-                connection.close()
-                raise
-            self._wire = connection
+            self._wire = logged_in(self._target.address, self._timeout_s)
         return self._wire
 
     def _close(self) -> None:

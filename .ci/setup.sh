@@ -25,6 +25,11 @@ check() {
     need pkg-config command -v pkg-config
     need liburing-dev pkg-config --exists liburing
     need libxxhash-dev pkg-config --exists libxxhash
+    need liblz4-dev pkg-config --exists liblz4
+    need libzstd-dev pkg-config --exists libzstd
+    need zlib1g-dev pkg-config --exists zlib
+    need libssl-dev pkg-config --exists libssl libcrypto
+    need openssl command -v openssl
     need libfuse3-dev pkg-config --exists fuse3
     need fuse3 command -v fusermount3
     need libfaketime ls /usr/lib/*/faketime/libfaketime.so.1

@@ -15,9 +15,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include <openssl/ssl.h>
 
 #include "histogram.h"
 #include "wire.h"
@@ -31,8 +35,10 @@ typedef struct asked { /* a request in flight */
 
 typedef struct connection {
     int fd;
+    SSL *tls;  /* NULL: plain */
     bool idle; /* no request in flight: the end was reached */
     request request;
+    websocket_reader reader;
     uint8_t *out; /* requests that are to be sent, `depth` of them at most */
     size_t out_length, out_sent;
     asked *asked; /* ring of `depth` places */
@@ -81,16 +87,60 @@ static void fill(connection *c) {
     c->out_length = c->out_sent = 0;
     while (c->in_flight < options.depth && may_start(c, now)) {
         request_next(&c->request, &options);
-        memcpy(c->out + c->out_length, c->request.bytes, c->request.length);
-        c->out_length += c->request.length;
+        uint8_t *at = c->out + c->out_length;
+        if (options.websocket) {
+            c->out_length += websocket_wrap(at, c->request.bytes, c->request.length, (uint32_t)now * 2654435761u);
+        } else {
+            memcpy(at, c->request.bytes, c->request.length);
+            c->out_length += c->request.length;
+        }
         c->asked[(c->first + c->in_flight++) % options.depth] = (asked){now, c->request.offset};
     }
+}
+
+static ssize_t tls_result(const connection *c, int result) {
+    if (result > 0) return result;
+    int why = SSL_get_error(c->tls, result);
+    if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE) errno = EAGAIN;
+    else if (why != SSL_ERROR_SYSCALL) errno = EPROTO;
+    return why == SSL_ERROR_ZERO_RETURN ? 0 : -1;
+}
+
+static ssize_t put(connection *c, const uint8_t *bytes, size_t length) {
+    if (c->tls == NULL) return send(c->fd, bytes, length, MSG_NOSIGNAL);
+    return tls_result(c, SSL_write(c->tls, bytes, (int)length));
+}
+
+static ssize_t get(connection *c, uint8_t *bytes, size_t length) {
+    if (c->tls == NULL) return recv(c->fd, bytes, length, 0);
+    return tls_result(c, SSL_read(c->tls, bytes, (int)length));
+}
+
+/* On a blocking socket. */
+static bool get_all(connection *c, uint8_t *bytes, size_t length) {
+    for (size_t have = 0; have < length;) {
+        ssize_t n = get(c, bytes + have, length - have);
+        if (n <= 0) return false;
+        have += (size_t)n;
+    }
+    return true;
+}
+
+/* Whoever answers is believed: what is measured is how long it takes. */
+static void begin_tls(connection *c) {
+    static SSL_CTX *context;
+    if (context == NULL) context = SSL_CTX_new(TLS_client_method());
+    if (context == NULL) fail("OpenSSL has no context");
+    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_read_ahead(context, 1); /* a record is one system call */
+    c->tls = SSL_new(context);
+    if (c->tls == NULL || SSL_set_fd(c->tls, c->fd) != 1 || SSL_connect(c->tls) != 1) fail("no TLS with this server");
 }
 
 /* Until the socket is full (never on a blocking one). */
 static void flush(connection *c) {
     while (c->out_sent < c->out_length) {
-        ssize_t n = send(c->fd, c->out + c->out_sent, c->out_length - c->out_sent, MSG_NOSIGNAL);
+        ssize_t n = put(c, c->out + c->out_sent, c->out_length - c->out_sent);
         if (n < 0 && errno == EAGAIN) return;
         if (n < 0 && errno != EINTR) fail_errno("send");
         if (n > 0) c->out_sent += (size_t)n;
@@ -149,12 +199,12 @@ static void advance(worker *w, connection *c) {
             return;
         }
         flush(c);
-        ssize_t n = recv(c->fd, w->scratch, SCRATCH_BYTES, 0);
+        ssize_t n = get(c, w->scratch, SCRATCH_BYTES);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return;
         if (n < 0) fail_errno("recv");
         if (n == 0) fail("the server closed a connection");
-        take_replies(w, c, (size_t)n);
+        take_replies(w, c, options.websocket ? websocket_strip(&c->reader, w->scratch, (size_t)n) : (size_t)n);
     }
 }
 
@@ -196,34 +246,54 @@ static void *run(void *argument) {
     return NULL;
 }
 
-static void prepare(connection *c, uint8_t frame[64], uint32_t length, const char *refused) {
-    uint8_t reply[REPLY_HEAD];
-    if (send(c->fd, frame, length, MSG_NOSIGNAL) != (ssize_t)length) fail_errno("send of the login or join");
-    if (recv(c->fd, reply, sizeof reply, MSG_WAITALL) != (ssize_t)sizeof reply) fail_errno("recv of the login or join");
+static void prepare(connection *c, uint8_t *frame, uint32_t length, const char *refused) {
+    uint8_t reply[REPLY_HEAD], message[64 + WEBSOCKET_HEAD_MAX], head[2];
+    if (options.websocket) {
+        length = (uint32_t)websocket_wrap(message, frame, length, 1);
+        frame = message;
+    }
+    if (put(c, frame, length) != (ssize_t)length) fail_errno("send of the login or join");
+    if (options.websocket && !get_all(c, head, sizeof head)) fail_errno("recv of the login or join");
+    if (!get_all(c, reply, sizeof reply)) fail_errno("recv of the login or join");
     uint32_t rest = get_u32(reply + 4);
-    if (get_u32(reply) != 0 || rest > 64 || (rest > 0 && recv(c->fd, frame, rest, MSG_WAITALL) != (ssize_t)rest))
-        fail(refused);
+    if (get_u32(reply) != 0 || rest > 64 || !get_all(c, frame, rest)) fail(refused);
+}
+
+static int connect_local(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(options.local) >= sizeof address.sun_path) fail("--unix is too long");
+    memcpy(address.sun_path, options.local, strlen(options.local));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0) fail_errno("connect");
+    return fd;
+}
+
+static int connect_remote(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(options.port)};
+    int one = 1;
+    if (inet_pton(AF_INET, options.host, &address.sin_addr) != 1) fail("--host must be an IPv4 address");
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0) fail_errno("connect");
+    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0) fail_errno("setsockopt");
+    return fd;
 }
 
 static void connection_open(connection *c, uint32_t number, bool blocking) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(options.port)};
     struct timeval patience = {.tv_sec = REPLY_TIMEOUT_MS / 1000};
-    int one = 1;
-    if (inet_pton(AF_INET, options.host, &address.sin_addr) != 1) fail("--host must be an IPv4 address");
-    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address) != 0) fail_errno("connect");
-    if (setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0 ||
-        setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
+    c->fd = options.local != NULL ? connect_local() : connect_remote();
+    if (setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
         setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0)
         fail_errno("setsockopt");
+    if (options.websocket && !websocket_upgrade(c->fd)) fail("no upgrade to WebSocket");
     uint8_t frame[64];
+    if (options.tls) begin_tls(c);
     if (options.login) prepare(c, frame, login_build(frame), "the login was refused");
     if (options.group >= 0)
         prepare(c, frame, join_build(frame, &options, options.streams[number % options.streams_count]),
                 "the join was refused");
     if (!blocking && fcntl(c->fd, F_SETFL, O_NONBLOCK) != 0) fail_errno("fcntl");
     request_build(&c->request, &options, options.streams[number % options.streams_count], number + 1);
-    c->out = malloc((size_t)options.depth * c->request.length);
+    c->out = malloc((size_t)options.depth * (c->request.length + WEBSOCKET_HEAD_MAX));
     c->asked = calloc(options.depth, sizeof *c->asked);
     if (c->out == NULL || c->asked == NULL) fail("out of memory");
 }
@@ -286,6 +356,7 @@ int main(int argc, char **argv) {
         request_free(&connections[i].request);
         free(connections[i].out);
         free(connections[i].asked);
+        SSL_free(connections[i].tls);
         close(connections[i].fd);
     }
     free(connections);

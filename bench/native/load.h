@@ -3,6 +3,7 @@
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -16,7 +17,7 @@ enum {
 typedef enum load_mode { MODE_SEND, MODE_POLL } load_mode;
 
 typedef struct load_options {
-    const char *host;
+    const char *host, *local; /* local: path of a Unix socket instead of host and port, NULL = none */
     uint16_t port;
     uint32_t connections;
     uint32_t threads;
@@ -32,6 +33,8 @@ typedef struct load_options {
     int cpu;    /* the whole client is pinned to it, -1 = not */
     bool keyed; /* send with a random key instead of the partition id */
     bool login;
+    bool websocket; /* at host and port */
+    bool tls;
     bool verify_offsets;    /* the first record of a poll carries the asked offset */
     uint64_t poll_messages; /* messages in each partition; polls go round over them */
     uint64_t requests;      /* measured requests over all connections, 0 = no limit */
@@ -62,6 +65,19 @@ void request_free(request *r);
 /* LOGIN iggy/iggy, and JOIN_CONSUMER_GROUP of the options; they return the length, at most 64. */
 uint32_t login_build(uint8_t *frame);
 uint32_t join_build(uint8_t *frame, const load_options *options, uint32_t stream);
+
+/* load_websocket.c */
+enum { WEBSOCKET_HEAD_MAX = 14 };
+typedef struct websocket_reader {
+    uint8_t head[10];
+    uint32_t have;
+    uint64_t left; /* of the frame */
+} websocket_reader;
+bool websocket_upgrade(int fd);
+/* One message with a mask; its length. */
+size_t websocket_wrap(uint8_t *out, const uint8_t *bytes, uint32_t length, uint32_t mask);
+/* Takes the heads of frames out of what came; bytes that are left. */
+size_t websocket_strip(websocket_reader *r, uint8_t *bytes, size_t length);
 
 enum { REPLY_KEPT = 8 + 16 + 64 }; /* reply head, polled head, header of the first record */
 /* NULL when the reply is what the request must get, else what is wrong. `offset`: that it asked for; `head`: first

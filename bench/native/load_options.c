@@ -10,6 +10,8 @@
 static const char usage[] =
     "usage: load --port N --mode send|poll [options]\n"
     "  --host ADDRESS        IPv4 address (127.0.0.1)\n"
+    "  --unix PATH           a Unix socket instead of host and port\n"
+    "  --websocket           over WebSocket, at host and port\n"
     "  --connections N       1..4096 (1)\n"
     "  --threads N           1..64 (1)\n"
     "  --depth N             requests in flight on each connection, 1..1024 (1)\n"
@@ -21,6 +23,7 @@ static const char usage[] =
     "  --keyed               send with a random key instead of the partition id\n"
     "  --group N             poll as a member of that consumer group, over all its partitions, with auto-commit\n"
     "  --cpu N               run on this CPU only\n"
+    "  --tls                 TLS, whoever answers\n"
     "  --login               log in as iggy/iggy first\n"
     "  --poll-messages N     messages in each partition (polls go round over them)\n"
     "  --verify-offsets      check the offset of the first polled message\n"
@@ -56,22 +59,38 @@ static void parse_streams(char *list, load_options *o) {
 }
 
 static const struct option names[] = {
-    {"host", required_argument, NULL, 'h'},      {"port", required_argument, NULL, 'p'},
-    {"mode", required_argument, NULL, 'm'},      {"connections", required_argument, NULL, 'c'},
-    {"threads", required_argument, NULL, 't'},   {"depth", required_argument, NULL, 'D'},
-    {"batch", required_argument, NULL, 'b'},     {"payload", required_argument, NULL, 's'},
-    {"streams", required_argument, NULL, 'S'},   {"topic", required_argument, NULL, 'T'},
-    {"partition", required_argument, NULL, 'P'}, {"keyed", no_argument, NULL, 'k'},
-    {"login", no_argument, NULL, 'l'},           {"poll-messages", required_argument, NULL, 'M'},
-    {"verify-offsets", no_argument, NULL, 'v'},  {"duration-ms", required_argument, NULL, 'd'},
-    {"requests", required_argument, NULL, 'r'},  {"requests-each", required_argument, NULL, 'e'},
-    {"warmup-ms", required_argument, NULL, 'w'}, {"cpu", required_argument, NULL, 'C'},
-    {"group", required_argument, NULL, 'g'},     {NULL, 0, NULL, 0},
+    {"host", required_argument, NULL, 'h'},
+    {"port", required_argument, NULL, 'p'},
+    {"mode", required_argument, NULL, 'm'},
+    {"connections", required_argument, NULL, 'c'},
+    {"threads", required_argument, NULL, 't'},
+    {"depth", required_argument, NULL, 'D'},
+    {"batch", required_argument, NULL, 'b'},
+    {"payload", required_argument, NULL, 's'},
+    {"streams", required_argument, NULL, 'S'},
+    {"topic", required_argument, NULL, 'T'},
+    {"partition", required_argument, NULL, 'P'},
+    {"keyed", no_argument, NULL, 'k'},
+    {"login", no_argument, NULL, 'l'},
+    {"tls", no_argument, NULL, 'L'},
+    {"poll-messages", required_argument, NULL, 'M'},
+    {"verify-offsets", no_argument, NULL, 'v'},
+    {"duration-ms", required_argument, NULL, 'd'},
+    {"requests", required_argument, NULL, 'r'},
+    {"requests-each", required_argument, NULL, 'e'},
+    {"warmup-ms", required_argument, NULL, 'w'},
+    {"cpu", required_argument, NULL, 'C'},
+    {"group", required_argument, NULL, 'g'},
+    {"unix", required_argument, NULL, 'u'},
+    {"websocket", no_argument, NULL, 'W'},
+    {NULL, 0, NULL, 0},
 };
 
 static void apply(int option, load_options *o, int *mode) {
     switch (option) {
     case 'h': o->host = optarg; break;
+    case 'u': o->local = optarg; break;
+    case 'W': o->websocket = true; break;
     case 'p': o->port = (uint16_t)number(optarg, 1, 65535); break;
     case 'm': *mode = strcmp(optarg, "send") == 0 ? MODE_SEND : strcmp(optarg, "poll") == 0 ? MODE_POLL : -2; break;
     case 'c': o->connections = (uint32_t)number(optarg, 1, LOAD_CONNECTIONS_MAX); break;
@@ -84,6 +103,7 @@ static void apply(int option, load_options *o, int *mode) {
     case 'P': o->partition = (uint32_t)number(optarg, 0, UINT32_MAX); break;
     case 'k': o->keyed = true; break;
     case 'l': o->login = true; break;
+    case 'L': o->tls = true; break;
     case 'M': o->poll_messages = number(optarg, 1, UINT64_MAX); break;
     case 'v': o->verify_offsets = true; break;
     case 'd': o->duration_ms = number(optarg, 1, 86400000); break;
@@ -111,7 +131,7 @@ void load_options_parse(int argc, char **argv, load_options *options) {
     if (optind != argc) refuse("surplus argument");
     if (mode < 0) refuse("--mode must be send or poll");
     options->mode = (load_mode)mode;
-    if (options->port == 0) refuse("--port is missing");
+    if (options->port == 0 && options->local == NULL) refuse("--port or --unix is missing");
     if (options->requests == 0 && options->requests_each == 0 && options->duration_ms == 0)
         refuse("one of --duration-ms, --requests and --requests-each is needed");
     if (options->threads > options->connections) refuse("more threads than connections");

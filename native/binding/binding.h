@@ -11,14 +11,27 @@
 extern PyMethodDef shardd_pure_methods[];
 extern PyMethodDef shardd_memory_methods[];  /* binding/memory_policy.c */
 extern PyMethodDef shardd_recover_methods[]; /* binding/recover.c */
+extern PyMethodDef shardd_blocks_methods[];  /* binding/blocks.c */
+extern PyMethodDef shardd_tls_methods[];     /* binding/engine_tls.c */
+PyObject *shardd_call_use_tls(PyObject *self, PyObject *args);
+PyObject *shardd_call_use_tickets(PyObject *self, PyObject *args);
 
 /* binding/engine.c, binding/engine_calls.c: the type `Engine` of _native.pyi. */
-extern PyTypeObject shardd_engine_type;
+PyObject *shardd_make_engine_type(void);
 extern PyMethodDef shardd_engine_methods[];
 PyObject *shardd_call_turn(PyObject *self, PyObject *args);
 PyObject *shardd_call_close(PyObject *self, PyObject *unused);
 /* binding/engine_retention.c */
 PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args);
+int shardd_read_limits(PyObject *object, void *limits); /* for O& */
+PyObject *shardd_call_set_limits(PyObject *self, PyObject *args);
+PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args);
+PyObject *shardd_call_clean(PyObject *self, PyObject *args);
+PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg);
+PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *arg);
+PyObject *shardd_call_roll_early(PyObject *self, PyObject *arg);
+PyObject *shardd_call_slowest(PyObject *self, PyObject *arg);
+PyObject *shardd_call_expiry_clock(PyObject *self, PyObject *arg);
 
 /* binding/engine_routes.c */
 PyObject *shardd_call_route_topic_known(PyObject *self, PyObject *arg);
@@ -41,11 +54,17 @@ PyObject *shardd_call_client_authenticated(PyObject *self, PyObject *arg);
 
 /* binding/engine_callers.c */
 PyObject *shardd_call_call_append(PyObject *self, PyObject *args);
+PyObject *shardd_call_call_prepare(PyObject *self, PyObject *args);
+PyObject *shardd_call_call_fill(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_read(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_store(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_next(PyObject *self, PyObject *arg);
 PyObject *shardd_call_call_cancel(PyObject *self, PyObject *arg);
 PyObject *shardd_call_balance(PyObject *self, PyObject *args);
+
+/* binding/engine_statistics.c */
+PyObject *shardd_call_stats(PyObject *self, PyObject *arg);
+PyObject *shardd_call_stats_sums(PyObject *self, PyObject *args);
 
 /* binding/engine_logins.c */
 PyObject *shardd_call_login_failures(PyObject *self, PyObject *args);
@@ -61,6 +80,7 @@ PyObject *shardd_segment_row(const segment_info *s); /* binding/recover.c */
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args);
+PyObject *shardd_call_partition_change_layout(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg);
@@ -80,14 +100,21 @@ PyObject *shardd_call_latency(PyObject *self, PyObject *unused);
 /* binding/results.c: results with named fields (_native.pyi). */
 typedef enum shardd_result_type {
     SHARDD_STATS,
+    SHARDD_STATS_SUMS,
+    SHARDD_TURN,
     SHARDD_SEGMENT,
     SHARDD_WITHHELD_RANGE,
     SHARDD_RECOVERED,
     SHARDD_DELETED_SEGMENTS,
+    SHARDD_CLEANED,
+    SHARDD_OLDEST,
+    SHARDD_CLOCK,
+    SHARDD_STORED_OFFSET,
     SHARDD_SCAN,
     SHARDD_INDEXED_SCAN,
     SHARDD_FOUND_RECORD,
     SHARDD_SEND_REQUEST,
+    SHARDD_SENT_BATCH,
     SHARDD_SEAT_PARTITION,
     SHARDD_SEAT_STATE,
     SHARDD_ACCEPTED,
@@ -103,6 +130,7 @@ typedef enum shardd_result_type {
     SHARDD_SYNCED,
     SHARDD_ROLLED,
     SHARDD_CALL,
+    SHARDD_CERTIFIED,
     SHARDD_RESULTS
 } shardd_result_type;
 int shardd_results_add(PyObject *module);

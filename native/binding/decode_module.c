@@ -3,6 +3,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "log/decode.h"
 #include "log/record.h"
@@ -34,7 +35,7 @@ static void *add_buffer(column_buffers *buffers, uint64_t size) {
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
     if (bytes == NULL) return NULL;
     buffers->parts[buffers->count++] = bytes;
-    return PyBytes_AS_STRING(bytes);
+    return PyBytes_AsString(bytes);
 }
 
 typedef struct work {
@@ -126,11 +127,11 @@ static PyObject *columns_of(const work *w, const char *letters, Py_ssize_t count
         bool good = fill(w, letters[i], &buffers);
         PyObject *parts = good ? PyTuple_New(buffers.count) : NULL;
         for (int n = 0; n < buffers.count; n++) {
-            if (parts != NULL) PyTuple_SET_ITEM(parts, n, buffers.parts[n]);
+            if (parts != NULL) PyTuple_SetItem(parts, n, buffers.parts[n]);
             else Py_DECREF(buffers.parts[n]);
         }
         if (parts == NULL) Py_CLEAR(columns);
-        else PyTuple_SET_ITEM(columns, i, parts);
+        else PyTuple_SetItem(columns, i, parts);
     }
     return columns;
 }
@@ -154,7 +155,7 @@ static PyObject *decoded_rows(const decode_batch *b, Py_ssize_t position, PyObje
     bool whole = result != NULL;
     for (int i = 0; i < 7; i++) {
         whole = whole && items[i] != NULL;
-        if (result != NULL) PyStructSequence_SET_ITEM(result, i, items[i]);
+        if (result != NULL) PyStructSequence_SetItem(result, i, items[i]);
         else Py_XDECREF(items[i]);
     }
     if (!whole) Py_CLEAR(result);

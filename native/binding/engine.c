@@ -14,12 +14,12 @@ engine *shardd_engine_of(PyObject *self) {
 
 /* A list of exactly `count` descriptors into `fds`. */
 static bool read_fds(PyObject *list, const char *name, uint32_t count, int *fds) {
-    if (!PyList_Check(list) || PyList_GET_SIZE(list) != (Py_ssize_t)count) {
+    if (!PyList_Check(list) || PyList_Size(list) != (Py_ssize_t)count) {
         PyErr_Format(PyExc_ValueError, "%s must be a list of %u descriptors", name, count);
         return false;
     }
     for (uint32_t i = 0; i < count; i++) {
-        fds[i] = (int)PyLong_AsLong(PyList_GET_ITEM(list, (Py_ssize_t)i));
+        fds[i] = (int)PyLong_AsLong(PyList_GetItem(list, (Py_ssize_t)i));
         if (PyErr_Occurred()) return false;
     }
     return true;
@@ -48,32 +48,50 @@ static char *engine_arguments[] = {"shard",
                                    "journal_bytes_max",
                                    "consumer_offsets_max",
                                    "socket_migration",
+                                   "dialect",
                                    "pipeline_window_requests",
                                    "data_directory",
                                    "disk_reserve_bytes",
                                    "io_engine",
+                                   "websocket_frame_bytes_max",
+                                   "websocket_message_bytes_max",
+                                   "websocket_accept_unmasked",
+                                   "websocket_origins",
+                                   "tls_mode",
+                                   "clients_have_names",
                                    NULL};
 
 static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     engine_options o = {0};
     PyObject *pools, *doorbells, *handovers;
-    unsigned long long pool_bytes, journal_messages, journal_bytes, reserve_bytes;
+    unsigned long long pool_bytes, journal_messages, journal_bytes, reserve_bytes, frame_bytes, message_bytes;
     long long login_ms, idle_ms, request_ms, partial_ms, slow_ms, sync_ms, save_ms;
-    int migration, save_syncs;
-    const char *io_engine;
+    int migration, save_syncs, unmasked, names = 0;
+    unsigned mode = TLS_OFF;
+    const char *io_engine, *dialect_name;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpIzKs", engine_arguments, &o.shard, &o.shards, &o.shared_fd, &pools,
-            &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.limits.connections, &o.limits.per_address,
-            &o.limits.before_login, &login_ms, &idle_ms, &request_ms, &partial_ms, &slow_ms, &sync_ms, &save_ms,
-            &save_syncs, &journal_messages, &journal_bytes, &o.consumer_offsets_max, &migration,
-            &o.pipeline_window_requests, &o.data_directory, &reserve_bytes, &io_engine))
+            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpsIzKsKKpsIp", engine_arguments, &o.shard, &o.shards, &o.shared_fd,
+            &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.limits.connections,
+            &o.limits.per_address, &o.limits.before_login, &login_ms, &idle_ms, &request_ms, &partial_ms, &slow_ms,
+            &sync_ms, &save_ms, &save_syncs, &journal_messages, &journal_bytes, &o.consumer_offsets_max, &migration,
+            &dialect_name, &o.pipeline_window_requests, &o.data_directory, &reserve_bytes, &io_engine, &frame_bytes,
+            &message_bytes, &unmasked, &o.websocket.origins, &mode, &names))
         return -1;
     if (strcmp(io_engine, "io_uring") != 0 && strcmp(io_engine, "epoll") != 0) {
         PyErr_SetString(PyExc_ValueError, "io_engine must be io_uring or epoll");
         return -1;
     }
+    o.dialect = dialect_named(dialect_name);
+    if (o.dialect == NULL) {
+        PyErr_SetString(PyExc_ValueError, "there is no dialect of this name");
+        return -1;
+    }
     if (o.pipeline_window_requests == 0 || o.pipeline_window_requests > WINDOW_REQUESTS_MAX) {
         PyErr_SetString(PyExc_ValueError, "pipeline_window_requests must be 1 to 32");
+        return -1;
+    }
+    if (mode > TLS_BOTH) {
+        PyErr_SetString(PyExc_ValueError, "tls_mode must be 0 to 2");
         return -1;
     }
     if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {
@@ -90,6 +108,7 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     o.handover_send_fds = handover_fds;
     o.pool_bytes = pool_bytes;
     o.disk_reserve_bytes = reserve_bytes;
+    o.websocket.limits = (frame_limits){frame_bytes, message_bytes, unmasked != 0};
     o.login_timeout_us = login_ms * 1000;
     o.idle_timeout_us = idle_ms * 1000;
     o.request_timeout_us = request_ms * 1000;
@@ -101,6 +120,8 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     o.journal_messages_max = journal_messages;
     o.journal_bytes_max = journal_bytes;
     o.socket_migration = migration != 0;
+    o.tls = (tls_mode)mode;
+    o.clients_have_names = names != 0;
     o.io_engine = strcmp(io_engine, "epoll") == 0 ? IO_ENGINE_EPOLL : IO_ENGINE_URING;
     int result = engine_open(&((engine_object *)self)->engine, &o);
     if (result != 0) {
@@ -114,7 +135,9 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
 static void engine_dealloc(PyObject *self) {
     engine_object *object = (engine_object *)self;
     if (object->engine != NULL) engine_close(object->engine);
-    Py_TYPE(self)->tp_free(self);
+    PyTypeObject *type = Py_TYPE(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type); /* each object holds its type */
 }
 
 #define DATA(from, to) SHARDD_BYTES(v->data + (from), (to) - (from))
@@ -123,11 +146,12 @@ static PyObject *event_object(engine *e, const event *v) {
     if (v->kind == EVENT_CALL) return shardd_call_event(e, v);
     PyObject *first = SHARDD_NUMBER(v->connection);
     switch (v->kind) {
-    case EVENT_ACCEPTED: return SHARDD_RESULT(SHARDD_ACCEPTED, first, PyUnicode_FromString(v->address));
+    case EVENT_ACCEPTED:
+        return SHARDD_RESULT(SHARDD_ACCEPTED, first, PyUnicode_FromString(v->address), SHARDD_NUMBER(v->code));
     case EVENT_CLOSED: return SHARDD_RESULT(SHARDD_CLOSED, first);
     case EVENT_REQUEST:
         return SHARDD_RESULT(SHARDD_REQUEST, first, SHARDD_NUMBER(v->code), DATA(0, v->data_length),
-                             SHARDD_NUMBER(v->user_id), PyBool_FromLong(v->authenticated));
+                             SHARDD_NUMBER(v->user_id), PyBool_FromLong(v->authenticated), SHARDD_NUMBER(v->dialect));
     case EVENT_ROUTE_MISS:
         return SHARDD_RESULT(SHARDD_ROUTE_MISS, first, SHARDD_NUMBER(v->code), DATA(0, v->split),
                              DATA(v->split, v->data_length), SHARDD_NUMBER(v->user_id), SHARDD_NUMBER(v->number));
@@ -146,6 +170,9 @@ static PyObject *event_object(engine *e, const event *v) {
                              SHARDD_NUMBER(v->free_inodes));
     case EVENT_SYNCED: return SHARDD_RESULT(SHARDD_SYNCED, first, SHARDD_NUMBER(v->number));
     case EVENT_CALL: break;
+    case EVENT_CERTIFIED:
+        return SHARDD_RESULT(SHARDD_CERTIFIED, first,
+                             PyUnicode_DecodeUTF8((const char *)v->data, (Py_ssize_t)v->data_length, "replace"));
     case EVENT_ROLLED: return SHARDD_RESULT(SHARDD_ROLLED, first, SHARDD_NUMBER(v->number));
     }
     Py_UNREACHABLE();
@@ -156,7 +183,7 @@ static PyObject *events_list(engine *e) {
     for (uint32_t i = 0; list != NULL && i < e->core.events.count; i++) {
         PyObject *item = event_object(e, &e->core.events.list[i]);
         if (item == NULL) Py_CLEAR(list);
-        else PyList_SET_ITEM(list, i, item);
+        else PyList_SetItem(list, i, item);
     }
     events_clear(&e->core.events);
     return list;
@@ -173,7 +200,7 @@ static PyObject *call_turn(PyObject *self, PyObject *args) {
     Py_END_ALLOW_THREADS
     PyObject *events = events_list(e);
     if (events == NULL) return NULL;
-    return Py_BuildValue("NN", PyBool_FromLong(ready), events);
+    return SHARDD_RESULT(SHARDD_TURN, PyBool_FromLong(ready), events, SHARDD_NUMBER(turn_watch_take(&e->watch)));
 }
 
 static PyObject *call_close(PyObject *self, PyObject *unused) {
@@ -199,14 +226,14 @@ static PyGetSetDef properties[] = {
 PyObject *shardd_call_turn(PyObject *self, PyObject *args) { return call_turn(self, args); }
 PyObject *shardd_call_close(PyObject *self, PyObject *unused) { return call_close(self, unused); }
 
-PyTypeObject shardd_engine_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "shardd.engine._native.Engine",
-    .tp_basicsize = sizeof(engine_object),
-    .tp_dealloc = engine_dealloc,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "The native engine of one worker; its loop thread only.",
-    .tp_methods = shardd_engine_methods,
-    .tp_getset = properties,
-    .tp_init = engine_init,
-    .tp_new = PyType_GenericNew,
-};
+PyObject *shardd_make_engine_type(void) {
+    static const char about[] = "The native engine of one worker; its loop thread only.";
+    PyType_Slot slots[] = {
+        {Py_tp_dealloc, (void *)engine_dealloc}, {Py_tp_doc, (void *)about},
+        {Py_tp_methods, shardd_engine_methods},  {Py_tp_getset, (void *)properties},
+        {Py_tp_init, (void *)engine_init},       {0, NULL},
+    };
+    unsigned flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE;
+    PyType_Spec spec = {"shardd.engine._native.Engine", sizeof(engine_object), 0, flags, slots};
+    return PyType_FromSpec(&spec);
+}

@@ -8,7 +8,9 @@ static bool is_shard(const engine *e, unsigned shard) {
     return shard < e->core.links.shards;
 }
 
-PyObject *shardd_call_call_append(PyObject *self, PyObject *args) {
+typedef uint64_t (*take_batch)(calls *, uint32_t, const partition_request *, const uint8_t *, size_t);
+
+static PyObject *with_batch(PyObject *self, PyObject *args, take_batch take) {
     engine *e = shardd_engine_of(self);
     unsigned owner, count;
     unsigned long long ns, incarnation, token = 0;
@@ -16,9 +18,26 @@ PyObject *shardd_call_call_append(PyObject *self, PyObject *args) {
     if (e == NULL || !PyArg_ParseTuple(args, "IKKIy*", &owner, &ns, &incarnation, &count, &batch)) return NULL;
     bool good = is_shard(e, owner);
     partition_request what = {.kind = REQUEST_SEND, .ns = ns, .incarnation = incarnation, .count = count};
-    if (good) token = calls_append(&e->calls, owner, &what, batch.buf, (size_t)batch.len);
+    if (good) token = take(&e->calls, owner, &what, batch.buf, (size_t)batch.len);
     PyBuffer_Release(&batch);
     return good ? PyLong_FromUnsignedLongLong(token) : NULL;
+}
+
+PyObject *shardd_call_call_append(PyObject *self, PyObject *args) { return with_batch(self, args, calls_append); }
+PyObject *shardd_call_call_prepare(PyObject *self, PyObject *args) { return with_batch(self, args, calls_prepare); }
+
+PyObject *shardd_call_call_fill(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long token;
+    Py_buffer batch;
+    Py_ssize_t bytes;
+    if (e == NULL || !PyArg_ParseTuple(args, "Ky*n", &token, &batch, &bytes)) return NULL;
+    size_t whole = calls_batch_bytes(&e->calls, token);
+    bool good = bytes > 0 && (whole == 0 || whole == (size_t)batch.len);
+    bool more = good && calls_fill(&e->calls, token, batch.buf, (size_t)bytes);
+    PyBuffer_Release(&batch);
+    if (!good) return PyErr_Format(PyExc_ValueError, "not the batch of this call, or no bytes");
+    return PyBool_FromLong(more);
 }
 
 static PyObject *ask(engine *e, unsigned owner, const partition_request *what) {

@@ -6,11 +6,13 @@
 #include "engine/engine_api.h"
 #include "base/clock.h"
 
-static PyObject *call_listen(PyObject *self, PyObject *arg) {
+static PyObject *call_listen(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
-    long fd = PyLong_AsLong(arg);
-    if (e == NULL || (fd == -1 && PyErr_Occurred())) return NULL;
-    engine_listen(e, (int)fd);
+    int fd;
+    unsigned kind = LISTENER_TCP;
+    if (e == NULL || !PyArg_ParseTuple(args, "i|I", &fd, &kind)) return NULL;
+    if (kind >= LISTENER_KINDS) return PyErr_Format(PyExc_ValueError, "there is no listener of this kind");
+    engine_listen(e, kind, fd);
     Py_RETURN_NONE;
 }
 
@@ -77,6 +79,23 @@ static PyObject *call_close_connection(PyObject *self, PyObject *args, PyObject 
     Py_RETURN_NONE;
 }
 
+static PyObject *call_speak(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long connection;
+    unsigned char number;
+    if (e == NULL || !PyArg_ParseTuple(args, "Kb", &connection, &number)) return NULL;
+    if (!engine_speak(e, connection, number)) return PyErr_Format(PyExc_ValueError, "%d is no dialect", number);
+    Py_RETURN_NONE;
+}
+
+static PyObject *call_begin_session(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long connection, session;
+    if (e == NULL || !PyArg_ParseTuple(args, "KK", &connection, &session)) return NULL;
+    engine_begin_session(e, connection, session);
+    Py_RETURN_NONE;
+}
+
 static PyObject *call_close_all(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long status = PyLong_AsUnsignedLong(arg);
@@ -137,30 +156,27 @@ static PyObject *call_move(PyObject *self, PyObject *args) {
     return PyBool_FromLong(moved);
 }
 
-static PyObject *call_stats(PyObject *self, PyObject *arg) {
-    engine *e = shardd_engine_of(self);
-    unsigned long slot = PyLong_AsUnsignedLong(arg);
-    if (e == NULL || PyErr_Occurred()) return NULL;
-    if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %lu is above the table", slot);
-    const partition_stats *s = &e->core.links.stats[slot];
-    return SHARDD_RESULT(SHARDD_STATS, SHARDD_NUMBER(s->incarnation), SHARDD_NUMBER(s->next_offset),
-                         SHARDD_NUMBER(s->size_bytes), SHARDD_NUMBER(s->messages_count),
-                         SHARDD_NUMBER(s->segments_count), SHARDD_NUMBER(s->durable_offset),
-                         SHARDD_NUMBER(s->first_offset), SHARDD_NUMBER(s->state), SHARDD_NUMBER(s->unseen));
+static bool is_peer(const engine *e, unsigned int shard) {
+    if (shard < e->core.links.shards && shard != e->core.links.shard) return true;
+    PyErr_Format(PyExc_ValueError, "shard %u is no peer", shard);
+    return false;
 }
 
-static PyObject *peer_call(PyObject *self, PyObject *arg, void (*call)(peers *, uint32_t)) {
+static PyObject *call_peer_down(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
-    unsigned long shard = PyLong_AsUnsignedLong(arg);
-    if (e == NULL || PyErr_Occurred()) return NULL;
-    if (shard >= e->core.links.shards || shard == e->core.links.shard)
-        return PyErr_Format(PyExc_ValueError, "shard %lu is no peer", shard);
-    call(&e->peers, (uint32_t)shard);
+    unsigned int shard;
+    if (e == NULL || !PyArg_ParseTuple(args, "I", &shard) || !is_peer(e, shard)) return NULL;
+    peers_down(&e->peers, shard);
     Py_RETURN_NONE;
 }
 
-static PyObject *call_peer_down(PyObject *self, PyObject *arg) { return peer_call(self, arg, peers_down); }
-static PyObject *call_peer_up(PyObject *self, PyObject *arg) { return peer_call(self, arg, peers_up); }
+static PyObject *call_peer_up(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    unsigned int shard, generation;
+    if (e == NULL || !PyArg_ParseTuple(args, "II", &shard, &generation) || !is_peer(e, shard)) return NULL;
+    peers_up(&e->peers, shard, generation);
+    Py_RETURN_NONE;
+}
 
 static PyObject *call_counter_reset(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
@@ -174,11 +190,15 @@ static PyObject *call_counter_reset(PyObject *self, PyObject *arg) {
 PyMethodDef shardd_engine_methods[] = {
     {"turn", shardd_call_turn, METH_VARARGS, "Works until an event for Python, readiness or the timeout."},
     {"close", shardd_call_close, METH_NOARGS, "Closes everything."},
-    {"listen", call_listen, METH_O, "Accepts connections from now on."},
+    {"listen", call_listen, METH_VARARGS, "Accepts connections from now on."},
     {"stop_listening", call_stop_listening, METH_NOARGS, "Accepts no more connections."},
     {"reply", WITH_KEYWORDS(call_reply), METH_VARARGS | METH_KEYWORDS, "Answers the request that Python holds."},
     {"resume", call_resume, METH_O, "Executes the held frame again."},
+    {"use_tls", shardd_call_use_tls, METH_VARARGS, "Certificates for those who connect from now on."},
+    {"use_tickets", shardd_call_use_tickets, METH_VARARGS, "What session tickets are sealed with."},
     {"execute_poll", call_execute_poll, METH_VARARGS, "Executes the poll that Python holds as a consumer group."},
+    {"begin_session", call_begin_session, METH_VARARGS, "The number of its session in a dialect that has one."},
+    {"speak", call_speak, METH_VARARGS, "The dialect of one connection from now on."},
     {"close_connection", WITH_KEYWORDS(call_close_connection), METH_VARARGS | METH_KEYWORDS, "Closes one connection."},
     {"close_all", call_close_all, METH_O, "Every connection gets this status when idle, and is closed."},
     {"connections", call_connections, METH_NOARGS, "Open connections."},
@@ -198,6 +218,8 @@ PyMethodDef shardd_engine_methods[] = {
     {"fence_drop", shardd_call_fence_drop, METH_VARARGS, "A group is deleted."},
     {"partition_open", shardd_call_partition_open, METH_VARARGS, "Opens a partition that this shard owns."},
     {"partition_segments", shardd_call_partition_segments, METH_O, "Its segments as they are now."},
+    {"partition_change_layout", shardd_call_partition_change_layout, METH_VARARGS,
+     "The files of a sealed segment are those of another layout."},
     {"partition_surveyed", shardd_call_partition_surveyed, METH_VARARGS,
      "A survey has ended: withholds what is damaged, polls that wait for it start again."},
     {"partition_damage", shardd_call_partition_damage, METH_O, "What is withheld."},
@@ -205,6 +227,14 @@ PyMethodDef shardd_engine_methods[] = {
     {"partition_flush", shardd_call_partition_flush, METH_O, "Writes waiting index entries; status."},
     {"partition_sync_lost", shardd_call_partition_sync_lost, METH_VARARGS, "A sync of its files failed elsewhere."},
     {"partition_delete_segments", shardd_call_delete_segments, METH_VARARGS, "Takes the oldest segments away."},
+    {"partition_set_limits", shardd_call_set_limits, METH_VARARGS, "What it keeps no longer."},
+    {"topic_set_send_limits", shardd_call_set_send_limits, METH_VARARGS, "What a topic takes of its producers."},
+    {"partition_clean", shardd_call_clean, METH_VARARGS, "One step of the retention."},
+    {"partition_oldest_segment", shardd_call_oldest_segment, METH_O, "What a limit by size would take."},
+    {"partition_drop_oldest", shardd_call_drop_oldest, METH_O, "The log begins behind it; bytes."},
+    {"partition_roll_early", shardd_call_roll_early, METH_O, "Seals the active segment; status."},
+    {"partition_slowest", shardd_call_slowest, METH_O, "The lowest stored offset or None."},
+    {"expiry_clock", shardd_call_expiry_clock, METH_O, "The clock by which messages expire, with its bound."},
     {"partition_sync", shardd_call_partition_sync, METH_VARARGS,
      "Brings everything to the device; EVENT_SYNCED with the token follows."},
     {"partition_set_level", shardd_call_partition_set_level, METH_VARARGS, "Changes when a message is acknowledged."},
@@ -212,9 +242,12 @@ PyMethodDef shardd_engine_methods[] = {
     {"offset_get", shardd_call_offset_get, METH_VARARGS, "Stored offset or None."},
     {"offset_delete", shardd_call_offset_delete, METH_VARARGS, "Deletes a stored offset; status."},
     {"offset_store", shardd_call_offset_store, METH_VARARGS, "Stores an offset; status."},
-    {"stats", call_stats, METH_O, "Statistics slot as PartitionStats."},
+    {"stats", shardd_call_stats, METH_O, "Statistics slot as PartitionStats."},
+    {"stats_sums", shardd_call_stats_sums, METH_VARARGS, "Sums over some of the partitions of a tuple."},
     {"counter_reset", call_counter_reset, METH_O, "Sets a balanced counter to 0."},
     {"call_append", shardd_call_call_append, METH_VARARGS, "Appends a batch; what the call is named by."},
+    {"call_prepare", shardd_call_call_prepare, METH_VARARGS, "The same, but the records are copied by call_fill."},
+    {"call_fill", shardd_call_call_fill, METH_VARARGS, "Copies some of the records; whether there are more."},
     {"call_read", shardd_call_call_read, METH_VARARGS, "Reads of a partition."},
     {"call_store", shardd_call_call_store, METH_VARARGS, "Stores an offset of a partition."},
     {"call_next", shardd_call_call_next, METH_O, "The next window of a read."},
@@ -230,8 +263,8 @@ PyMethodDef shardd_engine_methods[] = {
     {"client_enter", shardd_call_client_enter, METH_VARARGS, "Counts a client of a door, when there is room."},
     {"client_leave", shardd_call_client_leave, METH_VARARGS, "A counted client of a door has gone."},
     {"client_authenticated", shardd_call_client_authenticated, METH_O, "A counted client logged in or out."},
-    {"peer_down", call_peer_down, METH_O, "A peer died."},
-    {"peer_up", call_peer_up, METH_O, "A peer serves again."},
+    {"peer_down", call_peer_down, METH_VARARGS, "A peer died."},
+    {"peer_up", call_peer_up, METH_VARARGS, "A peer serves, in this generation."},
     {"counters", shardd_call_counters, METH_NOARGS, "Engine counters."},
     {"gauges", shardd_call_gauges, METH_NOARGS, "What is queued up now."},
     {"latency", shardd_call_latency, METH_NOARGS, "Requests by time, in log2 buckets."},

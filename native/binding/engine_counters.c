@@ -41,11 +41,18 @@ static const struct {
     COUNTER(evicted),
     COUNTER(parked),
     COUNTER(damaged),
+    COUNTER(refused_by_topic),
     COUNTER(reads_cached),
     COUNTER(reads_ring),
     COUNTER(route_misses),
     COUNTER(route_topics),
 };
+
+#define OF_TLS(name) {"tls_" #name, offsetof(tls_counters, name)}
+static const struct {
+    const char *name;
+    size_t offset;
+} tls_fields[] = {OF_TLS(handshakes), OF_TLS(resumed), OF_TLS(failed), OF_TLS(plain)};
 
 #define GAUGE(name) {#name, offsetof(engine_gauges, name)}
 static const struct {
@@ -87,6 +94,10 @@ PyObject *shardd_call_counters(PyObject *self, PyObject *unused) {
         good = put_counter(
             result, counter_fields[i].name,
             *(const uint64_t *)(const void *)((const char *)&e->core.counters + counter_fields[i].offset));
+    for (size_t i = 0; good && i < sizeof tls_fields / sizeof tls_fields[0]; i++)
+        good = put_counter(
+            result, tls_fields[i].name,
+            *(const uint64_t *)(const void *)((const char *)&e->net.tls.counters + tls_fields[i].offset));
     good = good && put_counter(result, "connections", e->net.conns.count) &&
            put_counter(result, "pool_used_bytes", pool_used(e->core.pool)) &&
            put_counter(result, "pool_capacity_bytes", pool_capacity(e->core.pool)) &&
@@ -122,7 +133,7 @@ PyObject *shardd_call_latency(PyObject *self, PyObject *unused) {
     for (uint32_t i = 0; result != NULL && i < LATENCY_BUCKETS; i++) {
         PyObject *count = PyLong_FromUnsignedLongLong(e->net.latency[i]);
         if (count == NULL) Py_CLEAR(result);
-        else PyList_SET_ITEM(result, i, count);
+        else PyList_SetItem(result, i, count);
     }
     return result;
 }

@@ -7,7 +7,7 @@ static bool fill_seat(seat *s, PyObject *partitions) {
     for (uint32_t i = 0; i < s->count; i++) {
         long long polled, committed;
         unsigned partition;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(partitions, (Py_ssize_t)i), "ILL", &partition, &polled, &committed))
+        if (!PyArg_ParseTuple(PyList_GetItem(partitions, (Py_ssize_t)i), "ILL", &partition, &polled, &committed))
             return false;
         seat_set(s, i, partition, polled, committed);
     }
@@ -23,7 +23,7 @@ PyObject *shardd_call_seat_put(PyObject *self, PyObject *args) {
     if (e == NULL || !PyArg_ParseTuple(args, "KKKIILO!", &connection, &group, &generation, &offsets_id, &rotation,
                                        &last_polled, &PyList_Type, &partitions))
         return NULL;
-    seat *s = engine_seat_put(e, connection, group, (uint32_t)PyList_GET_SIZE(partitions));
+    seat *s = engine_seat_put(e, connection, group, (uint32_t)PyList_Size(partitions));
     if (s == NULL) Py_RETURN_FALSE;
     s->generation = generation;
     s->offsets_id = offsets_id;
@@ -47,7 +47,7 @@ static PyObject *seat_state(const seat *s, const seat_work *under_way) {
         PyObject *item = SHARDD_RESULT(SHARDD_SEAT_PARTITION, SHARDD_NUMBER(p->partition), SHARDD_SIGNED(p->polled),
                                        SHARDD_SIGNED(p->committed));
         if (item == NULL) Py_CLEAR(marks);
-        else PyList_SET_ITEM(marks, at++, item);
+        else PyList_SetItem(marks, at++, item);
     }
     long long busy = under_way->seat != NULL ? (long long)s->partitions[under_way->at].partition : SEAT_NONE;
     return SHARDD_RESULT(SHARDD_SEAT_STATE, SHARDD_NUMBER(s->rotation), SHARDD_SIGNED(s->last_polled),

@@ -21,27 +21,32 @@ static owned *find_partition(PyObject *self, unsigned long long ns) {
 }
 
 static segment_info *read_segments(PyObject *list, size_t *count) {
-    *count = (size_t)PyList_GET_SIZE(list);
+    *count = (size_t)PyList_Size(list);
     segment_info *segments = calloc(*count + 1, sizeof *segments);
     if (segments == NULL) return (segment_info *)PyErr_NoMemory();
     for (size_t i = 0; i < *count; i++) {
-        unsigned long long v[6];
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, (Py_ssize_t)i), "KKKKKK", &v[0], &v[1], &v[2], &v[3], &v[4],
-                              &v[5])) {
+        unsigned long long v[7];
+        if (!PyArg_ParseTuple(PyList_GetItem(list, (Py_ssize_t)i), "KKKKKKK", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5],
+                              &v[6])) {
             free(segments);
             return NULL;
         }
-        segments[i] = (segment_info){v[0], v[1], v[2], v[3], v[4], v[5], &segment_plain};
+        const segment_layout *layout = segment_layout_of((uint32_t)v[6]);
+        if (layout == NULL) {
+            free(segments);
+            return (segment_info *)PyErr_Format(PyExc_ValueError, "layout %llu is not known", v[6]);
+        }
+        segments[i] = (segment_info){v[0], v[1], v[2], v[3], v[4], v[5], layout};
     }
     return segments;
 }
 
 /* (start, end, isolated) each. What finds no place is found again by whoever reads it. */
 static bool withhold(partition *p, PyObject *list) {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+    for (Py_ssize_t i = 0; i < PyList_Size(list); i++) {
         unsigned long long start, end;
         int isolated;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "KKp", &start, &end, &isolated)) return false;
+        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "KKp", &start, &end, &isolated)) return false;
         partition_withhold(p, start, end, isolated);
     }
     return true;
@@ -49,14 +54,15 @@ static bool withhold(partition *p, PyObject *list) {
 
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
-    unsigned long long ns, incarnation, segment_size, durable_end;
+    unsigned long long ns, incarnation, segment_size, durable_end, log_start = 0;
+    partition_limits limits = {0};
     unsigned slot, state, level;
     const char *directory;
     PyObject *segment_list, *damaged_list;
     size_t count;
-    if (e == NULL ||
-        !PyArg_ParseTuple(args, "KKIsKIO!IO!K", &ns, &incarnation, &slot, &directory, &segment_size, &state,
-                          &PyList_Type, &segment_list, &level, &PyList_Type, &damaged_list, &durable_end))
+    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!IO!K|KO&", &ns, &incarnation, &slot, &directory, &segment_size,
+                                       &state, &PyList_Type, &segment_list, &level, &PyList_Type, &damaged_list,
+                                       &durable_end, &log_start, shardd_read_limits, &limits))
         return NULL;
     if (level > LEVEL_DURABLE) return PyErr_Format(PyExc_ValueError, "%u is no level", level);
     if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %u is above the table", slot);
@@ -68,6 +74,9 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
                            .segment_size_bytes = segment_size,
                            .state = state,
                            .durable_end = durable_end,
+                           .log_start = log_start,
+                           .limits = &limits,
+                           .clock = &e->core.expiry,
                            .level = (partition_level)level,
                            .journal_messages_max = e->options.journal_messages_max,
                            .journal_bytes_max = e->options.journal_bytes_max,
@@ -102,12 +111,14 @@ PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg) {
 PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg) {
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
     owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
-    PyObject *list = o != NULL ? PyList_New((Py_ssize_t)partition_segment_count(o->p)) : NULL;
+    if (o == NULL) return NULL;
+    uint32_t count = partition_segment_count(o->p), hidden = count > 0 ? count - partition_segments(o->p) : 0;
+    PyObject *list = PyList_New((Py_ssize_t)(count - hidden));
     segment_info s;
-    for (uint32_t i = 0; list != NULL && partition_segment(o->p, i, &s); i++) {
+    for (uint32_t i = hidden; list != NULL && partition_segment(o->p, i, &s); i++) {
         PyObject *item = shardd_segment_row(&s);
         if (item == NULL) Py_CLEAR(list);
-        else PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+        else PyList_SetItem(list, (Py_ssize_t)(i - hidden), item);
     }
     return list;
 }
@@ -125,6 +136,17 @@ PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args) {
     }
     reads_surveyed(o, segment);
     Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_partition_change_layout(PyObject *self, PyObject *args) {
+    unsigned long long ns, incarnation, start;
+    unsigned bits;
+    if (!PyArg_ParseTuple(args, "KKKI", &ns, &incarnation, &start, &bits)) return NULL;
+    owned *o = find_partition(self, ns);
+    const segment_layout *layout = segment_layout_of(bits);
+    if (o == NULL) return NULL;
+    if (layout == NULL) return PyErr_Format(PyExc_ValueError, "layout %u is not known", bits);
+    return PyBool_FromLong(o->incarnation == incarnation && partition_change_layout(o->p, start, layout));
 }
 
 PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg) {
@@ -159,7 +181,7 @@ PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *args) {
 
 static PyObject *fd_list(const int *fds, size_t count) {
     PyObject *list = PyList_New((Py_ssize_t)count);
-    for (size_t i = 0; list != NULL && i < count; i++) PyList_SET_ITEM(list, (Py_ssize_t)i, PyLong_FromLong(fds[i]));
+    for (size_t i = 0; list != NULL && i < count; i++) PyList_SetItem(list, (Py_ssize_t)i, PyLong_FromLong(fds[i]));
     return list;
 }
 
@@ -231,8 +253,7 @@ PyObject *shardd_call_flush_all(PyObject *self, PyObject *unused) {
         int fds[SYNC_FDS];
         if (o == NULL || o->sync.waits || !partition_is_dirty(o->p)) continue;
         PyObject *more = fd_list(fds, sync_begin_by_caller(o, fds, SYNC_FDS));
-        if (more == NULL || PyList_SetSlice(list, PyList_GET_SIZE(list), PyList_GET_SIZE(list), more) != 0)
-            Py_CLEAR(list);
+        if (more == NULL || PyList_SetSlice(list, PyList_Size(list), PyList_Size(list), more) != 0) Py_CLEAR(list);
         Py_XDECREF(more);
     }
     return list;

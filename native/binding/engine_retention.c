@@ -2,19 +2,149 @@
 #include "binding.h"
 
 #include "engine/engine_api.h"
+#include "base/clock.h"
+#include "core/commit.h"
+#include "core/send_limits.h"
 #include "core/sync.h"
 
-PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args) {
+static owned *find_partition(PyObject *self, unsigned long long ns) {
     engine *e = shardd_engine_of(self);
+    owned *o = e != NULL ? core_owned(&e->core, ns) : NULL;
+    if (e != NULL && o == NULL) PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
+    return o;
+}
+
+static owned *partition_named(PyObject *self, PyObject *number) {
+    unsigned long long ns = PyLong_AsUnsignedLongLong(number);
+    return PyErr_Occurred() ? NULL : find_partition(self, ns);
+}
+
+/* Files have gone, or the manifest knows more: the next sync brings it to the device, the sealer hears of a roll. */
+static void changed(owned *o) {
+    if (partition_is_dirty(o->p)) sync_mark_dirty(o);
+    commit_report_rolls(o->core, o);
+}
+
+PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args) {
     unsigned long long ns;
     unsigned count;
     const char *trash;
-    if (e == NULL || !PyArg_ParseTuple(args, "KIs", &ns, &count, &trash)) return NULL;
-    owned *o = core_owned(&e->core, ns);
-    if (o == NULL) return PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
+    if (!PyArg_ParseTuple(args, "KIs", &ns, &count, &trash)) return NULL;
+    owned *o = find_partition(self, ns);
+    if (o == NULL) return NULL;
     uint32_t deleted;
     bool busy;
     uint32_t status = partition_delete_segments(o->p, count, trash, &deleted, &busy);
     if (deleted > 0) sync_mark_dirty(o);
     return SHARDD_RESULT(SHARDD_DELETED_SEGMENTS, SHARDD_NUMBER(status), SHARDD_NUMBER(deleted), PyBool_FromLong(busy));
+}
+
+int shardd_read_limits(PyObject *object, void *limits) {
+    unsigned long long v[3];
+    if (!PyArg_ParseTuple(object, "KKK", &v[0], &v[1], &v[2])) return 0;
+    *(partition_limits *)limits = (partition_limits){v[0], v[1], v[2]};
+    return 1;
+}
+
+PyObject *shardd_call_set_limits(PyObject *self, PyObject *args) {
+    unsigned long long ns;
+    partition_limits limits;
+    if (!PyArg_ParseTuple(args, "KO&", &ns, shardd_read_limits, &limits)) return NULL;
+    owned *o = find_partition(self, ns);
+    if (o == NULL) return NULL;
+    partition_set_limits(o->p, &limits);
+    Py_RETURN_NONE;
+}
+
+static send_limits *read_send_limits(const engine *e, const send_limits *values, PyObject *places) {
+    Py_ssize_t count = PyList_Size(places);
+    send_limits *l = send_limits_new(values, (uint32_t)count);
+    if (l == NULL) return (send_limits *)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count; i++) {
+        unsigned slot;
+        unsigned long long incarnation;
+        if (PyArg_ParseTuple(PyList_GetItem(places, i), "IK", &slot, &incarnation) && slot < SHARED_STATS_SLOTS) {
+            l->places[i] = (send_place){&e->core.links.stats[slot], incarnation};
+            continue;
+        }
+        if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "slot %u is above the table", slot);
+        send_limits_release(l);
+        return NULL;
+    }
+    return l;
+}
+
+PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    PyObject *own, *places;
+    unsigned long long v[3];
+    if (e == NULL ||
+        !PyArg_ParseTuple(args, "O!(KKK)O!", &PyList_Type, &own, &v[0], &v[1], &v[2], &PyList_Type, &places))
+        return NULL;
+    send_limits values = {.message_bytes_max = v[0], .messages_max = v[1], .bytes_max = v[2]}, *l = NULL;
+    if ((v[0] | v[1] | v[2]) != 0 && (l = read_send_limits(e, &values, places)) == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < PyList_Size(own); i++) {
+        owned *o = core_owned(&e->core, PyLong_AsUnsignedLongLong(PyList_GetItem(own, i)));
+        if (o == NULL) continue; /* closed meanwhile */
+        send_limits_release(o->send_limits);
+        o->send_limits = send_limits_retain(l);
+    }
+    send_limits_release(l);
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_clean(PyObject *self, PyObject *args) {
+    unsigned long long ns;
+    const char *trash;
+    partition_cleaned done;
+    if (!PyArg_ParseTuple(args, "Ks", &ns, &trash)) return NULL;
+    owned *o = find_partition(self, ns);
+    if (o == NULL) return NULL;
+    uint32_t status = partition_clean(o->p, clock_monotonic_us(), trash, &done);
+    changed(o);
+    return SHARDD_RESULT(SHARDD_CLEANED, SHARDD_NUMBER(status), SHARDD_NUMBER(done.removed),
+                         PyBool_FromLong(done.pending), PyBool_FromLong(done.held));
+}
+
+PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg) {
+    owned *o = partition_named(self, arg);
+    partition_oldest oldest;
+    if (o == NULL) return NULL;
+    bool droppable = partition_oldest_segment(o->p, &oldest);
+    return SHARDD_RESULT(SHARDD_OLDEST, SHARDD_NUMBER(oldest.first_timestamp), SHARDD_NUMBER(oldest.bytes),
+                         PyBool_FromLong(droppable), PyBool_FromLong(oldest.only_active));
+}
+
+PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *arg) {
+    owned *o = partition_named(self, arg);
+    return o != NULL ? PyLong_FromUnsignedLongLong(partition_drop_oldest(o->p)) : NULL;
+}
+
+PyObject *shardd_call_roll_early(PyObject *self, PyObject *arg) {
+    owned *o = partition_named(self, arg);
+    if (o == NULL) return NULL;
+    uint32_t status = partition_roll_early(o->p);
+    changed(o);
+    return PyLong_FromUnsignedLong(status);
+}
+
+PyObject *shardd_call_slowest(PyObject *self, PyObject *arg) {
+    owned *o = partition_named(self, arg);
+    if (o == NULL) return NULL;
+    uint8_t kind;
+    uint32_t id;
+    uint64_t value;
+    if (!partition_slowest(o->p, &kind, &id, &value)) Py_RETURN_NONE;
+    return SHARDD_RESULT(SHARDD_STORED_OFFSET, SHARDD_NUMBER(kind), SHARDD_NUMBER(id), SHARDD_NUMBER(value));
+}
+
+PyObject *shardd_call_expiry_clock(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long jump_max_us = PyLong_AsUnsignedLongLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    expiry_clock *c = &e->core.expiry;
+    c->jump_max_us = jump_max_us;
+    uint64_t now_us = expiry_clock_now(c);
+    return SHARDD_RESULT(SHARDD_CLOCK, SHARDD_NUMBER(now_us), SHARDD_NUMBER(c->jump_us), SHARDD_NUMBER(c->jumps));
 }

@@ -73,6 +73,9 @@ static const constant constants[] = {
     {"CALL_GONE", CALL_GONE},
     {"CALL_AGAIN", CALL_AGAIN},
     {"CALLS_MAX", CALLS_MAX},
+    {"LISTENER_TCP", LISTENER_TCP},
+    {"LISTENER_UNIX", LISTENER_UNIX},
+    {"LISTENER_WEBSOCKET", LISTENER_WEBSOCKET},
     {"ACTIVITY_STARTING", ACTIVITY_STARTING},
     {"ACTIVITY_PYTHON", ACTIVITY_PYTHON},
     {"ACTIVITY_ENGINE", ACTIVITY_ENGINE},
@@ -92,6 +95,9 @@ static const constant constants[] = {
     {"LEVEL_DURABLE", LEVEL_DURABLE},
     {"OFFSET_CONSUMER", OFFSET_CONSUMER},
     {"OFFSET_GROUP", OFFSET_GROUP},
+    {"DIALECT_CLASSIC", DIALECT_CLASSIC},
+    {"DIALECT_IGGY09", DIALECT_IGGY09},
+    {"DIALECT_UNNAMED", DIALECT_UNNAMED},
 };
 #define CONSTANT(name, number) {"STATUS_" #name, number},
 static const constant statuses[] = {STATUS_TABLE(CONSTANT)};
@@ -105,13 +111,16 @@ static bool add_constants(PyObject *module, const constant *list, size_t count) 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
-    bool good = PyModule_AddFunctions(module, shardd_pure_methods) == 0 &&
+    PyObject *engine_type = shardd_make_engine_type();
+    bool good = engine_type != NULL && PyModule_AddFunctions(module, shardd_pure_methods) == 0 &&
                 PyModule_AddFunctions(module, shardd_memory_methods) == 0 &&
-                PyModule_AddFunctions(module, shardd_recover_methods) == 0 && PyType_Ready(&shardd_engine_type) == 0 &&
-                shardd_results_add(module) == 0 &&
-                PyModule_AddObjectRef(module, "Engine", (PyObject *)&shardd_engine_type) == 0 &&
+                PyModule_AddFunctions(module, shardd_recover_methods) == 0 &&
+                PyModule_AddFunctions(module, shardd_blocks_methods) == 0 &&
+                PyModule_AddFunctions(module, shardd_tls_methods) == 0 && shardd_results_add(module) == 0 &&
+                PyModule_AddObjectRef(module, "Engine", engine_type) == 0 &&
                 add_constants(module, constants, sizeof constants / sizeof constants[0]) &&
                 add_constants(module, statuses, sizeof statuses / sizeof statuses[0]);
+    Py_XDECREF(engine_type);
     if (good) return module;
     Py_DECREF(module);
     return NULL;

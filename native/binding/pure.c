@@ -2,11 +2,13 @@
 #include "binding.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "log/batch.h"
 #include "base/hash.h"
 #include "base/status.h"
 #include "log/record.h"
+#include "wire/record_forms.h"
 
 /* "O&" converters that refuse what does not fit, instead of wrapping. */
 static int convert_u64(PyObject *object, void *out) {
@@ -155,6 +157,27 @@ static PyObject *pure_batch_check(PyObject *module, PyObject *args) {
     return PyLong_FromUnsignedLong(status);
 }
 
+static PyObject *pure_batch_from_sent(PyObject *module, PyObject *args) {
+    Py_buffer data;
+    unsigned form, count;
+    sent_records found;
+    PyObject *batch = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*II", &data, &form, &count)) return NULL;
+    uint32_t status = sent_records_measure(data.buf, (size_t)data.len, (send_form)form, count, &found);
+    if (status == STATUS_OK) batch = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)found.batch_length);
+    if (batch != NULL) {
+        uint8_t *out = (uint8_t *)PyBytes_AsString(batch);
+        Py_BEGIN_ALLOW_THREADS
+        sent_records_write(data.buf, (size_t)data.len, (send_form)form, &found, out);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&data);
+    if (status == STATUS_OK && batch == NULL) return NULL;
+    if (batch == NULL) batch = PyBytes_FromStringAndSize(NULL, 0);
+    return SHARDD_RESULT(SHARDD_SENT_BATCH, SHARDD_NUMBER(status), SHARDD_NUMBER(found.count), batch);
+}
+
 /* Are these exactly `count` records by their length fields? (batch_assign itself trusts the validation.) */
 static bool records_fit(const uint8_t *messages, size_t length, uint32_t count) {
     size_t position = 0;
@@ -165,6 +188,30 @@ static bool records_fit(const uint8_t *messages, size_t length, uint32_t count) 
         position += size;
     }
     return position == length;
+}
+
+static PyObject *pure_records_to_form(PyObject *module, PyObject *args) {
+    Py_buffer records;
+    unsigned form, count;
+    PyObject *out = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*II", &records, &count, &form)) return NULL;
+    if (!records_fit(records.buf, (size_t)records.len, count)) {
+        PyErr_SetString(PyExc_ValueError, "these are not so many records");
+    } else {
+        out = PyBytes_FromStringAndSize(records.buf, records.len);
+    }
+    PyBuffer_Release(&records);
+    if (out == NULL) return NULL;
+    size_t length = (size_t)PyBytes_Size(out);
+    uint8_t *bytes = (uint8_t *)PyBytes_AsString(out);
+    Py_BEGIN_ALLOW_THREADS
+    length = records_to_form(bytes, length, (record_form)form);
+    Py_END_ALLOW_THREADS
+    if (length == (size_t)PyBytes_Size(out)) return out;
+    PyObject *shorter = PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)length);
+    Py_DECREF(out);
+    return shorter;
 }
 
 static PyObject *pure_batch_assign(PyObject *module, PyObject *args, PyObject *kwargs) {
@@ -196,9 +243,9 @@ static PyObject *pure_batch_assign(PyObject *module, PyObject *args, PyObject *k
     }
     id_source ids;
     id_source_seed_fixed(&ids, seed);
-    batch_assign((uint8_t *)PyBytes_AS_STRING(records), (uint64_t)PyBytes_GET_SIZE(records), count, first, timestamp,
+    batch_assign((uint8_t *)PyBytes_AsString(records), (uint64_t)PyBytes_Size(records), count, first, timestamp,
                  relative, position, &ids, entries);
-    memcpy(PyBytes_AS_STRING(index), entries, (size_t)count * INDEX_ENTRY_SIZE);
+    memcpy(PyBytes_AsString(index), entries, (size_t)count * INDEX_ENTRY_SIZE);
     PyMem_Free(entries);
     return Py_BuildValue("NN", records, index);
 }
@@ -213,6 +260,8 @@ PyMethodDef shardd_pure_methods[] = {
     {"send_request_parse", KEYWORDS(pure_send_request_parse), METH_VARARGS | METH_KEYWORDS,
      "Parses and validates a SEND_MESSAGES payload."},
     {"batch_check", pure_batch_check, METH_VARARGS, "Checks index entries and records of a send."},
+    {"batch_from_sent", pure_batch_from_sent, METH_VARARGS, "A batch from what earlier clients send."},
+    {"records_to_form", pure_records_to_form, METH_VARARGS, "Stored records as earlier clients read them."},
     {"batch_assign", KEYWORDS(pure_batch_assign), METH_VARARGS | METH_KEYWORDS, "Records and index as stored."},
     {NULL, NULL, 0, NULL},
 };

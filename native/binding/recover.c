@@ -9,7 +9,7 @@
 PyObject *shardd_segment_row(const segment_info *s) {
     return SHARDD_RESULT(SHARDD_SEGMENT, SHARDD_NUMBER(s->start_offset), SHARDD_NUMBER(s->log_bytes),
                          SHARDD_NUMBER(s->count), SHARDD_NUMBER(s->first_timestamp), SHARDD_NUMBER(s->last_timestamp),
-                         SHARDD_NUMBER(s->absent));
+                         SHARDD_NUMBER(s->absent), SHARDD_NUMBER(s->layout != NULL ? s->layout->bits : 0));
 }
 
 static PyObject *segment_list(const recovered_partition *found) {
@@ -17,7 +17,7 @@ static PyObject *segment_list(const recovered_partition *found) {
     for (size_t i = 0; list != NULL && i < found->segments_count; i++) {
         PyObject *row = shardd_segment_row(&found->segments[i]);
         if (row == NULL) Py_CLEAR(list);
-        else PyList_SET_ITEM(list, (Py_ssize_t)i, row);
+        else PyList_SetItem(list, (Py_ssize_t)i, row);
     }
     return list;
 }
@@ -27,7 +27,7 @@ static PyObject *group_list(const recovered_partition *found) {
     for (size_t i = 0; list != NULL && i < found->groups_count; i++) {
         PyObject *id = PyLong_FromUnsignedLong(found->groups[i]);
         if (id == NULL) Py_CLEAR(list);
-        else PyList_SET_ITEM(list, (Py_ssize_t)i, id);
+        else PyList_SetItem(list, (Py_ssize_t)i, id);
     }
     return list;
 }
@@ -56,9 +56,10 @@ static PyObject *call_recover_partition(PyObject *module, PyObject *args) {
     if (!clean) Py_RETURN_NONE;
     PyObject *segments = segment_list(&found), *groups = group_list(&found), *unsealed = unsealed_list(&found);
     unsigned long long scanned = found.scanned_bytes, durable_end = found.durable_end;
+    unsigned long long log_start = found.log_start;
     recover_free(&found);
     return SHARDD_RESULT(SHARDD_RECOVERED, segments, groups, unsealed, SHARDD_NUMBER(scanned),
-                         SHARDD_NUMBER(durable_end));
+                         SHARDD_NUMBER(durable_end), SHARDD_NUMBER(log_start));
 }
 
 static PyObject *call_digest_file(PyObject *module, PyObject *args) {

@@ -1,6 +1,8 @@
 /* Results with named fields: struct sequences, which compare and unpack as the tuples that they are. */
 #include "binding.h"
 
+#include <string.h>
+
 #include "base/assert.h"
 
 #define FIELD(name) {#name, NULL}
@@ -13,14 +15,25 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_STATS] = RESULT(StatsSlot, "A slot of the shared statistics.", FIELD(incarnation), FIELD(next_offset),
                             FIELD(size_bytes), FIELD(messages_count), FIELD(segments_count), FIELD(durable_offset),
                             FIELD(first_offset), FIELD(state), FIELD(unseen)),
+    [SHARDD_STATS_SUMS] = RESULT(StatsSums, "Over partitions.", FIELD(segments_count), FIELD(size_bytes),
+                                 FIELD(messages_count)),
+    [SHARDD_TURN] = RESULT(Turn, "What a turn brought.", FIELD(ready), FIELD(events), FIELD(longest_us)),
     [SHARDD_SEGMENT] = RESULT(SegmentInfo, "A segment of a partition.", FIELD(start_offset), FIELD(log_bytes),
-                              FIELD(records), FIELD(first_timestamp), FIELD(last_timestamp), FIELD(absent)),
+                              FIELD(records), FIELD(first_timestamp), FIELD(last_timestamp), FIELD(absent),
+                              FIELD(layout)),
     [SHARDD_WITHHELD_RANGE] = RESULT(WithheldRange, "Offsets that are not given out.", FIELD(start), FIELD(end),
                                      FIELD(isolated)),
     [SHARDD_RECOVERED] = RESULT(RecoveredPartition, "A partition that needed no decision.", FIELD(segments),
-                                FIELD(groups), FIELD(unsealed), FIELD(scanned_bytes), FIELD(durable_end)),
+                                FIELD(groups), FIELD(unsealed), FIELD(scanned_bytes), FIELD(durable_end),
+                                FIELD(log_start)),
     [SHARDD_DELETED_SEGMENTS] = RESULT(DeletedSegments, "What became of a deletion.", FIELD(status), FIELD(deleted),
                                        FIELD(busy)),
+    [SHARDD_CLEANED] = RESULT(Cleaned, "One step of the retention.", FIELD(status), FIELD(removed), FIELD(pending),
+                              FIELD(held)),
+    [SHARDD_OLDEST] = RESULT(OldestSegment, "What a limit by size would take.", FIELD(first_timestamp), FIELD(bytes),
+                             FIELD(droppable), FIELD(only_active)),
+    [SHARDD_CLOCK] = RESULT(ExpiryClock, "By which messages expire.", FIELD(now_us), FIELD(jump_us), FIELD(jumps)),
+    [SHARDD_STORED_OFFSET] = RESULT(StoredOffset, "How far a consumer is.", FIELD(kind), FIELD(consumer), FIELD(value)),
     [SHARDD_SCAN] = RESULT(Scan, "What a scan of records found.", FIELD(valid_bytes), FIELD(records),
                            FIELD(next_offset), FIELD(first_timestamp), FIELD(last_timestamp), FIELD(fault)),
     [SHARDD_INDEXED_SCAN] = RESULT(IndexedScan, "The same and the index.", FIELD(valid_bytes), FIELD(records),
@@ -30,14 +43,16 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_SEND_REQUEST] = RESULT(SendRequest, "What a SEND_MESSAGES says.", FIELD(stream), FIELD(topic),
                                    FIELD(partitioning), FIELD(partition_id), FIELD(key), FIELD(messages_count),
                                    FIELD(messages_position)),
+    [SHARDD_SENT_BATCH] = RESULT(SentBatch, "A batch of earlier records.", FIELD(status), FIELD(messages_count),
+                                 FIELD(batch)),
     [SHARDD_SEAT_PARTITION] = RESULT(SeatPartition, "How far a member is.", FIELD(partition), FIELD(polled),
                                      FIELD(committed)),
     [SHARDD_SEAT_STATE] = RESULT(SeatState, "A membership that was lent.", FIELD(rotation), FIELD(last_polled),
                                  FIELD(busy), FIELD(auto_commit), FIELD(partitions)),
-    [SHARDD_ACCEPTED] = RESULT(AcceptedEvent, "A new connection.", FIELD(connection), FIELD(address)),
+    [SHARDD_ACCEPTED] = RESULT(AcceptedEvent, "A new connection.", FIELD(connection), FIELD(address), FIELD(transport)),
     [SHARDD_CLOSED] = RESULT(ClosedEvent, "The end of a connection.", FIELD(connection)),
     [SHARDD_REQUEST] = RESULT(RequestEvent, "A request for Python.", FIELD(connection), FIELD(code), FIELD(payload),
-                              FIELD(user_id), FIELD(authenticated)),
+                              FIELD(user_id), FIELD(authenticated), FIELD(dialect)),
     [SHARDD_ROUTE_MISS] = RESULT(RouteMissEvent, "A request without a route.", FIELD(connection), FIELD(code),
                                  FIELD(stream), FIELD(topic), FIELD(user_id), FIELD(attempt)),
     [SHARDD_MOVE] = RESULT(MoveEvent, "A connection that is to move.", FIELD(connection), FIELD(target_shard)),
@@ -50,6 +65,7 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_ROOM] = RESULT(RoomEvent, "Room on the disk.", FIELD(refused), FIELD(free_bytes), FIELD(free_inodes)),
     [SHARDD_SYNCED] = RESULT(SyncedEvent, "The end of a sync.", FIELD(token), FIELD(status)),
     [SHARDD_ROLLED] = RESULT(RolledEvent, "A segment is sealed.", FIELD(namespace), FIELD(start_offset)),
+    [SHARDD_CERTIFIED] = RESULT(CertifiedEvent, "A client has shown a certificate.", FIELD(connection), FIELD(names)),
     [SHARDD_CALL] = RESULT(CallEvent, "How a call of Python goes on.", FIELD(token), FIELD(outcome), FIELD(status),
                            FIELD(current_offset), FIELD(messages_count), FIELD(total_bytes), FIELD(records)),
 };
@@ -70,7 +86,7 @@ PyObject *shardd_result_of(shardd_result_type type, PyObject *const *items, int 
     for (int i = 0; i < count; i++) whole = whole && items[i] != NULL;
     PyObject *result = whole ? PyStructSequence_New(types[type]) : NULL;
     for (int i = 0; i < count; i++) {
-        if (result != NULL) PyStructSequence_SET_ITEM(result, i, items[i]);
+        if (result != NULL) PyStructSequence_SetItem(result, i, items[i]);
         else Py_XDECREF(items[i]);
     }
     return result;

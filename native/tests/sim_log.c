@@ -2,6 +2,7 @@
  * a disk whose calls go to the caller, which decides what each does, fails with, or loses. A call returns what the
  * system call would, or -errno. */
 #include "core/fence.h"
+#include "log/expiry_clock.h"
 #include "log/partition_files.h"
 #include "log/partition_internal.h"
 
@@ -31,8 +32,15 @@ typedef struct sim_log {
     id_source ids;
     journal_memory journals;
     file_cache files;
+    expiry_clock clock;
+    uint64_t wall_us;
+    int64_t monotonic_us;
     partition *p;
 } sim_log;
+
+static uint64_t sim_wall(void *context) { return ((sim_log *)context)->wall_us; }
+
+static int64_t sim_monotonic(void *context) { return ((sim_log *)context)->monotonic_us; }
 
 static int64_t judged(int64_t result) {
     if (result >= 0) return result;
@@ -115,6 +123,7 @@ EXPORT sim_log *sim_log_open(const sim_calls *calls, const char *directory, uint
                      .unlink = sim_unlink,
                      .mkdir = sim_mkdir,
                      .context = s};
+    s->clock = (expiry_clock){.wall_us = sim_wall, .monotonic_us = sim_monotonic, .context = s};
     id_source_seed_fixed(&s->ids, seed);
     s->journals = (journal_memory){.bytes_max = 1 << 20, .take = take, .give = give};
     partition_options options = {.ns = 1,
@@ -126,6 +135,7 @@ EXPORT sim_log *sim_log_open(const sim_calls *calls, const char *directory, uint
                                  .journal_messages_max = 8,
                                  .journal_bytes_max = 4096,
                                  .journals = &s->journals,
+                                 .clock = &s->clock,
                                  .disk = &s->disk,
                                  .files = &s->files,
                                  .ids = &s->ids};
@@ -163,7 +173,10 @@ EXPORT uint32_t sim_log_poll(sim_log *s, uint8_t strategy, uint64_t value, uint3
     while (partition_cursor_next(&cursor, 700, &window, &status)) {
         if (*records == 0) *first_offset = window.first_offset;
         record_good good;
-        if (file_read(&s->disk, window.records->fd, out + *bytes, window.length, window.records->position) != 0) {
+        if (window.records->block != NULL) {
+            memcpy(out + *bytes, window.records->block, window.length);
+        } else if (file_read(&s->disk, window.records->fd, out + *bytes, window.length, window.records->position) !=
+                   0) {
             status = 10002;
             break;
         }
@@ -200,6 +213,29 @@ EXPORT uint32_t sim_log_flush(sim_log *s) { return partition_flush(s->p); }
 EXPORT uint32_t sim_log_delete_segments(sim_log *s, uint32_t count, const char *trash, uint32_t *deleted) {
     bool busy;
     return partition_delete_segments(s->p, count, trash, deleted, &busy);
+}
+
+/* How records lie, for `segments` of sim_log_open. */
+EXPORT const segment_layout *sim_layout(uint32_t bits) { return segment_layout_of(bits); }
+
+EXPORT bool sim_log_change_layout(sim_log *s, uint64_t start_offset, uint32_t bits) {
+    return partition_change_layout(s->p, start_offset, segment_layout_of(bits));
+}
+
+EXPORT void sim_log_limit(sim_log *s, uint64_t expiry_us, uint64_t held_us) {
+    partition_set_limits(s->p, &(partition_limits){.expiry_us = expiry_us, .held_us = held_us});
+}
+
+EXPORT void sim_log_clock(sim_log *s, uint64_t wall_us, int64_t monotonic_us) {
+    s->wall_us = wall_us;
+    s->monotonic_us = monotonic_us;
+}
+
+EXPORT uint32_t sim_log_clean(sim_log *s, const char *trash, uint32_t *removed) {
+    partition_cleaned done;
+    uint32_t status = partition_clean(s->p, s->monotonic_us, trash, &done);
+    *removed = done.removed;
+    return status;
 }
 
 EXPORT uint32_t sim_log_offset_store(sim_log *s, uint8_t kind, uint32_t id, uint64_t value) {

@@ -19,6 +19,20 @@ static void test_networks_are_hosts_of_ipv4_and_64_bits_of_ipv6(void) {
     CHECK(network_of(&l, "10.0.0.1") != network_of(&other, "10.0.0.1"));
 }
 
+static uint64_t network_of_user(const links *l, uint32_t uid, uint64_t socket) {
+    struct sockaddr_storage address = {0};
+    local_peer user = {.family = AF_UNIX, .uid = uid, .socket = socket};
+    memcpy(&address, &user, sizeof user);
+    return admission_network(l, &address);
+}
+
+static void test_a_user_of_this_host_is_one_address_whatever_socket_it_has(void) {
+    links l = {.seed = 7};
+    CHECK(network_of_user(&l, 1000, 1) == network_of_user(&l, 1000, 2));
+    CHECK(network_of_user(&l, 1000, 1) != network_of_user(&l, 1001, 1));
+    CHECK(network_of_user(&l, 0x0100000a, 1) != network_of(&l, "10.0.0.1"));
+}
+
 static void test_what_is_no_address_of_a_host_is_refused(void) {
     struct sockaddr_storage address = {0};
     const char *wrong[] = {"", "localhost", "1.2.3", "1.2.3.4.5", "256.1.1.1", "1.2.3.4:5", "[::1]", "::1%lo", "::g"};
@@ -230,6 +244,7 @@ static void run_on(io_engine which) {
 
 int main(void) {
     RUN(test_networks_are_hosts_of_ipv4_and_64_bits_of_ipv6);
+    RUN(test_a_user_of_this_host_is_one_address_whatever_socket_it_has);
     RUN(test_what_is_no_address_of_a_host_is_refused);
     RUN(test_counts_hold_over_shards_and_die_with_a_worker);
     for_each_engine(run_on);

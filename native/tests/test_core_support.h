@@ -95,6 +95,7 @@ static void complete(void *context, const completion *done) {
     (void)context;
     if (done->op->kind == OPERATION_SYNC) sync_on_complete(done->op, done->result);
     else if (done->op->kind == OPERATION_READ) reads_on_read(done->op->owner, done->result);
+    else if (done->op->kind == OPERATION_UNPACK) segment_compressed_on_read(done->op->owner, done->result);
     else abort();
 }
 
@@ -104,6 +105,7 @@ static void turn(void) {
     k->now_us = clock_monotonic_us();
     waiters_run(&k->waiters, k->now_us + 1000000);
     reads_run_bulk(k, k->now_us + 1000000);
+    commit_part(k);
     commit_all(k);
     sync_begin_pending(k);
     io_enter(&k->io, 1000);

@@ -4,6 +4,7 @@
 
 #define LARGE_COUNT 30u
 #define LARGE_SIZE 60000u
+#define OWNER_GENERATION 1u /* of the owner that the test plays (take_all) */
 
 static void check_status(server *serving, engine *e, uint64_t token, uint32_t status) {
     CHECK(token != 0);
@@ -62,6 +63,33 @@ static void refuse_bad_batches(server *serving, engine *e) {
         CHECK_EQUAL(next_end(serving, e, calls_ask(&e->calls, shard, &what)).code, CALL_AGAIN);
     }
     CHECK_EQUAL(e->calls.record_bytes, 0);
+    CHECK(until_free(serving, e));
+}
+
+static void copy_in_steps(server *serving, engine *e) {
+    for (uint32_t shard = 0; shard < SHARDS; shard++) {
+        uint32_t total, metadata;
+        uint8_t *payload = send_payload(0, 1, 1000, &total);
+        memcpy(&metadata, payload, 4);
+        const uint8_t *batch = payload + 4 + metadata;
+        uint32_t length = total - 4 - metadata;
+        partition_request what = request_of(REQUEST_SEND, stream_of(shard));
+        what.count = 1;
+        uint64_t used = pool_used(e->core.pool), given_up = calls_prepare(&e->calls, shard, &what, batch, length);
+        CHECK_EQUAL(calls_batch_bytes(&e->calls, given_up), length);
+        CHECK(calls_fill(&e->calls, given_up, batch, 100));
+        calls_cancel(&e->calls, given_up);
+        CHECK(!calls_fill(&e->calls, given_up, batch, 100));
+        CHECK(!calls_fill(&e->calls, 0, batch, 100));
+        CHECK_EQUAL(pool_used(e->core.pool), used);
+        uint64_t token = calls_prepare(&e->calls, shard, &what, batch, length);
+        unsigned steps = 1;
+        while (calls_fill(&e->calls, token, batch, 100)) steps++;
+        CHECK_EQUAL(steps, (1000 + 64 + 99) / 100);
+        CHECK_EQUAL(calls_batch_bytes(&e->calls, token), 0);
+        check_status(serving, e, token, 0);
+        free(payload);
+    }
     CHECK(until_free(serving, e));
 }
 
@@ -126,8 +154,9 @@ static void run_whole_on(io_engine which) {
     in_engine(refuse_bad_batches);
     in_engine(give_one_window_at_a_time);
     in_engine(free_what_is_cancelled);
+    in_engine(copy_in_steps);
     for (uint32_t shard = 0; shard < SHARDS; shard++)
-        CHECK_EQUAL(poll_messages(fd, stream_of(shard), 0, 1000, NULL), 3 + LARGE_COUNT + 3);
+        CHECK_EQUAL(poll_messages(fd, stream_of(shard), 0, 1000, NULL), 3 + LARGE_COUNT + 3 + 1);
     close(fd);
     stop_server(&s);
 }
@@ -163,6 +192,7 @@ static uint64_t tokens[CALLS_MAX];
 static unsigned take_all(const engine *e) {
     links owner = e->core.links;
     owner.shard = OTHER;
+    owner.generation = OWNER_GENERATION;
     descriptor d;
     unsigned sends = 0;
     while (links_take(&owner, OWNER, &d)) sends += d.operation == LINK_SEND;
@@ -171,6 +201,7 @@ static unsigned take_all(const engine *e) {
 
 static void hit_the_limits(server *serving, engine *e) {
     uint64_t used = pool_used(e->core.pool);
+    links_admit(&e->core.links, OTHER, OWNER_GENERATION);
     for (uint32_t i = 0; i < CALLS_MAX; i++) {
         tokens[i] = read_from(e, OTHER, 0, 1, false);
         CHECK(tokens[i] != 0);
@@ -196,7 +227,7 @@ static void hit_the_limits(server *serving, engine *e) {
 static void tell_of_dead_owners(server *serving, engine *e) {
     check_status(serving, e, append(e, OTHER, 1, 1), STATUS_SHARD_COMMUNICATION_ERROR); /* it had not taken it */
     CHECK_EQUAL(take_all(e), 0);
-    peers_up(&e->peers, OTHER);
+    peers_up(&e->peers, OTHER, OWNER_GENERATION);
     uint64_t taken = append(e, OTHER, 1, 1), cancelled = append(e, OTHER, 1, 1);
     calls_cancel(&e->calls, cancelled);
     CHECK_EQUAL(take_all(e), 2);
@@ -224,7 +255,7 @@ static void lose_the_owner_of_a_window(server *serving, engine *e) {
     CHECK_EQUAL(next_end(serving, e, asked).code, CALL_GONE);
     calls_cancel(&e->calls, left);
     CHECK_EQUAL(calls_under_way(&e->calls), 0);
-    peers_up(&e->peers, OTHER);
+    peers_up(&e->peers, OTHER, serving->engines[OTHER]->core.links.generation);
 }
 
 static void test_a_window_of_an_owner_that_dies_is_the_last_one(void) {

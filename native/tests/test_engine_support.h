@@ -145,6 +145,16 @@ static void open_partitions(server *s, engine *e, uint32_t shard) {
     }
 }
 
+/* What the supervisor does: each hears that the other one serves, or that it is dead. */
+static void meet(server *s, engine *e, uint32_t other) {
+    if (s->alone) {
+        peers_down(&e->peers, other);
+        return;
+    }
+    while (s->engines[other] == NULL) usleep(100);
+    peers_up(&e->peers, other, links_page(&e->core.links, other)->generation);
+}
+
 static void *run_shard(void *argument) {
     shard_start start = *(shard_start *)argument;
     server *s = start.s;
@@ -169,14 +179,15 @@ static void *run_shard(void *argument) {
                         .slow_reader_timeout_us = 2000000,
                         .sync_interval_us = 50000,
                         .socket_migration = true,
+                        .dialect = &dialect_undecided,
                         .pipeline_window_requests = WINDOW_REQUESTS_MAX,
                         .io_engine = s->io_engine};
     engine *e;
     if (engine_open(&e, &o) != 0) abort();
     if (s->opened != NULL) s->opened(s, e);
     open_partitions(s, e, start.shard);
-    if (s->alone) peers_down(&e->peers, 1 - start.shard);
-    engine_listen(e, s->listeners[start.shard]);
+    meet(s, e, 1 - start.shard);
+    engine_listen(e, LISTENER_TCP, s->listeners[start.shard]);
     while (!s->stop) {
         engine_turn(e, -1, 20000);
         for (uint32_t i = 0; i < e->core.events.count; i++) {

@@ -1,8 +1,8 @@
 /* Every errno at every call of the disk seam in the whole life of a partition, at every level: open, append, roll,
- * sync, poll, offsets, DELETE_SEGMENTS, orderly end, reopening, purge, kill. The clean life is counted first, then it
- * is lived again for each call with that call failing once, in short, or for ever after. What must hold: only statuses
- * of the taxonomy; nothing is acknowledged behind a failed sync until the next start; after a restart everything that
- * was acknowledged is there, unchanged, up to the end of what is read.
+ * sync, poll, offsets, DELETE_SEGMENTS, retention, orderly end, reopening, purge, kill. The clean life is counted
+ * first, then it is lived again for each call with that call failing once, in short, or for ever after. What must hold:
+ * only statuses of the taxonomy; nothing is acknowledged behind a failed sync until the next start; after a restart all
+ * that was acknowledged is there, unchanged, up to the end of what is read.
  *
  * FAULT_FULL=1: all of that; otherwise every second call, the errnos that are handled differently, and one for ever. */
 #include "test_fault_life_support.h"
@@ -51,6 +51,9 @@ static void first_half(partition *p, known *k) {
     store(p, k, 1, k->written / 2);
     delete_segments(p, k);
     append(p, k);
+    uint32_t removed = clean(p, k);
+    require(faulty.injected > 0 || removed > 0, "the clean life cleans nothing away");
+    append(p, k);
 }
 
 /* Returns false when it ended because the partition could not be opened. */
@@ -74,6 +77,7 @@ static bool live(known *k) {
     for (int i = 0; i < 4; i++) append(p, k);
     store(p, k, 1, k->written - 1);
     background_sync(p);
+    clean(p, k);
     end_life(p, k, last_end);
     return true;
 }

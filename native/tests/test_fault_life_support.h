@@ -1,6 +1,7 @@
 /* For test_fault_life.c: what is known of a partition, what every answer must obey, what a restart must find. */
 #ifndef SHARDD_TEST_FAULT_LIFE_SUPPORT_H
 #define SHARDD_TEST_FAULT_LIFE_SUPPORT_H
+#include "log/expiry_clock.h"
 #include "log/partition_internal.h"
 #include "test_partition_fixture.h"
 
@@ -8,6 +9,7 @@
 #define RECORDS_MAX 256
 #define CONSUMERS 3
 #define SHOWN_MAX 20
+#define KEPT_MESSAGES 9 /* by the limit of the retention */
 
 typedef enum end_kind { END_KILL, END_ORDERLY } end_kind;
 
@@ -19,6 +21,20 @@ static end_kind last_end;
 static unsigned findings, pairs, quiet;
 static char about[200];
 
+static int64_t life_us = 1000000;
+
+static uint64_t life_wall(void *context) {
+    (void)context;
+    return (uint64_t)life_us;
+}
+
+static int64_t life_monotonic(void *context) {
+    (void)context;
+    return life_us;
+}
+
+static expiry_clock life_clock = {.wall_us = life_wall, .monotonic_us = life_monotonic};
+
 /* What is known of the partition under its present incarnation. */
 typedef struct known {
     uint8_t *records[RECORDS_MAX]; /* as written, by offset */
@@ -26,8 +42,8 @@ typedef struct known {
     uint64_t written, acknowledged; /* ends */
     uint64_t offsets[CONSUMERS];    /* acknowledged; MODEL_NONE: deleted or never stored */
     bool unsure[CONSUMERS];         /* a later request was refused: it may have been carried out */
-    uint64_t passed;                /* the lowest offset that DELETE_SEGMENTS may have left as the first */
-    bool lost_journal;              /* `memory`: what is promised then is nothing */
+    uint64_t passed;   /* the last offset that DELETE_SEGMENTS or the retention may have left as the first */
+    bool lost_journal; /* `memory`: what is promised then is nothing */
 } known;
 
 static void require(bool holds, const char *what) {
@@ -57,6 +73,7 @@ static partition_options options_with(const disk *d, uint64_t incarnation) {
                                .disk = d,
                                .files = &open_files,
                                .ids = &ids,
+                               .clock = &life_clock,
                                .level = level,
                                .journal_messages_max = 6,
                                .journal_bytes_max = 1400};
@@ -80,6 +97,26 @@ static void background_sync(partition *p) {
     }
     partition_sync_done(p, error);
     require(error == 0 || count == 0 || partition_state(p) != 0, "a failed sync does not stop the partition");
+}
+
+static uint64_t read_all(partition *p, const known *k);
+
+/* Steps of the retention; what was acknowledged within the last second stays, and files wait for a sync. */
+static uint32_t clean(partition *p, known *k) {
+    partition_cleaned done;
+    uint32_t removed = 0;
+    partition_set_limits(p, &(partition_limits){.messages_max = KEPT_MESSAGES});
+    for (int i = 0; i < 4; i++, life_us += 1100000) {
+        uint32_t status = partition_clean(p, life_us, trash, &done);
+        require(is_typed(status), "a step of the retention: a status that does not exist");
+        removed += done.removed;
+        background_sync(p);
+    }
+    if (k->written > KEPT_MESSAGES && k->passed < k->written - KEPT_MESSAGES) k->passed = k->written - KEPT_MESSAGES;
+    require(partition_first_offset(p) <= k->passed, "the retention takes more than its limit says");
+    read_all(p, k);
+    partition_set_limits(p, &(partition_limits){0});
+    return removed;
 }
 
 static void append(partition *p, known *k) {

@@ -27,6 +27,7 @@ static void open_pair(pair *p) {
     }
     CHECK(links_open(&p->a, 0, 2, p->region, p->pools, p->bells, POOL_BYTES) == 0);
     CHECK(links_open(&p->b, 1, 2, p->region, p->pools, p->bells, POOL_BYTES) == 0);
+    links_admit(&p->a, 1, p->b.generation);
 }
 
 static void close_pair(pair *p) {
@@ -76,7 +77,7 @@ static void test_a_cancelled_request_is_never_taken_and_a_taken_one_never_cancel
     close_pair(&p);
 }
 
-static void test_a_successor_takes_what_its_predecessor_left(void) {
+static void test_a_successor_takes_what_its_predecessor_left_when_it_is_admitted(void) {
     pair p;
     open_pair(&p);
     descriptor d = {.operation = LINK_SEND, .lease_offset = 4096, .lease_length = 100}, out;
@@ -85,10 +86,21 @@ static void test_a_successor_takes_what_its_predecessor_left(void) {
     links_close(&p.b);
     CHECK(links_open(&p.b, 1, 2, p.region, p.pools, p.bells, POOL_BYTES) == 0);
     CHECK(p.b.generation == before + 1);
+    CHECK(!links_waiting(&p.b) && links_sleep(&p.b)); /* nothing of it before A knows of the death, and no hot loop */
+    CHECK(!links_take(&p.b, 0, &out));
+    CHECK_EQUAL(links_depth(&p.a, 0, 1), 1);
+    links_admit(&p.a, 1, p.b.generation + 1); /* another one, which never took anything */
+    CHECK(!links_take(&p.b, 0, &out));
+    links_admit(&p.a, 1, p.b.generation);
+    links_ring_doorbells(&p.a);
+    uint64_t rung;
+    CHECK(read(p.bells[1], &rung, sizeof rung) == sizeof rung);
     CHECK(links_take(&p.b, 0, &out) && links_lease(&p.b, 0, &out) == p.b.peer_pools[0] + 4096);
     links_close(&p.a); /* the asker dies: its lease is void */
     CHECK(links_open(&p.a, 0, 2, p.region, p.pools, p.bells, POOL_BYTES) == 0);
     CHECK(links_lease(&p.b, 0, &out) == NULL);
+    CHECK(links_post(&p.a, 1, &d, NULL)); /* who is there when the asker starts may take */
+    CHECK(links_take(&p.b, 0, &out) && links_lease(&p.b, 0, &out) != NULL);
     close_pair(&p);
 }
 
@@ -236,7 +248,7 @@ static void test_only_perfect_polls_are_hot(void) {
 int main(void) {
     RUN(test_ring_keeps_order_and_stops_when_full);
     RUN(test_a_cancelled_request_is_never_taken_and_a_taken_one_never_cancelled);
-    RUN(test_a_successor_takes_what_its_predecessor_left);
+    RUN(test_a_successor_takes_what_its_predecessor_left_when_it_is_admitted);
     RUN(test_leases_outside_the_pool_are_refused);
     RUN(test_doorbell_rings_only_for_sleepers);
     RUN(test_balanced_counter_is_shared_and_wraps);

@@ -149,17 +149,27 @@ static size_t toy_line(uint8_t *at, char what, uint32_t number) {
     return TOY_LINE;
 }
 
-static size_t toy_status(uint8_t *at, uint32_t status) { return toy_line(at, status == 0 ? '+' : '-', status); }
-static size_t toy_committed(uint8_t *at, uint64_t offset) { return toy_line(at, 'c', (uint32_t)offset); }
-static size_t toy_empty(uint8_t *at) { return toy_line(at, 'm', 0); }
-static size_t toy_payload(uint8_t *at, uint32_t status, size_t length) {
-    (void)status;
+static size_t toy_status(const uint8_t *head, uint8_t *at, uint32_t status) {
+    (void)head;
+    return toy_line(at, status == 0 ? '+' : '-', status);
+}
+static size_t toy_committed(const uint8_t *head, uint8_t *at, uint64_t offset) {
+    (void)head;
+    return toy_line(at, 'c', (uint32_t)offset);
+}
+static size_t toy_empty(const uint8_t *head, uint8_t *at) {
+    (void)head;
+    return toy_line(at, 'm', 0);
+}
+static size_t toy_payload(const uint8_t *head, uint8_t *at, uint32_t status, size_t length) {
+    (void)head, (void)status;
     return toy_line(at, 'b', (uint32_t)length);
 }
 static void toy_poll_head(uint8_t *at, const poll_summary *whole) { toy_line(at, 'm', (uint32_t)whole->total_count); }
 
 static const dialect toy = {.name = "toy",
                             .number = 200,
+                            .answer_bytes = TOY_LINE,
                             .head_bytes = TOY_HEAD,
                             .poll_head_bytes = TOY_LINE,
                             .send_bytes_max = 1000,

@@ -14,7 +14,7 @@ enum { HERE = 1, ELSEWHERE = 2, NOWHERE = 3, ASKED_MAX = 64 };
 static uint8_t frames[1 << 16];
 static size_t frames_length;
 
-static uint8_t *put_head(uint32_t code, uint32_t payload) {
+static inline uint8_t *put_head(uint32_t code, uint32_t payload) {
     uint32_t words[2] = {payload + 4, code};
     uint8_t *at = frames + frames_length;
     memset(at, 0, 8 + payload);
@@ -23,9 +23,9 @@ static uint8_t *put_head(uint32_t code, uint32_t payload) {
     return at + 8;
 }
 
-static void put_ping(void) { put_head(CODE_PING, 0); }
+static inline void put_ping(void) { put_head(CODE_PING, 0); }
 
-static void put_send(uint8_t stream, uint32_t size) {
+static inline void put_send(uint8_t stream, uint32_t size) {
     uint32_t metadata = 12 + 6 + 4, count = 1, end = RECORD_BYTES(size);
     uint8_t *at = put_head(CODE_SEND_MESSAGES, 4 + metadata + 16 + end);
     memcpy(at, &metadata, 4);
@@ -36,19 +36,19 @@ static void put_send(uint8_t stream, uint32_t size) {
     put_record(at + 42, size, 'z');
 }
 
-static void put_consumer(uint8_t *at, uint8_t stream) {
+static inline void put_consumer(uint8_t *at, uint8_t stream) {
     memcpy(at, "\1\1\4\7\0\0\0\1\4\1\0\0\0\1\4\1\0\0\0\1\0\0\0\0", 24);
     at[9] = stream;
 }
 
-static void put_poll(uint8_t stream) {
+static inline void put_poll(uint8_t stream) {
     uint8_t *at = put_head(CODE_POLL_MESSAGES, 38);
     put_consumer(at, stream);
     at[24] = 1;
     at[33] = 100;
 }
 
-static void put_store(uint8_t stream, uint8_t offset) {
+static inline void put_store(uint8_t stream, uint8_t offset) {
     uint8_t *at = put_head(CODE_STORE_CONSUMER_OFFSET, 32);
     put_consumer(at, stream);
     at[24] = offset;
@@ -86,13 +86,13 @@ static bool forward(remote *r, uint32_t shard, const partition_request *what, co
     return true;
 }
 
-static caller asked(uint32_t number) {
+static inline caller asked(uint32_t number) {
     caller from = away.asked[number].from;
     caller_parked(&from, NULL);
     return from;
 }
 
-static void answer(uint32_t number, uint32_t status) {
+static inline void answer(uint32_t number, uint32_t status) {
     caller from = asked(number);
     caller_status(&from, status);
 }
@@ -121,7 +121,7 @@ static memory_stream *open_one(partition_level level) {
     return m;
 }
 
-static void close_one(memory_stream *m) {
+static inline void close_one(memory_stream *m) {
     hang_up(m);
     CHECK_EQUAL(n.conns.count, 0);
     CHECK_EQUAL(shares_bytes(&n), 0);
@@ -137,10 +137,10 @@ static void receive_all(memory_stream *m) {
     net_run_bulk_frames(&n, INT64_MAX);
 }
 
-static uint32_t in_work(const memory_stream *m) { return m->c->state == CONN_WINDOW ? m->c->window->count : 0; }
+static inline uint32_t in_work(const memory_stream *m) { return m->c->state == CONN_WINDOW ? m->c->window->count : 0; }
 
 /* Its answers so far, which are statuses alone. */
-static void expect(memory_stream *m, const uint32_t *statuses, size_t count) {
+static inline void expect(memory_stream *m, const uint32_t *statuses, size_t count) {
     await_output(m, count * 8);
     for (size_t i = 0; i < count; i++) {
         uint32_t words[2] = {statuses[i], 0};
@@ -150,9 +150,9 @@ static void expect(memory_stream *m, const uint32_t *statuses, size_t count) {
 
 #define EXPECT(m, ...) expect(m, (uint32_t[]){__VA_ARGS__}, sizeof((uint32_t[]){__VA_ARGS__}) / 4)
 
-static uint64_t messages_here(void) { return partition_next_offset(core_owned(k, NS_HERE)->p); }
+static inline uint64_t messages_here(void) { return partition_next_offset(core_owned(k, NS_HERE)->p); }
 
-static void pump_often(memory_stream *m) {
+static inline void pump_often(memory_stream *m) {
     for (int i = 0; i < 20; i++) pump(m);
 }
 #endif

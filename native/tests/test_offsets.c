@@ -281,6 +281,90 @@ static void test_system_calls_of_many_stores(void) {
     model_free(&m);
 }
 
+#define LOWERED 1500u /* some pieces of the file */
+
+/* A table as it was before the log lost its end: `LOWERED` consumers, some of them below that end, two doubles. */
+static size_t make_high_table(uint8_t *out) {
+    memset(out, 0, 64 + (LOWERED + 1) * 64);
+    offsets_encode_head(out, 1);
+    for (uint32_t id = 0; id < LOWERED; id++)
+        offsets_encode_half(out + 64 + (size_t)id * 64 + id % 2 * 32, OFFSET_CONSUMER, id,
+                            id % 3 == 0 ? id % 100 : 101 + id % 40, 10 + id);
+    offsets_encode_half(out + 64 + LOWERED * 64, OFFSET_CONSUMER, 1, 130, 5); /* older: a deletion was lost */
+    return 64 + (LOWERED + 1) * 64;
+}
+
+static void check_lowered(const partition *p) {
+    for (uint32_t id = 0; id < LOWERED; id++) CHECK_EQUAL(get(p, OFFSET_CONSUMER, id), id % 3 == 0 ? id % 100 : 99);
+}
+
+static void test_offsets_behind_the_log_are_lowered_in_few_writes_and_in_the_file(void) {
+    static fault_disk faulty;
+    static model m;
+    static uint8_t data[64 + (LOWERED + 1) * 64], before[sizeof(data)], torn[sizeof(data)];
+    partition_options options;
+    fault_disk_init(&faulty);
+    partition *p = open_with(&options, &m, 100);
+    partition_release(p);
+    size_t length = make_high_table(before);
+    write_table(before, length);
+    options.disk = &faulty.disk;
+    fault_disk_heal(&faulty);
+    memset(faulty.calls, 0, sizeof(faulty.calls));
+    p = reopen(&options);
+    CHECK(faulty.calls[FAULT_WRITE] <= 1 + LOWERED / 500 + 1);
+    check_lowered(p);
+    CHECK_EQUAL(read_table(data, sizeof(data)), length);
+    for (size_t at = 0; at < length; at += 397) { /* torn there: the lowered value, or the old one, lowered again */
+        memcpy(torn, data, at);
+        memcpy(torn + at, before + at, length - at);
+        write_table(torn, length);
+        partition *other = reopen(&options);
+        check_lowered(other);
+        partition_release(other);
+    }
+    write_table(data, length);
+    append(p, &m, 50, 5, 1000); /* the old values do not come back now that they would be in the log */
+    p = kill_and_open(p, &options);
+    check_lowered(p);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 7, 120), 0);
+    p = kill_and_open(p, &options);
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 7), 120);
+    end(p, &m);
+}
+
+/* A disk that takes no write, or a part of it: nothing is above the log, and a later store is the one that counts. */
+static void test_offsets_that_cannot_be_lowered_in_the_file_are_lowered_in_memory(void) {
+    static fault_disk faulty;
+    static model m;
+    static uint8_t data[64 + (LOWERED + 1) * 64];
+    partition_options options;
+    fault_disk_init(&faulty);
+    partition *p = open_with(&options, &m, 100);
+    partition_release(p);
+    options.disk = &faulty.disk;
+    for (unsigned attempt = 0; attempt < 12; attempt++) { /* each piece of the file, at different bytes */
+        write_table(data, make_high_table(data));
+        fault_disk_heal(&faulty);
+        memset(faulty.calls, 0, sizeof(faulty.calls));
+        faulty.plan[FAULT_WRITE].at = 1 + attempt % 3;
+        faulty.plan[FAULT_WRITE].times = 1000;
+        faulty.plan[FAULT_WRITE].error = ENOSPC;
+        faulty.plan[FAULT_WRITE].accepted = attempt / 3 * 7001;
+        p = reopen(&options);
+        CHECK(faulty.injected > 0);
+        check_lowered(p);
+        fault_disk_heal(&faulty);
+        for (uint32_t id = 0; id < LOWERED; id += 3)
+            CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, id + 1, 50), 0);
+        p = kill_and_open(p, &options);
+        for (uint32_t id = 0; id < LOWERED; id += 3) CHECK_EQUAL(get(p, OFFSET_CONSUMER, id + 1), 50);
+        partition_release(p);
+    }
+    p = reopen(&options);
+    end(p, &m);
+}
+
 int main(void) {
     test_root_make();
     RUN(test_a_write_that_is_torn_at_any_byte_leaves_the_value_before);
@@ -293,6 +377,8 @@ int main(void) {
     RUN(test_of_two_entries_of_a_consumer_the_newer_one_counts);
     RUN(test_a_table_that_somebody_removed_is_made_again_with_the_next_store);
     RUN(test_system_calls_of_many_stores);
+    RUN(test_offsets_behind_the_log_are_lowered_in_few_writes_and_in_the_file);
+    RUN(test_offsets_that_cannot_be_lowered_in_the_file_are_lowered_in_memory);
     test_root_remove();
     return check_report();
 }

@@ -1,6 +1,7 @@
 /* Power loss at level `durable`: a disk that forgets every byte and every name that was not synced, or where any of
  * them, in any order and torn at sectors, had come to the device. What was acknowledged before the power went must be
  * there afterwards, and nothing that was never sent. The same with a whole server: tests/power. */
+#include "log/manifest.h"
 #include "log/partition_files.h"
 #include "log/partition_internal.h"
 #include "log/recover.h"
@@ -286,6 +287,67 @@ static void test_a_checkpoint_that_survives_is_never_ahead_of_its_log(void) {
     CHECK(refused > 5);
 }
 
+/* ---- a second attempt at a segment ---- */
+
+static int open_but_no_log(void *context, const char *path, int flags, mode_t mode) {
+    size_t length = strlen(path);
+    if (length > 4 && strcmp(path + length - 4, ".log") == 0) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return disk_system.open(context, path, flags, mode);
+}
+
+/* The manifest of a segment that could not be made; the kernel has written it back. Its descriptor. */
+static int fail_to_make_segment(partition *p, disk *device, uint64_t now_us) {
+    static uint8_t buffer[1 << 10];
+    char path[FILE_PATH_MAX];
+    append_batch b = {.messages = buffer, .count = 1, .length = make_records(buffer, 1, 100, 300)};
+    device->open = open_but_no_log;
+    partition_append(p, &b, 1, now_us);
+    device->open = disk_system.open;
+    CHECK_EQUAL(b.status, 10006);
+    segment_manifest_path(&p->segments, p->next_offset, path, sizeof(path));
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK_EQUAL(device_sync(NULL, fd), 0);
+    return fd;
+}
+
+/* The clock goes back between two attempts. The process is killed before a sync has the second manifest, and the next
+ * one syncs what it found: the first manifest would say that all records are older than their segment. */
+static void test_no_manifest_of_a_failed_attempt_comes_back(void) {
+    static model m;
+    disk device = disk_system;
+    device.fdatasync = device_sync;
+    snprintf(root, sizeof(root), "%s/attempts", test_root);
+    snprintf(directory, sizeof(directory), "%s/streams/1/topics/2/partitions/3", root);
+    CHECK_EQUAL(mkdir(root, 0755), 0);
+    id_source_seed_fixed(&ids, 3);
+    model_init(&m, 1500);
+    partition_options options = options_on(&device);
+    partition *p = partition_open(&options, NULL, 0);
+    int held = fail_to_make_segment(p, &device, 5000); /* open: no other file gets its inode */
+    while (p->segments.count < 2) append(p, &m, 1);
+    partition_release(p);
+    p = reopen(&options);
+    CHECK_EQUAL(partition_visible_end(p), m.count); /* promised */
+    partition_release(p);
+    cut_power();
+    close(held);
+    char path[256];
+    uint8_t content[4096];
+    manifest found;
+    snprintf(path, sizeof(path), "%s/%020u.manifest", directory, 0u);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? 0 : read(fd, content, sizeof(content));
+    CHECK(manifest_decode(content, (size_t)length, &found) != MANIFEST_OK || found.born_at <= m.records[0].timestamp);
+    if (fd >= 0) close(fd);
+    p = reopen(&options);
+    CHECK_EQUAL(check_prefix(&m, p), m.count);
+    partition_release(p);
+    model_free(&m);
+}
+
 int main(void) {
     test_root_make();
     RUN(test_what_was_acknowledged_survives_power_loss_at_any_step);
@@ -293,6 +355,7 @@ int main(void) {
     RUN(test_a_checkpoint_that_survives_is_never_ahead_of_its_log);
     RUN(test_what_was_acknowledged_survives_whatever_else_came_to_the_device);
     RUN(test_the_first_acknowledgement_after_a_change_covers_all_before_it);
+    RUN(test_no_manifest_of_a_failed_attempt_comes_back);
     test_root_remove();
     for (size_t i = 0; i < contents_count; i++) free(contents[i].bytes);
     return check_report();

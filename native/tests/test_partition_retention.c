@@ -132,11 +132,15 @@ static void test_disk_refuses(void) {
     partition *p = filled(&m, &options);
     uint32_t deleted;
     bool busy;
-    fault_disk_plan(&faulty, FAULT_RENAME, 4, 1, EACCES, 0); /* the log of the second segment */
+    fault_disk_plan(&faulty, FAULT_RENAME, 8, 1, EACCES, 0); /* the log of the second segment */
     CHECK_EQUAL(delete(p, 5, &deleted, &busy), 10008);
     CHECK_EQUAL(deleted, 1);
     check_rest(&m, p);
-    fault_disk_plan(&faulty, FAULT_RENAME, 2, 2, EACCES, 0); /* index and manifest: left behind, harmless */
+    fault_disk_plan(&faulty, FAULT_RENAME, 2, 1, EACCES, 0); /* what a change of its layout left: before its log */
+    CHECK_EQUAL(delete(p, 1, &deleted, &busy), 10008);
+    CHECK_EQUAL(deleted, 0);
+    check_rest(&m, p);
+    fault_disk_plan(&faulty, FAULT_RENAME, 4, 2, EACCES, 0); /* index and manifest: left behind, harmless */
     CHECK_EQUAL(delete(p, 1, &deleted, &busy), 0);
     CHECK_EQUAL(deleted, 1);
     fault_disk_plan(&faulty, FAULT_RENAME, 1, 1, EINTR, 0);

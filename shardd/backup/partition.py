@@ -2,7 +2,8 @@
 
 Everything is done through a descriptor of the partition's directory: when the server moves the directory away (delete,
 purge), this still is the same incarnation, only its files get fewer. A sealed segment never changes, so a second name
-for it is a copy; the newest one is copied. Segments are deleted from the front only: one that is gone when its turn
+for it is a copy; the newest one is copied, and a compressed one unpacked:
+a backup has plain logs. Segments are deleted from the front only: one that is gone when its turn
 comes takes with it what was taken before.
 """
 
@@ -37,8 +38,9 @@ from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
-from shardd.log.manifest import Manifest, UnknownLayoutError, decode_manifest
-from shardd.log.segment_reader import log_path, opened, opened_log, segment_starts
+from shardd.log.manifest import Manifest, UnknownLayoutError, decode_manifest, encode_manifest
+from shardd.log.segment_layout import COMPRESSED
+from shardd.log.segment_reader import layout_of, log_path, opened, opened_log, segment_starts
 from shardd.log.single_pass import LogPass, PassResult, UnreadableError
 from shardd.log.stored_offsets import read_offsets
 from shardd.runtime.regular_files import read_regular
@@ -89,7 +91,7 @@ class Taker(msgspec.Struct):
             try:
                 found = read_incarnation(directory)
                 starts = segment_starts(directory)
-                if found is None and any(layout.segment_log(directory, start).stat().st_size for start in starts):
+                if found is None and any(log_path(directory, start).stat().st_size for start in starts):
                     raise UnsettledError(f"{path} holds messages but no valid incarnation marker")
                 if found is not None and found < incarnation:  # nothing of this incarnation is there yet
                     return nothing
@@ -174,17 +176,21 @@ class _Segment(msgspec.Struct, frozen=True):
     def take(self) -> SegmentEntry:
         entry, manifest = self._manifest()  # before the log: its checkpoints are never ahead of what is copied
         sparse_end = self._sparse_end(manifest)
-        if self.following is None and sparse_end:  # what was behind it is gone; it takes no more records
-            return replace(self, following=sparse_end).take()
+        compressed = layout_of(self.directory, self.start) is COMPRESSED
+        closed_end = manifest.end_offset if compressed and manifest is not None else sparse_end
+        if self.following is None and closed_end:  # what was behind it is gone; it takes no more records
+            return replace(self, following=closed_end).take()
         if self.following is None:
             point = None if manifest is None else manifest.checkpoint
             segment = self._copy_tail(0 if point is None else point.log_bytes)
         else:
             state = self._log.stat()
             source = SourceFile(state.st_dev, state.st_ino, state.st_mtime_ns)
-            digest = self._known_digest(manifest, state.st_size)
-            segment = self._share(source, state.st_size, digest) or self._share_equal(
-                self._link(source, state.st_size, digest, sparse_end) or self._copy_sealed(source, digest, sparse_end)
+            size = manifest.sealed.log_bytes if compressed and manifest and manifest.sealed else state.st_size
+            digest = self._known_digest(manifest, size)
+            segment = self._share(source, size, digest, by_digest=compressed) or self._share_equal(
+                (None if compressed else self._link(source, size, digest, sparse_end))
+                or self._copy_sealed(source, digest, sparse_end)
             )
             if sparse_end and digest is not None and manifest is not None and manifest.sealed is not None:
                 segment = msgspec.structs.replace(segment, records=manifest.sealed.count)
@@ -216,12 +222,17 @@ class _Segment(msgspec.Struct, frozen=True):
     def _kept(self) -> Path:
         return layout.segment_log(self.target, self.start)
 
-    def _share(self, source: SourceFile, size_bytes: int, digest: str | None) -> SegmentEntry | None:
-        """The file of the base, when that was made from this very file. Nothing is read."""
+    def _share(
+        self, source: SourceFile, size_bytes: int, digest: str | None, *, by_digest: bool
+    ) -> SegmentEntry | None:
+        """The file of the base, when that was made from this very file, or (`by_digest`) has these very bytes. Nothing
+        is read."""
         earlier = self.earlier
         if earlier is None or self.base is None or digest not in (None, earlier.digest):
             return None
-        if (earlier.source, earlier.bytes, earlier.end_offset) != (source, size_bytes, self.following):
+        if (earlier.bytes, earlier.end_offset) != (size_bytes, self.following):
+            return None
+        if earlier.source != source and (not by_digest or digest is None or earlier.damage):
             return None
         kept = layout.segment_log(self.base, self.start)
         try:
@@ -231,7 +242,7 @@ class _Segment(msgspec.Struct, frozen=True):
             os.link(kept, self._kept)
         except OSError:  # the base has lost it, or cannot be linked: it is taken anew
             return None
-        return msgspec.structs.replace(earlier, kept=SHARED)
+        return msgspec.structs.replace(earlier, kept=SHARED, source=source)
 
     def _share_equal(self, entry: SegmentEntry) -> SegmentEntry:
         """One file for both when the base has the same bytes from another file (of a restored directory)."""
@@ -286,20 +297,24 @@ class _Segment(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(entry, records=content.count) if sparse_end else entry
 
     def _manifest(self) -> tuple[FileEntry | None, Manifest | None]:
-        """Copies the manifest as it is; one that says nothing to this version is only that."""
+        """Copies the manifest as it is, one of a compressed log as that of the plain one, which the backup has; one
+        that says nothing to this version is only copied."""
         try:
             data = read_regular(layout.segment_manifest(self.directory, self.start))
         except FileNotFoundError:
             return None, None
-        with Writer(layout.segment_manifest(self.target, self.start)) as writer:
-            writer.write(data)
-        entry = FileEntry(len(data), file_digest(xxhash.xxh3_128_digest(data)))
+        manifest = None
         try:
-            return entry, decode_manifest(data)
+            manifest = decode_manifest(data)
         except UnknownLayoutError as error:
             raise UnknownLayoutError(f"{layout.segment_manifest(self.directory, self.start)}: {error}") from None
         except ValueError:
-            return entry, None
+            pass
+        if manifest is not None and manifest.stored is not None:
+            data = encode_manifest(replace(manifest, stored=None))
+        with Writer(layout.segment_manifest(self.target, self.start)) as writer:
+            writer.write(data)
+        return FileEntry(len(data), file_digest(xxhash.xxh3_128_digest(data))), manifest
 
 
 @contextmanager

@@ -12,8 +12,10 @@ import typer
 from shardd.cli.doctor_host import host_findings
 from shardd.cli.doctor_log import log
 from shardd.cli.doctor_report import Finding, Level, Roots
+from shardd.cli.doctor_retention import retention_findings
 from shardd.cli.doctor_state import state
 from shardd.cli.doctor_storage import storage_findings
+from shardd.cli.doctor_tls import tls_findings
 from shardd.config.loader import ConfigError, load_settings
 from shardd.config.schema import Settings
 
@@ -52,7 +54,12 @@ def doctor(
 def examine(settings: Settings, roots: Roots | None = None) -> list[Finding]:
     """All checks, in the order of the report."""
     roots = roots or Roots()
-    return [*host_findings(settings, roots), *storage_findings(settings, roots)]
+    return [
+        *host_findings(settings, roots),
+        *storage_findings(settings, roots),
+        *retention_findings(settings),
+        *tls_findings(settings),
+    ]
 
 
 def as_lines(findings: list[Finding]) -> str:

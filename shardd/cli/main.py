@@ -17,8 +17,11 @@ _GROUPS: Final = {
     "config": ("shardd.cli.config_command", "config_app"),
     "doctor": ("shardd.cli.doctor", "doctor_app"),
     "pipeline": ("shardd.cli.pipeline", "pipeline_app"),
+    "retention": ("shardd.cli.retention", "retention_app"),
     "spark": ("shardd.cli.spark_command", "spark_app"),
+    "tls": ("shardd.cli.tls", "tls_app"),
     "topic": ("shardd.cli.topic", "topic_app"),
+    "upgrade": ("shardd.cli.upgrade", "upgrade_app"),
 }
 
 
@@ -84,6 +87,19 @@ def serve(
 
     options = ServeOptions(config, data, dev, fresh, with_default_root_credentials, follower)
     raise typer.Exit(serve_until_stopped(options))
+
+
+@app.command()
+def ping(
+    address: Annotated[
+        str, typer.Option("--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens.")
+    ] = "127.0.0.1:8090",
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds.")] = 5.0,
+) -> None:
+    """Ask a server whether it answers; no login. Exit status 1 and a sentence when it does not."""
+    from shardd.cli.ping import ping_once
+
+    raise typer.Exit(ping_once(address, timeout))
 
 
 @app.command()

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,6 +17,7 @@ import typer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from shardd.spark.pipelines.archive import Target
     from shardd.spark.pipelines.common import Source
 
 pipeline_app = typer.Typer(
@@ -99,8 +101,11 @@ Catalog = Annotated[
 
 @pipeline_app.command()
 def archive(
-    topic: Topic,
     to: Annotated[str, typer.Option("--to", help="parquet:DIR, delta:DIR or iceberg:NAMESPACE.TABLE")],
+    topic: Annotated[str | None, typer.Argument(help="stream/topic")] = None,
+    spool: Annotated[
+        Path | None, typer.Option("--spool", help="Instead of a topic: archive/spool of a data directory.")
+    ] = None,
     servers: Servers = "127.0.0.1:8090",
     option: Options = None,
     catalog: Catalog = None,
@@ -109,12 +114,19 @@ def archive(
     follow: Follow = False,
     interval_s: Annotated[float, typer.Option("--interval", help="Seconds between two runs with --follow.")] = 60.0,
 ) -> None:
-    """Archive a topic, every checksum verified; a second run adds what is new."""
+    """Archive a topic, every checksum verified; a second run adds what is new. Or segments that wait for their archive
+    before they are deleted, and acknowledge them."""
 
     def work() -> dict[str, Any]:
         from shardd.spark.pipelines import archive as pipeline
+        from shardd.spark.pipelines.common import PipelineError
 
-        source, target = _source(topic, servers, option), pipeline.Target.parse(to, _properties(catalog))
+        if (topic is None) == (spool is None):
+            raise PipelineError("archive needs either a topic or --spool")
+        target = pipeline.Target.parse(to, _properties(catalog))
+        if topic is None:
+            return _archive_spool(spool, target, master, dry_run, interval_s if follow else None)
+        source = _source(topic, servers, option)
         if dry_run:
             return pipeline.dry_run(source, target)
         spark = _session(master, "archive")
@@ -123,6 +135,23 @@ def archive(
         return pipeline.archive(spark, source, target)
 
     _run(work)
+
+
+def _archive_spool(
+    spool: Path | None, target: Target, master: str, dry_run: bool, again_s: float | None
+) -> dict[str, Any]:
+    from shardd.spark.pipelines import archive_spool as pipeline
+    from shardd.spark.pipelines.common import PipelineError
+
+    if spool is None or not spool.is_dir():
+        raise PipelineError(f"there is no spool at {spool}")
+    if dry_run:
+        return pipeline.dry_run(spool, target)
+    spark = _session(master, "archive")
+    while again_s is not None:
+        pipeline.archive_spool(spark, spool, target)
+        time.sleep(again_s)
+    return pipeline.archive_spool(spark, spool, target)
 
 
 @pipeline_app.command()

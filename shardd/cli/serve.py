@@ -76,6 +76,8 @@ def _serve(options: ServeOptions, data: Path | None, doors: Sequence[DoorSpecifi
 def _configure(options: ServeOptions, data: Path | None) -> tuple[Loaded, RootUser]:
     """Raises ConfigError with the problems of the settings and of the first user together."""
     command_line: dict[str, object] = {"system.path": str(data)} if data is not None else {}
+    if options.dev:
+        command_line["tcp.tls.self_signed"] = True  # for --dev with TLS on and no files
     if options.follower:
         command_line["cluster.follower"] = True
     problems: list[str] = []

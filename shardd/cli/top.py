@@ -24,10 +24,12 @@ class TopError(Exception):
 
 
 def check_address(address: str) -> str:
-    """ "host:port" or "[v6]:port", else TopError."""
+    """ "host:port", "[v6]:port" or "unix:/path", else TopError."""
+    if address.startswith("unix:/"):
+        return address
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise TopError(f"{address!r} is no address; write host:port")
+        raise TopError(f"{address!r} is no address; write host:port or unix:/path")
     return address
 
 

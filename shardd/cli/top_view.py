@@ -150,6 +150,9 @@ def _caption(view: View) -> str | None:
             notes.append(f"shard {row.shard}: no CPU since {row.figures['stalls.cpu_now_ms'] / 1000:.0f} s")
         if row.figures.get("loop.over_limit"):
             notes.append(_long_steps(row))
+    days = [row.figures["tls.certificate_days"] for row in view.shards if "tls.certificate_days" in row.figures]
+    if days and min(days) < 30:
+        notes.append(f"a certificate of TLS expires in {min(days)} days")
     if any(row.restarted for row in view.shards):
         notes.append("* new worker, rates since its start")
     return "; ".join(notes) or None

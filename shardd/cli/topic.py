@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -12,14 +13,17 @@ import typer
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
 from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
 from shardd.config.units import format_size
+from shardd.engine import owner
 from shardd.protocol import limits, topic_setting_table
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import Extension, ExtensionCode
+from shardd.protocol.namespaces import namespace
 from shardd.protocol.primitives import Compression, Identifier
 from shardd.protocol.replies import PartitionSummary, TopicSummary
 from shardd.protocol.topic_settings import SetTopicSettings, TopicSetting
 
 EXIT_USAGE: Final = 2
+_HOLDER: Final = re.compile(r"retention\.held_by\.(\d+)/(\d+)/(\d+)\.(consumer|group)\.(\d+)", re.ASCII)
 topic_app = typer.Typer(no_args_is_help=True, help="Topics of a running server.", rich_markup_mode=None)
 
 Address = Annotated[str, typer.Option("--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens.")]
@@ -60,7 +64,11 @@ def get_topic(
             raise TopicError(f"there is no topic {topic} in stream {stream}")
         settings = connection.settings_of_topic(_identifier(stream), _identifier(topic))
         head, partitions = found
-        typer.echo(_json(head, partitions, settings) if as_json else _text(head, partitions, settings))
+        holders = _holders(connection, _identifier(stream), head.id)
+        if as_json:
+            typer.echo(_json(head, partitions, settings, holders))
+        else:
+            typer.echo(_text(head, partitions, settings, holders))
 
     _run(show, address, username, password)
 
@@ -133,13 +141,49 @@ _SENTENCES: Final = {
 }
 
 
-def _json(topic: TopicSummary, partitions: list[PartitionSummary], settings: tuple[TopicSetting, ...]) -> bytes:
+class Holder(msgspec.Struct, frozen=True):
+    """Whose stored offset holds back messages of a partition that have expired."""
+
+    partition: int
+    kind: str
+    id: int
+    stored_offset: int
+
+
+def _holders(connection: Connection, stream: Identifier, topic_id: int) -> list[Holder]:
+    """Of a topic. None for a user who may not see the figures of the server."""
+    try:
+        metrics = connection.metrics()
+        stream_id = next(each.id for each in connection.streams() if stream in (each.id, each.name))
+    except (RefusedError, StopIteration):
+        return []
+    found = []
+    for number, (_, name) in enumerate(metrics.names):
+        match = _HOLDER.fullmatch(name)
+        if match is None or (int(match[1]), int(match[2])) != (stream_id, topic_id):
+            continue
+        there = [each.values[number] for each in metrics.shards if each.shard == _owner(match, metrics.shards_count)]
+        found += [Holder(int(match[3]), match[4], int(match[5]), value) for value in there]
+    return sorted(found, key=lambda each: each.partition)
+
+
+def _owner(match: re.Match[str], shards: int) -> int:
+    """A shard that does not have a figure tells 0."""
+    return owner(namespace(int(match[1]), int(match[2]), int(match[3])), shards)
+
+
+def _json(
+    topic: TopicSummary, partitions: list[PartitionSummary], settings: tuple[TopicSetting, ...], holders: list[Holder]
+) -> bytes:
     values = {each.key: {"value": each.value, "set": each.is_set} for each in settings}
     facts = msgspec.to_builtins(topic) | {"settings": values, "partitions": msgspec.to_builtins(partitions)}
+    facts["held_back_by"] = msgspec.to_builtins(holders)
     return msgspec.json.encode(facts)
 
 
-def _text(topic: TopicSummary, partitions: list[PartitionSummary], settings: tuple[TopicSetting, ...]) -> str:
+def _text(
+    topic: TopicSummary, partitions: list[PartitionSummary], settings: tuple[TopicSetting, ...], holders: list[Holder]
+) -> str:
     made = datetime.fromtimestamp(topic.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
     never = topic.message_expiry_us in (limits.SERVER_DEFAULT, limits.UNLIMITED)
     unlimited = topic.max_topic_size_bytes in (limits.SERVER_DEFAULT, limits.UNLIMITED)
@@ -153,6 +197,10 @@ def _text(topic: TopicSummary, partitions: list[PartitionSummary], settings: tup
         ("replication factor", str(topic.replication_factor)),
     ]
     rows += [(each.key, each.value + ("" if each.is_set else "  (the server's default)")) for each in settings]
+    rows += [
+        ("held back by", f"{each.kind} {each.id} in partition {each.partition} (stored offset {each.stored_offset})")
+        for each in holders
+    ]
     lines = [f"{name:<20}{value}" for name, value in rows]
     lines += ["", f"{'partition':>9}  {'segments':>8}  {'last offset':>20}  {'messages':>14}  {'bytes':>16}"]
     for each in partitions:

@@ -44,14 +44,14 @@ def main() -> None:
 def serve(inheritance: WorkerInheritance) -> int:
     """Exit status. A metadata log that is refused is told to the supervisor: starting again would not help."""
     from shardd.metadata.errors import LogError
-    from shardd.transport.classic.dispatch import ClassicDispatcher
+    from shardd.transport.dialects import Dialects
     from shardd.transport.door.endpoint import Doors
     from shardd.worker.worker import run
 
     gc.freeze()  # modules stay: no collection stops the loop to look at them, which takes 9 ms of CPU
     gc.enable()
     try:
-        return run(inheritance, ClassicDispatcher, Doors)
+        return run(inheritance, Dialects, Doors)
     except LogError as error:
         with contextlib.suppress(OSError):
             os.write(inheritance.control_fd, encode_message(WorkerMessage(fatal=str(error))))

@@ -1,4 +1,5 @@
-"""One blocking TCP connection that speaks the classic protocol (docs/protocol/framing.md). Used by one thread."""
+"""One blocking connection, over TCP or a Unix socket, that speaks the classic protocol (docs/protocol/framing.md). Used
+by one thread."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from shardd.protocol.primitives import Identifier, Reader
 T = TypeVar("T")
 Answer = TypeVar("Answer", bytes, Reader)
 
+_UNIX_PREFIX: Final = "unix:"
 _PIECE_BYTES: Final = 1 << 20  # first room for an answer
 
 
@@ -52,15 +54,13 @@ class Connection:
     """Connects and logs in at once. `timeout_s` bounds every call on the socket."""
 
     def __init__(self, address: str, credentials: Credentials | None = None, *, timeout_s: float = 30.0) -> None:
-        """`address` is "host:port". `ConnectionFailedError`, `RefusedError` for a refused login."""
+        """`address` is "host:port", or "unix:/path". `ConnectionFailedError`, `RefusedError` for a refused login."""
         self.address = address
         self._asked: deque[int] = deque()  # codes of the requests whose answers are to come
-        host, _, port = address.rpartition(":")
         try:
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+            self._socket = _connect(address, timeout_s)
         except (OSError, ValueError) as error:
             raise ConnectionFailedError(f"cannot connect to {address}: {error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             if credentials is not None:
                 self._login(credentials)
@@ -224,6 +224,23 @@ class Connection:
     def metrics(self) -> Metrics:
         answer = self.request(ExtensionCode.GET_METRICS, ExtensionRequest().encode())
         return _decode(Metrics.read, Reader(answer))
+
+
+def _connect(address: str, timeout_s: float) -> socket.socket:
+    """OSError, ValueError."""
+    if address.startswith(_UNIX_PREFIX):
+        local = socket.socket(socket.AF_UNIX)
+        try:
+            local.settimeout(timeout_s)
+            local.connect(address.removeprefix(_UNIX_PREFIX))
+        except BaseException:
+            local.close()
+            raise
+        return local
+    host, _, port = address.rpartition(":")
+    connection = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
 
 
 def _decode(read: Callable[[Answer], T], answer: Answer) -> T:

@@ -8,7 +8,6 @@ from typing import Final
 
 # section -> its keys
 _NOT_SERVED: Final = {
-    "data_maintenance.messages": "cleaner_enabled interval",
     "http": "enabled address max_request_size web_ui",
     "http.cors": "enabled allowed_methods allowed_origins allowed_headers exposed_headers allow_credentials "
     "allow_private_network",
@@ -17,7 +16,6 @@ _NOT_SERVED: Final = {
     "http.metrics": "enabled endpoint",
     "http.tls": "enabled cert_file key_file",
     "tcp": "enabled ipv6",
-    "tcp.tls": "enabled self_signed cert_file key_file",
     "quic": "enabled address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window "
     "receive_window keep_alive_interval max_idle_timeout",
     "quic.certificate": "self_signed cert_file key_file",
@@ -31,7 +29,6 @@ _NOT_SERVED: Final = {
     "system.logging": "path file_enabled max_file_size max_total_size rotation_check_interval retention "
     "sysinfo_print_interval",
     "system.encryption": "enabled key",
-    "system.compression": "allow_override default_algorithm",
     "system.stream": "path",
     "system.topic": "path",
     "system.partition": "path validate_checksum",
@@ -39,8 +36,7 @@ _NOT_SERVED: Final = {
     "system.message_deduplication": "enabled max_entries expiry",
     "system.recovery": "recreate_missing_state",
     "system.memory_pool": "enabled bucket_capacity",
-    "websocket": "enabled address read_buffer_size write_buffer_size max_write_buffer_size max_message_size "
-    "max_frame_size accept_unmasked_frames",
+    "websocket": "read_buffer_size write_buffer_size max_write_buffer_size",
     "websocket.tls": "enabled self_signed cert_file key_file",
 }
 NOT_SERVED_PATHS: Final = frozenset(

@@ -3,12 +3,13 @@ configuration that a running server writes are all made from it (docs/configurat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from shardd.config import cluster, units
+from shardd.config import cluster, local_socket, origins, tls, units
+from shardd.config.codecs import parse_codec
 from shardd.config.cpus import check_cpu_allocation
 from shardd.config.schema import ACK_LEVELS, NEVER, Settings
 
@@ -19,6 +20,7 @@ LOG_FORMATS: Final = ("text", "json")
 ACK_PATH: Final = "system.partition.ack"
 ENFORCE_FSYNC_PATH: Final = "system.partition.enforce_fsync"
 IO_ENGINES: Final = ("auto", "io_uring", "epoll")
+DIALECTS: Final = ("auto", "classic", "iggy-0.9")  # `dialect_named` of the core has the same
 
 
 def environment_suffix(path: str) -> str:
@@ -48,6 +50,13 @@ def _parse_text(value: object) -> str:
     return value
 
 
+def _parse_directory(value: object) -> str:
+    """An absolute path, or "" for none: a server is not always started in the same place."""
+    if not isinstance(value, str) or "\0" in value or (value and not value.startswith("/")):
+        raise ValueError(f"{value!r} is no absolute path")
+    return value
+
+
 def _parse_group(value: object) -> str:
     """A name or a number; whether there is one the server looks up when it starts."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32 - 1:
@@ -55,6 +64,26 @@ def _parse_group(value: object) -> str:
     if not isinstance(value, str) or any(character in value for character in "\0:\n"):
         raise ValueError(f"{value!r} is no group")
     return value.strip()
+
+
+def _parse_user(value: object) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"{value!r} is no name of a user")
+    return value
+
+
+def _parse_release(value: object) -> str:
+    """One of those without a login (docs/protocol/legacy.md#anonymous)."""
+    parts = value.strip().split(".") if isinstance(value, str) else []
+    if parts[:2] == ["0", "0"] and len(parts) == 3 and parts[2].isdecimal() and 11 <= int(parts[2]) <= 69:
+        return ".".join(parts)
+    raise ValueError(f"{value!r} is no release from 0.0.11 to 0.0.69")
+
+
+def _parse_codec(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return parse_codec(value.strip().lower())
 
 
 def _parse_choice(choices: tuple[str, ...]) -> Callable[[object], str]:
@@ -121,13 +150,44 @@ _EXPIRY: Final = units.parse_expiry_us
 KEYS: Final[tuple[Key, ...]] = (
     Key("tcp.address", "tcp.address", "127.0.0.1:8090", units.parse_address),
     _flag("tcp.socket_migration", True),
-    _count("tcp.pipeline_window_requests", 1, 1, 32),
+    Key("legacy.anonymous_user", "legacy.anonymous_user", "", _parse_user),
+    Key("legacy.anonymous_release", "legacy.anonymous_release", "0.0.69", _parse_release),
+    Key("tcp.dialect", "tcp.dialect", "auto", _parse_choice(DIALECTS)),
+    _count("tcp.pipeline_window_requests", 32, 1, 32),
+    _flag("tcp.tls.enabled", False),
+    Key("tcp.tls.mode", "tcp.tls.mode", "off", _parse_choice(tls.MODES)),
+    _flag("tcp.tls.self_signed", False),
+    Key("tcp.tls.cert_file", "tcp.tls.cert_file", "", tls.parse_path),
+    Key("tcp.tls.key_file", "tcp.tls.key_file", "", tls.parse_path),
+    Key("tcp.tls.other_certificates", "tcp.tls.other_certificates", "", tls.parse_pairs, tls.format_pairs),
+    Key("tcp.tls.min_version", "tcp.tls.min_version", "1.2", _parse_choice(tls.VERSIONS)),
+    Key("tcp.tls.ciphers", "tcp.tls.ciphers", tls.CIPHERS, tls.parse_ciphers),
+    Key("tcp.tls.client_certificates", "tcp.tls.client_certificates", "off", _parse_choice(tls.CLIENTS)),
+    Key("tcp.tls.client_ca_file", "tcp.tls.client_ca_file", "", tls.parse_path),
+    Key("tcp.tls.client_users", "tcp.tls.client_users", "", tls.parse_users, tls.format_users),
     _flag("tcp.socket.override_defaults", False),
     _size("tcp.socket.recv_buffer_size", "tcp.socket.recv_buffer_size_bytes", "100 KB", 4096, 1 << 30),
     _size("tcp.socket.send_buffer_size", "tcp.socket.send_buffer_size_bytes", "100 KB", 4096, 1 << 30),
     _flag("tcp.socket.keepalive", False),
     _flag("tcp.socket.nodelay", True),
     _duration("tcp.socket.linger", "tcp.socket.linger_ms", "0 s", 0, _HOUR_MS),
+    Key("unix.path", "unix.path", "", local_socket.parse_path),
+    Key("unix.mode", "unix.mode", "0600", local_socket.parse_mode, local_socket.format_mode),
+    Key("unix.group", "unix.group", "", _parse_group),
+    Key("unix.users", "unix.users", "", local_socket.parse_users, local_socket.format_users, quoted=False),
+    _flag("websocket.enabled", False),
+    Key("websocket.address", "websocket.address", "127.0.0.1:8092", units.parse_address),
+    _size("websocket.max_message_size", "websocket.max_message_size_bytes", "64 MiB", 1024, 1 << 40),
+    _size("websocket.max_frame_size", "websocket.max_frame_size_bytes", "16 MiB", 1024, 1 << 40),
+    _flag("websocket.accept_unmasked_frames", False),
+    Key(
+        "websocket.allowed_origins",
+        "websocket.allowed_origins",
+        "",
+        origins.parse_origins,
+        origins.format_origins,
+        quoted=False,
+    ),
     _count("server.connections_max", 10_000, 1, 1_000_000),
     _count("server.connections_per_address_max", 0, 0, 1_000_000),
     _count("server.connections_before_login_max", 0, 0, 1_000_000),
@@ -148,6 +208,14 @@ KEYS: Final[tuple[Key, ...]] = (
     _size("system.segment.size", "system.segment_size_bytes", "1 GiB", 512, SEGMENT_BYTES_MAX, 512),
     _size("system.disk.reserve", "system.disk_reserve_bytes", "64 MiB", 0, 1 << 44),
     _count("system.trash.names_max", 50_000, 1_000, 100_000_000),
+    Key("system.compression.default_algorithm", "system.compression.default_algorithm", "none", _parse_codec),
+    _flag("system.compression.allow_override", True),
+    _size("system.compression.rate", "system.compression.rate_bytes", "64 MiB", 64 << 10, 1 << 34),
+    _duration("system.retention.clock_jump_max", "system.retention.clock_jump_max_ms", "1 h", 0, 24 * 30 * _HOUR_MS),
+    _duration("system.retention.held_max", "system.retention.held_max_ms", "0 s", 0, 24 * 3650 * _HOUR_MS),
+    Key("system.archive.directory", "system.archive.directory", "", _parse_directory),
+    _size("system.archive.rate", "system.archive.rate_bytes", "64 MiB", 64 << 10, 1 << 34),
+    _size("system.archive.spool_max", "system.archive.spool_max_bytes", "16 GiB", 0, 1 << 50),
     _flag("system.scrubber.enabled", True),
     _size("system.scrubber.rate", "system.scrubber.rate_bytes", "8 MiB", 64 << 10, 1 << 34),
     _duration("system.scrubber.pause", "system.scrubber.pause_ms", "1 h", 10, 24 * 30 * _HOUR_MS),
@@ -186,6 +254,8 @@ KEYS: Final[tuple[Key, ...]] = (
     _flag("message_saver.enabled", True),
     _flag("message_saver.enforce_fsync", True),
     _duration("message_saver.interval", "message_saver.interval_ms", "30 s", 10, _HOUR_MS),
+    _flag("data_maintenance.messages.cleaner_enabled", True, "data_maintenance.cleaner_enabled"),
+    _duration("data_maintenance.messages.interval", "data_maintenance.interval_ms", "10 s", 10, 24 * _HOUR_MS),
     _count("personal_access_token.max_tokens_per_user", 100, 1, 10_000),
     _flag("personal_access_token.cleaner.enabled", True, "personal_access_token.cleaner_enabled"),
     _duration(
@@ -249,13 +319,20 @@ def check_together(settings: Settings) -> list[str]:
     here = (nodes.current_ip, settings.tcp.port)
     if nodes.enabled and any((node.ip, node.tcp or settings.tcp.port) == here for node in nodes.others):
         return ["cluster.node.others: a node has the tcp address of this one"]
+    if settings.legacy.anonymous_user and settings.tcp.tls.wanted_mode == "required":
+        return ["legacy.anonymous_user: clients that know no login know no TLS, which tcp.tls.mode requires"]
+    if settings.legacy.anonymous_user and settings.tcp.dialect != "auto":
+        return [f"legacy.anonymous_user: has no effect with tcp.dialect = {settings.tcp.dialect}"]
     if system.topic_max_size_bytes != NEVER and system.topic_max_size_bytes < system.segment_size_bytes:
         return ["system.topic.max_size: smaller than system.segment.size"]
-    return []
+    websocket = settings.websocket
+    if websocket.enabled and websocket.port and websocket.address == settings.tcp.address:
+        return ["websocket.address: the same as tcp.address"]
+    return tls.check(settings.tcp.tls)
 
 
-def settings_toml(settings: Settings, actual_address: str | None = None) -> str:
-    """All effective settings as TOML; `actual_address` replaces tcp.address (port 0 has become a real one)."""
+def settings_toml(settings: Settings, actual: Mapping[str, str] | None = None) -> str:
+    """All effective settings as TOML; `actual`: addresses by key, where port 0 has become a real one."""
     lines: list[str] = []
     section = ""
     # a table's own keys stand in one block, so the sections are grouped in order of first appearance
@@ -265,6 +342,6 @@ def settings_toml(settings: Settings, actual_address: str | None = None) -> str:
         if parent != section:
             lines += ["", f"[{parent}]"] if lines else [f"[{parent}]"]
             section = parent
-        value = actual_address if key.path == "tcp.address" and actual_address else value_of(settings, key)
+        value = (actual or {}).get(key.path) or value_of(settings, key)
         lines.append(f"{name} = {key.toml(value)}")
     return "\n".join(lines) + "\n"

@@ -26,17 +26,78 @@ class Socket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     linger_ms: int
 
 
+class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`tcp.tls.*`. `other_certificates`: pairs of files for further names; `client_users`: "CN:name" -> user."""
+
+    enabled: bool
+    mode: str
+    self_signed: bool
+    cert_file: str
+    key_file: str
+    other_certificates: tuple[tuple[str, str], ...]
+    min_version: str
+    ciphers: str
+    client_certificates: str
+    client_ca_file: str
+    client_users: dict[str, str]
+
+    @property
+    def wanted_mode(self) -> str:
+        """off, required or both; Iggy's `enabled` asks for required."""
+        return "required" if self.enabled and self.mode == "off" else self.mode
+
+    @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """Certificate and key of each pair."""
+        first = ((self.cert_file, self.key_file),) if self.cert_file else ()
+        return first + self.other_certificates
+
+
 class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`tcp.*`. `address` is "host:port" or "[v6]:port" with a literal IP address; port 0 lets the kernel choose."""
 
     address: str
     socket_migration: bool
+    dialect: str
     pipeline_window_requests: int
+    tls: Tls
     socket: Socket
 
     @property
     def host(self) -> str:
         return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+
+class Legacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`legacy.*`: as whom clients act that know no login ("": nobody), and which release they are until they tell."""
+
+    anonymous_user: str
+    anonymous_release: str
+
+
+class Unix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`unix.*`: the socket for clients on this host. `path` "": there is none. `group` "": that of the server. `users`:
+    who a uid is without a login; nobody else is anybody."""
+
+    path: str
+    mode: int
+    group: str
+    users: dict[int, str]
+
+
+class WebSocket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`websocket.*`. `address` as that of TCP."""
+
+    enabled: bool
+    address: str
+    max_message_size_bytes: int
+    max_frame_size_bytes: int
+    accept_unmasked_frames: bool
+    allowed_origins: tuple[str, ...]
 
     @property
     def port(self) -> int:
@@ -93,6 +154,15 @@ class PartitionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     consumer_offsets_max: int
 
 
+class CompressionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`system.compression.*`: what holds for topics without a choice of their own, whether topics may choose, and how
+    much of sealed segments is compressed in a second (each worker)."""
+
+    default_algorithm: str
+    allow_override: bool
+    rate_bytes: int
+
+
 class ScrubberSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.scrubber.*`: whether sealed segments are read again in the background, how much of them in a second (each
     worker), and how long it rests between two rounds."""
@@ -106,6 +176,30 @@ class TrashSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.trash.*`: with more names in the trash, deletions and purges wait."""
 
     names_max: int
+
+
+class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`system.retention.*`: a clock that jumps further forward is doubted for as long (0: never), and how much longer a
+    stored offset holds messages back that it has not passed; 0: their expiry once more."""
+
+    clock_jump_max_ms: int
+    held_max_ms: int
+
+
+class ArchiveSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`system.archive.*`: where the server itself copies segments to ("": it does not), how much of them in a second,
+    and from which size on the spool of those that wait for an archive is too large."""
+
+    directory: str
+    rate_bytes: int
+    spool_max_bytes: int
+
+
+class DataMaintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`data_maintenance.messages.*`: whether messages expire and topics limited, and how often files are removed."""
+
+    cleaner_enabled: bool
+    interval_ms: int
 
 
 class Watchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,6 +236,9 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_pool_size_bytes: int
     disk_reserve_bytes: int
     trash: TrashSettings
+    compression: CompressionSettings
+    retention: RetentionSettings
+    archive: ArchiveSettings
     scrubber: ScrubberSettings
     watchdog: Watchdog
 
@@ -204,10 +301,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of one server."""
 
     tcp: Tcp
+    legacy: Legacy
+    unix: Unix
+    websocket: WebSocket
     server: Server
     system: System
     consumer_group: ConsumerGroupSettings
     heartbeat: Heartbeat
     personal_access_token: PersonalAccessToken
     message_saver: MessageSaver
+    data_maintenance: DataMaintenance
     cluster: Cluster

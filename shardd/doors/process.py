@@ -44,10 +44,10 @@ async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[
     control = ControlLink(
         inheritance.control_fd,
         peer_down=lambda shard: None,  # its connection ends by itself
-        peer_up=lambda shard: None,
+        peer_up=lambda shard, generation: None,
         peer_key=lambda key: door.renew(key),
     )
-    door = Door(inheritance.trust, inheritance.shards, lambda: control.ready(root_created=False))
+    door = Door(inheritance.trust, inheritance.shards, lambda: control.ready())
     serving = asyncio.ensure_future(serve(door))
     stop = asyncio.ensure_future(control.stop_requested())
     await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)

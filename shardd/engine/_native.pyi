@@ -4,6 +4,7 @@ from array import array
 from typing import Final
 
 from shardd.engine._native_types import *
+from shardd.engine.partition_limits import PartitionLimits, SendLimits
 
 # Outcomes of a call (native/src/engine/calls.h), and how many there are at a time.
 CALL_STATUS: Final[int]  # it is over
@@ -38,6 +39,16 @@ LEVEL_DURABLE: Final[int]
 OFFSET_CONSUMER: Final[int]
 OFFSET_GROUP: Final[int]
 
+# What clients connect to (native/src/engine/listeners.h).
+LISTENER_TCP: Final[int]
+LISTENER_UNIX: Final[int]
+LISTENER_WEBSOCKET: Final[int]
+
+# What clients speak (native/src/wire/dialect.h).
+DIALECT_CLASSIC: Final[int]
+DIALECT_IGGY09: Final[int]
+DIALECT_UNNAMED: Final[int]
+
 def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
     """Sizes a fresh memfd and writes its header (supervisor)."""
@@ -49,6 +60,14 @@ def owner(namespace: int, shards: int) -> int: ...
 def xxh32(data: bytes) -> int: ...
 def probe() -> str:
     """'' when io_uring with the needed features can be used here, else the reason as one sentence."""
+
+def tls_inspect(
+    pairs: list[tuple[bytes, bytes]], clients: int, clients_ca: bytes, only_13: bool, ciphers: str, /
+) -> list[int]:
+    """When each certificate ends, in seconds of unix time. ValueError as Engine.use_tls."""
+
+def tls_self_signed() -> tuple[bytes, bytes]:
+    """A certificate for localhost and its key, PEM. MemoryError."""
 
 def memory_bind_thread(node: int, /) -> None:
     """New memory of this thread and of those it starts later comes from the NUMA node alone (MPOL_BIND). OSError."""
@@ -96,11 +115,24 @@ def recover_partition(directory: str, incarnation: int, /) -> RecoveredPartition
 def digest_file(fd: int, length: int, /) -> bytes:
     """XXH3-128 of the first `length` bytes, canonical. OSError, also when the file is shorter."""
 
+def pack_block(plain: bytes, codec: int, level: int, /) -> bytes:
+    """The packed form of a block (native/src/log/codec.h); empty when it is not smaller. ValueError."""
+
+def unpack_block(packed: bytes, codec: int, size: int, /) -> bytes | None:
+    """The `size` plain bytes of a block; None when it is damaged. ValueError."""
+
 def send_request_parse(payload: bytes) -> tuple[int, SendRequest | None]:
     """(status, None or the request)."""
 
 def batch_check(batch: bytes, count: int, /) -> int:
     """Status of what stands behind the metadata of a send: `count` index entries, then the records."""
+
+def batch_from_sent(data: bytes, form: int, count: int, /) -> SentBatch:
+    """The records that earlier clients send (native/src/wire/record_forms.h). `form`: 20 or 24, whose count nobody
+    tells, or 56: index entries in front."""
+
+def records_to_form(records: bytes, count: int, form: int, /) -> bytes:
+    """Stored records in the form 36, 40, 45 or 56 (native/src/wire/record_forms.h)."""
 
 def batch_assign(
     messages: bytes, count: int, first_offset: int, timestamp: int, relative_offset: int, position: int, seed: int
@@ -134,23 +166,42 @@ class Engine:
         journal_bytes_max: int,
         consumer_offsets_max: int,
         socket_migration: bool,
+        dialect: str,
         pipeline_window_requests: int,
         data_directory: str | None,
         disk_reserve_bytes: int,
         io_engine: str,
+        websocket_frame_bytes_max: int,
+        websocket_message_bytes_max: int,
+        websocket_accept_unmasked: bool,
+        websocket_origins: str,
+        tls_mode: int,
+        clients_have_names: bool,
     ) -> None: ...
     @property
     def generation(self) -> int: ...
-    def listen(self, fd: int) -> None: ...
+    def listen(self, fd: int, kind: int = ..., /) -> None: ...
     def stop_listening(self) -> None: ...
-    def turn(self, epoll_fd: int, timeout_ms: int) -> tuple[bool, list[tuple[object, ...]]]:
+    def turn(self, epoll_fd: int, timeout_ms: int) -> Turn:
         """Runs until an event for Python, readiness of epoll_fd, or the timeout (-1: none). GIL released.
-        Returns (epoll_fd is ready, events): ...Event, in the order in which they happened."""
+        `ready`: epoll_fd is; `events`: ...Event, in the order in which they happened."""
     # answers
     def reply(self, connection: int, status: int, payload: bytes = ..., close: bool = ...) -> None:
         """Answers the request that the connection has in Python's hands. Unknown connection: nothing happens."""
     def resume(self, connection: int) -> None:
         """Executes the held frame again (after route_put)."""
+    def use_tls(
+        self,
+        pairs: list[tuple[bytes, bytes]],
+        clients: int,
+        clients_ca: bytes,
+        only_13: bool,
+        ciphers: str,
+        /,
+    ) -> None:
+        """For those who connect from now on. ValueError(why, number of the pair or None)."""
+    def use_tickets(self, secret: bytes, period: int, /) -> None:
+        """What session tickets are sealed with, the same in all workers. ValueError."""
     def execute_poll(
         self,
         connection: int,
@@ -170,6 +221,13 @@ class Engine:
 
         GroupPolledEvent follows, or RouteMissEvent when the owner does not know the partition, or RequestEvent
         again."""
+    def begin_session(self, connection: int, session: int, /) -> None:
+        """The number of its session in a dialect that has one (0.9), from now on; 0: none. Its requests begin anew."""
+
+    def speak(self, connection: int, dialect: int, /) -> None:
+        """The dialect of a connection that waits for Python from now on, which its request is answered in, too.
+        ValueError: there is none of that number."""
+
     def close_connection(self, connection: int, status: int = ...) -> None:
         """Closes; status != 0 is sent as an unsolicited error frame first."""
     def close_all(self, status: int) -> None:
@@ -185,6 +243,10 @@ class Engine:
     # Python as a caller (shardd.engine.calls). What a call is named by, or 0: over a limit, nothing has happened.
     # CallEvent follows. ValueError for an owner that is no shard
     def call_append(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
+    def call_prepare(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int:
+        """As call_append, for a large batch: it begins when `call_fill` has copied all of it."""
+    def call_fill(self, token: int, batch: bytes, bytes_max: int, /) -> bool:
+        """Copies more of that very batch (ValueError for another length); True: there is more."""
     def call_read(
         self,
         owner: int,
@@ -264,12 +326,18 @@ class Engine:
         level: int,
         damaged: list[WithheldRange],
         durable_end: int,
+        log_start: int = 0,
+        limits: PartitionLimits = ...,
         /,
     ) -> None:
         """level as partition_level in native/src/log/partition.h, durable_end: what the last checkpoint covers.
+        Nothing is served below log_start.
         Reads the stored offsets. At level durable it returns when the device has what was found. OSError."""
     def partition_segments(self, namespace: int, /) -> list[SegmentInfo]:
-        """What is in the files now, the active one last. KeyError."""
+        """What is in the files now, the active one last; none that lies before the log start. KeyError."""
+    def partition_change_layout(self, namespace: int, incarnation: int, start_offset: int, layout: int, /) -> bool:
+        """The files of this sealed segment are those of another layout from now on. False: not now, it is being read or
+        not synced; or there is no such segment. KeyError."""
     def partition_surveyed(
         self,
         namespace: int,
@@ -290,6 +358,23 @@ class Engine:
     def partition_delete_segments(self, namespace: int, count: int, trash: str, /) -> DeletedSegments:
         """Takes up to `count` of the oldest sealed segments away; files become "<trash>-<start>.log" and .index.
         KeyError."""
+    def partition_set_limits(self, namespace: int, limits: PartitionLimits, /) -> None:
+        """As those of partition_open. KeyError."""
+    def topic_set_send_limits(self, own: list[int], limits: SendLimits, partitions: list[tuple[int, int]], /) -> None:
+        """What the partitions `own` (namespaces; those that are not open here do not count) take of producers from now
+        on. `partitions`: slot and incarnation of all of the topic."""
+    def partition_clean(self, namespace: int, trash: str, /) -> Cleaned:
+        """One step of the retention: the log start moves with age and count of messages, files of segments before it go
+        as with partition_delete_segments. KeyError."""
+    def partition_oldest_segment(self, namespace: int, /) -> OldestSegment: ...
+    def partition_drop_oldest(self, namespace: int, /) -> int:
+        """The log begins behind its oldest segment; bytes that are not served any more. KeyError."""
+    def partition_roll_early(self, namespace: int, /) -> int:
+        """Seals the active segment when all of it was acknowledged more than a second ago. A status. KeyError."""
+    def partition_slowest(self, namespace: int, /) -> StoredOffset | None:
+        """The lowest stored offset. KeyError."""
+    def expiry_clock(self, jump_max_us: int, /) -> ExpiryClock:
+        """Jumps forward beyond `jump_max_us` (0: none) are believed when they have lasted as long."""
     def partition_sync(self, namespace: int, token: int, /) -> None:
         """Brings all there is now to the device. SyncedEvent with the token follows: 0, 10009, or 3007 when the
         partition was closed meanwhile. KeyError."""
@@ -302,6 +387,9 @@ class Engine:
     def offset_store(self, namespace: int, kind: int, consumer: int, value: int, assignment: int = 0, /) -> int: ...
     # shared region
     def stats(self, slot: int) -> StatsSlot: ...
+    def stats_sums(self, partitions: tuple[object, ...], first: int, end: int, /) -> StatsSums:
+        """Of `partitions[first:end]`, by their `slot` and `incarnation`; one whose slot holds another incarnation is
+        empty and has one segment."""
     def counter_reset(self, counter: int) -> None: ...
     # logins, the same on all shards (native/src/net/logins.h); `now_us` is CLOCK_MONOTONIC
     def login_failures(self, key: bytes, now_us: int, /) -> int: ...
@@ -322,7 +410,7 @@ class Engine:
         """A counted client has logged in (True) or out."""
     # peers
     def peer_down(self, shard: int) -> None: ...
-    def peer_up(self, shard: int) -> None: ...
+    def peer_up(self, shard: int, generation: int) -> None: ...
     # operation
     def counters(self) -> dict[str, int]:
         """Since the start; connections, pool_*, routes, partitions and syncs_running are what there is now."""

@@ -6,13 +6,16 @@ from typing import Final
 STATUS_OK: Final[int]
 STATUS_ERROR: Final[int]
 STATUS_INVALID_COMMAND: Final[int]
+STATUS_INVALID_FORMAT: Final[int]
 STATUS_INVALID_IDENTIFIER: Final[int]
 STATUS_DISCONNECTED: Final[int]
 STATUS_STALE_CLIENT: Final[int]
 STATUS_UNAUTHENTICATED: Final[int]
 STATUS_UNAUTHORIZED: Final[int]
+STATUS_REQUEST_ALREADY_APPLIED: Final[int]
 STATUS_TOPIC_ID_NOT_FOUND: Final[int]
 STATUS_PARTITION_NOT_FOUND: Final[int]
+STATUS_TOPIC_FULL: Final[int]
 STATUS_CANNOT_DELETE_CONSUMER_OFFSET_FILE: Final[int]
 STATUS_CONSUMER_OFFSET_NOT_FOUND: Final[int]
 STATUS_NOT_RESOLVED_CONSUMER: Final[int]
@@ -26,8 +29,10 @@ STATUS_NON_ZERO_OFFSET: Final[int]
 STATUS_NON_ZERO_TIMESTAMP: Final[int]
 STATUS_MISSING_INDEX: Final[int]
 STATUS_INVALID_MESSAGES_SIZE: Final[int]
+STATUS_INVALID_BATCH_CHECKSUM: Final[int]
 STATUS_INVALID_OFFSET: Final[int]
 STATUS_INVALID_RESERVED_FIELD: Final[int]
+STATUS_CONSUMER_GROUP_PARTITION_NOT_OWNED: Final[int]
 STATUS_CANNOT_READ_FILE: Final[int]
 STATUS_CANNOT_WRITE_TO_FILE: Final[int]
 STATUS_CANNOT_DELETE_FILE: Final[int]
@@ -35,8 +40,23 @@ STATUS_CANNOT_SYNC_FILE: Final[int]
 STATUS_CANNOT_READ_INDEX_POSITION: Final[int]
 STATUS_SHARD_COMMUNICATION_ERROR: Final[int]
 STATUS_TASK_TIMEOUT: Final[int]
+STATUS_INVALID_SESSION: Final[int]
 
 # Struct sequences (native/binding/results.c): tuples with names, made of one iterable of all their fields.
+class StatsSums(tuple[int, int, int]):
+    """Over partitions."""
+
+    segments_count: Final[int]
+    size_bytes: Final[int]
+    messages_count: Final[int]
+
+class Turn(tuple[bool, list[tuple[object, ...]], int]):
+    """What a turn of the engine brought. `longest_us`: CPU time of its longest pass, 0 below 1 ms."""
+
+    ready: Final[bool]
+    events: Final[list[tuple[object, ...]]]
+    longest_us: Final[int]
+
 class StatsSlot(tuple[int, int, int, int, int, int, int, int, int]):
     """A slot of the shared statistics, as in native/src/base/shared.h."""
 
@@ -50,7 +70,7 @@ class StatsSlot(tuple[int, int, int, int, int, int, int, int, int]):
     state: Final[int]
     unseen: Final[int]
 
-class SegmentInfo(tuple[int, int, int, int, int, int]):
+class SegmentInfo(tuple[int, int, int, int, int, int, int]):
     """segment_info of native/src/log/partition.h."""
 
     start_offset: Final[int]
@@ -59,6 +79,7 @@ class SegmentInfo(tuple[int, int, int, int, int, int]):
     first_timestamp: Final[int]
     last_timestamp: Final[int]
     absent: Final[int]
+    layout: Final[int]
 
 class WithheldRange(tuple[int, int, bool]):
     """Offsets `start` to `end` (exclusive) that are not given out. `isolated`: the operator has said so."""
@@ -67,7 +88,7 @@ class WithheldRange(tuple[int, int, bool]):
     end: Final[int]
     isolated: Final[bool]
 
-class RecoveredPartition(tuple[list[SegmentInfo], list[int], list[int], int, int]):
+class RecoveredPartition(tuple[list[SegmentInfo], list[int], list[int], int, int, int]):
     """`segments` for partition_open. `groups`: numbers of those that have a stored offset. `unsealed`: start offsets
     of segments to be sealed."""
 
@@ -76,6 +97,7 @@ class RecoveredPartition(tuple[list[SegmentInfo], list[int], list[int], int, int
     unsealed: Final[list[int]]
     scanned_bytes: Final[int]
     durable_end: Final[int]
+    log_start: Final[int]
 
 class DeletedSegments(tuple[int, int, bool]):
     """`busy`: an answer that is being sent kept a further one."""
@@ -83,6 +105,37 @@ class DeletedSegments(tuple[int, int, bool]):
     status: Final[int]
     deleted: Final[int]
     busy: Final[bool]
+
+class Cleaned(tuple[int, int, bool, bool]):
+    """`removed`: segments whose files are gone now. `pending`: more waits for a sync, a second, a reader or the next
+    step. `held`: stored offsets hold messages back."""
+
+    status: Final[int]
+    removed: Final[int]
+    pending: Final[bool]
+    held: Final[bool]
+
+class OldestSegment(tuple[int, int, bool, bool]):
+    """The timestamp of its first message and its bytes that are served. `only_active`: there is no other one."""
+
+    first_timestamp: Final[int]
+    bytes: Final[int]
+    droppable: Final[bool]
+    only_active: Final[bool]
+
+class StoredOffset(tuple[int, int, int]):
+    """`kind`: OFFSET_CONSUMER or OFFSET_GROUP."""
+
+    kind: Final[int]
+    consumer: Final[int]
+    value: Final[int]
+
+class ExpiryClock(tuple[int, int, int]):
+    """`jump_us`: how far the wall clock is ahead of what is believed of it. `jumps`: that were not believed at once."""
+
+    now_us: Final[int]
+    jump_us: Final[int]
+    jumps: Final[int]
 
 class Scan(tuple[int, int, int, int, int, int]):
     """record_scan of native/src/log/record.h."""
@@ -122,6 +175,13 @@ class SendRequest(tuple[bytes, bytes, int, int, bytes, int, int]):
     messages_count: Final[int]
     messages_position: Final[int]
 
+class SentBatch(tuple[int, int, bytes]):
+    """What earlier clients send, as `batch_check` takes it; empty with a status."""
+
+    status: Final[int]
+    messages_count: Final[int]
+    batch: Final[bytes]
+
 class SeatPartition(tuple[int, int, int]):
     """Offsets that a member has polled and committed, -1 for nothing."""
 
@@ -140,25 +200,27 @@ class SeatState(tuple[int, int, int, bool, list[SeatPartition]]):
     partitions: Final[list[SeatPartition]]
 
 # Events: what Engine.turn() returns.
-class AcceptedEvent(tuple[int, str]):
-    """`address`: "ip:port"."""
+class AcceptedEvent(tuple[int, str, int]):
+    """`address`: "ip:port" or "unix:uid:number". `transport`: as GET_CLIENTS tells it."""
 
     connection: Final[int]
     address: Final[str]
+    transport: Final[int]
 
 class ClosedEvent(tuple[int]):
     """The connection is gone."""
 
     connection: Final[int]
 
-class RequestEvent(tuple[int, int, bytes, int, bool]):
-    """A request that Python answers."""
+class RequestEvent(tuple[int, int, bytes, int, bool, int]):
+    """A request that Python answers. `dialect`: DIALECT_..."""
 
     connection: Final[int]
     code: Final[int]
     payload: Final[bytes]
     user_id: Final[int]
     authenticated: Final[bool]
+    dialect: Final[int]
 
 class RouteMissEvent(tuple[int, int, bytes, bytes, int, int]):
     """A request whose topic (raw identifiers) has no route."""
@@ -230,6 +292,12 @@ class SyncedEvent(tuple[int, int]):
 
     token: Final[int]
     status: Final[int]
+
+class CertifiedEvent(tuple[int, str]):
+    """A client has shown a certificate that is trusted; its connection waits for Engine.resume."""
+
+    connection: Final[int]
+    names: Final[str]
 
 class RolledEvent(tuple[int, int]):
     """The segment that starts there is sealed."""

@@ -17,12 +17,15 @@ from shardd.engine._native import CALL_AGAIN, CALL_GONE, CALL_LAST_WINDOW, CALL_
 
 ANSWERS_BYTES_MAX: Final = 268_435_456  # of answers of more than one window that are being put together
 ENDS_PER_PASS: Final = 64  # of the loop
+COPIED_AT_ONCE_BYTES: Final = 262_144  # of a batch: the memory of the pool may be new, which costs more than the copy
 
 
 class CallEngine(Protocol):
     """The part of the engine that carries calls out."""
 
     def call_append(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
+    def call_prepare(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
+    def call_fill(self, token: int, batch: bytes, bytes_max: int, /) -> bool: ...
     def call_read(
         self,
         owner: int,
@@ -92,14 +95,18 @@ class EngineCalls:
         self._closed = False
         self._told = 0  # ends in this pass of the loop
         self._late: deque[CallEvent] = deque()
+        self._copying = asyncio.Lock()
 
     async def append(self, place: Place, count: int, batch: bytes) -> int:
         """Appends `count` messages, all or none; the status, at level durable when the device has them.
 
         `batch`: index entries and records (docs/protocol/messages.md#batch, behind the metadata); they are checked as
-        those of every client.
+        those of every client. A large one is copied in slices: small ones that were begun later may be appended first.
         """
-        return (await self._end(self._begun(self._engine.call_append(*place, count, batch)))).status
+        if len(batch) <= COPIED_AT_ONCE_BYTES:
+            return (await self._end(self._begun(self._engine.call_append(*place, count, batch)))).status
+        token = self._begun(self._engine.call_prepare(*place, count, batch))
+        return (await self._end(token, batch)).status
 
     async def store_offset(self, place: Place, reader: Reader, offset: int) -> int:
         """Stores an offset; the status, at level durable when the device has it."""
@@ -162,14 +169,22 @@ class EngineCalls:
             raise TooManyCallsError
         return token
 
-    async def _end(self, token: int) -> CallEvent:
-        """The next event of a call."""
+    async def _copy(self, token: int, batch: bytes) -> None:
+        """In slices, one batch after the other: the loop goes on between two of them."""
+        async with self._copying:
+            while self._engine.call_fill(token, batch, COPIED_AT_ONCE_BYTES):  # noqa: ASYNC110 - it is no wait
+                await asyncio.sleep(0)
+
+    async def _end(self, token: int, batch: bytes = b"") -> CallEvent:
+        """The next event of a call, which begins when `batch` is copied."""
         if self._closed:
             self._engine.call_cancel(token)
             raise OutcomeUnknownError
         waiting: asyncio.Future[CallEvent] = asyncio.get_running_loop().create_future()
         self._waiting[token] = waiting
         try:
+            if batch:
+                await self._copy(token, batch)
             event = await waiting
         except BaseException:
             self._engine.call_cancel(token)  # it is unknown when it has ended

@@ -25,6 +25,9 @@ class StepWatch(Protocol):
     def begin(self, step: object, /) -> None:
         """The step before has ended. `step`: a callback of asyncio, a list of events; None: what follows is none."""
 
+    def engine_turn(self, longest_us: int, /) -> None:
+        """The engine computed for so long between two looks at what is due."""
+
 
 class EngineSelector(selectors.EpollSelector):
     """`deliver` gets the events of one turn, on the loop thread, before asyncio runs its callbacks."""
@@ -39,7 +42,9 @@ class EngineSelector(selectors.EpollSelector):
         """Waits at most `timeout` seconds (None: no limit) for descriptors of asyncio; the engine works meanwhile."""
         timeout_ms = -1 if timeout is None else max(0, math.ceil(timeout * 1000))
         self._watch.begin(None)
-        ready, events = self._engine.turn(self.fileno(), timeout_ms)
+        ready, events, longest_us = self._engine.turn(self.fileno(), timeout_ms)
+        if longest_us:
+            self._watch.engine_turn(longest_us)
         if events:
             self._watch.begin(events)
             self._deliver(events)

@@ -65,6 +65,16 @@ def check_format(directory: Path) -> None:
         return
 
 
+def raise_version(directory: Path) -> int | None:
+    """Makes FORMAT_VERSION of an earlier one and returns that; None: nothing was to be done. ValueError as read_info,
+    OSError."""
+    info = read_info(directory)
+    if info is None or info.format_version == FORMAT_VERSION:
+        return None
+    write_info(directory, DirectoryInfo(info.magic, FORMAT_VERSION, info.created_at))
+    return info.format_version
+
+
 def write_info(directory: Path, info: DirectoryInfo) -> None:
     """Durably, whole or not at all. OSError."""
     layout.write_durably(directory / INFO_NAME, msgspec.json.encode(info) + b"\n")

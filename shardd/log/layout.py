@@ -4,6 +4,7 @@
     incarnation                        marker, see incarnation.py
     imported                           marker, see imported.py
     <start offset, 20 digits>.log      records (docs/formats.md#log)
+    <start offset, 20 digits>.blocks   the same, compressed, see blocks.py
     <start offset, 20 digits>.index    16 bytes for each record (docs/formats.md#index)
     <start offset, 20 digits>.manifest what is known about the log, see manifest.py
     <start offset, 20 digits>.torn[.n] bytes that recovery has cut off a log
@@ -12,6 +13,7 @@
     offsets/groups/<group id>
     offsets.imported/                  what of that could not be taken over; never read again
 <data>/trash/<unique name>             what is deleted and not yet unlinked
+<data>/archive/                        what waits for its archive, see spool.py
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ TEMPORARY_SUFFIX = ".tmp"  # a file being born: renamed when its content is whol
 
 START_OFFSET_DIGITS = 20
 
-_SEGMENT_NAME = re.compile(r"([0-9]{20})\.(log|index|manifest|torn)(?:\.[0-9]+)?")
+_SEGMENT_NAME = re.compile(r"([0-9]{20})\.(log|blocks|index|manifest|torn)(?:\.[0-9]+)?")
 _ID_NAME = re.compile(r"0|[1-9][0-9]{0,9}")
 _U32_MAX = 2**32 - 1
 _U64_MAX = 2**64 - 1
@@ -95,7 +97,7 @@ def segment_torn(directory: Path, start_offset: int, number: int) -> Path:
 
 
 def parse_segment_name(name: str) -> tuple[int, str] | None:
-    """(start offset, "log" | "index" | "manifest" | "torn") of a segment's file name; None for any other name."""
+    """(start offset, "log" | "blocks" | "index" | "manifest" | "torn") of a segment's file name; None for others."""
     match = _SEGMENT_NAME.fullmatch(name)
     if match is None or int(match[1]) > _U64_MAX:
         return None
@@ -131,9 +133,13 @@ def write_durably(target: Path, content: bytes) -> None:
     """Writes a small file whole (new file, fsync, rename, fsync of the directory). OSError."""
     fresh = target.with_name(target.name + TEMPORARY_SUFFIX)
     with open(fresh, "wb", opener=_never_through_a_link) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            fresh.unlink()  # what there is of it takes room that is missing
+            raise
     fresh.replace(target)
     sync_directory(target.parent)
 

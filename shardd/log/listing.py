@@ -13,23 +13,23 @@ _OWN_FILES = tuple(
     for suffix in ("", layout.TEMPORARY_SUFFIX)
 )
 _OWN_DIRECTORIES = (layout.OFFSETS, layout.OFFSETS_KEPT)
-_FRESH_MANIFEST = ".manifest" + layout.TEMPORARY_SUFFIX
+_FRESH = tuple(suffix + layout.TEMPORARY_SUFFIX for suffix in (".manifest", ".blocks"))
 
 
 def list_segments(directory: Path, notes: list[str]) -> list[int]:
     """Start offsets of the logs, ascending; everything that is not ours goes into the notes. UnknownLayoutError."""
-    found: dict[str, list[int]] = {"log": [], "index": [], "manifest": [], "torn": []}
+    found: dict[str, list[int]] = {"log": [], "blocks": [], "index": [], "manifest": [], "torn": []}
     for path in sorted(directory.iterdir()):
         parsed = layout.parse_segment_name(path.name)
         if parsed is not None and path.is_file() and not path.is_symlink():
             found[parsed[1]].append(parsed[0])
-        elif path.name.endswith(_FRESH_MANIFEST) and layout.parse_segment_name(path.stem) is not None:
+        elif path.name.endswith(_FRESH) and layout.parse_segment_name(path.stem) is not None:
             continue  # cut short before its rename; the next one writes over it
         elif path.name not in _OWN_FILES and not (
             path.name in _OWN_DIRECTORIES and path.is_dir() and not path.is_symlink()
         ):
             notes.append(f"{path}: not a file of this server, ignored")
-    starts = found["log"]
+    starts = sorted({*found["log"], *found["blocks"]})
     known = set(starts)
     for start in found["index"]:
         if start not in known:

@@ -6,12 +6,13 @@ checkpoints in place (native/src/log/manifest.c); whatever else changes, the fil
     offset size field
     0      8    magic "SHRDMANI"
     8      4    version 1; 2 when there is an end offset (docs/adr/0028-format-version-2.md)
-    12     1    layout of the log: 0 plain; in version 2 8: sparse, it has no record for some of its offsets
+    12     1    layout of the log, in version 2 bits: 1 compressed (its file is .blocks), 8 sparse (it has no record for
+                some of its offsets); 0 plain
     13     3    reserved, 0
     16     8    incarnation of the partition
     24     8    start offset of the segment
     32     8    born_at: server clock, microseconds; no record here is older; 0: not known (made by a recovery)
-    40     8    log start offset: first offset of the partition when this was written
+    40     8    log start offset: first offset of the partition when this was written (adr/0040); slots may know more
     48     8    version 2: end offset of the segment (exclusive); 0: not known
     56     8    checksum of bytes 0 to 56; magic, version, layout and this stay where they are in every version
     64     64   checkpoint slot A
@@ -22,10 +23,11 @@ checkpoints in place (native/src/log/manifest.c); whatever else changes, the fil
     the engine. Slots are written alternately; the valid one with the higher sequence counts, so a torn write costs one.
     0      8    sequence, from 1; 0: never written
     8      8    bytes of the log
-    16     8    count of records in them, at least 1
+    16     8    count of records in them; 0: none of this was known yet
     24     8    timestamp of the first record
     32     8    timestamp of the last record
-    40     16   reserved, 0
+    40     8    log start of the partition; 0: as far as the head knows it. In a slot without records, too
+    48     8    reserved, 0
     56     8    checksum of bytes 0 to 56
 
     section: u32 tag, u32 length, `length` bytes, u64 checksum of tag, length and bytes
@@ -33,6 +35,7 @@ checkpoints in place (native/src/log/manifest.c); whatever else changes, the fil
                      (canonical, big-endian); written once every record was verified and the log is on the device
     tag 2  isolated  pairs of u64 (first offset, end offset exclusive), ascending: withheld with the operator's consent
     tag 3  reserved for the states of idempotent producers
+    tag 4  stored    u64 bytes, 16 bytes XXH3-128 of the file with the records, where that is not a plain log
     Sections with other tags are kept as they are; in version 2 one with bit 31 in its tag may not be passed over.
 
 A manifest that is missing or damaged costs a scan of its log, never data. One of an unknown version or layout keeps the
@@ -50,7 +53,7 @@ import msgspec
 import xxhash
 
 from shardd.log import layout
-from shardd.log.segment_layout import KNOWN, PLAIN, SegmentLayout, name_of
+from shardd.log.segment_layout import COMPRESSED, KNOWN, PLAIN, SegmentLayout, name_of
 from shardd.protocol.record_layout import LAYOUT_SPARSE
 from shardd.runtime.regular_files import open_regular, read_regular
 
@@ -59,13 +62,15 @@ VERSION: Final = 1
 VERSION_2: Final = 2
 TAG_SEALED: Final = 1
 TAG_ISOLATED: Final = 2
+TAG_STORED: Final = 4
 TAG_MUST_KNOW: Final = 1 << 31
 
 _HEAD: Final = struct.Struct("<8sIB3sQQQQQ")
-_SLOT: Final = struct.Struct("<QQQQQ16s")
+_SLOT: Final = struct.Struct("<QQQQQQ8s")
 _SEALED: Final = struct.Struct("<QQQQ16s")
 _SECTION: Final = struct.Struct("<II")
 _RANGE: Final = struct.Struct("<QQ")
+_STORED: Final = struct.Struct("<Q16s")
 _CHECKSUM: Final = struct.Struct("<Q")
 _BLOCK_BYTES: Final = 64
 _SECTIONS_AT: Final = 3 * _BLOCK_BYTES
@@ -98,9 +103,17 @@ class Sealed(Checkpoint, frozen=True):
     digest: bytes
 
 
+class Stored(msgspec.Struct, frozen=True):
+    """The file that has the records of a segment which is not plain, and the XXH3-128 of its bytes."""
+
+    size_bytes: int
+    digest: bytes
+
+
 class Manifest(msgspec.Struct, frozen=True):
-    """What the file says. `isolated`: (first offset, end offset exclusive), ascending. `others`: sections that this
-    version does not know, (tag, bytes). `end_offset` 0: not known. `sparse`: sealed, with less records than offsets."""
+    """What the file says. `log_start`: the highest that its slots know. `isolated`: (first offset, end offset
+    exclusive), ascending. `others`: sections that this version does not know, (tag, bytes). `end_offset` 0: not known.
+    `sparse`: sealed, with less records than offsets. `stored`: sealed and compressed."""
 
     incarnation: int
     start_offset: int
@@ -112,6 +125,13 @@ class Manifest(msgspec.Struct, frozen=True):
     others: tuple[tuple[int, bytes], ...] = ()
     end_offset: int = 0
     sparse: bool = False
+    stored: Stored | None = None
+    log_start: int = 0
+
+    @property
+    def layout(self) -> SegmentLayout:
+        """How the records are kept."""
+        return PLAIN if self.stored is None else COMPRESSED
 
     @property
     def absent(self) -> int:
@@ -133,8 +153,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """Content of the file; the checkpoint gets slot A."""
     head = _HEAD.pack(
         MAGIC,
-        VERSION_2 if manifest.end_offset else VERSION,
-        PLAIN.bits | (LAYOUT_SPARSE if manifest.sparse else 0),
+        VERSION_2 if manifest.end_offset or manifest.stored else VERSION,
+        manifest.layout.bits | (LAYOUT_SPARSE if manifest.sparse else 0),
         bytes(3),
         manifest.incarnation,
         manifest.start_offset,
@@ -144,14 +164,16 @@ def encode_manifest(manifest: Manifest) -> bytes:
     )
     content = _with_checksum(head)
     point = manifest.checkpoint
-    if point is None:
+    if point is None and not manifest.log_start:
         content += bytes(_BLOCK_BYTES)
     else:
-        content += _with_checksum(
-            _SLOT.pack(1, point.log_bytes, point.count, point.first_timestamp, point.last_timestamp, bytes(16))
-        )
+        point = point or Checkpoint(0, 0, 0, 0)
+        numbers = point.log_bytes, point.count, point.first_timestamp, point.last_timestamp, manifest.log_start
+        content += _with_checksum(_SLOT.pack(1, *numbers, bytes(8)))
     content += bytes(_BLOCK_BYTES)
     sections = list(manifest.others)
+    if manifest.stored is not None:
+        sections.insert(0, (TAG_STORED, _STORED.pack(manifest.stored.size_bytes, manifest.stored.digest)))
     if manifest.isolated:
         sections.insert(0, (TAG_ISOLATED, b"".join(_RANGE.pack(*each) for each in manifest.isolated)))
     if manifest.sealed is not None:
@@ -177,12 +199,14 @@ def decode_manifest(content: bytes) -> Manifest:
     _known_layout(log_layout)
     if log_layout and not later:
         raise UnknownManifestError(f"its version is {version}, which has no layout {log_layout}")
-    if later and (any(reserved) or any(any(content[at + 40 : at + 56]) for at in (_BLOCK_BYTES, 2 * _BLOCK_BYTES))):
+    slots = [_without_checksum(content[at : at + _BLOCK_BYTES]) for at in (_BLOCK_BYTES, 2 * _BLOCK_BYTES)]
+    if later and (any(reserved) or any(slot is not None and any(slot[48:56]) for slot in slots)):
         raise UnknownManifestError("it says something that this shardd does not know")
     if len(content) < _SECTIONS_AT:
         raise DamagedManifestError("it is cut off")
     sections = _decode_sections(content)
-    sealed = isolated = None
+    sealed = isolated = stored = None
+    compressed = bool(log_layout & COMPRESSED.bits)
     others = []
     for tag, body in sections:
         if later and tag & TAG_MUST_KNOW:
@@ -191,22 +215,29 @@ def decode_manifest(content: bytes) -> Manifest:
             sealed = Sealed(*_SEALED.unpack(body))
         elif tag == TAG_ISOLATED and len(body) % _RANGE.size == 0 and isolated is None:
             isolated = tuple((first, end) for first, end in _RANGE.iter_unpack(body))
-        elif tag in (TAG_SEALED, TAG_ISOLATED):
+        elif tag == TAG_STORED and compressed and len(body) == _STORED.size and stored is None:
+            stored = Stored(*_STORED.unpack(body))
+        elif tag in (TAG_SEALED, TAG_ISOLATED) or (tag == TAG_STORED and compressed):
             raise DamagedManifestError(f"its section {tag} has no possible content")
         else:
             others.append((tag, body))
+    checkpoint, log_start_of_slots = _decode_slots(slots)
     manifest = Manifest(
         incarnation,
         start_offset,
         born_at,
         log_start_offset,
-        _decode_checkpoint(content),
+        checkpoint,
         sealed,
         isolated or (),
         tuple(others),
         end_offset if later else 0,
         bool(log_layout & LAYOUT_SPARSE),
+        stored,
+        log_start_of_slots,
     )
+    if compressed and (sealed is None or stored is None or not stored.size_bytes):
+        raise DamagedManifestError("its log is compressed, and it does not say how long it is")
     if manifest.sparse and (sealed is None or manifest.absent <= 0):
         raise DamagedManifestError("it has no offset without a record, but a sparse log")
     return manifest
@@ -219,17 +250,21 @@ def _known_layout(bits: int) -> SegmentLayout:
     return known
 
 
-def _decode_checkpoint(content: bytes) -> Checkpoint | None:
+def _decode_slots(slots: list[bytes | None]) -> tuple[Checkpoint | None, int]:
+    """The newest checkpoint, and the highest log start of both. A slot that is not whole (None) says nothing."""
     newest: tuple[int, Checkpoint] | None = None
-    for at in (_BLOCK_BYTES, 2 * _BLOCK_BYTES):
-        slot = _without_checksum(content[at : at + _BLOCK_BYTES])
+    highest = 0
+    for slot in slots:
         if slot is None:
             continue
-        sequence, *values, _ = _SLOT.unpack(slot)
+        sequence, *values, log_start, _ = _SLOT.unpack(slot)
         point = Checkpoint(*values)
-        if sequence and point.count and (newest is None or sequence > newest[0]):
+        if not sequence:
+            continue
+        highest = max(highest, log_start)
+        if newest is None or sequence > newest[0]:
             newest = sequence, point
-    return None if newest is None else newest[1]
+    return (None if newest is None or not newest[1].count else newest[1]), highest
 
 
 def _decode_sections(content: bytes) -> list[tuple[int, bytes]]:

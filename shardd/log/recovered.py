@@ -18,7 +18,7 @@ class Recovered:
     `notes`: sentences for the operator, to be logged once.
     `unsealed`: start offsets of segments before the active one whose manifests have no digest yet (sealing.py).
     `scanned_bytes`: what was read of logs. `durable_end`: offsets below it were on the device when the last checkpoint
-    was written; 0 without one.
+    was written; 0 without one. `log_start`: below it nothing is served; 0: at the first segment.
     """
 
     segments: list[SegmentInfo] = field(default_factory=list)
@@ -29,3 +29,4 @@ class Recovered:
     unsealed: list[int] = field(default_factory=list)
     scanned_bytes: int = field(default=0, compare=False)
     durable_end: int = field(default=0, compare=False)
+    log_start: int = 0

@@ -15,20 +15,22 @@ The rules:
   never synced (power loss) is kept aside and not read;
 - what is not ours is reported and ignored, never removed.
 
-Nearly every partition is opened by `_native.recover_partition` (native/src/log/recover.h): nothing is to be decided in
-it.
+Nearly every partition is opened by `_native.recover_partition` (native/src/log/recover.h): it needs no decision.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from shardd.engine import SegmentInfo, WithheldRange, _native
 from shardd.log import layout
+from shardd.log.changed_layouts import end_of_closed, sweep_left_over
 from shardd.log.damage import DamageSurvey
 from shardd.log.damage_survey import explained_by_index, survey_segment
 from shardd.log.imported import OPEN_END, read_imported, write_imported
@@ -43,8 +45,9 @@ from shardd.log.listing import list_segments
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
 from shardd.log.offsets_table import OFFSET_GROUP
 from shardd.log.recovered import Recovered
+from shardd.log.segment_reader import layout_of, log_path
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
-from shardd.log.stored_offsets import bring_up_to_date, read_table, table_notes
+from shardd.log.stored_offsets import bring_up_to_date, table_notes
 from shardd.log.tail import Rest, cut_tail, cut_zeros, offsets_possible, rest_of
 from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
@@ -72,20 +75,21 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
         return Recovered()
     recovered = Recovered()
     if (directory / layout.OFFSETS).is_dir() and _is_of(directory, incarnation):
-        recovered.notes = bring_up_to_date(directory, incarnation)
+        _, recovered.notes = bring_up_to_date(directory, incarnation)
         usual = _open_usual(directory, incarnation, recovered.notes)
         if usual is not None:
             return usual
     starts = list_segments(directory, recovered.notes)
     if not _check_incarnation(directory, incarnation, starts, recovered):
         return recovered
+    sweep_left_over(directory, starts, recovered.notes)
     imported_end = read_imported(directory)
     _recover_segments(directory, incarnation, starts, imported_end, recovered)
     if imported_end == OPEN_END and not recovered.state:
         last = recovered.segments[-1] if recovered.segments else None
         write_imported(directory, 0 if last is None else last.start_offset + last.records)
-    recovered.notes += bring_up_to_date(directory, incarnation)
-    table = read_table(directory, incarnation)
+    table, notes = bring_up_to_date(directory, incarnation)
+    recovered.notes += notes
     if table is not None:
         recovered.notes += table_notes(directory, table)
         recovered.groups = [each.id for each in table.offsets if each.kind == OFFSET_GROUP]
@@ -104,6 +108,7 @@ def _open_usual(directory: Path, incarnation: int, notes: list[str]) -> Recovere
         unsealed=usual.unsealed,
         scanned_bytes=usual.scanned_bytes,
         durable_end=usual.durable_end,
+        log_start=usual.log_start,
     )
 
 
@@ -117,11 +122,11 @@ def _is_of(directory: Path, incarnation: int) -> bool:
 def _check_incarnation(directory: Path, incarnation: int, starts: list[int], recovered: Recovered) -> bool:
     """False when the partition starts empty: the directory was that of an earlier incarnation, or of none."""
     found = read_incarnation(directory)
-    if found is None and not any(layout.segment_log(directory, start).stat().st_size for start in starts):
+    if found is None and not any(log_path(directory, start).stat().st_size for start in starts):
         write_incarnation(directory, incarnation)
         return True
     if found is None:
-        found = _incarnation_of_manifests(directory, starts)
+        found = max((each.incarnation for each in _whole_manifests(directory, starts)), default=None)
         if found == incarnation:
             write_incarnation(directory, incarnation)
             recovered.notes.append(f"{directory}: its incarnation marker was missing, made again from a manifest")
@@ -149,23 +154,20 @@ def _check_incarnation(directory: Path, incarnation: int, starts: list[int], rec
     return False
 
 
-def _incarnation_of_manifests(directory: Path, starts: list[int]) -> int | None:
-    """The latest that a whole manifest names, None without one."""
-    found: list[int] = []
+def _whole_manifests(directory: Path, starts: list[int]) -> Iterator[Manifest]:
     for start in starts:
-        try:
+        with suppress(DamagedManifestError):
             manifest = read_manifest(directory, start)
-        except DamagedManifestError:
-            continue
-        if manifest is not None:
-            found.append(manifest.incarnation)
-    return max(found, default=None)
+            if manifest is not None:
+                yield manifest
 
 
 def _recover_segments(
     directory: Path, incarnation: int, starts: list[int], imported_end: int, recovered: Recovered
 ) -> None:
     minimum_timestamp = 0
+    known = (each.log_start for each in _whole_manifests(directory, starts) if each.incarnation == incarnation)
+    recovered.log_start = max(known, default=0)  # what is missing below it is explained
     for number, start in enumerate(starts):
         active = number + 1 == len(starts)
         if start < imported_end:
@@ -181,8 +183,8 @@ def _recover_segments(
             segment = _recover_sealed(
                 directory, start, starts[number + 1], minimum_timestamp, imported_end, manifest, recovered
             )
-        elif manifest is not None and manifest.sparse:  # the segments behind it are gone; it takes no records
-            go_on_at = manifest.end_offset
+        elif (end := end_of_closed(directory, start, manifest)) is not None:
+            go_on_at = end  # the segments behind it are gone; it takes no records
             segment = _recover_sealed(directory, start, go_on_at, minimum_timestamp, imported_end, manifest, recovered)
         else:
             segment, go_on_at = _recover_active(directory, start, minimum_timestamp, imported_end, manifest, recovered)
@@ -190,15 +192,15 @@ def _recover_segments(
         if segment.count:
             minimum_timestamp = segment.last_timestamp
         first_timestamp = segment.first_timestamp if segment.count else minimum_timestamp
-        recovered.segments.append(
-            SegmentInfo((start, segment.log_bytes, segment.count, first_timestamp, minimum_timestamp, segment.absent))
-        )
+        kept = layout_of(directory, start).bits
+        times = first_timestamp, minimum_timestamp
+        recovered.segments.append(SegmentInfo((start, segment.log_bytes, segment.count, *times, segment.absent, kept)))
         recovered.scanned_bytes += segment.scanned_bytes
         if not active and segment.next_offset != starts[number + 1]:
             _gap(directory, segment, starts[number + 1], recovered)
-        known = _last_checkpoint(manifest)
         if active and go_on_at is not None and not recovered.state:
-            least = known.last_timestamp if known is not None else 0
+            point = _last_checkpoint(manifest)
+            least = point.last_timestamp if point is not None else 0
             _go_on_behind(directory, incarnation, segment, go_on_at, least, recovered)
 
 
@@ -364,7 +366,7 @@ def _go_on_behind(
     for path in (layout.segment_log(directory, end), layout.segment_index(directory, end)):
         path.touch()
     layout.sync_directory(directory)
-    recovered.segments.append(SegmentInfo((end, 0, 0, last_timestamp, last_timestamp, 0)))
+    recovered.segments.append(SegmentInfo((end, 0, 0, last_timestamp, last_timestamp, 0, 0)))
 
 
 def _withhold(path: Path, survey: DamageSurvey, recovered: Recovered) -> None:
@@ -381,7 +383,7 @@ def _is_isolated(start: int, end: int, recovered: Recovered) -> bool:
 
 def _gap(directory: Path, segment: Segment, next_start: int, recovered: Recovered) -> None:
     """The segment does not lead to the next one."""
-    if any(
+    if next_start <= recovered.log_start or any(  # removing expired segments was cut short by a power loss
         each.isolated and each.start <= segment.next_offset and next_start <= each.end for each in recovered.damaged
     ):
         return

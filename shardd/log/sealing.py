@@ -24,7 +24,8 @@ from shardd.log.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardd.log.segment_reader import log_path, opened, opened_index, opened_log
+from shardd.log.segment_layout import COMPRESSED
+from shardd.log.segment_reader import layout_of, log_path, opened, opened_index, opened_log, stored_file
 from shardd.log.single_pass import LogPass
 from shardd.runtime.throttle import Throttle
 
@@ -62,7 +63,10 @@ def seal_segment(directory: Path, start_offset: int, incarnation: int, throttle:
             return found.bytes, f"{path}: {found.damage or 'without a message'}, the segment is not sealed"
         known = found.bytes, found.count, found.first_timestamp, found.last_timestamp
         sealed = Sealed(*known, digest=found.digest.digest())
-        _replace_manifest(here, replace(manifest, checkpoint=Checkpoint(*known), sealed=sealed))
+        fresh = replace(manifest, checkpoint=Checkpoint(*known), sealed=sealed)
+        if layout_of(here, start_offset) is COMPRESSED:  # its manifest was lost
+            fresh = replace(fresh, end_offset=start_offset + found.count, stored=stored_file(here, start_offset))
+        _replace_manifest(here, fresh)
         return found.bytes, None
 
 

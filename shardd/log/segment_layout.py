@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from shardd.protocol.record_layout import LAYOUT_PLAIN, LAYOUT_SPARSE
+from shardd.protocol.record_layout import LAYOUT_COMPRESSED, LAYOUT_PLAIN, LAYOUT_SPARSE
 
-_NAMES: Final = {1: "compressed", 2: "encrypted", 4: "remote"}  # planned, and unknown to this version
+_NAMES: Final = {1: "compressed", 2: "encrypted", 4: "remote"}  # the last two are planned
 
 
 class SegmentLayout(msgspec.Struct, frozen=True):
@@ -25,7 +25,8 @@ class SegmentLayout(msgspec.Struct, frozen=True):
 
 
 PLAIN: Final = SegmentLayout("plain", LAYOUT_PLAIN, "log")
-KNOWN: Final = {each.bits: each for each in (PLAIN,)}
+COMPRESSED: Final = SegmentLayout("compressed", LAYOUT_COMPRESSED, "blocks")
+KNOWN: Final = {each.bits: each for each in (PLAIN, COMPRESSED)}
 
 
 def name_of(bits: int) -> str:

@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shardd.engine import _native
 from shardd.log import layout
-from shardd.log.manifest import DamagedManifestError, read_layout
-from shardd.log.segment_layout import PLAIN, SegmentLayout
+from shardd.log.blocks import HEAD_BYTES, Blocks, Pread, plain_bytes_in
+from shardd.log.manifest import DamagedManifestError, Stored, read_layout, read_manifest
+from shardd.log.record_format import INDEX_ENTRY_BYTES
+from shardd.log.segment_layout import COMPRESSED, PLAIN, SegmentLayout
 from shardd.runtime.regular_files import open_regular
 
 
@@ -31,22 +34,97 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def layout_of(directory: Path, start_offset: int) -> SegmentLayout:
-    """That of the segment which starts there; plain without a manifest, or with one whose head is damaged.
-    UnknownLayoutError, OSError."""
+    """That of the segment which starts there, as its manifest says; where that is lost, or the file of that layout is
+    not there, the one whose file is. A crash beside the change of a layout leaves both files. UnknownLayoutError,
+    OSError."""
     try:
-        return read_layout(directory, start_offset)
+        said = read_layout(directory, start_offset)
     except DamagedManifestError:
-        return PLAIN
+        said = PLAIN
+    other = COMPRESSED if said is PLAIN else PLAIN
+    if _file(directory, start_offset, said).exists() or not _file(directory, start_offset, other).exists():
+        return said
+    return other
+
+
+def _file(directory: Path, start_offset: int, kept: SegmentLayout) -> Path:
+    return layout.segment_file(directory, start_offset, kept.suffix)
+
+
+def left_over(directory: Path, start_offset: int) -> Path:
+    """Where a crash beside the change of a layout leaves the file that is not needed. UnknownLayoutError, OSError."""
+    kept = layout_of(directory, start_offset)
+    return _file(directory, start_offset, COMPRESSED if kept is PLAIN else PLAIN)
 
 
 def log_path(directory: Path, start_offset: int) -> Path:
     """The file that has the records. UnknownLayoutError, OSError."""
-    return layout.segment_file(directory, start_offset, layout_of(directory, start_offset).suffix)
+    return _file(directory, start_offset, layout_of(directory, start_offset))
 
 
 def open_log(directory: Path, start_offset: int, flags: int = os.O_RDONLY) -> int:
-    """Descriptor from which the plain log is read; the caller closes it. UnknownLayoutError, OSError."""
-    return open_regular(log_path(directory, start_offset), flags)
+    """Descriptor from which the plain log is read; the caller closes it. Of a compressed one it is unpacked first, into
+    a file without a name: for what has to see the whole log. UnknownLayoutError, OSError."""
+    kept = layout_of(directory, start_offset)
+    descriptor = open_regular(_file(directory, start_offset, kept), flags if kept is PLAIN else os.O_RDONLY)
+    if kept is PLAIN:
+        return descriptor
+    try:
+        return _unpacked(directory, Blocks(descriptor, plain_bytes(directory, start_offset, descriptor)))
+    finally:
+        os.close(descriptor)
+
+
+def open_blocks(directory: Path, start_offset: int, read: Pread) -> tuple[int, Blocks] | None:
+    """Descriptor and reader of a compressed log, for those who go over it in slices; None: it is plain. The caller
+    closes it. UnknownLayoutError, OSError."""
+    if layout_of(directory, start_offset) is PLAIN:
+        return None
+    descriptor = open_regular(_file(directory, start_offset, COMPRESSED))
+    try:
+        return descriptor, Blocks(descriptor, plain_bytes(directory, start_offset, descriptor), read)
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+def stored_file(directory: Path, start_offset: int) -> Stored:
+    """Length and digest of the file of blocks that a segment has. OSError."""
+    with opened(_file(directory, start_offset, COMPRESSED), os.O_RDONLY) as blocks:
+        size = os.fstat(blocks).st_size
+        return Stored(size, _native.digest_file(blocks, size))
+
+
+def plain_bytes(directory: Path, start_offset: int, blocks: int) -> int:
+    """How long the log is that an open file of blocks has: its manifest says it; without one the head of the file, or
+    the last entry of the index. OSError."""
+    try:
+        manifest = read_manifest(directory, start_offset)
+    except DamagedManifestError:
+        manifest = None
+    if manifest is not None and manifest.sealed is not None:
+        return manifest.sealed.log_bytes
+    size = plain_bytes_in(os.pread(blocks, HEAD_BYTES, 0))
+    if size is not None:
+        return size
+    with opened_index(directory, start_offset) as index:
+        last = os.pread(
+            index, INDEX_ENTRY_BYTES, (os.fstat(index).st_size // INDEX_ENTRY_BYTES - 1) * INDEX_ENTRY_BYTES
+        )
+    return int.from_bytes(last[4:8], "little")
+
+
+def _unpacked(directory: Path, blocks: Blocks) -> int:
+    try:
+        target = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:  # a directory that may only be read, or a file system without such files
+        target = os.memfd_create("unpacked")
+    try:
+        blocks.unpack(target)
+    except OSError:
+        os.close(target)
+        raise
+    return target
 
 
 @contextmanager
@@ -72,7 +150,7 @@ def segment_starts(directory: Path) -> list[int]:
     logs, manifests = set(), set()
     for path in directory.iterdir():
         start, kind = layout.parse_segment_name(path.name) or (0, "")
-        if kind == PLAIN.suffix:
+        if kind in (PLAIN.suffix, COMPRESSED.suffix):
             logs.add(start)
         elif kind == "manifest" and path.is_file() and not path.is_symlink():
             manifests.add(start)

@@ -12,12 +12,17 @@ from typing import Final
 from msgspec.structs import replace
 
 from shardd.log import layout
+from shardd.log.blocks import Blocks
 from shardd.log.record_format import INDEX_ENTRY_BYTES
-from shardd.log.segment_reader import open_log
+from shardd.log.segment_reader import open_blocks, open_log
 from shardd.log.sparse import entry_number
-from shardd.log.verified_slices import SegmentExtent, next_slice, read_at, read_passing
+from shardd.log.verified_slices import Read, SegmentExtent, next_slice, read_at, read_passing
 
 SLICE_BYTES: Final = 64 << 10  # read and hashed in about 30 us, which a send may have to wait for
+
+
+def _of_blocks(blocks: Blocks) -> Read:
+    return lambda _, size_bytes, position: blocks.read(size_bytes, position)
 
 
 class SegmentScrub:
@@ -42,7 +47,9 @@ class SegmentScrub:
         self._position, self._offset, self._number = 0, bounds.start_offset, 0  # of the next record, and its entry
         self.finished = False
         self.contradicts = False  # a survey has to tell what is wrong
-        self._log = open_log(directory, bounds.start_offset)
+        blocks = open_blocks(directory, bounds.start_offset, read_passing)
+        self._log = open_log(directory, bounds.start_offset) if blocks is None else blocks[0]
+        self._read: Read = read_passing if blocks is None else _of_blocks(blocks[1])
         try:
             self._index = os.open(layout.segment_index(directory, bounds.start_offset), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -63,7 +70,7 @@ class SegmentScrub:
             return self._pass_over(self._damaged.pop(0)[1])
         limit = self._damaged[0][0] if self._damaged else self._end
         bounds = replace(self._bounds, end_offset=limit)
-        part = next_slice(self._log, self._position, self._offset, self._minimum, bounds, read_passing, SLICE_BYTES)
+        part = next_slice(self._log, self._position, self._offset, self._minimum, bounds, self._read, SLICE_BYTES)
         entries = read_passing(self._index, len(part.index), self._number * INDEX_ENTRY_BYTES)
         self._position, self._offset, self._number = part.end_position, part.end_offset, self._number + part.count
         if part.count:

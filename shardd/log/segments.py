@@ -47,7 +47,8 @@ def trust_sealed(directory: Path, manifest: Manifest) -> Segment | None:
         return None
     start = manifest.start_offset
     log, index = log_path(directory, start), layout.segment_index(directory, start)
-    if log.stat().st_size != sealed.log_bytes or not index.is_file():
+    size_bytes = sealed.log_bytes if manifest.stored is None else manifest.stored.size_bytes
+    if log.stat().st_size != size_bytes or not index.is_file():
         return None
     if index.stat().st_size != sealed.count * INDEX_ENTRY_BYTES:
         return None

@@ -7,6 +7,7 @@ and the table counts.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -152,26 +153,29 @@ def _read_value(path: str) -> bytes:
         os.close(descriptor)
 
 
-def bring_up_to_date(directory: Path, incarnation: int) -> list[str]:
+def bring_up_to_date(directory: Path, incarnation: int) -> tuple[Table | None, list[str]]:
     """Before the engine opens the partition: takes the files of format version 1 over, and writes a table anew that is
-    mostly free. What an operator should know. ValueError as read_table, or for symbolic links; OSError: nothing is
-    lost."""
+    mostly free. The table, and what an operator should know of the import. ValueError as read_table, or for symbolic
+    links; OSError: nothing is lost."""
     old = directory / layout.OFFSETS
     for path in (old, old / layout.CONSUMERS, old / layout.GROUPS):
         if path.is_symlink():
             raise ValueError(f"{path} is a symbolic link: no stored offset is kept behind it")
     table = read_table(directory, incarnation)
+    notes: list[str] = []
     if not old.is_dir():
         if table is not None and table.is_whole and table.is_sparse:
-            write_table(directory, incarnation, table.offsets)
-        return []
-    offsets, notes = read_offset_files(directory)
-    if table is None or not table.counts:
-        if offsets:
-            write_table(directory, incarnation, offsets)
+            with contextlib.suppress(OSError):  # no room: the large one does as well
+                write_table(directory, incarnation, table.offsets)
     else:
-        notes = []
-    return notes + _move_away(directory, keep=bool(notes) or _holds_more(old))
+        offsets, surplus = read_offset_files(directory)
+        if table is None or not table.counts:
+            notes = surplus
+            if offsets:
+                write_table(directory, incarnation, offsets)
+                table = read_table(directory, incarnation)
+        notes = notes + _move_away(directory, keep=bool(notes) or _holds_more(old))
+    return table, notes
 
 
 def _holds_more(old: Path) -> bool:

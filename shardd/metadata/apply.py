@@ -1,8 +1,7 @@
 """The state machine: `apply(state, record) -> state`, pure, the same on every shard.
 
-Ids of streams, topics, groups and users: the id freed last is given out first, else the next higher one
-(docs/protocol/primitives.md#ids). Slots of the shared statistics table follow the same rule. Whether a command may be
-applied at all was decided by `validate` before the record was made.
+Which ids objects get: `ids`. Slots of the shared statistics table are given out last freed first, too. Whether a
+command may be applied at all was decided by `validate` before the record was made.
 """
 
 from __future__ import annotations
@@ -13,13 +12,16 @@ from typing import Any, Final, TypeVar
 from immutables import Map
 from msgspec.structs import replace
 
+from shardd.config import codecs
 from shardd.metadata import commands
 from shardd.metadata.apply_users import USER_CHANGES
+from shardd.metadata.ids import free_after, next_id
 from shardd.metadata.records import Record
-from shardd.metadata.state import ConsumerGroup, Partition, Permissions, State, Stream, Topic, User
+from shardd.metadata.state import EMPTY, ConsumerGroup, Partition, Permissions, State, Stream, Topic, User
 from shardd.metadata.validate import SLOTS_MAX
 from shardd.protocol.errors import Status
-from shardd.protocol.topic_setting_table import check_stored
+from shardd.protocol.primitives import Compression
+from shardd.protocol.topic_setting_table import COMPRESSION, RETENTION, check_stored
 
 Value = TypeVar("Value")
 
@@ -52,23 +54,18 @@ def replay(records: Iterable[Record], state: State | None = None) -> State:
     return state
 
 
-def next_id(free: tuple[int, ...], used: int) -> int:
-    """The id that the next object gets. Ids are dense: used and free ones together are 0 .. n-1."""
-    return free[-1] if free else used
-
-
 def created_id(state: State, command: commands.Command) -> int:
     """The id of the object that `command` would create in `state`; 0 for commands that create nothing with an id."""
     match command:
         case commands.CreateStream():
-            return next_id(state.free_stream_ids, len(state.streams))
+            return next_id(state.free_stream_ids, len(state.streams), command.chosen_id)
         case commands.CreateTopic():
             stream = state.streams.get(command.stream.id)
-            return 0 if stream is None else next_id(stream.free_topic_ids, len(stream.topics))
+            return 0 if stream is None else next_id(stream.free_topic_ids, len(stream.topics), command.chosen_id)
         case commands.CreateConsumerGroup():
             stream = state.streams.get(command.stream.id)
             topic = None if stream is None else stream.topics.get(command.topic.id)
-            return 0 if topic is None else next_id(topic.free_group_ids, len(topic.groups))
+            return 0 if topic is None else next_id(topic.free_group_ids, len(topic.groups), command.chosen_id)
         case commands.CreateUser():
             return next_id(state.free_user_ids, len(state.users))
         case _:
@@ -94,13 +91,13 @@ def partitions_concerned(state: State, command: commands.Command) -> int:
 
 
 def _create_stream(state: State, record: Record, command: commands.CreateStream) -> State:
-    stream_id = next_id(state.free_stream_ids, len(state.streams))
+    stream_id = next_id(state.free_stream_ids, len(state.streams), command.chosen_id)
     stream = Stream(stream_id, command.name, record.timestamp_us, record.index)
     return replace(
         state,
         streams=state.streams.set(stream_id, stream),
         stream_ids=state.stream_ids.set(command.name, stream_id),
-        free_stream_ids=state.free_stream_ids[:-1],
+        free_stream_ids=free_after(state.free_stream_ids, len(state.streams), stream_id),
     )
 
 
@@ -133,7 +130,7 @@ def _purge_stream(state: State, record: Record, command: commands.PurgeStream) -
 
 def _create_topic(state: State, record: Record, command: commands.CreateTopic) -> State:
     stream = state.streams[command.stream.id]
-    topic_id = next_id(stream.free_topic_ids, len(stream.topics))
+    topic_id = next_id(stream.free_topic_ids, len(stream.topics), command.chosen_id)
     state, partitions = _new_partitions(state, record, 0, command.partitions_count)
     topic = Topic(
         id=topic_id,
@@ -145,14 +142,19 @@ def _create_topic(state: State, record: Record, command: commands.CreateTopic) -
         max_topic_size_bytes=command.max_topic_size_bytes,
         replication_factor=command.replication_factor,
         partitions=partitions,
+        settings=_with_retention(EMPTY, command.retention),
     )
     changed = replace(
         stream,
         topics=stream.topics.set(topic_id, topic),
         topic_ids=stream.topic_ids.set(command.name, topic_id),
-        free_topic_ids=stream.free_topic_ids[:-1],
+        free_topic_ids=free_after(stream.free_topic_ids, len(stream.topics), topic_id),
     )
     return _set_stream(state, changed)
+
+
+def _with_retention(settings: Map[str, str], wanted: bool) -> Map[str, str]:
+    return settings.set(RETENTION.key, "on") if wanted and RETENTION.key not in settings else settings
 
 
 def _update_topic(state: State, record: Record, command: commands.UpdateTopic) -> State:
@@ -165,9 +167,19 @@ def _update_topic(state: State, record: Record, command: commands.UpdateTopic) -
         message_expiry_us=command.message_expiry_us,
         max_topic_size_bytes=command.max_topic_size_bytes,
         replication_factor=command.replication_factor,
+        settings=_with_retention(_settings_after(topic.settings, command.compression), command.retention),
     )
     topic_ids = stream.topic_ids.delete(topic.name).set(command.name, topic.id)
     return _set_stream(state, replace(stream, topics=stream.topics.set(topic.id, changed), topic_ids=topic_ids))
+
+
+def _settings_after(settings: Map[str, str], compression: int) -> Map[str, str]:
+    """UPDATE_TOPIC knows two compressions: a 2 keeps the algorithm that was chosen, a 1 ends the choice, and so does a
+    2 when none was chosen."""
+    chosen = settings.get(COMPRESSION.key)
+    if chosen is None or (compression == Compression.GZIP) == (chosen != codecs.NONE):
+        return settings
+    return settings.delete(COMPRESSION.key)
 
 
 def _delete_topic(state: State, record: Record, command: commands.DeleteTopic) -> State:
@@ -221,13 +233,13 @@ def _delete_partitions(state: State, record: Record, command: commands.DeletePar
 def _create_group(state: State, record: Record, command: commands.CreateConsumerGroup) -> State:
     stream = state.streams[command.stream.id]
     topic = stream.topics[command.topic.id]
-    group_id = next_id(topic.free_group_ids, len(topic.groups))
+    group_id = next_id(topic.free_group_ids, len(topic.groups), command.chosen_id)
     group = ConsumerGroup(group_id, command.name, record.timestamp_us, record.index)
     changed = replace(
         topic,
         groups=topic.groups.set(group_id, group),
         group_ids=topic.group_ids.set(command.name, group_id),
-        free_group_ids=topic.free_group_ids[:-1],
+        free_group_ids=free_after(topic.free_group_ids, len(topic.groups), group_id),
     )
     return _set_topic(state, stream, changed)
 

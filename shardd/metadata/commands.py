@@ -22,7 +22,10 @@ class Ref(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CreateStream(msgspec.Struct, frozen=True, array_like=True, tag=202):
+    """`chosen_id`: None, the next one (`shardd.metadata.ids`)."""
+
     name: str
+    chosen_id: int | None = None
 
 
 class DeleteStream(msgspec.Struct, frozen=True, array_like=True, tag=203):
@@ -39,7 +42,8 @@ class PurgeStream(msgspec.Struct, frozen=True, array_like=True, tag=205):
 
 
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag=302):
-    """`message_expiry_us` and `max_topic_size_bytes` are resolved (docs/protocol/primitives.md#topic-values)."""
+    """`message_expiry_us` and `max_topic_size_bytes` are resolved (docs/protocol/primitives.md#topic-values).
+    `retention`: it is on from the start; records of earlier versions leave it off."""
 
     stream: Ref
     name: str
@@ -48,6 +52,8 @@ class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag=302):
     message_expiry_us: int
     max_topic_size_bytes: int
     replication_factor: int
+    chosen_id: int | None = None
+    retention: bool = False
 
 
 class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag=303):
@@ -56,6 +62,8 @@ class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag=303):
 
 
 class UpdateTopic(msgspec.Struct, frozen=True, array_like=True, tag=304):
+    """`retention`: it is on from now on, if nobody has said otherwise; records of earlier versions leave it."""
+
     stream: Ref
     topic: Ref
     name: str
@@ -63,6 +71,7 @@ class UpdateTopic(msgspec.Struct, frozen=True, array_like=True, tag=304):
     message_expiry_us: int
     max_topic_size_bytes: int
     replication_factor: int
+    retention: bool = False
 
 
 class PurgeTopic(msgspec.Struct, frozen=True, array_like=True, tag=305):
@@ -96,6 +105,7 @@ class CreateConsumerGroup(msgspec.Struct, frozen=True, array_like=True, tag=602)
     stream: Ref
     topic: Ref
     name: str
+    chosen_id: int | None = None
 
 
 class DeleteConsumerGroup(msgspec.Struct, frozen=True, array_like=True, tag=603):

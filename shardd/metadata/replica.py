@@ -64,6 +64,7 @@ class MetadataReplica(Metadata):
         self._recent: OrderedDict[int, State] = OrderedDict()
         self._applied = asyncio.Event()  # set at the next record
         self._catching_up: asyncio.Task[None] | None = None
+        self._hello_due = False  # since the last one shard 0 has started anew, or asked for another
         self._applying = asyncio.Lock()  # one record after the other, each followed to its end
 
     async def start(self) -> None:
@@ -116,6 +117,7 @@ class MetadataReplica(Metadata):
 
     def _peer_changed(self, shard: int, up: bool) -> None:
         if shard == CONTROL_SHARD and up:
+            self._hello_due = True
             self._start_catch_up()
 
     def _start_catch_up(self) -> asyncio.Task[None]:
@@ -129,7 +131,7 @@ class MetadataReplica(Metadata):
 
     async def _say_hello(self) -> None:
         while True:
-            state = self.state
+            state, self._hello_due = self.state, False
             hello = messages.Hello(state.index, state.digest)
             try:
                 payload = await self._channel.request(
@@ -139,7 +141,7 @@ class MetadataReplica(Metadata):
                 if not answer.diverged and not answer.behind:
                     for data in answer.records:
                         await self._apply(data)
-                    if answer.complete:
+                    if answer.complete and not self._hello_due:  # else it may be of a shard 0 that has died since
                         return
             except (BusError, RecordError) as error:
                 _log.debug("no answer of shard 0 to HELLO: %s", error)
@@ -208,5 +210,6 @@ class MetadataReplica(Metadata):
         return known is None or payload.endswith(known.digest)
 
     async def _on_resync(self, sender: int, payload: bytes) -> bytes:
+        self._hello_due = True
         await self._catch_up()
         return b""

@@ -7,10 +7,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shardd.runtime.disk import Disk, OsDisk, close_quietly, remove_quietly, write_all
+from shardd.runtime.disk import NO_ROOM, Disk, OsDisk, close_quietly, remove_quietly, write_all
 
 RESERVE_NAME: Final = "state.reserve"
 RESERVE_BYTES: Final = 1 << 20  # some thousand changes
@@ -65,3 +66,13 @@ class Reserve:
                 return False
             _log.warning("the disk is full: %s gives up its %d bytes", self._path, self._size_bytes)
             return True
+
+
+def with_reserve(directory: Path, write: Callable[[], None]) -> None:
+    """`write`, and again with the room of the reserve when the disk is full. OSError."""
+    try:
+        write()
+    except OSError as error:
+        if error.errno not in NO_ROOM or not Reserve(directory).release():
+            raise
+        write()

@@ -12,7 +12,7 @@ import msgspec
 from immutables import Map
 
 from shardd.metadata.commands import plain_map, typed_map
-from shardd.metadata.state import ConsumerGroup, Partition, Permissions, State, Stream, Token, Topic, User
+from shardd.metadata.state import EMPTY, ConsumerGroup, Partition, Permissions, State, Stream, Token, Topic, User
 from shardd.metadata.validate import PARTITIONS_MAX, SLOTS_MAX, STREAMS_MAX, TOPICS_MAX
 from shardd.protocol.errors import Status
 from shardd.protocol.topic_setting_table import check_stored
@@ -22,7 +22,7 @@ INDEX_MAX: Final = 2**63 - 1
 Submission = tuple[int, int, int]
 
 
-class PartitionRun(msgspec.Struct, array_like=True, frozen=True):
+class PartitionRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """`count` partitions with consecutive ids and slots."""
 
     count: int
@@ -31,7 +31,7 @@ class PartitionRun(msgspec.Struct, array_like=True, frozen=True):
     slot: int
 
 
-class GroupImage(msgspec.Struct, array_like=True, frozen=True):
+class GroupImage(msgspec.Struct, array_like=True, frozen=True, gc=False):
     id: int
     name: str
     created_at_us: int
@@ -62,7 +62,7 @@ class StreamImage(msgspec.Struct, array_like=True, frozen=True):
     free_topic_ids: tuple[int, ...]
 
 
-class TokenImage(msgspec.Struct, array_like=True, frozen=True):
+class TokenImage(msgspec.Struct, array_like=True, frozen=True, gc=False):
     name: str
     digest: bytes
     expires_at_us: int
@@ -241,8 +241,8 @@ def _topic(image: TopicImage) -> Topic:
         max_topic_size_bytes=image.max_topic_size_bytes,
         replication_factor=image.replication_factor,
         partitions=_partitions(image.partitions),
-        groups=Map(groups),
-        group_ids=Map({group.name: group.id for group in groups.values()}),
+        groups=Map(groups) if groups else EMPTY,
+        group_ids=Map({group.name: group.id for group in groups.values()}) if groups else EMPTY,
         free_group_ids=image.free_group_ids,
         settings=_settings(image),
     )
@@ -252,10 +252,11 @@ def _settings(image: TopicImage) -> Map[str, str]:
     for key, value in image.settings.items():
         if value == "" or check_stored(key, value) != Status.OK:
             raise ValueError(f"topic {image.name} has {key!r} set to {value!r}")
-    return Map(image.settings)
+    return Map(image.settings) if image.settings else EMPTY
 
 
 def _user(image: UserImage) -> User:
+    tokens = [Token(each.name, each.digest, each.expires_at_us) for each in image.tokens]
     return User(
         id=image.id,
         name=image.name,
@@ -264,5 +265,5 @@ def _user(image: UserImage) -> User:
         password_hash=image.password_hash,
         permissions=image.permissions,
         incarnation=image.incarnation,
-        tokens=Map({each.name: Token(each.name, each.digest, each.expires_at_us) for each in image.tokens}),
+        tokens=Map({token.name: token for token in tokens}) if tokens else EMPTY,
     )

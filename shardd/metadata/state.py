@@ -2,9 +2,14 @@
 
 Every worker holds one `State`; shard 0 alone makes the records that change it. Ids start at 0; freed ids of
 streams, topics, groups and users are given out again, last freed first (docs/protocol/primitives.md#ids).
+
+Values never lead back to themselves: `gc=False`, so that the collector has nothing to look at in 100,000 partitions
+(docs/adr/0038-bounded-steps.md).
 """
 
 from __future__ import annotations
+
+from typing import Any, Final
 
 import msgspec
 from immutables import Map
@@ -12,6 +17,7 @@ from immutables import Map
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 
 __all__ = [
+    "EMPTY",
     "ConsumerGroup",
     "Partition",
     "Permissions",
@@ -26,7 +32,10 @@ __all__ = [
 ]
 
 
-class Partition(msgspec.Struct, frozen=True):
+EMPTY: Final[Map[Any, Any]] = Map()  # one for all
+
+
+class Partition(msgspec.Struct, frozen=True, gc=False):
     """Id is the position in `Topic.partitions`. `slot`: place in the shared statistics table."""
 
     id: int
@@ -35,7 +44,7 @@ class Partition(msgspec.Struct, frozen=True):
     slot: int
 
 
-class ConsumerGroup(msgspec.Struct, frozen=True):
+class ConsumerGroup(msgspec.Struct, frozen=True, gc=False):
     """The definition only: members and assignments are in memory of shard 0 (`shardd.groups`)."""
 
     id: int
@@ -49,7 +58,7 @@ class ConsumerGroup(msgspec.Struct, frozen=True):
         return self.incarnation & 0xFFFF_FFFF
 
 
-class Topic(msgspec.Struct, frozen=True):
+class Topic(msgspec.Struct, frozen=True, gc=False):
     """`message_expiry_us` and `max_topic_size_bytes` are resolved values (2^64-1 = never, unlimited). `settings`: those
     of `shardd.protocol.topic_setting_table` that are set, canonical; the others follow the server's."""
 
@@ -62,23 +71,23 @@ class Topic(msgspec.Struct, frozen=True):
     max_topic_size_bytes: int
     replication_factor: int
     partitions: tuple[Partition, ...] = ()
-    groups: Map[int, ConsumerGroup] = msgspec.field(default_factory=Map)
-    group_ids: Map[str, int] = msgspec.field(default_factory=Map)
+    groups: Map[int, ConsumerGroup] = EMPTY
+    group_ids: Map[str, int] = EMPTY
     free_group_ids: tuple[int, ...] = ()
-    settings: Map[str, str] = msgspec.field(default_factory=Map)
+    settings: Map[str, str] = EMPTY
 
 
-class Stream(msgspec.Struct, frozen=True):
+class Stream(msgspec.Struct, frozen=True, gc=False):
     id: int
     name: str
     created_at_us: int
     incarnation: int
-    topics: Map[int, Topic] = msgspec.field(default_factory=Map)
-    topic_ids: Map[str, int] = msgspec.field(default_factory=Map)
+    topics: Map[int, Topic] = EMPTY
+    topic_ids: Map[str, int] = EMPTY
     free_topic_ids: tuple[int, ...] = ()  # last freed at the end
 
 
-class Token(msgspec.Struct, frozen=True):
+class Token(msgspec.Struct, frozen=True, gc=False):
     """A personal access token. `digest`: `shardd.security.tokens.digest` of the secret; `expires_at_us` 0: never."""
 
     name: str
@@ -90,7 +99,7 @@ def has_expired(token: Token, now_us: int) -> bool:
     return 0 < token.expires_at_us <= now_us
 
 
-class User(msgspec.Struct, frozen=True):
+class User(msgspec.Struct, frozen=True, gc=False):
     """`password_hash` is a PHC string (argon2id). `incarnation`: the record that made the user; ids are reused."""
 
     id: int
@@ -100,7 +109,7 @@ class User(msgspec.Struct, frozen=True):
     password_hash: str
     permissions: Permissions | None
     incarnation: int = 0
-    tokens: Map[str, Token] = msgspec.field(default_factory=Map)
+    tokens: Map[str, Token] = EMPTY
 
 
 class State(msgspec.Struct, frozen=True):
@@ -108,14 +117,12 @@ class State(msgspec.Struct, frozen=True):
 
     index: int = 0
     digest: bytes = bytes(32)
-    streams: Map[int, Stream] = msgspec.field(default_factory=Map)
-    stream_ids: Map[str, int] = msgspec.field(default_factory=Map)
+    streams: Map[int, Stream] = EMPTY
+    stream_ids: Map[str, int] = EMPTY
     free_stream_ids: tuple[int, ...] = ()
-    users: Map[int, User] = msgspec.field(default_factory=Map)
-    user_ids: Map[str, int] = msgspec.field(default_factory=Map)
+    users: Map[int, User] = EMPTY
+    user_ids: Map[str, int] = EMPTY
     free_user_ids: tuple[int, ...] = ()
-    token_owners: Map[bytes, tuple[int, str]] = msgspec.field(
-        default_factory=Map
-    )  # digest -> user id, name of the token
+    token_owners: Map[bytes, tuple[int, str]] = EMPTY  # digest -> user id, name of the token
     free_slots: tuple[int, ...] = ()
     next_slot: int = 0

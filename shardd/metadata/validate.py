@@ -11,6 +11,7 @@ from typing import Final
 
 from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
+from shardd.metadata.ids import is_free
 from shardd.metadata.state import ConsumerGroup, State, Stream, Topic
 from shardd.metadata.validate_users import user_effect, user_values
 from shardd.protocol import limits
@@ -19,6 +20,7 @@ from shardd.protocol.topic_setting_table import check_stored
 
 STREAMS_MAX: Final = 1 << limits.STREAM_ID_BITS
 TOPICS_MAX: Final = 1 << limits.TOPIC_ID_BITS  # of one stream
+CHOSEN_GROUPS_MAX: Final = 4096  # below it an id of a group may be chosen
 PARTITIONS_MAX: Final = 1 << limits.PARTITION_ID_BITS  # of one topic
 SLOTS_MAX: Final = 1 << 20  # of the server: SHARED_STATS_SLOTS of native/src/base/shared.h
 
@@ -84,8 +86,7 @@ def validate_effect(state: State, command: Command) -> Status:
             partitions = state.streams[command.stream.id].topics[command.topic.id].partitions
             return Status.OK if command.count <= len(partitions) else Status.INVALID_PARTITIONS_COUNT
         case commands.CreateConsumerGroup():
-            topic = state.streams[command.stream.id].topics[command.topic.id]
-            return Status.CONSUMER_GROUP_NAME_ALREADY_EXISTS if command.name in topic.group_ids else Status.OK
+            return _create_group(state, command)
         case _:
             return user_effect(state, command)
 
@@ -111,6 +112,8 @@ def find_group(topic: Topic, ref: Ref) -> ConsumerGroup | None:
 def _create_stream(state: State, command: commands.CreateStream) -> Status:
     if command.name in state.stream_ids:
         return Status.STREAM_NAME_ALREADY_EXISTS
+    if not is_free(state.free_stream_ids, len(state.streams), command.chosen_id, STREAMS_MAX):
+        return Status.STREAM_DIRECTORY_NOT_FOUND
     return Status.OK if len(state.streams) < STREAMS_MAX else Status.CANNOT_CREATE_STREAM_DIRECTORY
 
 
@@ -118,9 +121,19 @@ def _create_topic(state: State, command: commands.CreateTopic) -> Status:
     stream = state.streams[command.stream.id]
     if command.name in stream.topic_ids:
         return Status.TOPIC_NAME_ALREADY_EXISTS
+    if not is_free(stream.free_topic_ids, len(stream.topics), command.chosen_id, TOPICS_MAX):
+        return Status.TOPIC_ID_ALREADY_EXISTS
     if len(stream.topics) >= TOPICS_MAX:
         return Status.CANNOT_CREATE_TOPIC_DIRECTORY
     return Status.OK if _slots_left(state) >= command.partitions_count else Status.CANNOT_CREATE_PARTITION
+
+
+def _create_group(state: State, command: commands.CreateConsumerGroup) -> Status:
+    topic = state.streams[command.stream.id].topics[command.topic.id]
+    if command.name in topic.group_ids:
+        return Status.CONSUMER_GROUP_NAME_ALREADY_EXISTS
+    free = is_free(topic.free_group_ids, len(topic.groups), command.chosen_id, CHOSEN_GROUPS_MAX)
+    return Status.OK if free else Status.CONSUMER_GROUP_ID_ALREADY_EXISTS
 
 
 def _slots_left(state: State) -> int:

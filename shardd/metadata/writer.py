@@ -26,7 +26,7 @@ from shardd.metadata.load import records_behind
 from shardd.metadata.records import RecordError, encode_record
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.service import INLINE_BYTES, Metadata, Result, apply_beside, beside_when, is_large
-from shardd.metadata.snapshot import read_snapshot, snapshot_path
+from shardd.metadata.snapshot import Submission, read_snapshot, snapshot_path
 from shardd.metadata.state import State
 from shardd.metadata.validate import validate_effect, validate_existence, validate_values
 from shardd.metadata.wal import AppendError, MetadataLog
@@ -86,7 +86,7 @@ class MetadataWriter(Metadata):
         self._disk = disk
         self._followers = Followers(channel)
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue(SUBMISSIONS_MAX)
-        self._done: OrderedDict[int, tuple[int, int]] = OrderedDict()  # number -> (index, created id)
+        self._done: OrderedDict[int, Submission] = OrderedDict()  # by number
         self._log: MetadataLog | None = None
         self._task: asyncio.Task[None] | None = None
         limits = limits or Limits()
@@ -165,8 +165,7 @@ class MetadataWriter(Metadata):
     def _compact(self) -> asyncio.Task[None] | None:
         log = self._log
         if log is not None and self._task is not None and self._compaction_wanted(log):
-            submissions = [(number, *rest) for number, rest in self._done.items()]
-            work = self._compaction.run(log, self.state, submissions)
+            work = self._compaction.run(log, self.state, list(self._done.values()))
             self._compacting = asyncio.create_task(work, name="metadata compaction")
         return self._compacting
 
@@ -253,7 +252,7 @@ class MetadataWriter(Metadata):
 
     async def _answer_again(self, log: MetadataLog, waiting: _Waiting) -> None:
         """The submission was done before its sender saw an answer: by the shard 0 that died, perhaps not everywhere."""
-        waiting.index, new_id = self._done[waiting.number]
+        _, waiting.index, new_id = self._done[waiting.number]
         # a record that was cut away had reached every replica before
         for data in log.read_after(waiting.index - 1, 0) if waiting.index > log.base else []:
             await self._followers.replicate(data, wait=True)
@@ -268,7 +267,7 @@ class MetadataWriter(Metadata):
         return status or validate_effect(self.state, command)
 
     def _remember(self, number: int, index: int, new_id: int) -> None:
-        self._done[number] = (index, new_id)
+        self._done[number] = (number, index, new_id)
         if len(self._done) > SUBMISSIONS_REMEMBERED:
             self._done.popitem(last=False)
 

@@ -19,4 +19,5 @@ INDEX_ENTRY: Final = struct.Struct("<IIQ")
 
 # Layouts of a segment's log, in its manifest and in GET_PARTITION_BOUNDS.
 LAYOUT_PLAIN: Final = 0
+LAYOUT_COMPRESSED: Final = 1  # its log is in a file of blocks (shardd/log/blocks.py)
 LAYOUT_SPARSE: Final = 8  # some of its offsets have no record

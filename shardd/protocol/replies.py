@@ -28,7 +28,7 @@ _NODE_TAIL: Final = struct.Struct("<HHHHBB")
 _STATS_HEAD: Final = struct.Struct("<IffQQQQQQQQIIIIQII")
 _STATS_TAIL: Final = struct.Struct("<IQQ")
 _MEMBERSHIP: Final = struct.Struct("<III")
-_GROUP: Final = struct.Struct("<III")
+GROUP_HEAD: Final = struct.Struct("<III")
 _MEMBER: Final = struct.Struct("<II")
 
 Kept = TypeVar("Kept")
@@ -157,7 +157,7 @@ class GroupSummary(msgspec.Struct, frozen=True):
     name: str
 
     def encode(self) -> bytes:
-        return _GROUP.pack(self.id, self.partitions_count, self.members_count) + wire.text8(self.name)
+        return GROUP_HEAD.pack(self.id, self.partitions_count, self.members_count) + wire.text8(self.name)
 
 
 class GroupMemberSummary(msgspec.Struct, frozen=True):

@@ -74,7 +74,10 @@ class StreamRequest(msgspec.Struct, frozen=True):
 
 
 class CreateStreamRequest(msgspec.Struct, frozen=True):
+    """`chosen_id`: what earlier generations ask for (docs/protocol/legacy.md); the classic payload has none."""
+
     name: str
+    chosen_id: int | None = None
 
     @classmethod
     def read(cls, reader: Reader) -> CreateStreamRequest:
@@ -111,7 +114,8 @@ class TopicRequest(msgspec.Struct, frozen=True):
 
 
 class CreateTopicRequest(msgspec.Struct, frozen=True):
-    """Expiry in microseconds, size in bytes, both as sent (0 = server default); compression as sent."""
+    """Expiry in microseconds, size in bytes, both as sent (0 = server default); compression as sent. `chosen_id` as in
+    `CreateStreamRequest`."""
 
     stream: Identifier
     partitions_count: int
@@ -120,6 +124,7 @@ class CreateTopicRequest(msgspec.Struct, frozen=True):
     max_topic_size_bytes: int
     replication_factor: int
     name: str
+    chosen_id: int | None = None
 
     @classmethod
     def read(cls, reader: Reader) -> CreateTopicRequest:
@@ -296,11 +301,12 @@ class GroupRequest(msgspec.Struct, frozen=True):
 
 
 class CreateGroupRequest(msgspec.Struct, frozen=True):
-    """CREATE_CONSUMER_GROUP."""
+    """CREATE_CONSUMER_GROUP; `chosen_id` as in `CreateStreamRequest`."""
 
     stream: Identifier
     topic: Identifier
     name: str
+    chosen_id: int | None = None
 
     @classmethod
     def read(cls, reader: Reader) -> CreateGroupRequest:

@@ -16,9 +16,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from shardd.config import codecs
 from shardd.config.schema import ACK_LEVELS, System
 from shardd.config.units import format_duration_us, format_size, parse_duration_us, parse_size_bytes
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.primitives import Compression
 
 V = TypeVar("V")
 _DIGITS: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
@@ -137,6 +139,26 @@ class Duration(Count, frozen=True):
         return parse_duration_us(text)
 
 
+class CodecName(msgspec.Struct, frozen=True):
+    """An algorithm, with or without a level (shardd/config/codecs.py)."""
+
+    @property
+    def takes(self) -> str:
+        return codecs.TAKES
+
+    def parse(self, text: str) -> str:
+        return codecs.parse_codec(text)
+
+    def show(self, value: str) -> str:
+        return value
+
+    def load(self, stored: str) -> str:
+        return codecs.parse_codec(stored)
+
+    def store(self, value: str) -> str:
+        return value
+
+
 class ChangedBy(Enum):
     """Who may change a setting; who may see the topic sees them all."""
 
@@ -174,7 +196,49 @@ class Setting(msgspec.Struct, Generic[V], frozen=True):
 ACK: Final = Setting(
     "ack", Name(ACK_LEVELS), lambda system: system.partition.ack, ChangedBy.TOPIC_MANAGER, OldSegments.UNCHANGED
 )
-SETTINGS: Mapping[str, Setting[Any]] = {each.key: each for each in (ACK,)}
+# how sealed segments are compressed; `codec_of` has what holds for a topic
+COMPRESSION: Final = Setting(
+    "compression",
+    CodecName(),
+    lambda system: system.compression.default_algorithm,
+    ChangedBy.TOPIC_MANAGER,
+    OldSegments.FOLLOW,
+)
+# whether expiry, size and the limits below remove messages; new topics have it on (docs/adr/0041-retention.md)
+RETENTION: Final = Setting(
+    "retention", Name(("off", "on")), lambda _: "off", ChangedBy.TOPIC_MANAGER, OldSegments.FOLLOW
+)
+# messages that are kept of a partition, the oldest go first; 0: all of them
+PARTITION_MESSAGES_MAX: Final = Setting(
+    "partition_messages_max", Count(0, 1 << 62), lambda _: 0, ChangedBy.TOPIC_MANAGER, OldSegments.FOLLOW
+)
+# what becomes of a send to a topic that has its size, or to a partition that has its messages
+DISCARD: Final = Setting(
+    "discard", Name(("oldest", "refuse")), lambda _: "oldest", ChangedBy.TOPIC_MANAGER, OldSegments.FOLLOW
+)
+# whether segments are archived before they are deleted (docs/adr/0047-archive-before-deletion.md)
+ARCHIVE: Final = Setting(
+    "archive", Name(("none", "required", "best_effort")), lambda _: "none", ChangedBy.TOPIC_MANAGER, OldSegments.FOLLOW
+)
+# payload and user headers of one message; 0: what the protocol takes
+MESSAGE_SIZE_MAX: Final = Setting(
+    "message_size_max", Size(0, 64 << 20), lambda _: 0, ChangedBy.TOPIC_MANAGER, OldSegments.UNCHANGED
+)
+SETTINGS: Mapping[str, Setting[Any]] = {
+    each.key: each for each in (ACK, COMPRESSION, RETENTION, PARTITION_MESSAGES_MAX, DISCARD, MESSAGE_SIZE_MAX, ARCHIVE)
+}
+ASKED_BY_WIRE: Final = "gzip"  # value 2 of CREATE_TOPIC and UPDATE_TOPIC
+
+
+def codec_of(stored: Mapping[str, str], wire: int, system: System) -> str:
+    """How sealed segments are compressed (shardd/config/codecs.py), for a topic with these settings and this value
+    on the classic wire. Its own setting counts first, then a 2 of the wire, then the server's default."""
+    compression = system.compression
+    if not compression.allow_override:
+        return compression.default_algorithm
+    if COMPRESSION.key not in stored and wire == Compression.GZIP:
+        return ASKED_BY_WIRE
+    return COMPRESSION.of(stored, system)
 
 
 def setting_of(key: str) -> Setting[Any]:

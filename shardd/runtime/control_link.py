@@ -26,19 +26,21 @@ LOGS_TIMEOUT_S: Final = 0.5
 
 
 class ControlLink:
-    """`peer_down` and `peer_up` are called with a shard number, `peer_key` before the former, `paused` with the seconds
-    for which this loop stood still, `door_key` after the death of a door. Made inside a running loop; beats from then
-    on."""
+    """`peer_down` is called with a shard number, after `peer_key`; `peer_up` also with the generation of its process;
+    `paused` with the seconds for which this loop stood still, `door_key` after the death of a door, `tls`
+    when there are other certificates. Made inside a
+    running loop; beats from then on."""
 
     def __init__(
         self,
         fd: int,
         peer_down: Callable[[int], None],
-        peer_up: Callable[[int], None],
+        peer_up: Callable[[int, int], None],
         peer_key: Callable[[PeerKey], None],
         stalls: Callable[[Stalls], None] = lambda stalls: None,
         paused: Callable[[float], None] = lambda seconds: None,
         door_key: Callable[[PeerKey], None] = lambda key: None,
+        tls: Callable[[], object] = lambda: None,
     ) -> None:
         self._socket = socket.socket(fileno=os.dup(fd))
         self._socket.setblocking(False)
@@ -49,6 +51,7 @@ class ControlLink:
         self._paused = paused
         self._peer_key = peer_key
         self._door_key = door_key
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[float] = self._loop.create_future()
         self._beats = 0
@@ -57,9 +60,9 @@ class ControlLink:
         self._loop.add_reader(self._socket, self.hear)
         self._beat()
 
-    def ready(self, root_created: bool) -> None:
-        """The shard serves."""
-        self._send(WorkerMessage(ready=Ready(root_created=root_created)))
+    def ready(self, root_created: bool = False, generation: int = 0) -> None:
+        """The shard serves, or the door, which has neither."""
+        self._send(WorkerMessage(ready=Ready(root_created, generation)))
 
     async def supervisor_logs(self) -> list[str]:
         """The newest log lines of the supervisor; none when it does not answer in time. It is asked again only when it
@@ -117,13 +120,15 @@ class ControlLink:
             if message.peer_down is not None:
                 self._peer_down(message.peer_down)
             elif message.peer_up is not None:
-                self._peer_up(message.peer_up)
+                self._peer_up(message.peer_up.shard, message.peer_up.generation)
             elif message.stalls is not None:
                 self._stalls(message.stalls)
             elif message.peer_key is not None:
                 self._peer_key(message.peer_key)
             elif message.door_key is not None:
                 self._door_key(message.door_key)
+            elif message.tls:
+                self._tls()
             elif message.stop is not None and not self._stop.done():
                 self._stop.set_result(message.stop)
             elif message.logs is not None and self._logs is not None:

@@ -6,11 +6,12 @@
                             {"logs": true}           asks for the newest log lines of the supervisor
     supervisor -> worker    {"logs": [...]}          the answer: as many whole lines as one message holds
                             {"peer_down": j}         shard j died; also right after a start, for each shard that is down
-                            {"peer_up": j}           shard j is ready
+                            {"peer_up": {...}}       shard j is ready, and which of its processes that is
                             {"peer_key": {...}}      shard j died: what its next process will prove itself with
                             {"door_key": {...}}      a door died: what its next process will prove itself with
                             {"all_ready": true}      every shard was ready once; at once for a worker that came later
                             {"stalls": {...}}        which shards stand still now, and how often this one did
+                            {"tls": true}            certificates were read again (tls_material.py)
                             {"stop": seconds}        flush and end within that time
 
 A door says the same to the supervisor, and hears of workers what a worker hears of its peers.
@@ -38,9 +39,17 @@ class ControlError(Exception):
 
 
 class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`root_created`: the first user was made by this very worker."""
+    """`root_created`: the first user was made by this very worker. `generation`: counts the processes of a shard."""
 
     root_created: bool = False
+    generation: int = 0
+
+
+class PeerUp(msgspec.Struct, frozen=True):
+    """A shard that is ready, in this generation."""
+
+    shard: int
+    generation: int
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -74,9 +83,10 @@ class SupervisorMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_
     peer_down: int | None = None
     peer_key: PeerKey | None = None
     door_key: PeerKey | None = None
-    peer_up: int | None = None
+    peer_up: PeerUp | None = None
     all_ready: bool = False
     stalls: Stalls | None = None
+    tls: bool = False
     stop: float | None = None
     logs: list[str] | None = None
 

@@ -26,7 +26,10 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     `trust`: how this worker and the others prove who they are (trust.py).
     `root_name`, `root_password`: the first user, which shard 0 creates when there is none; for the others no password.
     `respawns`: how many workers of this shard there were before.
+    `tls_fd`: what it shows to clients (tls_material.py); -1: no TLS.
     `doors`: the same proofs for the doors and the socket where they connect to; None when there is no door.
+    `unix_listener_fd`: one for all workers; `websocket_listener_fd`: of this one; -1: there is none.
+    `websocket_address`: the actual one, "" without.
     """
 
     shard: int
@@ -53,6 +56,10 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     respawns: int
     memory_nodes: list[int] = []
     doors: TrustInheritance | None = None
+    tls_fd: int = -1
+    unix_listener_fd: int = -1
+    websocket_listener_fd: int = -1
+    websocket_address: str = ""
 
     @property
     def cpu(self) -> int:
@@ -75,6 +82,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             *self.handover_send_fds,
             *self.trust.descriptors(),
             *([] if self.doors is None else self.doors.descriptors()),
+            *(fd for fd in (self.tls_fd, self.unix_listener_fd, self.websocket_listener_fd) if fd >= 0),
         ]
 
 

@@ -1,6 +1,6 @@
 """How long the steps of a worker's loop compute (docs/adr/0038-bounded-steps.md). A step is what runs on the loop
-thread without a turn for the others: one callback of asyncio, such as a request up to its next `await`, or the events
-of one turn. The rule: 10 ms of its CPU time at most, garbage collection included.
+thread without a turn for the others: one callback of asyncio, such as a request up to its next `await`, the events of
+one turn, or a pass of the engine inside one. The rule: 10 ms of its CPU time at most, garbage collection included.
 
 The wall clock is read at every step, the CPU time of the thread, which costs six times as much, only when a
 millisecond has passed since it was read last. So a step is taken for a millisecond longer than it was at most, and one
@@ -26,6 +26,7 @@ LIMIT_MS: Final = 10
 LOOK_NS: Final = 1_000_000
 NAMES_MAX: Final = 300  # commands, methods of the bus, jobs and callbacks have fewer
 GARBAGE: Final = "garbage collection"
+ENGINE_TURN: Final = "engine turn"
 OTHERS: Final = "others"
 EXIT_STATUS: Final = 3  # of a worker that breaks the rule in a battery
 # for test programs: the limit in milliseconds at which the worker ends; 0: every step is measured, none ends it
@@ -63,6 +64,11 @@ class LoopWatch:
         if now_ns - self._read_ns >= self._look_ns:
             self._look(now_ns)
         self._began_ns, self._step = now_ns, step
+
+    def engine_turn(self, longest_us: int) -> None:
+        """It measures itself (native/src/engine/turn_watch.h)."""
+        if self._thread:
+            self._note(ENGINE_TURN, longest_us * 1000)
 
     def _look(self, now_ns: int) -> None:
         cpu_ns = thread_time_ns()

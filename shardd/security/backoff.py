@@ -10,6 +10,8 @@ import functools
 import ipaddress
 from typing import Final
 
+LOCAL_PREFIX: Final = "unix:"
+"""How the address of a connection over the Unix socket begins: "unix:uid:number" (native/src/net/conn.c)."""
 FREE_FAILURES: Final = 5
 FIRST_WAIT_S: Final = 0.05
 WAIT_MAX_S: Final = 1.0
@@ -39,13 +41,13 @@ def _network_of_host(host: str) -> str:
 
 
 def network_of(address: str) -> str:
-    """What "ip:port" is counted as."""
+    """What "ip:port" or "unix:uid:number" is counted as: a user of this host is one address."""
     return _network_of_host(address.rpartition(":")[0].strip("[]"))
 
 
 @functools.lru_cache(maxsize=1024)
 def site_of(network: str) -> str:
     """Of an IPv6 network the /48 that one customer may have whole, else the network: sites take turns."""
-    if ":" not in network:
+    if ":" not in network or network.startswith(LOCAL_PREFIX):
         return network
     return str(ipaddress.IPv6Network(network).supernet(new_prefix=_SITE_BITS))

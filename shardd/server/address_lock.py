@@ -65,15 +65,15 @@ def runtime_directories(uid: int) -> list[Path]:
     return [Path(f"/run/user/{uid}/shardd") if uid else Path("/run/shardd"), Path(f"/tmp/shardd-{uid}")]
 
 
-def lock_address(address: str, directories: Iterable[Path] | None = None) -> AddressLock:
-    """The lock of "host:port" among the servers of this user. Raises StartupError."""
+def lock_address(address: str, directories: Iterable[Path] | None = None, *, shown: str = "") -> AddressLock:
+    """The lock of "host:port" among the servers of this user; `shown`: what people call it. Raises StartupError."""
     lock = AddressLock()
     reasons = []
     for directory in runtime_directories(os.geteuid()) if directories is None else directories:
         try:
             if not lock.take(directory, f"{address}.lock"):
                 lock.close()
-                raise StartupError(f"another shardd server holds the address {address}")
+                raise StartupError(f"another shardd server holds the address {shown or address}")
         except OSError as error:
             reasons.append(f"{directory}: {error.strerror}")
     if not lock.held:

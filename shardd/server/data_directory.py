@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -17,7 +16,7 @@ from shardd.log.directory_info import FORMAT_VERSION, INFO_NAME, MAGIC, Director
 from shardd.log.file_modes import SECRET_MODE
 from shardd.log.layout import STREAMS, parse_id, sync_directory
 from shardd.migration.errors import MigrationError
-from shardd.migration.iggy_files import LOG_KEPT, STATE_DIRECTORY, iggy_log
+from shardd.migration.iggy_files import LOG_KEPT, STATE_DIRECTORY, file_of_a_later_server, iggy_log
 from shardd.runtime.disk import NO_ROOM
 from shardd.server.errors import StartupError
 
@@ -77,19 +76,8 @@ def prepare_directory(directory: Path, fresh: bool) -> None:
             _take_over(directory)
             created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             write_info(directory, DirectoryInfo(MAGIC, FORMAT_VERSION, created_at))
-        elif info.format_version < FORMAT_VERSION:
-            _raise_version(directory, info)
     except OSError as error:
         raise StartupError(f"data directory {directory}: {error}") from error
-
-
-def _raise_version(directory: Path, info: DirectoryInfo) -> None:
-    """Before any worker writes what earlier programs would misread (docs/adr/0028)."""
-    _with_reserve(directory, lambda: write_info(directory, DirectoryInfo(MAGIC, FORMAT_VERSION, info.created_at)))
-    _log.info(
-        "format version %d becomes %d: earlier programs cannot open this directory any more",
-        info.format_version, FORMAT_VERSION,
-    )  # fmt: skip
 
 
 def _known_info(directory: Path) -> DirectoryInfo | None:
@@ -101,6 +89,9 @@ def _known_info(directory: Path) -> DirectoryInfo | None:
 
 def _take_over(directory: Path) -> None:
     """Imports a directory of Apache Iggy; refuses one that is only half there. Without `info.json`."""
+    later = file_of_a_later_server(directory)
+    if later is not None:
+        raise StartupError(f"{later} is of Apache Iggy 0.9 or later: only a directory of 0.8 can be taken over")
     if os.path.lexists(iggy_log(directory)):
         # imported where it is rare: a start without it is a third faster
         from shardd.migration.iggy_directory import import_directory
@@ -163,19 +154,15 @@ def _write_holder(fd: int) -> None:
 def write_runtime_config(runtime_directory: Path, data_directory: Path, text: str) -> None:
     """Clients' harnesses take this file as the sign of a ready server. A full disk takes it from the reserve."""
     runtime_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _with_reserve(data_directory, lambda: write_atomically(runtime_directory / RUNTIME_CONFIG_NAME, text.encode()))
-
-
-def _with_reserve(data_directory: Path, write: Callable[[], None]) -> None:
-    """Again with the room of the reserve when the disk is full."""
+    path = runtime_directory / RUNTIME_CONFIG_NAME
     try:
-        write()
+        write_atomically(path, text.encode())
     except OSError as error:
-        from shardd.metadata.reserve import Reserve  # and all of the metadata: rare, too
-
-        if error.errno not in NO_ROOM or not Reserve(data_directory).release():
+        if error.errno not in NO_ROOM:
             raise
-        write()
+        from shardd.metadata.reserve import with_reserve  # and all of the metadata: rare, too
+
+        with_reserve(data_directory, lambda: write_atomically(path, text.encode()))
 
 
 def remove_runtime_config(runtime_directory: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from shardd.config.schema import Logging
-from shardd.runtime.control_messages import DOOR_HEARTBEAT_TIMEOUT_MS, SupervisorMessage, newest_lines
+from shardd.runtime.control_messages import DOOR_HEARTBEAT_TIMEOUT_MS, PeerUp, SupervisorMessage, newest_lines
 from shardd.runtime.inheritance import DoorInheritance
 from shardd.runtime.recent_logs import recent_lines
 from shardd.runtime.trust import PeerKey
@@ -90,9 +90,9 @@ class DoorKeeper:
             door.send(SupervisorMessage(peer_key=self._introductions.key_for_door(shard, door.name)))
             door.send(SupervisorMessage(peer_down=shard))
 
-    def worker_ready(self, shard: int) -> None:
+    def worker_ready(self, shard: int, generation: int) -> None:
         self._down.discard(shard)
-        self._tell(SupervisorMessage(peer_up=shard))
+        self._tell(SupervisorMessage(peer_up=PeerUp(shard, generation)))
 
     def on_event(self, door: DoorProcess, fd: int) -> PeerNews:
         """Its channel or its pidfd is ready. What every worker must know then."""

@@ -16,6 +16,8 @@ from shardd.config.units import format_size
 from shardd.server.address_lock import AddressLock
 from shardd.server.errors import StartupError
 from shardd.server.introductions import Introductions, make_private_listeners
+from shardd.server.unix_listener import UnixListener
+from shardd.server.websocket_listeners import WebSocketListeners
 
 _HANDOVER_BUFFER_BYTES: Final = 8 << 20
 _MIB: Final = 1 << 20
@@ -38,6 +40,14 @@ class SharedResources(msgspec.Struct):
     handover_receive: list[socket.socket]
     handover_send: list[socket.socket]
     introductions: Introductions
+    unix_listener: UnixListener | None = None
+    websocket: WebSocketListeners | None = None
+
+    def close_unix_listener(self) -> None:
+        """Also the name that clients know."""
+        if self.unix_listener is not None:
+            self.unix_listener.close()
+            self.unix_listener = None
 
     def close_listener(self, shard: int) -> None:
         """Later connections go to the other shards; those that wait here are reset."""
@@ -45,10 +55,15 @@ class SharedResources(msgspec.Struct):
         if listener is not None:
             listener.close()
             self.listeners[shard] = None
+        if self.websocket is not None:
+            self.websocket.close_one(shard)
 
     def close(self) -> None:
         for shard in range(self.shards):
             self.close_listener(shard)
+        self.close_unix_listener()
+        if self.websocket is not None:
+            self.websocket.close()
         for pair_end in (*self.handover_receive, *self.handover_send):
             pair_end.close()
         self.introductions.close()
@@ -91,6 +106,8 @@ def make_resources(
     listeners: list[socket.socket],
     data_directory: Path,
     doors: Sequence[str] = (),
+    unix_listener: UnixListener | None = None,
+    websocket: WebSocketListeners | None = None,
 ) -> SharedResources:
     """`doors`: their names. Takes over the locks and the sockets. Raises OSError."""
     from shardd.engine import _native  # the supervisor alone of this package can be imported without the engine
@@ -111,6 +128,8 @@ def make_resources(
         handover_receive=[receive for receive, _ in pairs],
         handover_send=[send for _, send in pairs],
         introductions=_introductions(data_directory, shards, doors),
+        unix_listener=unix_listener,
+        websocket=websocket,
     )
 
 

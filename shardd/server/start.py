@@ -26,6 +26,9 @@ from shardd.server.shared_resources import (
     raise_descriptor_limit,
 )
 from shardd.server.supervisor import Supervisor
+from shardd.server.tls_files import TlsError, TlsKeeper
+from shardd.server.unix_listener import open_unix_listener
+from shardd.server.websocket_listeners import open_websocket_listeners
 
 if TYPE_CHECKING:
     from shardd.engine.io_choice import IoEngine
@@ -59,6 +62,7 @@ def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: S
         raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
     pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
     engine = _choose_engine(settings)
+    tls = _tls(settings)
     _check_descriptor_limit(settings)
 
     group = _group(settings.system.group)
@@ -73,6 +77,8 @@ def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: S
     first_start = not root_exists(directory)
     remove_runtime_config(settings.system.runtime_directory)
     listeners, address = open_listeners(settings.tcp, len(cpus))
+    websocket = open_websocket_listeners(settings, len(cpus))
+    unix_listener = open_unix_listener(settings.unix)
     try:
         resources = make_resources(
             shards=len(cpus),
@@ -83,8 +89,12 @@ def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: S
             listeners=listeners,
             data_directory=directory,
             doors=[door.name for door in doors],
+            unix_listener=unix_listener,
+            websocket=websocket,
         )
     except OSError as error:  # limits of open files, of the size of a file, of memory
+        if unix_listener is not None:
+            unix_listener.close()
         raise StartupError(f"what the workers share cannot be made: {error.strerror}") from error
     try:
         supervisor = Supervisor(
@@ -97,6 +107,7 @@ def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: S
             first_start=first_start,
             memory_nodes=nodes,
             doors=doors,
+            tls=tls,
         )
         return supervisor.run()
     finally:
@@ -136,6 +147,13 @@ def _choose_engine(settings: Settings) -> IoEngine:
         return choose_io_engine(settings.system.io_engine)
     except IoEngineError as error:
         raise StartupError(str(error)) from error
+
+
+def _tls(settings: Settings) -> TlsKeeper:
+    try:
+        return TlsKeeper(settings.tcp.tls)
+    except TlsError as error:
+        raise StartupError(f"tcp.tls: {error}") from error
 
 
 def _check_descriptor_limit(settings: Settings) -> None:

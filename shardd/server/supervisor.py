@@ -21,18 +21,19 @@ from shardd.config.keys import settings_toml
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
 from shardd.runtime.channel import CONTROL_SHARD
-from shardd.runtime.control_messages import Ready, SupervisorMessage, newest_lines
+from shardd.runtime.control_messages import PeerUp, Ready, SupervisorMessage, newest_lines
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.recent_logs import recent_lines
 from shardd.server.child_process import ProcessState
 from shardd.server.data_directory import remove_runtime_config, write_runtime_config
 from shardd.server.doors import DoorKeeper, DoorProcess, DoorSpecification, describe_status
-from shardd.server.service_manager import notify_service_manager
+from shardd.server.service_manager import Watchdog, notify_service_manager
 from shardd.server.shared_resources import SharedResources
 from shardd.server.stall_board import StallBoard
 from shardd.server.standstill import WorkerSample
 from shardd.server.thread_samples import sample_worker
+from shardd.server.tls_files import TlsKeeper
 from shardd.server.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ STOP_KILL_S: Final = 9.0  # then they are killed
 FIRST_START_DEATHS_MAX: Final = 3  # of one shard, or processes that could not be made, before all were ready once
 _TICK_S: Final = 0.1
 _PAUSE_S: Final = 1.0  # a tick so late means that the supervisor did not run
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 _log = logging.getLogger(__name__)
 
 
@@ -62,6 +63,7 @@ class Supervisor:
         first_start: bool,
         memory_nodes: list[int],
         doors: Sequence[DoorSpecification] = (),
+        tls: TlsKeeper,
     ) -> None:
         self._settings = settings
         self._cpus = cpus
@@ -77,6 +79,8 @@ class Supervisor:
         )
         self._started_at_us = time.time_ns() // 1000
         self._engine = engine
+        self._tls = tls
+        self._hangup_stops = os.isatty(0)  # started from a terminal, which ends
         self._stalls = StallBoard(self._workers, settings.system.watchdog, self._sample)
         self._all_ready = False
         self._stop_at: float | None = None  # when stragglers get killed
@@ -88,11 +92,13 @@ class Supervisor:
             self._selector.register(wakeup, selectors.EVENT_READ, None)
             for worker in self._workers:
                 self._spawn(worker)
-            last = time.monotonic()
+            last, watchdog = time.monotonic(), Watchdog(os.environ, os.getpid())
             while self._stop_at is None or self._doors.any_running or any(each.running for each in self._workers):
                 self._turn(wakeup)
                 now = time.monotonic()
                 self._check_deadlines(now, now - last)
+                if self._all_ready:  # the manager listens from then on
+                    watchdog.look(now)
                 last = now
         remove_runtime_config(self._settings.system.runtime_directory)
         _log.info("stopped")
@@ -119,8 +125,8 @@ class Supervisor:
     def _turn(self, wakeup: socket.socket) -> None:
         for key, _ in self._selector.select(_TICK_S):
             if key.fileobj is wakeup:
-                for _ in wakeup.recv(64):
-                    self._on_signal()
+                for number in wakeup.recv(64):
+                    self._on_signal(number)
                 continue
             if isinstance(key.data, DoorProcess):
                 for shard, door_key in self._doors.on_event(key.data, key.fd):
@@ -181,6 +187,10 @@ class Supervisor:
             version=self._version,
             respawns=0,
             memory_nodes=self._memory_nodes,
+            tls_fd=self._tls.fd,
+            unix_listener_fd=-1 if shared.unix_listener is None else shared.unix_listener.listener.fileno(),
+            websocket_listener_fd=-1 if shared.websocket is None else shared.websocket.fileno(shard),
+            websocket_address="" if shared.websocket is None else shared.websocket.address,
         )
 
     def _on_control(self, worker: WorkerProcess) -> None:
@@ -204,8 +214,8 @@ class Supervisor:
             sys.stdout.flush()
         for peer in self._workers:
             if peer is not worker:
-                peer.send(SupervisorMessage(peer_up=worker.shard))
-        self._doors.worker_ready(worker.shard)
+                peer.send(SupervisorMessage(peer_up=PeerUp(worker.shard, ready.generation)))
+        self._doors.worker_ready(worker.shard, ready.generation)
         if self._all_ready:
             worker.send(SupervisorMessage(all_ready=True))
             _log.info("shard %d is back (process %d)", worker.shard, worker.pid)
@@ -218,7 +228,7 @@ class Supervisor:
             worker.send(SupervisorMessage(all_ready=True))
         address = self._resources.address
         _log.info(
-            "shardd %s, %d %s on CPU %s, engine %s, ack %s, data %s, tcp %s, ready",
+            "shardd %s, %d %s on CPU %s, engine %s, ack %s, data %s, tcp %s%s, ready",
             self._version,
             len(self._cpus),
             "shard" if len(self._cpus) == 1 else "shards",
@@ -227,11 +237,12 @@ class Supervisor:
             self._settings.system.partition.ack,
             self._settings.system.data_directory,
             address,
+            self._other_ways_in(),
         )
         # after the line: who waited for the file finds it in the log
         try:
             system = self._settings.system
-            text = settings_toml(self._settings, address)
+            text = settings_toml(self._settings, self._actual_addresses())
             write_runtime_config(system.runtime_directory, system.data_directory, text)
         except OSError as error:
             _log.error("cannot write the runtime configuration: %s", error)
@@ -241,6 +252,18 @@ class Supervisor:
                 return
         notify_service_manager("READY=1")
         self._doors.start()
+
+    def _other_ways_in(self) -> str:
+        """For the line that says where clients connect."""
+        shared, ways = self._resources, ""
+        if shared.websocket is not None:
+            ways += f", websocket {shared.websocket.address}"
+        return ways + (f", unix {self._settings.unix.path}" if shared.unix_listener is not None else "")
+
+    def _actual_addresses(self) -> dict[str, str]:
+        shared = self._resources
+        websocket = {} if shared.websocket is None else {"websocket.address": shared.websocket.address}
+        return {"tcp.address": shared.address} | websocket
 
     def _on_death(self, worker: WorkerProcess) -> None:
         self._on_control(worker)  # its last words
@@ -289,6 +312,7 @@ class Supervisor:
 
     def _check_deadlines(self, now: float, since_last_s: float) -> None:
         self._stalls.look(now)
+        self._tls.look(time.time())
         if self._stop_at is not None:
             if self._stalls.any_excused(now):
                 self._stop_at += since_last_s  # what has been acknowledged can still reach the device
@@ -307,8 +331,12 @@ class Supervisor:
             if worker.state is ProcessState.DOWN and now >= worker.restart_at and self._stop_at is None:
                 self._spawn(worker)
 
-    def _on_signal(self) -> None:
-        if self._stop_at is None:
+    def _on_signal(self, number: int) -> None:
+        if number == signal.SIGUSR1 or (number == signal.SIGHUP and not self._hangup_stops):
+            if self._stop_at is None and self._tls.reload():
+                for worker in self._workers:
+                    worker.send(SupervisorMessage(tls=True))
+        elif self._stop_at is None:
             _log.info("stopping")
             self._stop()
         else:
@@ -319,6 +347,7 @@ class Supervisor:
         self._stop_at = time.monotonic() + STOP_KILL_S
         notify_service_manager("STOPPING=1")
         self._doors.stop()
+        self._resources.close_unix_listener()
         for worker in self._workers:
             self._resources.close_listener(worker.shard)
             worker.send(SupervisorMessage(stop=STOP_WORKERS_S))

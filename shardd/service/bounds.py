@@ -19,7 +19,7 @@ from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol import bounds
 from shardd.protocol.bounds import PartitionBounds, SegmentBounds
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.record_layout import LAYOUT_PLAIN, LAYOUT_SPARSE
+from shardd.protocol.record_layout import LAYOUT_COMPRESSED, LAYOUT_PLAIN, LAYOUT_SPARSE
 from shardd.runtime.threads import Threads, UnwantedError
 from shardd.security import Rule
 from shardd.service import base
@@ -140,28 +140,57 @@ def _listed(piece: list[tuple[Path, PartitionBounds]], keep: Keep[PartitionBound
 
 def with_segments(directory: Path, partition: PartitionBounds) -> PartitionBounds:
     """The bounds were taken before the names: segments that were made in between are left out."""
-    logs, entries_bytes = {}, {}
+    logs: dict[int, int] = {}
+    entries_bytes: dict[int, int] = {}
+    packed: set[int] = set()
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
                 name = layout.parse_segment_name(entry.name)
-                if name is None or not partition.first <= name[0] < partition.end:
+                if name is None or name[0] >= partition.end:
                     continue
                 if name[1] == "log":
                     logs[name[0]] = entry.stat().st_size
+                elif name[1] == "blocks":
+                    packed.add(name[0])
                 elif name[1] == "index":
                     entries_bytes[name[0]] = entry.stat().st_size
     except FileNotFoundError:
         return partition  # it never got a message, or is being deleted
+    compressed = _sizes_of(directory, packed)
+    logs |= compressed
     starts = sorted(logs)
+    before = [start for start in starts if start <= partition.first]
+    starts = starts[max(0, len(before) - 1) :]  # the log may start within a segment
     if not starts:
         return partition  # the directory is being made, or its first log is
     ends = [*starts[1:], partition.end]
     segments = tuple(
-        SegmentBounds(start, end, logs[start], end != partition.end, _layout(directory, start, end, entries_bytes))
+        SegmentBounds(
+            start,
+            end,
+            logs[start],
+            end != partition.end,
+            _layout(directory, start, end, entries_bytes)
+            | (LAYOUT_COMPRESSED if start in compressed else LAYOUT_PLAIN),
+        )
         for start, end in zip(starts, ends, strict=True)
+        if end > partition.first
     )
     return replace(partition, segments=segments)
+
+
+def _sizes_of(directory: Path, starts: set[int]) -> dict[int, int]:
+    """Bytes of the plain logs of those that are compressed."""
+    sizes = {}
+    for start in starts:
+        try:
+            manifest = read_manifest(directory, start)
+        except (OSError, ValueError):
+            continue
+        if manifest is not None and manifest.sealed is not None and manifest.stored is not None:
+            sizes[start] = manifest.sealed.log_bytes
+    return sizes
 
 
 def _layout(directory: Path, start: int, end: int, entries_bytes: dict[int, int]) -> int:

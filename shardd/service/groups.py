@@ -115,8 +115,8 @@ class GroupService:
         self._long_answers = long_answers
         self._turns = Slices()  # for what costs as much as the member has partitions
 
-    async def get_group(self, identity: Identity, request: requests.GroupRequest) -> GroupDetails | None:
-        """None when stream, topic or group is missing."""
+    def _shown(self, identity: Identity, request: requests.GroupRequest) -> tuple[Stream, Topic, ConsumerGroup] | None:
+        """For who may see its topic. None when stream, topic or group is missing."""
         state = self._metadata.state
         stream = base.find_stream(state, request.stream)
         topic = None if stream is None else base.find_topic(stream, request.topic)
@@ -124,7 +124,16 @@ class GroupService:
         if stream is None or topic is None or group is None:
             return None
         base.require(state, identity, Rule.GET_TOPIC, stream, topic)
-        [members] = await self._members.members([group_ref(stream, topic, group)])
+        return stream, topic, group
+
+    async def get_group(self, identity: Identity, request: requests.GroupRequest) -> GroupDetails | None:
+        """None when stream, topic or group is missing."""
+        found = self._shown(identity, request)
+        if found is None:
+            return None
+        stream, topic, group = found
+        # Settled: what is shown is what a poll of the member finds, on whichever shard it is.
+        [members] = await self._members.members([group_ref(stream, topic, group)], settled=True)
         return GroupDetails(
             GroupSummary(group.id, len(topic.partitions), len(members), group.name),
             [GroupMemberSummary(each.id, each.partitions) for each in members],
@@ -154,7 +163,7 @@ class GroupService:
         """1009, 2010, 41, 5004."""
         stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
         base.require(self._metadata.state, identity, Rule.GET_TOPIC, stream, topic)
-        command = CreateConsumerGroup(base.stream_ref(stream), base.topic_ref(topic), request.name)
+        command = CreateConsumerGroup(base.stream_ref(stream), base.topic_ref(topic), request.name, request.chosen_id)
         result = await base.submit(self._metadata, identity, command)
         created = result.state.streams[stream.id].topics[topic.id]
         return GroupSummary(result.id, len(created.partitions), 0, request.name)
@@ -174,6 +183,18 @@ class GroupService:
         """5006 for who is not a member; 30 and close when the connection has no entry in the client table."""
         stream, topic, group = self._find(identity, request)
         await self._members.leave(_entered(identity), group_ref(stream, topic, group))
+
+    async def sync_group(self, identity: Identity, request: requests.GroupRequest) -> tuple[int, list[int]] | None:
+        """(generation, partitions) of the member that asks: those that it may poll. None: it is no member, or there is
+        no such group."""
+        found = self._shown(identity, request)
+        if found is None:
+            return None
+        _, topic, group = found
+        membership = _entered(identity).memberships.get(group.incarnation)
+        if membership is None:
+            return None
+        return membership.generation, membership.usable(len(topic.partitions))
 
     def _find(self, identity: Identity, request: requests.GroupRequest) -> tuple[Stream, Topic, ConsumerGroup]:
         stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)

@@ -14,7 +14,7 @@ from shardd.protocol import account_requests, limits, requests
 from shardd.protocol.account_replies import LoggedIn
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.threads import UnwantedError
-from shardd.security import Passwords
+from shardd.security import ROOT_USER_ID, Passwords
 from shardd.security.login_turns import LoginTurns
 from shardd.security.tokens import find_token
 from shardd.service import base
@@ -50,12 +50,14 @@ class LoginService:
         login_turns: LoginTurns,
         engine: LoginEngine,
         attempts_max: int,
+        anonymous_user: str = "",
     ) -> None:
         self._metadata = metadata
         self._passwords = passwords
         self._login_turns = login_turns
         self._engine = engine
         self._attempts_max = attempts_max
+        self._anonymous_user = anonymous_user
         self.stopping = False
 
     async def login(self, identity: Identity, request: requests.Login) -> LoggedIn:
@@ -99,6 +101,15 @@ class LoginService:
             if not user.active:
                 raise ShardError(Status.USER_INACTIVE)
         return self._log_in(identity, user)
+
+    def enter_anonymous(self, identity: Identity) -> int | None:
+        """Who knows no login acts as the user of `legacy.anonymous_user`: its id. None: there is none, or it is root,
+        inactive or gone. There is none where TLS is required (`check_together` of shardd/config/keys.py)."""
+        user = self._account(self._anonymous_user) if self._anonymous_user and not self.stopping else None
+        if user is None or not user.active or user.id == ROOT_USER_ID:
+            return None
+        self._log_in(identity, user)
+        return user.id
 
     async def logout(self, identity: Identity, request: requests.Empty) -> None:
         if identity.session is not None:

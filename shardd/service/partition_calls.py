@@ -17,9 +17,12 @@ import msgspec
 
 from shardd.engine import Engine, owner
 from shardd.log.layout import trash_directory
+from shardd.log.spool import incoming_directory, incoming_prefix
 from shardd.metadata import Metadata
 from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.namespaces import partition_ids
+from shardd.protocol.topic_setting_table import ARCHIVE
 from shardd.runtime.channel import BusError, Channel, Senders
 from shardd.service.base import partition_at, partition_namespace
 
@@ -96,6 +99,7 @@ class PartitionCalls:
         self._metadata = metadata
         self._engine = engine
         self._bus = bus
+        self._data_directory = data_directory
         self._trash_directory = trash_directory(data_directory)
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[int]] = {}  # syncs by token
@@ -192,7 +196,7 @@ class PartitionCalls:
         while count > 0 and attempts < DELETE_ATTEMPTS_MAX:
             step = min(count, DELETE_STEP)
             try:
-                done = self._engine.partition_delete_segments(namespace, step, self._trash())
+                done = self._engine.partition_delete_segments(namespace, step, self._destination(namespace))
             except KeyError:  # deleted meanwhile
                 return Status.PARTITION_NOT_FOUND
             count -= done.deleted
@@ -202,8 +206,18 @@ class PartitionCalls:
             await asyncio.sleep(DELETE_RETRY_S if done.busy else 0)
         return Status.OK
 
-    def _trash(self) -> str:
-        """Beginning of the names that the files of deleted segments get; shard 0 unlinks them later."""
+    def _archives(self, stream: int, topic: int) -> bool:
+        settings = self._metadata.state.streams[stream].topics[topic].settings
+        return settings.get(ARCHIVE.key, "none") != "none"
+
+    def _destination(self, namespace: int) -> str:
+        """Beginning of the names that the files of deleted segments get; shard 0 unlinks them later, once they are
+        archived where the topic asks for that."""
+        stream, topic, _ = ids = partition_ids(namespace)
+        partition = partition_at(self._metadata.state, namespace)
+        if partition is not None and self._archives(stream, topic):
+            incoming_directory(self._data_directory).mkdir(parents=True, exist_ok=True)
+            return incoming_prefix(self._data_directory, ids, partition.incarnation)
         self._trash_directory.mkdir(exist_ok=True)
         return str(self._trash_directory / f"{time.time_ns()}-{os.getpid()}-segment")
 

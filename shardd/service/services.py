@@ -65,6 +65,8 @@ class Services:
         system, data_directory = parts.settings.system, parts.settings.system.data_directory
         statistics = Statistics(engine)
         self.threads = parts.threads
+        self.listener = parts.settings.tcp
+        self.legacy = parts.settings.legacy
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, sessions))
         self.partition_calls = PartitionCalls(metadata, engine, bus, data_directory)
         self.engine_calls = EngineCalls(engine)
@@ -79,18 +81,23 @@ class Services:
         self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
         self.messages = MessageService(metadata, self.partition_calls, self.groups, asked, engine)
         self.routes = RouteService(metadata, engine)
-        self.streams = StreamService(metadata, statistics)
+        self.streams = StreamService(metadata, statistics, system)
         self.topics = TopicService(metadata, statistics, system)
         self.topic_settings = TopicSettingsService(metadata, system)
         self.partitions = PartitionService(metadata, self.partition_calls, self.groups)
         self.logins = LoginService(
-            metadata, parts.passwords, parts.login_turns, engine, parts.settings.server.login_attempts_max
+            metadata,
+            parts.passwords,
+            parts.login_turns,
+            engine,
+            parts.settings.server.login_attempts_max,
+            parts.settings.legacy.anonymous_user,
         )
         self.users = UserService(metadata, parts.passwords, parts.login_turns, engine, statistics.answers)
         self.tokens = TokenService(
             metadata, parts.settings.personal_access_token.max_tokens_per_user, statistics.answers
         )
-        self.connections = ConnectionService(metadata, engine, sessions, self.members)
+        self.connections = ConnectionService(metadata, engine, sessions, self.members, parts.settings.unix.users)
 
     def close(self) -> None:
         """The worker stops."""

@@ -13,6 +13,7 @@ import msgspec
 
 from shardd.engine import xxh32
 from shardd.groups import Membership
+from shardd.protocol.replies import TRANSPORT_TCP
 
 
 class Session(msgspec.Struct):
@@ -22,7 +23,8 @@ class Session(msgspec.Struct):
     more. Its connection is closed or moved away, or the server has taken it out (its user was deleted, or it sent no
     heartbeat); then the socket stays open, but GET_ME, logins and commands of groups are refused
     (docs/protocol/sessions.md#entry). `moves`: how often the connection has come to another shard. `door`: through
-    which it comes (docs/protocol/doors.md); "": it is a socket of this worker.
+    which it comes (docs/protocol/doors.md); "": it is a socket of this worker. `transport`: as clients are told;
+    only TCP moves.
     """
 
     connection: int
@@ -36,6 +38,7 @@ class Session(msgspec.Struct):
     memberships: dict[int, Membership] = {}  # by incarnation of the group, in the order of joining
     moves: int = 0
     door: str = ""
+    transport: int = TRANSPORT_TCP
 
     @property
     def key(self) -> str:
@@ -81,10 +84,12 @@ class SessionTable:
         """Those that clients are told about."""
         return (session for session in self._sessions.values() if not session.removed)
 
-    def open(self, connection: int, address: str, now_us: int, door: str = "") -> Session:
+    def open(
+        self, connection: int, address: str, now_us: int, door: str = "", transport: int = TRANSPORT_TCP
+    ) -> Session:
         """Enters an accepted connection; `address` is the peer's "ip:port". A door may have many clients of one."""
         named = f"{address} {door} {connection}" if door else address
-        session = Session(connection, xxh32(named.encode()), address, now_us, door=door)
+        session = Session(connection, xxh32(named.encode()), address, now_us, door=door, transport=transport)
         self._enter(session)
         return session
 
@@ -99,7 +104,7 @@ class SessionTable:
             return
         session.removed = True  # whoever still works for it
         if not moved:
-            self._leave(session)
+            self.leave_groups(session)
         if self._by_key.get(session.key) is session:
             del self._by_key[session.key]
         if self._by_client.get(session.client_id) is session:
@@ -119,7 +124,7 @@ class SessionTable:
     def remove(self, session: Session) -> None:
         """Takes the entry of an open connection out of the table for good. Its login stays as it is."""
         session.removed = True
-        self._leave(session)
+        self.leave_groups(session)
         if self._by_client.get(session.client_id) is session:
             del self._by_client[session.client_id]
 
@@ -161,7 +166,8 @@ class SessionTable:
         self._enter(session)
         return session
 
-    def _leave(self, session: Session) -> None:
+    def leave_groups(self, session: Session) -> None:
+        """All of them, at once for whoever asks here."""
         if self._left is not None:
             self._left(session)
         session.memberships.clear()

@@ -4,7 +4,7 @@ that grow with the number of topics and partitions asked about, in slices."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -25,6 +25,7 @@ class PartitionStats(msgspec.Struct, frozen=True):
 
 
 EMPTY_PARTITION = PartitionStats()
+_SUMMED_AT_ONCE: Final = 500
 
 
 class Sums(msgspec.Struct):
@@ -44,6 +45,7 @@ class StatisticsEngine(Connections, Protocol):
     """The part of the engine with the shared statistics."""
 
     def stats(self, slot: int) -> StatsSlot: ...
+    def stats_sums(self, partitions: tuple[Partition, ...], first: int, end: int, /) -> tuple[int, int, int]: ...
 
 
 class Statistics:
@@ -62,9 +64,11 @@ class Statistics:
         return PartitionStats(figures.segments_count, last_offset, figures.size_bytes, figures.messages_count)
 
     def sum_up(self, topic: Topic, sums: Sums) -> Iterator[None]:
-        """Adds every partition of the topic; a step for each."""
-        for partition in topic.partitions:
-            sums.add(self.of(partition))
+        """Adds every partition of the topic, some in each step."""
+        count = len(topic.partitions)
+        for first in range(0, count, _SUMMED_AT_ONCE):
+            end = min(first + _SUMMED_AT_ONCE, count)
+            sums.add(Sums(*self.engine.stats_sums(topic.partitions, first, end)))
             yield
 
     async def take(self, identity: Identity, steps: Iterable[object]) -> None:

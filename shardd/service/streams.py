@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardd.config.schema import System
 from shardd.metadata import Metadata
 from shardd.metadata.commands import CreateStream, DeleteStream, PurgeStream, UpdateStream
 from shardd.metadata.state import Stream, Topic
@@ -34,11 +35,12 @@ def _summary(stream: Stream, sums: Sums) -> StreamSummary:
 
 
 class StreamService:
-    """Lives on the loop thread."""
+    """Lives on the loop thread. `settings`: the server's defaults."""
 
-    def __init__(self, metadata: Metadata, statistics: Statistics) -> None:
+    def __init__(self, metadata: Metadata, statistics: Statistics, settings: System) -> None:
         self._metadata = metadata
         self._statistics = statistics
+        self._settings = settings
 
     async def get_stream(
         self, identity: Identity, request: requests.StreamRequest, keep: Keep[TopicSummary, Kept]
@@ -56,7 +58,7 @@ class StreamService:
                 of_topic = Sums()
                 yield from self._statistics.sum_up(topic, of_topic)
                 sums.add(of_topic)
-                kept.append(keep(topic_summary(topic, of_topic)))
+                kept.append(keep(topic_summary(topic, of_topic, self._settings)))
                 yield
 
         await self._statistics.take(identity, steps())
@@ -83,7 +85,7 @@ class StreamService:
 
     async def create_stream(self, identity: Identity, request: requests.CreateStreamRequest) -> StreamSummary:
         base.require(self._metadata.state, identity, Rule.CREATE_STREAM)
-        result = await base.submit(self._metadata, identity, CreateStream(request.name))
+        result = await base.submit(self._metadata, identity, CreateStream(request.name, request.chosen_id))
         return _summary(result.state.streams[result.id], Sums())
 
     async def update_stream(self, identity: Identity, request: requests.UpdateStreamRequest) -> None:

@@ -45,6 +45,7 @@ class ClientEntry(msgspec.Struct, array_like=True, frozen=True):
     user_id: int | None
     address: str
     memberships: list[tuple[int, int, int]]  # stream, topic, group; in the order of joining
+    transport: int
 
 
 class ProcessFigures(msgspec.Struct, array_like=True, frozen=True):
@@ -67,14 +68,15 @@ _figures_decoder = msgspec.msgpack.Decoder(ProcessFigures)
 
 
 def _summary(entry: ClientEntry) -> ClientSummary:
-    return ClientSummary(entry.client_id, entry.user_id, entry.address, tuple(entry.memberships))
+    memberships = tuple(entry.memberships)
+    return ClientSummary(entry.client_id, entry.user_id, entry.address, memberships, entry.transport)
 
 
 def _entry(session: Session) -> ClientEntry:
     memberships = [
         (each.stream_id, each.topic_id, each.group_id) for each in session.memberships.values() if each.confirmed
     ]
-    return ClientEntry(session.client_id, session.user_id, session.address, memberships)
+    return ClientEntry(session.client_id, session.user_id, session.address, memberships, session.transport)
 
 
 def _whole_seconds_us(microseconds: int) -> int:
@@ -82,12 +84,14 @@ def _whole_seconds_us(microseconds: int) -> int:
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """What stays the same while a server runs. `tcp_address`: the one it is really bound to."""
+    """What stays the same while a server runs. `tcp_address`, `websocket_port`: those it is really bound to (0: it is
+    not)."""
 
     started_at_us: int
     tcp_address: tuple[str, int]
     data_directory: Path
     cluster: Cluster
+    websocket_port: int = 0
 
 
 class SystemService:
@@ -192,13 +196,14 @@ class SystemService:
     async def get_cluster_metadata(self, identity: Identity, request: requests.Empty) -> ClusterMetadata:
         """The nodes of the settings; clients go to the leader. Without a cluster one node, this one: they stay."""
         host, port = self._server.tcp_address
+        websocket = self._server.websocket_port
         cluster = self._server.cluster
         if not cluster.enabled:
-            return ClusterMetadata("single-node", [ClusterNode("iggy-node", host, port)])
+            return ClusterMetadata("single-node", [ClusterNode("iggy-node", host, port, websocket_port=websocket)])
         ours, theirs = ROLE_LEADER, ROLE_FOLLOWER
         if cluster.follower:
             ours, theirs = theirs, ours
-        nodes = [ClusterNode(cluster.current_name, cluster.current_ip, port, role=ours)]
+        nodes = [ClusterNode(cluster.current_name, cluster.current_ip, port, websocket_port=websocket, role=ours)]
         nodes += [
             ClusterNode(node.name, node.ip, node.tcp or port, node.quic, node.http, node.websocket, theirs)
             for node in cluster.others

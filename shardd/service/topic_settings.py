@@ -7,13 +7,16 @@ from typing import Final
 from shardd.config.schema import System
 from shardd.metadata import Metadata
 from shardd.metadata.commands import SetTopicSettings
+from shardd.metadata.state import Topic
 from shardd.protocol import topic_setting_table, topic_settings
+from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.topic_setting_table import ChangedBy
 from shardd.protocol.topic_settings import TopicSetting
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
 
+_COMPRESSION: Final = topic_setting_table.COMPRESSION.key
 _RULES: Final = {ChangedBy.TOPIC_MANAGER: Rule.CHANGE_TOPIC, ChangedBy.STREAM_MANAGER: Rule.CHANGE_STREAM}
 
 
@@ -27,6 +30,9 @@ class TopicSettingsService:
     async def set_topic_settings(self, identity: Identity, request: topic_settings.SetTopicSettings) -> None:
         """Values first, then existence and permission, as UPDATE_TOPIC. Every shard has the change at the end."""
         settings = tuple((key, topic_setting_table.canonical(key, text)) for key, text in request.settings)
+        if not self._settings.compression.allow_override and any(text for key, text in settings if key == _COMPRESSION):
+            sentence = "system.compression.allow_override is false: its default holds for every topic"
+            raise ShardError(Status.INVALID_CONFIGURATION, sentence)
         state = self._metadata.state
         stream, topic = base.topic_of(state, request.stream, request.topic)
         for key, _ in settings:
@@ -41,6 +47,11 @@ class TopicSettingsService:
         stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
         base.require(self._metadata.state, identity, Rule.GET_TOPIC, stream, topic)
         return tuple(
-            TopicSetting(key, setting.shown(topic.settings, self._settings), key in topic.settings)
-            for key, setting in topic_setting_table.SETTINGS.items()
+            TopicSetting(key, self._shown(topic, key), key in topic.settings) for key in topic_setting_table.SETTINGS
         )
+
+    def _shown(self, topic: Topic, key: str) -> str:
+        """What holds. A 2 of CREATE_TOPIC or UPDATE_TOPIC is a choice, too, and a frozen default overrules all."""
+        if key == _COMPRESSION:
+            return topic_setting_table.codec_of(topic.settings, topic.compression, self._settings)
+        return topic_setting_table.setting_of(key).shown(topic.settings, self._settings)

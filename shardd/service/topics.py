@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from shardd.config import codecs
 from shardd.config.schema import System
 from shardd.metadata import Metadata
 from shardd.metadata.commands import CreateTopic, DeleteTopic, PurgeTopic, UpdateTopic
@@ -13,6 +14,7 @@ from shardd.protocol import limits, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Compression, Identifier
 from shardd.protocol.replies import PartitionSummary, TopicDetails, TopicSummary
+from shardd.protocol.topic_setting_table import codec_of
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
@@ -25,14 +27,15 @@ Keep = Callable[[Summary], Kept]
 same slice, and much smaller than the values."""
 
 
-def topic_summary(topic: Topic, sums: Sums) -> TopicSummary:
-    """The topic with the sums over its partitions."""
+def topic_summary(topic: Topic, sums: Sums, settings: System) -> TopicSummary:
+    """The topic with the sums over its partitions. One that is compressed, by whatever algorithm, shows 2."""
+    compressed = codec_of(topic.settings, topic.compression, settings) != codecs.NONE
     return TopicSummary(
         id=topic.id,
         created_at_us=topic.created_at_us,
         partitions_count=len(topic.partitions),
         message_expiry_us=topic.message_expiry_us,
-        compression=topic.compression,
+        compression=Compression.GZIP if compressed else Compression.NONE,
         max_topic_size_bytes=topic.max_topic_size_bytes,
         replication_factor=topic.replication_factor,
         size_bytes=sums.size_bytes,
@@ -80,7 +83,7 @@ class TopicService:
             for topic_id in sorted(stream.topics):
                 topic, sums = stream.topics[topic_id], Sums()
                 yield from self._statistics.sum_up(topic, sums)
-                kept.append(keep(topic_summary(topic, sums)))
+                kept.append(keep(topic_summary(topic, sums, self._settings)))
                 yield
 
         await self._statistics.take(identity, steps())
@@ -106,6 +109,8 @@ class TopicService:
             message_expiry_us=request.message_expiry_us or self._settings.topic_message_expiry_us,
             max_topic_size_bytes=request.max_topic_size_bytes or self._settings.topic_max_size_bytes,
             replication_factor=request.replication_factor or 1,
+            chosen_id=request.chosen_id,
+            retention=True,
         )
         result = await base.submit(self._metadata, identity, command)
         topic = result.state.streams[stream.id].topics[result.id]
@@ -124,6 +129,7 @@ class TopicService:
             message_expiry_us=request.message_expiry_us,
             max_topic_size_bytes=request.max_topic_size_bytes,
             replication_factor=request.replication_factor or 1,
+            retention=True,
         )
         await base.submit(self._metadata, identity, command)
 
@@ -163,4 +169,4 @@ class TopicService:
                 yield
 
         await self._statistics.take(identity, steps())
-        return TopicDetails(topic_summary(topic, sums), kept)
+        return TopicDetails(topic_summary(topic, sums, self._settings), kept)

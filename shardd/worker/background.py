@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import Settings
+from shardd.engine import RoomEvent
 from shardd.maintenance.job import Job, Turn
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.runtime.threads import Threads
@@ -16,6 +19,16 @@ from shardd.worker.refusals import REPORT_INTERVAL_S, RefusalReport
 from shardd.worker.roles import Role
 
 _ROOM_INTERVAL_S: Final = 30.0
+_log = logging.getLogger(__name__)
+
+
+def tell_room(event: RoomEvent, data: Path) -> None:
+    """Into the log: sends are refused for want of room, or taken again."""
+    free, inodes = event.free_bytes, event.free_inodes
+    if event.refused:
+        _log.warning("sends are refused: only %d bytes and %d inodes are free on the disk of %s", free, inodes, data)
+    else:
+        _log.warning("sends are taken again: %d bytes and %d inodes are free on the disk of %s", free, inodes, data)
 
 
 def add_room_job(

@@ -3,21 +3,25 @@ wire. Whoever starts a worker gives it one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from shardd.engine import Engine, RequestEvent, RouteMissEvent
 from shardd.metadata import Metadata
 from shardd.service.services import Services
 
 
-class Dispatcher(Protocol):
+class RequestHandler(Protocol):
     """Lives on the loop thread of one worker. Never raises for a request."""
 
-    async def handle(self, request: RequestEvent) -> None:
+    def handle(self, request: RequestEvent) -> Coroutine[Any, Any, None]:
         """Answers a request."""
 
-    async def route_miss(self, missed: RouteMissEvent) -> None:
+
+class Dispatcher(RequestHandler, Protocol):
+    """The one of a worker."""
+
+    def route_miss(self, missed: RouteMissEvent) -> Coroutine[Any, Any, None]:
         """Answers a request that has no route, or lets the engine do it."""
 
 

@@ -1,9 +1,11 @@
-"""From settings and inheritance to the native engine of a worker."""
+"""From settings and inheritance to the native engine of a worker, and to what its services know of the server."""
 
 from __future__ import annotations
 
-from shardd.engine import Engine
+from shardd.engine import LISTENER_UNIX, LISTENER_WEBSOCKET, Engine
 from shardd.runtime.inheritance import WorkerInheritance
+from shardd.runtime.tls_material import MODES
+from shardd.service.system import ServerFacts
 
 
 def make_engine(inheritance: WorkerInheritance) -> Engine:
@@ -37,8 +39,32 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         journal_bytes_max=system.partition.size_of_messages_required_to_save_bytes,
         consumer_offsets_max=system.partition.consumer_offsets_max,
         socket_migration=settings.tcp.socket_migration,
+        dialect="auto-unnamed" if settings.legacy.anonymous_user else settings.tcp.dialect,
         pipeline_window_requests=settings.tcp.pipeline_window_requests,
         data_directory=str(system.data_directory),
         disk_reserve_bytes=system.disk_reserve_bytes,
         io_engine=inheritance.io_engine,
+        websocket_frame_bytes_max=settings.websocket.max_frame_size_bytes,
+        websocket_message_bytes_max=settings.websocket.max_message_size_bytes,
+        websocket_accept_unmasked=settings.websocket.accept_unmasked_frames,
+        websocket_origins="".join(f"{origin}\n" for origin in settings.websocket.allowed_origins),
+        tls_mode=MODES[settings.tcp.tls.wanted_mode],
+        clients_have_names=bool(settings.tcp.tls.client_users),
     )
+
+
+def listen(engine: Engine, inheritance: WorkerInheritance) -> None:
+    """Clients can connect from now on."""
+    if inheritance.unix_listener_fd >= 0:
+        engine.listen(inheritance.unix_listener_fd, LISTENER_UNIX)
+    if inheritance.websocket_listener_fd >= 0:
+        engine.listen(inheritance.websocket_listener_fd, LISTENER_WEBSOCKET)
+    engine.listen(inheritance.listener_fd)
+
+
+def server_facts(inheritance: WorkerInheritance) -> ServerFacts:
+    settings, (host, _, port) = inheritance.settings, inheritance.address.rpartition(":")
+    websocket_port = int(inheritance.websocket_address.rpartition(":")[2] or 0)
+    address = (host.strip("[]"), int(port))
+    data = settings.system.data_directory
+    return ServerFacts(inheritance.started_at_us, address, data, settings.cluster, websocket_port)

@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from shardd.config.schema import System
+from shardd.config.schema import Settings
 from shardd.engine import Engine, _native, owner
+from shardd.engine.partition_limits import PartitionLimits, SendLimits
 from shardd.log import layout
 from shardd.log.layout import PartitionIds
 from shardd.log.recovered import Recovered
 from shardd.log.recovery import open_partition
+from shardd.maintenance.retention_limits import RetentionLimits
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.errors import Status
@@ -75,15 +77,16 @@ class OwnedPartitions:
         shard: int,
         shards: int,
         data: Path,
-        system: System,
+        settings: Settings,
         seal: Callable[[PartitionIds, int, int], None] = lambda _place, _incarnation, _start: None,
     ) -> None:
         self._engine = engine
         self._shard = shard
         self._shards = shards
         self._data = data
-        self._segment_size_bytes = system.segment_size_bytes
-        self._system = system
+        self._system = settings.system
+        self._segment_size_bytes = self._system.segment_size_bytes
+        self._limits = RetentionLimits(settings)
         self._changing = asyncio.Lock()  # a change, or the opening of what a full disk had kept out
         self._seal = seal
         self._open: dict[PartitionIds, int] = {}  # and their incarnations
@@ -152,6 +155,7 @@ class OwnedPartitions:
                         self._open_as(ids, identity, state, directories.find(ids)[0], outcome)
 
         await asyncio.gather(*(lane() for _ in range(RECOVERY_LANES)))
+        await self._limit_sends(State(), state)
         self._recovered["phase_microseconds"] += (time.monotonic_ns() - phase_began_ns) // 1000
         self._recovered["phase_cpu_microseconds"] += (time.process_time_ns() - cpu_began_ns) // 1000
         return state
@@ -170,6 +174,7 @@ class OwnedPartitions:
                 self._engine.partition_close(namespace(*ids))
                 directory = str(layout.partition_directory(self._data, *ids))
                 self._open_as(ids, identity, current(), directory, outcome)
+                await self._limit_sends(State(), current())
 
     async def follow(self, old: State, new: State, threads: Threads) -> bool:
         """Applies the difference while the loop goes on; True when something went to the trash.
@@ -182,11 +187,15 @@ class OwnedPartitions:
         async with self._changing:
             slices = _Slices()
             for stream_id in list(changed_streams(old, new)):
-                for ids, level in self._levels_to_change(old.streams.get(stream_id), new.streams.get(stream_id)):
-                    self._engine.partition_set_level(namespace(*ids), level)
+                for ids, level, limits in self._to_adapt(old.streams.get(stream_id), new.streams.get(stream_id)):
+                    if level is not None:
+                        self._engine.partition_set_level(namespace(*ids), level)
+                    if limits is not None:
+                        self._engine.partition_set_limits(namespace(*ids), limits)
                     await slices.next()
             change = await threads.run(plan, self._data, self._shard, self._shards, old, new)
             if not change:
+                await self._limit_sends(old, new)
                 return False
             left_alone = frozenset(self._refused.intersection(change.closing))  # may belong to a newer log
             slices = _Slices()
@@ -199,7 +208,24 @@ class OwnedPartitions:
                 directory = str(layout.partition_directory(self._data, *ids))
                 self._open_as(ids, identity, new, directory, found.get(ids, Recovered()))
                 await slices.next()
+            await self._limit_sends(old, new)
             return trashed
+
+    async def _limit_sends(self, old: State, new: State) -> None:
+        """Of topics that have changed: their limits, or their partitions."""
+        slices, none = _Slices(), SendLimits()
+        for stream_id in changed_streams(old, new):
+            before = old.streams.get(stream_id)
+            for topic in new.streams[stream_id].topics.values() if stream_id in new.streams else ():
+                previous = None if before is None else before.topics.get(topic.id)
+                limits = self._limits.of_sends(topic)
+                had = none if previous is None else self._limits.of_sends(previous)
+                if previous is not topic and (limits, had) != (none, none):
+                    places = [(each.slot, each.incarnation) for each in topic.partitions]
+                    numbers = [(stream_id, topic.id, each.id) for each in topic.partitions]
+                    own = [namespace(*ids) for ids in numbers if ids in self._open]
+                    self._engine.topic_set_send_limits(own, limits, places)
+                await slices.next()
 
     def _exchange_files(
         self, change: Change, left_alone: frozenset[PartitionIds]
@@ -214,20 +240,24 @@ class OwnedPartitions:
     def _level(self, topic: Topic) -> int:
         return LEVELS[ACK.of(topic.settings, self._system)]
 
-    def _levels_to_change(self, old: Stream | None, new: Stream | None) -> Iterator[tuple[PartitionIds, int]]:
-        """The open partitions of topics whose level has changed, with their new one."""
+    def _to_adapt(
+        self, old: Stream | None, new: Stream | None
+    ) -> Iterator[tuple[PartitionIds, int | None, PartitionLimits | None]]:
+        """The open partitions of topics whose level or limits have changed, with what is new of them."""
         if old is None or new is None:
             return
         for topic in new.topics.values():
             before = old.topics.get(topic.id)
-            if before is None or before.settings == topic.settings:
+            if before is None or before is topic:
                 continue
-            if self._level(before) == self._level(topic):
+            level = self._level(topic) if self._level(before) != self._level(topic) else None
+            limits = self._limits.of(topic) if self._limits.of(before) != self._limits.of(topic) else None
+            if level is None and limits is None:
                 continue
             for partition, previous in zip(topic.partitions, before.partitions, strict=False):
                 ids = (new.id, topic.id, partition.id)
                 if ids in self._open and partition.incarnation == previous.incarnation:
-                    yield ids, self._level(topic)
+                    yield ids, level, limits
 
     def rolled(self, ns: int, start_offset: int) -> None:
         """The segment that starts there will not change any more."""
@@ -257,7 +287,7 @@ class OwnedPartitions:
         incarnation, slot = identity
         arguments = (namespace(*ids), incarnation, slot, directory, self._segment_size_bytes)
         topic = state.streams[ids[0]].topics[ids[1]]
-        level = self._level(topic)
+        level, limits = self._level(topic), self._limits.of(topic)
         if _wants_room(outcome):
             self._no_room.add(ids)
         try:
@@ -273,6 +303,8 @@ class OwnedPartitions:
                 level,
                 outcome.damaged,
                 outcome.durable_end,
+                outcome.log_start,
+                limits,
             )
             if outcome.damaged:
                 self._damaged.add(ids)
@@ -289,7 +321,7 @@ class OwnedPartitions:
                 _log.error("partition %s is read only and empty until the next start: %s", directory, error)
                 self._refused.add(ids)
             self._recovered["refused"] += 1
-            self._engine.partition_open(*arguments, _READ_ONLY, [], level, [], 0)
+            self._engine.partition_open(*arguments, _READ_ONLY, [], level, [], 0)  # it holds nothing to be limited
         self._open[ids] = incarnation
 
     def _count(self, recovered: Recovered) -> None:

@@ -3,6 +3,7 @@ others follow it."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +11,15 @@ from shardd.engine import Engine
 from shardd.groups.hub import GroupHub
 from shardd.groups.surroundings import HubSurroundings
 from shardd.log import layout
+from shardd.log.directory_info import FORMAT_VERSION, raise_version
+from shardd.maintenance.archiver import Archiver
 from shardd.maintenance.deletion_gate import DeletionGate
 from shardd.maintenance.job import Job, Turn
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.maintenance.trash_emptier import TrashEmptier
 from shardd.metadata import FILE_NAME, Metadata, MetadataReplica, MetadataWriter, State
+from shardd.metadata.errors import LogError
+from shardd.metadata.reserve import with_reserve
 from shardd.runtime.bus import Bus
 from shardd.runtime.channel import CONTROL_SHARD
 from shardd.runtime.inheritance import WorkerInheritance
@@ -23,6 +28,8 @@ from shardd.runtime.threads import Threads
 from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.service.tokens import clean_expired_tokens
 from shardd.worker.partition_changes import changed_streams
+
+_log = logging.getLogger(__name__)
 
 
 def is_control_shard(inheritance: WorkerInheritance) -> bool:
@@ -63,6 +70,24 @@ class Role:
         """The worker stops."""
 
 
+def _raise_version(directory: Path) -> None:
+    """Of the data directory, when the metadata can be used and before any shard knows them: no partition was opened yet
+    and nothing was written that earlier programs would misread (docs/adr/0028-format-version-2.md). LogError."""
+
+    def write() -> None:
+        earlier = raise_version(directory)
+        if earlier is not None:
+            _log.info(
+                "format version %d becomes %d: earlier programs cannot open this directory any more",
+                earlier, FORMAT_VERSION,
+            )  # fmt: skip
+
+    try:
+        with_reserve(directory, write)
+    except (OSError, ValueError) as error:
+        raise LogError(f"the format version of {directory} cannot be raised: {error}") from error
+
+
 class FollowerRole(Role):
     """`diverged(sentence)`: this replica cannot follow."""
 
@@ -94,10 +119,13 @@ class ControlRole(Role):
         self._settings = settings = inheritance.settings
         self._engine = engine
         self._bus = bus
+        self._threads = threads
+        self._data = inheritance.data_directory
         self._passwords = passwords
         trash = layout.trash_directory(inheritance.data_directory)
         names_max = settings.system.trash.names_max
         self._trash = TrashEmptier(trash, jobs, names_max=names_max, reserve_bytes=settings.system.disk_reserve_bytes)
+        self._archiver = Archiver(self._data, self._state, settings.system.archive, jobs, self._trash.wake)
         self._gate = DeletionGate(self._trash.content, names_max, threads, self._trash.wake)
         compaction_due = jobs.add(Job("metadata_compaction", self._compact, first_s=None))
         self._writer = self.metadata = MetadataWriter(
@@ -116,10 +144,14 @@ class ControlRole(Role):
         if tokens.cleaner_enabled:
             jobs.add(Job("tokens", self._clean_tokens, tokens.cleaner_interval_ms / 1000))
 
+    def _state(self) -> State:
+        return self._writer.state
+
     async def start_metadata(self) -> bool:
         created = []
 
         async def prepare() -> None:
+            await self._threads.run(_raise_version, self._data)
             created.append(await ensure_root(self._writer, self._passwords, *self._root))
 
         await self._writer.start(prepare)
@@ -135,6 +167,8 @@ class ControlRole(Role):
             lambda: self._trash.gauges() | self._gate.gauges(),
             lambda: self._trash.counters() | self._gate.counters(),
         )
+
+        metrics.add("archive", self._archiver.gauges, self._archiver.counters)
 
     def applied(self, old: State, new: State) -> None:
         """A new topic starts balancing at partition 0."""

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 from shardd.engine import (
     AcceptedEvent,
     CallEvent,
+    CertifiedEvent,
     ClosedEvent,
     DoubtEvent,
     GroupPolledEvent,
@@ -33,8 +34,10 @@ from shardd.engine import (
 )
 from shardd.engine.loop import Event, new_event_loop
 from shardd.log.foreign import sweep_streams
+from shardd.maintenance.compressor import Compressor
 from shardd.maintenance.damage_surveys import DamageSurveys
 from shardd.maintenance.flush import flush_everything
+from shardd.maintenance.retention import Retention
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.maintenance.scrubber import Scrubber
 from shardd.maintenance.sealer import Sealer
@@ -57,14 +60,14 @@ from shardd.security import Passwords
 from shardd.security.login_turns import LoginTurns
 from shardd.service.services import ServiceParts, Services
 from shardd.service.sessions import SessionTable
-from shardd.service.system import ServerFacts
-from shardd.worker.background import add_client_jobs, add_room_job
+from shardd.worker.background import add_client_jobs, add_room_job, tell_room
 from shardd.worker.dispatcher import MakeDispatcher
 from shardd.worker.doors import DoorParts, MakeDoorEndpoint, WorkerDoors
-from shardd.worker.engine_options import make_engine
+from shardd.worker.engine_options import listen, make_engine, server_facts
 from shardd.worker.partition_changes import partitions_of
 from shardd.worker.partitions import RECOVERY_LANES, OwnedPartitions
 from shardd.worker.roles import ControlRole, FollowerRole, Role, is_control_shard
+from shardd.worker.tls import WorkerTls
 
 _log = logging.getLogger(__name__)
 
@@ -101,13 +104,14 @@ class Worker:
         self._make_dispatcher = make_dispatcher
         self._doors = WorkerDoors(inheritance.doors, make_doors)
         self.engine: Final = make_engine(inheritance)
+        self._tls = WorkerTls(inheritance.settings.tcp.tls, inheritance.tls_fd, self.engine)
         self.watch: Final = watch_of(os.environ)
         self.serving: Callable[[], None] = lambda: None  # called before it says that it is ready
         system = inheritance.settings.system
         self._data = system.data_directory
         shard, shards = inheritance.shard, inheritance.shards
         self._partitions = OwnedPartitions(
-            self.engine, shard, shards, self._data, system, lambda *segment: self._sealer.add(*segment)
+            self.engine, shard, shards, self._data, inheritance.settings, lambda *segment: self._sealer.add(*segment)
         )
         self._sessions = SessionTable()
         self._recent_logs = RecentLogs(f"shard-{inheritance.shard}")
@@ -126,7 +130,7 @@ class Worker:
         patience = Patience()
         self._stalls = StallFigures(inheritance.shard, patience)
         self._add_jobs()
-        told = trust.renew, self._stalls.follow, patience.forgive, self._doors.renew
+        told = trust.renew, self._stalls.follow, patience.forgive, self._doors.renew, self._tls.reload
         self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up, *told)
         sockets = TrustedSockets(inheritance.trust, trust, inheritance.shards, hear=self._control.hear)
         self._bus = Bus(inheritance.shard, inheritance.shards, sockets, patience)
@@ -140,16 +144,19 @@ class Worker:
         self._jobs.start()
         self.serving()
         self.watch.start()
-        self._control.ready(root_created)
+        self._control.ready(root_created, self.engine.generation)
         await self._stop(await self._control.stop_requested())
 
     def _add_jobs(self) -> None:
         """Those that others call before they can run."""
         self._jobs = jobs = JobScheduler(self._stalls.stands_still)
-        system = self._inheritance.settings.system
+        settings, state = self._inheritance.settings, lambda: self._metadata.state
         self._sealer = Sealer(self.engine, self._data, jobs)
         self._surveys = DamageSurveys(self.engine, self._data, self._partitions, jobs)
-        self._scrubber = Scrubber(self.engine, self._data, self._partitions, self._surveys, system.scrubber, jobs)
+        self._compressor = Compressor(self.engine, self._data, self._partitions, state, settings.system, jobs)
+        scrubber, place = settings.system.scrubber, (self._inheritance.shard, self._inheritance.shards)
+        self._scrubber = Scrubber(self.engine, self._data, self._partitions, self._surveys, scrubber, jobs)
+        self._retention = Retention(self.engine, place, self._partitions, state, settings, jobs)
         self._use_room = add_room_job(jobs, self._partitions, lambda: self._role, self._helpers)
 
     def _make_role(self) -> Role:
@@ -191,7 +198,7 @@ class Worker:
         self._metadata.subscribe(self._services.routes.applied)
         self._metadata.subscribe(self._services.connections.applied)
         await self._doors.start(self._door_parts())
-        self.engine.listen(self._inheritance.listener_fd)
+        listen(self.engine, self._inheritance)
 
     def _door_parts(self) -> DoorParts:
         return DoorParts(
@@ -206,10 +213,8 @@ class Worker:
 
     def _service_parts(self) -> ServiceParts:
         inheritance, metrics = self._inheritance, self._metrics()
-        settings, (host, _, port) = inheritance.settings, inheritance.address.rpartition(":")
-        address = (host.strip("[]"), int(port))
         return ServiceParts(
-            settings=settings,
+            settings=inheritance.settings,
             engine=self.engine,
             metadata=self._metadata,
             bus=self._bus,
@@ -217,7 +222,7 @@ class Worker:
             passwords=self._passwords,
             login_turns=self._login_turns,
             threads=self._helpers,
-            server=ServerFacts(inheritance.started_at_us, address, self._data, settings.cluster),
+            server=server_facts(inheritance),
             figures=lambda: metrics.read(inheritance.shard, self.engine.generation),
             own_logs=self._recent_logs.lines,
             supervisor_logs=self._control.supervisor_logs,
@@ -228,6 +233,7 @@ class Worker:
         metrics = MetricRegistry(self.engine.latency)
         metrics.add_engine(self.engine)
         metrics.add("loop", self.watch.gauges, self.watch.counters)
+        metrics.add("tls", self._tls.figures)
         metrics.add("process", process_gauges, process_counters)
         metrics.add("bus", self._bus.figures)
         metrics.add("calls", lambda: self._services.engine_calls.figures())
@@ -238,6 +244,8 @@ class Worker:
         metrics.add("recovery", counters=self._partitions.recovery_figures)
         metrics.add("damage", self._surveys.gauges, self._surveys.counters)
         metrics.add("scrubber", self._scrubber.gauges, self._scrubber.counters)
+        metrics.add("compressing", counters=self._compressor.counters)
+        metrics.add("retention", self._retention.gauges, self._retention.counters)
         metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
         self._doors.add_figures(metrics)
         self._role.add_figures(metrics)
@@ -308,8 +316,8 @@ class Worker:
         self.engine.peer_down(shard)
         self._bus.peer_down(shard)
 
-    def _peer_up(self, shard: int) -> None:
-        self.engine.peer_up(shard)
+    def _peer_up(self, shard: int, generation: int) -> None:
+        self.engine.peer_up(shard, generation)
         self._bus.peer_up(shard)
 
     # ---- events of the engine ----
@@ -325,7 +333,7 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     def _on_accepted(self, event: AcceptedEvent) -> None:
-        self._sessions.open(event.connection, event.address, time.time_ns() // 1000)
+        self._services.connections.accepted(event.connection, event.address, event.transport)
 
     def _on_closed(self, event: ClosedEvent) -> None:
         self._sessions.close(event.connection)
@@ -367,14 +375,9 @@ class Worker:
         self._partitions.rolled(event.namespace, event.start_offset)
 
     def _on_room(self, event: RoomEvent) -> None:
-        free, inodes, data = event.free_bytes, event.free_inodes, self._data
-        if event.refused:
-            _log.warning(
-                "sends are refused: only %d bytes and %d inodes are free on the disk of %s", free, inodes, data
-            )
-            return
-        _log.warning("sends are taken again: %d bytes and %d inodes are free on the disk of %s", free, inodes, data)
-        self._use_room()
+        tell_room(event, self._data)
+        if not event.refused:
+            self._use_room()
 
     _handlers: ClassVar[dict[type[Event], Callable[..., None]]] = {
         AcceptedEvent: _on_accepted,
@@ -390,4 +393,5 @@ class Worker:
         RoomEvent: _on_room,
         SyncedEvent: _on_synced,
         CallEvent: _on_call,
+        CertifiedEvent: lambda self, event: self._tls.certified(event, self._metadata, self._sessions),
     }

@@ -149,11 +149,11 @@ def _changing(size: Size) -> Iterator[Question]:
     yield _of(ExtensionCode.SET_TOPIC_SETTINGS, f"{size.crowd} at once", act=_all_at_once)
     yield _of(Code.CREATE_CONSUMER_GROUP, f"{size.wide} partitions", _at(WIDE, 0) + wire.str8("g2"))
     yield _of(Code.CREATE_CONSUMER_GROUP, f"{size.groups} groups", _at(NARROW, 0) + wire.str8("new"))
-    large = wire.batch(NARROW, 0, wire.to_partition(0), [wire.message(bytes(1_000_000))] * 20)
-    yield _of(Code.SEND_MESSAGES, "20 MB", large)
-    yield _of(Code.POLL_MESSAGES, "20 MB", _poll(100))
-    small = wire.batch(NARROW, 0, wire.to_partition(1), [wire.message(b"")] * 100_000)
-    yield _of(Code.SEND_MESSAGES, "100,000 messages", small)
+    large = wire.batch(NARROW, 0, wire.to_partition(0), [wire.message(bytes(1_000_000))] * size.large)
+    yield _of(Code.SEND_MESSAGES, f"{size.large} MB", large)
+    yield _of(Code.POLL_MESSAGES, f"{size.large} MB", _poll(100))
+    small = wire.batch(NARROW, 0, wire.to_partition(1), [wire.message(b"")] * size.small)
+    yield _of(Code.SEND_MESSAGES, f"{size.small} messages", small)
     yield _of(Code.STORE_CONSUMER_OFFSET, f"{size.offsets} offsets", _reader() + struct.pack("<Q", 0))
 
 

@@ -50,10 +50,12 @@ class Size:
     connections: int = 10_000
     crowd: int = 4_000  # of them that ask at the same time
     entries: int = 32_000  # of the permissions of one user
+    large: int = 20  # messages of 1 MB in one request, the most that a frame takes
+    small: int = 100_000  # empty ones
     settle_s: float = 0.3  # for what a request leaves behind: followers, trash, timers
 
 
-SHORT: Final = Size(2_000, 1, 50, 20, 50, 5, 50, 50, 200, 50, 20, 1_000, 0.02)
+SHORT: Final = Size(2_000, 1, 50, 20, 50, 5, 50, 50, 200, 50, 20, 1_000, 20, 100_000, 0.02)
 
 
 class History:

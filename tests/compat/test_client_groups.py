@@ -4,7 +4,6 @@ older clients are told."""
 from __future__ import annotations
 
 import struct
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from shardd.protocol.codes import Code
 from tests.support import clients, wire
 from tests.support.server import ONE_SHARD, Server
-from tests.support.venvs import CLIENT_VERSIONS, client_python
+from tests.support.venvs import CLIENT_VERSIONS
 
 HERE = Path(__file__).parent
 PLACE = wire.identifier("groups") + wire.identifier("t")
@@ -112,36 +111,3 @@ def test_a_client_goes_from_a_follower_to_the_leader(version: str, tmp_path: Pat
             with wire.connect(follower.address) as connection:
                 assert connection.streams() == {}
     assert seen == [b"of the leader".hex()]
-
-
-REFUSED = {
-    # streams and topics as today, messages with a header of 56 bytes
-    "0.6.0": {"send": "MissingIndex"},
-    # another layout of most requests
-    "0.5.0": {
-        "create stream": "InvalidFormat",
-        "create topic": "InvalidFormat",
-        "send": "MissingIndex",
-        "poll": "InvalidCommand",
-    },
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", REFUSED)
-def test_older_clients_get_typed_refusals_and_store_nothing(version: str, tmp_path: Path) -> None:
-    """Their wire is not served (docs/protocol/README.md#dialect): what it has in common works, the rest is refused."""
-    try:
-        client_python(version)
-    except subprocess.CalledProcessError:
-        pytest.skip(f"{version} cannot be installed here")
-    with Server(tmp_path / "data") as server:
-        (seen,) = clients.run(version, HERE / "client_old.py", [server.address])
-        assert seen.pop("wrong password") == "InvalidCredentials"
-        for name, text in seen.items():
-            wanted = REFUSED[version].get(name)
-            assert text.startswith(wanted) if wanted is not None else text == "", (name, text)
-        with wire.connect(server.address) as connection:
-            assert [stream for stream in connection.streams() if stream != "old"] == []
-            if version == "0.6.0":
-                assert [each.messages_count for each in connection.partitions("old", "t")] == [0, 0]

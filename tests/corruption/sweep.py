@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from shardd.log.blocks import HEAD_BYTES, Codec
 from shardd.metadata import FILE_NAME
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state
@@ -23,21 +24,23 @@ from shardd.metadata.snapshot import snapshot_path, write_snapshot
 from shardd.metadata.state import State
 from tests.corruption.stage import MESSAGES, Stage, judge
 from tests.crash import faults
+from tests.support import wire
 
 MASKS: Final = (0x01, 0x80, 0xFF)
+CODECS: Final = (Codec("gzip", 6), Codec("lz4", 1), Codec("zstd", 3))
 FINDINGS_SHOWN: Final = 20
 MEMORY: Final = Path("/dev/shm")  # thousands of syncs
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One damaged file of the partition. `lost`: the message that it costs, at most; `torn`: it is the last one."""
+    """One damaged file of the partition. `lost`: the messages that it costs, at most; `torn`: it is the last one."""
 
     name: str
     position: int
     mask: int
     while_open: bool
-    lost: int | None
+    lost: tuple[int, ...]
     torn: bool
 
     def __str__(self) -> str:
@@ -50,18 +53,29 @@ def flipped(content: bytes, position: int, mask: int) -> bytes:
 
 
 def cases(stage: Stage, step: int) -> Iterator[Case]:
-    """Every byte of every log, index and manifest, the masks in turn, both times; every `step`-th of them."""
+    """Every byte of every log, compressed log, index and manifest, the masks in turn, both times; every `step`-th of
+    them."""
     number = 0
     for name, content in sorted(stage.files.items()):
-        if not name.endswith((".log", ".index", ".manifest")):
+        if not name.endswith((".log", ".blocks", ".index", ".manifest")):
             continue
         for position in range(len(content)):
             for while_open in (False, True):
                 number += 1
                 if number % step == 0:
-                    lost = message_at(stage, name, position) if name.endswith(".log") else None
-                    torn = lost == MESSAGES - 1 and not while_open
+                    lost = messages_at(stage, name, position)
+                    torn = lost == (MESSAGES - 1,) and not while_open
                     yield Case(name, position, MASKS[number % len(MASKS)], while_open, lost, torn)
+
+
+def messages_at(stage: Stage, name: str, position: int) -> tuple[int, ...]:
+    """Offsets of the messages that this byte may cost: of a block, here, those of its segment."""
+    if name.endswith(".log"):
+        return (message_at(stage, name, position),)
+    if not name.endswith(".blocks") or position < HEAD_BYTES:  # the head says nothing that is not said elsewhere
+        return ()
+    start = int(name[:20])
+    return tuple(range(start, stage.starts[stage.starts.index(start) + 1]))
 
 
 def message_at(stage: Stage, name: str, position: int) -> int:
@@ -75,7 +89,10 @@ def message_at(stage: Stage, name: str, position: int) -> int:
 
 def run_case(stage: Stage, case: Case) -> list[str]:
     stage.put({case.name: flipped(stage.files[case.name], case.position, case.mask)}, while_open=case.while_open)
-    return judge(stage, [] if case.lost is None else [case.lost], torn=case.torn)
+    try:
+        return judge(stage, case.lost, torn=case.torn)
+    except wire.StatusError as refusal:
+        return [str(refusal)]
 
 
 def canaries(stage: Stage) -> list[str]:
@@ -92,6 +109,19 @@ def canaries(stage: Stage) -> list[str]:
     stage.put({name: flipped(content, at + 70, 1)}, while_open=False)
     if not any("lost" in each for each in judge(stage, [], torn=False)):
         missed.append("a message that is not served")
+    return missed
+
+
+def compressed_canaries(stage: Stage) -> list[str]:
+    """The same for blocks: a file with other messages, right in itself; a block whose messages nobody gets."""
+    first, second = (f"{start:020}.blocks" for start in stage.starts[:2])
+    missed = []
+    stage.put({first: stage.files[second]}, while_open=False)
+    if not judge(stage, [], torn=False):
+        missed.append("the blocks of another segment")
+    stage.put({first: flipped(stage.files[first], len(stage.files[first]) - 1, 1)}, while_open=False)
+    if not any("lost" in each for each in judge(stage, [], torn=False)):
+        missed.append("a block that is damaged")
     return missed
 
 
@@ -136,6 +166,13 @@ def sweep(data: Path, step: int) -> list[str]:
         for case in cases(stage, step):
             counted[case.name.rpartition(".")[2]] += 1
             findings += [f"{case}: {each}" for each in run_case(stage, case)]
+    for codec in CODECS:
+        with Stage(data.with_name(codec.name), codec=codec) as stage:
+            findings += [f"canary not reported: {each}" for each in compressed_canaries(stage)]
+            for case in cases(stage, step):
+                if case.name.endswith((".blocks", ".manifest")):
+                    counted[case.name.rpartition(".")[2]] += 1
+                    findings += [f"{codec.name}, {case}: {each}" for each in run_case(stage, case)]
     count, more = metadata_findings(data, step)
     counted["metadata"] = count
     seconds = time.monotonic() - began_s
@@ -149,7 +186,7 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=1, help="every so many cases only")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shardd-sweep-", dir=MEMORY if MEMORY.is_dir() else None) as directory:
-        findings = sweep(Path(directory), arguments.step)
+        findings = sweep(Path(directory) / "data", arguments.step)
     for each in findings[:FINDINGS_SHOWN]:
         print(each)
     sys.exit(1 if findings else 0)

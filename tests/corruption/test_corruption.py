@@ -9,14 +9,25 @@ import pytest
 from typer.testing import CliRunner
 
 from shardd.cli.main import app
+from shardd.log.blocks import Codec
 from shardd.server.data_directory import lock_directory
 from tests.corruption.stage import DAMAGED, MESSAGES, SETTINGS, Stage, judge
-from tests.corruption.sweep import canaries, cases, flipped, message_at, metadata_findings, run_case
+from tests.corruption.sweep import (
+    Case,
+    canaries,
+    cases,
+    compressed_canaries,
+    flipped,
+    message_at,
+    metadata_findings,
+    run_case,
+)
 from tests.crash import faults
 from tests.support import wire
 from tests.unit.services_harness import Workers
 
 STEP = 211
+COMPRESSED_STEP = 97
 METADATA_STEP = 7
 WAIT_S = 60.0
 
@@ -36,6 +47,20 @@ def test_a_part_of_the_sweep_and_its_canaries(tmp_path: Path) -> None:
         assert ran > 20
     count, findings = metadata_findings(tmp_path, METADATA_STEP)
     assert findings == [] and count > 100
+
+
+def test_a_part_of_the_sweep_of_compressed_segments_and_its_canaries(tmp_path: Path) -> None:
+    with Stage(tmp_path, codec=Codec("zstd", 3)) as stage:
+        assert compressed_canaries(stage) == []
+        ran = 0
+        for case in cases(stage, COMPRESSED_STEP):
+            if case.name.endswith(".blocks"):
+                assert run_case(stage, case) == [], str(case)
+                ran += 1
+        assert ran > 20
+        for slot in (64, 128):  # bytes that are reserved in a slot that is not whole any more
+            case = Case(f"{0:020}.manifest", slot + 48, 1, while_open=False, lost=(), torn=False)
+            assert run_case(stage, case) == []
 
 
 def test_a_flip_under_an_open_partition_costs_its_message_only(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ OPERATIONS = ("open", "write", "read", "sync", "truncate", "allocate", "rename",
 SOURCE = Path(__file__).with_name("fault_preload.c")
 _FIELDS = struct.Struct("<8I224s256s")
 _FOR_EVER = 2**31
-FAIL, SHORT, LIE = range(3)
+FAIL, SHORT, LIE, DIE, TORN = range(5)
 
 
 class FaultControl:
@@ -32,7 +32,8 @@ class FaultControl:
         self, operation: str, path_part: str, at: int, error: int, *, for_ever: bool = False, how: int = FAIL
     ) -> None:
         """From now on: call `at` (from 1; 0: calls are only counted) of this operation on such a path fails, or (reads
-        and writes) does half, or (writes) nothing while it claims to have done all."""
+        and writes) does half, or (writes) nothing while it claims to have done all, or its process is killed before it
+        or (writes) in the middle of it. A path_part with a $ at its end is the end of the path."""
         times = _FOR_EVER if for_ever else 1
         fields = (OPERATIONS.index(operation) + 1, at, times, error, how, 0, 0, 0, path_part.encode(), b"")
         self._map[4:] = _FIELDS.pack(*fields)[4:]

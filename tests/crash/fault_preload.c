@@ -1,12 +1,15 @@
-/* Between a server and libc (LD_PRELOAD): lets the n-th call of one kind on files whose path contains a text fail. A
- * shared file, named by FAULT_CONTROL, says which; tests/crash/fault_control.py writes it. With reads armed nothing
- * counts as cached, so that the engine's threads read. */
+/* Between a server and libc (LD_PRELOAD): lets the n-th call of one kind on files whose path contains a text (or ends
+ * with it, where a $ follows) fail, or the process die at it. A shared file, named by FAULT_CONTROL, says which;
+ * tests/crash/fault_control.py writes it. With reads armed nothing counts as cached, so that the engine's threads
+ * read. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +20,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { SHORT = 1, LIE }; /* a write that says that it wrote everything and wrote nothing */
+/* LIE: a write that says that it wrote everything and wrote nothing. DIE: before the call; TORN: in the middle of a
+ * write. */
+enum { SHORT = 1, LIE, DIE, TORN };
 enum { OP_OPEN = 1, OP_WRITE, OP_READ, OP_SYNC, OP_TRUNCATE, OP_ALLOCATE, OP_RENAME, OP_UNLINK, OP_MKDIR };
 
 typedef struct control {
@@ -35,13 +40,25 @@ __attribute__((constructor)) static void attach(void) {
     c = at != MAP_FAILED ? at : NULL;
 }
 
+static int matches(const char *path) {
+    size_t length = strlen(c->match), all = strlen(path);
+    if (length == 0 || c->match[length - 1] != '$') return strstr(path, c->match) != NULL;
+    return all >= length - 1 && memcmp(path + all - (length - 1), c->match, length - 1) == 0;
+}
+
+static void die(void) {
+    syscall(SYS_kill, getpid(), SIGKILL);
+    for (;;) pause();
+}
+
 /* Whether this call is to fail: then errno is set. */
 static int fails(const char *path) {
-    if (strstr(path, c->match) == NULL) return 0;
+    if (!matches(path)) return 0;
     uint32_t call = atomic_fetch_add(&c->calls, 1) + 1, at = c->at;
     if (at == 0 || call < at || call - at >= c->times) return 0;
     atomic_fetch_add(&c->injected, 1);
     snprintf(c->failed, sizeof(c->failed), "%s", path + (strlen(path) > 255 ? strlen(path) - 255 : 0));
+    if (c->shorten == DIE) die();
     errno = (int)c->error;
     return 1;
 }
@@ -76,7 +93,18 @@ int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 
 static ssize_t shortened(int fd, const void *data, size_t length, off_t position, size_t all) {
     if (c->shorten == LIE) return (ssize_t)all;
-    return (ssize_t)syscall(SYS_pwrite64, fd, data, length > 1 ? length / 2 : length, position);
+    ssize_t written = (ssize_t)syscall(SYS_pwrite64, fd, data, length > 1 ? length / 2 : length, position);
+    if (c->shorten == TORN) die();
+    return written;
+}
+
+/* Where a file is written one piece after the other: files of blocks, manifests that get their names later. */
+ssize_t write(int fd, const void *data, size_t length) {
+    bool whole = !file_fails(OP_WRITE, fd);
+    if (!whole && (!c->shorten || c->shorten == LIE)) return c->shorten ? (ssize_t)length : -1;
+    ssize_t written = (ssize_t)syscall(SYS_write, fd, data, whole || length < 2 ? length : length / 2);
+    if (!whole && c->shorten == TORN) die();
+    return written;
 }
 
 ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t position) {

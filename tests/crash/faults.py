@@ -46,6 +46,23 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT
     return time.monotonic() - began
 
 
+def wait_until_none_is_left(
+    left: Callable[[], Sequence[object]], timeout_s: float, clock: Callable[[], float] = time.monotonic
+) -> float:
+    """Seconds until nobody was left; TimeoutError when for `timeout_s` they did not become fewer. A busy machine may
+    serve them one by one."""
+    began = since = clock()
+    count = len(left())
+    while count > 0:
+        time.sleep(0.01)
+        now, fewer = clock(), len(left())
+        if fewer < count:
+            count, since = fewer, now
+        elif now - since > timeout_s:
+            raise TimeoutError(f"for {timeout_s} s nobody of {count}")
+    return clock() - began
+
+
 def wait_until_served(
     address: str, stream: int | str, topic: int | str, partitions: Sequence[int], timeout_s: float = WAIT_S
 ) -> None:

@@ -1,6 +1,7 @@
 """The load of the kill campaign: producers of every kind, readers, consumers that store offsets, members of groups.
 
-Three topics of eight partitions, fewer producers than partitions. Everything keeps going through kills, as in
+Three topics of eight partitions, fewer producers than partitions. Clients of every generation that shares the classic
+frame are among them. Everything keeps going through kills, as in
 tests.support.load, and is written into one `History` a topic and one `OffsetHistory`.
 """
 
@@ -11,10 +12,12 @@ import random
 import struct
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from tests.support import load, wire
 from tests.support.checker import Destination, Finding, History, Report
+from tests.support.earlier_wire import RELEASES
 from tests.support.load import LoadThread, Target
 from tests.support.offset_history import NOTHING, Key, OffsetHistory
 
@@ -31,6 +34,7 @@ GROUP = "group"
 MEMBERS = 2
 CREATE_GROUP, JOIN_GROUP, LEAVE_GROUP = 602, 604, 605
 CONSUMER_KIND, GROUP_KIND = 1, 2
+CLIENTS = ("", *RELEASES)  # in turn: producers and readers of a topic, and members of its group, are of several
 
 
 class Observer(Protocol):
@@ -47,11 +51,13 @@ def _who(kind: int, name: str) -> bytes:
     return bytes([kind]) + wire.identifier(name)
 
 
-def create_all(connection: wire.Wire) -> None:
+def create_all(connection: wire.Wire) -> str:
+    """Returns the token that the load logs in with: beside other work a password may take longer than all else."""
     connection.create_stream(STREAM)
     for topic in TOPICS:
         connection.create_topic(STREAM, topic, PARTITIONS)
         connection.request(CREATE_GROUP, _place(topic) + wire.str8(GROUP))
+    return connection.create_token("load")
 
 
 class Producer(load.Producer):
@@ -163,35 +169,43 @@ class Load:
         self.seed = seed
         self.histories = {topic: History() for topic in TOPICS}
         self.offsets = OffsetHistory()
+        self.token = ""
         self.targets: dict[str, Target] = {}
+        self._of_releases: list[Target] = []
         self.producers: list[load.Producer] = []
         self.threads: list[LoadThread] = []
         self._numbers = itertools.count()  # a producer that starts again is another producer
 
     def resume(self, address: str) -> None:
-        self.targets = {topic: Target(address, STREAM, topic) for topic in TOPICS}
-        self.producers, self.threads = [], []
+        self.targets = {topic: Target(address, STREAM, topic, token=self.token) for topic in TOPICS}
+        self.producers, self.threads, self._of_releases = [], [], []
+        releases = itertools.cycle(CLIENTS)
         for topic, target in self.targets.items():
             history = self.histories[topic]
+
+            def client(target: Target = target) -> Target:
+                self._of_releases.append(replace(target, release=next(releases)))
+                return self._of_releases[-1]
+
             for place in PLACES:
                 number = next(self._numbers)
-                self.producers.append(Producer(target, history, number, place, self.seed + number))
+                self.producers.append(Producer(client(), history, number, place, self.seed + number))
             for partitions in PIPELINED:
                 number = next(self._numbers)
                 self.producers.append(PipelinedProducer(target, history, number, partitions, self.seed + number))
-            self.threads.append(load.Reader(target, history, 5))
-            self.threads.append(Consumer(target, history, self.offsets, topic, 0))
-            self.threads += [Member(target, history, self.offsets, topic, number) for number in range(MEMBERS)]
+            self.threads.append(load.Reader(client(), history, 5))
+            self.threads.append(Consumer(client(), history, self.offsets, topic, 0))
+            self.threads += [Member(client(), history, self.offsets, topic, number) for number in range(MEMBERS)]
         self.threads += self.producers
         for thread in self.threads:
             thread.start()
 
     def use(self, address: str) -> None:
-        for target in self.targets.values():
+        for target in (*self.targets.values(), *self._of_releases):
             target.address = address
 
     def pause(self, paused: bool) -> None:
-        for target in self.targets.values():
+        for target in (*self.targets.values(), *self._of_releases):
             (target.paused.set if paused else target.paused.clear)()
 
     def answers(self) -> list[int]:

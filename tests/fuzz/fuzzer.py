@@ -7,12 +7,16 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from immutables import Map
 
 from shardd.protocol.codes import Code
+from shardd.protocol.legacy.generations import Generation
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions, encode_permissions
+from tests.fuzz import legacy
+from tests.fuzz.iggy09_lanes import Lane09
+from tests.fuzz.iggy09_templates import Mutator09
 from tests.fuzz.lanes import BATCH_FRAMES, FindingError, Lane, Totals
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.templates import GROUP, PASSWORD, STREAM, TOPIC, USER
@@ -20,9 +24,11 @@ from tests.fuzz.watch import Watch
 from tests.support import wire
 from tests.support.server import Server
 
+T = TypeVar("T")
 ROLES: Final = ("root", "root", "low", "low", "anonymous", "root", "low", "anonymous")
 CLEAN_EVERY_FRAMES: Final = 40_000
 PURGE_EVERY_FRAMES: Final = 5_000
+LANES_OF_09: Final = 3  # one of so many
 _TOKEN: Final = "fuzz"
 
 
@@ -38,26 +44,41 @@ class Report:
 
     def __str__(self) -> str:
         totals = self.totals
+        kinds = len(totals.seen) + len(totals.seen_09)
         roles = ", ".join(f"{count:,} {role}" for role, count in sorted(totals.by_role.items()))
         return (
             f"{totals.frames:,} frames in {self.seconds:.0f} s ({totals.frames / max(self.seconds, 0.001):,.0f}/s): "
-            f"{roles}; {totals.closes:,} closes, {len(totals.seen)} kinds of answers, {len(totals.statuses)} statuses; "
+            f"{roles}; {totals.closes:,} closes, {kinds} kinds of answers, {len(totals.statuses)} statuses; "
             f"workers {self.resident_first >> 20} -> {self.resident_last >> 20} MiB, peak {self.resident_peak >> 20}"
         )
+
+
+def _first(sweep: list[T]) -> list[T]:
+    """A batch of them, taken out."""
+    batch = sweep[:BATCH_FRAMES]
+    del sweep[:BATCH_FRAMES]
+    return batch
 
 
 class Fuzzer:
     """`run` raises a FindingError when something happens that must not."""
 
-    def __init__(self, server: Server, seed: int, watch: Watch, lanes: int = 24) -> None:
+    def __init__(
+        self, server: Server, seed: int, watch: Watch, lanes: int = 24, generation: Generation | None = None
+    ) -> None:
+        """`generation`: which clients the lanes are; None: classic ones and those of 0.9."""
         self.totals = Totals()
         self._server, self._watch, self._seed = server, watch, seed
         self._control: wire.Wire | None = None
-        mutator = Mutator(str(seed))
+        mutator = Mutator(str(seed)) if generation is None else legacy.mutator(str(seed), generation)
         self._sweeps = {role: mutator.sweep() for role in sorted(set(ROLES))}  # sent before what is drawn
         roles = (ROLES * (lanes // len(ROLES) + 1))[:lanes]
-        self._lanes = [
-            Lane(server.address, number, role, seed, mutator, self.totals) for number, role in enumerate(roles)
+        self._sweeps_09 = {role: Mutator09(str(seed)).sweep() for role in self._sweeps}
+        self.lanes = [
+            Lane09(server.address, number, role, seed, mutator, self.totals)
+            if generation is None and number % LANES_OF_09 == LANES_OF_09 - 1
+            else Lane(server.address, number, role, seed, mutator, self.totals, generation)
+            for number, role in enumerate(roles)
         ]
         self._selector = selectors.DefaultSelector()
         self._clean_at = self._purge_at = 0
@@ -71,10 +92,10 @@ class Fuzzer:
         try:
             while self.totals.frames < frames and time.monotonic() - began < seconds:
                 self._clean()
-                for lane in self._lanes:
+                for lane in self.lanes:
                     self._start(lane)
                 self._resting = False
-                while not all(lane.idle for lane in self._lanes):
+                while not all(lane.idle for lane in self.lanes):
                     self._turn()
                     self._watch.check()
                     over = self.totals.frames >= frames or time.monotonic() - began >= seconds
@@ -88,7 +109,7 @@ class Fuzzer:
         except FindingError as finding:
             raise FindingError(f"{finding}\n{self._outstanding()}") from finding
         finally:
-            for lane in self._lanes:
+            for lane in self.lanes:
                 lane.close()
             if self._control is not None:
                 self._control.close()
@@ -100,7 +121,7 @@ class Fuzzer:
         return Report(self.totals, time.monotonic() - began, watch.resident_first, watch.resident, watch.resident_peak)
 
     def _outstanding(self) -> str:
-        return "in work on all lanes:\n" + "\n".join(lane.describe() for lane in self._lanes)
+        return "in work on all lanes:\n" + "\n".join(lane.describe() for lane in self.lanes)
 
     # ---- lanes ----
 
@@ -111,9 +132,10 @@ class Fuzzer:
                 self._selector.register(lane.connect(), selectors.EVENT_READ, lane)
             except OSError as error:
                 raise FindingError(f"lane {lane.number} cannot connect: {error!r}") from error
-        sweep = self._sweeps[lane.role]
-        lane.begin(sweep[:BATCH_FRAMES])
-        del sweep[:BATCH_FRAMES]
+        if isinstance(lane, Lane09):
+            lane.begin_drawn(_first(self._sweeps_09[lane.role]))
+        else:
+            lane.begin(_first(self._sweeps[lane.role]))
         self._listen(lane)
 
     def _listen(self, lane: Lane) -> None:
@@ -133,7 +155,7 @@ class Fuzzer:
                     self._selector.unregister(key.fileobj)
                 if not self._resting:
                     self._start(lane)
-        for lane in self._lanes:
+        for lane in self.lanes:
             lane.check_time()
 
     # ---- what the frames have made goes, what they need comes back ----
@@ -161,7 +183,7 @@ class Fuzzer:
             }
         except (OSError, wire.StatusError) as error:
             raise FindingError(f"the server does not do its work any more: {error!r}") from error
-        for lane in self._lanes:
+        for lane in self.lanes:
             lane.token = tokens[lane.role]
             if lane.socket is not None:
                 self._selector.unregister(lane.socket)

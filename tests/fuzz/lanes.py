@@ -16,6 +16,8 @@ from typing import Final
 
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
+from shardd.protocol.legacy.generations import Generation
+from tests.fuzz import legacy
 from tests.fuzz.mutator import Mutator
 from tests.support import wire
 
@@ -47,23 +49,36 @@ class FindingError(Exception):
 
 @dataclass(slots=True)
 class Totals:
-    """What all lanes together have seen. `seen`: first frame of each (role, code, status)."""
+    """What all lanes together have seen. `seen`: first frame of each (role, code, status), of 0.9 of each
+    (role, operation, code, status)."""
 
     frames: int = 0
     closes: int = 0
     by_role: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
     seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    seen_09: dict[tuple[str, int, int, int], bytes] = field(default_factory=dict)
 
 
 class Lane:
     """One connection at a time. `token` logs it in; None: it stays without a login."""
 
-    def __init__(self, address: str, number: int, role: str, seed: int, mutator: Mutator, totals: Totals) -> None:
+    def __init__(
+        self,
+        address: str,
+        number: int,
+        role: str,
+        seed: int,
+        mutator: Mutator,
+        totals: Totals,
+        generation: Generation | None = None,
+    ) -> None:
         self.number, self.role, self.batch = number, role, 0
         self.token: bytes | None = None
         self.socket: socket.socket | None = None
         self._address, self._seed, self._mutator, self._totals = wire.host_and_port(address), seed, mutator, totals
+        self._generation = generation
+        self.expects_texts = generation is not None
         self._random = random.Random(f"{seed}/{number}")
         self._pending: list[bytes] = []
         self._answered = self._batches = 0
@@ -78,6 +93,10 @@ class Lane:
     def idle(self) -> bool:
         """Whether nothing is on the way."""
         return self.socket is None or self._answered >= len(self._pending)
+
+    def _is_text(self, body: bytes) -> bool:
+        """What earlier clients get with a refusal. A lane becomes such a client by a login with another version."""
+        return self.expects_texts and body[:4] == struct.pack("<I", len(body) - 4)
 
     @property
     def writing(self) -> bool:
@@ -97,13 +116,19 @@ class Lane:
         made.bind((f"127.{draw >> 16}.{draw >> 8 & 255}.{draw & 255}", 0))
         made.settimeout(ANSWER_TIMEOUT_S)
         made.connect(self._address)
-        if self.token is not None:
-            payload = bytes([len(self.token)]) + self.token
-            made.sendall(wire.frame(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, payload))
-            self._await_login(made)
+        if self._generation is not None:
+            for greeting in legacy.greetings(self._generation, self.role):
+                made.sendall(greeting)
+                self._await_login(made)
+        elif self.token is not None:
+            self._log_in(made, bytes([len(self.token)]) + self.token)
         made.setblocking(False)
         self.socket, self._batches, self._last_status = made, 0, 0
         return made
+
+    def _log_in(self, made: socket.socket, token: bytes) -> None:
+        made.sendall(wire.frame(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, token))
+        self._await_login(made)
 
     @staticmethod
     def _await_login(made: socket.socket) -> None:
@@ -122,17 +147,23 @@ class Lane:
         assert self.socket is not None
         self.batch += 1
         self._batches += 1
-        mutator = self._mutator
-        mutator.restart(f"{self._seed}/{self.number}/{self.batch}")
-        draw = mutator.hot if not given and mutator.chance(_HOT_CHANCE) else mutator.next
-        self._pending = given or [draw() for _ in range(BATCH_FRAMES)]
-        self._tail = mutator.tail() if not given and mutator.chance(_TAIL_CHANCE[self.role]) else None
+        self._tail = None
+        self._pending = given or self._draw(f"{self._seed}/{self.number}/{self.batch}")
         self._answered = 0
         self._error = None
         self._in.clear()
         self._out = memoryview(b"".join(self._pending) + (self._tail or b""))
         self._deadline = time.monotonic() + ANSWER_TIMEOUT_S
         self.write()
+
+    def _draw(self, seed: str) -> list[bytes]:
+        """The frames of a batch, and maybe its tail."""
+        mutator = self._mutator
+        mutator.restart(seed)
+        draw = mutator.hot if mutator.chance(_HOT_CHANCE) else mutator.next
+        frames = [draw() for _ in range(BATCH_FRAMES)]
+        self._tail = mutator.tail() if mutator.chance(_TAIL_CHANCE[self.role]) else None
+        return frames
 
     def write(self) -> None:
         assert self.socket is not None
@@ -192,7 +223,7 @@ class Lane:
             status, length = _HEAD.unpack_from(data, at)
             if end - at < 8 + length:
                 break
-            if status != 0 and length != 0:
+            if status != 0 and length != 0 and not self._is_text(bytes(data[at + 8 : at + 8 + length])):
                 raise FindingError(f"an error ({status}) with a payload; {self.describe()}")
             if status == Status.ERROR:
                 raise FindingError(f"status 1; {self.describe()}")

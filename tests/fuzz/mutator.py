@@ -9,6 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from shardd.protocol.codes import Code
+from shardd.protocol.legacy.generations import generation_of_login
 from tests.fuzz.templates import TEMPLATES, Template, build
 from tests.support import golden, wire
 
@@ -53,15 +54,17 @@ def changes_root(frame: bytes) -> bool:
 class Mutator:
     """`next` gives one frame whose length field is right, so that the answers can be counted."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, templates: Sequence[Template] = TEMPLATES, whole: Sequence[bytes] = ()) -> None:
+        """`whole`: frames to mutate beside those that are recorded."""
         self._random = random.Random(seed)
-        self._templates = TEMPLATES
-        self._template_weights = list(accumulate(template.weight for template in TEMPLATES))
-        self._whole = [*recorded_frames(), *corpus_frames()]
+        self._templates = templates
+        self._is_classic = templates is TEMPLATES
+        self._template_weights = list(accumulate(template.weight for template in templates))
+        self._whole = [*recorded_frames(), *corpus_frames(), *whole]
         weights = (_WEIGHTS.get(_HEAD.unpack_from(frame)[1], _OTHER_CODE_WEIGHT) for frame in self._whole)
         self._whole_weights = list(accumulate(weights))
 
-        self._hot_templates = [template for template in TEMPLATES if template.code in HOT]
+        self._hot_templates = [template for template in templates if template.code in HOT]
         self._hot_whole = [frame for frame in self._whole if _HEAD.unpack_from(frame)[1] in HOT]
 
     def restart(self, seed: str) -> None:
@@ -77,14 +80,19 @@ class Mutator:
             for place, field in enumerate(template.fields):
                 for value in field[1:]:
                     frames.append(build(template, [*right[:place], value, *right[place + 1 :]]))
-        frames = [frame for frame in frames if not changes_root(frame)]
+        frames = [frame for frame in frames if self._may_be_sent(frame)]
         self._random.shuffle(frames)
         return frames
 
     def next(self) -> bytes:
-        while changes_root(frame := self._frame()):
+        while not self._may_be_sent(frame := self._frame()):
             continue
         return frame
+
+    def _may_be_sent(self, frame: bytes) -> bool:
+        """A classic lane stays one: no login says that it is an earlier client."""
+        code = _HEAD.unpack_from(frame)[1]
+        return not changes_root(frame) and not (self._is_classic and generation_of_login(code, frame[8:]) is not None)
 
     def hot(self) -> bytes:
         """As `next`, of the commands that the engine takes several of at a time."""

@@ -1,6 +1,6 @@
 """`make fuzz`: millions of mutated frames against servers built under ASan and UBSan.
 
-    python -m tests.fuzz.run [--frames N] [--seconds S] [--seed N] [--plain] [--cpu N] [--keep-corpus]
+    python -m tests.fuzz.run [--frames N] [--seconds S] [--seed N] [--plain] [--cpu N] [--release R] [--keep-corpus]
 
 Ends with status 1 and the frames at the first finding; see tests/fuzz/lanes.py and watch.py for what is one.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
+from tests.fuzz import legacy
 from tests.fuzz.fuzzer import Fuzzer, Report
 from tests.fuzz.lanes import FindingError, Totals
 from tests.fuzz.mutator import CORPUS
@@ -59,6 +60,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--plain", action="store_true", help="the normal build of the native module")
     parser.add_argument("--cpu", type=int, default=None, help="everything on this CPU")
+    parser.add_argument("--release", default=None, help="as clients of this earlier release of the crate: 0.6.202")
     parser.add_argument("--keep-corpus", action="store_true", help="add interesting frames to tests/fuzz/corpus")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(2**32)
@@ -83,7 +85,8 @@ def main() -> int:
         if given.cpu is not None:
             put_on_cpu(server, given.cpu)
         watch = Watch(server, GROWTH_MAX_BYTES, None if given.plain else reports)
-        fuzzer = Fuzzer(server, seed, watch)
+        generation = None if given.release is None else legacy.generation_of_clients(given.release)
+        fuzzer = Fuzzer(server, seed, watch, generation=generation)
         try:
             report = fuzzer.run(given.frames, given.seconds, progress)
         except FindingError as finding:

@@ -7,11 +7,10 @@ preloaded, because the interpreter itself is not built with it.
 from __future__ import annotations
 
 import subprocess
-import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SANITIZED_MODULE = ROOT / "native" / "build" / "asan" / "module" / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+SANITIZED_MODULE = ROOT / "native" / "build" / "asan" / "module" / "_native.abi3.so"
 
 
 def sanitized_environment(reports: Path) -> dict[str, str]:

@@ -42,19 +42,19 @@ U64_BORDERS = (*U32_BORDERS, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1)
 U8_BORDERS = tuple(bytes([value]) for value in (0, 1, 2, 3, 4, 5, 6, 7, 0x7F, 0x80, 0xFF))
 
 
-def _u32(*first: int) -> Field:
+def u32(*first: int) -> Field:
     return tuple(struct.pack("<I", value) for value in (*first, *U32_BORDERS))
 
 
-def _u64(*first: int) -> Field:
+def u64(*first: int) -> Field:
     return tuple(struct.pack("<Q", value) for value in (*first, *U64_BORDERS))
 
 
-def _u8(*first: int) -> Field:
+def u8(*first: int) -> Field:
     return (*(bytes([value]) for value in first), *U8_BORDERS)
 
 
-def _identifier(name: str) -> Field:
+def identifier(name: str) -> Field:
     """By name and by id, then what is no identifier or names nothing."""
     right = (wire.identifier(name), wire.identifier(0), wire.identifier(1), wire.identifier("nowhere"))
     wrong = (
@@ -73,7 +73,7 @@ def _identifier(name: str) -> Field:
     return right + wrong
 
 
-def _name(name: str) -> Field:
+def name(name: str) -> Field:
     encoded = name.encode()
     return (
         bytes([len(encoded)]) + encoded,
@@ -88,7 +88,7 @@ def _name(name: str) -> Field:
     )
 
 
-def _text32(text: bytes) -> Field:
+def text32(text: bytes) -> Field:
     sizes = (len(text), 0, 1, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF)
     return tuple(struct.pack("<I", size) + text for size in sizes)
 
@@ -116,7 +116,7 @@ def _records(count: int, size: int) -> Field:
     return tuple(found)
 
 
-def _partitioning() -> Field:
+def partitioning() -> Field:
     return (
         wire.balanced(),
         wire.to_partition(0),
@@ -148,7 +148,7 @@ def _optional_partition() -> Field:
     )
 
 
-def _consumer() -> Field:
+def consumer() -> Field:
     one, other = wire.identifier(1), wire.identifier("someone")
     group = wire.identifier(GROUP)
     return (b"\x01" + one, b"\x01" + other, b"\x02" + group, b"\x02" + one, b"\x00" + one, b"\x03" + one, b"\x01", b"")
@@ -158,80 +158,81 @@ def _consumer() -> Field:
 class Template:
     """`weight`: how often the command is taken; those that cost a password hash, a sync or an archive come rarely.
 
-    `fields[0]` of a send is computed: see `build`."""
+    `measured`: a send that begins with the length of its first fields, see `build`."""
 
     code: int
     weight: float
     fields: tuple[Field, ...]
+    measured: bool = True
 
 
 def _send(count: int, size: int) -> Template:
-    address = (_identifier(STREAM), _identifier(TOPIC), _partitioning(), _u32(count))
+    address = (identifier(STREAM), identifier(TOPIC), partitioning(), u32(count))
     return Template(Code.SEND_MESSAGES, 2.0, (*address, _records(count, size)))
 
 
-_ADDRESS = (_identifier(STREAM), _identifier(TOPIC))
-_OFFSET = (_consumer(), *_ADDRESS, _optional_partition())
-_GROUP = (*_ADDRESS, _identifier(GROUP))
-_TOPIC_TAIL = (_u8(1), _u64(0), _u64(0), _u8(0))
+_ADDRESS = (identifier(STREAM), identifier(TOPIC))
+_OFFSET = (consumer(), *_ADDRESS, _optional_partition())
+_GROUP = (*_ADDRESS, identifier(GROUP))
+_TOPIC_TAIL = (u8(1), u64(0), u64(0), u8(0))
 
 TEMPLATES: tuple[Template, ...] = (
     *(_send(count, size) for count, size in ((1, 100), (1, 0), (10, 20), (100, 1))),
     *(
-        Template(Code.POLL_MESSAGES, 1.5, (*_OFFSET, _u8(strategy), _u64(0), _u32(10), _u8(commit)))
+        Template(Code.POLL_MESSAGES, 1.5, (*_OFFSET, u8(strategy), u64(0), u32(10), u8(commit)))
         for strategy in range(1, 6)
         for commit in (0, 1)
     ),
-    Template(Code.STORE_CONSUMER_OFFSET, 5.0, (*_OFFSET, _u64(0))),
+    Template(Code.STORE_CONSUMER_OFFSET, 5.0, (*_OFFSET, u64(0))),
     Template(Code.GET_CONSUMER_OFFSET, 1.0, _OFFSET),
     Template(Code.DELETE_CONSUMER_OFFSET, 0.5, _OFFSET),
-    Template(Code.FLUSH_UNSAVED_BUFFER, 0.1, (*_ADDRESS, _u32(0), _u8(1))),
+    Template(Code.FLUSH_UNSAVED_BUFFER, 0.1, (*_ADDRESS, u32(0), u8(1))),
     Template(Code.PING, 2.0, ((b"", b"\0", bytes(1000)),)),
     Template(Code.GET_STATS, 0.03, ()),
-    Template(Code.GET_SNAPSHOT, 0.002, (_u8(1), _u8(1), _u8(4, 100))),
+    Template(Code.GET_SNAPSHOT, 0.002, (u8(1), u8(1), u8(4, 100))),
     Template(Code.GET_CLUSTER_METADATA, 0.3, ()),
     Template(Code.GET_ME, 0.3, ()),
-    Template(Code.GET_CLIENT, 0.1, (_u32(0),)),
+    Template(Code.GET_CLIENT, 0.1, (u32(0),)),
     Template(Code.GET_CLIENTS, 0.05, ()),
-    Template(Code.GET_USER, 0.5, (_identifier(USER),)),
+    Template(Code.GET_USER, 0.5, (identifier(USER),)),
     Template(Code.GET_USERS, 0.3, ()),
-    Template(Code.CREATE_USER, 0.01, (_name("somebody"), _name("password"), _u8(1), _permissions())),
-    Template(Code.DELETE_USER, 0.02, (_identifier("somebody"),)),
-    Template(Code.UPDATE_USER, 0.05, (_identifier(USER), _u8(1), _name("low2"), _u8(1), _u8(1))),
-    Template(Code.UPDATE_PERMISSIONS, 0.05, (_identifier(USER), _permissions())),
-    Template(Code.CHANGE_PASSWORD, 0.01, (_identifier(USER), _name(PASSWORD), _name(PASSWORD))),
-    Template(Code.LOGIN_USER, 0.003, (_name(USER), _name(PASSWORD), _text32(b""), _text32(b"fuzz"))),
+    Template(Code.CREATE_USER, 0.01, (name("somebody"), name("password"), u8(1), _permissions())),
+    Template(Code.DELETE_USER, 0.02, (identifier("somebody"),)),
+    Template(Code.UPDATE_USER, 0.05, (identifier(USER), u8(1), name("low2"), u8(1), u8(1))),
+    Template(Code.UPDATE_PERMISSIONS, 0.05, (identifier(USER), _permissions())),
+    Template(Code.CHANGE_PASSWORD, 0.01, (identifier(USER), name(PASSWORD), name(PASSWORD))),
+    Template(Code.LOGIN_USER, 0.003, (name(USER), name(PASSWORD), text32(b""), text32(b"fuzz"))),
     Template(Code.LOGOUT_USER, 0.01, ()),
     Template(Code.GET_PERSONAL_ACCESS_TOKENS, 0.3, ()),
-    Template(Code.CREATE_PERSONAL_ACCESS_TOKEN, 0.02, (_name("one"), _u64(0))),
-    Template(Code.DELETE_PERSONAL_ACCESS_TOKEN, 0.02, (_name("one"),)),
-    Template(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, 0.01, (_name("no such token"),)),
-    Template(Code.GET_STREAM, 1.0, (_identifier(STREAM),)),
+    Template(Code.CREATE_PERSONAL_ACCESS_TOKEN, 0.02, (name("one"), u64(0))),
+    Template(Code.DELETE_PERSONAL_ACCESS_TOKEN, 0.02, (name("one"),)),
+    Template(Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, 0.01, (name("no such token"),)),
+    Template(Code.GET_STREAM, 1.0, (identifier(STREAM),)),
     Template(Code.GET_STREAMS, 0.3, ()),
-    Template(Code.CREATE_STREAM, 0.03, (_name("another"),)),
-    Template(Code.DELETE_STREAM, 0.005, (_identifier("another"),)),
-    Template(Code.UPDATE_STREAM, 0.03, (_identifier("another"), _name("another"))),
-    Template(Code.PURGE_STREAM, 0.01, (_identifier("another"),)),
+    Template(Code.CREATE_STREAM, 0.03, (name("another"),)),
+    Template(Code.DELETE_STREAM, 0.005, (identifier("another"),)),
+    Template(Code.UPDATE_STREAM, 0.03, (identifier("another"), name("another"))),
+    Template(Code.PURGE_STREAM, 0.01, (identifier("another"),)),
     Template(Code.GET_TOPIC, 1.0, _ADDRESS),
     Template(Code.GET_TOPICS, 0.5, _ADDRESS[:1]),
-    Template(Code.CREATE_TOPIC, 0.03, (_identifier(STREAM), _u32(1), *_TOPIC_TAIL, _name("another"))),
-    Template(Code.DELETE_TOPIC, 0.01, (_identifier(STREAM), _identifier("another"))),
-    Template(Code.UPDATE_TOPIC, 0.03, (*_ADDRESS, *_TOPIC_TAIL, _name(TOPIC))),
+    Template(Code.CREATE_TOPIC, 0.03, (identifier(STREAM), u32(1), *_TOPIC_TAIL, name("another"))),
+    Template(Code.DELETE_TOPIC, 0.01, (identifier(STREAM), identifier("another"))),
+    Template(Code.UPDATE_TOPIC, 0.03, (*_ADDRESS, *_TOPIC_TAIL, name(TOPIC))),
     Template(Code.PURGE_TOPIC, 0.01, _ADDRESS),
-    Template(Code.CREATE_PARTITIONS, 0.02, (*_ADDRESS, _u32(1))),
-    Template(Code.DELETE_PARTITIONS, 0.02, (*_ADDRESS, _u32(1))),
-    Template(Code.DELETE_SEGMENTS, 0.05, (*_ADDRESS, _u32(0), _u32(1))),
+    Template(Code.CREATE_PARTITIONS, 0.02, (*_ADDRESS, u32(1))),
+    Template(Code.DELETE_PARTITIONS, 0.02, (*_ADDRESS, u32(1))),
+    Template(Code.DELETE_SEGMENTS, 0.05, (*_ADDRESS, u32(0), u32(1))),
     Template(Code.GET_CONSUMER_GROUP, 0.5, _GROUP),
     Template(Code.GET_CONSUMER_GROUPS, 0.5, _ADDRESS),
-    Template(Code.CREATE_CONSUMER_GROUP, 0.03, (*_ADDRESS, _name("group2"))),
-    Template(Code.DELETE_CONSUMER_GROUP, 0.02, (*_ADDRESS, _identifier("group2"))),
+    Template(Code.CREATE_CONSUMER_GROUP, 0.03, (*_ADDRESS, name("group2"))),
+    Template(Code.DELETE_CONSUMER_GROUP, 0.02, (*_ADDRESS, identifier("group2"))),
     Template(Code.JOIN_CONSUMER_GROUP, 0.1, _GROUP),
     Template(Code.LEAVE_CONSUMER_GROUP, 0.1, _GROUP),
     Template(ExtensionCode.LIST_EXTENSIONS, 0.1, ()),
     Template(ExtensionCode.GET_METRICS, 0.02, ()),
-    Template(ExtensionCode.GET_PARTITION_BOUNDS, 0.2, (_u8(1, 0), _u32(1), *_ADDRESS, _u32(0), _u32(0))),
+    Template(ExtensionCode.GET_PARTITION_BOUNDS, 0.2, (u8(1, 0), u32(1), *_ADDRESS, u32(0), u32(0))),
     *(
-        Template(ExtensionCode.SET_TOPIC_SETTINGS, 0.05, (*_ADDRESS, _u8(1), _name("ack"), _name(level)))
+        Template(ExtensionCode.SET_TOPIC_SETTINGS, 0.05, (*_ADDRESS, u8(1), name("ack"), name(level)))
         for level in ("memory", "written", "durable")
     ),
     Template(ExtensionCode.GET_TOPIC_SETTINGS, 0.3, _ADDRESS),
@@ -241,6 +242,6 @@ TEMPLATES: tuple[Template, ...] = (
 def build(template: Template, values: list[bytes]) -> bytes:
     """The whole frame. A send begins with the length of what stands before its index."""
     body = b"".join(values)
-    if template.code == Code.SEND_MESSAGES:
+    if template.code == Code.SEND_MESSAGES and template.measured:
         body = struct.pack("<I", sum(map(len, values[:4]))) + body
     return struct.pack("<II", len(body) + 4, template.code) + body

@@ -16,20 +16,25 @@ from pathlib import Path
 
 import pytest
 
+from shardd.protocol import iggy09
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from tests.fuzz import lanes
 from tests.fuzz.fuzzer import Fuzzer, Report
+from tests.fuzz.iggy09_lanes import Lane09
+from tests.fuzz.iggy09_templates import TEMPLATES_09, Drawn
 from tests.fuzz.lanes import FindingError, Lane, Totals
 from tests.fuzz.mutator import Mutator, changes_root, corpus_frames
 from tests.fuzz.templates import TEMPLATES
 from tests.fuzz.watch import Watch
+from tests.support.iggy09 import CLIENT_ID
 from tests.support.server import Server
 
 FRAMES = 40_000
 SECONDS_MAX = 15.0
 GROWTH_MAX_BYTES = 384 << 20
 MINUTE_FRAMES = 1_000_000
+READS_09 = {template.code for template in TEMPLATES_09} - set(iggy09.OPERATIONS.values())
 
 
 @pytest.fixture
@@ -57,6 +62,9 @@ def test_mutated_frames_of_every_command_are_answered_and_the_server_goes_on(ser
     assert totals.statuses[0] > totals.frames // 100, "hardly any frame gets past the checks"
     assert len(totals.statuses) > 15, "the frames reach too few checks"
     assert {code for _, code, _ in totals.seen} >= set(Code)
+    assert {operation for _, operation, _, _ in totals.seen_09} >= {*iggy09.OPERATIONS, iggy09.REGISTER}
+    assert {code for _, operation, code, _ in totals.seen_09 if operation == iggy09.NON_REPLICATED} >= READS_09
+    assert len({status for *_, status in totals.seen_09}) > 15
     for role in ("root", "low", "anonymous"):  # which commands a role gets to in a short run is a matter of luck
         assert len({code for who, code, _ in totals.seen if who == role} & set(Code)) > len(Code) * 3 // 4, role
 
@@ -151,4 +159,39 @@ def test_wrong_answers_are_found(answers: bytes, close: bool, sentence: str, mon
             connection.settimeout(1.0)
             while not lane.read():
                 lane.check_time()
+        lane.close()
+
+
+def _head_of_09(operation: int, number: int, size: int = 256, status: int = 0) -> bytes:
+    answer = bytearray(size)
+    struct.pack_into("<I", answer, 48, size)
+    answer[60] = 8
+    answer[160:176] = CLIENT_ID
+    struct.pack_into("<Q", answer, 200, number)
+    answer[208] = operation
+    struct.pack_into("<I", answer, 216, status)
+    return bytes(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _head_of_09(2, 2),
+        _head_of_09(3, 1),
+        _head_of_09(2, 1, 257, 3),
+        _head_of_09(2, 1, status=1),
+        _head_of_09(2, 1).replace(CLIENT_ID, bytes(16)),
+    ],
+)
+def test_wrong_answers_of_09_are_found(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        lane = Lane09(f"127.0.0.1:{listener.getsockname()[1]}", 0, "anonymous", 1, Mutator("1"), Totals())
+        connection = lane.connect()
+        peer, _ = listener.accept()
+        with peer, pytest.raises(FindingError, match="a wrong answer"):
+            lane.begin_drawn([Drawn(2, Code.PING, b"")])
+            _answer(peer, answer, close=False)
+            connection.setblocking(True)
+            connection.settimeout(5.0)
+            lane.read()
         lane.close()

@@ -15,9 +15,11 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from shardd.log import layout
 from shardd.log.manifest import read_manifest
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.topic_settings import SetTopicSettings
@@ -26,8 +28,14 @@ from tests.support import wire
 from tests.support.server import Server
 from tests.support.wire import Wire, identifier, message, str8, to_partition
 
-SETTINGS: Final = {"SHARDD_SYSTEM_SEGMENT_SIZE": "5 KiB", "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
+SETTINGS: Final = {
+    "SHARDD_SYSTEM_SEGMENT_SIZE": "5 KiB",
+    "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2",
+    "SHARDD_DATA_MAINTENANCE_MESSAGES_INTERVAL": "100 ms",
+}
+CODECS: Final = ("gzip", "lz4", "zstd")
 SEALED_WITHIN_S: Final = 60.0
+KEPT_MESSAGES: Final = 50  # by a limit of the topic
 RENAMES: Final = 2100  # records: the server writes a snapshot after 2,000
 CREATE_USER, CREATE_TOKEN, CREATE_GROUP, DELETE_GROUP, POLL = 33, 42, 602, 603, 100
 _NOT_DATA: Final = (".lock", "runtime", "state.reserve")
@@ -47,20 +55,67 @@ def fill(root: Wire, stream: str, topic: str, partition: int, count: int, *, sta
         root.send(stream, topic, to_partition(partition), batch)
 
 
+def set_value(root: Wire, stream: str, topic: str, key: str, value: str) -> None:
+    root.request(ExtensionCode.SET_TOPIC_SETTINGS, SetTopicSettings(stream, topic, ((key, value),)).encode())
+
+
 def set_ack(root: Wire, stream: str, topic: str, level: str) -> None:
-    root.request(ExtensionCode.SET_TOPIC_SETTINGS, SetTopicSettings(stream, topic, (("ack", level),)).encode())
+    set_value(root, stream, topic, "ack", level)
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SEALED_WITHIN_S
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.05)
 
 
 def wait_until_sealed(partition: Path) -> None:
     """Every segment but the last one has its digest."""
     starts = sorted(int(path.stem) for path in partition.glob("*.log"))[:-1]
-    deadline = time.monotonic() + SEALED_WITHIN_S
-    while time.monotonic() < deadline:
+
+    def sealed() -> bool:
         manifests = [read_manifest(partition, start) for start in starts]
-        if all(each is not None and each.sealed is not None for each in manifests):
-            return
-        time.sleep(0.05)
-    raise TimeoutError(f"{partition} has segments without a digest")
+        return all(each is not None and each.sealed is not None for each in manifests)
+
+    wait_until(sealed, f"{partition} has its digests")
+
+
+def compressed_and_limited(root: Wire, data: Path) -> None:
+    """A topic for each algorithm, all of its sealed segments compressed; one whose log starts within a segment that is
+    compressed, one with a plain segment. The last stream: ids of the others stay."""
+    stream = root.create_stream("kept")
+    partitions = []
+    for codec in CODECS:
+        topic = root.create_topic("kept", codec, 1)
+        set_value(root, "kept", codec, "compression", codec)
+        fill(root, "kept", codec, 0, 90)
+        partitions.append(layout.partition_directory(data, stream, topic, 0))
+    for name, codec in (("limited", "zstd"), ("limited-plain", "none")):
+        topic = root.create_topic("kept", name, 1)
+        set_value(root, "kept", name, "compression", codec)
+        fill(root, "kept", name, 0, 90)
+        if codec != "none":
+            partitions.append(layout.partition_directory(data, stream, topic, 0))
+    wait_until(lambda: all(len(list(each.glob("*.log"))) == 1 for each in partitions), "all is compressed")
+    for name in ("limited", "limited-plain"):
+        set_value(root, "kept", name, "partition_messages_max", str(KEPT_MESSAGES))
+    wait_until(
+        lambda: all(
+            len(root.read_all("kept", name, 0)) == KEPT_MESSAGES
+            and log_start(data, stream, topic) == 90 - KEPT_MESSAGES
+            for topic, name in ((3, "limited"), (4, "limited-plain"))
+        ),
+        "the log starts are written",
+    )
+
+
+def log_start(data: Path, stream: int, topic: int) -> int:
+    """As the manifest of the active segment says it."""
+    partition = layout.partition_directory(data, stream, topic, 0)
+    manifest = read_manifest(partition, max(int(path.stem) for path in partition.glob("*.log")))
+    return 0 if manifest is None else manifest.log_start
 
 
 def first_half(root: Wire, data: Path) -> None:
@@ -146,6 +201,7 @@ def make(version: str, about: str) -> None:
         with Server(data, SETTINGS) as server, wire.connect(server.address) as root:
             first_half(root, data)
             tokens = second_half(root, server.address)
+            compressed_and_limited(root, data)
             wait_until_sealed(data / "streams/0/topics/0/partitions/0")
         with (
             (data / "streams/0/topics/0/partitions/1")

@@ -196,6 +196,26 @@ def test_metadata_of_a_later_version_stop_the_start_with_a_sentence(tmp_path: Pa
         assert {name: after.get(name) for name in before} == before, about
 
 
+def test_a_start_raises_the_format_version_when_nothing_refuses_the_directory(tmp_path: Path) -> None:
+    """Metadata that refuse are met first: then an earlier program can still open the directory."""
+    original = golden.unpack("v2", tmp_path)
+    info = json.loads((original / "info.json").read_text())
+    sentence = "format version 1 becomes 2: earlier programs cannot open this directory any more"
+    for number, damage in enumerate((_replace("state.snapshot", 8, b"\x03"), _flip("state.messages"))):
+        data = tmp_path / str(number)
+        shutil.copytree(original, data)
+        damage(data)
+        before = _digests(data)
+        server = Server(data, ONE_SHARD)
+        server.spawn()
+        assert server.wait(60) != 0 and "state." in server.log() and sentence not in server.log()
+        assert _digests(data) == before
+    for _ in range(2):
+        with Server(original):
+            assert json.loads((original / "info.json").read_text()) == info | {"format_version": 2}
+    assert Server(original).log().count(sentence) == 1
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("about", DAMAGES)
 def test_damaged_or_later_metadata_are_refused_with_a_sentence(version: str, about: str, tmp_path: Path) -> None:
@@ -232,4 +252,4 @@ def _digests(data: Path) -> dict[str, str]:
 
 
 def test_no_version_is_forgotten() -> None:
-    assert VERSIONS == ["v1", "v2", "v3"]
+    assert VERSIONS == ["v1", "v2", "v3", "v4"]

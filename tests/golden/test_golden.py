@@ -28,8 +28,17 @@ OF_THE_ENGINE = (
 )
 
 
-def replay(server: Server, scenario: golden.Scenario) -> None:
+# A login that ends behind the password is one of an earlier generation (docs/protocol/legacy.md), unless the listener
+# speaks nothing but classic.
+WITHOUT_VERSION = "[version and context are required]"
+
+
+def replay(server: Server, scenario: golden.Scenario, *, classic_only: bool = False) -> None:
     outcome = golden.Replay(server.address).run(scenario)
+    if scenario.name == "login" and not classic_only:
+        told = [each for each in outcome.differences if WITHOUT_VERSION in each]
+        assert len(told) == 1 and "status 0, recorded 3" in told[0]
+        outcome.differences = [each for each in outcome.differences if each not in told]
     if outcome.differences:
         golden.delete_all(server.address)
     assert not outcome.copied, f"defects of the reference: {outcome.copied}"
@@ -67,3 +76,9 @@ def test_classic_answers_like_the_record(classic_server: Server, scenario: golde
 @pytest.mark.parametrize("scenario", SEGMENTS, ids=lambda scenario: scenario.name)
 def test_small_segments_answer_like_the_record(segments_server: Server, scenario: golden.Scenario) -> None:
     replay(segments_server, scenario)
+
+
+def test_a_classic_listener_knows_no_login_without_a_version(tmp_path: Path) -> None:
+    [scenario] = [each for each in CLASSIC if each.name == "login"]
+    with Server(tmp_path / "data", env={"SHARDD_TCP_DIALECT": "classic"}) as server:
+        replay(server, scenario, classic_only=True)

@@ -144,7 +144,7 @@ def test_pipelined_requests_without_reading_cost_little_and_end(make_server: Mak
 
 
 def test_windows_of_requests_whose_answers_nobody_reads_cost_little_and_end(make_server: MakeServer) -> None:
-    server = make_server({"SHARDD_SERVER_SLOW_READER_TIMEOUT": "1 s", "SHARDD_TCP_PIPELINE_WINDOW_REQUESTS": "32"})
+    server = make_server({"SHARDD_SERVER_SLOW_READER_TIMEOUT": "1 s"})
     with wire.connect(server.address) as control:
         control.create_topic(control.create_stream("s"), "t", 1)
         send = wire.frame(wire.SEND_MESSAGES, wire.batch("s", "t", wire.to_partition(0), [wire.message(b"x")]))

@@ -14,6 +14,8 @@ from typing import Final
 
 import psutil
 
+from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.topic_settings import SetTopicSettings
 from tests.power import hands
 from tests.power.disk import Disk
 from tests.power.ledger import DURABLE, EpochLedger, Finding, LogLedger, MetadataLedger, OffsetLedger, Tally
@@ -24,6 +26,7 @@ PARTITIONS: Final = 3
 PROGRESS_S: Final = 60.0  # logins are slow on a busy machine: passwords are checked at a low priority
 READ_S: Final = 60.0  # a segment that is found damaged in the middle of an answer ends its connection once
 ARMED_S: Final = 2.0
+COMPRESSING_S: Final = 11.0  # it begins 10 s after a start
 KINDS: Final = ("wsen", "wsen", "n", "s", "e", "w")
 
 
@@ -80,9 +83,12 @@ class Chain:
             "SHARDD_SYSTEM_SEGMENT_SIZE": self.rng.choice(("16 KiB", "64 KiB", "1 MiB")),
             "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": self.rng.choice(("50 ms", "300 ms")),
             "SHARDD_MESSAGE_SAVER_INTERVAL": "100 ms",
+            "SHARDD_DATA_MAINTENANCE_MESSAGES_INTERVAL": "100 ms",
+            "SHARDD_SYSTEM_COMPRESSION_DEFAULT_ALGORITHM": self.rng.choice(("none", "gzip:1", "lz4", "zstd:1")),
             "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": self.rng.choice(("1", "2", "2")),
             "SHARDD_SYSTEM_MEMORY_POOL_SIZE": "256 MiB",
         }
+        self.compresses = 0.15 * (self.settings["SHARDD_SYSTEM_COMPRESSION_DEFAULT_ALGORITHM"] != "none")
         self.disk: Disk | None = None
         self.server: Server | None = None
         self.survivors = base / "0"
@@ -90,6 +96,7 @@ class Chain:
         self.offsets = [OffsetLedger(f"log/{n}", self.level) for n in range(PARTITIONS)]
         self.epochs = EpochLedger(LogLedger("purged/0", self.level))
         self.trimmed = LogLedger("trimmed/0", self.level)
+        self.limited = LogLedger("limited/0", self.level)
         self.metadata = MetadataLedger()
         self.tally = figures.tallies.setdefault(self.level, Tally())
 
@@ -131,6 +138,10 @@ class Chain:
             connection.create_topic(hands.STREAM, "log", PARTITIONS)
             connection.create_topic(hands.STREAM, "purged", 1)
             connection.create_topic(hands.STREAM, "trimmed", 1)
+            connection.create_topic(hands.STREAM, "limited", 1)
+            limit = (("partition_messages_max", str(hands.LIMITED_MESSAGES)),)
+            settings = SetTopicSettings(hands.STREAM, "limited", limit)
+            connection.request(ExtensionCode.SET_TOPIC_SETTINGS, settings.encode())
 
     def _off(self) -> None:
         if self.server is not None and self.server.started:
@@ -151,6 +162,7 @@ class Chain:
         found.append(hands.Reader(address, f"{seed}/reader", self.logs))
         found.append(hands.Purger(address, f"{seed}/purger", self.epochs))
         found.append(hands.Trimmer(address, f"{seed}/trimmer", self.trimmed))
+        found.append(hands.Limited(address, f"{seed}/limited", self.limited))
         found.append(hands.Changer(address, f"{seed}/changer", self.metadata))
         return found
 
@@ -164,7 +176,7 @@ class Chain:
         errors: list[str] = []
         try:
             self._wait_for_progress(workers)
-            time.sleep(self.rng.random() * 0.4)
+            time.sleep(COMPRESSING_S if self.rng.random() < self.compresses else self.rng.random() * 0.4)
             seed, counts = self.rng.getrandbits(60), None
             what = self.rng.random()
             if what < 0.12 and not self.lying:
@@ -192,7 +204,7 @@ class Chain:
         status = self.server.stop(timeout_s=30)
         if status != 0:
             raise Found([Finding("stop", "server", f"exit status {status}:\n{self.server.log()[-2000:]}")])
-        for log in (*self.logs, self.epochs.log, self.trimmed):
+        for log in (*self.logs, self.epochs.log, self.trimmed, self.limited):
             log.synced = log.acknowledged
         for offsets in self.offsets:
             offsets.synced = offsets.acknowledged
@@ -251,6 +263,7 @@ class Chain:
             findings += offsets.judge(stored, end - 1 if end else None, self.tally)
         findings += self._judge_one(self.epochs, "purged")
         findings += self._judge_one(self.trimmed, "trimmed")
+        findings += self._judge_one(self.limited, "limited")
         with wire.connect(self.server.address, deadline_s=hands.CONNECT_S, timeout_s=hands.CONNECT_S) as connection:
             durable = self.level == DURABLE
             if not durable:

@@ -16,6 +16,8 @@ from tests.support import wire
 
 STREAM: Final = "load"
 CONSUMER: Final = 7
+BATCH_MAX: Final = 6
+LIMITED_MESSAGES: Final = 150
 STREAMS_MAX: Final = 3
 TOPICS_MAX: Final = 3
 DAMAGED: Final = 4027
@@ -131,6 +133,19 @@ class Trimmer(Hand):
         time.sleep(self.rng.random() * 0.004)
 
 
+class Limited(Hand):
+    """Fills the topic `limited`, which keeps its last messages only; when they are sealed they are compressed."""
+
+    def __init__(self, address: str, seed: str, log: LogLedger) -> None:
+        super().__init__("limited", address, seed)
+        self.log = log
+
+    def step(self, connection: wire.Wire) -> None:
+        self.log.first_max = max(0, len(self.log.sent) + BATCH_MAX - LIMITED_MESSAGES)  # with those on their way
+        send(connection, "limited", 0, self.log, self.rng, 102)
+        time.sleep(self.rng.random() * 0.004)
+
+
 class Changer(Hand):
     """Creates and deletes streams, topics, partitions, groups and users, and sends a message into each topic."""
 
@@ -216,7 +231,7 @@ def place(topic: str) -> bytes:
 def send(connection: wire.Wire, topic: str, partition: int, log: LogLedger, rng: random.Random, producer: int) -> None:
     """One request of a few messages, most of them small, some longer than a page."""
     choices = (30, 200, 700, 3000, 9000) if rng.random() < 0.3 else (40, 120)
-    sizes = [rng.choice(choices) for _ in range(rng.randint(1, 6))]
+    sizes = [rng.choice(choices) for _ in range(rng.randint(1, BATCH_MAX))]
     payloads = [payload_of(producer, rng.getrandbits(63), size) for size in sizes]
     log.prepare(payloads)
     end = len(log.sent)

@@ -66,7 +66,7 @@ def served(directory: Path, recovered: Recovered) -> dict[int, bytes]:
     open segment decides."""
     found: dict[int, bytes] = {}
     lost = {offset for first, end, _ in recovered.damaged for offset in range(first, min(end, first + 10_000))}
-    for start, log_bytes, count, _, _, _ in recovered.segments:
+    for start, log_bytes, count, *_ in recovered.segments:
         if any(
             not is_valid(offset, record)
             for offset, record in records(directory, start, count).items()

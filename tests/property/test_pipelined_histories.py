@@ -30,11 +30,7 @@ Frame = Callable[[str], bytes]  # of a topic by its name: both runs have one of 
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two CPUs")
-    settings = {
-        "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2",
-        "SHARDD_SYSTEM_PARTITION_ACK": request.param,
-        "SHARDD_TCP_PIPELINE_WINDOW_REQUESTS": "32",
-    }
+    settings = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2", "SHARDD_SYSTEM_PARTITION_ACK": request.param}
     with Server(tmp_path_factory.mktemp("pipelined") / "data", env=settings) as running:
         with wire.connect(running.address) as root:
             root.create_stream("s")

@@ -33,7 +33,8 @@ GONE = (1 << 32) - 1  # no user: whom a connection belongs to when its user was 
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    with Workers(tmp_path_factory.mktemp("data"), shards=SHARDS) as running:
+    kept = {"data_maintenance.messages.cleaner_enabled": "false"}  # random topics have limits of some microseconds
+    with Workers(tmp_path_factory.mktemp("data"), shards=SHARDS, settings=kept) as running:
         yield running
 
 

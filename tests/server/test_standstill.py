@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +82,29 @@ def test_a_device_that_stands_still_kills_no_worker_and_closes_no_connection(dis
         assert sum(each["stalls.device_ms"] for each in figures) >= frozen_s * 1000 - 1000
         assert all(each["stalls.device_now_ms"] == 0 for each in figures)
         assert server.stop() == 0
+
+
+def test_the_watchdog_of_the_service_manager_hears_through_a_stall(disk: FrozenDisk, tmp_path: Path) -> None:
+    heard: list[bytes] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENT_S)
+
+        def listen() -> None:
+            while heard[-1:] != [b"STOPPING=1"]:
+                heard.append(manager.recv(64))
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
+        with serving(disk, env) as server, Load(server, list(range(PARTITIONS))):
+            with disk.frozen():
+                wait_until(lambda: "stands still: it waits for the device" in server.log(), "a line about the stall")
+                before = len(heard)
+                wait_until(lambda: len(heard) >= before + 3, "messages during the stall")
+            assert KILLED not in server.log()
+        listener.join(PATIENT_S)
+    assert set(heard) == {b"READY=1", b"WATCHDOG=1", b"STOPPING=1"}
 
 
 @pytest.mark.slow

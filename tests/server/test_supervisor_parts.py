@@ -34,7 +34,7 @@ from shardd.server.child_process import HEALTHY_AFTER_S, RESTARTS_MAX, Backoff, 
 from shardd.server.data_directory import LOCK_NAME, lock_directory, prepare_directory
 from shardd.server.errors import StartupError
 from shardd.server.listeners import open_listeners, server_answers
-from shardd.server.service_manager import notify_service_manager
+from shardd.server.service_manager import Watchdog, notify_service_manager
 from shardd.server.shared_resources import pool_share_bytes
 
 TCP = load_settings(None, {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"}).settings.tcp
@@ -173,15 +173,11 @@ def test_unknown_directories_are_refused(tmp_path: Path, info: str, sentence: st
     assert (tmp_path / INFO_NAME).read_text() == info
 
 
-def test_a_start_raises_the_version_once_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / INFO_NAME).write_text('{"magic": "shardd-data", "format_version": 1, "created_at": "then"}')
-    with caplog.at_level("INFO"):
-        prepare_directory(tmp_path, fresh=False)
-        prepare_directory(tmp_path, fresh=False)
-    info = json.loads((tmp_path / INFO_NAME).read_text())
-    assert info == {"magic": "shardd-data", "format_version": 2, "created_at": "then"}
-    sentence = "format version 1 becomes 2: earlier programs cannot open this directory any more"
-    assert [each.getMessage() for each in caplog.records] == [sentence]
+def test_the_check_of_a_directory_leaves_the_raise_of_its_version_to_the_metadata(tmp_path: Path) -> None:
+    info = '{"magic": "shardd-data", "format_version": 1, "created_at": "then"}'
+    (tmp_path / INFO_NAME).write_text(info)
+    prepare_directory(tmp_path, fresh=False)
+    assert (tmp_path / INFO_NAME).read_text() == info
 
 
 def test_fresh_removes_our_data_and_nothing_else(tmp_path: Path) -> None:
@@ -211,7 +207,7 @@ def test_backoff() -> None:
 def test_control_messages_survive_any_cut() -> None:
     messages = [
         WorkerMessage(heartbeat=7),
-        WorkerMessage(ready=Ready(root_created=True)),
+        WorkerMessage(ready=Ready(root_created=True, generation=3)),
         WorkerMessage(fatal="a sentence\nof two lines"),
     ]
     data = b"".join(map(encode_message, messages))
@@ -270,6 +266,33 @@ def test_service_manager_is_told(abstract: bool, tmp_path: Path, monkeypatch: py
         notify_service_manager("READY=1")
         assert manager.recv(64) == b"READY=1"
     notify_service_manager("STOPPING=1")  # nobody there any more: a warning, no failure
+
+
+@pytest.mark.parametrize(
+    ("environment", "messages"),
+    [
+        ({"WATCHDOG_USEC": "2000000"}, 3),
+        ({"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "7"}, 3),
+        ({"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "8"}, 0),  # meant for another process
+        ({"WATCHDOG_USEC": "soon"}, 0),
+        ({}, 0),
+    ],
+)
+def test_watchdog_messages_come_twice_in_the_time_allowed(
+    environment: dict[str, str], messages: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(path)
+        manager.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", path)
+        watchdog = Watchdog(environment, pid=7)
+        for tenth in range(29):
+            watchdog.look(100.0 + tenth / 10)
+        for _ in range(messages):
+            assert manager.recv(64) == b"WATCHDOG=1"
+        with pytest.raises(BlockingIOError):
+            manager.recv(64)
 
 
 @pytest.fixture

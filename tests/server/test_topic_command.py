@@ -40,7 +40,8 @@ def test_get_shows_the_facts_and_what_set_has_changed(server: Server) -> None:
     done = topic(server.address, "set", "0", "0", "ack=durable")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
     facts = json.loads(topic(server.address, "get", "s", "t", "--json").stdout)
-    assert facts["settings"] == {"ack": {"value": "durable", "set": True}}
+    assert facts["settings"]["ack"] == {"value": "durable", "set": True}
+    assert facts["settings"]["retention"] == {"value": "on", "set": True}
     assert (facts["name"], facts["partitions_count"], facts["partitions"][1]["messages_count"]) == ("t", 2, 3)
     assert topic(server.address, "set", "s", "t", "ack=").exit_code == 0
     assert "(the server's default)" in topic(server.address, "get", "s", "t").stdout

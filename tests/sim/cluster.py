@@ -186,7 +186,7 @@ class Cluster:
         shard.followed_index = max(shard.followed_index, shard.started_index)
         self.trace.add(self.loop.time(), "ready", f"shard {shard.number} at record {shard.node.state.index}")
         done = shard.node._done if isinstance(shard.node, MetadataWriter) else {}
-        submissions = {number: index for number, (index, _) in done.items()}
+        submissions = {number: index for number, index, _ in done.values()}
         self.all_ready = self.all_ready or self.all_serving()
         self.oracle.recovered(shard.number, shard.node.state, submissions)
         for other in self.shards.values():

@@ -231,6 +231,8 @@ class LogDisk:
 
     def _adopt(self, path: Path, directory: _Directory) -> None:
         found = {entry.name: entry for entry in sorted(os.scandir(path), key=lambda each: each.name)}
+        if found.keys() != directory.entries.keys():
+            self._sync_names(directory)  # it syncs the names that are there, then its own
         for name in list(directory.entries):
             if name not in found:
                 _apply([(directory, name, None)], durable=False)

@@ -53,7 +53,7 @@ class _Calls(Structure):
 
 
 class _SegmentInfo(Structure):
-    """`layout`: NULL, plain."""
+    """`layout`: NULL, plain; else a pointer of `sim_layout`."""
 
     _fields_ = [
         *(
@@ -106,6 +106,8 @@ def library() -> ctypes.CDLL:
     found = ctypes.CDLL(str(LIBRARY), use_errno=True)
     found.sim_log_open.restype = c_void_p
     found.sim_fences_make.restype = c_void_p
+    found.sim_layout.restype = c_void_p
+    found.sim_log_change_layout.restype = c_bool
     found.sim_log_offset_get.restype = c_uint64
     found.sim_log_sync_begin.restype = c_uint64
     found.sim_log_sync_done.restype = c_bool
@@ -174,7 +176,9 @@ class LogPartition:
         segments: list[SegmentInfo],
     ) -> None:
         self._table = _table(calls)  # kept: the callbacks live as long as this
-        infos = (_SegmentInfo * max(1, len(segments)))(*(_SegmentInfo(*each) for each in segments))
+        infos = (_SegmentInfo * max(1, len(segments)))(
+            *(_SegmentInfo(*each[:-1], library().sim_layout(c_uint32(each[-1]))) for each in segments)
+        )
         handle = library().sim_log_open(
             ctypes.byref(self._table),
             str(directory).encode(),
@@ -244,6 +248,23 @@ class LogPartition:
             self._handle, c_uint32(count), str(trash).encode(), ctypes.byref(deleted)
         )
         return int(status), deleted.value
+
+    def change_layout(self, start_offset: int, bits: int) -> bool:
+        """False: it is not there, not sealed, or read now."""
+        return bool(library().sim_log_change_layout(self._handle, c_uint64(start_offset), c_uint32(bits)))
+
+    def limit(self, expiry_us: int, held_us: int) -> None:
+        library().sim_log_limit(self._handle, c_uint64(expiry_us), c_uint64(held_us))
+
+    def clock(self, wall_us: int, monotonic_us: int) -> None:
+        """By which messages expire."""
+        library().sim_log_clock(self._handle, c_uint64(wall_us), c_int64(monotonic_us))
+
+    def clean(self, trash: Path) -> tuple[int, int]:
+        """One step of the retention: status, segments whose files are gone."""
+        removed = c_uint32()
+        status = library().sim_log_clean(self._handle, str(trash).encode(), ctypes.byref(removed))
+        return int(status), removed.value
 
     def offset_store(self, kind: int, number: int, value: int) -> int:
         return int(library().sim_log_offset_store(self._handle, c_uint8(kind), c_uint32(number), c_uint64(value)))

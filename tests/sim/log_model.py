@@ -27,16 +27,18 @@ def split_records(data: bytes) -> list[bytes]:
 class LogModel:
     """`log[i]` is the record at offset i as the partition has stored it."""
 
-    def __init__(self, trace: Trace, level: str) -> None:
+    def __init__(self, trace: Trace, level: str, *, expires: bool) -> None:
         self._trace = trace
         self._level = level
+        self.expires = expires
         self._clear()
 
     def _clear(self) -> None:
         self.log: list[bytes] = []
         # What may be at an offset after a crash: (record, it was refused), the others got no answer.
         self._maybe: dict[int, list[tuple[bytes, bool]]] = defaultdict(list)
-        self.first = 0  # what lies below was deleted
+        self.first = 0  # what lies below was deleted, or has expired
+        self._deleted = 0  # the same without what has only expired: a crash may forget that until the next look
         self._first_durable = 0
         self.saved_end = 0  # the kernel has them: they survive a kill
         self.durable_end = 0  # the device has them: they survive a power cut
@@ -52,6 +54,18 @@ class LogModel:
 
     def _report(self, sentence: str) -> None:
         self._trace.report(f"{sentence} (level {self._level})")
+
+    def expired_end(self, age_us: int, now_us: int) -> int:
+        """Everything below it is that old; timestamps never fall."""
+        at = self.first
+        while at < self.end and self.timestamp(at) + age_us <= now_us:
+            at += 1
+        return at
+
+    def timestamp(self, offset: int) -> int:
+        """Of a message that is there."""
+        at: int = _PLACE.unpack_from(self.log[offset], 24)[1]
+        return at
 
     # ---- what happened ----
 
@@ -82,7 +96,7 @@ class LogModel:
     def sync_begins(self, ends: Ends) -> None:
         self.saved(ends)
         self._sync_end = self.saved_end
-        self._sync_first = self.first
+        self._sync_first = self._deleted
         self._sync_offsets = {number: len(values) - 1 for number, values in self._offsets.items()}
 
     def sync_ends(self, *, covered: bool, ends: Ends) -> None:
@@ -105,16 +119,26 @@ class LogModel:
             if value is not None and value >= self.end:
                 self._report(f"offset {value} is stored, the partition ends at {self.end}")
 
-    def deleted(self, ends: Ends) -> None:
+    def deleted(self, ends: Ends, first_file: int) -> None:
+        """`first_file`: what the first file begins with; behind it more may have expired."""
         if ends.first < self.first:
             self._report(f"the first offset falls from {self.first} to {ends.first}")
-        self.first = ends.first
+        self.first, self._deleted = ends.first, min(first_file, ends.first)
+
+    def expired(self, ends: Ends, wanted: int) -> None:
+        """The log start may have moved by itself, up to `wanted`: what lies below has expired, and nothing holds it."""
+        if ends.first > max(self.first, wanted):
+            self._report(f"the log starts at {ends.first}, only what lies below {wanted} has expired")
+        self.first = max(self.first, ends.first)
 
     def purged(self) -> None:
         self._clear()
 
-    def polled(self, first: int, records: list[bytes], ends: Ends) -> None:
-        """What a poll returned: exactly what was stored there, and nothing behind what polls may see."""
+    def polled(self, first: int, records: list[bytes], ends: Ends, wanted: int = 0) -> None:
+        """What a poll returned: exactly what was stored there, nothing behind what polls may see, and nothing below
+        `wanted`, which has expired."""
+        if records and first < wanted:
+            self._report(f"a poll returns offset {first}, everything below {wanted} has expired")
         for offset, record in enumerate(records, first):
             if not self.first <= offset < min(self.end, ends.visible):
                 self._report(f"a poll returns offset {offset}, visible are {self.first} .. {ends.visible}")
@@ -144,15 +168,20 @@ class LogModel:
     def power_cut(self) -> None:
         self.power_was_cut = True
 
-    def recovered(self, ends: Ends, records: list[bytes], offsets: dict[int, int | None], *, hole: bool) -> None:
-        """What is there after a crash: `records` from `ends.first` on, all of it or (`hole`) up to damage."""
+    def recovered(
+        self, ends: Ends, records: list[bytes], offsets: dict[int, int | None], *, hole: bool, wanted: int
+    ) -> None:
+        """What is there after a crash: `records` from `ends.first` on, all of it or (`hole`) up to damage. Below
+        `wanted` everything has expired, or may have been deleted by who died."""
         promised = self.durable_end if self.power_was_cut else self.saved_end
-        kept = self._first_durable if self.power_was_cut else self.first
+        kept = self._first_durable if self.power_was_cut else self._deleted
         found = ends.first + len(records)
         if found < promised:
             self._report(f"offset {found} is gone, everything below {promised} was promised")
         if ends.first < kept:
             self._report(f"deleted messages are back: from {ends.first} instead of {kept}")
+        if max(self.first, wanted) < min(ends.first, promised):
+            self._report(f"the log starts at {ends.first}, {max(self.first, wanted)} was promised and has not expired")
         if found != ends.next and not hole:
             self._report(f"{len(records)} messages from {ends.first} on can be read, {ends.next} is the end")
         for offset, record in enumerate(records, ends.first):
@@ -161,6 +190,7 @@ class LogModel:
         known = self.log[: ends.first]  # deleted, but a power cut may bring them back
         self.log = known + [b""] * (ends.first - len(known)) + records
         self.first = ends.first
+        self._deleted = kept if self.expires else ends.first
         self.saved_end = self.end
         if self.power_was_cut:
             self._maybe.clear()

@@ -11,12 +11,12 @@ import random
 import re
 import shutil
 import struct
-from collections import Counter
 from pathlib import Path
 
 from shardd.engine import SegmentInfo
 from shardd.log import layout
 from shardd.log.recovery import open_partition
+from shardd.log.segment_reader import segment_starts
 from tests.sim.findings import Trace
 from tests.sim.log_disk import LogDisk
 from tests.sim.log_library import (
@@ -29,8 +29,8 @@ from tests.sim.log_library import (
     LogPartition,
 )
 from tests.sim.log_model import LogModel, split_records
+from tests.sim.log_upkeep import Compressing, Retention
 from tests.sim.planted import Planted, trusting_recovery
-from tests.sim.world import Outcome
 
 LEVELS = ("written", "memory", "durable")
 OPERATIONS = 220
@@ -56,8 +56,11 @@ class LogWorld:
         self.directory = layout.partition_directory(root, 1, 2, 3)
         self.disk = LogDisk(root, random.Random(f"log disk {seed}"))
         self.incarnation = 5
-        self.model = LogModel(trace, LEVELS[self.level])
-        self.now_us = 1_000_000
+        self.retention = Retention(random.Random(f"log retention {seed}"), planted)
+        self.compressing = Compressing(self.disk, self.directory, random.Random(f"log compressing {seed}"), planted)
+        self.model = LogModel(trace, LEVELS[self.level], expires=self.retention.expiry_us > 0)
+        self.now_us = self.monotonic_us = 1_000_000
+        self.delete_died = False
         self.step = 0
         self.running: list[int] | None = None  # descriptors of the sync under way
         self.sync_error = 0
@@ -81,6 +84,9 @@ class LogWorld:
             (3, self._power),
             (1, self._orderly),
             (2, self._clock),
+            (6, self._time_passes),
+            (8, self._clean),
+            (6, self._compress),
         ]
         weights = [weight for weight, _ in operations]
         calls = [call for _, call in operations]
@@ -103,7 +109,7 @@ class LogWorld:
 
     def _append(self) -> None:
         batches = [Batch(self._records(self.rng.randint(1, 4))) for _ in range(self.rng.choice([1, 1, 1, 2, 5]))]
-        self.now_us += self.rng.randrange(1000)
+        self._tick(self.rng.randrange(1000))
         self.partition.append(batches, self.now_us)
         for batch in batches:
             self._note("append", f"{len(batch.lengths)} at {batch.first_offset}: {batch.status}")
@@ -114,7 +120,7 @@ class LogWorld:
     def _records(self, count: int) -> list[bytes]:
         found = []
         for _ in range(count):
-            body = struct.pack("<Q", self.next_id) + self.rng.randbytes(self.rng.choice([0, 20, 150, 500]))
+            body = struct.pack("<Q", self.next_id) + self.rng.randbytes(self.rng.choice([0, 5, 40, 125])) * 4
             self.next_id += 1
             found.append(bytes(48) + struct.pack("<IIQ", 0, len(body), 0) + body)
         return found
@@ -126,12 +132,15 @@ class LogWorld:
             value = self.now_us - self.rng.randrange(20_000)
         count = self.rng.choice([1, 3, 20, 1000])
         consumer = self.rng.randrange(CONSUMERS)
+        wanted = self._wanted()
         status, first, records, data = self.partition.poll(strategy, value, count, consumer)
         if self.disk.dead:
             return
         ends = self.partition.ends()
         self._note("poll", f"{strategy} {value} {count}: {status}, {records} from {first}")
-        self.model.polled(first, split_records(data), ends)
+        self.model.expired(ends, wanted)
+        seen = self.retention.sees(self.disk, self.now_us)
+        self.model.polled(first, split_records(data), ends, wanted if seen else 0)
         if status == 4027:
             self.trace.report(f"a poll at {first + records} finds damage that nobody has done")
 
@@ -148,7 +157,7 @@ class LogWorld:
             if not self.running or self.disk.dead:
                 break
             descriptor = self.running.pop(0)
-            skipped = self.planted.log == "answer before fsync" and self.rng.random() < 0.5
+            skipped = self._is_skipped(descriptor)
             result = 0 if skipped else self._synced(descriptor)
             self.disk.close(descriptor)
             self.sync_error = self.sync_error or -result
@@ -157,6 +166,12 @@ class LogWorld:
             self._note("sync ends", f"{covered} {self.sync_error}")
             self.model.sync_ends(covered=covered, ends=self.partition.ends())
             self.running = None
+
+    def _is_skipped(self, descriptor: int) -> bool:
+        """A planted fault: whoever waits is told that it is on the device, and it is not."""
+        if self.planted.log == "stored offsets outside the sync":
+            return Path(f"/proc/self/fd/{descriptor}").readlink().name == layout.CONSUMER_OFFSETS
+        return self.planted.log == "answer before fsync" and self.rng.random() < 0.5
 
     def _synced(self, descriptor: int) -> int:
         result = -errno.EINTR
@@ -190,8 +205,44 @@ class LogWorld:
             return
         status, deleted = self.partition.delete_segments(self.rng.randint(1, 2), trash / f"{self.step}-segment")
         self._note("delete segments", f"{status} {deleted}")
+        self.delete_died |= self.disk.dead
         if not self.disk.dead:
-            self.model.deleted(self.partition.ends())
+            starts = segment_starts(self.directory) if self.directory.exists() else []
+            self.model.deleted(self.partition.ends(), min(starts, default=0))
+
+    def _clean(self) -> None:
+        trash = layout.trash_directory(self.root)
+        if not trash.exists():
+            self.disk.mkdir(os.fsencode(trash))
+        wanted = self._wanted()
+        status, removed = self.partition.clean(trash / f"{self.step}-cleaned")
+        self._note("clean", f"{status} {removed}")
+        if not self.disk.dead:
+            self.model.expired(self.partition.ends(), wanted)
+
+    def _compress(self) -> None:
+        done = self.compressing.step(self.partition, self.incarnation, self.model.durable_end)
+        if done:
+            self._note("compress", done)
+
+    def _wanted(self) -> int:
+        return self.retention.wanted(self.model, self.partition, self.now_us, CONSUMERS)
+
+    def _tick(self, us: int) -> None:
+        """Of both clocks; back, of the wall clock."""
+        self.now_us = max(0, self.now_us + us)
+        self.monotonic_us += max(0, us)
+        self.partition.clock(self.now_us, self.monotonic_us)
+
+    def _time_passes(self) -> None:
+        """To the moment at which a message expires, often; else any time."""
+        us = self.rng.choice([1, 3_000, 50_000, 600_000, 1_100_000])
+        if self.model.first < self.model.end and self.rng.random() < 0.6:
+            offset = self.rng.randrange(self.model.first, self.model.end)
+            moment = self.model.timestamp(offset) + self.retention.expiry_us
+            us = max(0, moment - self.now_us - self.rng.choice([0, 0, 1]))
+        self._note("time passes", str(us))
+        self._tick(us)
 
     def _purge(self) -> None:
         """As `OwnedPartitions.follow`: the metadata has a new incarnation for good, the directory goes to the trash."""
@@ -222,7 +273,7 @@ class LogWorld:
         self._note("faults", f"{self.disk.errno_share}")
 
     def _clock(self) -> None:
-        self.now_us = max(0, self.now_us - self.rng.randrange(5_000))
+        self._tick(-self.rng.randrange(5_000))
         self._note("clock goes back")
 
     # ---- ends and starts ----
@@ -256,6 +307,7 @@ class LogWorld:
         self._recover()
 
     def _let_go(self, *, orderly: bool) -> None:
+        self.compressing.forget()
         if not orderly:
             self.disk.dead = True
         self.partition.free(orderly=orderly)
@@ -284,9 +336,11 @@ class LogWorld:
             self.disk.errno_share = share
             self._recover()
             return
+        self.partition.poll(POLL_FIRST, 0, 1, 0)  # what has expired is hidden by the first look
         ends = self.partition.ends()
-        readable = (damaged[0][0] if damaged else ends.next) - ends.first
-        status, first, records, data = self.partition.poll(POLL_FIRST, 0, readable, 0)
+        ahead = [each[0] for each in damaged if each[1] > ends.first]
+        readable = max(0, (ahead[0] if ahead else ends.next) - ends.first)
+        status, first, count, data = self.partition.poll(POLL_FIRST, 0, readable, 0)
         if status == INDEX_CONTRADICTS and self.model.power_was_cut and list(self.directory.glob("*.index")):
             self._note("index made anew")
             self._opened_in_vain(found.segments)
@@ -298,9 +352,14 @@ class LogWorld:
             return
         hole = bool(status or found.state or damaged)
         if hole and not self.model.power_was_cut:
-            self.trace.report(f"after a kill a poll of everything gets status {status} behind {first + records}")
+            self.trace.report(f"after a kill a poll of everything gets status {status} behind {first + count}")
         offsets = {number: self.partition.offset_get(1, number) for number in range(CONSUMERS)}
-        self.model.recovered(ends, split_records(data), offsets, hole=hole)
+        records = split_records(data)
+        wanted = self.model.end if self.delete_died else self._wanted()
+        self.model.recovered(ends, records, offsets, hole=hole, wanted=wanted)
+        self.delete_died = False
+        if self.retention.sees(self.disk, self.now_us):
+            self.model.polled(ends.first, records, ends, self._wanted())
         self.disk.errno_share = share
         if hole:  # later bytes have survived than some before them: it waits for an operator
             self._note(f"{LEVELS[self.level]}: hole behind the durable end")
@@ -328,25 +387,12 @@ class LogWorld:
 
     def _opened(self, segments: list[SegmentInfo], state: int) -> LogPartition:
         ids = self.seed + self.step
-        return LogPartition(
+        opened = LogPartition(
             self.disk, self.directory, self.incarnation, self.level, self.segment_size, state, ids, segments
         )
+        opened.clock(self.now_us, self.monotonic_us)
+        self.retention.tell(opened)
+        return opened
 
     def _look(self) -> None:
         self.model.check(self.partition.ends())
-
-
-def run_log(seed: int, root: Path, planted: Planted, *, verbose: bool = False) -> Outcome:
-    """One partition."""
-    trace = Trace(verbose=verbose)
-    world = LogWorld(seed, root, planted, trace)
-    try:
-        world.run()
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
-    faults = Counter(world.disk.injected)
-    holes = [f"{level}: hole behind the durable end" for level in LEVELS]
-    for kind in ("kill", "power cut", "clock goes back", *holes):
-        faults[f"log: {kind}"] = trace.counts[kind]
-    done = Counter({f"log: {kind}": trace.counts[kind] for kind in ("append", "poll", "sync ends", "purge", "offset")})
-    return Outcome(seed, trace.finding, trace.digest, world.step + world.disk.calls, faults, done, list(trace.last))

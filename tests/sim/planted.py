@@ -144,12 +144,32 @@ def trusting_recovery(directory: Path) -> Recovered:
             at, count = at + length, count + 1
             index += struct.pack("<IIQ", offset - start, at, stamp)
         log.with_suffix(".index").write_bytes(index)
-        found.segments.append(SegmentInfo((start, at, count, first or timestamp, timestamp, 0)))
+        found.segments.append(SegmentInfo((start, at, count, first or timestamp, timestamp, 0, 0)))
     return found
 
 
 class LostPurge(Planted):
     name = "lost purge"
+    log = name
+
+
+class OffsetsOutsideSync(Planted):
+    name = "stored offsets outside the sync"
+    log = name
+
+
+class ExpiresEarly(Planted):
+    name = "expires early"
+    log = name
+
+
+class ExpiresLate(Planted):
+    name = "expires late"
+    log = name
+
+
+class BlocksOfOthers(Planted):
+    name = "blocks of others"
     log = name
 
 
@@ -160,6 +180,10 @@ ALL: list[type[Planted]] = [
     StaleCommit,
     TrustUnsynced,
     LostPurge,
+    OffsetsOutsideSync,
+    ExpiresEarly,
+    ExpiresLate,
+    BlocksOfOthers,
 ]
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.sim.log_world import run_log
+from tests.sim.log_run import run_log
 from tests.sim.planted import planted_by_name
 from tests.sim.world import run_shards
 

@@ -20,12 +20,12 @@ def test_a_cold_read_refuses_a_layout_by_its_name(tmp_path: Path, suffix: str) -
     directory = tmp_path / "0"
     log_files.write(directory, stored)
     content = encode_manifest(log_files.manifest_of(stored, 3))
-    head = content[:12] + bytes([1]) + content[13:56]
+    head = content[:12] + bytes([2]) + content[13:56]
     layout.segment_manifest(directory, 0).write_bytes(
         head + xxhash.xxh3_64_intdigest(head).to_bytes(8, "little") + content[64:]
     )
     log = layout.segment_log(directory, 0)
     log.rename(log.with_suffix(f".{suffix}"))
     rows = cold.read(decoder(), log, segment_start=0, incarnation=log_files.INCARNATION, start=0, end=3, label="p")
-    with pytest.raises(UnknownLayoutError, match=r"manifest: this version does not know layout 1 \(compressed\)"):
+    with pytest.raises(UnknownLayoutError, match=r"manifest: this version does not know layout 2 \(encrypted\)"):
         list(rows)

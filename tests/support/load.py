@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -19,6 +19,7 @@ from shardd.engine import owner
 from shardd.protocol.namespaces import namespace
 from tests.support import wire
 from tests.support.checker import Destination, History, Identity, make_payload
+from tests.support.earlier_wire import EarlierWire
 
 RETRY_PAUSE_S = 0.02
 REFUSALS = frozenset({11001})  # statuses of a SEND that was not carried out
@@ -30,23 +31,13 @@ def owner_of(stream: int, topic: int, partition: int, shards: int) -> int:
     return owner(namespace(stream, topic, partition), shards)
 
 
-def logged_in(address: str, timeout_s: float) -> wire.Wire:
-    """A connection of the first user; tried once."""
-    connection = wire.Wire(address, timeout_s=timeout_s)
-    try:
-        connection.login()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 @dataclass(slots=True)
 class Target:
     """Where the load goes: `batch_count` messages of `payload_size_bytes` per request.
 
     `address` may be changed while a load runs (a server that was started again has another port). While `paused` is
-    set nothing is asked.
+    set nothing is asked. `token`: how clients log in; without one by a password, which waits for a thread that gives
+    way to all others: on a busy machine longer than `answer_timeout_s`. `release`: of earlier clients, or "".
     """
 
     address: str
@@ -55,7 +46,26 @@ class Target:
     batch_count: int = 10
     payload_size_bytes: int = 100
     answer_timeout_s: float = 5.0
+    token: str = ""
+    release: str = ""
     paused: threading.Event = field(default_factory=threading.Event)
+
+
+def logged_in(target: Target, timeout_s: float) -> wire.Wire:
+    """A connection of the first user; tried once."""
+    if target.release:
+        connection: wire.Wire = EarlierWire(target.address, target.release, timeout_s=timeout_s)
+    else:
+        connection = wire.Wire(target.address, timeout_s=timeout_s)
+    try:
+        if target.token:
+            connection.login_with_token(target.token)
+        else:
+            connection.login()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 class LoadThread(threading.Thread):
@@ -67,6 +77,8 @@ class LoadThread(threading.Thread):
         self.stopping = threading.Event()
         self.errors = 0
         self.last_error = ""
+        self.timeouts: Counter[str] = Counter()  # by what it waited for
+        self.longest_login_s = 0.0
         self.failure: BaseException | None = None
         self._wire: wire.Wire | None = None
 
@@ -79,8 +91,10 @@ class LoadThread(threading.Thread):
                 try:
                     self.step(self._connected())
                 except (OSError, wire.StatusError) as problem:
+                    what = "login" if self._wire is None else "answer"
                     self.errors += 1
-                    self.last_error = f"{time.strftime('%H:%M:%S')} {type(problem).__name__}: {problem}"
+                    self.timeouts[what] += isinstance(problem, TimeoutError)
+                    self.last_error = f"{time.strftime('%H:%M:%S')} {what}: {type(problem).__name__}: {problem}"
                     self._disconnect()
                     time.sleep(RETRY_PAUSE_S)
         except BaseException as problem:  # kept for the test, which raises it in `finish`
@@ -102,7 +116,11 @@ class LoadThread(threading.Thread):
 
     def _connected(self) -> wire.Wire:
         if self._wire is None:
-            self._wire = logged_in(self.target.address, self.target.answer_timeout_s)
+            began = time.monotonic()
+            try:
+                self._wire = logged_in(self.target, self.target.answer_timeout_s)
+            finally:
+                self.longest_login_s = max(self.longest_login_s, time.monotonic() - began)
         return self._wire
 
     def _disconnect(self) -> None:
@@ -268,7 +286,7 @@ class Patient:
 
     def _connected(self) -> wire.Wire:
         if self._wire is None:
-            self._wire = logged_in(self._target.address, self._timeout_s)
+            self._wire = logged_in(self._target, self._timeout_s)
         return self._wire
 
     def _close(self) -> None:

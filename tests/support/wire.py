@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 PING, GET_STATS, GET_CLUSTER_METADATA, GET_ME, GET_CLIENTS = 1, 10, 12, 20, 22
-LOGIN_USER, LOGOUT_USER = 38, 39
+LOGIN_USER, LOGOUT_USER, CREATE_TOKEN, LOGIN_WITH_TOKEN = 38, 39, 42, 44
 POLL_MESSAGES, SEND_MESSAGES, FLUSH_UNSAVED_BUFFER = 100, 101, 102
 GET_OFFSET, STORE_OFFSET, DELETE_OFFSET = 120, 121, 122
 GET_STREAM, GET_STREAMS, CREATE_STREAM, DELETE_STREAM, UPDATE_STREAM, PURGE_STREAM = 200, 201, 202, 203, 204, 205
@@ -174,15 +174,17 @@ class Wire:
         self, address: str, *, timeout_s: float = 60.0, receive_buffer_bytes: int | None = None, source: str = ""
     ) -> None:
         self.address = address
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        local = address.startswith("/")  # the path of a Unix socket
+        self.socket = socket.socket(socket.AF_UNIX if local else socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer_bytes is not None:  # must be set before the handshake to bound the window
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         if source:  # another address of this host, for instance 127.0.0.2
             self.socket.bind((source, 0))
         self.socket.settimeout(timeout_s)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not local:
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self.socket.connect(host_and_port(address))
+            self.socket.connect(address if local else host_and_port(address))
         except OSError:
             self.socket.close()
             raise
@@ -239,6 +241,13 @@ class Wire:
         """Returns the user id."""
         answer = self.request(LOGIN_USER, str8(name) + str8(password) + bytes(8))
         return int.from_bytes(answer, "little")
+
+    def create_token(self, name: str) -> str:
+        """One that does not expire."""
+        return self.request(CREATE_TOKEN, str8(name) + struct.pack("<Q", 2**64 - 1))[1:].decode()
+
+    def login_with_token(self, token: str) -> None:
+        self.request(LOGIN_WITH_TOKEN, str8(token))
 
     def create_stream(self, name: str) -> int:
         return int.from_bytes(self.request(CREATE_STREAM, str8(name))[:4], "little")

@@ -5,6 +5,7 @@ the test itself. Each worker has its own thread and loop; the test talks to them
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import threading
@@ -20,12 +21,12 @@ from shardd.engine.io_choice import choose_io_engine
 from shardd.engine.loop import new_event_loop
 from shardd.metadata.commands import CreateUser, Ref
 from shardd.metadata.state import Permissions
-from shardd.runtime.control_messages import MessageDecoder, SupervisorMessage, WorkerMessage, encode_message
+from shardd.runtime.control_messages import MessageDecoder, PeerUp, SupervisorMessage, WorkerMessage, encode_message
 from shardd.runtime.inheritance import WorkerInheritance
 from shardd.server.address_lock import AddressLock
 from shardd.server.shared_resources import SharedResources, make_resources
 from shardd.service.services import Services
-from shardd.transport.classic.dispatch import ClassicDispatcher
+from shardd.transport.dialects import Dialects
 from shardd.transport.door.endpoint import Doors
 from shardd.worker.worker import Worker
 from tests.support.server import IO_ENGINE_VARIABLE
@@ -71,11 +72,16 @@ class WorkerThread:
     def passwords_waiting(self) -> int:
         return self._worker._login_turns.figures()["jobs_waiting"]
 
+    def tell_of(self, peer: WorkerThread) -> None:
+        """It serves."""
+        up = PeerUp(peer._inheritance.shard, peer.context.engine.generation)
+        self._control.sendall(encode_message(SupervisorMessage(peer_up=up)))
+
     def wait_ready(self) -> None:
         decoder = MessageDecoder(WorkerMessage)
         deadline = time.monotonic() + READY_TIMEOUT_S
-        self._control.settimeout(1)
-        while time.monotonic() < deadline:
+        while (left_s := deadline - time.monotonic()) > 0:
+            self._control.settimeout(left_s)
             messages = decoder.feed(self._control.recv(65536))
             if any(message.ready is not None for message in messages):
                 return
@@ -91,7 +97,7 @@ class WorkerThread:
 
     def _run(self) -> None:
         """The engine is made where it is used: its ring takes calls of one thread only."""
-        self._worker = Worker(self._inheritance, ClassicDispatcher, Doors)
+        self._worker = Worker(self._inheritance, Dialects, Doors)
         self._loop = new_event_loop(self._worker.engine, self._worker.deliver, self._worker.watch)
         asyncio.set_event_loop(self._loop)
         try:
@@ -130,6 +136,8 @@ class Workers:
         self._threads = [self._spawn(shard, self._resources) for shard in range(self._shards)]
         for thread in self._threads:
             thread.wait_ready()
+        for thread, peer in itertools.permutations(self._threads, 2):
+            thread.tell_of(peer)
         return self
 
     def __exit__(

@@ -15,7 +15,15 @@ import pytest
 
 from shardd.engine import batch_check
 from shardd.engine._native import CALLS_MAX
-from shardd.engine.calls import ENDS_PER_PASS, EngineCalls, OutcomeUnknownError, Place, PlaceUnknownError, Reader
+from shardd.engine.calls import (
+    COPIED_AT_ONCE_BYTES,
+    ENDS_PER_PASS,
+    EngineCalls,
+    OutcomeUnknownError,
+    Place,
+    PlaceUnknownError,
+    Reader,
+)
 from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
@@ -138,6 +146,35 @@ def test_the_loop_hears_of_many_ends_in_slices(inside: Inside) -> None:
 
 
 @pytest.mark.parametrize("shard", [0, 1])
+def test_a_large_batch_is_copied_in_slices(inside: Inside, shard: int) -> None:
+    """Other work of the loop has its turn between them, and who gives up in the middle has stored nothing."""
+    large, slices = NewMessage(b"l" * (2 << 20)), (2 << 20) // COPIED_AT_ONCE_BYTES
+
+    async def ask() -> None:
+        before = await inside.before()
+        engine = inside.context.engine
+        given_up = asyncio.ensure_future(inside.sending(shard, large))
+        for _ in range(slices // 2):
+            await asyncio.sleep(0)
+        held = engine.gauges()["call_record_bytes"]
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        assert held > engine.gauges()["call_record_bytes"] == 0
+        sends = engine.counters()["sends"]
+        send, turns = asyncio.ensure_future(inside.sending(shard, large)), 0
+        while engine.counters()["sends"] == sends:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= slices
+        await send
+        await inside.until_as(before)
+
+    inside.workers.call(ask())
+    found = inside.root.read_all("st", inside.topic, inside.partitions[shard])
+    assert [each.payload for each in found] == [large.payload]
+
+
+@pytest.mark.parametrize("shard", [0, 1])
 def test_batches_beyond_their_part_of_the_pool_are_refused(inside: Inside, shard: int) -> None:
     async def ask() -> Counter[str]:
         before = await inside.before()
@@ -249,7 +286,7 @@ def test_an_owner_that_is_down_is_told_and_nothing_is_stored(inside: Inside) -> 
         before = await inside.before()
         ends = await asyncio.gather(inside.sending(shard), inside.reading(shard), return_exceptions=True)
         await inside.until_as(before)
-        inside.context.engine.peer_up(1)
+        inside.context.engine.peer_up(1, inside.workers.context(1).engine.generation)
         return [getattr(end, "status", end) for end in ends]
 
     with StandingStill(inside.workers):
@@ -269,7 +306,7 @@ def test_an_owner_that_dies_with_a_request_leaves_it_open(tmp_path: Path) -> Non
         inside.context.engine.peer_down(1)
         with pytest.raises(ShardError) as refused:
             await task
-        inside.context.engine.peer_up(1)
+        inside.context.engine.peer_up(1, inside.workers.context(1).engine.generation)
         return refused.value
 
     with Workers(tmp_path / "data", shards=2, settings={"system.partition.ack": "durable"}) as workers:

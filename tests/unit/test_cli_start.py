@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from shardd.cli.main import app
 
-GROUPS = ["backup", "config", "doctor", "pipeline", "spark", "topic"]
+GROUPS = ["backup", "config", "doctor", "pipeline", "retention", "spark", "tls", "topic", "upgrade"]
 _IMPORT_WHAT_SERVE_IMPORTS = "import sys; import shardd.cli.main, shardd.cli.serve; print(*sorted(sys.modules))"
 
 
@@ -25,7 +25,12 @@ def test_a_start_imports_no_other_command_and_nothing_of_the_workers() -> None:
 def test_the_help_lists_the_commands_in_their_order() -> None:
     shown = CliRunner().invoke(app, ["--help"]).output
     _, _, commands = shown.partition("Commands:")
-    assert [line.split()[0] for line in commands.splitlines() if line.startswith("  ")] == ["serve", "top", *GROUPS]
+    assert [line.split()[0] for line in commands.splitlines() if line.startswith("  ")] == [
+        "serve",
+        "ping",
+        "top",
+        *GROUPS,
+    ]
 
 
 @pytest.mark.parametrize("group", GROUPS)

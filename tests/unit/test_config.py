@@ -108,6 +108,11 @@ def test_other_iggy_variables() -> None:
         ("[tcp]\nsocket_migration = 1", "neither true nor false"),
         ("[system.segment]\nsize = 513", "not a multiple of 512"),
         ("[tcp]\npipeline_window_requests = 33", "out of range"),
+        ("[tcp]\ndialect = 'classic'\n[legacy]\nanonymous_user = 'a'", "has no effect with tcp.dialect = classic"),
+        ("[tcp.tls]\nenabled = true\nself_signed = true\n[legacy]\nanonymous_user = 'a'", "know no TLS"),
+        ("[legacy]\nanonymous_release = '0.0.70'", "no release from 0.0.11 to 0.0.69"),
+        ("[legacy]\nanonymous_release = '0.0.10'", "no release from 0.0.11 to 0.0.69"),
+        ("[legacy]\nanonymous_user = 5", "no name of a user"),
         ("[system.segment]\nsize = '2 GiB'", "out of range"),
         ("[system.topic]\nmax_size = '0'", "stands for the server default"),
         ("[system.topic]\nmax_size = '1 MiB'", "smaller than system.segment.size"),
@@ -175,7 +180,7 @@ def test_the_effective_settings_can_be_loaded_again(tmp_path: Path) -> None:
     }
     first = load_settings(None, environment).settings
     assert first.system.topic_message_expiry_us == (2 * 86400 + 4 * 3600 + 15 * 60) * 1_000_000
-    second = load_settings(write(tmp_path, settings_toml(first, "[::1]:4711")), {}).settings
+    second = load_settings(write(tmp_path, settings_toml(first, {"tcp.address": "[::1]:4711"})), {}).settings
     assert second.tcp.address == "[::1]:4711"
     assert msgspec.structs.replace(second, tcp=first.tcp) == first
     assert value_of(second, KEYS[0]) == "[::1]:4711"

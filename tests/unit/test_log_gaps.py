@@ -36,8 +36,8 @@ ACTIVE = segment(40, [2, 3], timestamp=2000)
 DENSE = manifest_of(ACTIVE)
 END = 40
 ROWS = [
-    SegmentInfo((0, len(THIN.log), 8, 1000, 1001, END - 8)),
-    SegmentInfo((40, len(ACTIVE.log), 5, 2000, 2001, 0)),
+    SegmentInfo((0, len(THIN.log), 8, 1000, 1001, END - 8, 0)),
+    SegmentInfo((40, len(ACTIVE.log), 5, 2000, 2001, 0, 0)),
 ]
 THROTTLE = Throttle()
 
@@ -73,14 +73,14 @@ def _head(content: bytes, at: int, value: bytes) -> bytes:
 
 
 def _slot(content: bytes) -> bytes:
-    slot = content[64:104] + b"\x09" + content[105:120]
+    slot = content[64:112] + b"\x09" + content[113:120]
     return content[:64] + slot + xxhash.xxh3_64_digest(slot)[::-1] + content[128:]
 
 
 def test_what_a_manifest_of_version_2_says_and_is_not_known_keeps_the_partition_closed(directory: Path) -> None:
     content = encode_manifest(manifest_of(THIN, END))
     must_know = encode_manifest(replace(manifest_of(THIN, END), others=((3 + 2**31, b"producers"),)))
-    unknown = [_head(content, 12, bytes([9])), _head(content, 13, b"\x01"), _slot(content), must_know]
+    unknown = [_head(content, 12, bytes([10])), _head(content, 13, b"\x01"), _slot(content), must_know]
     for each in unknown:
         with pytest.raises(UnknownManifestError):
             decode_manifest(each)
@@ -180,7 +180,7 @@ def test_a_lost_manifest_costs_a_scan_because_the_index_explains_the_gaps(direct
     layout.segment_manifest(directory, 0).unlink()
     before = tree(directory)
     recovered = open_partition(directory, INCARNATION)
-    assert recovered.segments == [(*ROWS[0][:5], 39 - 8), ROWS[1]]
+    assert recovered.segments == [(*ROWS[0][:5], 39 - 8, 0), ROWS[1]]
     assert (recovered.damaged, recovered.unsealed) == ([(39, 40, False)], [])  # the end is explained by nothing
     assert "without a manifest" in recovered.notes[0]
     assert tree(directory) == before
@@ -199,7 +199,7 @@ def test_a_sparse_segment_that_is_the_last_one_takes_no_records(directory: Path)
         path(directory, 40).unlink()
     for _ in range(2):
         recovered = open_partition(directory, INCARNATION)
-        assert recovered.segments == [ROWS[0], (END, 0, 0, 1001, 1001, 0)]
+        assert recovered.segments == [ROWS[0], (END, 0, 0, 1001, 1001, 0, 0)]
         assert (recovered.damaged, recovered.state) == ([], 0)
     kept = read_manifest(directory, 0)
     assert kept is not None and kept == manifest_of(THIN, END)

@@ -38,7 +38,7 @@ from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_l
 from tests.unit.test_backup_hostile import rewritten
 
 FIRST = log_files.segment(0, [15, 5], 1000)
-NAMES = {1: "compressed", 2: "encrypted", 4: "remote", 3: "compressed and encrypted", 16: "bit 16", 9: "compressed"}
+NAMES = {2: "encrypted", 4: "remote", 3: "compressed and encrypted", 16: "bit 16", 10: "encrypted"}
 
 
 def manifest_with(bits: int, incarnation: int) -> bytes:
@@ -58,7 +58,7 @@ def data(tmp_path: Path) -> DataDirectory:
 @pytest.fixture(params=["with a .log", "with .blocks", "with an index alone", "with nothing else"])
 def partition(request: pytest.FixtureRequest, data: DataDirectory) -> Path:
     path = data.partition(0)
-    layout.segment_manifest(path, 0).write_bytes(manifest_with(1, data.incarnation(0)))
+    layout.segment_manifest(path, 0).write_bytes(manifest_with(2, data.incarnation(0)))
     log = layout.segment_log(path, 0)
     if request.param == "with .blocks":
         log.rename(log.with_suffix(".blocks"))
@@ -72,7 +72,7 @@ def partition(request: pytest.FixtureRequest, data: DataDirectory) -> Path:
 def refused(use: Callable[[], object], partition: Path, error: type[Exception] = UnknownLayoutError) -> None:
     before = log_files.tree(partition)
     path = re.escape(layout.segment_manifest(partition, 0).name)
-    with pytest.raises(error, match=rf"{path}: this version does not know layout 1 \(compressed\)"):
+    with pytest.raises(error, match=rf"{path}: this version does not know layout 2 \(encrypted\)"):
         use()
     assert log_files.tree(partition) == before
 
@@ -115,7 +115,7 @@ def test_the_doctor_lists_no_other_segment_as_if_it_were_all(data: DataDirectory
     for more in ([], ["--repair", "--yes"]):
         result = CliRunner().invoke(app, ["doctor", "log", str(data.path), *more])
         assert result.exit_code == 1, result.output
-        assert "does not know layout 1 (compressed)" in result.output
+        assert "does not know layout 2 (encrypted)" in result.output
         assert "0/0/1  0 to 4" in result.output  # the next partition is read
         assert log_files.tree(partition) == before
 
@@ -135,14 +135,14 @@ def test_a_backup_that_has_such_a_segment_is_neither_whole_nor_restored(data: Da
     made = back_up(data)
     kept = kept_log(made, 0).with_suffix(".manifest")
     kept.chmod(0o600)
-    kept.write_bytes(manifest_with(1, data.incarnation(0)))
+    kept.write_bytes(manifest_with(2, data.incarnation(0)))
     entry = {"bytes": kept.stat().st_size, "digest": file_digest(xxhash.xxh3_128_digest(kept.read_bytes()))}
 
     def change(content: Any) -> None:
         content["partitions"][0]["segments"][0]["manifest"] = entry
 
     rewritten(made, change)
-    sentence = f"{kept}: this version does not know layout 1 (compressed)"
+    sentence = f"{kept}: this version does not know layout 2 (encrypted)"
     assert verify_backup(made.path).damage == [sentence]
     with pytest.raises(BackupError, match=re.escape(sentence)):
         restore_backup(made.path, tmp_path / "restored")

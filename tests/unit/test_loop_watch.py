@@ -13,9 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shardd.cli.top_view import compare, shards_table
-from shardd.engine.loop import _Ready
+from shardd.engine.loop import EngineSelector, Event, _Ready
 from shardd.protocol.extensions import FigureKind, Metrics, ShardMetrics
 from shardd.runtime.loop_watch import (
+    ENGINE_TURN,
     EXIT_STATUS,
     GARBAGE,
     LIMIT_MS,
@@ -112,6 +113,31 @@ def test_the_pause_of_the_collector_has_a_name_of_its_own() -> None:
     figures = watched([collect], LoopWatch(exact=True)).gauges()
     assert figures[f"{GARBAGE}.longest_us"] > 0
     assert not any("collect.<" in name for name in figures)
+
+
+class LongTurns:
+    """An engine that says how long its passes computed."""
+
+    def __init__(self, *longest_us: int) -> None:
+        self._longest_us = list(longest_us)
+
+    def turn(self, _epoll_fd: int, _timeout_ms: int) -> tuple[bool, list[Event], int]:
+        return False, [], self._longest_us.pop(0)
+
+
+def test_a_turn_of_the_engine_has_a_name_of_its_own() -> None:
+    watch = LoopWatch()
+    turns = LongTurns(LIMIT_MS * 1000 + 1, 0, 2000, LIMIT_MS * 1000 + 1)
+    selector = EngineSelector(turns, lambda events: None, watch)  # type: ignore[arg-type]
+    selector.select(0)
+    assert watch.gauges() == {"longest_us": 0}, "not before the start"
+    watch.start()
+    for _ in range(3):
+        selector.select(0)
+    watch.stop()
+    selector.close()
+    assert over_limit(watch) == {ENGINE_TURN: 1}
+    assert watch.gauges()[f"{ENGINE_TURN}.longest_us"] == LIMIT_MS * 1000 + 1
 
 
 def test_what_was_done_before_the_start_does_not_count() -> None:

@@ -16,7 +16,8 @@ from shardd.metadata.log_file import read_log
 from shardd.protocol.errors import Status
 from shardd.runtime.bus import PeerLost
 from shardd.runtime.disk import OsDisk
-from tests.unit.test_metadata_replication import ROOT, cluster, run
+from tests.support.on_loop import until
+from tests.unit.test_metadata_replication import ROOT, Cluster, cluster, run
 
 
 def test_changes_wait_for_a_silent_replica_until_it_is_reported_dead(tmp_path: Path) -> None:
@@ -75,6 +76,51 @@ def test_a_replica_whose_hello_overtook_the_report_of_its_death_is_asked_again(t
             assert "missed" not in shards.nodes[1].state.stream_ids
             shards.buses[0].peer_up(1)
             assert (await shards.writer.submit(ROOT, commands.CreateStream("s"))).status == Status.OK
+            shards.check_equal()
+
+    run(scenario)
+
+
+async def _hold_catch_up(shards: Cluster) -> asyncio.Event:
+    """Shard 1 has the complete answer to its HELLO and follows a record of it until the event is set."""
+    held, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(old: State, new: State) -> None:
+        held.set()
+        await release.wait()
+
+    shards.nodes[1].follow_with(hold)
+    shards.buses[0].peer_down(1)
+    assert (await shards.writer.submit(ROOT, commands.CreateStream("missed"))).status == Status.OK
+    shards.buses[0].peer_up(1)
+    await held.wait()
+    return release
+
+
+def test_a_replica_that_catches_up_with_a_shard_0_that_died_says_hello_to_the_next_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 2) as shards:
+            release = await _hold_catch_up(shards)
+            await shards.stop(0)
+            await shards.start(0)
+            release.set()
+            async with asyncio.timeout(5):
+                assert (await shards.writer.submit(ROOT, commands.CreateStream("s"))).status == Status.OK
+            shards.check_equal()
+
+    run(scenario)
+
+
+def test_a_replica_that_is_asked_for_a_hello_while_it_catches_up_says_another_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 2) as shards:
+            release = await _hold_catch_up(shards)
+            shards.buses[0].peer_down(1)  # about the process before, heard after the HELLO of this one
+            shards.buses[0].peer_up(1)
+            await until(lambda: shards.buses[1].figures()["requests_in"] == 2)  # both want a HELLO
+            release.set()
+            async with asyncio.timeout(5):
+                assert (await shards.writer.submit(ROOT, commands.CreateStream("s"))).status == Status.OK
             shards.check_equal()
 
     run(scenario)

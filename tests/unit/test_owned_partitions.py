@@ -61,8 +61,7 @@ def state_with(count: int, topics: int = 1) -> State:
 
 
 def owned(calls: Calls, data: Path) -> OwnedPartitions:
-    system = load_settings(None, {}).settings.system
-    return OwnedPartitions(cast(Engine, calls), 0, 1, data, system)
+    return OwnedPartitions(cast(Engine, calls), 0, 1, data, load_settings(None, {}).settings)
 
 
 def make_directories(data: Path, count: int) -> None:

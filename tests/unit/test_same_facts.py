@@ -14,7 +14,7 @@ import pytest
 from shardd.config.cpus import SHARDS_MAX
 from shardd.config.schema import ACK_LEVELS
 from shardd.engine import _native, twin, twin_record
-from shardd.log import imported, incarnation, manifest, offsets_table, record_format
+from shardd.log import blocks, imported, incarnation, manifest, offsets_table, record_format
 from shardd.metadata.validate import SLOTS_MAX
 from shardd.protocol import limits, record_layout, replies
 from shardd.protocol.codes import Code
@@ -86,10 +86,11 @@ def test_no_other_file_says_the_number_of_a_status() -> None:
         if int(number) in numbers
     }
     package = Path(_native.__file__).parents[1]
+    client = package / "client" / "statuses.py"  # a distribution of its own; tests/client compares it
     python = {
         f"shardd/{path.relative_to(package)}: {node.value}"
         for path in package.rglob("*.py")
-        if path != package / "protocol" / "errors.py"
+        if path not in (package / "protocol" / "errors.py", client)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and type(node.value) is int and node.value in numbers
     }
@@ -139,14 +140,27 @@ def test_layouts_and_sizes_of_tables_are_the_same() -> None:
     assert named_numbers("MANIFEST_LAYOUT") == {
         "PLAIN": record_layout.LAYOUT_PLAIN,
         "SPARSE": record_layout.LAYOUT_SPARSE,
+        "COMPRESSED": record_layout.LAYOUT_COMPRESSED,
     }
+    assert named_numbers("BLOCK")["PLAIN_BYTES"] == blocks.BLOCK_BYTES
+    assert (named_numbers("BLOCKS")["HEAD_SIZE"], named_numbers("BLOCKS")["ENTRY_SIZE"]) == (
+        blocks.HEAD_BYTES,
+        blocks.ENTRY_BYTES,
+    )
+    assert {name.lower(): number for name, number in named_numbers("CODEC").items()} == blocks.CODECS
     shared = named_numbers("SHARED")
     assert (shared["STATS_SLOTS"], shared["SHARDS_MAX"]) == (SLOTS_MAX, SHARDS_MAX)
 
 
 def test_files_begin_with_the_same_magic() -> None:
     core = {text.encode() for code in c_code("src").values() for text in re.findall(r'"(SHRD[A-Z0-9]{4})"', code)}
-    assert core == {manifest.MAGIC, incarnation.MAGIC, imported.MAGIC, offsets_table.MAGIC}
+    assert core | {blocks.MAGIC} == {
+        blocks.MAGIC,
+        manifest.MAGIC,
+        incarnation.MAGIC,
+        imported.MAGIC,
+        offsets_table.MAGIC,
+    }
 
 
 def test_faults_of_a_scan_are_those_of_the_twin() -> None:

@@ -50,7 +50,12 @@ def change(connection: Wire, **settings: str) -> int:
 
 
 def settings_of(connection: Wire, topic: str = "t") -> tuple[TopicSetting, ...]:
-    return decode_reply(connection.request(GET, GetTopicSettings("s", topic).encode()))
+    """Level and compression, which are asked for here."""
+    found = decode_reply(connection.request(GET, GetTopicSettings("s", topic).encode()))
+    return tuple(each for each in found if each.key in ("ack", "compression"))
+
+
+PLAIN = TopicSetting("compression", "none", False)
 
 
 def durable_partitions(workers: Workers, topic: int = 0, count: int = PARTITIONS) -> list[bool]:
@@ -66,15 +71,15 @@ def durable_partitions(workers: Workers, topic: int = 0, count: int = PARTITIONS
 def test_the_level_of_every_partition_has_changed_when_the_answer_comes(workers: Workers) -> None:
     assert {owner(namespace(0, 0, each), 2) for each in range(PARTITIONS)} == {0, 1}
     here, there = workers.connect(0), workers.connect(1)
-    assert settings_of(here) == (TopicSetting("ack", "written", False),)
+    assert settings_of(here) == (TopicSetting("ack", "written", False), PLAIN)
     for value, durable in (("durable", True), ("memory", False), ("durable", True), ("written", False)):
         assert change(there, ack=value) == Status.OK
         assert durable_partitions(workers) == [durable] * PARTITIONS
-        assert settings_of(here) == settings_of(there) == (TopicSetting("ack", value, True),)
+        assert settings_of(here) == settings_of(there) == (TopicSetting("ack", value, True), PLAIN)
     assert durable_partitions(workers, 1, 1) == [False] and settings_of(here, "other")[0].value == "written"
     assert change(here, ack="durable") == change(here, ack="") == Status.OK
     assert durable_partitions(workers) == [False] * PARTITIONS
-    assert settings_of(there) == (TopicSetting("ack", "written", False),)
+    assert settings_of(there) == (TopicSetting("ack", "written", False), PLAIN)
 
 
 def test_new_and_purged_partitions_have_it_and_classic_clients_see_no_difference(workers: Workers) -> None:
@@ -137,7 +142,7 @@ def test_what_is_refused_changes_nothing(workers: Workers) -> None:
         (SetTopicSettings("s", "no", (("ack", "memory"),)).encode(), Status.TOPIC_ID_NOT_FOUND),
     ):
         assert root.status(SET, payload) == status, payload
-    assert settings_of(root) == (TopicSetting("ack", "durable", True),)
+    assert settings_of(root) == (TopicSetting("ack", "durable", True), PLAIN)
     assert change(root, ack="") == Status.OK
 
 
@@ -149,8 +154,8 @@ def test_a_start_keeps_the_setting_over_the_default(tmp_path: Path) -> None:
                 root.create_topic(root.create_stream("s"), "t", 1)
                 root.create_topic("s", "default", 1)
                 assert change(root, ack="durable") == Status.OK
-            assert settings_of(root) == (TopicSetting("ack", "durable", True),)
-            assert settings_of(root, "default") == (TopicSetting("ack", default, False),)
+            assert settings_of(root) == (TopicSetting("ack", "durable", True), PLAIN)
+            assert settings_of(root, "default") == (TopicSetting("ack", default, False), PLAIN)
 
             async def durable(running: Workers, topic: int) -> bool:
                 await asyncio.sleep(0)
@@ -176,3 +181,30 @@ def test_codecs_survive_the_wire_and_refuse_what_is_cut(
         assert caught.value.status is Status.INVALID_COMMAND
     reply = tuple(TopicSetting(key, value, bool(value)) for key, value in values.items())
     assert decode_reply(encode_reply(reply)) == reply
+
+
+def update_with(workers: Workers, compression: int) -> int:
+    request = requests.UpdateTopicRequest("s", "t", compression, 0, 0, 1, "t")
+    return workers.connect(0).status(wire.UPDATE_TOPIC, request.encode())
+
+
+def shown(root: Wire) -> tuple[int, str]:
+    """(what the classic wire shows, the setting in effect)."""
+    reply = root.request(wire.GET_TOPIC, identifier("s") + identifier("t"))
+    return reply[24], settings_of(root)[1].value
+
+
+def test_the_classic_wire_asks_for_gzip_keeps_a_choice_and_ends_it(workers: Workers) -> None:
+    root = workers.connect(1)
+    assert shown(root) == (1, "none")
+    assert update_with(workers, 2) == Status.OK and shown(root) == (2, "gzip")
+    assert change(root, compression="zstd:9") == Status.OK and shown(root) == (2, "zstd:9")
+    assert update_with(workers, 2) == Status.OK and shown(root) == (2, "zstd:9")
+    assert update_with(workers, 1) == Status.OK and shown(root) == (1, "none")
+    assert change(root, compression="lz4") == Status.OK and shown(root) == (2, "lz4")
+    assert change(root, compression="none") == Status.OK and shown(root) == (1, "none")
+    assert update_with(workers, 2) == Status.OK and shown(root) == (2, "gzip")
+    assert [update_with(workers, value) for value in (0, 3, 4, 255)] == [Status.INVALID_COMMAND] * 4
+    for value in ("snappy", "zstd:20", "zstd:0", "gzip:10", "lz4:13", "none:1", "zstd:", "lz4:-1"):
+        assert change(root, compression=value) == Status.INVALID_CONFIGURATION
+    assert shown(root) == (2, "gzip")

@@ -27,8 +27,9 @@ def test_a_worker_imports_nothing_that_only_rare_requests_or_the_supervisor_need
 
 def test_the_values_of_a_server_are_no_dataclasses() -> None:
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "@dataclass" in path.read_text()}
-    assert any(name.startswith("spark/") for name in found)  # processes of Spark, where it does not matter
-    assert {name for name in found if not name.startswith("spark/")} == {"log/recovered.py"}  # has fields out of `==`
+    elsewhere = {name for name in found if name.startswith(("spark/", "client/"))}  # processes of Spark and of users
+    assert elsewhere
+    assert found - elsewhere == {"log/recovered.py"}  # has fields out of `==`
 
 
 def test_collections_do_not_look_at_modules() -> None:

@@ -199,6 +199,26 @@ def test_a_table_that_is_mostly_free_is_written_anew(directory: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_table_that_cannot_be_written_anew_is_used_as_it_is(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk without room must not close a partition for the sake of its size."""
+    open_partition(directory, INCARNATION)
+    halves = [Half(number + 1, OFFSET_GROUP * (number < 3), number, 2) for number in range(99)]
+    entries = [encode_half(half) + bytes(32) for half in halves]
+    (directory / layout.CONSUMER_OFFSETS).write_bytes(encode_head(INCARNATION) + b"".join(entries))
+    before = tree(directory)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        recovered = open_partition(directory, INCARNATION)
+    assert (recovered.notes, recovered.groups, recovered.state) == ([], [0, 1, 2], 0)
+    assert tree(directory) == before
+    open_partition(directory, INCARNATION)
+    assert (directory / layout.CONSUMER_OFFSETS).stat().st_size == HEAD_BYTES + 3 * ENTRY_BYTES
+
+
 def damaged(at: int) -> Change:
     def change(path: Path) -> None:
         content = bytearray(path.read_bytes())

@@ -50,6 +50,7 @@ from tests.unit.services_harness import Workers
 
 DAY_US: Final = 86_400_000_000
 SYSTEM: Final = load_settings(None, {}).settings.system
+NEW_TOPIC: Final = {"retention": "on"}  # what every new topic has
 PATIENCE: Final = Setting(
     "patience",
     Duration(0, 3650 * DAY_US),
@@ -96,19 +97,20 @@ def change(*settings: tuple[str, str]) -> commands.SetTopicSettings:
 def test_a_row_is_all_that_a_new_setting_needs(workers: Workers, tmp_path: Path) -> None:
     here, there = workers.addresses
     shown = json.loads(topic(there, "get", "s", "t", "--json").stdout)["settings"]
-    assert list(shown) == ["ack", "patience", "block", "copies", "mode"]
+    assert list(shown) == [*SETTINGS, "patience", "block", "copies", "mode"]
     pause_us = SYSTEM.scrubber.pause_ms * 1000
     assert shown["patience"] == {"value": PATIENCE.type.show(pause_us), "set": False}
     done = topic(there, "set", "s", "t", "patience=1 week", "block=4096", "copies=3", "mode=zstd", "ack=durable")
     assert (done.exit_code, done.stderr) == (0, "")
     for address in (here, there):
         shown = json.loads(topic(address, "get", "s", "t", "--json").stdout)["settings"]
-        assert [each["value"] for each in shown.values()] == ["durable", "7 d", "4 KiB", "3", "zstd"]
-        assert all(each["set"] for each in shown.values())
+        values = {"ack": "durable", "patience": "7 d", "block": "4 KiB", "copies": "3", "mode": "zstd"}
+        assert {key: shown[key]["value"] for key in values} == values
+        assert all(shown[key]["set"] for key in values)
     stored = {"patience": str(7 * DAY_US), "block": "4096", "copies": "3", "mode": "zstd", "ack": "durable"}
     for shard in (0, 1):
         found = workers.context(shard).metadata.state.streams[0].topics[0].settings
-        assert dict(found) == stored
+        assert dict(found) == stored | NEW_TOPIC
         assert (PATIENCE.of(found, SYSTEM), BLOCK.of(found, SYSTEM), MODE.of(found, SYSTEM)) == (
             7 * DAY_US,
             4096,
@@ -152,10 +154,8 @@ def test_the_row_says_who_may_change_it(workers: Workers) -> None:
         request = SetTopicSettings("s", "t", settings).encode()
         found = workers.connect(1, name, "secret").status(ExtensionCode.SET_TOPIC_SETTINGS, request)
         assert found == status, (name, settings)
-    assert dict(workers.context(1).metadata.state.streams[0].topics[0].settings) == {
-        "patience": "3000000",
-        "block": "1024",
-    }
+    stored = dict(workers.context(1).metadata.state.streams[0].topics[0].settings)
+    assert stored == {"patience": "3000000", "block": "1024"} | NEW_TOPIC
 
 
 def test_a_value_out_of_range_is_refused_with_the_range(workers: Workers) -> None:
@@ -184,7 +184,7 @@ def test_a_value_out_of_range_is_refused_with_the_range(workers: Workers) -> Non
     ):
         request = SetTopicSettings("s", "t", (("ack", "memory"), (key, text))).encode()
         assert root.status(ExtensionCode.SET_TOPIC_SETTINGS, request) == Status.INVALID_CONFIGURATION, (key, text)
-    assert workers.context(0).metadata.state.streams[0].topics[0].settings == Map()
+    assert dict(workers.context(0).metadata.state.streams[0].topics[0].settings) == NEW_TOPIC
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 /* Placement hashes: murmur3_x86_32 over one u64 (docs/protocol/records.md#placement) and xxh32. */
 #include "base/hash.h"
 
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 static uint32_t rotate_left(uint32_t value, int bits) { return value << bits | value >> (32 - bits); }

@@ -60,6 +60,8 @@ typedef struct caller_calls {
     bool (*wanted)(const caller *to);             /* false: it is not worth waiting for the answer */
     /* Somebody else reads the records of the request for long: moves them out of scarce memory. False: dropped. */
     bool (*lend)(const caller *to, uint8_t **records);
+    /* Of a poll with `one_window`: its records become what the caller reads, in place. Their new length. */
+    size_t (*convert)(const caller *to, uint8_t *records, size_t length);
     void (*put_head)(const caller *to, uint8_t *at, const poll_summary *whole); /* `head_bytes` of them */
 } caller_calls;
 
@@ -72,6 +74,7 @@ struct caller {
     uint16_t place;     /* of the request among those of its connection that are under way */
     uint8_t dialect;    /* of who writes that head, wherever the records are read; 0: none */
     uint8_t head_bytes; /* room before the first records of a poll */
+    bool one_window;    /* its polls end with their first window: how long that is becomes known by `convert` */
 };
 
 /* How a request ended whose answer may have to wait for the device. */

@@ -10,12 +10,23 @@
 #include <stdlib.h>
 
 #define STAGED_FIRST 256u
+#define STAGED_BYTES_MAX APPEND_LARGE_BYTES /* of one commit, so that those who look at the clock see what it takes */
 
 struct staged {
     append_batch batch;
     caller from;
     uint8_t *block; /* own copy of a remote batch; NULL for local ones */
     uint32_t next;  /* index + 1 */
+};
+
+struct large_batch { /* or one that came behind it */
+    large_batch *next;
+    append_batch batch;
+    caller from;
+    uint8_t *block;
+    bool begun;
+    send_limits *limits; /* that count it until its end; NULL: none */
+    uint32_t refused;    /* status, for want of room or by the limits of the topic */
 };
 
 int commit_open(core *k) {
@@ -42,8 +53,10 @@ static bool staged_grow(core *k) {
     return true;
 }
 
-void commit_stage(core *k, owned *target, const append_batch *batch, const caller *from, uint8_t *block) {
+static inline __attribute__((always_inline)) void stage(core *k, owned *target, const append_batch *batch,
+                                                        const caller *from, uint8_t *block) {
     if (k->commit.count == k->commit.capacity && !staged_grow(k)) commit_all(k); /* the turn has two commits then */
+    k->commit.bytes += batch->length;
     ASSERT(k->commit.count < k->commit.capacity);
     uint32_t number = ++k->commit.count;
     k->commit.list[number - 1] = (staged){.batch = *batch, .from = *from, .block = block};
@@ -68,20 +81,34 @@ void commit_report_room(core *k) {
     k->commit.room_refusal_reported = k->commit.room.refused;
 }
 
-static void append_or_refuse(core *k, partition *p, size_t count, uint64_t wall_us) {
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < count; i++) bytes += k->commit.scratch[i].length;
-    if (room_take(&k->commit.room, bytes)) {
-        partition_append(p, k->commit.scratch, count, wall_us);
-        return;
-    }
-    uint32_t status = partition_state(p) != 0 ? partition_state(p) : STATUS_CANNOT_WRITE_TO_FILE;
-    for (size_t i = 0; i < count; i++) k->commit.scratch[i].status = status;
+/* 0, or the status of what is refused for want of room. */
+static uint32_t take_room(core *k, const partition *p, uint64_t bytes) {
+    if (room_take(&k->commit.room, bytes)) return 0;
     commit_report_room(k);
+    return partition_state(p) != 0 ? partition_state(p) : STATUS_CANNOT_WRITE_TO_FILE;
 }
 
-/* One event for each segment that was sealed since the last one; without memory the next commit tells it. */
-static void report_rolls(core *k, owned *target) {
+static inline __attribute__((always_inline)) void append_or_refuse(core *k, partition *p, append_batch *batches,
+                                                                   size_t count, uint64_t wall_us) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++) bytes += batches[i].length;
+    uint32_t status = take_room(k, p, bytes);
+    if (status == 0) partition_append(p, batches, count, wall_us);
+    for (size_t i = 0; status != 0 && i < count; i++) batches[i].status = status;
+}
+
+/* Appends what the topic takes; the others have their status. */
+static __attribute__((noinline)) void append_within_limits(core *k, owned *target, size_t count, uint64_t wall_us) {
+    append_batch *batches = k->commit.scratch;
+    send_limits_judge(target->send_limits, target->p, batches, count, k->counters.commits);
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first; end < count && batches[end].status == 0;) end++;
+        if (end > first) append_or_refuse(k, target->p, batches + first, end - first, wall_us);
+        for (; end < count && batches[end].status != 0; end++) k->counters.refused_by_topic++;
+    }
+}
+
+void commit_report_rolls(core *k, owned *target) {
     for (uint64_t next; partition_next_start(target->p, target->active_reported, &next);) {
         event *v = events_add(&k->events, EVENT_ROLLED, target->ns);
         if (v == NULL) return;
@@ -95,8 +122,9 @@ static void commit_partition(core *k, owned *target, uint64_t wall_us) {
     size_t count = 0;
     for (uint32_t n = target->staged.first; n != 0; n = k->commit.list[n - 1].next)
         k->commit.scratch[count++] = k->commit.list[n - 1].batch;
-    append_or_refuse(k, target->p, count, wall_us);
-    report_rolls(k, target);
+    if (target->send_limits == NULL) append_or_refuse(k, target->p, k->commit.scratch, count, wall_us);
+    else append_within_limits(k, target, count, wall_us);
+    commit_report_rolls(k, target);
     k->counters.append_calls++;
     count = 0;
     for (uint32_t n = target->staged.first, next; n != 0; n = next) {
@@ -111,6 +139,152 @@ static void commit_partition(core *k, owned *target, uint64_t wall_us) {
     owned_release(target);
 }
 
+/* ---- large batches ---- */
+
+/* Whether it is refused, before its first part. */
+static void begin(core *k, owned *target, large_batch *b) {
+    b->begun = true;
+    b->refused = send_limits_large_begins(target->send_limits, target->p, &b->batch);
+    if (b->refused != 0) {
+        k->counters.refused_by_topic++;
+        return;
+    }
+    b->limits = send_limits_retain(target->send_limits);
+    b->refused = take_room(k, target->p, b->batch.length);
+}
+
+static void free_large(large_batch *b) {
+    send_limits_large_ends(b->limits, &b->batch);
+    send_limits_release(b->limits);
+    free(b);
+}
+
+static bool is_large(const append_batch *b) { return b->length > APPEND_LARGE_BYTES; }
+
+static void put_in_turn(core *k, owned *target) {
+    target->parts.next = NULL;
+    if (k->commit.in_parts == NULL) k->commit.in_parts = target;
+    else k->commit.last_in_parts->parts.next = target;
+    k->commit.last_in_parts = target;
+}
+
+static large_batch *take_first(owned *target) {
+    large_batch *b = target->parts.first;
+    target->parts.first = b->next;
+    return b;
+}
+
+/* Makes the first one visible, or tells why not. Those behind it go on: small ones with the next commit. The target is
+ * in no list then, unless another large one follows. */
+static void end_first(core *k, owned *target) {
+    large_batch *b = take_first(target);
+    if (!b->begun) begin(k, target, b);
+    uint32_t status = b->refused;
+    if (status == 0) {
+        partition_append(target->p, &b->batch, 1, clock_wall_us());
+        status = b->batch.status;
+    }
+    commit_report_rolls(k, target);
+    k->counters.append_calls++;
+    if (b->block != NULL) pool_free(k->pool, b->block);
+    sync_answer(target, &b->from, &(outcome){.status = status});
+    free_large(b);
+    sync_mark_dirty(target);
+    if (partition_state(target->p) != 0) sync_report_poison(target, EIO);
+}
+
+static void stage_with_room(core *k, owned *target, const append_batch *batch, const caller *from, uint8_t *block) {
+    if (k->commit.bytes + batch->length > STAGED_BYTES_MAX) commit_all(k);
+    stage(k, target, batch, from, block);
+}
+
+static void stage_small(core *k, owned *target) {
+    while (target->parts.first != NULL && !is_large(&target->parts.first->batch)) {
+        large_batch *b = take_first(target);
+        stage_with_room(k, target, &b->batch, &b->from, b->block);
+        free(b);
+    }
+}
+
+/* False: no memory; it is staged like any other, when nobody is before it. */
+static bool wait_in_parts(core *k, owned *target, const append_batch *batch, const caller *from, uint8_t *block) {
+    large_batch *b = malloc(sizeof *b);
+    if (b == NULL) return false;
+    *b = (large_batch){.batch = *batch, .from = *from, .block = block};
+    if (target->parts.first != NULL) {
+        target->parts.last->next = b;
+    } else {
+        target->parts.first = b;
+        target->references++;
+        put_in_turn(k, target);
+    }
+    target->parts.last = b;
+    return true;
+}
+
+static void leave_turn(core *k, owned *target) {
+    owned **place = &k->commit.in_parts, *before = NULL;
+    for (; *place != target; place = &(*place)->parts.next) before = *place;
+    *place = target->parts.next;
+    if (k->commit.last_in_parts == target) k->commit.last_in_parts = before;
+}
+
+/* All that waits at a partition, at once. */
+static void end_all(core *k, owned *target) {
+    leave_turn(k, target);
+    while (target->parts.first != NULL) {
+        commit_all(k);
+        end_first(k, target);
+        stage_small(k, target);
+    }
+    owned_release(target);
+}
+
+/* Not as all the others are: it is large, comes behind a large one, or is too much for this commit. */
+static __attribute__((noinline)) bool stage_otherwise(core *k, owned *target, const append_batch *batch,
+                                                      const caller *from, uint8_t *block) {
+    append_batch b = *batch;
+    bool waits = target->parts.first != NULL;
+    if (waits && block == NULL && !from->calls->lend(from, &b.messages)) return false;
+    if ((waits || is_large(&b)) && wait_in_parts(k, target, &b, from, block)) return true;
+    target->references++;
+    if (waits) end_all(k, target);
+    stage_with_room(k, target, &b, from, block);
+    owned_release(target);
+    return true;
+}
+
+bool commit_stage(core *k, owned *target, const append_batch *batch, const caller *from, uint8_t *block) {
+    if (k->commit.bytes + batch->length > STAGED_BYTES_MAX || target->parts.first != NULL)
+        return stage_otherwise(k, target, batch, from, block);
+    stage(k, target, batch, from, block);
+    return true;
+}
+
+void commit_next_part(core *k) {
+    owned *target = k->commit.in_parts;
+    commit_all(k); /* what came before it */
+    large_batch *b = target->parts.first;
+    if (!b->begun) begin(k, target, b);
+    bool more = b->refused == 0 && partition_append_part(target->p, &b->batch, clock_wall_us());
+    if (!more) {
+        end_first(k, target);
+        stage_small(k, target);
+    }
+    k->commit.in_parts = target->parts.next;
+    if (target->parts.first != NULL) put_in_turn(k, target);
+    else owned_release(target);
+}
+
+void commit_drop_parts(core *k) {
+    while (k->commit.in_parts != NULL) {
+        owned *target = k->commit.in_parts;
+        k->commit.in_parts = target->parts.next;
+        while (target->parts.first != NULL) free_large(take_first(target));
+        owned_release(target);
+    }
+}
+
 void commit_all(core *k) {
     if (k->commit.touched == NULL) return;
     uint64_t wall_us = clock_wall_us();
@@ -122,5 +296,6 @@ void commit_all(core *k) {
         commit_partition(k, target, wall_us);
     }
     k->commit.count = 0;
+    k->commit.bytes = 0;
     k->counters.commits++;
 }

@@ -1,6 +1,7 @@
 /* Life of the core and of its partitions. */
 #include "core/core.h"
 
+#include "base/clock.h"
 #include "core/commit.h"
 #include "core/reads.h"
 #include "base/status.h"
@@ -11,7 +12,19 @@
 
 #define EVENTS_FIRST 256u
 
+static uint64_t wall(void *context) {
+    (void)context;
+    return clock_wall_us();
+}
+
+static int64_t monotonic(void *context) {
+    (void)context;
+    return clock_monotonic_us();
+}
+
 int core_open(core *k, const core_options *options) {
+    k->expiry.wall_us = wall;
+    k->expiry.monotonic_us = monotonic;
     k->options = *options;
     k->sync.next_us = k->now_us + options->sync_interval_us;
     k->sync.next_save_us = k->now_us + options->save_interval_us;
@@ -28,6 +41,7 @@ void core_close_partitions(core *k) {
     routes_end_all(&k->routes);
     reads_close(k);
     sync_close(k);
+    commit_drop_parts(k);
     for (uint32_t i = 0; i < k->partitions.capacity; i++) {
         owned *o = k->partitions.slots[i];
         if (o == NULL) continue;

@@ -15,6 +15,7 @@
 #include "core/waiters.h"
 #include "io/io.h"
 #include "io/links.h"
+#include "log/expiry_clock.h"
 #include "log/room.h"
 
 typedef struct read_job read_job;
@@ -53,12 +54,15 @@ struct core {
     event_queue events;
     journal_memory journals;
     file_cache files; /* of all partitions */
+    expiry_clock expiry;
     core_counters counters;
     struct { /* commit.c */
         staged *list;
         append_batch *scratch;
         uint32_t count, capacity;
+        uint64_t bytes; /* staged */
         owned *touched;
+        owned *in_parts, *last_in_parts; /* with large batches, in turn */
         room room;
         bool room_refusal_reported;
     } commit;
@@ -68,9 +72,9 @@ struct core {
         sync_group *groups; /* of these */
         int64_t next_us, next_save_us;
     } sync;
-    struct { /* output.c: windows of polls and answers of Python that have not left */
-        uint64_t bytes;
-        bool refused, contended; /* polls wait for that memory, or it is over its budget */
+    struct {                        /* output.c: windows of polls and answers of Python that have not left */
+        uint64_t bytes, made_bytes; /* made: of windows, by who sends them */
+        bool refused, contended;    /* polls wait for that memory, or it is over its budget */
     } output;
     struct { /* reads.c */
         read_job *jobs;

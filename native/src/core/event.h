@@ -19,15 +19,18 @@ typedef enum event_kind {
     EVENT_ROOM,
     EVENT_SYNCED,
     EVENT_ROLLED,
-    EVENT_CALL
+    EVENT_CALL,
+    EVENT_CERTIFIED
 } event_kind;
 
 typedef struct event {
     event_kind kind;
     uint64_t connection;    /* or namespace, or token; 1: sends are refused, 0: no more (EVENT_ROOM) */
-    uint32_t code, user_id; /* code: count of messages in EVENT_GROUP_POLLED, outcome in EVENT_CALL (calls.h) */
+    uint32_t code, user_id; /* code: count of messages in EVENT_GROUP_POLLED, outcome in EVENT_CALL (calls.h), transport
+                               in EVENT_ACCEPTED (net.h) */
     uint64_t number;        /* attempt, target shard, start offset of a segment, errno, status, free bytes */
     uint64_t free_inodes;   /* EVENT_ROOM */
+    uint8_t dialect;        /* EVENT_REQUEST: of its connection */
     bool authenticated;     /* EVENT_GROUP_POLLED: an offset was stored, `number` */
     char address[56];
     uint8_t *data;             /* malloc'ed by the engine, freed after delivery */

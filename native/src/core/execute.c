@@ -87,8 +87,7 @@ static execution execute_send(core *k, session *who, const send_request *s, cons
     owned *target = local_partition(k, p);
     if (target == NULL) return NEEDS_ROUTE;
     append_batch batch = {.messages = s->messages, .length = s->messages_length, .count = s->count};
-    commit_stage(k, target, &batch, from, NULL);
-    return EXECUTED;
+    return commit_stage(k, target, &batch, from, NULL) ? EXECUTED : NOT_WANTED;
 }
 
 /* On the partition that `q` names, here or at its owner. */

@@ -3,6 +3,7 @@
 
 #define OUTPUT_POOL_PART 2u       /* windows and answers of Python take at most one part of the pool in so many */
 #define SMALL_OUTPUT_POOL_PART 8u /* beside it, for small ones */
+#define MADE_OUTPUT_POOL_PART 16u /* and for what is made of a window */
 
 static uint64_t budget(const core *k) { return pool_capacity(k->pool) / OUTPUT_POOL_PART; }
 
@@ -21,6 +22,21 @@ uint8_t *output_allocate(core *k, size_t bytes, bool small) {
 void output_free(core *k, uint8_t *block) {
     if (block == NULL) return;
     k->output.bytes -= pool_block_size(k->pool, block);
+    pool_free(k->pool, block);
+}
+
+uint8_t *output_allocate_beside(core *k, size_t bytes) {
+    uint64_t most = pool_capacity(k->pool) / MADE_OUTPUT_POOL_PART;
+    uint8_t *block = NULL;
+    if (k->output.made_bytes == 0 || k->output.made_bytes + bytes <= most) block = pool_alloc(k->pool, bytes);
+    if (block == NULL) k->output.refused = true;
+    else k->output.made_bytes += pool_block_size(k->pool, block);
+    return block;
+}
+
+void output_free_beside(core *k, uint8_t *block) {
+    if (block == NULL) return;
+    k->output.made_bytes -= pool_block_size(k->pool, block);
     pool_free(k->pool, block);
 }
 

@@ -28,6 +28,7 @@ void owned_release(owned *o) {
     if (--o->references > 0) return;
     partition_release(o->p);
     fences_free(&o->fences);
+    send_limits_release(o->send_limits);
     free(o);
 }
 

@@ -3,18 +3,21 @@
 #define SHARDD_PARTITION_TABLE_H
 #include "core/fence.h"
 #include "core/route.h"
+#include "core/send_limits.h"
 #include "log/partition.h"
 
 typedef struct core core;
 typedef struct held held;
+typedef struct large_batch large_batch;
 
 struct owned { /* a partition of this shard; reference counted: table, routes, jobs, staged batches */
     core *core;
     partition *p;
     uint64_t ns, incarnation;
     uint32_t references;
-    bool removed;  /* it is closed: nobody who still has it may ask it for anything */
-    fences fences; /* of the consumer groups */
+    bool removed;             /* it is closed: nobody who still has it may ask it for anything */
+    fences fences;            /* of the consumer groups */
+    send_limits *send_limits; /* NULL: none */
     bool poison_reported;
     uint64_t active_reported; /* start of the active segment when Python last heard of a sealed one */
     struct {
@@ -30,6 +33,10 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
         uint32_t first, last; /* index + 1 into the staged batches; 0 none */
         struct owned *next_touched;
     } staged;
+    struct {
+        large_batch *first, *last; /* the first one is written in parts, what came behind it waits */
+        struct owned *next;
+    } parts;
 };
 
 typedef struct partition_table {

@@ -94,13 +94,33 @@ static void offset_stored(void *context, uint32_t status) {
     else release_window(job);
 }
 
+/* Found out before the first of several windows: after it only a close could say so, and the next poll would meet it
+ * again. */
+static bool has_place_for_commit(const read_job *job) {
+    return !job->what.auto_commit ||
+           partition_offset_has_place(job->target->p, job->what.consumer_kind, job->what.consumer_id);
+}
+
+/* The window is the whole answer, whose head can be written now. */
+static void convert(read_job *job) {
+    job->have = job->to.calls->convert(&job->to, job->block + job->head_bytes, job->have);
+    poll_summary whole = read_summary(job);
+    whole.total_bytes = job->have;
+    job->to.calls->put_head(&job->to, job->block, &whole);
+}
+
 void read_send_window(read_job *job) {
     bool last = job->cursor.remaining == 0, lost = last && is_lost(job);
+    if (!last && job->first_window && !has_place_for_commit(job)) {
+        read_answer_status(job, STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE);
+        return;
+    }
     if (lost && job->first_window) {
         read_answer_status(job, STATUS_NOT_RESOLVED_CONSUMER);
         return;
     }
     job->core->counters.messages_out += job->window.count;
+    if (job->to.one_window && job->have > 0) convert(job);
     bool commits = last && !lost && job->what.auto_commit && job->cursor.total_count > 0;
     uint32_t status = commits ? commit_offset(job) : 0;
     if (status != 0) {

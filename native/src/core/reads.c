@@ -55,8 +55,11 @@ static void doubt(read_job *job, uint64_t segment, uint32_t status) {
 static void go_on(read_job *job) {
     job->fetching = false;
     job->pending.waits_for = WAITS_FOR_NOTHING;
-    if (job->cursor.owner != NULL) next_window(job);
-    else start_poll(job);
+    if (job->cursor.owner == NULL) start_poll(job);
+    else if (!job->is_bulk) next_window(job);
+    else { /* the first in line, while what was brought is still there */ job->window_known = false;
+        reads_enter_bulk_first(job);
+    }
 }
 
 static void fetched(segment_wait *w) { go_on((read_job *)(void *)((char *)w - offsetof(read_job, fetch))); }
@@ -117,6 +120,16 @@ static void damaged(read_job *job, uint32_t good, uint64_t offset) {
     doubt(job, segment, STATUS_INVALID_MESSAGE_CHECKSUM);
 }
 
+/* An answer that is one window ends with it, whatever else the poll has found. */
+static void end_with_window(read_job *job) {
+    poll_cursor *c = &job->cursor;
+    if (!job->to.one_window || c->remaining == 0) return;
+    c->remaining = 0;
+    c->total_count = job->window.count;
+    c->total_bytes = job->window.length;
+    job->cut = true;
+}
+
 static void window_read(read_job *job) {
     partition_cursor_release(&job->cursor);
     const poll_window *w = &job->window;
@@ -124,7 +137,10 @@ static void window_read(read_job *job) {
     uint32_t good = record_verify(job->block + job->head_bytes, job->have, w->first_offset, w->end_offset, w->count,
                                   &found);
     if (good < w->count) damaged(job, good, found.next_offset);
-    else read_send_window(job);
+    else {
+        if (job->cut) job->cursor.last_offset = found.next_offset - 1;
+        read_send_window(job);
+    }
 }
 
 static void read_more(read_job *job) {
@@ -203,10 +219,12 @@ static void begin_window(read_job *job) {
 }
 
 static void take_window(read_job *job) {
-    uint32_t status = 0, bytes_max = output_is_plenty(job->core) ? POLL_WINDOW_BYTES : POLL_WINDOW_SMALL_BYTES;
+    uint32_t status = 0, plenty = job->to.one_window ? POLL_ONE_WINDOW_BYTES : POLL_WINDOW_BYTES;
+    uint32_t bytes_max = output_is_plenty(job->core) ? plenty : POLL_WINDOW_SMALL_BYTES;
     bool any = partition_cursor_next(&job->cursor, bytes_max - job->to.head_bytes, &job->window, &status);
     ASSERT(any || status != 0 || job->first_window); /* the job ends with the window after which nothing remains */
     job->window_known = true;
+    if (any) end_with_window(job);
     bool damaged = status == STATUS_CANNOT_READ_FILE || status == STATUS_INVALID_MESSAGE_CHECKSUM;
     if (status == PARTITION_WAITS) fetch(job);
     else if (damaged) doubt(job, partition_suspect(job->target->p), status);

@@ -3,7 +3,8 @@
 #define SHARDD_READS_H
 #include "core/core.h"
 
-#define POLL_WINDOW_BYTES (256u << 10) /* read, verified and sent at a time */
+#define POLL_WINDOW_BYTES (256u << 10)   /* read, verified and sent at a time */
+#define POLL_ONE_WINDOW_BYTES (1u << 20) /* of an answer that is one window, or one larger record */
 
 struct read_job {
     waiter wait; /* first */
@@ -19,6 +20,7 @@ struct read_job {
     uint8_t *block;
     size_t block_size, head_bytes, have;
     bool first_window, reading, fetching, abandoned;
+    bool cut;         /* the answer is one window, and more was found */
     held *held;       /* the stored offset waits for the device */
     bool surveying;   /* waits for a survey of the segment at `doubtful` */
     uint32_t surveys; /* for which it has waited, the last one for that segment */

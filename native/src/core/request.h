@@ -13,7 +13,8 @@ typedef enum request_kind {
     REQUEST_PING,
     REQUEST_SEND,
     REQUEST_POLL,
-    REQUEST_STORE
+    REQUEST_STORE,
+    REQUEST_PACKED /* only of a frame: a dialect that remembers sessions or packs records looks at it first */
 } request_kind;
 
 enum { CONSUMER_PLAIN = 1, CONSUMER_GROUP = 2 };
@@ -34,12 +35,15 @@ typedef struct consumer_request {
     uint64_t assignment; /* never parsed: generation of the member's assignment, 0 for a plain consumer */
 } consumer_request;
 
+#define REQUEST_WRITTEN_MAX 1024u /* three identifiers */
+
 typedef struct request {
     request_kind kind;
     union {
         send_request send;
         consumer_request consumer; /* POLL, STORE */
     };
+    uint8_t written[REQUEST_WRITTEN_MAX]; /* what a dialect cannot leave as it was sent; pointers above lead here */
 } request;
 
 /* What one partition is asked, wherever its owner is. */

@@ -21,6 +21,8 @@ struct call_entry {
     bool cancelled; /* `dropped`, or its end, frees the place */
     bool lost;      /* its owner died while Python had a window: the next one is `gone` */
     bool last;      /* the window */
+    bool filling;   /* its records are not all there yet: nothing has begun */
+    size_t filled;
     partition_request what;
     uint64_t record_bytes; /* counted in the table */
     pending *work;
@@ -199,8 +201,8 @@ static uint64_t refuse(call_entry *c, uint32_t status) {
     return token;
 }
 
-/* Copies the records into the pool. False: too many of other calls are there, or no room. */
-static bool take_records(call_entry *c, const uint8_t *records, size_t length) {
+/* Room for the records in the pool. False: too many of other calls are there, or none. */
+static bool take_room(call_entry *c, size_t length) {
     calls *all = c->calls;
     pool *p = all->core->pool;
     uint8_t *block = pool_alloc(p, length);
@@ -210,26 +212,48 @@ static bool take_records(call_entry *c, const uint8_t *records, size_t length) {
     c->record_bytes = pool_block_size(p, block);
     all->record_bytes += c->record_bytes;
     bool alone = all->record_bytes == c->record_bytes;
-    if (!alone && all->record_bytes > pool_capacity(p) / CALLS_POOL_PART) return false;
-    memcpy(block, records, length);
-    return true;
+    return alone || all->record_bytes <= pool_capacity(p) / CALLS_POOL_PART;
 }
 
-uint64_t calls_append(calls *all, uint32_t owner, const partition_request *what, const uint8_t *batch, size_t length) {
+uint64_t calls_prepare(calls *all, uint32_t owner, const partition_request *what, const uint8_t *batch, size_t length) {
     call_entry *c = enter(all, owner, what);
     if (c == NULL) return 0;
-    size_t index_length = (size_t)what->count * INDEX_ENTRY_SIZE;
     if (length > all->batch_bytes_max) return refuse(c, STATUS_INVALID_COMMAND);
     uint32_t status = batch_check(batch, length, what->count);
     if (status != 0) return refuse(c, status);
-    if (!take_records(c, batch + index_length, length - index_length)) {
+    if (!take_room(c, length - (size_t)what->count * INDEX_ENTRY_SIZE)) {
         all->refused++;
         leave(c);
         return 0;
     }
+    c->filling = true;
+    return token_of(c);
+}
+
+size_t calls_batch_bytes(const calls *all, uint64_t token) {
+    const call_entry *c = find(all, token);
+    return c != NULL && c->filling ? (size_t)c->what.count * INDEX_ENTRY_SIZE + c->what.records_length : 0;
+}
+
+bool calls_fill(calls *all, uint64_t token, const uint8_t *batch, size_t bytes) {
+    call_entry *c = find(all, token);
+    if (c == NULL || !c->filling) return false;
+    size_t left = c->what.records_length - c->filled;
+    if (bytes > left) bytes = left;
+    memcpy(c->what.records + c->filled, batch + (size_t)c->what.count * INDEX_ENTRY_SIZE + c->filled, bytes);
+    c->filled += bytes;
+    if (bytes < left) return true;
+    c->filling = false;
     all->core->counters.sends++;
-    all->core->counters.messages_in += what->count;
-    return begin(c);
+    all->core->counters.messages_in += c->what.count;
+    begin(c);
+    return false;
+}
+
+uint64_t calls_append(calls *all, uint32_t owner, const partition_request *what, const uint8_t *batch, size_t length) {
+    uint64_t token = calls_prepare(all, owner, what, batch, length);
+    calls_fill(all, token, batch, length);
+    return token;
 }
 
 uint64_t calls_ask(calls *all, uint32_t owner, const partition_request *what) {
@@ -276,7 +300,9 @@ void calls_cancel(calls *all, uint64_t token) {
     call_entry *c = find(all, token);
     if (c == NULL || c->cancelled) return;
     c->cancelled = true;
-    if (c->wait.queued) {
+    if (c->filling) {
+        leave(c);
+    } else if (c->wait.queued) {
         waiters_remove(&all->core->waiters, &c->wait);
         leave(c);
     } else if (c->work != NULL) {

@@ -47,6 +47,11 @@ void calls_close(calls *c);                                  /* memory of the po
  * EVENT_CALL follows: `code` is its outcome, `number` the status. */
 /* `batch`: `count` index entries, then the records, as behind the metadata of a SEND. It is copied. */
 uint64_t calls_append(calls *c, uint32_t owner, const partition_request *what, const uint8_t *batch, size_t length);
+/* The same for a large batch, in steps: it is checked at once, copied by `calls_fill`, and begins when all is there. */
+uint64_t calls_prepare(calls *c, uint32_t owner, const partition_request *what, const uint8_t *batch, size_t length);
+size_t calls_batch_bytes(const calls *c, uint64_t token); /* how long that batch is; 0: nothing is left to copy */
+/* Copies at most `bytes` more of it. True: there is more. Calls that are over are no error. */
+bool calls_fill(calls *c, uint64_t token, const uint8_t *batch, size_t bytes);
 uint64_t calls_ask(calls *c, uint32_t owner, const partition_request *what); /* POLL, STORE */
 /* The window behind an event. False: the call was cancelled meanwhile. */
 bool calls_window(const calls *c, uint64_t token, call_window *out);

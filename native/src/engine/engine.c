@@ -8,11 +8,9 @@
 #include "engine/engine_api.h"
 
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #define HOUSEKEEPING_US 250000
-#define ACCEPT_BACKOFF_US 20000
 #define SHORT_SYNC_US 1000 /* until files that are not synced are, when they keep the log above its share */
 #define WAITERS_POLL_US 5000
 #define IDLE_US 60000000
@@ -35,30 +33,7 @@ static void arm_standing(engine *e) {
     /* without a free place connections that move wait in that socket */
     bool room = e->standing.serving && e->net.conns.free_count > 0;
     arm_poll(e, &e->standing.handover, room ? e->options.handover_receive_fd : -1, &e->standing.handover_armed);
-    if (e->standing.listen_fd >= 0 && !e->standing.accept_armed && e->core.now_us >= e->standing.accept_again_us) {
-        io_accept(&e->core.io, &e->standing.accept, e->standing.listen_fd);
-        e->standing.accept_armed = true;
-    }
-}
-
-static void on_accept(engine *e, int result, bool more) {
-    if (!more) e->standing.accept_armed = false;
-    if (result < 0) {
-        bool none = result == -EMFILE || result == -ENFILE;
-        bool again = result == -EINTR || result == -ECONNABORTED || result == -ECANCELED;
-        if (!again && !(none && file_cache_release_some(&e->core.files)))
-            e->standing.accept_again_us = e->core.now_us + ACCEPT_BACKOFF_US;
-        return;
-    }
-    conn *c = conn_open(&e->net, stream_socket(result), e->net.options.dialect);
-    if (c == NULL) return;
-    event *v = events_add(&e->core.events, EVENT_ACCEPTED, conn_id(c));
-    if (v == NULL) {
-        conn_close(c);
-        return;
-    }
-    memcpy(v->address, c->address, sizeof v->address);
-    conn_ready(c);
+    listeners_arm(e);
 }
 
 static void on_doorbell(engine *e) {
@@ -78,7 +53,8 @@ static void complete(void *context, const completion *done) {
     case OPERATION_SEND: conn_on_send(op->owner, result); break;
     case OPERATION_READ: reads_on_read(op->owner, result); break;
     case OPERATION_SYNC: sync_on_complete(op, result); break;
-    case OPERATION_ACCEPT: on_accept(e, result, done->more); break;
+    case OPERATION_UNPACK: segment_compressed_on_read(op->owner, result); break;
+    case OPERATION_ACCEPT: listener_on_accept(op->owner, result, done->more); break;
     case OPERATION_DOORBELL: on_doorbell(e); break;
     case OPERATION_EPOLL:
         e->standing.epoll_armed = false;
@@ -91,7 +67,9 @@ static void complete(void *context, const completion *done) {
     }
 }
 
-static bool has_bulk_work(const engine *e) { return net_has_bulk_work(&e->net) || reads_may_go_on(&e->core); }
+static bool has_bulk_work(const engine *e) {
+    return net_has_bulk_work(&e->net) || reads_may_go_on(&e->core) || commit_has_parts(&e->core);
+}
 
 static bool has_prompt_work(const engine *e) { return net_has_prompt_work(&e->net) || e->core.commit.touched != NULL; }
 
@@ -99,7 +77,8 @@ static bool python_is_due(const engine *e) { return e->core.events.count >= EVEN
 
 /* Something can go on without Python. */
 static bool has_work(const engine *e) {
-    return !python_is_due(e) && (has_prompt_work(e) || has_bulk_work(e) || net_has_checks(&e->net));
+    return !python_is_due(e) &&
+           (has_prompt_work(e) || has_bulk_work(e) || net_has_checks(&e->net) || e->peers.copies > 0);
 }
 
 static void work_promptly(engine *e) {
@@ -123,8 +102,9 @@ static void work_in_bulk(engine *e) {
     uint32_t visits = 0; /* since the last look at the clock: closing connections cost time, too, and bring no frame */
     do {
         visits += net_run_bulk_frames(&e->net, until_us);
-        bool small = !reads_may_go_on(k) && !net_has_bulk_replies(&e->net);
+        bool small = !reads_may_go_on(k) && !net_has_bulk_replies(&e->net) && !commit_has_parts(k);
         if (!small) reads_run_bulk(k, until_us);
+        commit_part(k);
         commit_all(k);
         net_flush_prompt(&e->net, until_us);
         if (!small) net_flush_bulk(&e->net, until_us);
@@ -185,9 +165,9 @@ static int64_t wait_limit(const engine *e, int64_t deadline_us) {
     if (e->core.sync.dirty != NULL && e->core.sync.next_us < until) until = e->core.sync.next_us;
     if (e->core.sync.dirty != NULL && e->options.save_interval_us > 0 && e->core.sync.next_save_us < until)
         until = e->core.sync.next_save_us;
-    if (e->standing.listen_fd >= 0 && !e->standing.accept_armed && e->standing.accept_again_us < until)
-        until = e->standing.accept_again_us;
+    until = listeners_wait_limit(e, until);
     if (e->trimming && e->next_trim_us < until) until = e->next_trim_us;
+    if (openings_wait(&e->net.openings) && e->net.openings.next_us < until) until = e->net.openings.next_us;
     bool wait = e->core.waiters.first != NULL || e->core.reads.bulk[READS_WITHOUT_BLOCK].first != NULL;
     if (wait && e->core.now_us + WAITERS_POLL_US < until) until = e->core.now_us + WAITERS_POLL_US;
     return until > e->core.now_us ? until - e->core.now_us : 0;
@@ -202,6 +182,7 @@ static void begin_pass(engine *e) {
     e->core.now_us = clock_monotonic_us();
     int64_t still_us = e->core.now_us - e->pass_us - HOUSEKEEPING_US;
     e->pass_us = e->core.now_us;
+    e->net.filled_bytes = 0;
     if (still_us > STANDSTILL_US) net_forgive(&e->net, still_us);
     uint64_t beat = atomic_load_explicit(&e->page->beat, memory_order_relaxed);
     atomic_store_explicit(&e->page->beat, beat + 1, memory_order_relaxed);
@@ -210,6 +191,7 @@ static void begin_pass(engine *e) {
 bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
     set_activity(e, ACTIVITY_ENGINE);
     begin_pass(e);
+    turn_watch_begin(&e->watch, e->core.now_us);
     int64_t deadline_us = e->core.now_us + (timeout_us >= 0 ? timeout_us : IDLE_US);
     e->standing.epoll_fd = epoll_fd;
     e->standing.epoll_ready = false;
@@ -226,9 +208,12 @@ bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
         io_enter(&e->core.io, limit);
         set_activity(e, ACTIVITY_ENGINE);
         links_wake(&e->core.links);
+        int64_t began_us = e->pass_us;
         begin_pass(e);
+        turn_watch_end(&e->watch, began_us, e->core.now_us);
     }
     io_submit(&e->core.io);
+    turn_watch_end(&e->watch, e->pass_us, clock_monotonic_us());
     set_activity(e, ACTIVITY_PYTHON);
     e->core.counters.python_events += e->core.events.count;
     return e->standing.epoll_ready;

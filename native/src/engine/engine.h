@@ -5,27 +5,30 @@
 #include "core/core.h"
 #include "engine/calls.h"
 #include "engine/engine_options.h"
+#include "engine/listeners.h"
+#include "engine/turn_watch.h"
 #include "net/net.h"
 #include "peer/peers.h"
 
-typedef struct engine {
+struct engine {
     engine_options options;
     core core;
     net net;
     peers peers;
     calls calls;
     struct { /* operations that stand while the engine is open */
-        operation accept, epoll, doorbell, handover;
-        int listen_fd, epoll_fd;
-        bool accept_armed, epoll_armed, epoll_ready, doorbell_armed, handover_armed;
+        operation epoll, doorbell, handover;
+        int epoll_fd;
+        bool epoll_armed, epoll_ready, doorbell_armed, handover_armed;
         bool serving;
-        int64_t accept_again_us;
         uint64_t doorbell_value;
     } standing;
+    listeners listeners;
     worker_page *page; /* ours */
     int64_t pass_us;   /* when this pass of the loop began */
+    turn_watch watch;
     int64_t next_housekeeping_us;
     bool trimming; /* the pool gives memory back, in slices */
     int64_t next_trim_us;
-} engine;
+};
 #endif

@@ -5,10 +5,7 @@
 #include "core/sync.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
 #define JOURNALS_POOL_SHARE 4u /* all journals of `memory` together: at most a quarter of the pool */
 #define JOURNAL_POOL_RESERVE 8u
@@ -38,7 +35,7 @@ static int open_parts(engine *e) {
                              .save_interval_us = o->save_interval_us,
                              .save_syncs = o->save_syncs,
                              .calls_max = CALLS_MAX};
-    net_options for_net = {.dialect = &dialect_classic,
+    net_options for_net = {.dialect = o->dialect,
                            .limits = o->limits,
                            .partial_frame_timeout_us = o->partial_frame_timeout_us,
                            .slow_reader_timeout_us = o->slow_reader_timeout_us,
@@ -46,7 +43,10 @@ static int open_parts(engine *e) {
                            .request_timeout_us = o->request_timeout_us,
                            .idle_timeout_us = o->idle_timeout_us,
                            .socket_migration = o->socket_migration,
-                           .pipeline_window_requests = o->pipeline_window_requests};
+                           .tls = o->tls,
+                           .clients_have_names = o->clients_have_names,
+                           .pipeline_window_requests = o->pipeline_window_requests,
+                           .websocket = o->websocket};
     result = core_open(k, &for_core);
     if (result == 0) result = net_open(&e->net, k, &for_net);
     if (result == 0) result = peers_open(&e->peers, k, &e->net, o->handover_receive_fd, o->handover_send_fds);
@@ -58,6 +58,7 @@ static int open_parts(engine *e) {
         memory[set] = pool_alloc(k->pool, io_buffers_bytes(set));
         if (memory[set] == NULL) return -ENOMEM;
     }
+    k->files.unpacked.io = &k->io;
     return io_open(&k->io, o->io_engine, memory);
 }
 
@@ -80,9 +81,9 @@ int engine_open(engine **out, const engine_options *options) {
     if (e == NULL) return -ENOMEM;
     e->options = *options;
     file_cache_open_for(&e->core.files, options->limits.connections);
-    e->standing.listen_fd = e->standing.epoll_fd = e->core.commit.room.fd = -1;
+    e->standing.epoll_fd = e->core.commit.room.fd = -1;
     e->core.now_us = e->pass_us = clock_monotonic_us();
-    e->standing.accept = operation_of(OPERATION_ACCEPT, e);
+    listeners_open(e);
     e->standing.epoll = operation_of(OPERATION_EPOLL, e);
     e->standing.doorbell = operation_of(OPERATION_DOORBELL, e);
     e->standing.handover = operation_of(OPERATION_HANDOVER, e);
@@ -104,18 +105,12 @@ void engine_close(engine *e) {
     free_parts(e);
 }
 
-void engine_listen(engine *e, int fd) {
-    /* What a client that does not read makes the kernel keep of its answers; connections inherit it. */
-    int unsent_bytes = 1 << 20;
-    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
-    e->standing.listen_fd = fd;
+void engine_listen(engine *e, listener_kind kind, int fd) {
+    listeners_add(e, kind, fd);
     e->standing.serving = true;
 }
 
-void engine_stop_listening(engine *e) {
-    if (e->standing.accept_armed) io_cancel_accept(&e->core.io, &e->standing.accept, e->standing.listen_fd);
-    e->standing.listen_fd = -1;
-}
+void engine_stop_listening(engine *e) { listeners_stop(e); }
 
 void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t *data, size_t length, bool close) {
     conn *c = conn_find(&e->net, connection);
@@ -123,16 +118,22 @@ void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t
     c->close_after_reply = close;
     conn_was_answered(c);
     conn_left_python(c);
+    if (c->large != NULL) iggy09_answered(&c->large->memory, c->frame.head_bytes, status, data, length);
     if (length == 0) conn_reply_status(c, status);
     else conn_reply_payload(c, status, data, length);
 }
 
 void engine_resume(engine *e, uint64_t connection) {
     conn *c = conn_find(&e->net, connection);
-    if (c == NULL || (c->state != CONN_PYTHON && c->state != CONN_MOVING)) return;
-    if (c->state == CONN_MOVING) { /* it stays */
+    if (c == NULL) return;
+    if (c->state == CONN_MOVING || c->state == CONN_ENTERING) { /* it stays, or may begin */
         c->state = CONN_RECEIVING;
         conn_ready(c);
+        return;
+    }
+    if (c->state != CONN_PYTHON) return;
+    if (c->frame.asked_who) {
+        conn_told_who(c);
         return;
     }
     c->state = CONN_RECEIVING;
@@ -165,11 +166,37 @@ seat *engine_seat_take(engine *e, uint64_t connection, uint64_t group, seat_work
     return c != NULL ? session_take_seat(&c->session, group, under_way) : NULL;
 }
 
+bool engine_speak(engine *e, uint64_t connection, uint8_t number) {
+    conn *c = conn_find(&e->net, connection);
+    const dialect *d = dialect_of(number);
+    if (d == NULL || d->read_head == NULL) return false;
+    if (c != NULL && c->state == CONN_PYTHON) conn_speak(c, d);
+    return true;
+}
+
+void engine_begin_session(engine *e, uint64_t connection, uint64_t session) {
+    conn *c = conn_find(&e->net, connection);
+    if (c != NULL && c->large != NULL) iggy09_begin_session(&c->large->memory, session);
+}
+
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status) {
     conn *c = conn_find(&e->net, connection);
     if (c == NULL) return;
     if (status != 0 && conn_may_be_told(c)) conn_say_goodbye(c, status);
     else conn_close(c);
+}
+
+const char *engine_use_tls(engine *e, const tls_settings *settings, uint32_t *pair) {
+    tls_fault fault;
+    tls_context *made = tls_context_make(settings, &fault);
+    *pair = fault.pair;
+    if (made == NULL) return fault.why;
+    tls_use(&e->net.tls, made);
+    return NULL;
+}
+
+void engine_use_tickets(engine *e, const uint8_t secret[TLS_SECRET_BYTES], int64_t period) {
+    tls_tickets_open(&e->net.tls.tickets, secret, period);
 }
 
 void engine_close_all(engine *e, uint32_t status) { net_close_all(&e->net, status); }

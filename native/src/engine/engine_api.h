@@ -8,7 +8,7 @@ int engine_open(engine **out, const engine_options *options);
 void engine_close(engine *e);
 /* Works until an event for Python (in e->core.events), readiness of epoll_fd (true) or the timeout (-1: none). */
 bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us);
-void engine_listen(engine *e, int fd);
+void engine_listen(engine *e, listener_kind kind, int fd);
 void engine_stop_listening(engine *e);
 /* Answers the request that Python holds; data is copied. */
 void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t *data, size_t length, bool close);
@@ -20,7 +20,15 @@ seat *engine_seat_put(engine *e, uint64_t connection, uint64_t group, uint32_t c
 /* Takes a seat back (NULL: there is none); the caller frees it. Its request that is under way, if any, is in
  * `under_way`, and its end becomes EVENT_GROUP_POLLED. */
 seat *engine_seat_take(engine *e, uint64_t connection, uint64_t group, seat_work *under_way);
+/* What the connection, which waits for Python, speaks from now on; its request is answered in that. False: there is no
+ * such dialect. */
+bool engine_speak(engine *e, uint64_t connection, uint8_t number);
+/* Its number in a dialect that has one, from now on; 0: none. */
+void engine_begin_session(engine *e, uint64_t connection, uint64_t session);
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status);
+/* Certificates for those who connect from now on. NULL, or why not, and which pair it is about. */
+const char *engine_use_tls(engine *e, const tls_settings *settings, uint32_t *pair);
+void engine_use_tickets(engine *e, const uint8_t secret[TLS_SECRET_BYTES], int64_t period);
 /* From now on every connection gets `status` as soon as its request in work is answered, and is closed. */
 void engine_close_all(engine *e, uint32_t status);
 bool engine_move(engine *e, uint64_t connection, uint32_t shard, const uint8_t *session, size_t length);

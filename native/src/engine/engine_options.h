@@ -7,6 +7,9 @@
 
 #include "io/io.h"
 #include "net/admission.h"
+#include "net/tls.h"
+#include "net/websocket.h"
+#include "wire/dialect.h"
 
 typedef struct engine_options {
     uint32_t shard, shards;
@@ -21,10 +24,14 @@ typedef struct engine_options {
     uint64_t journal_messages_max, journal_bytes_max; /* of a partition that is opened */
     uint32_t consumer_offsets_max;                    /* of a partition that is opened */
     bool socket_migration;
+    const dialect *dialect;            /* of those who connect */
     uint32_t pipeline_window_requests; /* of one connection, in work at a time */
     const char *data_directory;        /* whose file system is watched for room; NULL: none */
     uint64_t disk_reserve_bytes;
     io_engine io_engine;
+    websocket_settings websocket;
+    tls_mode tls;
+    bool clients_have_names; /* by their certificates */
 } engine_options;
 
 #endif

@@ -34,6 +34,7 @@ typedef enum operation_kind {
     OPERATION_EPOLL,
     OPERATION_DOORBELL,
     OPERATION_HANDOVER,
+    OPERATION_UNPACK,
 } operation_kind;
 
 typedef struct operation {

@@ -92,6 +92,8 @@ int links_open(links *l, uint32_t shard, uint32_t shards, int region_fd, const i
     atomic_store(&page->anonymous, 0);
     atomic_store(&page->output_contended, 0);
     memset(l->region + addresses_offset(shards) + shard * addresses_bytes(), 0, addresses_bytes());
+    for (uint32_t peer = 0; peer < shards; peer++) /* we have asked nobody before them */
+        if (peer != shard) links_admit(l, peer, atomic_load(&links_page(l, peer)->generation));
     return 0;
 }
 
@@ -149,8 +151,19 @@ bool links_cancel(links *l, uint32_t to, uint64_t position) {
     return atomic_compare_exchange_strong(&r->slots[position % LINK_SLOTS].slot_state, &posted, SLOT_CANCELLED);
 }
 
+void links_admit(links *l, uint32_t to, uint32_t generation) {
+    ASSERT(to != l->shard);
+    atomic_store_explicit(&links_ring(l, l->shard, to)->admitted, generation, memory_order_release);
+    l->ring_doorbell[to] = true; /* it may sleep before what it could not take */
+}
+
+static bool is_admitted(const links *l, const link_ring *r) {
+    return atomic_load_explicit(&r->admitted, memory_order_acquire) == l->generation;
+}
+
 bool links_take(links *l, uint32_t from, descriptor *out) {
     link_ring *r = links_ring(l, from, l->shard);
+    if (!is_admitted(l, r)) return false;
     for (;;) {
         uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
         if (tail == atomic_load_explicit(&r->head, memory_order_acquire)) return false;
@@ -165,7 +178,8 @@ bool links_take(links *l, uint32_t from, descriptor *out) {
 
 static bool ring_has_work(const links *l, uint32_t from) {
     link_ring *r = links_ring(l, from, l->shard);
-    return atomic_load_explicit(&r->tail, memory_order_relaxed) != atomic_load_explicit(&r->head, memory_order_acquire);
+    return is_admitted(l, r) &&
+           atomic_load_explicit(&r->tail, memory_order_relaxed) != atomic_load_explicit(&r->head, memory_order_acquire);
 }
 
 uint64_t links_depth(const links *l, uint32_t from, uint32_t to) {

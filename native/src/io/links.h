@@ -1,11 +1,12 @@
 /* Links between the workers of one server: the shared region, descriptor rings, doorbells, leases.
  *
  * Ring [from][to] is single-producer single-consumer and outlives both processes (the supervisor keeps the memfd): what
- * a dead consumer had not taken, its successor takes. A descriptor is `posted` by the producer, and either `taken` by
- * the consumer or `cancelled` by the producer; nothing is in between, so the producer always knows whether a request
- * may have had an effect. Bytes never travel in a descriptor: it leases (offset, length) in the sender's pool, which
- * the receiver maps read-only. A lease is valid while the sender's generation (bumped when a worker starts, before it
- * touches its pool) is the one in the descriptor.
+ * a dead consumer had not taken, its successor takes, but only when the producer admits it (links_admit): by then the
+ * producer has dealt with what died with the one before. A descriptor is `posted` by the producer, and either `taken`
+ * by the consumer or `cancelled` by the producer; nothing is in between, so the producer always knows whether a
+ * request may have had an effect. Bytes never travel in a descriptor: it leases (offset, length) in the sender's pool,
+ * which the receiver maps read-only. A lease is valid while the sender's generation (bumped when a worker starts,
+ * before it touches its pool) is the one in the descriptor.
  */
 #ifndef SHARDD_LINKS_H
 #define SHARDD_LINKS_H
@@ -62,6 +63,7 @@ _Static_assert(sizeof(descriptor) == 128, "two cache lines");
 
 typedef struct link_ring {
     _Alignas(64) _Atomic uint64_t head; /* next slot the producer fills */
+    _Atomic uint32_t admitted;          /* the generation of the consumer that may take, as the producer says */
     _Alignas(64) _Atomic uint64_t tail; /* next slot the consumer takes */
     _Alignas(64) descriptor slots[LINK_SLOTS];
 } link_ring;
@@ -99,7 +101,8 @@ typedef struct links {
 size_t links_region_bytes(uint32_t shards);
 /* Sizes a fresh memfd and writes the header. 0 or -errno. */
 int links_region_format(int fd, uint32_t shards);
-/* Maps everything and bumps our generation. 0 or -errno. The descriptors stay the caller's. */
+/* Maps everything, bumps our generation and admits the peers that are there. 0 or -errno. The descriptors stay the
+ * caller's. */
 int links_open(links *l, uint32_t shard, uint32_t shards, int region_fd, const int *pool_fds, const int *doorbell_fds,
                size_t pool_bytes);
 void links_close(links *l);
@@ -113,7 +116,10 @@ link_ring *links_ring(const links *l, uint32_t from, uint32_t to);
 bool links_post(links *l, uint32_t to, const descriptor *d, uint64_t *position);
 /* True when what was posted at `position` had not been taken and never will be. */
 bool links_cancel(links *l, uint32_t to, uint64_t position);
-/* Takes the next descriptor from `from` into `out`. False: none. */
+/* From now on the process of `to` with that generation takes what we have posted and will post, and no other one. Its
+ * predecessor is dead, and that has been dealt with. */
+void links_admit(links *l, uint32_t to, uint32_t generation);
+/* Takes the next descriptor from `from` into `out`. False: none, or `from` has not admitted us. */
 bool links_take(links *l, uint32_t from, descriptor *out);
 bool links_waiting(const links *l);                               /* anything to take from any peer? */
 uint64_t links_depth(const links *l, uint32_t from, uint32_t to); /* descriptors posted and not yet taken */

@@ -1,15 +1,13 @@
 /* Digests of whole logs. */
 #include "log/digest.h"
 
+#include "base/checksum.h"
 #include "io/disk.h"
 #include "log/partition_files.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #define WINDOW_SIZE ((size_t)1 << 18)
 
@@ -26,7 +24,7 @@ int digest_file(int fd, uint64_t length, uint8_t out[DIGEST_SIZE]) {
     for (uint64_t at = 0; at < length && result == 0;) {
         size_t part = length - at < WINDOW_SIZE ? (size_t)(length - at) : WINDOW_SIZE;
         result = file_read(&disk_system, fd, window, part, at);
-        if (result == 0) XXH3_128bits_update(&state, window, part);
+        if (result == 0) checksum_update(&state, window, part);
         at += part;
     }
     free(window);

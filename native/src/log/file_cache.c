@@ -68,6 +68,7 @@ descriptor_budget file_budget_plan(uint64_t limit, uint64_t connections) {
 void file_cache_open(file_cache *c, descriptor_budget budget) {
     ASSERT(budget.offset_files > 0 && budget.segment_pairs > 0);
     *c = (file_cache){.budget = budget};
+    unpacked_open(&c->unpacked);
 }
 
 void file_cache_open_for(file_cache *c, uint64_t connections) {
@@ -79,6 +80,7 @@ void file_cache_open_for(file_cache *c, uint64_t connections) {
 
 void file_cache_close(file_cache *c) {
     ASSERT(c->pairs.count == 0 && c->offset_files.count == 0);
+    unpacked_close(&c->unpacked);
     while (c->spares_count > 0) close(c->spares[--c->spares_count]);
 }
 

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "log/unpacked.h"
+
 #define DESCRIPTORS_RESERVED 1024u /* pools, sockets of the bus, syncs on their way, Python */
 #define SEGMENT_PAIRS_MAX 8192u
 #define OFFSET_FILES_MAX 1024u
@@ -38,6 +40,7 @@ typedef struct file_cache {
     int spares[SPARE_DESCRIPTORS];
     uint32_t spares_count;
     bool spares_lent;
+    unpacked_cache unpacked; /* what the partitions have read of compressed segments */
 } file_cache;
 
 /* For a worker of `connections` connections under a limit of `limit` descriptors; never less than a few of each, so

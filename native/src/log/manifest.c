@@ -2,29 +2,29 @@
 #include "log/manifest.h"
 
 #include "base/bytes.h"
+#include "base/checksum.h"
 #include "log/partition_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #define BLOCK_SIZE 64u
 #define VERSION 1u
 #define VERSION_2 2u /* read, not made: docs/adr/0028-format-version-2.md */
 #define TAG_SEALED 1u
 #define SEALED_SIZE 48u
+#define TAG_STORED 4u
+#define STORED_SIZE 24u
 #define SECTION_EXTRA 16u /* tag and length before the bytes, the checksum behind */
 
 static const uint8_t magic[8] = "SHRDMANI";
 
 static void store_u64(uint8_t *out, uint64_t value) { memcpy(out, &value, sizeof value); }
 
-static void seal_block(uint8_t *block) { store_u64(block + BLOCK_SIZE - 8, XXH3_64bits(block, BLOCK_SIZE - 8)); }
+static void seal_block(uint8_t *block) { store_u64(block + BLOCK_SIZE - 8, checksum_64(block, BLOCK_SIZE - 8)); }
 
 static bool block_is_whole(const uint8_t *block) {
-    return load_u64(block + BLOCK_SIZE - 8) == XXH3_64bits(block, BLOCK_SIZE - 8);
+    return load_u64(block + BLOCK_SIZE - 8) == checksum_64(block, BLOCK_SIZE - 8);
 }
 
 static manifest_checkpoint load_checkpoint(const uint8_t *data) {
@@ -32,9 +32,16 @@ static manifest_checkpoint load_checkpoint(const uint8_t *data) {
 }
 
 /* 0: nothing was ever written there, or not whole. */
-static uint64_t slot_sequence(const uint8_t *slot) {
-    return block_is_whole(slot) && load_u64(slot + 16) > 0 ? load_u64(slot) : 0;
+static uint64_t slot_sequence(const uint8_t *slot) { return block_is_whole(slot) ? load_u64(slot) : 0; }
+
+/* The newer slot; NULL: none. */
+static const uint8_t *newest_slot(const uint8_t *manifest) {
+    const uint8_t *a = manifest + BLOCK_SIZE, *b = a + BLOCK_SIZE;
+    uint64_t of_a = slot_sequence(a), of_b = slot_sequence(b);
+    return of_a == 0 && of_b == 0 ? NULL : of_a > of_b ? a : b;
 }
+
+static uint64_t slot_log_start(const uint8_t *slot) { return slot_sequence(slot) > 0 ? load_u64(slot + 40) : 0; }
 
 static bool decode_sections(const uint8_t *data, size_t length, manifest *out) {
     for (size_t at = MANIFEST_BIRTH_SIZE; at < length;) {
@@ -42,27 +49,38 @@ static bool decode_sections(const uint8_t *data, size_t length, manifest *out) {
         uint32_t tag = load_u32(data + at), bytes = load_u32(data + at + 4);
         if (bytes > length - at - SECTION_EXTRA) return false;
         const uint8_t *content = data + at + 8;
-        if (load_u64(content + bytes) != XXH3_64bits(data + at, bytes + 8u)) return false;
-        if (tag != TAG_SEALED) out->others = true;
-        else if (bytes != SEALED_SIZE || out->sealed.count > 0) return false;
-        else out->sealed = load_checkpoint(content);
+        if (load_u64(content + bytes) != checksum_64(data + at, bytes + 8u)) return false;
+        if (tag == TAG_SEALED) {
+            if (bytes != SEALED_SIZE || out->sealed.count > 0) return false;
+            out->sealed = load_checkpoint(content);
+        } else if (tag == TAG_STORED && out->compressed) {
+            if (bytes != STORED_SIZE || out->stored_bytes > 0) return false;
+            out->stored_bytes = load_u64(content);
+        } else {
+            out->others = true;
+        }
         at += bytes + SECTION_EXTRA;
     }
     return true;
 }
 
+/* Bytes that are 0 in the versions that are known. In a slot that is not whole they say nothing. */
+static bool slot_is_known(const uint8_t *slot) { return !block_is_whole(slot) || load_u64(slot + 48) == 0; }
+
 /* What is in a head of version 2 and not in one of version 1, beside the layout. */
 static bool decode_version_2(const uint8_t *data, manifest *out) {
-    static const uint8_t nothing[16];
-    out->sparse = data[12] == MANIFEST_LAYOUT_SPARSE;
+    static const uint8_t nothing[3];
+    out->sparse = (data[12] & MANIFEST_LAYOUT_SPARSE) != 0;
+    out->compressed = (data[12] & MANIFEST_LAYOUT_COMPRESSED) != 0;
     out->end_offset = load_u64(data + 48);
-    return (data[12] == MANIFEST_LAYOUT_PLAIN || out->sparse) && memcmp(data + 13, nothing, 3) == 0 &&
-           memcmp(data + BLOCK_SIZE + 40, nothing, 16) == 0 &&
-           memcmp(data + (size_t)2 * BLOCK_SIZE + 40, nothing, 16) == 0;
+    return (data[12] & ~(MANIFEST_LAYOUT_SPARSE | MANIFEST_LAYOUT_COMPRESSED)) == 0 &&
+           memcmp(data + 13, nothing, sizeof nothing) == 0 && slot_is_known(data + BLOCK_SIZE) &&
+           slot_is_known(data + (size_t)2 * BLOCK_SIZE);
 }
 
-/* A sparse segment is sealed and has fewer records than offsets. */
+/* A sparse segment is sealed and has fewer records than offsets; a compressed one is sealed. */
 static bool fits_layout(const manifest *m) {
+    if (m->compressed && (m->sealed.count == 0 || m->stored_bytes == 0)) return false;
     return !m->sparse || (m->sealed.count > 0 && m->end_offset > m->start_offset &&
                           m->end_offset - m->start_offset > m->sealed.count);
 }
@@ -74,12 +92,14 @@ manifest_fault manifest_decode(const uint8_t *data, size_t length, manifest *out
     if (length < MANIFEST_BIRTH_SIZE) return MANIFEST_DAMAGED;
     *out = (manifest){.incarnation = load_u64(data + 16),
                       .start_offset = load_u64(data + 24),
-                      .born_at = load_u64(data + 32),
-                      .log_start_offset = load_u64(data + 40)};
+                      .born_at = load_u64(data + 32)}; /* a sealer once wrote another log start into the head */
     if (version == VERSION_2 && !decode_version_2(data, out)) return MANIFEST_UNKNOWN;
-    const uint8_t *a = data + BLOCK_SIZE, *b = a + BLOCK_SIZE;
-    uint64_t of_a = slot_sequence(a), of_b = slot_sequence(b);
-    if (of_a > 0 || of_b > 0) out->checkpoint = load_checkpoint((of_a > of_b ? a : b) + 8);
+    const uint8_t *newest = newest_slot(data);
+    if (newest != NULL) out->checkpoint = load_checkpoint(newest + 8);
+    for (size_t slot = 1; slot <= 2; slot++) {
+        uint64_t log_start = slot_log_start(data + slot * BLOCK_SIZE);
+        if (log_start > out->log_start_offset) out->log_start_offset = log_start;
+    }
     return decode_sections(data, length, out) && fits_layout(out) ? MANIFEST_OK : MANIFEST_DAMAGED;
 }
 
@@ -93,7 +113,13 @@ int manifest_make(const disk *d, file_cache *cache, const char *path, const mani
     store_u64(content + 32, m->born_at);
     store_u64(content + 40, m->log_start_offset);
     seal_block(content);
-    int fd = file_open(d, cache, path, O_WRONLY | O_CREAT | O_TRUNC);
+    if (m->log_start_offset > 0) { /* a slot without records */
+        store_u64(content + BLOCK_SIZE, 1);
+        store_u64(content + BLOCK_SIZE + 40, m->log_start_offset);
+        seal_block(content + BLOCK_SIZE);
+    }
+    /* What a failed attempt has left may name a later birth, when the clock went back since. */
+    int fd = file_create_anew(d, cache, path);
     if (fd < 0) return -1;
     struct iovec part = {.iov_base = content, .iov_len = sizeof content};
     int result = file_write(d, fd, &part, 1, 0, NULL), error = errno;
@@ -113,10 +139,14 @@ static int put_slot(const disk *d, int fd, const manifest *m) {
     }
     uint64_t a = slot_sequence(present + BLOCK_SIZE), b = slot_sequence(present + (size_t)2 * BLOCK_SIZE);
     store_u64(slot, (a > b ? a : b) + 1);
-    store_u64(slot + 8, m->checkpoint.log_bytes);
-    store_u64(slot + 16, m->checkpoint.count);
-    store_u64(slot + 24, m->checkpoint.first_timestamp);
-    store_u64(slot + 32, m->checkpoint.last_timestamp);
+    const uint8_t *newest = newest_slot(present);
+    manifest_checkpoint c = m->checkpoint;
+    if (c.count == 0 && newest != NULL) c = load_checkpoint(newest + 8);
+    store_u64(slot + 8, c.log_bytes);
+    store_u64(slot + 16, c.count);
+    store_u64(slot + 24, c.first_timestamp);
+    store_u64(slot + 32, c.last_timestamp);
+    store_u64(slot + 40, m->log_start_offset);
     seal_block(slot);
     struct iovec part = {.iov_base = slot, .iov_len = sizeof slot};
     return file_write(d, fd, &part, 1, a > b ? 2 * BLOCK_SIZE : BLOCK_SIZE, NULL);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define CAPACITY_MIN 8u
+#define LOWERED_AT_ONCE 512u /* places: 32 KiB of the file */
 
 static uint32_t slot_of(const offsets *o, uint8_t kind, uint32_t id) {
     uint64_t key = id ^ ((uint64_t)kind << 32);
@@ -70,6 +71,21 @@ bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value) {
     return true;
 }
 
+uint64_t offsets_lowest(offsets *o) {
+    if (o->lowest_known) return o->lowest;
+    o->lowest = UINT64_MAX;
+    for (uint32_t i = 0; i < o->capacity; i++)
+        if (o->entries[i].kind != 0 && o->entries[i].value < o->lowest) o->lowest = o->entries[i].value;
+    o->lowest_known = true;
+    return o->lowest;
+}
+
+/* An entry has had `before` (UINT64_MAX: it is new) and has `after` now (UINT64_MAX: it is gone). */
+static void lowest_changed(offsets *o, uint64_t before, uint64_t after) {
+    if (after <= o->lowest) o->lowest = after;
+    else if (before <= o->lowest) o->lowest_known = false;
+}
+
 /* ---- places of the file ---- */
 
 /* Without memory it is found again at the next opening. */
@@ -103,25 +119,14 @@ typedef struct loading {
     uint32_t doubles_count;
 } loading;
 
-/* Of a place that was read before. */
-static int read_again(const offsets *o, int fd, uint32_t place, offsets_place *out) {
-    uint8_t data[OFFSETS_ENTRY_BYTES] = {0};
-    ssize_t n;
-    do
-        n = o->disk->pread(o->disk->context, fd, data, sizeof(data),
-                           (off_t)(OFFSETS_HEAD_BYTES + (uint64_t)place * OFFSETS_ENTRY_BYTES));
-    while (n < 0 && errno == EINTR);
-    if (n < 0) return -1;
-    offsets_decode_place(data, out);
-    return 0;
-}
-
 static int keep_newer(loading *l, offset_entry *entry, uint32_t place, const offsets_place *what) {
+    uint8_t data[OFFSETS_ENTRY_BYTES];
     offsets_place before;
     free_place *doubles = realloc(l->doubles, (l->doubles_count + 1) * sizeof(*doubles));
     if (doubles == NULL) return -1;
     l->doubles = doubles;
-    if (read_again(l->o, l->fd, entry->place, &before) != 0) return -1;
+    if (offsets_read_places(l->o->disk, l->fd, entry->place, 1, data) != 0) return -1;
+    offsets_decode_place(data, &before);
     bool newer = what->sequence > before.sequence;
     doubles[l->doubles_count++] = newer ? (free_place){entry->place, entry->half} : (free_place){place, what->half};
     if (!newer) return 0;
@@ -179,14 +184,19 @@ static uint32_t have_file(offsets *o) {
     return refused ? STATUS_CANNOT_WRITE_TO_FILE : STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
 }
 
+static bool is_full(const offsets *o) { return o->count >= o->count_max || next_place(o).place >= OFFSETS_PLACES_MAX; }
+
+bool offsets_has_place(const offsets *o, uint8_t kind, uint32_t id) { return !is_full(o) || find(o, kind, id) != NULL; }
+
 static uint32_t store_new(offsets *o, uint8_t kind, uint32_t id, uint64_t value) {
     free_place to = next_place(o);
-    if (o->count >= o->count_max || to.place >= OFFSETS_PLACES_MAX) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
+    if (is_full(o)) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
     if (reserve(o) != 0) return STATUS_CANNOT_WRITE_TO_FILE;
     uint32_t status = offsets_file_put(o, to.place, !to.half, kind, id, value);
     if (status != 0) return status;
     take_place(o);
     place(o, &(offset_entry){value, id, to.place, kind, !to.half});
+    lowest_changed(o, UINT64_MAX, value);
     return 0;
 }
 
@@ -199,6 +209,7 @@ uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value) {
     status = offsets_file_put(o, entry->place, !entry->half, kind, id, value);
     if (status != 0) return status;
     entry->half = !entry->half;
+    lowest_changed(o, entry->value, value);
     entry->value = value;
     return 0;
 }
@@ -209,6 +220,7 @@ uint32_t offsets_delete(offsets *o, uint8_t kind, uint32_t id) {
     if (have_file(o) != 0 || offsets_file_put(o, entry->place, !entry->half, 0, 0, 0) != 0)
         return STATUS_CANNOT_DELETE_CONSUMER_OFFSET_FILE;
     give_place(o, entry->place, !entry->half);
+    lowest_changed(o, entry->value, UINT64_MAX);
     erase(o, entry);
     return 0;
 }
@@ -218,19 +230,51 @@ void offsets_clear(offsets *o, bool in_file) {
     free(o->entries);
     o->entries = NULL;
     o->capacity = o->count = 0;
+    o->lowest_known = false;
     if (in_file) offsets_file_make(o);
+}
+
+/* Of the place `number` of the file, when it is there that a value above `end` counts. */
+static offset_entry *find_above(const offsets *o, uint32_t number, const offsets_place *what, uint64_t end) {
+    if (what->state != OFFSETS_PLACE_TAKEN || what->value <= end) return NULL;
+    offset_entry *entry = find(o, what->kind, what->id);
+    return entry != NULL && entry->place == number ? entry : NULL;
+}
+
+/* Places that lie together are read, changed and written at once: 100,000 writes of a half cost half a second. Each
+ * half that counted keeps its bytes, so wherever the write is torn every place has its value or the lowered one. */
+static void lower_in_file(offsets *o, uint32_t first, uint32_t count, uint64_t end) {
+    uint8_t data[LOWERED_AT_ONCE * OFFSETS_ENTRY_BYTES];
+    offset_entry *lowered[LOWERED_AT_ONCE] = {NULL};
+    uint32_t from = count, to = 0;
+    if (offsets_read_places(o->disk, o->fd, first, count, data) != 0) return;
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t *at = data + (size_t)i * OFFSETS_ENTRY_BYTES;
+        offsets_place what;
+        offsets_decode_place(at, &what);
+        lowered[i] = find_above(o, first + i, &what, end);
+        if (lowered[i] == NULL) continue;
+        offsets_encode_half(at + (what.half ? 0 : OFFSETS_HALF_BYTES), what.kind, what.id, end, ++o->sequence);
+        if (from == count) from = i;
+        to = i + 1;
+    }
+    if (from >= to || offsets_file_write(o, first + from, data + (size_t)from * OFFSETS_ENTRY_BYTES, to - from) != 0)
+        return;
+    for (uint32_t i = from; i < to; i++)
+        if (lowered[i] != NULL) lowered[i]->half = !lowered[i]->half;
 }
 
 bool offsets_lower(offsets *o, uint64_t end, bool in_file) {
     bool any = false;
-    for (uint32_t i = 0; i < o->capacity; i++) {
-        offset_entry *entry = &o->entries[i];
-        if (entry->kind == 0 || entry->value <= end) continue;
-        any = true;
-        if (in_file) offsets_store(o, entry->kind, entry->id, end);
-        entry->value = end;
-    }
-    return any;
+    for (uint32_t i = 0; i < o->capacity && !any; i++) any = o->entries[i].kind != 0 && o->entries[i].value > end;
+    if (!any) return false;
+    o->lowest_known = false;
+    if (in_file && offsets_file(o) >= 0)
+        for (uint32_t first = 0; first < o->places; first += LOWERED_AT_ONCE)
+            lower_in_file(o, first, o->places - first < LOWERED_AT_ONCE ? o->places - first : LOWERED_AT_ONCE, end);
+    for (uint32_t i = 0; i < o->capacity; i++)
+        if (o->entries[i].kind != 0 && o->entries[i].value > end) o->entries[i].value = end;
+    return true;
 }
 
 void offsets_free(offsets *o) {

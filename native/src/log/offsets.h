@@ -35,6 +35,8 @@ typedef struct offsets {
     free_place *free_places;
     uint32_t free_count, free_capacity;
     uint64_t sequence; /* the highest in the file */
+    uint64_t lowest;   /* value; when it is known */
+    bool lowest_known;
     uint64_t incarnation;
     bool exists;          /* the file */
     bool dirty;           /* written since the last sync */
@@ -51,6 +53,10 @@ typedef struct offsets {
  * it is dirty. 0, or -1 and errno (EPROTO: of a later version). */
 int offsets_open(offsets *o);
 bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value);
+/* False: a store would be refused with 3023, since there are as many as there may be. */
+bool offsets_has_place(const offsets *o, uint8_t kind, uint32_t id);
+/* The lowest value; UINT64_MAX: nothing is stored. Walks the table when the lowest one has changed. */
+uint64_t offsets_lowest(offsets *o);
 /* File, then memory. 0, 10006 (write), 3023 (open, or no place for one more): memory and what counts in the file stay
  * as they were. */
 uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value);

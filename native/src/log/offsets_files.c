@@ -98,6 +98,12 @@ uint32_t offsets_file_put(offsets *o, uint32_t place, uint8_t half, uint8_t kind
     return file_write(o->disk, o->fd, &part, 1, position_of(place, half), NULL) == 0 ? 0 : STATUS_CANNOT_WRITE_TO_FILE;
 }
 
+int offsets_file_write(offsets *o, uint32_t first, uint8_t *data, uint32_t count) {
+    struct iovec part = {.iov_base = data, .iov_len = (size_t)count * OFFSETS_ENTRY_BYTES};
+    o->dirty = true;
+    return file_write(o->disk, o->fd, &part, 1, position_of(first, 0), NULL);
+}
+
 int offsets_duplicate(offsets *o) {
     int fd = offsets_file(o);
     if (fd < 0) return -1;

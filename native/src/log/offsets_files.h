@@ -10,6 +10,8 @@ int offsets_file(offsets *o);
 int offsets_file_make(offsets *o);
 /* Writes one half. 0, 10006, 3023. */
 uint32_t offsets_file_put(offsets *o, uint32_t place, uint8_t half, uint8_t kind, uint32_t id, uint64_t value);
+/* Writes whole places from `first` on, into the file that is open. 0 or -1. */
+int offsets_file_write(offsets *o, uint32_t first, uint8_t *data, uint32_t count);
 void offsets_file_close(offsets *o);
 int offsets_file_open(const offsets *o, int flags); /* -1 and errno */
 #endif

@@ -2,12 +2,10 @@
 #include "log/offsets_table.h"
 
 #include "base/bytes.h"
+#include "base/checksum.h"
 
 #include <errno.h>
 #include <string.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #define VERSION 1u
 #define KIND_SHIFT 56u
@@ -25,7 +23,7 @@ void offsets_encode_head(uint8_t out[OFFSETS_HEAD_BYTES], uint64_t incarnation) 
     out[8] = VERSION;
     out[12] = OFFSETS_ENTRY_BYTES;
     store_u64(out + 16, incarnation);
-    store_u64(out + 56, XXH3_64bits(out, 56));
+    store_u64(out + 56, checksum_64(out, 56));
 }
 
 void offsets_encode_half(uint8_t out[OFFSETS_HALF_BYTES], uint8_t kind, uint32_t id, uint64_t value,
@@ -33,12 +31,12 @@ void offsets_encode_half(uint8_t out[OFFSETS_HALF_BYTES], uint8_t kind, uint32_t
     store_u64(out, id);
     store_u64(out + 8, value);
     store_u64(out + 16, sequence | (uint64_t)kind << KIND_SHIFT);
-    store_u64(out + 24, XXH3_64bits(out, 24));
+    store_u64(out + 24, checksum_64(out, 24));
 }
 
 offsets_head offsets_decode_head(const uint8_t *data, size_t length, uint64_t incarnation) {
     if (length < OFFSETS_HEAD_BYTES || memcmp(data, zeros, OFFSETS_HEAD_BYTES) == 0) return OFFSETS_HEAD_UNBORN;
-    if (memcmp(data, magic, sizeof magic) != 0 || load_u64(data + 56) != XXH3_64bits(data, 56))
+    if (memcmp(data, magic, sizeof magic) != 0 || load_u64(data + 56) != checksum_64(data, 56))
         return OFFSETS_HEAD_DAMAGED;
     if (load_u32(data + 8) != VERSION || load_u32(data + 12) != OFFSETS_ENTRY_BYTES) return OFFSETS_HEAD_UNKNOWN;
     return load_u64(data + 16) == incarnation ? OFFSETS_HEAD_WHOLE : OFFSETS_HEAD_FOREIGN;
@@ -53,7 +51,7 @@ static half_state judge_half(const uint8_t *half) {
     if (memcmp(half, zeros, OFFSETS_HALF_BYTES) == 0) return HALF_EMPTY;
     uint64_t sequence = sequence_of(half);
     bool known = kind <= OFFSET_GROUP && (kind == 0 || id <= UINT32_MAX) && sequence > 0 && sequence <= SEQUENCE_MAX;
-    return known && load_u64(half + 24) == XXH3_64bits(half, 24) ? HALF_WHOLE : HALF_DAMAGED;
+    return known && load_u64(half + 24) == checksum_64(half, 24) ? HALF_WHOLE : HALF_DAMAGED;
 }
 
 void offsets_decode_place(const uint8_t data[OFFSETS_ENTRY_BYTES], offsets_place *out) {
@@ -86,6 +84,14 @@ static ssize_t read_part(const disk *d, int fd, uint8_t *out, size_t size, uint6
         done += (size_t)n;
     }
     return (ssize_t)done;
+}
+
+int offsets_read_places(const disk *d, int fd, uint32_t first, uint32_t count, uint8_t *out) {
+    size_t size = (size_t)count * OFFSETS_ENTRY_BYTES;
+    ssize_t length = read_part(d, fd, out, size, OFFSETS_HEAD_BYTES + (uint64_t)first * OFFSETS_ENTRY_BYTES);
+    if (length < 0) return -1;
+    memset(out + length, 0, size - (size_t)length);
+    return 0;
 }
 
 int offsets_scan_file(const disk *d, int fd, uint64_t incarnation, offsets_scan *out,

@@ -63,6 +63,8 @@ void offsets_encode_head(uint8_t out[OFFSETS_HEAD_BYTES], uint64_t incarnation);
 void offsets_encode_half(uint8_t out[OFFSETS_HALF_BYTES], uint8_t kind, uint32_t id, uint64_t value, uint64_t sequence);
 offsets_head offsets_decode_head(const uint8_t *data, size_t length, uint64_t incarnation);
 void offsets_decode_place(const uint8_t data[OFFSETS_ENTRY_BYTES], offsets_place *out);
+/* `out` has room for `count` of them; zeros follow the end of the file. 0, -1 and errno. */
+int offsets_read_places(const disk *d, int fd, uint32_t first, uint32_t count, uint8_t *out);
 /* Reads a file; `visit` sees every place, 0 goes on. A head that is not of this incarnation and version ends it before
  * the first place. 0, -1 and errno, or what `visit` returned. */
 int offsets_scan_file(const disk *d, int fd, uint64_t incarnation, offsets_scan *out,

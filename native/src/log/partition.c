@@ -52,7 +52,7 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
     }
     if (count > 0) {
         p->segments.items[count - 1].index_dirty = segments[count - 1].count > 0; /* recovery may have written them */
-        p->segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0;
+        p->segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0 || p->start.written > 0;
         p->marker_dirty = true;
         index_cache_reset(&p->index, segments[count - 1].count);
         p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
@@ -87,6 +87,8 @@ partition *partition_open(const partition_options *options, const segment_info *
                      .segment_size_bytes = options->segment_size_bytes,
                      .state = options->state,
                      .level = options->level,
+                     .clock = options->clock,
+                     .start = {.expires_at_us = UINT64_MAX, .written = options->log_start},
                      .references = 1,
                      .directory = strdup(options->directory)};
     p->segments.disk = p->offsets.disk = p->disk;
@@ -109,9 +111,11 @@ partition *partition_open(const partition_options *options, const segment_info *
         errno = error;
         return NULL;
     }
+    partition_hide(p, options->log_start);
     p->durable_offset = options->durable_end < p->next_offset ? options->durable_end : p->next_offset;
     if (lower_offsets(p) || p->level == LEVEL_DURABLE) partition_sync_now(p);
     if (p->sync_failed) p->found_end = p->next_offset;
+    if (options->limits != NULL) partition_set_limits(p, options->limits);
     partition_publish(p);
     STATS_STORE(p, incarnation, p->incarnation);
     return p;
@@ -128,6 +132,7 @@ void partition_release(partition *p) {
     if (--p->references > 0) return;
     segment_set_free(&p->segments);
     partition_journal_clear(p);
+    partition_parts_end(p);
     index_cache_free(&p->index);
     offsets_free(&p->offsets);
     free(p->damaged);
@@ -140,6 +145,7 @@ void partition_close(partition *p) {
     if (partition_save(p) == 0) partition_index_flush(p);
     if (p->state == 0) partition_cut_ahead(p); /* what stays is cut by the next recovery */
     partition_checkpoint_write(p);
+    partition_write_start(p);
     p->closed = true;
     partition_journal_clear(p);
     if (p->stats != NULL && atomic_load(&p->stats->incarnation) != p->incarnation)
@@ -168,7 +174,9 @@ uint64_t partition_incarnation(const partition *p) { return p->incarnation; }
 uint64_t partition_next_offset(const partition *p) { return p->next_offset; }
 
 uint64_t partition_first_offset(const partition *p) {
-    return p->segments.count > 0 ? p->segments.items[0].start_offset : 0;
+    if (p->segments.count == 0) return 0;
+    uint64_t first = p->segments.items[0].start_offset;
+    return p->start.offset > first ? p->start.offset : first;
 }
 
 uint64_t partition_active_start(const partition *p) {
@@ -182,7 +190,9 @@ bool partition_next_start(const partition *p, uint64_t start, uint64_t *next) {
     return true;
 }
 
-uint32_t partition_segments(const partition *p) { return p->segments.count > 0 ? p->segments.count : 1; }
+uint32_t partition_segments(const partition *p) {
+    return p->segments.count > 0 ? p->segments.count - p->start.hidden : 1;
+}
 
 uint64_t partition_size_bytes(const partition *p) { return p->size_bytes; }
 
@@ -191,13 +201,6 @@ uint64_t partition_messages(const partition *p) { return p->messages; }
 uint32_t partition_state(const partition *p) { return p->state; }
 
 partition_level partition_level_of(const partition *p) { return p->level; }
-
-void partition_poison(partition *p, uint32_t status) {
-    if (p->state != 0) /* the first reason stays */
-        return;
-    p->state = status;
-    STATS_STORE(p, state, status);
-}
 
 uint64_t partition_suspect(const partition *p) { return p->suspect; }
 
@@ -222,6 +225,12 @@ bool partition_segment(const partition *p, uint32_t i, segment_info *out) {
     return true;
 }
 
+bool partition_change_layout(partition *p, uint64_t start_offset, const segment_layout *layout) {
+    segment *s = segment_find(&p->segments, start_offset);
+    bool sealed = s != NULL && s->start_offset == start_offset && s != segment_active(&p->segments);
+    return sealed && !p->closed && segment_change_layout(s, layout);
+}
+
 void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp) {
     segment *s = segment_find(&p->segments, start_offset);
     if (s != NULL && s->start_offset == start_offset && s->count > 0) s->first_timestamp = first_timestamp;
@@ -233,13 +242,19 @@ bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_
     return !p->closed && offsets_get(&p->offsets, kind, id, value);
 }
 
+bool partition_offset_has_place(const partition *p, uint8_t kind, uint32_t id) {
+    return offsets_has_place(&p->offsets, kind, id);
+}
+
 uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset)) return STATUS_INVALID_OFFSET;
+    partition_barrier_moved(p);
     return offsets_store(&p->offsets, kind, id, value);
 }
 
 uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
+    partition_barrier_moved(p);
     return offsets_delete(&p->offsets, kind, id);
 }

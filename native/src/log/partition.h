@@ -41,6 +41,15 @@ typedef struct segment_info { /* what recovery found; ascending by start offset,
     const segment_layout *layout; /* NULL: plain */
 } segment_info;
 
+typedef struct expiry_clock expiry_clock; /* expiry_clock.h */
+
+/* What a partition keeps no longer; zeros: no such limit. */
+typedef struct partition_limits {
+    uint64_t expiry_us;    /* age at which a message is not served any more */
+    uint64_t held_us;      /* how much longer a stored offset may hold messages back that it has not passed */
+    uint64_t messages_max; /* kept */
+} partition_limits;
+
 typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;
 
 /* Where journals live: one account of a worker with a cap over all partitions. */
@@ -59,6 +68,9 @@ typedef struct partition_options {
     uint32_t state;       /* 0, or the status that sends get from the start (read only) */
     uint64_t durable_end; /* offsets below it were on the device before the start: a checkpoint says so */
     partition_level level;
+    uint64_t log_start;             /* below it nothing is served; 0: at the first segment */
+    const partition_limits *limits; /* NULL: none */
+    expiry_clock *clock;            /* outlives the partition; needed where a limit has an age */
     /* `memory` only: the journal holds less than these; a batch that would fill it is written with it, and so is one
      * for which there is no memory. */
     uint64_t journal_messages_max, journal_bytes_max;
@@ -86,7 +98,7 @@ uint64_t partition_first_offset(const partition *p);
 uint64_t partition_active_start(const partition *p); /* where it will be, when never written */
 /* Where the segment behind the one that starts at `start` begins. False: there is none. */
 bool partition_next_start(const partition *p, uint64_t start, uint64_t *next);
-uint32_t partition_segments(const partition *p); /* 1 when never written */
+uint32_t partition_segments(const partition *p); /* that hold what is served; 1 when never written */
 uint64_t partition_size_bytes(const partition *p);
 uint64_t partition_messages(const partition *p);
 uint32_t partition_state(const partition *p); /* 0, or the sticky status after EIO */
@@ -110,6 +122,13 @@ typedef struct append_batch {
  * last acknowledged byte, the batches of the failed write get 10006 and later calls may succeed; EIO poisons. Short
  * writes and EINTR are continued. */
 void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us);
+#define APPEND_LARGE_BYTES (2u << 20) /* a batch with more is large */
+#define APPEND_PART_BYTES (1u << 20)  /* at least 64 for a record: 16,384 of them at most */
+/* Assigns and writes the next part of a large batch, APPEND_PART_BYTES at most. Nothing of it is visible, and a restart
+ * takes what is there for an interrupted write. False: there is no more to do before `partition_append` of this batch,
+ * first and alone, which makes it visible. What happens in between ends the parts, and that call does it all at once;
+ * it also gives the status of a part that failed. */
+bool partition_append_part(partition *p, append_batch *batch, uint64_t now_us);
 
 /* ---- poll ---- */
 #define PARTITION_WAITS UINT32_MAX /* no status for anybody: partition_fetch, then ask again */
@@ -174,14 +193,47 @@ void partition_forget_damage(partition *p, uint64_t offset);
 uint32_t partition_segment_count(const partition *p); /* 0 when never written */
 /* What the i-th segment has in its file; false: there are not so many. */
 bool partition_segment(const partition *p, uint32_t i, segment_info *out);
+/* The records of a sealed segment lie in another layout from now on; the files are there. False: not now (an answer on
+ * its way reads it, it is not synced yet), or there is no such segment. */
+bool partition_change_layout(partition *p, uint64_t start_offset, const segment_layout *layout);
 /* A survey has read the first timestamp of this segment from its records. */
 void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp);
 
 /* ---- consumer offsets (docs/formats.md#consumer-offsets) ---- */
 bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value);
+/* False: one more is refused (3023). */
+bool partition_offset_has_place(const partition *p, uint8_t kind, uint32_t id);
 uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,
                                 uint64_t value);                           /* 0, 4100, 3007, 10006, 3023 */
 uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id); /* 0, 3021, 3007, 3011 */
+
+/* ---- the log start (partition_start.c, partition_clean.c, docs/adr/0040-the-log-start.md) ---- */
+/* New limits, for what is there and what comes. */
+void partition_set_limits(partition *p, const partition_limits *limits);
+
+typedef struct partition_cleaned {
+    uint32_t removed; /* segments whose files are gone now */
+    bool pending;     /* there is more to remove: now, or when a sync, a second or a reader has passed */
+    bool held;        /* stored offsets hold messages back */
+} partition_cleaned;
+/* One step of the retention, at most CLEAN_SEGMENTS_MAX segments: moves the log start, rolls an active segment whose
+ * oldest message has expired, writes the log start down, takes away the files of segments that lie below it, once that
+ * is on the device and nothing in them was acknowledged within the last second. `trash` as below. 0, or a status. */
+#define CLEAN_SEGMENTS_MAX 4u
+uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, partition_cleaned *out);
+/* What DROP_OLDEST would take: the timestamp of the first message of the oldest segment and the bytes of it that are
+ * served. False: nothing can be dropped (now). `only_active`: an early roll would help. */
+typedef struct partition_oldest {
+    uint64_t first_timestamp, bytes;
+    bool only_active;
+} partition_oldest;
+bool partition_oldest_segment(partition *p, partition_oldest *out);
+/* Moves the log start behind that segment; the files go with the next steps. Bytes that are not served any more. */
+uint64_t partition_drop_oldest(partition *p);
+/* Whose stored offset is the lowest: what it has not passed may be held back. False: nothing is stored. */
+bool partition_slowest(const partition *p, uint8_t *kind, uint32_t *id, uint64_t *value);
+/* Seals the active segment before it is full, when all of it was acknowledged more than a second ago. */
+uint32_t partition_roll_early(partition *p);
 
 /* ---- retention (partition_retention.c) ---- */
 /* Takes up to `count` of the oldest sealed segments away (docs/protocol/streams.md#delete-segments): their files are

@@ -5,6 +5,7 @@
 #include "log/partition_internal.h"
 
 #include "base/assert.h"
+#include "base/bytes.h"
 #include "log/partition_files.h"
 
 #include <endian.h>
@@ -12,6 +13,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const uint8_t zeros[65536];
@@ -20,41 +22,6 @@ static const uint8_t zeros[65536];
 static uint32_t refused(partition *p, int error) {
     if (file_error_poisons(error)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
     return p->state != 0 ? p->state : (uint32_t)STATUS_CANNOT_WRITE_TO_FILE;
-}
-
-static void dirty_active(partition *p) {
-    if (p->dirty_from >= p->segments.count) p->dirty_from = p->segments.count - 1;
-}
-
-/* ---- index ---- */
-
-uint32_t partition_index_flush(partition *p) {
-    index_cache *c = &p->index;
-    uint32_t waiting = index_cache_waiting(c);
-    if (waiting == 0) return 0;
-    if (p->state != 0) /* no more writes; the entries stay readable here, a recovery makes the index anew */
-        return STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT;
-    segment *s = segment_active(&p->segments);
-    int fd = segment_fd(&p->segments, s, SEGMENT_INDEX);
-    struct iovec part = {.iov_base = c->entries + (c->flushed - c->first),
-                         .iov_len = (size_t)waiting * INDEX_ENTRY_SIZE};
-    if (fd >= 0) {
-        s->index_dirty = true;
-        dirty_active(p);
-    }
-    if (fd < 0 || file_write(p->disk, fd, &part, 1, c->flushed * INDEX_ENTRY_SIZE, NULL) != 0) {
-        if (file_error_poisons(errno)) partition_poison(p, STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT);
-        return STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT; /* all of them wait on; the next flush writes over what arrived */
-    }
-    c->flushed += waiting;
-    index_cache_trim(c, INDEX_CACHE_MAX);
-    return 0;
-}
-
-uint32_t partition_flush(partition *p) {
-    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
-    uint32_t status = partition_save(p);
-    return status != 0 ? status : partition_index_flush(p);
 }
 
 /* ---- files ---- */
@@ -79,17 +46,18 @@ static int make_directory(partition *p) {
 
 int partition_cut_ahead(partition *p) {
     if (p->stale_end == 0 || p->segments.count == 0) return 0;
+    if (p->parts != NULL) p->parts->cut = true;
     segment *s = segment_active(&p->segments);
     int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
     if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0) return -1;
     p->stale_end = 0;
     s->log_dirty = true; /* its new length */
-    dirty_active(p);
+    partition_dirty_active(p);
     return 0;
 }
 
 /* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
-static uint32_t roll(partition *p, uint64_t now_us) {
+uint32_t partition_roll(partition *p, uint64_t now_us) {
     uint32_t status = partition_save(p);
     if (status != 0) return status;
     if (partition_index_flush(p) != 0) return refused(p, 0);
@@ -106,7 +74,8 @@ static uint32_t roll(partition *p, uint64_t now_us) {
     index_cache_reset(&p->index, 0);
     p->roll_pending = false;
     p->dirty_directories |= 1;
-    STATS_STORE(p, segments_count, p->segments.count);
+    if (p->start.offset == p->next_offset) partition_hide(p, p->next_offset); /* the one before it, all of it */
+    STATS_STORE(p, segments_count, partition_segments(p));
     return 0;
 }
 
@@ -114,6 +83,7 @@ static uint32_t roll(partition *p, uint64_t now_us) {
  * zeros, because a recovery would take whole records among them for the next offsets. 0 or -1. */
 static int cut_back(partition *p, segment *s, int fd) {
     uint64_t at = partition_file_end(p, s);
+    if (p->parts != NULL) p->parts->cut = true;
     if (file_truncate(p->disk, fd, at) == 0) {
         p->stale_end = 0;
         return 0;
@@ -134,11 +104,11 @@ static bool must_cut(const partition *p, const segment *s) {
 }
 
 /* Everything that must hold before a group is written. `fd`: the active log. 0 or a status. */
-static uint32_t make_ready(partition *p, uint64_t now_us, int *fd) {
+static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, uint64_t now_us, int *fd) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0) return p->state;
     if (p->segments.count == 0 || p->roll_pending) {
-        uint32_t status = roll(p, now_us);
+        uint32_t status = partition_roll(p, now_us);
         if (status != 0) return status;
     }
     segment *s = segment_active(&p->segments);
@@ -163,6 +133,15 @@ static void allocate_ahead(partition *p, const segment *s, int fd, uint64_t byte
     p->stale_zeroed = true;
 }
 
+/* Nothing stays of a write that failed when the file had `end` bytes. The status. */
+static __attribute__((noinline)) uint32_t undo_write(partition *p, segment *s, int fd, uint64_t end) {
+    uint32_t status = refused(p, errno);
+    if (end > p->stale_end) p->stale_end = end;
+    p->stale_zeroed = false;
+    if (cut_back(p, s, fd) != 0 && file_error_poisons(errno)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
+    return status;
+}
+
 /* Writes the journal and `count` further parts, at parts[1], behind the end of the file; parts[0] is for the journal.
  * Nothing of it stays when it fails. 0 or a status. */
 static uint32_t write_behind(partition *p, segment *s, int fd, struct iovec *parts, size_t count) {
@@ -170,16 +149,12 @@ static uint32_t write_behind(partition *p, segment *s, int fd, struct iovec *par
     bool journal = p->journal.length > 0;
     parts[0] = (struct iovec){.iov_base = p->journal.bytes, .iov_len = p->journal.length};
     s->log_dirty = true; /* also when it fails: the sync has to see this error too */
-    dirty_active(p);
+    partition_dirty_active(p);
     if (file_write(p->disk, fd, journal ? parts : parts + 1, count + journal, end, &written) == 0) {
         p->journal.length = p->journal.count = 0;
         return 0;
     }
-    uint32_t status = refused(p, errno);
-    if (end + written > p->stale_end) p->stale_end = end + written;
-    p->stale_zeroed = false;
-    if (cut_back(p, s, fd) != 0 && file_error_poisons(errno)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
-    return status;
+    return undo_write(p, s, fd, end + written);
 }
 
 uint32_t partition_save(partition *p) {
@@ -195,6 +170,12 @@ uint32_t partition_save(partition *p) {
     uint32_t status = write_behind(p, s, fd, parts, 0);
     if (status == 0) partition_journal_clear(p);
     return status;
+}
+
+uint32_t partition_flush(partition *p) {
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
+    uint32_t status = partition_save(p);
+    return status != 0 ? status : partition_index_flush(p);
 }
 
 /* ---- groups ---- */
@@ -238,7 +219,7 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
 }
 
 /* The group is in the kernel or in the journal: the level `written` or `memory` is reached. */
-static void commit(partition *p, segment *s, const group *g) {
+static inline __attribute__((always_inline)) void commit(partition *p, segment *s, const group *g) {
     if (s->count == 0) s->first_timestamp = g->first_timestamp;
     s->last_timestamp = p->last_timestamp = g->last_timestamp;
     s->count += g->records;
@@ -256,7 +237,7 @@ static void commit(partition *p, segment *s, const group *g) {
         partition_index_flush(p); /* what cannot be written waits; an EIO poisons the next appends */
     if (g->seals) {
         p->roll_pending = true;
-        roll(p, g->last_timestamp); /* tried again by the next append */
+        partition_roll(p, g->last_timestamp); /* tried again by the next append */
     }
 }
 
@@ -286,9 +267,124 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
     return 0;
 }
 
+/* ---- a large batch, in parts ---- */
+
+void partition_parts_end(partition *p) {
+    if (p->parts != NULL) free(p->parts->entries);
+    free(p->parts);
+    p->parts = NULL;
+}
+
+/* What is written of the batch stands where its next part has to follow. */
+static bool parts_stand(const partition *p, const append_batch *b) {
+    const append_parts *a = p->parts;
+    if (a->messages != b->messages || a->cut || a->status != 0 || p->closed || p->state != 0) return false;
+    const segment *s = segment_active(&p->segments);
+    return s->start_offset == a->segment && s->log_bytes == a->log_end && p->next_offset == a->first_offset &&
+           p->last_timestamp <= a->timestamp && p->journal.length == 0 && !p->roll_pending;
+}
+
+/* False: it goes in one write, or it will be told there why it cannot be written. */
+static bool parts_begin(partition *p, const append_batch *b, uint64_t now_us) {
+    int fd;
+    partition_parts_end(p);
+    if (make_ready(p, now_us, &fd) != 0 || partition_save(p) != 0) return false;
+    const segment *s = segment_active(&p->segments);
+    if (s->log_bytes + b->length > UINT32_MAX) { /* as in `gather` */
+        p->roll_pending = s->count > 0;
+        if (!p->roll_pending || make_ready(p, now_us, &fd) != 0) return false;
+        s = segment_active(&p->segments);
+    }
+    p->parts = malloc(sizeof *p->parts);
+    if (p->parts == NULL) return false;
+    *p->parts = (append_parts){.messages = b->messages,
+                               .segment = s->start_offset,
+                               .log_end = s->log_bytes,
+                               .first_offset = p->next_offset,
+                               .timestamp = now_us > p->last_timestamp ? now_us : p->last_timestamp,
+                               .entries = malloc((size_t)b->count * sizeof *p->parts->entries)};
+    if (p->parts->entries != NULL) return true;
+    partition_parts_end(p);
+    return false;
+}
+
+/* Whole records up to the end of the part; one that is longer, too. */
+static void parts_assign(partition *p, const append_batch *b) {
+    append_parts *a = p->parts;
+    uint64_t end = a->assigned;
+    uint32_t count = 0;
+    for (; a->records + count < b->count && end - a->written < APPEND_PART_BYTES; count++)
+        end += (uint64_t)RECORD_HEADER_SIZE + load_u32(b->messages + end + 48) + load_u32(b->messages + end + 52);
+    if (count == 0) return;
+    uint32_t relative = (uint32_t)(segment_active(&p->segments)->count + a->records);
+    batch_assign(b->messages + a->assigned, end - a->assigned, count, a->first_offset + a->records, a->timestamp,
+                 relative, (uint32_t)(a->log_end + a->assigned), p->ids, a->entries + a->records);
+    a->records += count;
+    a->assigned = end;
+}
+
+/* Once more from the front, when a roll or a change of the level has cut it. Only once: it must come to an end. */
+static bool parts_begin_anew(partition *p, const append_batch *b, uint64_t now_us) {
+    if (p->parts->messages != b->messages || p->parts->status != 0 || p->parts->anew || !parts_begin(p, b, now_us))
+        return false;
+    p->parts->anew = true;
+    return true;
+}
+
+bool partition_append_part(partition *p, append_batch *b, uint64_t now_us) {
+    if (p->parts == NULL ? !parts_begin(p, b, now_us) : !parts_stand(p, b) && !parts_begin_anew(p, b, now_us))
+        return false;
+    append_parts *a = p->parts;
+    segment *s = segment_active(&p->segments);
+    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    if (fd < 0) {
+        a->status = refused(p, errno);
+        return false;
+    }
+    parts_assign(p, b);
+    uint64_t length = a->assigned - a->written, at = a->log_end + a->written, written;
+    if (length > APPEND_PART_BYTES) length = APPEND_PART_BYTES;
+    struct iovec part = {.iov_base = b->messages + a->written, .iov_len = length};
+    s->log_dirty = true;
+    partition_dirty_active(p);
+    if (file_write(p->disk, fd, &part, 1, at, &written) != 0) {
+        a->status = undo_write(p, s, fd, at + written);
+        return false;
+    }
+    if (at + length > p->stale_end) p->stale_end = at + length;
+    p->stale_zeroed = false;
+    a->written += length;
+    return a->written < b->length;
+}
+
+/* 1: the batch is written and becomes visible. 0: not, with a status when it is refused. */
+static size_t parts_finish(partition *p, append_batch *b, uint32_t *status) {
+    append_parts *a = p->parts;
+    size_t done = 0;
+    if (a->messages == b->messages) *status = a->status;
+    if (parts_stand(p, b) && a->written == b->length) {
+        index_entry *entries = index_cache_reserve(&p->index, b->count, INDEX_CACHE_MAX);
+        segment *s = segment_active(&p->segments);
+        if (entries == NULL) {
+            *status = refused(p, errno);
+        } else {
+            memcpy(entries, a->entries, (size_t)b->count * sizeof *entries);
+            p->index.count += b->count;
+            b->first_offset = a->first_offset;
+            b->status = 0;
+            bool seals = s->log_bytes >= p->segment_size_bytes;
+            commit(p, s, &(group){1, b->length, b->count, a->timestamp, a->timestamp, seals});
+            done = 1;
+        }
+    }
+    partition_parts_end(p);
+    return done;
+}
+
 void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us) {
     size_t done = 0;
     uint32_t status = 0;
+    if (p->parts != NULL) done = parts_finish(p, batches, &status);
     while (done < count && status == 0) {
         size_t n = append_group(p, batches + done, count - done, now_us, &status);
         for (size_t i = 0; i < n; i++) batches[done + i].status = 0;

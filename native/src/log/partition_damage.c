@@ -1,8 +1,16 @@
-/* What of a partition is not readable: ranges of offsets, ascending, that neither overlap nor (of one kind) touch. */
+/* What of a partition is not readable: ranges of offsets, ascending, that neither overlap nor (of one kind) touch; and
+ * the state in which nothing is written any more. */
 #include "log/partition_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+void partition_poison(partition *p, uint32_t status) {
+    if (p->state != 0) /* the first reason stays */
+        return;
+    p->state = status;
+    STATS_STORE(p, state, status);
+}
 
 /* Place of the first range that ends behind `offset`. */
 static uint32_t place_of(const partition *p, uint64_t offset) {

@@ -121,20 +121,21 @@ int file_make_directories(const disk *d, const char *path, unsigned *made) {
     return result;
 }
 
+int file_create_anew(const disk *d, file_cache *cache, const char *path) {
+    int fd = file_open(d, cache, path, O_RDWR | O_CREAT | O_EXCL), gone;
+    if (fd >= 0 || errno != EEXIST) return fd;
+    do gone = d->unlink(d->context, path);
+    while (gone != 0 && errno == EINTR);
+    return gone == 0 ? file_open(d, cache, path, O_RDWR | O_CREAT | O_EXCL) : -1;
+}
+
 int file_make_whole(const disk *d, file_cache *cache, const char *path, void *data, size_t length) {
     char temporary[FILE_PATH_MAX];
     if ((size_t)snprintf(temporary, sizeof(temporary), "%s.tmp", path) >= sizeof(temporary)) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    /* A new file: one that a crash has left may hold an earlier value, which a power loss could bring back. */
-    int fd = file_open(d, cache, temporary, O_RDWR | O_CREAT | O_EXCL);
-    if (fd < 0 && errno == EEXIST) {
-        int gone;
-        do gone = d->unlink(d->context, temporary);
-        while (gone != 0 && errno == EINTR);
-        if (gone == 0) fd = file_open(d, cache, temporary, O_RDWR | O_CREAT | O_EXCL);
-    }
+    int fd = file_create_anew(d, cache, temporary);
     if (fd < 0) return -1;
     struct iovec part = {.iov_base = data, .iov_len = length};
     int result = file_write(d, fd, &part, 1, 0, NULL);

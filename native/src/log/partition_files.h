@@ -23,6 +23,9 @@ int file_read(const disk *d, int fd, void *data, size_t length, uint64_t positio
 int file_truncate(const disk *d, int fd, uint64_t length);
 /* mkdir -p. `made` is how many directories are new: `path` itself and its next made - 1 ancestors. 0 or -1. */
 int file_make_directories(const disk *d, const char *path, unsigned *made);
+/* A new file: one that is there goes first, because a power loss could bring back what it held. The open descriptor, or
+ * -1. */
+int file_create_anew(const disk *d, file_cache *cache, const char *path);
 /* Makes `path` with its whole content or not at all: "<path>.tmp", then rename. The open descriptor, or -1. */
 int file_make_whole(const disk *d, file_cache *cache, const char *path, void *data, size_t length);
 /* Errors after which nobody knows what the device holds: the partition takes no more writes. */

@@ -18,6 +18,20 @@
         if ((p)->stats != NULL) atomic_store_explicit(&(p)->stats->field, (value), memory_order_release); \
     } while (0)
 
+/* A large batch on its way (partition_append_part). What is written of it stands behind the records of the active
+ * segment, as what a failed write leaves: nobody sees it, and who appends something else cuts it. */
+typedef struct append_parts {
+    const uint8_t *messages;
+    uint64_t segment, log_end; /* where it was begun: start of the active segment, its bytes, the next offset */
+    uint64_t first_offset, timestamp;
+    uint64_t assigned, written; /* bytes */
+    uint32_t records;           /* assigned */
+    index_entry *entries;       /* of these */
+    bool cut;                   /* it does not stand there any more */
+    bool anew;                  /* it was begun a second time */
+    uint32_t status;            /* why a part could not be written */
+} append_parts;
+
 struct partition {
     uint64_t ns;
     uint64_t incarnation;
@@ -29,8 +43,8 @@ struct partition {
     partition_level level;
 
     uint64_t next_offset;
-    uint64_t size_bytes;     /* of all segments */
-    uint64_t messages;       /* in all segments */
+    uint64_t size_bytes;     /* from the log start on */
+    uint64_t messages;       /* the same */
     uint64_t last_timestamp; /* of the last record, or the birth of the active segment; never falls */
     segment_set segments;
     index_cache index;   /* of the active segment */
@@ -38,6 +52,7 @@ struct partition {
     bool stale_zeroed;   /* they are zero, hence no records: allocated ahead, or what a failed write left */
     bool allocate_ahead; /* at `durable`, until the file system refuses; again with the next segment */
     bool roll_pending;   /* the active segment is sealed, the next one could not be made yet */
+    append_parts *parts; /* NULL: there is no large batch on its way */
 
     bool sparse;            /* a segment has, or had, offsets without a record */
     damaged_range *damaged; /* ascending; NULL until the first */
@@ -71,12 +86,56 @@ struct partition {
     manifest_checkpoint checkpoint, checkpoint_target;
     uint64_t checkpoint_written_bytes; /* what its manifest knows */
 
+    struct {                        /* where the log begins for everybody (partition_start.c) */
+        uint64_t offset;            /* 0, or the log start: what lies before it is gone, or waits for that */
+        uint32_t hidden;            /* segments wholly before it */
+        uint64_t bytes, count;      /* before it in its own segment, bytes and records */
+        uint64_t expires_at_us;     /* no message expires before; UINT64_MAX: there is no expiry */
+        uint64_t written, synced;   /* as the manifests have it; on the device */
+        uint64_t sync_target;       /* `synced` when the running sync succeeds */
+        uint64_t settled, settling; /* acknowledged more than a second ago; at `settling_since` */
+        int64_t settling_since_us;
+        bool held; /* stored offsets hold it back */
+    } start;
+    partition_limits limits;
+    expiry_clock *clock;
+
     bool closed;
     bool unreadable; /* it could not be read when it was opened: that it holds nothing is not known */
     uint32_t state;
     uint32_t references;
 };
 
+/* Moves the log start up to `offset`, at most to the end of what polls see. */
+void partition_move_start(partition *p, uint64_t offset);
+/* The same, also beyond what polls see: what is before it is not there any more. */
+void partition_hide(partition *p, uint64_t offset);
+/* What a manifest may say of it: never more than the device has, or a power loss would make later messages hidden. */
+uint64_t partition_known_start(const partition *p);
+/* Writes it into the manifest of the active segment, when that does not know it. */
+void partition_write_start(partition *p);
+/* Brings it to where it has to be now, by the age of messages and the stored offsets. */
+void partition_expire(partition *p);
+/* `wanted`, or how far the messages are that stored offsets may still hold back: those older than `age`, for as long as
+ * the limits say. False: an index cannot be read now. */
+bool partition_unless_held(partition *p, uint64_t now, uint64_t age, uint64_t *wanted);
+static inline void partition_expire_due(partition *p) {
+    if (p->start.expires_at_us != UINT64_MAX) partition_expire(p);
+}
+/* A stored offset has changed: what it held back may be free. */
+static inline void partition_barrier_moved(partition *p) {
+    if (p->start.held) p->start.expires_at_us = 0;
+}
+/* Seals the active segment and makes the next one. 0 or a status. */
+uint32_t partition_roll(partition *p, uint64_t now_us);
+/* The lowest stored offset, the last message that the slowest consumer has processed; UINT64_MAX: there is none. */
+static inline uint64_t partition_barrier(partition *p) { return offsets_lowest(&p->offsets); }
+/* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */
+uint64_t partition_first_read(const partition *p);
+/* Renames the files of the segment into the trash, its log first. */
+bool partition_remove_files(partition *p, segment *s, const char *trash);
+/* They are gone: the first `count` segments are none any more. */
+void partition_forget_segments(partition *p, uint32_t count);
 /* Where polls end: what is acknowledged and in the file. */
 static inline uint64_t partition_visible_end(const partition *p) {
     if (p->level != LEVEL_DURABLE) return p->next_offset - p->journal.count;
@@ -93,8 +152,12 @@ void partition_publish(const partition *p);
 static inline uint64_t partition_file_end(const partition *p, const segment *active) {
     return active->log_bytes - p->journal.length;
 }
+static inline void partition_dirty_active(partition *p) {
+    if (p->dirty_from >= p->segments.count) p->dirty_from = p->segments.count - 1;
+}
 /* Copies a group into the journal. False when it would fill it or there is no memory. */
 bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records);
+void partition_parts_end(partition *p); /* forgets them; what is written of them is cut by the next append */
 /* Cuts what the active log holds behind its records. 0 or -1. */
 int partition_cut_ahead(partition *p);
 void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
@@ -160,6 +223,8 @@ static inline bool partition_pass_over(partition *p, uint64_t *offset) {
 }
 /* Entry `k` is in memory: it has not been on a device. */
 bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k);
+/* The timestamp of entry `k`. False as above. */
+bool partition_timestamp_of(partition *p, segment *s, uint64_t k, uint64_t *timestamp);
 typedef enum index_key { INDEX_KEY_END_POSITION, INDEX_KEY_TIMESTAMP, INDEX_KEY_OFFSET } index_key;
 /* First record in [low, high) of the segment whose key (offsets: relative) is >= bound; `high` when none is. False as
  * above. */

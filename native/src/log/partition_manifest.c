@@ -10,10 +10,13 @@ int partition_manifest_make(partition *p, uint64_t born_at) {
     manifest m = {.incarnation = p->incarnation,
                   .start_offset = p->next_offset,
                   .born_at = born_at,
-                  .log_start_offset = p->segments.count > 0 ? partition_first_offset(p) : p->next_offset};
+                  .log_start_offset = p->segments.count > 0 ? partition_known_start(p) : p->next_offset};
+    uint64_t log_start = m.log_start_offset;
     p->checkpoint = p->checkpoint_target = (manifest_checkpoint){0};
     p->checkpoint_written_bytes = 0;
-    return manifest_make(p->disk, p->segments.files, path, &m);
+    if (manifest_make(p->disk, p->segments.files, path, &m) != 0) return -1;
+    p->start.written = log_start;
+    return 0;
 }
 
 void partition_checkpoint_begin(partition *p, bool covers) {
@@ -34,8 +37,9 @@ void partition_checkpoint_write(partition *p) {
     char path[FILE_PATH_MAX];
     manifest m = {.incarnation = p->incarnation,
                   .start_offset = segment_active(&p->segments)->start_offset,
+                  .log_start_offset = partition_known_start(p),
                   .checkpoint = p->checkpoint};
     segment_manifest_path(&p->segments, m.start_offset, path, sizeof(path));
     p->checkpoint_written_bytes = p->checkpoint.log_bytes; /* also when it fails: not again for every sync */
-    manifest_put_checkpoint(p->disk, p->segments.files, path, &m);
+    if (manifest_put_checkpoint(p->disk, p->segments.files, path, &m) == 0) p->start.written = m.log_start_offset;
 }

@@ -191,6 +191,7 @@ uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t
     bool below = strategy == POLL_OFFSET && value < partition_visible_end(p) &&
                  count <= partition_visible_end(p) - value;
     if (!below) partition_save(p); /* as far as it fails, the answer ends before the journal */
+    partition_expire_due(p);       /* what was saved now may have expired in the journal */
     uint64_t start, visible = partition_visible_end(p);
     uint32_t status = find_start(p, strategy, value, count, consumer_kind, consumer_id, &start);
     if (status != 0) return outcome(p, status);

@@ -1,5 +1,5 @@
-/* Deleting the oldest segments (docs/protocol/streams.md#delete-segments): sealed ones whose records every stored
- * offset has passed. */
+/* Taking the oldest segments away: on demand (docs/protocol/streams.md#delete-segments), sealed ones whose records
+ * every stored offset has passed; and what both ways of it share (partition_clean.c is the other one). */
 #include "log/partition_internal.h"
 
 #include "log/partition_files.h"
@@ -8,17 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* The lowest stored offset: the last message that the slowest consumer has processed. */
-static uint64_t barrier(const partition *p) {
-    uint64_t lowest = UINT64_MAX;
-    for (uint32_t i = 0; i < p->offsets.capacity; i++)
-        if (p->offsets.entries[i].kind != 0 && p->offsets.entries[i].value < lowest)
-            lowest = p->offsets.entries[i].value;
-    return lowest;
-}
-
-/* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */
-static uint64_t first_read(const partition *p) {
+uint64_t partition_first_read(const partition *p) {
     uint64_t lowest = UINT64_MAX;
     for (const poll_cursor *c = p->cursors; c != NULL; c = c->next) {
         uint64_t at = c->held_offset != UINT64_MAX ? c->held_offset : c->next_offset;
@@ -28,10 +18,10 @@ static uint64_t first_read(const partition *p) {
 }
 
 /* Renames one file of the segment into the trash. A file that is not there is no error. */
-static int move_away(partition *p, const segment *s, segment_file which, const char *trash) {
+static int move_away(partition *p, const segment *s, const char *suffix, const char *trash) {
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
-    segment_path(&p->segments, s, which, from, sizeof(from));
-    int length = snprintf(to, sizeof(to), "%s-%020" PRIu64 ".%s", trash, s->start_offset, segment_suffix(s, which));
+    segment_path_of(&p->segments, s->start_offset, suffix, from, sizeof(from));
+    int length = snprintf(to, sizeof(to), "%s-%020" PRIu64 ".%s", trash, s->start_offset, suffix);
     if (length < 0 || (size_t)length >= sizeof(to)) {
         errno = ENAMETOOLONG;
         return -1;
@@ -42,14 +32,30 @@ static int move_away(partition *p, const segment *s, segment_file which, const c
     return result == 0 || errno == ENOENT ? 0 : -1;
 }
 
-/* The files of a segment leave, its log first: a recovery ignores an index or a manifest without a log. */
-static bool remove_files(partition *p, segment *s, const char *trash) {
-    if (move_away(p, s, SEGMENT_LOG, trash) != 0) return false;
-    move_away(p, s, SEGMENT_INDEX, trash); /* one that stays is noted at the next start */
-    move_away(p, s, SEGMENT_MANIFEST, trash);
-    p->size_bytes -= s->log_bytes;
-    p->messages -= s->count;
+/* What a change of the layout that has not come to its end leaves (shardd/log/compressing.py): the file of the other
+ * layout, or what was written for it. */
+static bool remove_left_over(partition *p, const segment *s, const char *trash) {
+    const segment_layout *other = s->layout == &segment_plain ? &segment_compressed : &segment_plain;
+    return move_away(p, s, other->suffix, trash) == 0 && move_away(p, s, "blocks.tmp", trash) == 0;
+}
+
+/* A recovery ignores an index or a manifest without a log. */
+bool partition_remove_files(partition *p, segment *s, const char *trash) {
+    if (!remove_left_over(p, s, trash) || move_away(p, s, s->layout->suffix, trash) != 0) return false;
+    move_away(p, s, segment_suffix(s, SEGMENT_INDEX), trash); /* one that stays is noted at the next start */
+    move_away(p, s, segment_suffix(s, SEGMENT_MANIFEST), trash);
     return true;
+}
+
+void partition_forget_segments(partition *p, uint32_t count) {
+    if (count == 0) return;
+    partition_hide(p, p->segments.items[count].start_offset);
+    segment_remove_front(&p->segments, count);
+    p->start.hidden -= count;
+    partition_forget_damage(p, partition_first_offset(p));
+    p->dirty_from -= p->dirty_from < count ? p->dirty_from : count;
+    p->dirty_directories |= 1;
+    partition_publish(p);
 }
 
 uint32_t partition_delete_segments(partition *p, uint32_t count, const char *trash, uint32_t *deleted, bool *busy) {
@@ -57,23 +63,21 @@ uint32_t partition_delete_segments(partition *p, uint32_t count, const char *tra
     *busy = false;
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0) return p->state;
-    uint64_t lowest = barrier(p), reading = first_read(p);
-    uint32_t status = 0;
-    while (*deleted < count && *deleted + 1 < p->segments.count && status == 0) {
-        segment *s = &p->segments.items[*deleted];
+    partition_expire_due(p);
+    uint64_t lowest = partition_barrier(p), reading = partition_first_read(p);
+    uint32_t status = 0, gone = 0, hidden = p->start.hidden; /* those are none any more for who asks */
+    while (*deleted < count && gone + 1 < p->segments.count && status == 0) {
+        segment *s = &p->segments.items[gone];
         uint64_t next_start = s[1].start_offset; /* the end offset is one below */
-        if (lowest != UINT64_MAX && next_start > lowest + 1) break;
+        if (lowest != UINT64_MAX && next_start > lowest + 1 && gone >= hidden) break;
         *busy = reading < next_start;
         if (*busy) break;
-        if (remove_files(p, s, trash)) ++*deleted;
-        else status = STATUS_CANNOT_DELETE_FILE;
+        if (!partition_remove_files(p, s, trash)) {
+            status = STATUS_CANNOT_DELETE_FILE;
+            break;
+        }
+        if (gone++ >= hidden) ++*deleted;
     }
-    if (*deleted > 0) {
-        segment_remove_front(&p->segments, *deleted);
-        partition_forget_damage(p, partition_first_offset(p));
-        p->dirty_from -= p->dirty_from < *deleted ? p->dirty_from : *deleted;
-        p->dirty_directories |= 1;
-        partition_publish(p);
-    }
+    partition_forget_segments(p, gone);
     return status;
 }

@@ -49,6 +49,14 @@ bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position) 
     return *position <= s->log_bytes || partition_doubt(p, s);
 }
 
+bool partition_timestamp_of(partition *p, segment *s, uint64_t k, uint64_t *timestamp) {
+    index_entry entry;
+    if (partition_index_in_memory(p, s, k)) entry = p->index.entries[k - p->index.first];
+    else if (!read_entries(p, s, k, 1, &entry)) return partition_doubt(p, s);
+    *timestamp = entry.timestamp;
+    return true;
+}
+
 static bool reaches(const index_entry *entry, index_key key, uint64_t bound) {
     switch (key) {
     case INDEX_KEY_TIMESTAMP: return entry->timestamp >= bound;

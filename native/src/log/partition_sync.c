@@ -130,6 +130,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
         p->dirty_from++;
     segment_set_trim(&p->segments);
     p->sync_target = complete ? p->next_offset - p->journal.count : p->durable_offset;
+    p->start.sync_target = complete ? p->start.written : p->start.synced;
     p->sync_open_error = c.error;
     p->sync_running = true;
     ASSERT(c.count <= max && p->sync_target <= p->next_offset);
@@ -150,6 +151,7 @@ bool partition_sync_done(partition *p, int error) {
         STATS_STORE(p, durable_offset, p->durable_offset);
         STATS_STORE(p, unseen, partition_unseen(p));
     }
+    p->start.synced = p->start.sync_target;
     partition_checkpoint_done(p);
     return p->sync_covers;
 }

@@ -84,11 +84,15 @@ static bool is_unknown(const recovery *r, uint64_t start) {
 /* A sealed segment is what its manifest says when log and index have the right length. */
 static bool trust_sealed(const recovery *r, const manifest *m, segment_info *info) {
     const manifest_checkpoint *s = &m->sealed;
-    *info = (segment_info){m->start_offset,   s->log_bytes,
-                           s->count,          s->first_timestamp,
-                           s->last_timestamp, m->sparse ? m->end_offset - m->start_offset - s->count : 0,
-                           &segment_plain};
-    return has_size(r->directory, m->start_offset, "log", s->log_bytes) &&
+    *info = (segment_info){m->start_offset,
+                           s->log_bytes,
+                           s->count,
+                           s->first_timestamp,
+                           s->last_timestamp,
+                           m->sparse ? m->end_offset - m->start_offset - s->count : 0,
+                           m->compressed ? &segment_compressed : &segment_plain};
+    return has_size(r->directory, m->start_offset, info->layout->suffix,
+                    m->compressed ? m->stored_bytes : s->log_bytes) &&
            has_size(r->directory, m->start_offset, "index", s->count * INDEX_ENTRY_SIZE) &&
            (m->start_offset < r->imported_end || s->first_timestamp >= r->minimum_timestamp);
 }
@@ -162,6 +166,7 @@ static bool recover_segments(recovery *r, const uint64_t *starts, size_t count) 
         manifest m;
         segment_info *info = &out->segments[i];
         if (!read_manifest(r, starts[i], &m)) return false;
+        if (m.log_start_offset > out->log_start) out->log_start = m.log_start_offset;
         if (m.checkpoint.count > 0 && m.sealed.count == 0) /* sealing syncs its own segment only */
             out->durable_end = m.start_offset + m.checkpoint.count;
         bool active = i + 1 == count;

@@ -14,6 +14,7 @@ typedef struct recovered_partition {
     uint32_t *groups; /* that have a stored offset; the partition reads the offsets itself */
     size_t groups_count;
     uint64_t scanned_bytes;
+    uint64_t log_start;   /* the highest that a manifest knows */
     uint64_t durable_end; /* the last checkpoint: everything below it was on the device; 0: there is none */
 } recovered_partition;
 

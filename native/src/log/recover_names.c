@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define START_DIGITS 20u
 
@@ -17,7 +19,8 @@ void names_begin(names *list, int directory) {
 const char *names_next(names *list) {
     for (;;) {
         if (list->at == list->length) {
-            ssize_t n = getdents64(list->directory, list->buffer, sizeof list->buffer);
+            /* Not the function of glibc, which has it from 2.30 on. */
+            ssize_t n = syscall(SYS_getdents64, list->directory, list->buffer, sizeof list->buffer);
             if (n <= 0) {
                 list->failed = n < 0;
                 return NULL;
@@ -48,9 +51,10 @@ name_kind names_parse_segment(const char *name, uint64_t *start) {
     if (parse_number(name, UINT64_MAX, start) != START_DIGITS) return NAME_UNKNOWN;
     const char *suffix = name + START_DIGITS;
     if (strcmp(suffix, ".log") == 0) return NAME_LOG;
+    if (strcmp(suffix, ".blocks") == 0) return NAME_BLOCKS;
     if (strcmp(suffix, ".index") == 0) return NAME_INDEX;
     if (strcmp(suffix, ".manifest") == 0) return NAME_MANIFEST;
-    if (strcmp(suffix, ".manifest.tmp") == 0) return NAME_TEMPORARY;
+    if (strcmp(suffix, ".manifest.tmp") == 0 || strcmp(suffix, ".blocks.tmp") == 0) return NAME_TEMPORARY;
     if (strncmp(suffix, ".torn", 5) != 0) return NAME_UNKNOWN;
     suffix += 5;
     if (suffix[0] == '.') {
@@ -62,7 +66,7 @@ name_kind names_parse_segment(const char *name, uint64_t *start) {
 
 /* ---- a partition ---- */
 
-enum { HAS_LOG = 1, HAS_INDEX = 2, HAS_MANIFEST = 4 };
+enum { HAS_LOG = 1, HAS_INDEX = 2, HAS_MANIFEST = 4, HAS_TWO_LOGS = 8 };
 
 typedef struct segment_name {
     uint64_t start;
@@ -93,7 +97,8 @@ static int by_start(const void *a, const void *b) {
 static bool take_name(partition_names *out, segment_names *list, const char *name) {
     uint64_t start;
     switch (names_parse_segment(name, &start)) {
-    case NAME_LOG: return add_name(list, start, HAS_LOG);
+    case NAME_LOG:
+    case NAME_BLOCKS: return add_name(list, start, HAS_LOG); /* its manifest has to say which */
     case NAME_INDEX: return add_name(list, start, HAS_INDEX);
     case NAME_MANIFEST: return add_name(list, start, HAS_MANIFEST);
     case NAME_TORN:
@@ -118,7 +123,8 @@ static bool join(partition_names *out, segment_names *list) {
     for (size_t i = 0; i < list->count && !out->manifest_ahead;) {
         uint64_t start = list->items[i].start;
         unsigned has = 0;
-        for (; i < list->count && list->items[i].start == start; i++) has |= list->items[i].has;
+        for (; i < list->count && list->items[i].start == start; i++)
+            has |= list->items[i].has & has & HAS_LOG ? HAS_TWO_LOGS : list->items[i].has;
         if (has == (HAS_LOG | HAS_INDEX | HAS_MANIFEST)) {
             out->starts[out->count++] = start;
         } else if (has == HAS_MANIFEST && i == list->count) {

@@ -15,12 +15,20 @@ typedef struct names {
 void names_begin(names *list, int directory);
 const char *names_next(names *list); /* NULL: the end, or failed; valid until the next call */
 
-typedef enum name_kind { NAME_UNKNOWN, NAME_LOG, NAME_INDEX, NAME_MANIFEST, NAME_TORN, NAME_TEMPORARY } name_kind;
+typedef enum name_kind {
+    NAME_UNKNOWN,
+    NAME_LOG,
+    NAME_BLOCKS,
+    NAME_INDEX,
+    NAME_MANIFEST,
+    NAME_TORN,
+    NAME_TEMPORARY
+} name_kind;
 /* What a file beside the segments is called after; `start` for what belongs to one. */
 name_kind names_parse_segment(const char *name, uint64_t *start);
 
 typedef struct partition_names {
-    uint64_t *starts; /* of the logs, ascending */
+    uint64_t *starts; /* of the logs, in whatever layout, ascending */
     size_t count;
     bool manifest_ahead; /* a manifest without a log behind all logs, at `ahead` */
     uint64_t ahead;

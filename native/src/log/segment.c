@@ -56,16 +56,16 @@ const char *segment_suffix(const segment *s, segment_file which) {
     return suffixes[which];
 }
 
-static void path_of(const segment_set *set, uint64_t start_offset, const char *suffix, char *out, size_t size) {
+void segment_path_of(const segment_set *set, uint64_t start_offset, const char *suffix, char *out, size_t size) {
     snprintf(out, size, "%s/%020" PRIu64 ".%s", set->directory, start_offset, suffix);
 }
 
 void segment_path(const segment_set *set, const segment *s, segment_file which, char *out, size_t size) {
-    path_of(set, s->start_offset, segment_suffix(s, which), out, size);
+    segment_path_of(set, s->start_offset, segment_suffix(s, which), out, size);
 }
 
 void segment_manifest_path(const segment_set *set, uint64_t start_offset, char *out, size_t size) {
-    path_of(set, start_offset, manifest_suffix, out, size);
+    segment_path_of(set, start_offset, manifest_suffix, out, size);
 }
 
 /* ---- open files ---- */
@@ -201,6 +201,13 @@ segment_files *segment_pin(segment *s) {
 void segment_unpin(segment_files *f) {
     ASSERT(f->pins > 0);
     if (--f->pins == 0 && f->owner->closed) files_close(f);
+}
+
+bool segment_change_layout(segment *s, const segment_layout *layout) {
+    if (s->log_dirty || s->index_dirty || s->manifest_dirty || (s->files != NULL && s->files->pins > 0)) return false;
+    if (s->files != NULL) files_close(s->files);
+    s->layout = layout;
+    return true;
 }
 
 void segment_remove_front(segment_set *set, uint32_t count) {

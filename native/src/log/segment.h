@@ -30,6 +30,7 @@ typedef struct segment {
     segment_files *files;                     /* NULL: not open */
     bool log_dirty, index_dirty;              /* written since the last sync */
     bool manifest_dirty;                      /* not synced since it was made */
+    uint64_t unpacked;                        /* its number in the cache of unpacked blocks; 0: none yet */
 } segment;
 
 typedef struct segment_set { /* ascending by start offset, the last one is active */
@@ -51,6 +52,9 @@ static inline uint64_t segment_end(const segment *s) /* exclusive */
 {
     return s->start_offset + s->count + s->absent;
 }
+/* The records of a sealed segment have another layout from now on; whoever reads next opens its files. False: somebody
+ * reads it, or it waits for a sync. */
+bool segment_change_layout(segment *s, const segment_layout *layout);
 /* Adds a segment behind the last one. NULL and errno ENOMEM. Moves the segments in memory. */
 segment *segment_add(segment_set *set, uint64_t start_offset, const segment_layout *layout);
 /* The last segment that starts at or before `offset`; NULL when there is none. */
@@ -67,6 +71,7 @@ int segment_fd_if_open(const segment *s, segment_file which);
 /* "log", or as its layout calls it, "index" or "manifest". */
 const char *segment_suffix(const segment *s, segment_file which);
 void segment_path(const segment_set *set, const segment *s, segment_file which, char *out, size_t size);
+void segment_path_of(const segment_set *set, uint64_t start_offset, const char *suffix, char *out, size_t size);
 /* Of a segment that is still to be made. */
 void segment_manifest_path(const segment_set *set, uint64_t start_offset, char *out, size_t size);
 /* Keeps the files of an open segment open until they were unpinned as often. They stay where they are in memory. */

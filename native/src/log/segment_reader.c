@@ -6,6 +6,11 @@
 
 #include <string.h>
 
+const segment_layout *segment_layout_of(uint32_t bits) {
+    if (bits == segment_compressed.bits) return &segment_compressed;
+    return bits == segment_plain.bits ? &segment_plain : NULL;
+}
+
 size_t segment_records_take(const segment_records *r, io *i, void *to, uint64_t from, size_t length) {
     ASSERT(from <= r->length && length <= r->length - from);
     if (r->block != NULL) {

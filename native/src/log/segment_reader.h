@@ -48,6 +48,7 @@ typedef struct segment_wait {
 
 struct segment_layout {
     const char *suffix; /* of the file with the records */
+    uint8_t bits;       /* in the manifest (log/manifest.h) */
     /* Entries [first, first + count) of the index. */
     segment_answer (*entries)(segment_set *set, segment *s, uint64_t first, uint32_t count, index_entry *out);
     /* `length` bytes of the plain log from `position` on; both lie inside of it. */
@@ -58,7 +59,13 @@ struct segment_layout {
 
 /* .log and .index, byte for byte what they seem to be (segment_plain.c); sparse ones, too. */
 extern const segment_layout segment_plain;
+/* .blocks and .index (log/blocks.h): blocks are unpacked into the cache of the worker (segment_compressed.c). */
+extern const segment_layout segment_compressed;
+/* An operation of the kind OPERATION_UNPACK has completed; its owner. */
+void segment_compressed_on_read(void *fetch, int result);
 
+/* The layout with these bits; NULL: none that this program knows. */
+const segment_layout *segment_layout_of(uint32_t bits);
 /* Copies [from, from + length) of the records as far as they are in memory; how much that was. Does not wait. */
 size_t segment_records_take(const segment_records *r, io *i, void *to, uint64_t from, size_t length);
 /* The same from the device, with an operation: at least a byte, 0 at the end of the file, or -errno. */

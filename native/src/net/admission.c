@@ -1,6 +1,8 @@
 /* See admission.h. */
 #include "net/admission.h"
 
+#include "net/stream.h"
+
 #define XXH_INLINE_ALL
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -19,6 +21,13 @@ bool admission_parse_host(const char *host, struct sockaddr_storage *address) {
 uint64_t admission_network(const links *l, const struct sockaddr_storage *address) {
     if (address->ss_family == AF_INET)
         return XXH3_64bits_withSeed(&((const struct sockaddr_in *)(const void *)address)->sin_addr, 4, l->seed);
+    if (address->ss_family == AF_UNIX) { /* longer than any IPv4 host: no collision by content */
+        const struct {
+            char kind[4];
+            uint32_t uid;
+        } user = {"unix", ((const local_peer *)(const void *)address)->uid};
+        return XXH3_64bits_withSeed(&user, sizeof user, l->seed);
+    }
     if (address->ss_family != AF_INET6) return 0;
     const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
     if (IN6_IS_ADDR_V4MAPPED(v6)) return XXH3_64bits_withSeed(v6->s6_addr + 12, 4, l->seed);

@@ -21,7 +21,8 @@ typedef enum admission { ADMITTED, REFUSED_TOTAL, REFUSED_ADDRESS, REFUSED_BEFOR
 
 /* A host in its text form, IPv4 or IPv6. false: it is neither. */
 bool admission_parse_host(const char *host, struct sockaddr_storage *address);
-/* What an address is counted as: an IPv4 host, also one that is mapped into IPv6; of an IPv6 host its /64 network. */
+/* What an address is counted as: an IPv4 host, also one that is mapped into IPv6; of an IPv6 host its /64 network; of
+ * this host (local_peer) the user. */
 uint64_t admission_network(const links *l, const struct sockaddr_storage *address);
 /* Judges a new connection that is not logged in, and counts it when it is admitted. */
 admission admission_enter(links *l, const bool *peer_is_down, const admission_limits *limits, uint64_t network);

@@ -23,7 +23,11 @@ static void read_address(conn *c) {
     bool known = stream_peer(&c->stream, &peer);
     c->network = admission_network(&c->core->links, &peer);
     if (!known) return;
-    if (peer.ss_family == AF_INET6) {
+    if (peer.ss_family == AF_UNIX) {
+        const local_peer *local = (const void *)&peer;
+        snprintf(c->address, sizeof c->address, "unix:%u:%llu", local->uid, (unsigned long long)local->socket);
+        c->local = true;
+    } else if (peer.ss_family == AF_INET6) {
         const struct sockaddr_in6 *v6 = (const void *)&peer;
         inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
         snprintf(c->address, sizeof c->address, "[%s]:%u", host, ntohs(v6->sin6_port));
@@ -39,6 +43,37 @@ bool conn_has_left(conn *c) {
     return c->input.ended || stream_has_ended(&c->stream);
 }
 
+/* False: no memory. */
+static bool take_up(conn *c, const dialect *d) {
+    bool large = d->head_bytes > DIALECT_HEAD_SMALL || d->answer_bytes > DIALECT_ANSWER_SMALL;
+    if (large && c->large == NULL) {
+        c->large = calloc(1, sizeof *c->large);
+        if (c->large == NULL) return false;
+        memcpy(c->large->head, c->frame.small_head, c->frame.head_have);
+    }
+    c->frame.head_bytes = large ? c->large->head : c->frame.small_head;
+    c->output.small = large ? c->large->answer : c->output.small_room;
+    c->dialect = d;
+    return true;
+}
+
+bool conn_speak(conn *c, const dialect *d) {
+    if (take_up(c, d)) return true;
+    conn_close(c);
+    return false;
+}
+
+static void leave(conn *c) {
+    net *n = c->net;
+    stream_close(&c->stream, &n->core->io);
+    n->conns.places[c->index] = NULL;
+    n->conns.free_indexes[n->conns.free_count++] = c->index;
+    n->conns.count--;
+    if (!c->closing || c->moved) events_unpromise(&n->core->events);
+    free(c->large);
+    free(c);
+}
+
 /* One more connection in the table, not counted yet. NULL: no place or no memory (closed). */
 static conn *enter(net *n, stream s, const dialect *d) {
     conn *c = n->conns.free_count > 0 ? calloc(1, sizeof *c) : NULL;
@@ -51,7 +86,6 @@ static conn *enter(net *n, stream s, const dialect *d) {
     c->net = n;
     c->core = n->core;
     c->stream = s;
-    c->dialect = d;
     c->index = n->conns.free_indexes[--n->conns.free_count];
     c->generation = ++n->conns.generations[c->index];
     c->session.events = &n->core->events;
@@ -60,26 +94,18 @@ static conn *enter(net *n, stream s, const dialect *d) {
     n->conns.count++;
     c->input.operation = operation_of(OPERATION_RECEIVE, c);
     c->output.operation = operation_of(OPERATION_SEND, c);
-    c->input.buffer = -1;
+    c->input.buffer = c->input.taken = -1;
     c->clocks.progress_us = c->clocks.heartbeat_us = c->clocks.anonymous_us = n->core->now_us;
     read_address(c);
-    return c;
-}
-
-static void leave(conn *c) {
-    net *n = c->net;
-    stream_close(&c->stream, &n->core->io);
-    n->conns.places[c->index] = NULL;
-    n->conns.free_indexes[n->conns.free_count++] = c->index;
-    n->conns.count--;
-    if (!c->closing || c->moved) events_unpromise(&n->core->events);
-    free(c);
+    if (take_up(c, d)) return c;
+    leave(c);
+    return NULL;
 }
 
 /* The refused client finds this in its socket, whatever it asks. */
 static void refuse(conn *c, admission why) {
     core_counters *counters = &c->core->counters;
-    size_t length = c->dialect->put_status(c->output.small, STATUS_DISCONNECTED);
+    size_t length = c->dialect->put_status(NULL, c->output.small, STATUS_DISCONNECTED);
     if (stream_send_now(&c->stream, c->output.small, length) == (ssize_t)length) counters->bytes_out += length;
     if (why == REFUSED_ADDRESS) counters->refused_by_address++;
     else if (why == REFUSED_BEFORE_LOGIN) counters->refused_before_login++;
@@ -97,6 +123,19 @@ conn *conn_open(net *n, stream s, const dialect *d) {
     }
     n->core->counters.accepted++;
     return c;
+}
+
+void conn_accept(net *n, stream s, const dialect *d, uint32_t transport) {
+    conn *c = conn_open(n, s, d);
+    event *v = c != NULL ? events_add(&n->core->events, EVENT_ACCEPTED, conn_id(c)) : NULL;
+    if (v == NULL) {
+        if (c != NULL) conn_close(c);
+        return;
+    }
+    memcpy(v->address, c->address, sizeof v->address);
+    v->code = transport;
+    if (c->local) c->state = CONN_ENTERING;
+    else conn_ready(c);
 }
 
 conn *conn_adopt(net *n, stream s, const dialect *d, bool authenticated) {
@@ -127,6 +166,7 @@ void conn_try_free(conn *c) {
     /* their lists let go of it first */
     if (c->output.queued || c->in_ready || c->input.starved || c->wait.queued) return;
     window_close(c);
+    conn_packed_forget(c);
     conn_free_input(c);
     conn_free_output(c);
     seats_free(&c->session.seats);

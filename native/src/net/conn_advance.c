@@ -5,19 +5,34 @@
 
 #include <string.h>
 
+static bool begin_frame(conn *c);
+
+/* The first bytes of the connection have come: what do they speak? As begin_frame. */
+static bool decide(conn *c) {
+    c->core->counters.frames--;
+    if (!conn_speak(c, c->dialect->choose(c->frame.head_bytes))) return false;
+    return c->frame.head_have == c->dialect->head_bytes && begin_frame(c);
+}
+
 /* Decides what to do with a frame whose header is complete. False: it was answered or the connection closes. */
 static bool begin_frame(conn *c) {
     frame_head *head = &c->frame.head;
     bool good = c->dialect->read_head(c->frame.head_bytes, head);
     c->frame.attempts = 0;
+    head->again = false;
     c->clocks.request_us = c->core->now_us; /* for the answers of this function; see conn_advance */
     c->core->counters.frames++;
+    if (!good && c->dialect->choose != NULL) return decide(c);
     if (!good) {
         c->frame.head_have = 0;
         conn_reply_status(c, STATUS_INVALID_COMMAND);
         return false;
     }
-    bool sends = head->kind == REQUEST_SEND, unwanted = sends && !c->session.authenticated;
+    bool sends = head->sends, unwanted = sends && !c->session.authenticated;
+    if (unwanted && c->dialect->asks_who) {
+        conn_ask_who(c);
+        return false;
+    }
     uint32_t send_max = c->net->send_bytes_max;
     uint32_t limit = sends && send_max < head->length_max ? send_max : head->length_max;
     c->frame.too_large = head->length > limit;
@@ -31,6 +46,13 @@ static bool begin_frame(conn *c) {
     else if (!c->session.authenticated && c->frame.keep_length > head->anonymous_max)
         c->frame.keep_length = head->anonymous_max;
     return true;
+}
+
+void conn_told_who(conn *c) {
+    c->frame.asked_who = false;
+    c->core->counters.frames--;
+    c->state = CONN_RECEIVING;
+    if (begin_frame(c)) conn_ready(c);
 }
 
 static bool events_are_full(const conn *c) {
@@ -47,12 +69,21 @@ static void drop_input(conn *c) {
 }
 
 void conn_advance(conn *c) {
+    if (c->input.unread && !c->closing) conn_read_stream(c);
     if (c->state == CONN_LINGERING && !c->closing) {
         drop_input(c);
         return;
     }
+    if (c->state == CONN_HOLDING && !c->closing && (c->input.length > 0 || c->input.ended)) {
+        if (conn_speak(c, dialect_of(c->dialect->without_body))) conn_drop_body(c);
+        return;
+    }
     if (c->state == CONN_WINDOW && !c->closing) {
         conn_window_go_on(c);
+        return;
+    }
+    if (c->state == CONN_UNPACKING && !c->closing) {
+        conn_execute(c);
         return;
     }
     while (!c->closing && c->state == CONN_RECEIVING) {
@@ -66,11 +97,15 @@ void conn_advance(conn *c) {
             uint32_t part = c->input.length < missing ? c->input.length : missing;
             if (part > 0) memcpy(c->frame.head_bytes + c->frame.head_have, c->input.bytes, part);
             if (c->frame.head_have == 0) c->clocks.frame_us = c->core->now_us;
-            c->frame.head_have = (uint8_t)(c->frame.head_have + part);
+            c->frame.head_have = (uint16_t)(c->frame.head_have + part);
             c->input.bytes += part;
             c->input.length -= part;
             if (c->frame.head_have < c->dialect->head_bytes) break;
-            if (!begin_frame(c)) return;
+            if (!begin_frame(c)) {
+                if (c->frame.head_have > 0 && c->frame.head_have < c->dialect->head_bytes)
+                    continue; /* it has decided */
+                return;
+            }
         }
         if (!conn_take_payload(c)) {
             if (c->state != CONN_RECEIVING) return;

@@ -41,6 +41,14 @@ static void count_partial(conn *c, uint32_t received) {
     share_hold(c, received);
 }
 
+void conn_frame_replace(conn *c, uint8_t *block, uint32_t length) {
+    free_block(c);
+    c->frame.block = c->frame.payload = block;
+    c->frame.block_size = (uint32_t)pool_block_size(c->core->pool, block);
+    count_partial(c, length);
+    if (c->input.length == 0) conn_return_buffer(c);
+}
+
 void conn_frame_release(conn *c) {
     if (conn_waits_for(c, WAITS_FOR_PEER)) return; /* the owner may still read it */
     free_block(c);
@@ -49,29 +57,45 @@ void conn_frame_release(conn *c) {
     if (c->memory.held_bytes == 0) share_leave(c);
 }
 
+void conn_return_taken(conn *c) {
+    if (c->input.taken >= 0) io_buffer_return(&c->core->io, c->input.taken);
+    c->input.taken = -1;
+    c->input.taken_length = 0;
+}
+
 void conn_free_input(conn *c) {
     free_block(c);
     conn_return_buffer(c);
+    conn_return_taken(c);
     share_leave(c);
 }
 
 void conn_arm_receive(conn *c) {
     if (c->input.armed || c->input.starved || c->memory.throttled || c->closing || c->input.ended) return;
     core *k = c->core;
-    if (c->frame.block != NULL && c->state == CONN_RECEIVING && c->frame.block_have < c->frame.keep_length) {
-        if (!share_may_grow(c)) {
-            share_wait(c);
-            return;
-        }
+    bool translates = stream_translates(&c->stream);
+    bool into_block = c->frame.block != NULL && c->state == CONN_RECEIVING &&
+                      c->frame.block_have < c->frame.keep_length;
+    if (into_block && !share_may_grow(c)) {
+        share_wait(c);
+        return;
+    }
+    if (translates && (c->input.unread || stream_available(&c->stream) > 0)) {
+        c->input.unread = true;
+        conn_ready_again(c);
+        return;
+    }
+    if (into_block) {
         uint32_t room = (c->frame.block_size < c->frame.keep_length ? c->frame.block_size : c->frame.keep_length) -
                         c->frame.block_have;
         if (room > PARTIAL_RECEIVE_BYTES) room = PARTIAL_RECEIVE_BYTES;
         share_arm(c, room);
-        stream_receive(&c->stream, &k->io, &c->input.operation, c->frame.block + c->frame.block_have, room);
-    } else {
+        if (!translates)
+            stream_receive(&c->stream, &k->io, &c->input.operation, c->frame.block + c->frame.block_have, room);
+    }
+    if (translates || !into_block)
         stream_receive_provided(&c->stream, &k->io, &c->input.operation,
                                 c->session.authenticated ? BUFFERS_LOGGED_IN : BUFFERS_ANONYMOUS);
-    }
     c->input.armed = true;
 }
 
@@ -135,19 +159,39 @@ static void no_buffer_left(conn *c) {
     q->last = c;
 }
 
-/* The operation brought the first bytes; the rest that is already there comes by plain calls into the block. */
-static void fill_block(conn *c) {
-    for (;;) {
+/* The operation brought the first bytes; the rest that is already there comes by plain calls into the block, as much as
+ * a pass may take. */
+void conn_fill_block(conn *c) {
+    uint32_t most = stream_translates(&c->stream) ? PARTIAL_FILL_BYTES : UINT32_MAX; /* that costs time */
+    for (uint32_t had = c->frame.block_have; c->frame.block_have - had < most;) {
         uint32_t room = (c->frame.block_size < c->frame.keep_length ? c->frame.block_size : c->frame.keep_length) -
                         c->frame.block_have;
-        if (room == 0 || c->closing || !share_may_grow(c)) return;
+        if (room == 0 || c->closing || c->net->filled_bytes >= FILL_BYTES_PER_PASS || !share_may_grow(c)) return;
         if (room > PARTIAL_FILL_BYTES) room = PARTIAL_FILL_BYTES;
         ssize_t got = stream_receive_now(&c->stream, c->frame.block + c->frame.block_have, room);
         if (got == 0) c->input.ended = true;
+        if (got < 0 && errno != EAGAIN && errno != EINTR && stream_translates(&c->stream)) conn_close(c);
         if (got <= 0) return;
         count_partial(c, (uint32_t)got);
+        c->net->filled_bytes += (uint64_t)got;
         c->core->counters.bytes_in += (uint64_t)got;
     }
+}
+
+/* Bytes that the stream has to translate: in the turn of the connection. One that is opening may wait long for that,
+ * and holds no shared buffer meanwhile. */
+static void on_foreign(conn *c, uint32_t length, int32_t buffer) {
+    c->input.taken = buffer;
+    c->input.taken_length = length;
+    c->input.unread = true;
+    if (c->stream.opening) {
+        stream_take(&c->stream, io_buffer(&c->core->io, buffer), length);
+        if (!stream_keep(&c->stream)) conn_close(c);
+        conn_return_taken(c);
+    }
+    if (c->sends_ahead || c->state == CONN_WINDOW) conn_ready_again(c);
+    else conn_ready(c);
+    c->sends_ahead = false;
 }
 
 void conn_on_receive(conn *c, int result, int32_t buffer) {
@@ -167,6 +211,11 @@ void conn_on_receive(conn *c, int result, int32_t buffer) {
     }
     c->clocks.progress_us = k->now_us;
     k->counters.bytes_in += (uint64_t)result;
+    if (buffer >= 0) stream_recognize(&c->stream, io_buffer(&k->io, buffer), (uint32_t)result);
+    if (buffer >= 0 && stream_translates(&c->stream)) {
+        on_foreign(c, (uint32_t)result, buffer);
+        return;
+    }
     if (buffer >= 0) {
         ASSERT(c->input.buffer < 0 && c->input.length == 0);
         c->input.bytes = io_buffer(&k->io, buffer);
@@ -175,7 +224,7 @@ void conn_on_receive(conn *c, int result, int32_t buffer) {
         c->input.length = (uint32_t)result;
     } else {
         count_partial(c, (uint32_t)result);
-        fill_block(c);
+        conn_fill_block(c);
     }
     if (c->sends_ahead || c->state == CONN_WINDOW) conn_ready_again(c);
     else conn_ready(c);
@@ -247,7 +296,7 @@ bool conn_take_payload(conn *c) {
     while (c->frame.block_have < c->frame.keep_length) {
         if (!ensure_block(c)) return false;
         if (c->input.length == 0) {
-            fill_block(c); /* most often the rest is there already */
+            conn_fill_block(c); /* most often the rest is there already */
             if (c->frame.block_have < c->frame.block_size || c->frame.block_have == c->frame.keep_length) break;
             continue;
         }

@@ -2,6 +2,7 @@
 #include "net/net.h"
 #include "net/window.h"
 
+#include "base/bytes.h"
 #include "base/status.h"
 
 /* While others wait for the same memory: */
@@ -12,6 +13,7 @@
 #define THROTTLED_PATIENCE 4  /* so many partial_frame_timeouts a frame waits for its turn */
 /* Always: a frame and a part of an answer have the timeout and a second for each so many bytes. */
 #define BYTES_PER_S_MIN 16384
+#define HOLDING_US 100000 /* after the head of a refusal: who does not ask on by then reads its body */
 #define LINGER_US 1000000 /* what a client still sends after its last answer is taken in and dropped */
 
 static bool too_slow(const conn *c, int64_t since_us, uint64_t bytes) {
@@ -39,7 +41,8 @@ static bool output_contended(const conn *c) {
     const core *k = c->core;
     if (c->work != NULL && c->work->memory_shard != k->options.shard)
         return links_output_contended(&k->links, c->work->memory_shard);
-    return k->output.contended && (c->work != NULL || c->output.block != NULL || c->output.heap != NULL);
+    bool holds = c->work != NULL || c->output.block != NULL || c->output.heap != NULL || c->output.made != NULL;
+    return k->output.contended && holds;
 }
 
 static bool answer_overdue(const conn *c) {
@@ -75,6 +78,8 @@ static bool overdue(const conn *c, uint32_t *status) {
     switch (c->state) {
     case CONN_RECEIVING:
         if (frame_overdue(c)) return true;
+        if (c->stream.opening && c->core->now_us - c->clocks.anonymous_us > c->net->options.partial_frame_timeout_us)
+            return true;
         *status = STATUS_UNAUTHENTICATED;
         if (!c->session.authenticated && c->core->now_us - c->clocks.anonymous_us > c->net->options.login_timeout_us)
             return true;
@@ -120,11 +125,26 @@ bool conn_may_be_told(const conn *c) {
     if (c->state == CONN_WINDOW) return c->output.bytes == NULL && !window_may_leave(c->window);
     bool working = c->state == CONN_WORKING;
     bool reading = working && c->frame.head.kind == REQUEST_POLL && !conn_waits_for(c, WAITS_FOR_PEER);
-    return c->state != CONN_REPLYING && !reading && !(working && c->output.begun);
+    return c->state != CONN_REPLYING && c->state != CONN_HOLDING && !reading && !(working && c->output.begun);
+}
+
+/* 0.0.1 and 0.0.2 write a code of one byte: their shortest requests never become what tells a dialect. */
+static bool is_before_all_dialects(const conn *c) {
+    if (c->dialect->choose == NULL || c->frame.head_have <= 4) return false;
+    return load_u32(c->frame.head_bytes) - 1 < 3 && c->core->now_us - c->clocks.progress_us > HOLDING_US;
 }
 
 void conn_check_times(conn *c) {
     uint32_t status;
+    if (!c->closing && is_before_all_dialects(c)) {
+        conn_close(c);
+        return;
+    }
+    if (c->state == CONN_HOLDING && !c->closing && c->core->now_us - c->clocks.progress_us > HOLDING_US) {
+        conn_send_body(c);
+        return;
+    }
+    if (stream_translates(&c->stream)) c->stream.calls->look(&c->stream);
     if (c->closing || !overdue(c, &status)) return;
     if (c->state != CONN_LINGERING) c->core->counters.timeouts++;
     if (status != 0) conn_say_goodbye(c, status);
@@ -137,6 +157,6 @@ void conn_was_answered(conn *c) { put_off(c, &c->clocks.heartbeat_us, c->core->n
  * what was answered is silent. */
 bool conn_is_silent(const conn *c, int64_t since_us) {
     bool awaits_us = c->state == CONN_PYTHON || c->state == CONN_WORKING || c->state == CONN_WAITING ||
-                     (c->state == CONN_WINDOW && c->output.bytes == NULL);
+                     c->state == CONN_UNPACKING || (c->state == CONN_WINDOW && c->output.bytes == NULL);
     return !awaits_us && c->clocks.heartbeat_us < since_us;
 }

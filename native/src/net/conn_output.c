@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "core/output.h"
+#include "wire/frame_limits.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,6 +20,9 @@ void conn_free_output(conn *c) {
     c->output.heap_bytes = 0;
     output_free(c->core, c->output.block);
     c->output.block = NULL;
+    output_free_beside(c->core, c->output.made);
+    c->output.made = NULL;
+    c->output.more = NULL;
     c->output.bytes = NULL;
 }
 
@@ -37,6 +41,7 @@ void conn_reply_bytes(conn *c, const uint8_t *data, size_t length) {
     c->output.bytes = data;
     c->output.length = length;
     c->output.sent = 0;
+    c->output.held = 0;
     c->output.last = true;
     c->state = CONN_REPLYING;
     c->output.begun = true;
@@ -45,22 +50,36 @@ void conn_reply_bytes(conn *c, const uint8_t *data, size_t length) {
     conn_queue_reply(c);
 }
 
+/* A refusal, whose body is held back when nobody knows whether the client reads one. */
+static void hold_body(conn *c, uint32_t status, size_t length) {
+    if (status == 0 || c->dialect->without_body == 0 || c->close_after_reply || length <= FRAME_HEADER_SIZE) return;
+    c->output.held = length - FRAME_HEADER_SIZE;
+    c->output.length = FRAME_HEADER_SIZE;
+}
+
 void conn_reply_status(conn *c, uint32_t status) {
-    conn_reply_bytes(c, c->output.small, c->dialect->put_status(c->output.small, status));
+    size_t length = c->dialect->put_status(c->frame.head_bytes, c->output.small, status);
+    conn_reply_bytes(c, c->output.small, length);
+    hold_body(c, status, length);
 }
 
 void conn_reply_payload(conn *c, uint32_t status, const uint8_t *payload, size_t length) {
-    uint8_t *out = malloc(DIALECT_ANSWER_MAX + length);
+    uint8_t *out = malloc(c->dialect->answer_bytes + length);
     if (out == NULL) {
         conn_close(c);
         return;
     }
-    size_t head = c->dialect->put_payload_head(out, status, length);
+    size_t head = c->dialect->put_payload_head(c->frame.head_bytes, out, status, length);
     memcpy(out + head, payload, length);
-    c->output.heap = out;
-    c->output.heap_bytes = head + length;
-    c->core->output.bytes += c->output.heap_bytes;
-    conn_reply_bytes(c, out, head + length);
+    conn_reply_heap(c, out, head + length);
+    hold_body(c, status, head + length);
+}
+
+void conn_reply_heap(conn *c, uint8_t *bytes, size_t length) {
+    c->output.heap = bytes;
+    c->output.heap_bytes = length;
+    c->core->output.bytes += length;
+    conn_reply_bytes(c, bytes, length);
 }
 
 /* A close while the client still sends is a reset, which may overtake answers that are on their way. */
@@ -75,7 +94,7 @@ static void linger(conn *c) {
 
 void conn_say_goodbye(conn *c, uint32_t status) {
     uint8_t answer[DIALECT_ANSWER_MAX];
-    size_t length = c->dialect->put_status(answer, status);
+    size_t length = c->dialect->put_status(NULL, answer, status);
     if (stream_send_now(&c->stream, answer, length) == (ssize_t)length) c->core->counters.bytes_out += length;
     conn_close(c);
 }
@@ -144,8 +163,35 @@ static bool begin_output_of_window(conn *c) {
     return true;
 }
 
+/* Whoever reads no bodies asks on, or goes, at once. */
+static void await_reader(conn *c) {
+    c->state = CONN_HOLDING;
+    conn_frame_release(c);
+    if (c->input.length > 0 || c->input.ended) conn_ready(c);
+    else conn_arm_receive(c);
+}
+
+void conn_drop_body(conn *c) {
+    c->core->counters.bytes_out -= c->output.held;
+    c->output.held = 0;
+    conn_free_output(c);
+    count_latency(c->net, c->clocks.request_us);
+    next_frame(c);
+}
+
+void conn_send_body(conn *c) {
+    size_t length = c->output.held;
+    c->core->counters.bytes_out -= length; /* it was counted with its head */
+    conn_reply_bytes(c, c->output.bytes + c->output.length, length);
+}
+
 static void output_done(conn *c) {
     bool last = c->output.last;
+    if (c->output.more != NULL && c->output.more(c)) return;
+    if (c->output.held > 0 && !c->closing) {
+        await_reader(c);
+        return;
+    }
     conn_free_output(c);
     if (c->state == CONN_WINDOW) {
         window_sent(c);
@@ -180,7 +226,7 @@ void conn_flush_reply(conn *c, bool alone) {
     }
     if (c->output.sent == 0)
         c->clocks.progress_us = c->clocks.output_us = c->core->now_us; /* it has waited for its turn until now */
-    if (alone || c->core->io.sends_at_once || left > OUTPUT_AT_ONCE_BYTES) {
+    if (alone || c->core->io.sends_at_once || left > OUTPUT_AT_ONCE_BYTES || stream_translates(&c->stream)) {
         size_t slice = left < BULK_SLICE_BYTES ? left : BULK_SLICE_BYTES;
         ssize_t sent = stream_send_now(&c->stream, c->output.bytes + c->output.sent, slice);
         if (sent < 0 && errno != EAGAIN && errno != EINTR) {
@@ -212,6 +258,7 @@ void conn_flush_reply(conn *c, bool alone) {
 }
 
 void conn_on_send(conn *c, int result) {
+    if (!stream_sent(&c->stream, &c->core->io, &c->output.operation, &result)) return;
     c->output.armed = false;
     if (c->closing) {
         conn_release_sources(c);

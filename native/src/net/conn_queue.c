@@ -3,6 +3,8 @@
 #include "net/net.h"
 #include "net/window.h"
 
+#include <string.h>
+
 static void enter_ready(conn *c, conn_queue *q) {
     if (c->in_ready) return;
     c->in_ready = true;
@@ -12,9 +14,26 @@ static void enter_ready(conn *c, conn_queue *q) {
     q->last = c;
 }
 
+/* An address that opens many in a second comes behind the others. */
+static conn_queue *queue_of_openings(conn *c) {
+    openings *o = &c->net->openings;
+    if (c->core->now_us - o->second_us > 1000000) {
+        o->second_us = c->core->now_us;
+        memset(o->counts, 0, sizeof o->counts);
+    }
+    uint16_t *count = &o->counts[c->network % OPENINGS_COLUMNS];
+    if (*count < UINT16_MAX) ++*count;
+    return *count > OPENINGS_PER_ADDRESS ? &o->many : &o->few;
+}
+
 /* Whoever has sent ahead, and a crowd that is closed, waits behind those who have asked one thing. */
 void conn_ready_again(conn *c) {
-    if (!c->in_ready) c->in_bulk = true;
+    if (c->in_ready) return;
+    c->in_bulk = true;
+    if (c->stream.opening && c->input.unread && !c->closing) {
+        enter_ready(c, queue_of_openings(c));
+        return;
+    }
     enter_ready(c, c->session.authenticated ? &c->net->ready_pipelined : &c->net->ready_anonymous);
 }
 

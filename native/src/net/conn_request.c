@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "core/execute.h"
 #include "base/status.h"
+#include "wire/record_forms.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +14,21 @@
 
 /* Python decides, with a copy of `data`. NULL: no memory, the request is refused. */
 static event *event_with_data(conn *c, event_kind kind, const uint8_t *data, uint32_t length) {
-    uint8_t *copy = malloc(length + 1u);
+    uint32_t head = kind == EVENT_REQUEST && c->dialect->python_reads_head ? c->dialect->head_bytes : 0;
+    uint8_t *copy = malloc(head + length + 1u);
     event *v = copy != NULL ? events_add(&c->core->events, kind, conn_id(c)) : NULL;
     if (v == NULL) {
         free(copy);
         conn_reply_status(c, STATUS_ERROR);
         return NULL;
     }
-    if (length > 0) memcpy(copy, data, length);
+    if (head > 0) memcpy(copy, c->frame.head_bytes, head);
+    if (length > 0) memcpy(copy + head, data, length);
     v->code = c->frame.head.code;
     v->user_id = c->session.user_id;
+    v->dialect = c->dialect->number;
     v->data = copy;
-    v->data_length = length;
+    v->data_length = head + length;
     c->state = CONN_PYTHON;
     return v;
 }
@@ -48,6 +52,18 @@ static void ask_python(conn *c) {
         conn_frame_release(c);
 }
 
+bool conn_ask_who(conn *c) {
+    event *v = event_with_data(c, EVENT_REQUEST, NULL, 0);
+    if (v == NULL) {
+        conn_close(c); /* what follows the head would be read as requests */
+        return false;
+    }
+    c->frame.asked_who = true;
+    c->core->events.anonymous++;
+    v->authenticated = false;
+    return true;
+}
+
 static void ask_route(conn *c, const request *q) {
     bool sends = q->kind == REQUEST_SEND;
     const uint8_t *address = sends ? q->send.address : q->consumer.address;
@@ -58,6 +74,12 @@ static void ask_route(conn *c, const request *q) {
     if (v == NULL) return;
     v->number = c->frame.attempts++;
     v->split = stream_length;
+}
+
+static uint32_t parse(conn *c, request *out) {
+    uint32_t status = c->dialect->parse(&c->frame.head, c->frame.payload, out);
+    c->frame.head.again = status == 0 && out->kind == c->frame.head.kind;
+    return status;
 }
 
 /* ---- the connection as a caller ---- */
@@ -77,14 +99,14 @@ static void on_status(const caller *to, uint32_t status) {
     c->move_wanted = conn_wants_to_move(c);
     /* Who has lost the partition learns it by an empty answer, and asks for the next one. */
     if (status != STATUS_NOT_RESOLVED_CONSUMER || c->frame.head.kind != REQUEST_POLL) conn_reply_status(c, status);
-    else conn_reply_bytes(c, c->output.small, c->dialect->put_empty_poll(c->output.small));
+    else conn_reply_bytes(c, c->output.small, c->dialect->put_empty_poll(c->frame.head_bytes, c->output.small));
 }
 
 static void on_committed(const caller *to, uint64_t offset) {
     conn *c = to->owner;
     if (!ended(c)) return;
     c->move_wanted = conn_wants_to_move(c);
-    conn_reply_bytes(c, c->output.small, c->dialect->put_committed(c->output.small, offset));
+    conn_reply_bytes(c, c->output.small, c->dialect->put_committed(c->frame.head_bytes, c->output.small, offset));
 }
 
 static void on_window(const caller *to, const answer_window *w) {
@@ -110,7 +132,7 @@ static void on_again(const caller *to) {
     conn *c = to->owner;
     request q;
     if (!ended(c)) return;
-    uint32_t status = c->dialect->parse(&c->frame.head, c->frame.payload, &q);
+    uint32_t status = parse(c, &q);
     if (status == 0 && q.kind != REQUEST_OTHER) ask_route(c, &q);
     else conn_close(c); /* it was parsed before */
 }
@@ -145,7 +167,46 @@ static void put_head(const caller *to, uint8_t *at, const poll_summary *whole) {
     ((const conn *)to->owner)->dialect->put_poll_head(at, whole);
 }
 
+static size_t convert(const caller *to, uint8_t *records, size_t length) {
+    return records_to_form(records, length, (record_form)((const conn *)to->owner)->dialect->record_form);
+}
+
+/* ---- of a dialect that packs records otherwise ---- */
+
+static void on_packed_status(const caller *to, uint32_t status) {
+    conn *c = to->owner;
+    if (!ended(c)) return;
+    c->move_wanted = conn_wants_to_move(c);
+    conn_packed_status(c, status);
+}
+
+static void on_packed_committed(const caller *to, uint64_t offset) {
+    (void)offset;
+    on_packed_status(to, 0);
+}
+
+static void on_packed_window(const caller *to, const answer_window *w) {
+    conn *c = to->owner;
+    if (w->last && !ended(c)) {
+        if (w->block != NULL) c->output.block = w->block;
+        return;
+    }
+    c->output.block = w->block;
+    if (w->last) c->move_wanted = conn_wants_to_move(c);
+    conn_packed_window(c, w);
+}
+
 static caller caller_of(conn *c) {
+    static const caller_calls packed = {.status = on_packed_status,
+                                        .committed = on_packed_committed,
+                                        .window = on_packed_window,
+                                        .gone = on_gone,
+                                        .again = on_again,
+                                        .dropped = on_dropped,
+                                        .parked = on_parked,
+                                        .wanted = is_wanted,
+                                        .lend = lend,
+                                        .put_head = put_head};
     static const caller_calls calls = {.status = on_status,
                                        .committed = on_committed,
                                        .window = on_window,
@@ -155,14 +216,16 @@ static caller caller_of(conn *c) {
                                        .parked = on_parked,
                                        .wanted = is_wanted,
                                        .lend = lend,
+                                       .convert = convert,
                                        .put_head = put_head};
     c->state = CONN_WORKING;
     c->unanswered = true;
-    return (caller){.calls = &calls,
+    return (caller){.calls = c->large != NULL ? &packed : &calls,
                     .owner = c,
                     .session = &c->session,
-                    .dialect = c->dialect->number,
-                    .head_bytes = c->dialect->poll_head_bytes};
+                    .dialect = c->dialect->poll_number,
+                    .head_bytes = c->dialect->poll_head_bytes,
+                    .one_window = c->dialect->record_form != 0};
 }
 
 /* ---- requests ---- */
@@ -187,7 +250,7 @@ static void execute_typed(conn *c) {
         else ask_python(c);
         return;
     }
-    uint32_t status = c->dialect->parse(&c->frame.head, c->frame.payload, &q);
+    uint32_t status = parse(c, &q);
     if (status != 0 || q.kind == REQUEST_OTHER) {
         if (status != 0) conn_reply_status(c, status);
         else ask_python(c);
@@ -198,6 +261,12 @@ static void execute_typed(conn *c) {
     if (result != EXECUTED) not_executed(c, result, &q);
 }
 
+static void execute_packed(conn *c) {
+    packed_result result = conn_open_packed(c);
+    if (result == PACKED_READY) conn_execute(c);
+    else if (result == PACKED_NEEDS_PLACE) not_executed(c, NEEDS_PLACE, NULL);
+}
+
 void conn_execute(conn *c) {
     switch (c->frame.head.kind) {
     case REQUEST_PING:
@@ -205,6 +274,7 @@ void conn_execute(conn *c) {
         conn_reply_status(c, 0);
         break;
     case REQUEST_OTHER: ask_python(c); break;
+    case REQUEST_PACKED: execute_packed(c); break;
     default: execute_typed(c);
     }
 }
@@ -218,7 +288,7 @@ bool conn_retry(waiter *w) {
 
 void conn_execute_for_group(conn *c, uint32_t owner, partition_request *what) {
     request q;
-    if (c->dialect->parse(&c->frame.head, c->frame.payload, &q) != 0 || q.kind != REQUEST_POLL) return;
+    if (parse(c, &q) != 0 || q.kind != REQUEST_POLL) return;
     caller from = caller_of(c);
     execution result = execute_for_group(c->core, &c->session, owner, what, &from);
     if (result != EXECUTED) not_executed(c, result, &q);

@@ -160,7 +160,7 @@ static bool take(conn *c) {
                    .owner = c,
                    .session = &c->session,
                    .place = (uint16_t)(p - w->places),
-                   .dialect = c->dialect->number};
+                   .dialect = c->dialect->poll_number};
     w->count++;
     w->working++;
     w->sending += p->sends;
@@ -199,6 +199,7 @@ bool conn_window_begin(conn *c, uint8_t *frame) {
     bool alone = c->alone_once;
     c->alone_once = false;
     if (alone || !c->session.authenticated || c->net->options.pipeline_window_requests < 2) return false;
+    if (c->dialect->one_at_a_time) return false;
     if (!goes_beside(c, &c->frame.head) || !has_next(c, &next)) return false;
     uint32_t size = (uint32_t)(c->input.bytes - frame);
     if (!c->in_bulk) { /* behind those who have asked one thing */

@@ -10,6 +10,7 @@
 typedef struct moving_header {
     uint32_t user_id, session_length, unread_length;
     uint8_t authenticated, dialect, reserved[2];
+    uint64_t dialect_session, dialect_request;
     char address[ADDRESS_BYTES];
 } moving_header;
 _Static_assert(sizeof(moving_header) <= MOVING_BYTES_MAX - MOVING_SESSION_MAX - RECEIVE_BUFFER_SIZE, "it fits");
@@ -20,7 +21,9 @@ size_t moving_pack(const moving *m, uint8_t *out) {
                             .session_length = m->session_length,
                             .unread_length = m->unread_length,
                             .authenticated = m->authenticated,
-                            .dialect = m->dialect->number};
+                            .dialect = m->dialect->number,
+                            .dialect_session = m->dialect_session,
+                            .dialect_request = m->dialect_request};
     memcpy(header.address, m->address, sizeof header.address);
     memcpy(out, &header, sizeof header);
     uint8_t *at = out + sizeof header;
@@ -39,6 +42,8 @@ bool moving_unpack(const uint8_t *bytes, size_t length, moving *out) {
     *out = (moving){.dialect = dialect_of(header.dialect),
                     .user_id = header.user_id,
                     .authenticated = header.authenticated != 0,
+                    .dialect_session = header.dialect_session,
+                    .dialect_request = header.dialect_request,
                     .session = bytes + sizeof header,
                     .session_length = header.session_length,
                     .unread = bytes + sizeof header + header.session_length,
@@ -56,6 +61,8 @@ moving conn_moving(const conn *c, const uint8_t *session, size_t session_length)
                 .unread = c->input.bytes,
                 .unread_length = c->input.length};
     memcpy(m.address, c->address, sizeof m.address);
+    if (c->large != NULL) m.dialect_session = c->large->memory.session;
+    if (c->large != NULL) m.dialect_request = c->large->memory.request;
     return m;
 }
 
@@ -66,11 +73,21 @@ void conn_moved(conn *c) {
     conn_close(c);
 }
 
+/* Shorter than any header. */
+size_t moving_pack_new(uint8_t *out) {
+    out[0] = 'n';
+    return 1;
+}
+
+bool moving_is_new(const uint8_t *bytes, size_t length) { return length == 1 && bytes[0] == 'n'; }
+
 conn *conn_arrived(net *n, int fd, const moving *m) {
     conn *c = conn_adopt(n, stream_socket(fd), m->dialect, m->authenticated);
     if (c == NULL) return NULL;
     memcpy(c->address, m->address, sizeof c->address);
     c->session.user_id = m->user_id;
+    if (c->large != NULL)
+        c->large->memory = (iggy09_memory){.session = m->dialect_session, .request = m->dialect_request};
     if (m->unread_length > 0) {
         c->input.block = pool_alloc(n->core->pool, m->unread_length);
         if (c->input.block == NULL) {

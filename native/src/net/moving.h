@@ -14,6 +14,7 @@ typedef struct moving {
     const uint8_t *session; /* Python's part */
     const uint8_t *unread;  /* bytes of the stream */
     uint32_t session_length, unread_length;
+    uint64_t dialect_session, dialect_request; /* iggy09.h: its number, and that of the last request */
 } moving;
 
 /* Bytes written into `out` (MOVING_BYTES_MAX); 0: it is too much. */
@@ -25,4 +26,7 @@ bool moving_unpack(const uint8_t *bytes, size_t length, moving *out);
 moving conn_moving(const conn *c, const uint8_t *session, size_t session_length);
 void conn_moved(conn *c);                            /* its socket lives on elsewhere */
 conn *conn_arrived(net *n, int fd, const moving *m); /* tells Python; NULL: no place (closed) */
+/* Of a socket that nobody has heard yet: whoever gets it accepts it. */
+size_t moving_pack_new(uint8_t *out);
+bool moving_is_new(const uint8_t *bytes, size_t length);
 #endif

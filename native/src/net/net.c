@@ -26,7 +26,8 @@ int net_open(net *n, core *k, const net_options *options) {
     n->send_bytes_max = quarter < options->dialect->send_bytes_max ? (uint32_t)quarter
                                                                    : options->dialect->send_bytes_max;
     shares_open(n);
-    return 0;
+    int result = websockets_open(&n->websockets, &options->websocket);
+    return result != 0 ? result : tls_open(&n->tls, options->tls);
 }
 
 void net_close(net *n) {
@@ -36,13 +37,23 @@ void net_close(net *n) {
         stream_close(&c->stream, NULL);
         free(c->output.heap);
         free(c->window);
+        if (c->large != NULL) free(c->large->unpacking);
+        free(c->large);
         seats_free(&c->session.seats);
         free(c);
     }
     shares_close(n);
 }
 
+bool net_stream(net *n, int fd, stream *out) {
+    if (n->tls.mode != TLS_OFF) return stream_tls(out, &n->tls, fd);
+    *out = stream_socket(fd);
+    return true;
+}
+
 void net_free(net *n) {
+    websockets_close(&n->websockets);
+    tls_close(&n->tls);
     free(n->conns.places);
     free(n->conns.generations);
     free(n->conns.free_indexes);
@@ -64,7 +75,7 @@ static void run_starved(net *n) {
 }
 
 /* Those that are in the queue now, in order; what becomes ready meanwhile comes after them. Counts frames: each has
- * one at least, and maybe a window of them. */
+ * one at least, and maybe a window of them; a slice of a large one takes as long as many. */
 static uint32_t run_queue(net *n, conn_queue *q, uint32_t count_max, int64_t until_us) {
     const conn *last = q->last;
     uint32_t count = 0, look_at = FRAMES_BETWEEN_LOOKS - 1;
@@ -79,10 +90,11 @@ static uint32_t run_queue(net *n, conn_queue *q, uint32_t count_max, int64_t unt
         q->first = c->next_ready;
         if (q->first == NULL) q->last = NULL;
         c->in_ready = false;
+        bool unpacks = !c->closing && c->state == CONN_UNPACKING;
         if (c->closing) conn_try_free(c);
         else conn_advance(c);
         frames = n->core->counters.frames - frames;
-        count += frames > 1 ? (uint32_t)frames : 1;
+        count += unpacks ? FRAMES_BETWEEN_LOOKS : frames > 1 ? (uint32_t)frames : 1;
         if (is_last) break;
     }
     return count;
@@ -109,8 +121,20 @@ void net_run_prompt_frames(net *n, int64_t until_us) {
     if (n->ready.first != NULL) run_queue(n, &n->ready, UINT32_MAX, until_us);
 }
 
+static uint32_t run_openings(net *n, int64_t until_us) {
+    openings *o = &n->openings;
+    int64_t began_us = clock_monotonic_us();
+    if (!openings_are_due(o, began_us)) return 0;
+    bool few = o->few.first != NULL;
+    run_queue(n, few ? &o->few : &o->many, 1, until_us);
+    int64_t now_us = clock_monotonic_us();
+    o->next_us = now_us + (now_us - began_us) * (few ? 1 : 3);
+    return FRAMES_BETWEEN_LOOKS; /* a look at the clock is due */
+}
+
 uint32_t net_run_bulk_frames(net *n, int64_t until_us) {
-    uint32_t count = run_queue(n, &n->ready_pipelined, BULK_FRAMES_PER_PASS, until_us);
+    uint32_t count = run_openings(n, until_us);
+    count += run_queue(n, &n->ready_pipelined, BULK_FRAMES_PER_PASS, until_us);
     return count + run_queue(n, &n->ready_anonymous, BULK_FRAMES_PER_PASS, until_us);
 }
 
@@ -146,5 +170,6 @@ void net_close_all(net *n, uint32_t status) {
         if (c == NULL || c->closing) continue;
         if (c->state == CONN_RECEIVING) conn_say_goodbye(c, status);
         else if (c->state == CONN_LINGERING) conn_close(c);
+        else if (c->state == CONN_HOLDING) conn_send_body(c);
     }
 }

@@ -3,14 +3,17 @@
 #define SHARDD_NET_H
 #include "net/admission.h"
 #include "net/conn.h"
+#include "net/tls.h"
+#include "net/websocket.h"
 
-#define PARTIAL_RECEIVE_BYTES 32768u /* one receive operation into a private block */
-#define PARTIAL_FILL_BYTES 262144u   /* one plain receive into it */
-#define MOVE_AFTER_REQUESTS 16u      /* consecutive requests to one other shard move the socket */
-#define SPARE_PLACES 64u             /* in the table of connections: for those that close or are refused */
-#define EVENTS_MAX 128u              /* per turn; no further frame is looked at until Python took them */
-#define EVENTS_ANONYMOUS_MAX 32u     /* requests among them of the crowd without a login */
-#define LARGE_REQUESTS_MAX 16u       /* above LARGE_REQUEST_BYTES that Python has at a time */
+#define PARTIAL_RECEIVE_BYTES 32768u   /* one receive operation into a private block */
+#define PARTIAL_FILL_BYTES 262144u     /* one plain receive into it */
+#define FILL_BYTES_PER_PASS (1u << 20) /* by those, of all connections */
+#define MOVE_AFTER_REQUESTS 16u        /* consecutive requests to one other shard move the socket */
+#define SPARE_PLACES 64u               /* in the table of connections: for those that close or are refused */
+#define EVENTS_MAX 128u                /* per turn; no further frame is looked at until Python took them */
+#define EVENTS_ANONYMOUS_MAX 32u       /* requests among them of the crowd without a login */
+#define LARGE_REQUESTS_MAX 16u         /* above LARGE_REQUEST_BYTES that Python has at a time */
 #define LARGE_REQUEST_BYTES 4096u
 #define FRAMES_BETWEEN_LOOKS 16u /* at the clock */
 
@@ -23,9 +26,28 @@ static inline uint32_t latency_bucket(int64_t us) {
     return bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1;
 }
 
+/* What clients are told about how others have come (docs/protocol/system.md#clients). */
+enum { TRANSPORT_TCP = 1, TRANSPORT_WEBSOCKET = 4 };
+
 typedef struct conn_queue {
     conn *first, *last;
 } conn_queue;
+
+#define OPENINGS_PER_ADDRESS 64u /* in a second: an address that asks for more comes behind the others */
+#define OPENINGS_COLUMNS 1024u
+
+/* Connections whose stream is opening. A step is a signature maybe, half a millisecond: one at a time, and as long as
+ * it took others have their turn; three times as long when only those are left who ask for many. */
+typedef struct openings {
+    conn_queue few, many;
+    int64_t next_us, second_us;
+    uint16_t counts[OPENINGS_COLUMNS]; /* of this second, by the hash of an address */
+} openings;
+
+static inline bool openings_wait(const openings *o) { return o->few.first != NULL || o->many.first != NULL; }
+static inline bool openings_are_due(const openings *o, int64_t now_us) {
+    return openings_wait(o) && now_us >= o->next_us;
+}
 
 typedef struct net_options {
     const dialect *dialect; /* of those who connect */
@@ -34,6 +56,9 @@ typedef struct net_options {
     int64_t idle_timeout_us; /* 0: none */
     bool socket_migration;
     uint32_t pipeline_window_requests; /* in work on one connection; 1: one at a time */
+    websocket_settings websocket;
+    tls_mode tls;
+    bool clients_have_names; /* by their certificates: Python is told before their first request */
 } net_options;
 
 struct net {
@@ -49,12 +74,16 @@ struct net {
     conn_queue starved[BUFFER_SETS];
     conn_queue ready, replies;                                 /* at once */
     conn_queue ready_pipelined, ready_anonymous, bulk_replies; /* a slice of each turn */
+    tls tls;
+    openings openings;
     uint32_t check_next;    /* connection whose times are looked at next; the capacity: all were */
     void (*go_on)(conn *c); /* shares.c lets it receive more, ... */
     void (*evict)(conn *c); /* ... or closes it */
     pot pots[BUFFER_SETS];  /* private input memory: of those logged in, of the others */
     conn *buffer_holders[BUFFERS_IN_ALL];
     uint32_t large_in_python;
+    websockets websockets;
+    uint64_t filled_bytes;             /* in this pass */
     uint64_t latency[LATENCY_BUCKETS]; /* requests, from the complete frame to the whole answer with the kernel */
 };
 
@@ -70,6 +99,7 @@ static inline bool net_has_prompt_work(const net *n) { return n->ready.first != 
 /* What is done in slices: it never makes those wait for long. */
 static inline bool net_has_bulk_work(const net *n) {
     return n->ready_pipelined.first != NULL || n->bulk_replies.first != NULL ||
+           openings_are_due(&n->openings, n->core->now_us) ||
            (n->ready_anonymous.first != NULL && n->core->events.anonymous < EVENTS_ANONYMOUS_MAX);
 }
 
@@ -77,6 +107,8 @@ static inline bool net_has_bulk_replies(const net *n) { return n->bulk_replies.f
 
 static inline bool net_has_checks(const net *n) { return n->check_next < n->conns.capacity; }
 
+/* The stream of a socket that was accepted. False: no memory, it is closed. */
+bool net_stream(net *n, int fd, stream *out);
 int net_open(net *n, core *k, const net_options *options); /* 0 or -ENOMEM */
 void net_close(net *n);                                    /* after io; memory of the pool goes with it */
 void net_free(net *n);

@@ -28,7 +28,7 @@ size_t window_gather(window *w, const dialect *d) {
         const place *p = window_place(w, w->leaving);
         if (p->state != PLACE_ANSWERED) break;
         uint8_t *at = w->answers + length;
-        length += p->end.committed ? d->put_committed(at, p->end.offset) : d->put_status(at, p->end.status);
+        length += p->end.committed ? d->put_committed(NULL, at, p->end.offset) : d->put_status(NULL, at, p->end.status);
     }
     return length;
 }

@@ -32,7 +32,7 @@ typedef struct window {
     uint32_t leaving;        /* the first ones: their answers are in the output */
     bool ends;               /* the next frame waits until it is empty */
     place places[WINDOW_REQUESTS_MAX];
-    uint8_t answers[WINDOW_REQUESTS_MAX * DIALECT_ANSWER_MAX];
+    uint8_t answers[WINDOW_REQUESTS_MAX * DIALECT_ANSWER_SMALL];
 } window;
 
 static inline place *window_place(window *w, uint32_t number) {

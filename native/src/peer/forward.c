@@ -98,7 +98,8 @@ static void next(pending *p) {
 }
 
 /* What the owner may still read stays as it is until it has answered or died. What a dead one had not taken is taken
- * back: its successor would carry it out without what came before it on the connection and died with the owner. */
+ * back: its successor, which is not admitted yet, would carry it out without what came before it on the connection and
+ * died with the owner. */
 static void cancel(pending *p) {
     forwarded *f = (forwarded *)p;
     core *k = f->peers->core;
@@ -226,7 +227,8 @@ void forward_peer_down(peers *p, uint32_t shard) {
         forwarded *f = p->asked.places[i];
         if (f == NULL || f->shard != shard) continue;
         if (f->out && !was_taken(f)) {
-            f->deadline_us = p->core->now_us + HELD_REQUEST_US;
+            if (f->cancelled) cancel(&f->pending); /* whose client may be sending it again */
+            else f->deadline_us = p->core->now_us + HELD_REQUEST_US;
         } else { /* who has a window gives it back by a cancel */
             caller to = f->out ? finish(f) : f->to;
             caller_gone(&to);

@@ -1,6 +1,7 @@
 /* Moving a connection to the shard that owns what it asks for: the socket travels as SCM_RIGHTS over an AF_UNIX
  * datagram socket whose both ends the supervisor keeps, so a datagram survives the death of its receiver. Only
- * connections between two requests move; what goes along is in net/moving.h. */
+ * connections between two requests move; what goes along is in net/moving.h. New ones that were accepted for another
+ * shard take the same way. */
 #include "net/moving.h"
 #include "peer/peers.h"
 
@@ -12,13 +13,8 @@
 
 #define MOVES_PER_TURN 64
 
-bool handover_send(peers *p, conn *c, uint32_t shard, const uint8_t *session, size_t length) {
-    core *k = p->core;
-    if (!c->stream.movable || shard >= k->options.shards || shard == k->options.shard || k->peer_is_down[shard])
-        return false;
-    moving m = conn_moving(c, session, length);
-    struct iovec part = {.iov_base = p->moves.space, .iov_len = moving_pack(&m, p->moves.space)};
-    if (part.iov_len == 0) return false;
+static bool send_socket(peers *p, uint32_t shard, int fd, size_t length) {
+    struct iovec part = {.iov_base = p->moves.space, .iov_len = length};
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int))];
@@ -30,10 +26,23 @@ bool handover_send(peers *p, conn *c, uint32_t shard, const uint8_t *session, si
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(rights), &c->stream.fd, sizeof(int));
-    if (sendmsg(p->moves.send_fds[shard], &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return false;
+    memcpy(CMSG_DATA(rights), &fd, sizeof(int));
+    return sendmsg(p->moves.send_fds[shard], &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+}
+
+bool handover_send(peers *p, conn *c, uint32_t shard, const uint8_t *session, size_t length) {
+    core *k = p->core;
+    if (!c->stream.movable || shard >= k->options.shards || shard == k->options.shard || k->peer_is_down[shard])
+        return false;
+    moving m = conn_moving(c, session, length);
+    size_t packed = moving_pack(&m, p->moves.space);
+    if (packed == 0 || !send_socket(p, shard, c->stream.fd, packed)) return false;
     conn_moved(c);
     return true;
+}
+
+bool handover_send_new(peers *p, int fd, uint32_t shard) {
+    return send_socket(p, shard, fd, moving_pack_new(p->moves.space));
 }
 
 static int received_descriptor(struct msghdr *message) {
@@ -59,7 +68,9 @@ void handover_receive(peers *p) {
         int fd = received_descriptor(&message);
         if (fd < 0) continue;
         moving m;
-        if ((message.msg_flags & MSG_TRUNC) == 0 && moving_unpack(p->moves.space, (size_t)got, &m))
+        if (moving_is_new(p->moves.space, (size_t)got))
+            conn_accept(p->net, stream_socket(fd), p->net->options.dialect, TRANSPORT_TCP);
+        else if ((message.msg_flags & MSG_TRUNC) == 0 && moving_unpack(p->moves.space, (size_t)got, &m))
             conn_arrived(p->net, fd, &m);
         else close(fd);
     }

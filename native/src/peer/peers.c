@@ -54,7 +54,8 @@ void peers_down(peers *p, uint32_t shard) {
     serve_peer_down(p, shard);
 }
 
-void peers_up(peers *p, uint32_t shard) {
+void peers_up(peers *p, uint32_t shard, uint32_t generation) {
     p->core->peer_is_down[shard] = false;
     forward_peer_up(p, shard);
+    links_admit(&p->core->links, shard, generation);
 }

@@ -2,7 +2,8 @@
  *
  * Bytes stay where they are: a SEND leases its records in our pool until the owner answers; a POLL's answer leases a
  * window in the owner's pool until we have sent it (LINK_NEXT gives it back). A dead owner: what it had not taken is
- * held for HELD_REQUEST_US, what it had taken ends with `gone`, because nobody can know. */
+ * held for HELD_REQUEST_US, what it had taken ends with `gone`, because nobody can know. Its successor takes nothing of
+ * ours before we have dealt with that: it carries out no request without those before it on its connection. */
 #ifndef SHARDD_PEERS_H
 #define SHARDD_PEERS_H
 #include "core/core.h"
@@ -35,6 +36,7 @@ typedef struct peers {
         uint64_t last_handle;
     } polls;
     send_line *sends; /* serve.c: of each shard, those that wait for memory */
+    uint32_t copies;  /* of large ones that are not whole yet */
     struct {          /* handover.c */
         int receive_fd;
         int *send_fds; /* [shards] */
@@ -47,7 +49,7 @@ int peers_open(peers *p, core *k, net *n, int receive_fd, const int *send_fds); 
 void peers_close(peers *p);
 void peers_serve(peers *p, int64_t until_us); /* takes what they posted, until that time */
 void peers_down(peers *p, uint32_t shard);
-void peers_up(peers *p, uint32_t shard);
+void peers_up(peers *p, uint32_t shard, uint32_t generation); /* of the process that serves there now */
 
 /* post.c: a full ring makes the descriptor wait its turn */
 bool post_open(peers *p); /* false: no memory */
@@ -70,5 +72,6 @@ void serve_free(peers *p);
 
 /* handover.c */
 bool handover_send(peers *p, conn *c, uint32_t shard, const uint8_t *session, size_t length); /* false: stays here */
+bool handover_send_new(peers *p, int fd, uint32_t shard); /* accepted just now; false: stays here */
 void handover_receive(peers *p);
 #endif

@@ -6,6 +6,7 @@
 #include "core/output.h"
 #include "base/status.h"
 #include "wire/dialect.h"
+#include "wire/record_forms.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,10 @@ static void put_poll_head(const caller *to, uint8_t *at, const poll_summary *who
     ((const peer_poll *)to->owner)->dialect->put_poll_head(at, whole);
 }
 
+static size_t convert_poll(const caller *to, uint8_t *records, size_t length) {
+    return records_to_form(records, length, (record_form)((const peer_poll *)to->owner)->dialect->record_form);
+}
+
 static void on_poll_window(const caller *to, const answer_window *w) {
     peer_poll *poll = to->owner;
     peers *p = poll->peers;
@@ -134,6 +139,7 @@ static void take_poll(peers *p, owned *target, const partition_request *what, co
                                        .dropped = on_poll_dropped,
                                        .parked = on_poll_parked,
                                        .wanted = is_wanted,
+                                       .convert = convert_poll,
                                        .put_head = put_poll_head};
     const dialect *form = dialect_of(d->dialect);
     if (form == NULL && d->dialect != 0) {
@@ -154,6 +160,7 @@ static void take_poll(peers *p, owned *target, const partition_request *what, co
     to.calls = &calls;
     to.owner = poll;
     to.head_bytes = form != NULL ? form->poll_head_bytes : 0;
+    to.one_window = form != NULL && form->record_form != 0;
     execute_here(p->core, target, what, &to);
 }
 
@@ -187,6 +194,8 @@ void serve_peer_down(peers *p, uint32_t shard) {
 typedef struct remote_send {
     struct remote_send *next;
     descriptor d;
+    uint8_t *block; /* copied so far: a slice at a time */
+    uint64_t copied;
 } remote_send;
 
 /* SENDs of one shard that wait for memory. Those that come later wait behind them: the requests of a connection keep
@@ -198,26 +207,46 @@ struct send_line {
     remote_send *first, *last;
 };
 
-/* Copies the leased records and stages them. False: no memory now. */
-static bool serve_send(peers *p, uint32_t from, const descriptor *d) {
+static void end_copy(peers *p, remote_send *r) {
+    p->copies -= r->block != NULL;
+    r->block = NULL;
+}
+
+static void drop_copy(peers *p, remote_send *r) {
+    if (r->block != NULL) pool_free(p->core->pool, r->block);
+    end_copy(p, r);
+}
+
+/* Copies the leased records and stages them. False: no memory now, or more than a slice of them. */
+static bool serve_send(peers *p, uint32_t from, remote_send *r) {
     core *k = p->core;
+    const descriptor *d = &r->d;
     caller to = caller_of(p, from, d);
     owned *target = core_owned(k, d->ns);
     const uint8_t *records = links_lease(&k->links, from, d);
-    if (records == NULL) return true; /* the asker is gone */
+    if (records == NULL) { /* the asker is gone */
+        drop_copy(p, r);
+        return true;
+    }
     if (target == NULL || target->incarnation != d->incarnation) {
+        drop_copy(p, r);
         caller_again(&to);
         return true;
     }
-    uint8_t *block = pool_alloc(k->pool, d->lease_length);
-    if (block == NULL) return false;
-    memcpy(block, records, d->lease_length);
+    if (r->block == NULL) r->block = pool_alloc(k->pool, d->lease_length);
+    if (r->block == NULL) return false;
+    p->copies += r->copied == 0;
+    uint64_t left = d->lease_length - r->copied, length = left <= APPEND_LARGE_BYTES ? left : APPEND_PART_BYTES;
+    memcpy(r->block + r->copied, records + r->copied, length);
+    r->copied += length;
+    if (length < left) return false;
     if (!links_lease_valid(&k->links, from, d->generation)) { /* its successor may have written while we copied */
-        pool_free(k->pool, block);
+        drop_copy(p, r);
         return true;
     }
-    append_batch batch = {.messages = block, .length = d->lease_length, .count = d->count};
-    commit_stage(k, target, &batch, &to, block);
+    append_batch batch = {.messages = r->block, .length = d->lease_length, .count = d->count};
+    end_copy(p, r);
+    commit_stage(k, target, &batch, &to, batch.messages);
     return true;
 }
 
@@ -225,7 +254,7 @@ static bool retry_remote_sends(waiter *w) {
     send_line *line = (send_line *)w;
     while (line->first != NULL) {
         remote_send *r = line->first;
-        if (!serve_send(line->peers, line->from, &r->d)) return false;
+        if (!serve_send(line->peers, line->from, r)) return false;
         line->first = r->next;
         free(r);
     }
@@ -234,14 +263,16 @@ static bool retry_remote_sends(waiter *w) {
 
 static void take_send(peers *p, uint32_t from, const descriptor *d) {
     send_line *line = &p->sends[from];
-    if (line->first == NULL && serve_send(p, from, d)) return;
+    remote_send first = {.d = *d};
+    if (line->first == NULL && serve_send(p, from, &first)) return;
     remote_send *r = calloc(1, sizeof *r);
     if (r == NULL) {
         caller to = caller_of(p, from, d);
+        drop_copy(p, &first);
         caller_status(&to, STATUS_CANNOT_WRITE_TO_FILE);
         return;
     }
-    r->d = *d;
+    *r = first;
     if (line->first == NULL) line->first = r;
     else line->last->next = r;
     line->last = r;
@@ -281,6 +312,8 @@ void serve_request(peers *p, uint32_t from, const descriptor *d) {
 
 bool serve_open(peers *p) {
     uint32_t shards = p->core->options.shards;
+    /* What is said of a window of our predecessor finds none. */
+    p->polls.last_handle = (uint64_t)p->core->links.generation << 32;
     p->sends = calloc(shards, sizeof *p->sends);
     for (uint32_t from = 0; p->sends != NULL && from < shards; from++) {
         p->sends[from].peers = p;

@@ -25,6 +25,7 @@ static bool read_head(const uint8_t *head, frame_head *out) {
     uint32_t length = load_u32(head);
     out->code = load_u32(head + 4);
     out->kind = kind_of(out->code);
+    out->sends = out->kind == REQUEST_SEND;
     if (length < 4) return false;
     out->length = length - 4;
     out->length_max = frame_limit(out->code);
@@ -45,34 +46,40 @@ static uint32_t parse(const frame_head *head, uint8_t *payload, request *out) {
 
 static void put_u32(uint8_t *at, uint32_t value) { memcpy(at, &value, 4); }
 
-static size_t put_payload_head(uint8_t *at, uint32_t status, size_t length) {
+static size_t put_payload_head(const uint8_t *head, uint8_t *at, uint32_t status, size_t length) {
+    (void)head;
     put_u32(at, status);
     put_u32(at + 4, (uint32_t)length);
     return FRAME_HEADER_SIZE;
 }
 
-static size_t put_status(uint8_t *at, uint32_t status) { return put_payload_head(at, status, 0); }
+static size_t put_status(const uint8_t *head, uint8_t *at, uint32_t status) {
+    return put_payload_head(head, at, status, 0);
+}
 
-static size_t put_committed(uint8_t *at, uint64_t offset) {
+static size_t put_committed(const uint8_t *head, uint8_t *at, uint64_t offset) {
     (void)offset;
-    return put_status(at, 0);
+    return put_status(head, at, 0);
 }
 
 static void put_poll_head(uint8_t *at, const poll_summary *whole) {
-    put_payload_head(at, 0, POLLED_HEAD_SIZE + whole->total_bytes);
+    put_payload_head(NULL, at, 0, POLLED_HEAD_SIZE + whole->total_bytes);
     put_u32(at + 8, whole->partition);
     memcpy(at + 12, &whole->current_offset, 8);
     put_u32(at + 20, (uint32_t)whole->total_count);
 }
 
-static size_t put_empty_poll(uint8_t *at) {
+static size_t put_empty_poll(const uint8_t *head, uint8_t *at) {
+    (void)head;
     put_poll_head(at, &(poll_summary){0});
     return FRAME_HEADER_SIZE + POLLED_HEAD_SIZE;
 }
 
 const dialect dialect_classic = {.name = "classic",
-                                 .number = 1,
+                                 .number = DIALECT_CLASSIC,
+                                 .answer_bytes = FRAME_HEADER_SIZE + POLLED_HEAD_SIZE,
                                  .head_bytes = FRAME_HEADER_SIZE,
+                                 .poll_number = DIALECT_CLASSIC,
                                  .poll_head_bytes = FRAME_HEADER_SIZE + POLLED_HEAD_SIZE,
                                  .send_bytes_max = FRAME_SEND_MAX,
                                  .read_head = read_head,

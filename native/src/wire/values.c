@@ -6,5 +6,7 @@
 
 static void put_poll_head(uint8_t *at, const poll_summary *whole) { memcpy(at, whole, sizeof *whole); }
 
-const dialect dialect_values = {
-    .name = "values", .number = 2, .poll_head_bytes = sizeof(poll_summary), .put_poll_head = put_poll_head};
+const dialect dialect_values = {.name = "values",
+                                .number = DIALECT_VALUES,
+                                .poll_head_bytes = sizeof(poll_summary),
+                                .put_poll_head = put_poll_head};

@@ -78,6 +78,11 @@ def application_of(name: TopicName, partition: int, incarnation: int) -> str:
     return f"archive/{name}/{partition}/{incarnation}"
 
 
+def spool_application(name: TopicName, partition: int, incarnation: int) -> str:
+    """The same for what comes from the spool (archive_spool.py)."""
+    return f"spool/{name}/{partition}/{incarnation}"
+
+
 @dataclass
 class ArchiveJob(Job):
     """One slice to one file. `begin`: where the table stood when the run was planned."""
@@ -154,6 +159,8 @@ def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list
                 ranges = _of_files(options, target, name, partition, history, end, dry_run=dry_run)
             else:
                 begin = table.version(application_of(name, partition.id, partition.incarnation))
+                if begin is None and table.version(spool_application(name, partition.id, partition.incarnation)):
+                    raise PipelineError(f"{target.kind}:{target.place} is kept by runs with --spool for '{name}'")
                 ranges = _of_table(options, name, partition, begin, end)
             for first, last in ranges:
                 for low, high in cuts(first, last, _stride(options, average)):

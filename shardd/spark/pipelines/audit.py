@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shardd.client import RefusedError
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
 from shardd.protocol.bounds import PartitionBounds
+from shardd.protocol.errors import Status
 from shardd.spark import _decode, archive_listing, cold, planner
 from shardd.spark.archive_listing import History
 from shardd.spark.cold import explain
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _ENTRY: Final = np.dtype([("relative", "<u4"), ("end", "<u4"), ("timestamp", "<u8")])
 _STRIDE: Final = 2_000_000  # offsets of one live task
+_DAMAGE: Final = (Status.INVALID_MESSAGE_CHECKSUM, Status.CANNOT_READ_FILE)  # what a server says of damage
 _BYTES_MAX: Final = 1 << 30
 FAULTS_MAX: Final = 20  # that one task tells of
 
@@ -178,6 +181,11 @@ class RangeAudit(Job):
                     _fault(report, f"{bad} messages from offset {slice_.start + report['rows']} on fail their checksum")
                 report["rows"] += batch.num_rows
                 report["bytes"] += batch.nbytes
+        except RefusedError as error:
+            if error.status not in _DAMAGE:
+                raise
+            at = slice_.start + report["rows"]
+            _fault(report, f"{error} at offset {at} or soon behind it; the rest up to {slice_.end} was not looked at")
         except (ValueError, LookupError, OSError) as error:
             _fault(report, str(error))
         if report["rows"] < slice_.end - slice_.start and not report["faults"]:

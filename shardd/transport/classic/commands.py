@@ -92,7 +92,7 @@ def _stream_commands(services: Services) -> Commands:
         Code.DELETE_STREAM: Command(streams.delete_stream, nothing),
         Code.UPDATE_STREAM: Command(streams.update_stream, nothing),
         Code.PURGE_STREAM: Command(streams.purge_stream, nothing),
-        Code.GET_TOPIC: Command(get_topic, optional(answers.topic)),
+        Code.GET_TOPIC: Command(get_topic, optional(answers.topic), answers.is_long),
         Code.GET_TOPICS: Command(get_topics, answers.joined),
         Code.CREATE_TOPIC: Command(create_topic, answers.topic),
         Code.DELETE_TOPIC: Command(topics.delete_topic, nothing),
@@ -127,7 +127,7 @@ def _extension_commands(services: Services) -> Commands:
     return {
         ExtensionCode.LIST_EXTENSIONS: Command(extensions.list_extensions, encoded),
         ExtensionCode.GET_METRICS: Command(extensions.get_metrics, encoded),
-        ExtensionCode.GET_PARTITION_BOUNDS: Command(get_partition_bounds, answers.partition_bounds),
+        ExtensionCode.GET_PARTITION_BOUNDS: Command(get_partition_bounds, answers.partition_bounds, answers.are_long),
         ExtensionCode.SET_TOPIC_SETTINGS: Command(settings.set_topic_settings, nothing),
         ExtensionCode.GET_TOPIC_SETTINGS: Command(settings.get_topic_settings, answers.settings_of_topic),
     }

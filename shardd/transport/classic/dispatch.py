@@ -8,15 +8,13 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from shardd.engine import Engine, RequestEvent, RouteMissEvent
+from shardd.engine import Engine, RequestEvent
 from shardd.metadata import Metadata
 from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.primitives import Reader
 from shardd.protocol.requests import decode
 from shardd.security import Rule, allowed
 from shardd.service.groups import ByEngine
-from shardd.service.identity import Identity
 from shardd.service.services import Services
 from shardd.transport.classic.commands import command_table
 
@@ -70,21 +68,3 @@ class ClassicDispatcher:
     def _require_rights_over_users(self, user_id: int) -> None:
         if not allowed(self._metadata.state, user_id, Rule.MANAGE_USERS):
             raise ShardError(Status.UNAUTHORIZED)
-
-    async def route_miss(self, missed: RouteMissEvent) -> None:
-        """Fills the route table and resumes the connection, or refuses its request."""
-        connection, code = missed.connection, missed.code
-        self._services.members.polled(connection, 0, 0)  # a group poll, if it is one, starts over
-        try:
-            names = Reader(missed.stream).identifier(), Reader(missed.topic).identifier()
-            rule = Rule.SEND_MESSAGES if code == Code.SEND_MESSAGES else Rule.POLL_MESSAGES
-            written = missed.stream, missed.topic
-            await self._services.routes.enter(Identity(missed.user_id), rule, names, written, missed.attempt)
-        except ShardError as error:
-            _log.debug("request %d refused with %d: %s", code, error.status, error)
-            self._engine.reply(connection, error.status)
-        except Exception:
-            _log.exception("no route for request %d", code)
-            self._engine.reply(connection, Status.ERROR)
-        else:
-            self._engine.resume(connection)

@@ -1,0 +1,78 @@
+"""`python -m bench.tls_path`: what TLS costs a server: the same load plain and over TLS on the same port, in turns.
+
+Each row: requests/s and CPU time of the server for a request, as ratios plain / TLS; above 1 is impossible for long."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import msgspec
+import typer
+
+from bench.lines import Line, Placement
+from bench.native_build import build
+from bench.targets import Shardd
+
+TLS: Final = {"SHARDD_TCP_TLS_MODE": "both", "SHARDD_TCP_TLS_SELF_SIGNED": "true"}
+LINES: Final = (
+    (Line("send", 1, 100, 32, Placement.HASH, 0.6), 0.6),
+    (Line("send", 1000, 1000, 8, Placement.HASH, 0.45), 0.45),
+    (Line("poll", 1, 100, 32, Placement.HASH, 0.6), 0.6),
+    (Line("poll", 1000, 1000, 8, Placement.HASH, 0.45), 0.45),
+)
+
+
+class Cost(msgspec.Struct):
+    requests_per_s: float
+    cpu_us: float  # of the server, for a request
+
+
+def run(server: Shardd, line: Line, streams: list[int], tls: bool, mode: str, requests: int) -> Cost:
+    """`mode`: of the line, or "fill" for its polls: `requests` for each connection."""
+    how = "--requests-each" if mode == "fill" else "--requests"
+    mode = "send" if mode == "fill" else mode
+    options = ["--login", "--port", str(server.port), "--mode", mode, "--connections", str(line.connections)]
+    options += ["--batch", str(line.batch), "--payload", str(line.payload_bytes), how, str(requests)]
+    options += ["--streams", ",".join(map(str, streams)), *(["--tls"] if tls else [])]
+    if mode == "poll":
+        options += ["--poll-messages", str(line.batch * 8)]
+    before = server.cpu_s()
+    done = subprocess.run([str(build("load")), *options], capture_output=True, text=True, check=True)
+    used = server.cpu_s() - before
+    told = json.loads(done.stdout)
+    return Cost(float(told["requests_per_s"]), used / told["answered"] * 1e6)
+
+
+def compare(server: Shardd, line: Line, rounds: int, requests: int) -> tuple[float, float]:
+    """Medians of TLS over plain: requests/s, and CPU time of plain over that of TLS."""
+    streams, _ = server.make_streams(line)
+    if line.mode == "poll":
+        run(server, line, streams, False, "fill", 8)
+    rates, costs = [], []
+    for _ in range(rounds):
+        plain, over_tls = (run(server, line, streams, tls, line.mode, requests) for tls in (False, True))
+        rates.append(over_tls.requests_per_s / plain.requests_per_s)
+        costs.append(plain.cpu_us / over_tls.cpu_us)
+    server.drop_streams(streams)
+    return median(rates), median(costs)
+
+
+def main(rounds: int = 5, requests: int = 60_000) -> None:
+    with tempfile.TemporaryDirectory(prefix="bench-tls-") as directory:
+        server = Shardd(Path(directory) / "server", [0, 1], None, TLS)
+        try:
+            for line, least in LINES:
+                rate, cost = compare(server, line, rounds, requests if line.batch == 1 else requests // 60)
+                verdict = "ok" if rate >= least else "BELOW"
+                print(f"{line.name:<22} requests/s {rate:5.2f}  server's CPU {cost:5.2f}  (>= {least}) {verdict}")
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    typer.run(main)

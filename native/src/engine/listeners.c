@@ -1,0 +1,115 @@
+/* See listeners.h. */
+#include "engine/listeners.h"
+
+#include "engine/engine.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ACCEPT_BACKOFF_US 20000
+#define LOCAL_ACCEPTS_MAX 64u /* between two looks at what else is to be done */
+
+void listeners_open(engine *e) {
+    for (listener_kind kind = 0; kind < LISTENER_KINDS; kind++) {
+        listener *l = &e->listeners.of[kind];
+        *l = (listener){.engine = e, .kind = kind, .fd = -1};
+        l->accept = operation_of(OPERATION_ACCEPT, l);
+    }
+    e->listeners.dealt_to = e->options.shard;
+}
+
+void listeners_add(engine *e, listener_kind kind, int fd) {
+    /* What a client that does not read makes the kernel keep of its answers; connections inherit it. */
+    int unsent_bytes = 1 << 20;
+    if (kind != LISTENER_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
+    e->listeners.of[kind].fd = fd;
+}
+
+/* The Unix socket is only looked at: an accept that waits would be woken alone, whatever its worker is at, while the
+ * other workers, which have time, would sleep. */
+static void arm(listener *l) {
+    io *i = &l->engine->core.io;
+    if (l->kind == LISTENER_UNIX) io_poll(i, &l->accept, l->fd);
+    else io_accept(i, &l->accept, l->fd);
+    l->armed = true;
+}
+
+void listeners_arm(engine *e) {
+    for (listener_kind kind = 0; kind < LISTENER_KINDS; kind++) {
+        listener *l = &e->listeners.of[kind];
+        if (l->fd >= 0 && !l->armed && e->core.now_us >= l->again_us) arm(l);
+    }
+}
+
+int64_t listeners_wait_limit(const engine *e, int64_t until_us) {
+    for (listener_kind kind = 0; kind < LISTENER_KINDS; kind++) {
+        const listener *l = &e->listeners.of[kind];
+        if (l->fd >= 0 && !l->armed && l->again_us < until_us) until_us = l->again_us;
+    }
+    return until_us;
+}
+
+void listeners_stop(engine *e) {
+    for (listener_kind kind = 0; kind < LISTENER_KINDS; kind++) {
+        listener *l = &e->listeners.of[kind];
+        if (l->fd < 0) continue;
+        if (kind == LISTENER_UNIX) io_forget(&e->core.io, l->fd); /* a look under way finds no listener */
+        else if (l->armed) io_cancel_accept(&e->core.io, &l->accept, l->fd);
+        l->fd = -1;
+    }
+}
+
+static void failed(listener *l, int error) {
+    engine *e = l->engine;
+    bool none = error == -EMFILE || error == -ENFILE;
+    bool again = error == -EINTR || error == -ECONNABORTED || error == -ECANCELED;
+    if (again || (none && file_cache_release_some(&e->core.files))) return;
+    l->again_us = e->core.now_us + ACCEPT_BACKOFF_US;
+    if (l->kind == LISTENER_UNIX) io_forget(&e->core.io, l->fd); /* what waits there is no event until then */
+}
+
+/* The next shard in turn that lives. */
+static uint32_t next_shard(engine *e) {
+    uint32_t shards = e->options.shards, shard = e->listeners.dealt_to;
+    do shard = (shard + 1) % shards;
+    while (shard != e->options.shard && e->core.peer_is_down[shard]);
+    return e->listeners.dealt_to = shard;
+}
+
+static void deal(engine *e, int fd) {
+    uint32_t shard = next_shard(e);
+    if (shard != e->options.shard && handover_send_new(&e->peers, fd, shard)) close(fd);
+    else conn_accept(&e->net, stream_socket(fd), e->net.options.dialect, TRANSPORT_TCP);
+}
+
+static void accept_local(listener *l) {
+    engine *e = l->engine;
+    l->armed = false;
+    for (uint32_t count = 0; l->fd >= 0 && count < LOCAL_ACCEPTS_MAX; count++) {
+        int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0) {
+            deal(e, fd);
+            continue;
+        }
+        if (errno == EAGAIN) return; /* another worker was faster */
+        failed(l, -errno);
+        if (errno != EINTR && errno != ECONNABORTED) return;
+    }
+}
+
+void listener_on_accept(listener *l, int result, bool more) {
+    if (l->kind == LISTENER_UNIX) {
+        accept_local(l);
+        return;
+    }
+    stream s;
+    if (!more) l->armed = false;
+    net *n = &l->engine->net;
+    bool websocket = l->kind == LISTENER_WEBSOCKET;
+    if (result < 0) failed(l, result);
+    else if (websocket ? stream_websocket(&s, &n->websockets, result) : net_stream(n, result, &s))
+        conn_accept(n, s, n->options.dialect, websocket ? TRANSPORT_WEBSOCKET : TRANSPORT_TCP);
+}

@@ -1,0 +1,122 @@
+/* Steps of the retention: the log start moves with age and limits, segments are sealed early so that they can go, and
+ * files of what lies before the log start leave. The caller chooses the partition and the pace. */
+#include "log/partition_internal.h"
+
+#include "log/expiry_clock.h"
+
+#define SETTLE_US 1000000 /* what was acknowledged within this time is not taken away */
+
+static uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+/* What was acknowledged a second ago by a clock that nobody sets. */
+static void settle(partition *p, int64_t now) {
+    if (p->start.settling_since_us != 0 && now - p->start.settling_since_us < SETTLE_US) return;
+    if (p->start.settling_since_us != 0) p->start.settled = p->start.settling;
+    p->start.settling = partition_visible_end(p);
+    p->start.settling_since_us = now;
+}
+
+/* Age by which stored offsets hold back what a limit without an age wants to go. */
+static bool limit_start(partition *p, uint64_t wanted) {
+    uint64_t now = expiry_clock_now(p->clock);
+    if (wanted > p->start.settled) wanted = p->start.settled;
+    if (wanted <= partition_first_offset(p)) return true;
+    bool held = p->start.held;
+    if (!partition_unless_held(p, now, p->limits.expiry_us, &wanted)) return false;
+    p->start.held |= held;
+    partition_move_start(p, wanted);
+    return true;
+}
+
+/* A segment whose oldest message has expired grows no further, so that it can go. */
+static void roll_on_age(partition *p) {
+    const segment *s = segment_active(&p->segments);
+    if (p->limits.expiry_us == 0 || s == NULL || s->count == 0 || p->roll_pending) return;
+    uint64_t now = expiry_clock_now(p->clock);
+    if (sum(s->first_timestamp, p->limits.expiry_us) > now) return;
+    p->roll_pending = partition_roll(p, now) != 0; /* tried again by the next append */
+}
+
+/* Takes away files of segments before the log start. */
+static uint32_t remove_hidden(partition *p, const char *trash, uint32_t *removed) {
+    uint64_t reading = partition_first_read(p);
+    uint32_t status = 0;
+    while (status == 0 && *removed < CLEAN_SEGMENTS_MAX && *removed < p->start.hidden) {
+        segment *s = &p->segments.items[*removed];
+        uint64_t end = s[1].start_offset;
+        if (end > p->start.synced || end > p->start.settled || reading < end) break;
+        if (partition_remove_files(p, s, trash)) ++*removed;
+        else status = STATUS_CANNOT_DELETE_FILE;
+    }
+    partition_forget_segments(p, *removed);
+    return status;
+}
+
+uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, partition_cleaned *out) {
+    *out = (partition_cleaned){0};
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
+    if (p->state != 0 || p->segments.count == 0) return p->state;
+    settle(p, monotonic_us);
+    partition_expire_due(p);
+    if (p->limits.messages_max > 0 && p->next_offset > p->limits.messages_max)
+        limit_start(p, p->next_offset - p->limits.messages_max);
+    roll_on_age(p);
+    partition_write_start(p);
+    uint32_t status = remove_hidden(p, trash, &out->removed);
+    out->held = p->start.held;
+    out->pending = p->start.hidden > 0 || p->start.written < p->start.offset;
+    return status;
+}
+
+/* ---- by size: the caller chooses the partition ---- */
+
+static bool may_drop(partition *p) {
+    uint64_t end = p->segments.items[p->start.hidden + 1].start_offset, wanted = end;
+    uint64_t now = expiry_clock_now(p->clock);
+    bool held = p->start.held,
+         free = end <= p->start.settled && partition_unless_held(p, now, p->limits.expiry_us, &wanted);
+    free = free && wanted == end;
+    p->start.held |= held;
+    return free;
+}
+
+bool partition_oldest_segment(partition *p, partition_oldest *out) {
+    *out = (partition_oldest){0};
+    if (p->closed || p->state != 0 || p->segments.count == 0) return false;
+    const segment *s = &p->segments.items[p->start.hidden];
+    *out = (partition_oldest){.first_timestamp = s->first_timestamp,
+                              .bytes = s->log_bytes - p->start.bytes,
+                              .only_active = p->start.hidden + 1 == p->segments.count};
+    return !out->only_active && may_drop(p);
+}
+
+uint64_t partition_drop_oldest(partition *p) {
+    partition_oldest oldest;
+    if (!partition_oldest_segment(p, &oldest)) return 0;
+    uint64_t before = p->size_bytes;
+    partition_move_start(p, p->segments.items[p->start.hidden + 1].start_offset);
+    return before - p->size_bytes;
+}
+
+bool partition_slowest(const partition *p, uint8_t *kind, uint32_t *id, uint64_t *value) {
+    const offset_entry *slowest = NULL;
+    for (uint32_t i = 0; i < p->offsets.capacity; i++) {
+        const offset_entry *e = &p->offsets.entries[i];
+        if (e->kind != 0 && (slowest == NULL || e->value < slowest->value)) slowest = e;
+    }
+    if (slowest == NULL) return false;
+    *kind = slowest->kind;
+    *id = slowest->id;
+    *value = slowest->value;
+    return true;
+}
+
+uint32_t partition_roll_early(partition *p) {
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
+    const segment *s = segment_active(&p->segments);
+    if (p->state != 0 || s == NULL || s->count == 0 || p->roll_pending || p->start.settled < p->next_offset)
+        return p->state;
+    uint32_t status = partition_roll(p, p->last_timestamp);
+    p->roll_pending = status != 0;
+    return status;
+}

@@ -1,0 +1,135 @@
+/* The log start of a partition (docs/adr/0040-the-log-start.md): the first message that is served. It moves with the
+ * age of messages, with limits, and with segments that go; never back. What lies before it is hidden at once; the files
+ * of whole segments follow when a power loss cannot bring a hole instead (partition_clean.c). */
+#include "log/partition_internal.h"
+
+#include "base/assert.h"
+#include "log/expiry_clock.h"
+#include "log/partition_files.h"
+
+#define LOOK_AGAIN_US 100000u /* when an index cannot be read */
+#define NEVER UINT64_MAX
+
+static uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+/* The figures of what is hidden in the segment of the log start. False: its index cannot be read now. */
+static bool hide_within(partition *p, segment *s, uint64_t offset) {
+    uint64_t k, position;
+    if (!partition_entry_of(p, s, offset, &k) || !partition_border(p, s, k, &position) || position < p->start.bytes)
+        return false;
+    p->size_bytes -= position - p->start.bytes;
+    p->messages -= k - p->start.count;
+    p->start.bytes = position;
+    p->start.count = k;
+    return true;
+}
+
+void partition_move_start(partition *p, uint64_t offset) {
+    uint64_t visible = partition_visible_end(p);
+    partition_hide(p, offset < visible ? offset : visible);
+}
+
+void partition_hide(partition *p, uint64_t offset) {
+    if (offset > p->next_offset) offset = p->next_offset;
+    if (p->segments.count == 0 || offset < partition_first_offset(p)) return;
+    segment *s = &p->segments.items[p->start.hidden];
+    for (; p->start.hidden + 1 < p->segments.count && s[1].start_offset <= offset; s++, p->start.hidden++) {
+        p->size_bytes -= s->log_bytes - p->start.bytes;
+        p->messages -= s->count - p->start.count;
+        p->start.bytes = p->start.count = 0;
+    }
+    if (offset > s->start_offset) {
+        uint64_t end = segment_end(s);
+        if (!hide_within(p, s, offset < end ? offset : end)) offset = s->start_offset;
+    }
+    if (offset > p->start.offset) p->start.offset = offset;
+    partition_publish(p);
+}
+
+/* ---- by age ---- */
+
+/* The first message that is younger than `age`, the end of the log when none is. False: an index cannot be read now. */
+static bool first_younger(partition *p, uint64_t age, uint64_t now, uint64_t *offset) {
+    *offset = partition_first_offset(p);
+    if (now < age) return true;
+    uint64_t t = now - age + 1, k = 0;
+    for (uint32_t i = p->start.hidden; i < p->segments.count; i++) {
+        segment *s = &p->segments.items[i];
+        if (s->count == 0 || s->last_timestamp < t) continue;
+        if (s->first_timestamp < t && !partition_index_search(p, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k))
+            return false;
+        uint64_t found;
+        if (!partition_offset_of(p, s, k, &found)) return false;
+        if (found > *offset) *offset = found;
+        return true;
+    }
+    *offset = p->next_offset;
+    return true;
+}
+
+/* When the message at the log start expires, or the first one that comes. False as above. */
+static bool next_expiry(partition *p, uint64_t age, uint64_t *at) {
+    uint64_t timestamp = p->last_timestamp, start = partition_first_offset(p), k;
+    if (start < p->next_offset) {
+        segment *s = segment_find(&p->segments, start);
+        if (s != NULL && start < segment_end(s)) {
+            if (!partition_entry_of(p, s, start, &k) || !partition_timestamp_of(p, s, k, &timestamp)) return false;
+        } else if (s != NULL) {
+            timestamp = s->last_timestamp; /* damage: nothing behind it is older */
+        }
+    }
+    *at = sum(timestamp, age);
+    return true;
+}
+
+bool partition_unless_held(partition *p, uint64_t now, uint64_t age, uint64_t *wanted) {
+    uint64_t barrier = partition_barrier(p), longest;
+    p->start.held = false;
+    if (barrier == UINT64_MAX || barrier + 1 >= *wanted) return true;
+    if (!first_younger(p, sum(age, p->limits.held_us), now, &longest)) return false;
+    if (longest < barrier + 1) longest = barrier + 1;
+    p->start.held = longest < *wanted;
+    if (p->start.held) *wanted = longest;
+    return true;
+}
+
+void partition_expire(partition *p) {
+    uint64_t now = expiry_clock_now(p->clock), wanted, at = 0, age = p->limits.expiry_us;
+    if (now < p->start.expires_at_us || p->closed || p->segments.count == 0) return;
+    bool read = first_younger(p, age, now, &wanted) && partition_unless_held(p, now, age, &wanted);
+    if (read) partition_move_start(p, wanted);
+    read = read && next_expiry(p, p->start.held ? sum(age, p->limits.held_us) : age, &at);
+    p->missing.want.length = 0; /* what it could not read it asks for again */
+    p->start.expires_at_us = read ? at : sum(now, LOOK_AGAIN_US);
+}
+
+void partition_set_limits(partition *p, const partition_limits *limits) {
+    ASSERT(limits->expiry_us == 0 || p->clock != NULL);
+    p->limits = *limits;
+    p->start.held = false;
+    p->start.expires_at_us = limits->expiry_us > 0 ? 0 : NEVER;
+}
+
+/* ---- what manifests say of it ---- */
+
+uint64_t partition_known_start(const partition *p) {
+    uint64_t first = p->segments.count > 0 ? p->segments.items[0].start_offset : 0;
+    uint64_t known = p->start.offset < p->durable_offset ? p->start.offset : p->durable_offset;
+    return known > first ? known : first;
+}
+
+void partition_write_start(partition *p) {
+    segment *s = segment_active(&p->segments);
+    if (s == NULL || p->start.written >= partition_known_start(p) || p->state != 0) return;
+    char path[FILE_PATH_MAX];
+    manifest m = {.incarnation = p->incarnation,
+                  .start_offset = s->start_offset,
+                  .log_start_offset = partition_known_start(p),
+                  .checkpoint = p->checkpoint};
+    segment_manifest_path(&p->segments, s->start_offset, path, sizeof(path));
+    if (manifest_put_checkpoint(p->disk, p->segments.files, path, &m) != 0) return; /* tried again */
+    p->checkpoint_written_bytes = p->checkpoint.log_bytes;
+    p->start.written = m.log_start_offset;
+    s->manifest_dirty = true;
+    if (p->dirty_from >= p->segments.count) p->dirty_from = p->segments.count - 1;
+}

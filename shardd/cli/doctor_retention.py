@@ -1,0 +1,73 @@
+"""Checks of `shardd doctor` about what topics keep and lose. Reads the data directory only."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from shardd.cli.doctor_report import Finding, ok, warning
+from shardd.config.schema import Settings
+from shardd.config.units import format_size
+from shardd.log import spool
+from shardd.maintenance.retention_limits import RetentionLimits
+from shardd.maintenance.retention_preview import preview
+from shardd.metadata import FILE_NAME
+from shardd.metadata.apply import ApplyError
+from shardd.metadata.errors import LogError
+from shardd.metadata.load import load_state
+from shardd.metadata.state import State
+from shardd.runtime.throttle import Throttle
+
+_CHECK: Final = "retention"
+_TOPICS_MAX: Final = 8
+_OLD_S: Final = 24 * 3600.0
+
+
+def retention_findings(settings: Settings) -> list[Finding]:
+    """Nothing where there is no data yet, or where it cannot be read: `doctor state` says why."""
+    state = _state(settings)
+    return [] if state is None else [_kept(settings, state), *_spool(settings)]
+
+
+def _state(settings: Settings) -> State | None:
+    path = settings.system.data_directory / FILE_NAME
+    try:
+        return load_state(path) if path.exists() else None
+    except (LogError, ApplyError, OSError):
+        return None
+
+
+def _kept(settings: Settings, state: State) -> Finding:
+    if not settings.data_maintenance.cleaner_enabled:
+        return ok(_CHECK, "switched off by data_maintenance.messages.cleaner_enabled", "no topic loses messages")
+    now_us = time.time_ns() // 1000
+    found = preview(settings.system.data_directory, state, RetentionLimits(settings), now_us, Throttle())
+    if not found:
+        return ok(_CHECK, "every topic with an expiry or a size has a word about it", "nothing waits to be removed")
+    most = sorted(found, key=lambda each: -each.size_bytes)
+    names = ", ".join(map(str, most[:_TOPICS_MAX])) + (" ..." if len(most) > _TOPICS_MAX else "")
+    size = format_size(sum(each.size_bytes for each in found))
+    text = f"{len(found)} topics keep everything, whatever their expiry and size: {names}"
+    return warning(_CHECK, text, f"`shardd retention enable` would remove at least {size}, and what comes to that age")
+
+
+def _spool(settings: Settings) -> list[Finding]:
+    """What waits for its archive; nothing where no topic asks for one."""
+    data = settings.system.data_directory
+    waiting, bytes_waiting, oldest_s = 0, 0, 0.0
+    try:
+        stuck = len(spool.incoming(data))
+        for entry in spool.entries(spool.spool_directory(data)):
+            manifest = entry / spool.MANIFEST
+            waiting += 1
+            bytes_waiting += sum(path.stat().st_size for path in entry.iterdir())
+            oldest_s = max(oldest_s, time.time() - manifest.stat().st_mtime)
+    except OSError:  # a server is at work
+        return []
+    if not waiting and not stuck:
+        return []
+    text = f"{waiting} segments with {format_size(bytes_waiting)} wait for their archive, {stuck} for their place there"
+    if bytes_waiting > settings.system.archive.spool_max_bytes or oldest_s > _OLD_S:
+        advice = "run `shardd pipeline archive --spool`, or set system.archive.directory"
+        return [warning("archive", text, f"the oldest for {oldest_s / 3600:.1f} h, none of them is deleted: {advice}")]
+    return [ok("archive", text, "they are deleted when they are acknowledged")]

@@ -1,0 +1,103 @@
+"""`shardd retention enable`: topics of earlier versions begin to lose what their expiry and size do not allow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+import typer
+
+from shardd.cli.top import EXIT_REFUSED, TopError, check_address
+from shardd.cli.topic import Address, Password, Username
+from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
+from shardd.config.units import format_size
+from shardd.protocol import limits, requests
+from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
+from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
+from shardd.protocol.replies import TopicSummary
+from shardd.protocol.topic_setting_table import RETENTION
+from shardd.protocol.topic_settings import SetTopicSettings
+
+retention_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@retention_app.callback()
+def retention() -> None:
+    """Whether topics lose what their expiry and size do not allow."""
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """A topic that keeps everything because nobody has said otherwise."""
+
+    stream: int
+    stream_name: str
+    topic: TopicSummary
+
+    @property
+    def name(self) -> str:
+        return f"{self.stream_name}/{self.topic.name}"
+
+
+@retention_app.command("enable")
+def enable(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    address: Address = "127.0.0.1:8090",
+    username: Username = "iggy",
+    password: Password = "iggy",
+) -> None:
+    """Switch retention on for all topics of earlier versions in which nobody has switched it off."""
+    try:
+        with Connection(check_address(address), Credentials(username, password), timeout_s=30.0) as connection:
+            kept = list(_kept(connection))
+            for each in kept:
+                typer.echo(f"{each.name}: {_would_go(connection, each)}")
+                if not dry_run:
+                    request = SetTopicSettings(each.stream, each.topic.id, ((RETENTION.key, "on"),))
+                    connection.set_topic_settings(request)
+            typer.echo(f"{len(kept)} topics" + (", nothing was changed" if dry_run else ": retention is on"))
+    except (RefusedError, ConnectionFailedError, TopError, ValueError) as error:
+        typer.echo(f"shardd: {error}", err=True)
+        raise typer.Exit(EXIT_REFUSED) from None
+
+
+def _kept(connection: Connection) -> Iterator[_Kept]:
+    for stream in connection.streams():
+        for topic in connection.topics(stream.id):
+            settings = {each.key: each for each in connection.settings_of_topic(stream.id, topic.id)}
+            if not settings[RETENTION.key].is_set:
+                yield _Kept(stream.id, stream.name, topic)
+
+
+def _would_go(connection: Connection, kept: _Kept) -> str:
+    """What the topic's own values say; the server's defaults are its affair."""
+    topic, found = kept.topic, []
+    if topic.message_expiry_us == limits.SERVER_DEFAULT or topic.max_topic_size_bytes == limits.SERVER_DEFAULT:
+        found.append("has the server's default")
+    if topic.message_expiry_us not in (limits.SERVER_DEFAULT, limits.UNLIMITED):
+        [bounds] = connection.partition_bounds(GetPartitionBounds((TopicSelection(kept.stream, topic.id),)))
+        expired = sum(_expired(connection, kept, each) for each in bounds.partitions)
+        found.append(f"{expired} of {topic.messages_count} messages have expired")
+    if topic.max_topic_size_bytes not in (limits.SERVER_DEFAULT, limits.UNLIMITED):
+        over = max(0, topic.size_bytes - topic.max_topic_size_bytes * 9 // 10)
+        found.append(f"{format_size(over)} of {format_size(topic.size_bytes)} are too much")
+    return "; ".join(found) or "nothing would go"
+
+
+def _expired(connection: Connection, kept: _Kept, partition: PartitionBounds) -> int:
+    """Offsets of the partition that are older than the expiry."""
+    first_kept_us = max(0, time.time_ns() // 1000 - kept.topic.message_expiry_us)
+    polled = connection.poll(
+        requests.PollMessages(
+            Consumer(ConsumerKind.CONSUMER, 0),
+            kept.stream,
+            kept.topic.id,
+            partition.id,
+            PollingKind.TIMESTAMP,
+            first_kept_us,
+            1,
+            False,
+        )
+    )
+    return (polled.messages[0].offset if polled.messages else partition.end) - partition.first

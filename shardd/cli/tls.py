@@ -1,0 +1,69 @@
+"""`shardd tls`: certificates of a running server."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardd.config.loader import ConfigError, load_settings
+from shardd.server.data_directory import LOCK_NAME
+from shardd.server.tls_files import TlsError, certificate_names, expiry_sentences, read_material
+
+tls_app = typer.Typer(help="Certificates of a running server.", rich_markup_mode=None, no_args_is_help=True)
+
+
+@tls_app.callback()
+def tls() -> None:
+    """Certificates of a running server."""
+
+
+@tls_app.command()
+def reload(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+) -> None:
+    """Makes the server read its certificates and keys again. No connection is lost.
+
+    Exit status 0: it was told; 1: the files are wrong, or no server runs; 2: the settings are wrong.
+    """
+    try:
+        settings = load_settings(config, os.environ, {"system.path": str(data)} if data is not None else {}).settings
+    except ConfigError as error:
+        for sentence in error.problems:
+            typer.echo(f"shardd: {sentence}", err=True)
+        raise typer.Exit(2) from error
+    try:
+        _material, ends = read_material(settings.tcp.tls)
+        now_s = time.time()
+        sentences = expiry_sentences(certificate_names(settings.tcp.tls), ends, now_s)
+        if min(ends) <= now_s:
+            raise TlsError(sentences[0])
+        supervisor = holder_of(settings.system.data_directory)
+        os.kill(supervisor, signal.SIGUSR1)
+    except (TlsError, ProcessLookupError, PermissionError) as error:
+        typer.echo(f"shardd: {error}", err=True)
+        raise typer.Exit(1) from error
+    for sentence in sentences:
+        typer.echo(f"warning: {sentence}")
+    typer.echo(f"process {supervisor} reads its certificates again; its log says how that went")
+
+
+def holder_of(directory: Path) -> int:
+    """The supervisor that runs on a data directory. TlsError: there is none."""
+    try:
+        with (directory / LOCK_NAME).open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(lock.read(32))
+    except (OSError, ValueError):
+        pass
+    raise TlsError(f"no server runs on {directory}")

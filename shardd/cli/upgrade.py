@@ -1,0 +1,163 @@
+"""`shardd upgrade check`: what this program would make of a data directory, and who could not go back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from shardd import __version__
+from shardd.log.diagnosis import partitions_below
+from shardd.log.directory_info import FORMAT_VERSION, DirectoryInfo, read_info
+from shardd.log.imported import read_imported
+from shardd.log.incarnation import read_incarnation
+from shardd.log.manifest import DamagedManifestError, UnknownManifestError, read_manifest
+from shardd.log.marker import UnknownMarkerError
+from shardd.log.segment_reader import segment_starts
+from shardd.log.stored_offsets import read_settled_table
+from shardd.metadata.diagnosis import diagnose_state
+from shardd.metadata.errors import LogError
+from shardd.metadata.load import load_state
+from shardd.metadata.log_file import FILE_NAME
+from shardd.migration.iggy_files import file_of_a_later_server, iggy_log
+
+EXIT_REFUSED: Final = 1
+EXIT_USAGE: Final = 2
+upgrade_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@upgrade_app.callback()
+def upgrade() -> None:
+    """From one version of this program to another one."""
+
+
+class Findings(msgspec.Struct):
+    """One sentence each. `refused`: what this program does not open; `back`: what earlier programs would not."""
+
+    would: list[str] = msgspec.field(default_factory=list)
+    refused: list[str] = msgspec.field(default_factory=list)
+    back: list[str] = msgspec.field(default_factory=list)
+
+
+@upgrade_app.command("check")
+def check(directory: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory.")]) -> None:
+    """Say what version a data directory has, what this program would do with it, and what stands in the way back.
+
+    It changes nothing and needs no lock. Exit status 0: all of it opens, 1: something does not, 2: no directory."""
+    if not directory.is_dir():
+        typer.echo(f"shardd: {directory} is no directory", err=True)
+        raise typer.Exit(EXIT_USAGE)
+    try:
+        findings = examine(directory)
+    except OSError as error:
+        typer.echo(f"shardd: {directory} cannot be read: {error}", err=True)
+        raise typer.Exit(EXIT_USAGE) from None
+    typer.echo(f"this program: shardd {__version__}, format version {FORMAT_VERSION}")
+    for title, sentences in (("", findings.would), ("refused: ", findings.refused), ("no way back: ", findings.back)):
+        for sentence in sentences:
+            typer.echo(f"{title}{sentence}")
+    if findings.refused:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def examine(directory: Path) -> Findings:
+    """Reads only. OSError."""
+    findings = Findings()
+    try:
+        info = read_info(directory)
+    except ValueError as error:  # nothing else in it means anything then
+        findings.refused.append(str(error))
+        return findings
+    if info is None:
+        _without_info(directory, findings)
+        return findings
+    _about_version(info, findings)
+    findings.refused += diagnose_state(directory).damage
+    _about_partitions(directory, findings)
+    _about_settings(directory, findings)
+    return findings
+
+
+def _without_info(directory: Path, findings: Findings) -> None:
+    if file_of_a_later_server(directory) is not None:
+        findings.refused.append(
+            f"{directory} is of Apache Iggy 0.9 or later: only a directory of 0.8 can be taken over"
+        )
+    elif iggy_log(directory).exists():
+        findings.would.append("a directory of Apache Iggy: the first start imports it, or refuses it with a sentence")
+        findings.back.append("Apache Iggy does not read the directory once it is imported; keep a copy")
+    elif (directory / FILE_NAME).exists() or next(partitions_below(directory), None) is not None:
+        findings.refused.append(f"{directory} has no info.json, but data: a restore or an import did not end")
+    else:
+        findings.would.append(f"no data: the first start makes a directory of format version {FORMAT_VERSION}")
+
+
+def _about_version(info: DirectoryInfo, findings: Findings) -> None:
+    text = f"directory: format version {info.format_version}, made {info.created_at}"
+    if info.format_version == FORMAT_VERSION:
+        findings.would.append(f"{text}; a start changes no version")
+        findings.back.append(f"programs that know only format version {FORMAT_VERSION - 1} and earlier refuse it")
+    else:
+        findings.would.append(f"{text}; the first start makes it version {FORMAT_VERSION}, no file is converted")
+        findings.back.append(
+            f"after the first start programs that know only format version {info.format_version} refuse it; until then "
+            "they open it: make a backup, or keep a copy"
+        )
+
+
+def _about_partitions(directory: Path, findings: Findings) -> None:
+    partitions = segments = compressed = sparse = damaged = 0
+    for place, path in partitions_below(directory):
+        partitions += 1
+        refusals = list(_refusals(path))
+        for start in segment_starts(path):
+            segments += 1
+            try:
+                manifest = read_manifest(path, start)
+            except DamagedManifestError:
+                damaged += 1
+            except UnknownManifestError as error:
+                refusals.append(str(error))
+            else:
+                compressed += manifest is not None and manifest.stored is not None
+                sparse += manifest is not None and manifest.sparse
+        stays = "its partition stays closed, nothing in it is changed"
+        findings.refused += [f"partition {'/'.join(map(str, place))}: {each}; {stays}" for each in refusals]
+    findings.would.append(f"partitions {partitions}, segments {segments}")
+    if damaged:
+        findings.would.append(f"manifests {damaged} are damaged: their logs are scanned, nothing is lost")
+    for count, kind in ((compressed, "compressed"), (sparse, "sparse (offsets without a record)")):
+        if count:
+            findings.back.append(f"segments {count} are {kind}: programs without them keep their partitions closed")
+
+
+def _refusals(partition: Path) -> Iterable[str]:
+    """What is of a later version beside the segments."""
+    incarnation = None
+    try:
+        incarnation = read_incarnation(partition)
+        read_imported(partition)
+    except UnknownMarkerError as error:
+        yield str(error)
+        return
+    except ValueError:
+        return  # damaged: `shardd doctor log` tells more
+    try:
+        read_settled_table(partition, incarnation)
+    except ValueError as error:
+        yield str(error)
+
+
+def _about_settings(directory: Path, findings: Findings) -> None:
+    if findings.refused:
+        return
+    try:
+        state = load_state(directory / FILE_NAME)
+    except LogError:
+        return  # a running server cut its log between two reads, more than once
+    topics = sum(bool(topic.settings) for stream in state.streams.values() for topic in stream.topics.values())
+    if topics:
+        findings.back.append(f"topics {topics} have settings of their own: programs without them do not start")

@@ -1,0 +1,144 @@
+"""One method for each command of the protocol and the extensions, in both shapes. What each takes: `commands.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from shardd.client import commands
+from shardd.client.commands import Command
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Asking:
+    """Who can ask."""
+
+    async def call(self, command: Command[T], deadline_s: float | None = None) -> T:
+        raise NotImplementedError
+
+
+class AskingAndWaiting:
+    """The same for threads."""
+
+    def call(self, command: Command[T], deadline_s: float | None = None) -> T:
+        raise NotImplementedError
+
+
+def _asked(build: Callable[P, Command[T]]) -> Callable[Concatenate[Asking, P], Coroutine[Any, Any, T]]:
+    async def ask(self: Asking, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.call(build(*args, **kwargs))
+
+    ask.__name__, ask.__doc__ = build.__name__, build.__doc__
+    return ask
+
+
+def _waited(build: Callable[P, Command[T]]) -> Callable[Concatenate[AskingAndWaiting, P], T]:
+    def ask(self: AskingAndWaiting, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.call(build(*args, **kwargs))
+
+    ask.__name__, ask.__doc__ = build.__name__, build.__doc__
+    return ask
+
+
+class Administration(Asking):
+    """For `asyncio`."""
+
+    ping = _asked(commands.ping)
+    stats = _asked(commands.stats)
+    snapshot = _asked(commands.snapshot)
+    cluster = _asked(commands.cluster)
+    me = _asked(commands.me)
+    connected = _asked(commands.connected)
+    all_connected = _asked(commands.all_connected)
+    user = _asked(commands.user)
+    users = _asked(commands.users)
+    create_user = _asked(commands.create_user)
+    delete_user = _asked(commands.delete_user)
+    update_user = _asked(commands.update_user)
+    update_permissions = _asked(commands.update_permissions)
+    change_password = _asked(commands.change_password)
+    tokens = _asked(commands.tokens)
+    create_token = _asked(commands.create_token)
+    delete_token = _asked(commands.delete_token)
+    poll = _asked(commands.poll)
+    flush = _asked(commands.flush)
+    stored_offset = _asked(commands.stored_offset)
+    store_offset = _asked(commands.store_offset)
+    delete_offset = _asked(commands.delete_offset)
+    stream = _asked(commands.stream)
+    streams = _asked(commands.streams)
+    create_stream = _asked(commands.create_stream)
+    delete_stream = _asked(commands.delete_stream)
+    update_stream = _asked(commands.update_stream)
+    purge_stream = _asked(commands.purge_stream)
+    topic = _asked(commands.topic)
+    topics = _asked(commands.topics)
+    create_topic = _asked(commands.create_topic)
+    delete_topic = _asked(commands.delete_topic)
+    update_topic = _asked(commands.update_topic)
+    purge_topic = _asked(commands.purge_topic)
+    create_partitions = _asked(commands.create_partitions)
+    delete_partitions = _asked(commands.delete_partitions)
+    delete_segments = _asked(commands.delete_segments)
+    group = _asked(commands.group)
+    groups = _asked(commands.groups)
+    create_group = _asked(commands.create_group)
+    delete_group = _asked(commands.delete_group)
+    extensions = _asked(commands.extensions)
+    metrics = _asked(commands.metrics)
+    bounds = _asked(commands.bounds)
+    set_topic_settings = _asked(commands.set_topic_settings)
+    topic_settings = _asked(commands.topic_settings)
+
+
+class SyncAdministration(AskingAndWaiting):
+    """For threads."""
+
+    ping = _waited(commands.ping)
+    stats = _waited(commands.stats)
+    snapshot = _waited(commands.snapshot)
+    cluster = _waited(commands.cluster)
+    me = _waited(commands.me)
+    connected = _waited(commands.connected)
+    all_connected = _waited(commands.all_connected)
+    user = _waited(commands.user)
+    users = _waited(commands.users)
+    create_user = _waited(commands.create_user)
+    delete_user = _waited(commands.delete_user)
+    update_user = _waited(commands.update_user)
+    update_permissions = _waited(commands.update_permissions)
+    change_password = _waited(commands.change_password)
+    tokens = _waited(commands.tokens)
+    create_token = _waited(commands.create_token)
+    delete_token = _waited(commands.delete_token)
+    poll = _waited(commands.poll)
+    flush = _waited(commands.flush)
+    stored_offset = _waited(commands.stored_offset)
+    store_offset = _waited(commands.store_offset)
+    delete_offset = _waited(commands.delete_offset)
+    stream = _waited(commands.stream)
+    streams = _waited(commands.streams)
+    create_stream = _waited(commands.create_stream)
+    delete_stream = _waited(commands.delete_stream)
+    update_stream = _waited(commands.update_stream)
+    purge_stream = _waited(commands.purge_stream)
+    topic = _waited(commands.topic)
+    topics = _waited(commands.topics)
+    create_topic = _waited(commands.create_topic)
+    delete_topic = _waited(commands.delete_topic)
+    update_topic = _waited(commands.update_topic)
+    purge_topic = _waited(commands.purge_topic)
+    create_partitions = _waited(commands.create_partitions)
+    delete_partitions = _waited(commands.delete_partitions)
+    delete_segments = _waited(commands.delete_segments)
+    group = _waited(commands.group)
+    groups = _waited(commands.groups)
+    create_group = _waited(commands.create_group)
+    delete_group = _waited(commands.delete_group)
+    extensions = _waited(commands.extensions)
+    metrics = _waited(commands.metrics)
+    bounds = _waited(commands.bounds)
+    set_topic_settings = _waited(commands.set_topic_settings)
+    topic_settings = _waited(commands.topic_settings)

@@ -1,0 +1,145 @@
+"""One connection: requests go out at once, answers come in their order (docs/protocol/framing.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import cast
+
+from shardd.client import commands, wire
+from shardd.client.errors import ClientError, ConnectionLostError, DeadlineError, Fate, of_status
+from shardd.client.settings import Settings
+
+_STOPPING = 8  # of the server: nothing behind its answer is carried out
+
+
+class Link(asyncio.Protocol):
+    """Made by `open_link`. A request that is cancelled by who waits for it goes on; its answer is dropped."""
+
+    def __init__(self, window: int) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._asked: deque[tuple[asyncio.Future[bytes], int, bool]] = deque()  # code, whether it has a slot
+        self._input = bytearray()
+        self._slots = asyncio.Semaphore(window)
+        self._farewell: ClientError | None = None
+        self._fate = Fate.UNKNOWN  # of what is asked when the connection ends
+        self._loop = asyncio.get_running_loop()
+        self.heard_at = self._loop.time()
+        self.closed = asyncio.Event()
+
+    # ---- the protocol of asyncio ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_at = self._loop.time()
+        self._input += data
+        taken = 0
+        while len(self._input) - taken >= wire.FRAME_HEAD.size:
+            status, length = wire.FRAME_HEAD.unpack_from(self._input, taken)
+            end = taken + wire.FRAME_HEAD.size + length
+            if end > len(self._input):
+                break
+            self._answered(status, bytes(memoryview(self._input)[taken + wire.FRAME_HEAD.size : end]))
+            taken = end
+        if taken:
+            del self._input[:taken]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        cause = self._farewell or error or "the server closed the connection"
+        for future, _code, has_slot in self._asked:
+            if not future.done():
+                future.set_exception(ConnectionLostError(f"the connection was lost: {cause}", self._fate))
+            if has_slot:
+                self._slots.release()
+        self._asked.clear()
+        self.closed.set()
+
+    def _answered(self, status: int, payload: bytes) -> None:
+        if not self._asked:
+            self._farewell = of_status(status)  # unasked: the connection closes now
+            return
+        future, code, has_slot = self._asked.popleft()
+        if has_slot:
+            self._slots.release()
+        if status == _STOPPING:
+            self._fate = Fate.NOT_SENT
+        if future.done():
+            return
+        if status:
+            future.set_exception(of_status(status, code))
+        else:
+            future.set_result(payload)
+
+    # ---- requests ----
+
+    def post(self, code: int, payload: bytes, *, has_slot: bool = False) -> asyncio.Future[bytes]:
+        """Sends a request at once, beside the window unless it has a slot of it. ConnectionLostError."""
+        if self._transport is None or self._transport.is_closing():
+            if has_slot:
+                self._slots.release()
+            raise ConnectionLostError("the connection is closed")
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        self._asked.append((future, code, has_slot))
+        self._transport.write(wire.frame(code, payload))
+        return future
+
+    async def ask(self, code: int, payload: bytes, until: float) -> bytes:
+        """`until`: on the clock of the loop. ServerError, ConnectionLostError, DeadlineError."""
+        sent_at = None
+        try:
+            async with asyncio.timeout_at(until):
+                await self._slots.acquire()
+                sent_at = self._loop.time()
+                return await self.post(code, payload, has_slot=True)
+        except TimeoutError as error:
+            if isinstance(error, ClientError):
+                raise
+            if sent_at is None:
+                raise DeadlineError("the window had no place in time", Fate.NOT_SENT) from None
+            if self.heard_at < sent_at:
+                self.abort()  # silent since then: whatever is behind it would wait, too
+            raise DeadlineError("the server did not answer in time") from None
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+            await self.closed.wait()
+
+
+async def open_link(settings: Settings) -> Link:
+    """Connected and logged in. ConnectionLostError, AuthenticationError, UnavailableError."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + settings.connect_timeout_s
+    try:
+        async with asyncio.timeout_at(until):
+            _, link = await loop.create_connection(lambda: Link(settings.window), settings.host, settings.port)
+    except OSError as error:
+        reason = str(error) or "no answer in time"
+        raise ConnectionLostError(f"cannot connect to {settings.address}: {reason}") from None
+    try:
+        if settings.token:
+            await _log_in(link, commands.login_with_token(settings.token), until)
+        elif settings.username:
+            await _log_in(link, commands.login(settings.username, settings.password), until)
+    except BaseException:
+        link.abort()
+        raise
+    return link
+
+
+async def _log_in(link: Link, command: commands.Command[int], until: float) -> None:
+    try:
+        await link.ask(command.code, command.payload, until)
+    except (ConnectionLostError, DeadlineError) as error:
+        raise ConnectionLostError(f"no login: {error}") from None

@@ -1,0 +1,51 @@
+"""Where a consumer reads on in each partition, and what of it is done. Sans-IO."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shardd.client import commands
+from shardd.client.errors import SettingsError
+
+Start = str | int
+"""Where nothing is stored: "earliest", "latest", an offset, or "time:MICROSECONDS" (since 1970, of the server)."""
+
+_TIME: Final = "time:"
+
+
+def strategy_of(start: Start) -> tuple[int, int]:
+    """(kind, value) of the polling strategy; "latest" is LAST. SettingsError."""
+    if isinstance(start, int) and start >= 0:
+        return commands.OFFSET, start
+    if start == "earliest":
+        return commands.FIRST, 0
+    if start == "latest":
+        return commands.LAST, 0
+    if isinstance(start, str) and start.startswith(_TIME) and start[len(_TIME) :].isdecimal():
+        return commands.TIMESTAMP, int(start[len(_TIME) :])
+    raise SettingsError(f'start is "earliest", "latest", an offset or "time:MICROSECONDS", not {start!r}')
+
+
+class Place:
+    """A partition of a consumer. `strategy`, `value`: of its next poll; `was_read`: it is the end of the last one.
+    `done`: the last offset that was processed, `stored`: the one that the server knows; None: none since it came."""
+
+    __slots__ = ("done", "partition", "stored", "strategy", "value", "was_read")
+
+    def __init__(self, partition: int, strategy: int, value: int) -> None:
+        self.partition = partition
+        self.strategy, self.value = strategy, value
+        self.done: int | None = None
+        self.stored: int | None = None
+        self.was_read = False
+
+    def seek(self, strategy: int, value: int) -> None:
+        """What was done stays; it is committed when something behind the new place is."""
+        self.strategy, self.value, self.was_read = strategy, value, False
+
+    def read_to(self, offset: int) -> None:
+        self.strategy, self.value, self.was_read = commands.OFFSET, offset + 1, True
+
+    def to_store(self) -> int | None:
+        """None: nothing new is done."""
+        return None if self.done == self.stored else self.done

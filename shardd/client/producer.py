@@ -1,0 +1,344 @@
+"""Sends messages in batches, several on the way at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from shardd.client import commands, statuses
+from shardd.client.client import Client
+from shardd.client.errors import (
+    ClientError,
+    ClosedError,
+    ConnectionLostError,
+    DeadlineError,
+    FeatureUnavailableError,
+    NotFoundError,
+    SettingsError,
+)
+from shardd.client.link import Link
+from shardd.client.messages import Header, batch_head, encode_batch, encode_headers, encode_record, records_of
+from shardd.client.outbox import Batch, Lane, Position
+from shardd.client.partitioning import Partitioner, by_key
+from shardd.client.session import PAUSE_S, Session, pause_s
+from shardd.client.wire import Identifier
+
+Delivery = Literal["at_least_once", "at_most_once", "idempotent"]
+BATCH_BYTES_MAX: Final = 16 << 20
+_RECORD_OVERHEAD_BYTES: Final = 16  # its entry in the index
+
+
+class Producer:
+    """`async with Producer(client, "stream", "topic") as producer:`. Leaving it waits for everything that was sent.
+
+    `linger_ms`: how long a message may wait for others; 0: until the loop has run once. `batch_bytes`: how large a
+    batch may grow. `in_flight`: batches on the way. `buffer_bytes`: of messages whose end is not known; `send` waits
+    while they are more. `partitioner`: of messages with a key; those without one go to one partition after the other,
+    a batch to each. `delivery` after a lost connection: "at_least_once" sends again what may have been stored,
+    "at_most_once" does not. `deadline_s`: how long a message is tried."""
+
+    def __init__(
+        self,
+        client: Client,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        linger_ms: float = 0.0,
+        batch_bytes: int = 256 << 10,
+        in_flight: int = 32,
+        buffer_bytes: int = 32 << 20,
+        partitioner: Partitioner = by_key,
+        delivery: Delivery = "at_least_once",
+        deadline_s: float | None = None,
+    ) -> None:
+        if delivery == "idempotent":
+            raise FeatureUnavailableError("the server has no idempotent producers yet")
+        if delivery not in ("at_least_once", "at_most_once"):
+            raise SettingsError(f"delivery is at_least_once or at_most_once, not {delivery!r}")
+        if not 0 < batch_bytes <= BATCH_BYTES_MAX or in_flight < 1 or buffer_bytes < 1 or linger_ms < 0:
+            raise SettingsError("batch_bytes, in_flight, buffer_bytes or linger_ms is out of range")
+        self._client = client
+        self._session = Session(client.settings)
+        self._stream, self._topic = stream, topic
+        self._linger_s = linger_ms / 1000
+        self._batch_bytes, self._in_flight, self._buffer_bytes = batch_bytes, in_flight, buffer_bytes
+        self._partitioner = partitioner
+        self._again_when_unknown = delivery == "at_least_once"
+        self._deadline_s = client.settings.deadline_s if deadline_s is None else deadline_s
+        self._loop = asyncio.get_running_loop()
+        self._partitions = 0
+        self._asking = asyncio.Lock()
+        self._lanes: dict[int, Lane] = {}
+        self._ready: deque[Lane] = deque()
+        self._open: list[Lane] = []  # have a batch that may still grow
+        self._sticky = 0  # where messages without a key go
+        self._buffered = 0
+        self._on_the_way = 0
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.Handle | None = None
+        self._link: Link | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- sending ----
+
+    async def send(
+        self,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Mapping[str, Header] | None = None,
+    ) -> asyncio.Future[Position]:
+        """Takes the message, when there is room for it; the future is done when it is stored, or its fate is known.
+
+        SettingsError, ClosedError, NotFoundError; the future: ClientError, whose `fate` says what became of it."""
+        record = encode_record(payload, encode_headers(headers)) if headers else records_of((payload,))[0]
+        return await self._put([record], payload, key, partition, None)
+
+    async def send_and_wait(
+        self,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Mapping[str, Header] | None = None,
+    ) -> Position:
+        """The same, when it is stored."""
+        return await (await self.send(payload, key=key, partition=partition, headers=headers))
+
+    async def send_batch(
+        self, payloads: Iterable[bytes], *, key: bytes | None = None, partition: int | None = None
+    ) -> asyncio.Future[Position]:
+        """Messages that are stored together, one behind the other, or not at all."""
+        records = records_of(payloads)
+        if not records:
+            raise SettingsError("a batch has no message")
+        batch = Batch(self._loop.time() + self._deadline_s)
+        return await self._put(records, b"", key, partition, batch)
+
+    async def _put(
+        self, records: list[bytes], payload: bytes, key: bytes | None, partition: int | None, own: Batch | None
+    ) -> asyncio.Future[Position]:
+        if self._closed:
+            raise ClosedError("this producer is closed")
+        size = sum(map(len, records)) + _RECORD_OVERHEAD_BYTES * len(records)
+        if own is not None and size > BATCH_BYTES_MAX:
+            raise SettingsError(f"a batch of {size} bytes is too large, at most {BATCH_BYTES_MAX} go together")
+        if not self._partitions:
+            await self.refresh()
+        await self._room_for(size)
+        lane = self._lane(self._chosen(key, payload, partition))
+        batch = own or self._open_batch(lane, size)
+        answer: asyncio.Future[Position] = self._loop.create_future()
+        batch.answers.append(answer)
+        batch.records += records
+        batch.size_bytes += size
+        self._buffered += size
+        if own is not None:
+            if lane.waiting:
+                lane.waiting[-1].sealed = True
+            lane.waiting.append(own)
+        if own is not None or batch.size_bytes >= self._batch_bytes:
+            self._seal(lane)
+            self._pump()
+        elif self._timer is None:
+            self._timer = (
+                self._loop.call_later(self._linger_s, self._lingered)
+                if self._linger_s
+                else self._loop.call_soon(self._lingered)
+            )
+        return answer
+
+    def _chosen(self, key: bytes | None, payload: bytes, partition: int | None) -> int:
+        if partition is not None:
+            return partition
+        if key is None:
+            return self._sticky % self._partitions
+        if not key:
+            raise SettingsError("a key is empty")
+        return self._partitioner(key, payload, self._partitions)
+
+    def _lane(self, partition: int) -> Lane:
+        found = self._lanes.get(partition)
+        if found is None:
+            found = self._lanes[partition] = Lane(partition)
+        return found
+
+    def _open_batch(self, lane: Lane, size: int) -> Batch:
+        """The last one of the lane while there is room in it."""
+        if lane.waiting and not lane.waiting[-1].sealed:
+            batch = lane.waiting[-1]
+            if not batch.records or batch.size_bytes + size <= self._batch_bytes:
+                return batch
+            batch.sealed = True
+            self._offer(lane)
+        batch = Batch(self._loop.time() + self._deadline_s)
+        lane.waiting.append(batch)
+        self._open.append(lane)
+        return batch
+
+    def _seal(self, lane: Lane) -> None:
+        """Its last batch grows no more; the next message without a key goes to another partition."""
+        lane.waiting[-1].sealed = True
+        if self._partitions and lane.partition == self._sticky % self._partitions:
+            self._sticky += 1
+        self._offer(lane)
+
+    def _offer(self, lane: Lane) -> None:
+        if lane.ready() and not lane.listed:
+            lane.listed = True
+            self._ready.append(lane)
+
+    def _lingered(self) -> None:
+        self._timer = None
+        opened, self._open = self._open, []
+        for lane in opened:
+            if lane.waiting and not lane.waiting[-1].sealed:
+                self._seal(lane)
+        self._pump()
+
+    async def _room_for(self, size: int) -> None:
+        """In the order of who waits."""
+        while self._buffered and (self._buffered + size > self._buffer_bytes):
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._room.append(waiter)
+            self._lingered()
+            await waiter
+        if self._closed:
+            raise ClosedError("this producer is closed")
+
+    async def refresh(self) -> None:
+        """Asks how many partitions the topic has. NotFoundError, ClientError."""
+        async with self._asking:
+            topic = await self._client.call(commands.topic(self._stream, self._topic), self._deadline_s)
+            if topic is None or not topic.partitions_count:
+                raise NotFoundError(statuses.TOPIC_NOT_FOUND)
+            self._partitions = topic.partitions_count
+
+    # ---- the way out ----
+
+    def _pump(self) -> None:
+        """Sends what may go, one batch of each partition in turn, or has the connection made."""
+        link = self._link
+        if link is None or not link.usable:
+            if self._connecting is None and self._ready and not self._closed:
+                self._connecting = self._loop.create_task(self._connect())
+            return
+        now = self._loop.time()
+        while self._ready and self._on_the_way < self._in_flight and link.usable:
+            lane = self._ready.popleft()
+            lane.listed = False
+            if not lane.ready():
+                continue
+            if lane.waiting[0].until <= now:
+                self._end(lane.waiting.popleft(), DeadlineError("there was no time to send it"))
+            else:
+                self._post(link, lane, lane.take())
+            self._offer(lane)
+
+    def _post(self, link: Link, lane: Lane, batch: Batch) -> None:
+        head = batch_head(self._stream, self._topic, lane.partition)
+        self._on_the_way += 1
+        try:
+            future = link.post(commands.SEND, encode_batch(head, batch.records))
+        except ConnectionLostError as error:
+            self._answered(lane, batch, error)
+            return
+        silent = self._loop.call_at(batch.until, link.abort)  # whatever is behind it waits, too
+
+        def ended(done: asyncio.Future[bytes]) -> None:
+            silent.cancel()
+            error = done.exception()
+            self._answered(lane, batch, error if error is None or isinstance(error, ClientError) else ClientError())
+
+        future.add_done_callback(ended)
+
+    def _answered(self, lane: Lane, batch: Batch, error: ClientError | None) -> None:
+        self._on_the_way -= 1
+        lane.answered(batch, error)
+        if error is None:
+            batch.stored(Position(self._stream, self._topic, lane.partition))
+            self._released(batch)
+        if lane.failed and not lane.on_the_way:
+            again = any(each.error is not None and each.error.retryable for each in lane.failed)
+            self._loop.call_later(pause_s(lane.attempts) if again else 0, self._settle, lane)
+        self._pump()
+
+    def _settle(self, lane: Lane) -> None:
+        for batch, error in lane.settle(self._loop.time(), self._again_when_unknown):
+            self._end(batch, error)
+            if isinstance(error, NotFoundError):
+                self._partitions = 0  # asked again by the next message
+        self._offer(lane)
+        self._pump()
+
+    def _end(self, batch: Batch, error: ClientError) -> None:
+        batch.failed(error)
+        self._released(batch)
+
+    def _released(self, batch: Batch) -> None:
+        self._buffered -= batch.size_bytes
+        while self._room:
+            waiter = self._room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _connect(self) -> None:
+        """Until it works, or nothing waits for it any more."""
+        try:
+            while waiting := [lane for lane in self._lanes.values() if lane.ready()]:
+                until = min(lane.waiting[0].until for lane in waiting)
+                try:
+                    self._link = await self._session.link(until)
+                    return
+                except ClientError as error:
+                    self._give_up(error, waiting)
+        finally:
+            self._connecting = None
+            self._pump()
+
+    def _give_up(self, error: ClientError, waiting: list[Lane]) -> None:
+        """Without a connection: batches whose time is over end; all of them when a login is refused."""
+        soon = self._loop.time() + 2 * PAUSE_S
+        for lane in waiting:
+            while lane.ready() and (not error.retryable or soon >= lane.waiting[0].until):
+                self._end(lane.waiting.popleft(), error)
+
+    # ---- the end ----
+
+    async def flush(self) -> None:
+        """Waits until the end of everything that was sent is known. It raises nothing: the futures have the errors."""
+        while self._buffered:
+            self._lingered()
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._room.append(waiter)
+            await waiter
+
+    async def close(self) -> None:
+        """`flush`, then the connection is closed. What was cancelled meanwhile ends with its fate."""
+        if self._closed:
+            return
+        try:
+            await self.flush()
+        finally:
+            self._closed = True
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._session.close()
+            for lane in self._lanes.values():
+                for batch in (*lane.failed, *lane.waiting):
+                    self._end(batch, ClosedError("the producer was closed"))
+                lane.failed.clear()
+                lane.waiting.clear()

@@ -1,0 +1,93 @@
+"""A connection that is made again when it breaks: with pauses that grow and vary, within the deadline of who asks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from shardd.client.commands import Command
+from shardd.client.errors import ClientError, ClosedError, ConnectionLostError, DeadlineError, Fate, UnavailableError
+from shardd.client.link import Link, open_link
+from shardd.client.settings import Settings
+
+T = TypeVar("T")
+PAUSE_S: Final = 0.02  # before the second attempt, doubled for each further one
+PAUSE_MAX_S: Final = 2.0
+
+
+def pause_s(attempt: int) -> float:
+    """Anywhere between half of it and all of it, so that clients of a server that died do not come back together."""
+    return min(PAUSE_MAX_S, PAUSE_S * float(1 << min(attempt, 16))) * (0.5 + os.urandom(1)[0] / 512)
+
+
+class Session:
+    """`opened(link)` is awaited on every new connection, logged in (a group is joined there)."""
+
+    def __init__(self, settings: Settings, opened: Callable[[Link], Awaitable[None]] | None = None) -> None:
+        self.settings = settings
+        self._opened = opened
+        self._link: Link | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    def until(self, deadline_s: float | None) -> float:
+        """On the clock of the loop."""
+        return asyncio.get_running_loop().time() + (self.settings.deadline_s if deadline_s is None else deadline_s)
+
+    async def link(self, until: float) -> Link:
+        """A connection that can be used, made when there is none. ClosedError, AuthenticationError, DeadlineError."""
+        link = self._link
+        if link is not None and link.usable:
+            return link
+        async with self._connecting:
+            attempt = 0
+            while True:
+                if self._closed:
+                    raise ClosedError("this object is closed")
+                if self._link is not None and self._link.usable:
+                    return self._link
+                try:
+                    self._link = await self._open()
+                    return self._link
+                except (ConnectionLostError, UnavailableError, DeadlineError) as error:
+                    await self.pause(attempt, until, error)
+                attempt += 1
+
+    async def _open(self) -> Link:
+        link = await open_link(self.settings)
+        try:
+            if self._opened is not None:
+                await self._opened(link)
+        except BaseException:
+            link.abort()
+            raise
+        return link
+
+    async def pause(self, attempt: int, until: float, error: ClientError) -> None:
+        """`error` when there is no time for it any more."""
+        wanted = pause_s(attempt)
+        if self._closed or asyncio.get_running_loop().time() + wanted >= until:
+            raise error
+        await asyncio.sleep(wanted)
+
+    async def call(self, command: Command[T], deadline_s: float | None = None) -> T:
+        """Asked again after a lost connection when it is certain that it was not carried out, or when that does no
+        harm. ClientError."""
+        until = self.until(deadline_s)
+        attempt = 0
+        while True:
+            try:
+                link = await self.link(until)
+                return command.read(await link.ask(command.code, command.payload, until))
+            except (ConnectionLostError, UnavailableError) as error:
+                if self._closed or not (command.repeatable or error.fate is Fate.NOT_SENT):
+                    raise
+                await self.pause(attempt, until, error)
+            attempt += 1
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._link is not None:
+            await self._link.close()

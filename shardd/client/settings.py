@@ -1,0 +1,166 @@
+"""Where a server is and who asks: connection strings, the environment, contexts.
+
+    shardd://name:password@host:8090?deadline=30     shardd://token@host     (a password or a token, percent-encoded)
+
+In order: what is given, SHARDD_URL, the context that SHARDD_CONTEXT names, the current context of
+~/.config/shardd/contexts.toml, 127.0.0.1:8090:
+
+    current = "home"
+    [contexts.home]
+    url = "shardd://127.0.0.1:8090"
+    username = "iggy"            # or token = "...", or token_file = "path"
+    password = "..."
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from shardd.client.errors import SettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEFAULT_PORT: Final = 8090
+_KEYS: Final = {"url", "username", "password", "token", "token_file"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`deadline_s`: for each call, reconnects included. `connect_timeout_s`: for one attempt with its login. `window`:
+    requests on the way at a time."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    username: str = ""
+    password: str = ""
+    token: str = ""
+    deadline_s: float = 30.0
+    connect_timeout_s: float = 5.0
+    window: int = 32
+
+    def __repr__(self) -> str:
+        """Without secrets."""
+        who = "token" if self.token else repr(self.username)
+        return f"Settings({self.address}, {who})"
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse(text: str) -> Settings:
+    """Of a connection string, or "host:port". SettingsError."""
+    from urllib.parse import parse_qsl, unquote, urlsplit
+
+    whole = text if "://" in text else f"shardd://{text}"
+    try:
+        parts = urlsplit(whole)
+        host, port = parts.hostname, parts.port
+        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    except ValueError as error:
+        raise SettingsError(f"the connection string makes no sense: {error}") from None
+    if parts.scheme in ("shardds", "shardd+unix"):
+        raise FutureSchemeError(parts.scheme)
+    if parts.scheme != "shardd" or not host or parts.path not in ("", "/"):
+        raise SettingsError("a connection string is shardd://[name:password@|token@]host[:port]")
+    found = Settings(host, port if port is not None else DEFAULT_PORT)
+    if parts.password is not None:
+        found = replace(found, username=unquote(parts.username or ""), password=unquote(parts.password))
+    elif parts.username:
+        found = replace(found, token=unquote(parts.username))
+    for name, value in options.items():
+        found = _with_option(found, name, value)
+    return found
+
+
+class FutureSchemeError(SettingsError):
+    """TLS and Unix sockets are not served yet."""
+
+    def __init__(self, scheme: str) -> None:
+        super().__init__(f"this client has no {scheme}:// yet")
+
+
+def _with_option(found: Settings, name: str, value: str) -> Settings:
+    try:
+        if name == "deadline":
+            return replace(found, deadline_s=_positive(float(value)))
+        if name == "connect_timeout":
+            return replace(found, connect_timeout_s=_positive(float(value)))
+        if name == "window":
+            return replace(found, window=int(_positive(int(value))))
+    except ValueError:
+        raise SettingsError(f"{name}={value} in the connection string is no positive number") from None
+    raise SettingsError(f"the connection string has no option {name}; there are deadline, connect_timeout, window")
+
+
+def _positive(value: float) -> float:
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
+def contexts_path(environment: Mapping[str, str]) -> Path:
+    from pathlib import Path  # rare, and a fifth of the import
+
+    base = environment.get("XDG_CONFIG_HOME") or str(Path(environment.get("HOME") or "~").expanduser() / ".config")
+    return Path(base) / "shardd" / "contexts.toml"
+
+
+def from_context(name: str | None, environment: Mapping[str, str]) -> Settings | None:
+    """None: no name and no current context. SettingsError, also for a name that there is not."""
+    path = contexts_path(environment)
+    try:
+        with path.open("rb") as file:
+            import tomllib  # rare
+
+            content = tomllib.load(file)
+    except FileNotFoundError:
+        content = {}
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from None
+    chosen = name or content.get("current")
+    if chosen is None:
+        return None
+    contexts = content.get("contexts", {})
+    if not isinstance(contexts, dict) or not isinstance(contexts.get(chosen), dict):
+        raise SettingsError(f"there is no context {chosen!r} in {path}{_closest(str(chosen), contexts)}")
+    return _of_context(str(chosen), contexts[chosen], path)
+
+
+def _closest(name: str, known: Any) -> str:
+    import difflib
+
+    found = difflib.get_close_matches(name, [str(each) for each in known], 1) if isinstance(known, dict) else []
+    return f"; is {found[0]!r} meant?" if found else ""
+
+
+def _of_context(name: str, content: dict[str, Any], path: Path) -> Settings:
+    unknown = sorted(set(content) - _KEYS)
+    if unknown or not all(isinstance(value, str) for value in content.values()):
+        raise SettingsError(f"context {name!r} in {path}: {unknown or 'a value that is no text'}")
+    found = parse(content.get("url", "shardd://127.0.0.1"))
+    if "token_file" in content:
+        try:
+            found = replace(found, token=(path.parent / content["token_file"]).expanduser().read_text().strip())
+        except OSError as error:
+            raise SettingsError(f"context {name!r} in {path}: the token cannot be read: {error.strerror}") from None
+    if "token" in content:
+        found = replace(found, token=content["token"])
+    username, password = content.get("username", found.username), content.get("password", found.password)
+    return replace(found, username=username, password=password)
+
+
+def resolve(url: str | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """As the head of this module says. SHARDD_TOKEN, or SHARDD_USERNAME and SHARDD_PASSWORD, say who asks when nothing
+    else does."""
+    env = os.environ if environment is None else environment
+    text = url or env.get("SHARDD_URL")
+    found = parse(text) if text else from_context(env.get("SHARDD_CONTEXT") or None, env) or Settings()
+    if not found.username and not found.token:
+        username, password = env.get("SHARDD_USERNAME", ""), env.get("SHARDD_PASSWORD", "")
+        found = replace(found, token=env.get("SHARDD_TOKEN", ""), username=username, password=password)
+    return found

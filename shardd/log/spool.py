@@ -1,0 +1,267 @@
+"""The spool of segments that leave their log and are to be archived (docs/adr/0047-archive-before-deletion.md).
+
+<data>/archive/incoming/<stream>.<topic>.<partition>.<incarnation>-<start offset, 20 digits>.<suffix>
+    files of a segment, as the engine has renamed them
+<data>/archive/spool/<stream>/<topic>/<partition>/<incarnation>-<start offset>-<end offset, exclusive, 20 digits each>/
+    manifest.json    what the segment is, `SpoolManifest`; there as soon as the directory is
+    incarnation, <start offset>.log (or .blocks), .index, .manifest    as in the directory of a partition
+    ACK              `Acknowledgement`: whoever has archived it. The server checks it and removes the entry
+
+Ids stand in the names, so that they are safe and stay when somebody renames a topic. An entry comes into being by one
+rename, a manifest and an ACK, too: what is seen is whole. The parts that block run in helper threads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shardd.engine import _native
+from shardd.log import layout
+from shardd.log.incarnation import encode_incarnation
+from shardd.log.layout import PartitionIds
+from shardd.log.manifest import read_manifest
+from shardd.log.sealing import seal_segment
+from shardd.log.segment_reader import log_path, opened
+from shardd.runtime.throttle import Throttle
+
+ARCHIVE: Final = "archive"
+MANIFEST: Final = "manifest.json"
+ACK: Final = "ACK"
+VERSION: Final = 1
+SETTLE_S: Final = 0.5  # the engine may be in the middle of its renames
+_INCOMING: Final = "incoming"
+_SPOOL: Final = "spool"
+_BUILDING: Final = ".building"
+_FILE: Final = re.compile(
+    r"([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+)-([0-9]{20})\.(log|blocks|blocks\.tmp|index|manifest)", re.ASCII
+)
+_ENTRY: Final = re.compile(r"([0-9]+)-([0-9]{20})-([0-9]{20})", re.ASCII)
+
+
+class UnfitError(ValueError):
+    """The files are no whole segment, or an ACK is not for its entry; a sentence."""
+
+
+class Named(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+
+
+class SpoolManifest(msgspec.Struct, frozen=True):
+    """What an entry holds: offsets [start, end), of which `records` have a message. `file` has them, `digest` is the
+    XXH3-128 of its bytes, in hexadecimal digits. Timestamps in microseconds."""
+
+    version: int
+    stream: Named
+    topic: Named
+    partition: int
+    incarnation: int
+    start: int
+    end: int
+    records: int
+    first_timestamp: int
+    last_timestamp: int
+    log_bytes: int
+    layout: str
+    file: str
+    file_bytes: int
+    digest: str
+    archive: str
+    encrypted: bool = False
+
+
+class ArchivedFile(msgspec.Struct, frozen=True):
+    path: str
+    rows: int
+    bytes: int
+    digest: str
+
+
+class Acknowledgement(msgspec.Struct, frozen=True):
+    """`digest` and `records` are those of the manifest. `table_version`: the end offset that a table has recorded."""
+
+    digest: str
+    records: int
+    target: str
+    files: tuple[ArchivedFile, ...] = ()
+    table_version: int | None = None
+
+
+class Segment(msgspec.Struct, frozen=True, order=True):
+    """One that has left its log."""
+
+    ids: PartitionIds
+    incarnation: int
+    start: int
+
+
+def incoming_directory(data: Path) -> Path:
+    return data / ARCHIVE / _INCOMING
+
+
+def spool_directory(data: Path) -> Path:
+    return data / ARCHIVE / _SPOOL
+
+
+def incoming_prefix(data: Path, ids: PartitionIds, incarnation: int) -> str:
+    """Beginning of the names that the engine gives files of segments."""
+    return str(incoming_directory(data) / f"{'.'.join(map(str, ids))}.{incarnation}")
+
+
+# ---- incoming -> entry ----
+
+
+def incoming(data: Path) -> list[Segment]:
+    """Segments that wait to become entries, in order. OSError."""
+    found, moving = set[Segment](), set[Segment]()
+    directory, now_s = incoming_directory(data), time.time()
+    for name in _names(directory):
+        match = _FILE.fullmatch(name.removesuffix(_BUILDING))
+        if match is None:
+            continue
+        stream, topic, partition, incarnation, start = map(int, match.groups()[:5])
+        segment = Segment((stream, topic, partition), incarnation, start)
+        fresh = not name.endswith(_BUILDING) and 0 <= now_s - (directory / name).stat().st_ctime < SETTLE_S
+        (moving if fresh else found).add(segment)
+    return sorted(found - moving)
+
+
+def make_entry(
+    data: Path, segment: Segment, names: tuple[str, str], archive: str, throttle: Throttle
+) -> tuple[Path, SpoolManifest]:
+    """`names` of stream and topic. May be done again after a crash at any point. OSError, UnfitError, StoppedError."""
+    building = _gathered(data, segment)
+    _, sentence = seal_segment(building, segment.start, segment.incarnation, throttle)
+    manifest = read_manifest(building, segment.start)
+    if sentence is not None or manifest is None or manifest.sealed is None:
+        raise UnfitError(sentence or f"{building}: the segment has no manifest and cannot be given one")
+    sealed, path = manifest.sealed, log_path(building, segment.start)
+    found = SpoolManifest(
+        VERSION,
+        Named(segment.ids[0], names[0]),
+        Named(segment.ids[1], names[1]),
+        segment.ids[2],
+        segment.incarnation,
+        segment.start,
+        manifest.end_offset or segment.start + sealed.count,
+        sealed.count,
+        sealed.first_timestamp,
+        sealed.last_timestamp,
+        sealed.log_bytes,
+        "sparse" if manifest.sparse else manifest.layout.name,
+        path.name,
+        path.stat().st_size,
+        (manifest.stored or sealed).digest.hex(),
+        archive,
+    )
+    layout.write_durably(building / MANIFEST, msgspec.json.format(msgspec.json.encode(found)))
+    entry = spool_directory(data) / relative_path(found)
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    building.rename(entry)
+    layout.sync_directory(entry.parent)
+    return entry, found
+
+
+def _gathered(data: Path, segment: Segment) -> Path:
+    """A directory with all files of the segment, also of those that a crash has left at their old place."""
+    prefix = Path(incoming_prefix(data, segment.ids, segment.incarnation))
+    stem = f"{segment.start:0{layout.START_OFFSET_DIGITS}d}"
+    building = prefix.with_name(f"{prefix.name}-{stem}.log{_BUILDING}")
+    building.mkdir(exist_ok=True)
+    layout.write_whole(building / layout.INCARNATION, encode_incarnation(segment.incarnation))
+    home = layout.partition_directory(data, *segment.ids)
+    left = not any(layout.segment_file(home, segment.start, each).exists() for each in ("log", "blocks"))
+    for suffix in ("log", "blocks", "index", "manifest"):
+        for source in (
+            prefix.with_name(f"{prefix.name}-{stem}.{suffix}"),
+            *((layout.segment_file(home, segment.start, suffix),) if left else ()),
+        ):
+            if source.exists() and not (building / f"{stem}.{suffix}").exists():
+                source.rename(building / f"{stem}.{suffix}")
+    prefix.with_name(f"{prefix.name}-{stem}.blocks.tmp").unlink(missing_ok=True)
+    if (home / layout.IMPORTED).exists():
+        layout.write_whole(building / layout.IMPORTED, (home / layout.IMPORTED).read_bytes())
+    return building
+
+
+def relative_path(manifest: SpoolManifest) -> Path:
+    """Below the spool, and below a directory that segments are archived to."""
+    place = Path(str(manifest.stream.id), str(manifest.topic.id), str(manifest.partition))
+    return place / f"{manifest.incarnation}-{manifest.start:020}-{manifest.end:020}"
+
+
+# ---- entries ----
+
+
+def entries(spool: Path) -> Iterator[Path]:
+    """Every entry, by partition and offset. What has no manifest is none."""
+    for stream in _numbers(spool):
+        for topic in _numbers(stream):
+            for partition in _numbers(topic):
+                names = [name for name in _names(partition) if _ENTRY.fullmatch(name)]
+                for name in sorted(names, key=lambda name: tuple(map(int, name.split("-")))):
+                    if (partition / name / MANIFEST).exists():
+                        yield partition / name
+
+
+def _numbers(directory: Path) -> list[Path]:
+    return [directory / name for name in sorted(_names(directory)) if layout.parse_id(name) is not None]
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return [each.name for each in directory.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def read_entry(entry: Path) -> SpoolManifest:
+    """OSError, UnfitError."""
+    try:
+        found = msgspec.json.decode((entry / MANIFEST).read_bytes(), type=SpoolManifest)
+    except msgspec.DecodeError as error:
+        raise UnfitError(f"{entry / MANIFEST}: {error}") from error
+    if found.version != VERSION or Path(found.file).name != found.file:
+        raise UnfitError(f"{entry / MANIFEST} has version {found.version}, or a file elsewhere")
+    return found
+
+
+def digest_of(path: Path) -> str:
+    """OSError."""
+    with opened(path, os.O_RDONLY) as file:
+        return _native.digest_file(file, os.fstat(file).st_size).hex()
+
+
+def verify(entry: Path, manifest: SpoolManifest) -> None:
+    """Whether the file is the one that was sealed. OSError, UnfitError."""
+    if (entry / manifest.file).stat().st_size != manifest.file_bytes or (
+        digest_of(entry / manifest.file) != manifest.digest
+    ):
+        raise UnfitError(f"{entry / manifest.file} is not what {MANIFEST} says")
+
+
+def acknowledge(entry: Path, acknowledgement: Acknowledgement) -> None:
+    """Only once the archive has it for good. OSError."""
+    layout.write_durably(entry / ACK, msgspec.json.format(msgspec.json.encode(acknowledgement)))
+
+
+def read_acknowledgement(entry: Path, manifest: SpoolManifest) -> Acknowledgement | None:
+    """None: there is none yet. OSError, UnfitError."""
+    try:
+        found = msgspec.json.decode((entry / ACK).read_bytes(), type=Acknowledgement)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise UnfitError(f"{entry / ACK}: {error}") from error
+    if (found.digest, found.records) != (manifest.digest, manifest.records):
+        raise UnfitError(f"{entry / ACK} is that of another segment")
+    if found.files and sum(each.rows for each in found.files) < manifest.records:
+        raise UnfitError(f"{entry / ACK} names fewer rows than the segment has messages")
+    return found

@@ -1,0 +1,260 @@
+"""Job `retention`: removes what has expired and what topics may not hold any more (docs/adr/0041-retention.md). Lives
+on the loop thread; every step is one call into the engine, which hides messages at once and lets their files follow.
+
+What expires is not served from that moment on, whatever this job does: it makes room and moves the figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+from shardd.config.schema import Settings
+from shardd.engine import Engine, OldestSegment, StoredOffset, _native, owner
+from shardd.log import layout, spool
+from shardd.log.layout import PartitionIds
+from shardd.maintenance.damage_surveys import Owned
+from shardd.maintenance.job import Job, JobThread, Turn
+from shardd.maintenance.retention_limits import RetentionLimits
+from shardd.maintenance.retention_preview import preview
+from shardd.maintenance.scheduler import JobScheduler
+from shardd.metadata.state import State, Stream, Topic
+from shardd.protocol.errors import Status
+from shardd.protocol.namespaces import namespace, partition_ids, partition_text
+from shardd.runtime.channel import CONTROL_SHARD
+
+_log = logging.getLogger(__name__)
+
+PENDING_INTERVAL_S: Final = 0.5  # what waits for a sync, a second or a reader is looked at again
+_PREVIEW_THREAD: Final = JobThread("sealing", nice=19)  # that of the sealer
+TOLD_MAX: Final = 8  # names in one line of the log
+HOLDERS_MAX: Final = 16  # partitions of a shard of which is told who holds messages back
+GROUPS_MAX: Final = 1000  # of a topic among which is looked for its id
+STEPS_MAX: Final = 4096  # for one partition in one run: each takes up to CLEAN_SEGMENTS_MAX segments
+
+
+class Retention:
+    """`place`: shard and shards. `state`: the metadata of the moment."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        place: tuple[int, int],
+        owned: Owned,
+        state: Callable[[], State],
+        settings: Settings,
+        jobs: JobScheduler,
+    ) -> None:
+        self._shard, self._shards = place
+        self._engine, self._owned, self._state = engine, owned, state
+        self._data = settings.system.data_directory
+        self._trash_directory = layout.trash_directory(self._data)
+        self._limits = RetentionLimits(settings)
+        self._jump_max_us = settings.system.retention.clock_jump_max_ms * 1000
+        self._interval_s = settings.data_maintenance.interval_ms / 1000
+        self._jumps = 0
+        self._pending = 0
+        self._sizes: dict[int, int] = {}  # topics above their limit (incarnations), and their bytes at the last run
+        self._held: set[int] = set()
+        self._holders: dict[str, int] = {}  # who holds messages back, by the names of `gauges`, and the stored offsets
+        self._counters = {"runs": 0, "segments": 0, "bytes_dropped": 0, "early_rolls": 0, "errors": 0}
+        engine.expiry_clock(self._jump_max_us)  # from the first poll on
+        if self._limits.enabled:
+            jobs.add(Job("retention", self._work, self._interval_s, left=lambda: self._pending))
+            if self._shard == CONTROL_SHARD:
+                jobs.add(Job("retention_preview", self._tell_kept, thread=_PREVIEW_THREAD))
+
+    def gauges(self) -> dict[str, int]:
+        """Partitions that have something to remove yet; those in which stored offsets hold messages back; topics above
+        their size; by how many microseconds the clock is ahead of what is believed. Stored offsets that hold messages
+        back, each under `held_by.<stream>/<topic>/<partition>.<consumer or group>.<id>`."""
+        clock = self._engine.expiry_clock(self._jump_max_us)
+        return {
+            "pending": self._pending,
+            "held_partitions": len(self._held),
+            "topics_above_size": len(self._sizes),
+            "clock_doubted_us": clock.jump_us,
+            **self._holders,
+        }
+
+    def counters(self) -> dict[str, int]:
+        """Runs, segments whose files were removed, bytes that went because of a size, segments that were sealed early
+        for it, steps that failed."""
+        return dict(self._counters)
+
+    # ---- one run ----
+
+    async def _work(self, turn: Turn) -> float:
+        self._look_at_clock()
+        self._trash_directory.mkdir(exist_ok=True)
+        trash = str(self._trash_directory / f"{time.time_ns()}-{os.getpid()}-segment")
+        self._counters["runs"] += 1
+        self._pending = 0
+        held: set[int] = set()
+        await turn.on_loop(self._steps(trash, held))
+        self._tell_held(held)
+        return min(PENDING_INTERVAL_S, self._interval_s) if self._pending or self._sizes else self._interval_s
+
+    def _look_at_clock(self) -> None:
+        clock = self._engine.expiry_clock(self._jump_max_us)
+        if clock.jumps > self._jumps:
+            seconds, margin = clock.jump_us / 1e6, self._jump_max_us / 1e6
+            _log.warning("the clock is %.0f s ahead all at once: nothing expires by it for %.0f s", seconds, margin)
+        self._jumps = clock.jumps
+
+    async def _tell_kept(self, turn: Turn) -> None:
+        """Once, after the start: topics of earlier versions, whose limits remove nothing yet, and what would go."""
+        now_us = time.time_ns() // 1000
+        kept = await turn.beside(preview, self._data, self._state(), self._limits, now_us, turn.throttle)
+        if kept:
+            most = sorted(kept, key=lambda each: -each.size_bytes)
+            _log.warning(
+                "%d topics keep everything, whatever their expiry and size, until `shardd retention enable`; at least "
+                "this would go: %s",
+                len(kept), ", ".join(map(str, most[:TOLD_MAX])) + (" ..." if len(kept) > TOLD_MAX else ""),
+            )  # fmt: skip
+
+    def _steps(self, trash: str, held: set[int]) -> Iterator[None]:
+        state = self._state()
+        above: dict[int, int] = {}
+        for stream in state.streams.values():
+            for topic in stream.topics.values():
+                yield
+                if not self._limits.is_on(topic) or not self._limits.has_any(topic):
+                    continue
+                own = []
+                for number in self._own(stream, topic):
+                    yield
+                    if number is not None:
+                        own.append(number)
+                        yield from self._clean(number, self._destination(topic, number) or f"{trash}-{number}", held)
+                if self._limits.size_bytes(topic) and not self._limits.refuses(topic):
+                    yield from self._trim(topic, (stream.id, topic.id, 0), own, above)
+        self._sizes = above
+
+    def _destination(self, topic: Topic, number: int) -> str:
+        """Where files of segments go first, when they are archived before they are deleted; "": they are not."""
+        ids = partition_ids(number)
+        if not self._limits.archives(topic):
+            return ""
+        spool.incoming_directory(self._data).mkdir(parents=True, exist_ok=True)
+        return spool.incoming_prefix(self._data, ids, topic.partitions[ids[2]].incarnation)
+
+    def _own(self, stream: Stream, topic: Topic) -> Iterator[int | None]:
+        """The namespace of every partition that is open here; None for the others."""
+        for partition in topic.partitions:
+            ids = (stream.id, topic.id, partition.id)
+            yield namespace(*ids) if self._owned.incarnation_of(ids) == partition.incarnation else None
+
+    def _clean(self, number: int, trash: str, held: set[int]) -> Iterator[None]:
+        for _ in range(STEPS_MAX):
+            try:
+                done = self._engine.partition_clean(number, trash)
+            except KeyError:  # deleted meanwhile
+                return
+            yield
+            self._counters["segments"] += done.removed
+            if done.status == Status.CANNOT_DELETE_FILE:
+                self._counters["errors"] += 1
+            if done.held:
+                held.add(number)
+            if not done.removed or done.status != Status.OK:
+                self._pending += done.pending
+                return
+
+    def _tell_held(self, held: set[int]) -> None:
+        """Names in the figures who holds messages back; in the log when it begins."""
+        self._holders = {}
+        begun = sorted(held - self._held)[:TOLD_MAX]
+        for number in sorted(held)[:HOLDERS_MAX]:
+            slowest = self._slowest(number)
+            if slowest is None:
+                continue
+            kind, who = self._consumer(number, slowest)
+            self._holders[f"held_by.{partition_text(number)}.{kind}.{who}"] = slowest.value
+            if number in begun:
+                _log.warning(
+                    "messages of %s have expired and are kept: the stored offset %d of %s %d has not passed them",
+                    partition_text(number), slowest.value, kind, who,
+                )  # fmt: skip
+        self._held = held
+
+    def _consumer(self, number: int, slowest: StoredOffset) -> tuple[str, int]:
+        """Kind and id of a consumer, or of a group as clients know it."""
+        if slowest.kind != _native.OFFSET_GROUP:
+            return "consumer", slowest.consumer
+        stream, topic, _ = partition_ids(number)
+        groups = islice(self._state().streams[stream].topics[topic].groups.values(), GROUPS_MAX)
+        return "group", next((each.id for each in groups if each.offsets_id == slowest.consumer), slowest.consumer)
+
+    def _slowest(self, number: int) -> StoredOffset | None:
+        try:
+            return self._engine.partition_slowest(number)
+        except KeyError:
+            return None
+
+    # ---- by size ----
+
+    def _trim(self, topic: Topic, place: PartitionIds, own: list[int], above: dict[int, int]) -> Iterator[None]:
+        """Oldest segments first, while the topic has nine tenths of its size. The shard that has most of it begins; the
+        others follow when that has not helped since their last run, and keep what their partitions may have of it: a
+        busy neighbour must not empty them."""
+        sums = [0] * self._shards
+        for partition in topic.partitions:
+            stats = self._engine.stats(partition.slot)
+            if stats.incarnation == partition.incarnation:
+                sums[owner(namespace(*place[:2], partition.id), self._shards)] += stats.size_bytes
+            yield
+        total, threshold = sum(sums), self._limits.size_bytes(topic) * 9 // 10
+        if total < threshold:
+            return
+        before = self._sizes.get(topic.incarnation)
+        above[topic.incarnation] = total
+        own_bytes, follows = sums[self._shard], max(sums) > sums[self._shard]
+        if follows and (before is None or total < before):
+            return
+        kept_bytes = threshold * len(own) // len(topic.partitions) if follows else 0
+        oldest: list[tuple[int, int]] = []
+        largest = (0, 0)  # bytes of an active segment that is the only one, its partition
+        for number in own:
+            yield
+            found = self._oldest_of(number)
+            if found is not None and found.droppable:
+                heapq.heappush(oldest, (found.first_timestamp, number))
+            elif found is not None and found.only_active:
+                largest = max(largest, (found.bytes, number))
+        while oldest and total >= threshold and own_bytes > kept_bytes:
+            _, number = heapq.heappop(oldest)
+            dropped = self._dropped(number)
+            total -= dropped
+            own_bytes -= dropped
+            self._counters["bytes_dropped"] += dropped
+            oldest_now = self._oldest_of(number)
+            if dropped and oldest_now is not None and oldest_now.droppable:
+                heapq.heappush(oldest, (oldest_now.first_timestamp, number))
+            yield
+        if total >= threshold and largest[0]:
+            self._roll_early(largest[1])
+
+    def _roll_early(self, number: int) -> None:
+        """Active segments alone are too much: the largest one is sealed, so that a later run can take it."""
+        with contextlib.suppress(KeyError):
+            self._counters["early_rolls"] += self._engine.partition_roll_early(number) == Status.OK
+
+    def _oldest_of(self, number: int) -> OldestSegment | None:
+        try:
+            return self._engine.partition_oldest_segment(number)
+        except KeyError:  # deleted meanwhile
+            return None
+
+    def _dropped(self, number: int) -> int:
+        try:
+            return self._engine.partition_drop_oldest(number)
+        except KeyError:
+            return 0

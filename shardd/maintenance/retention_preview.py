@@ -1,0 +1,81 @@
+"""What retention would remove of topics in which nobody has switched it on: from manifests, nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from shardd.log import layout
+from shardd.log.manifest import Sealed, read_manifest
+from shardd.log.segment_reader import segment_starts
+from shardd.maintenance.retention_limits import RetentionLimits
+from shardd.metadata.state import State, Stream, Topic
+from shardd.protocol.topic_setting_table import RETENTION
+from shardd.runtime.throttle import Throttle
+
+
+class WouldGo(msgspec.Struct, frozen=True):
+    """Whole sealed segments of one topic: at least that much."""
+
+    name: str
+    segments: int
+    messages: int
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.messages} messages, {self.size_bytes} bytes)"
+
+
+def preview(data: Path, state: State, limits: RetentionLimits, now_us: int, throttle: Throttle) -> list[WouldGo]:
+    """Every topic that has limits and keeps everything, also when nothing would go. Blocks."""
+    return [
+        _of_topic(data, stream, topic, limits, now_us, throttle)
+        for stream in state.streams.values()
+        for topic in stream.topics.values()
+        if RETENTION.key not in topic.settings and limits.has_any(topic)
+    ]
+
+
+def _of_topic(
+    data: Path, stream: Stream, topic: Topic, limits: RetentionLimits, now_us: int, throttle: Throttle
+) -> WouldGo:
+    gone: list[Sealed] = []
+    kept: list[Sealed] = []
+    expiry_us, messages_max = limits.expiry_us(topic), 0 if limits.refuses(topic) else limits.messages_max(topic)
+    total = 0
+    for partition in topic.partitions:
+        throttle.spend(1)
+        directory = layout.partition_directory(data, stream.id, topic.id, partition.id)
+        segments = list(_sealed(directory, partition.incarnation))
+        total += sum(each.log_bytes for each in segments)
+        messages = sum(each.count for each in segments)
+        for each in segments:
+            expired = expiry_us and each.last_timestamp + expiry_us <= now_us
+            if expired or (messages_max and messages - each.count >= messages_max):
+                gone.append(each)
+                messages -= each.count
+            else:
+                kept.append(each)
+    too_much = limits.size_bytes(topic) * 9 // 10
+    total -= sum(each.log_bytes for each in gone)
+    if too_much and not limits.refuses(topic):
+        for each in sorted(kept, key=lambda each: each.first_timestamp):
+            if total < too_much:
+                break
+            gone.append(each)
+            total -= each.log_bytes
+    messages, size_bytes = sum(each.count for each in gone), sum(each.log_bytes for each in gone)
+    return WouldGo(f"{stream.name}/{topic.name}", len(gone), messages, size_bytes)
+
+
+def _sealed(directory: Path, incarnation: int) -> Iterator[Sealed]:
+    """The oldest first. A partition that cannot be read says nothing."""
+    try:
+        for start in segment_starts(directory):
+            manifest = read_manifest(directory, start)
+            if manifest is not None and manifest.sealed is not None and manifest.incarnation == incarnation:
+                yield manifest.sealed
+    except (OSError, ValueError):
+        return

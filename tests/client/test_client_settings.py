@@ -1,0 +1,70 @@
+"""Connection strings, the environment and contexts, in their order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardd.client.errors import SettingsError
+from shardd.client.settings import Settings, parse, resolve
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("shardd://host", Settings("host")),
+        ("host:1", Settings("host", 1)),
+        ("shardd://[::1]:7", Settings("::1", 7)),
+        ("shardd://n%40me:p%2Fw@h?deadline=2.5&window=4", Settings("h", 8090, "n@me", "p/w", deadline_s=2.5, window=4)),
+        ("shardd://t%3Dken@h", Settings("h", token="t=ken")),
+    ],
+)
+def test_a_connection_string_says_where_and_who(text: str, settings: Settings) -> None:
+    assert parse(text) == settings
+
+
+@pytest.mark.parametrize(
+    "text", ["", "http://x", "shardd://", "shardd://h/path", "h:x", "h?deadline=0", "h?deadline=nan", "h?what=1", "h?x"]
+)
+def test_what_makes_no_sense_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(SettingsError):
+        parse(text)
+
+
+def test_tls_and_unix_sockets_are_said_to_be_missing() -> None:
+    with pytest.raises(SettingsError, match="no shardds:// yet"):
+        parse("shardds://host")
+
+
+def test_no_text_of_settings_has_a_secret() -> None:
+    assert "hidden" not in repr(parse("shardd://name:hidden@h")) + repr(parse("shardd://hidden@h"))
+
+
+def contexts(home: Path, text: str) -> dict[str, str]:
+    path = home / ".config/shardd/contexts.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return {"HOME": str(home)}
+
+
+def test_what_is_given_comes_before_the_environment_and_that_before_contexts(tmp_path: Path) -> None:
+    text = 'current = "a"\n[contexts.a]\nurl = "a:1"\nusername = "u"\npassword = "p"\n[contexts.b]\ntoken_file = "t"\n'
+    home = contexts(tmp_path, text)
+    (tmp_path / ".config/shardd/t").write_text("secret\n")
+    assert resolve("x:9", home | {"SHARDD_URL": "y:8"}) == Settings("x", 9)
+    assert resolve(None, home | {"SHARDD_URL": "y:8", "SHARDD_TOKEN": "k"}) == Settings("y", 8, token="k")
+    assert resolve(None, home) == Settings("a", 1, "u", "p")
+    assert resolve(None, home | {"SHARDD_CONTEXT": "b", "SHARDD_TOKEN": "other"}).token == "secret"
+    assert resolve(None, {"HOME": "/nowhere", "SHARDD_USERNAME": "n", "SHARDD_PASSWORD": "w"}).username == "n"
+    assert resolve(None, {"HOME": "/nowhere"}) == Settings()
+
+
+def test_an_unknown_context_names_the_closest_and_a_broken_file_is_told(tmp_path: Path) -> None:
+    home = contexts(tmp_path / "a", '[contexts.production]\nurl = "h"\n')
+    with pytest.raises(SettingsError, match=r"no context 'prodution' .* is 'production' meant\?"):
+        resolve(None, home | {"SHARDD_CONTEXT": "prodution"})
+    for number, text in enumerate(("[", '[contexts.a]\nurll = "h"\n', "[contexts.a]\nurl = 5\n", "contexts = 5\n")):
+        home = contexts(tmp_path / str(number), text)
+        with pytest.raises(SettingsError, match=r"contexts\.toml"):
+            resolve(None, home | {"SHARDD_CONTEXT": "a"})

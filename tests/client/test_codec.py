@@ -1,0 +1,140 @@
+"""The client's own codec against the server's: both sides of every command, each from its own description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardd.client import commands, messages, statuses, values, wire
+from shardd.client.errors import Fate, NotFoundError, ProtocolError, SettingsError, UnavailableError, of_status
+from shardd.protocol import account_replies, permissions, replies, requests
+from shardd.protocol.codes import Code
+from shardd.protocol.errors import Status
+from shardd.protocol.extensions import EXTENSIONS
+from shardd.protocol.primitives import Reader
+from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
+
+RIGHTS = values.Permissions(
+    read_servers=True,
+    streams={7: values.StreamRights(True, topics={1: values.TopicRights(send_messages=True), 2: values.TopicRights()})},
+)
+ALL: list[commands.Command[Any]] = [
+    commands.ping(),
+    commands.login("n", "p", "1"),
+    commands.login_with_token("t"),
+    commands.logout(),
+    commands.stats(),
+    commands.snapshot((1, 5), compression=4),
+    commands.cluster(),
+    commands.me(),
+    commands.connected(9),
+    commands.all_connected(),
+    commands.user(3),
+    commands.users(),
+    commands.create_user("bob", "secret", active=False, permissions=RIGHTS),
+    commands.delete_user("bob"),
+    commands.update_user("bob", name="rob", active=True),
+    commands.update_permissions("bob", None),
+    commands.change_password(0, "a", "b"),
+    commands.tokens(),
+    commands.create_token("t", expiry_us=5),
+    commands.delete_token("t"),
+    commands.poll("c", "s", 1, 2, strategy=commands.TIMESTAMP, value=9, count=3),
+    commands.poll("g", "s", 1, None, group=True),
+    commands.flush("s", "t", 1),
+    commands.stored_offset("g", "s", "t", group=True),
+    commands.store_offset(4, "s", "t", 1, 99),
+    commands.delete_offset("c", "s", "t", 0),
+    commands.stream("s"),
+    commands.streams(),
+    commands.create_stream("s"),
+    commands.delete_stream("s"),
+    commands.update_stream(0, "n"),
+    commands.purge_stream("s"),
+    commands.topic("s", "t"),
+    commands.topics("s"),
+    commands.create_topic("s", "t", 3, compression=2, expiry_us=wire.NEVER, max_bytes=1 << 30),
+    commands.delete_topic("s", "t"),
+    commands.update_topic("s", "t", "n", expiry_us=5),
+    commands.purge_topic("s", "t"),
+    commands.create_partitions("s", "t", 2),
+    commands.delete_partitions("s", "t", 2),
+    commands.delete_segments("s", "t", 1, 2),
+    commands.group("s", "t", "g"),
+    commands.groups("s", "t"),
+    commands.create_group("s", "t", "g"),
+    commands.delete_group("s", "t", 1),
+    commands.join_group("s", "t", "g"),
+    commands.leave_group("s", "t", "g"),
+    commands.extensions(),
+    commands.metrics(),
+    commands.bounds("s", "t", (1, 2), segments=True),
+    commands.set_topic_settings("s", "t", {"ack": "durable"}),
+    commands.topic_settings("s", "t"),
+]
+
+
+@pytest.mark.parametrize("command", ALL, ids=lambda command: f"{command.code:#x}")
+def test_the_server_reads_what_the_client_writes(command: commands.Command[Any]) -> None:
+    decoded = requests.decode(command.code, command.payload)
+    assert decoded.encode() == command.payload  # so every field was where the server looks for it
+
+
+def test_every_command_of_the_server_is_there() -> None:
+    wanted = {int(code) for code in Code} | {each.code for each in EXTENSIONS}
+    assert {each.code for each in ALL} | {commands.SEND} == wanted
+
+
+def test_statuses_have_the_names_of_the_server() -> None:
+    assert {status.value: status.name.lower() for status in Status} == statuses.NAMES
+
+
+def test_permissions_come_back() -> None:
+    decoded = requests.decode(Code.CREATE_USER, commands.create_user("bob", "secret", permissions=RIGHTS).payload)
+    user = account_replies.UserDetails(1, 2, True, "bob", getattr(decoded, "permissions"))  # noqa: B009
+    assert isinstance(user.permissions, permissions.Permissions)
+    found = commands.user("bob").read(user.encode_details())
+    assert found == values.User(1, 2, True, "bob", RIGHTS)
+
+
+def test_a_batch_is_the_one_that_the_server_knows() -> None:
+    head = messages.batch_head("s", 3, key=b"key")
+    records = [messages.encode_record(b"one", b"h", 5), messages.encode_record(b"")]
+    given = [NewMessage(b"one", b"h", 0, 5), NewMessage(b"")]
+    expected = SendMessages.of("s", 3, Partitioning(PartitioningKind.KEY, key=b"key"), given)
+    assert messages.encode_batch(head, records) == expected.encode()
+
+
+def test_a_poll_comes_back_and_a_cut_one_is_refused() -> None:
+    record = messages.encode_record(b"payload", messages.encode_headers({"k": "v", "n": 5, "f": 0.5, "b": b"x"}))
+    answer = replies.PolledHead(2, 7, 1).encode() + record
+    polled = messages.decode_polled(answer)
+    assert (polled.partition, polled.current_offset, polled.messages[0].payload) == (2, 7, b"payload")
+    assert messages.headers_of(polled.messages[0].headers) == {"k": "v", "n": 5, "f": 0.5, "b": b"x"}
+    for size in range(len(answer)):
+        with pytest.raises(ProtocolError):
+            messages.decode_polled(answer[:size])
+
+
+def test_group_and_offsets_come_back() -> None:
+    members = (replies.GroupMemberSummary(4, (0, 2)), replies.GroupMemberSummary(0, ()))
+    details = replies.GroupDetails(replies.GroupSummary(1, 3, 2, "g"), members)
+    group = commands.group("s", "t", "g").read(details.encode())
+    assert group is not None and group.members == (values.Member(4, (0, 2)), values.Member(0, ()))
+    assert commands.group("s", "t", "g").read(b"") is None
+    assert Reader(details.encode()).u32() == group.id
+
+
+def test_errors_say_what_became_of_the_request() -> None:
+    assert isinstance(of_status(1009), NotFoundError)
+    sent, other = of_status(11001, commands.SEND), of_status(11001, 302)
+    assert isinstance(sent, UnavailableError) and sent.retryable
+    assert (sent.fate, other.fate, of_status(12001).fate) == (Fate.NOT_SENT, Fate.UNKNOWN, Fate.UNKNOWN)
+    assert "unknown" in str(of_status(77777))
+
+
+def test_names_that_do_not_fit_are_refused_here() -> None:
+    for bad in ("", "x" * 256):
+        with pytest.raises(SettingsError):
+            commands.stream(bad)

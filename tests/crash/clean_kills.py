@@ -1,0 +1,331 @@
+"""`make crash-clean`: kill -9 at each step of cleaning (segments sealed by age, the log start written, files that
+leave) and of compressing (temporary files, digests, renames, the plain file that leaves).
+
+    python -m tests.crash.clean_kills [--kills N] [--seed N] [--lanes N]
+
+fault_preload.c kills the worker at the n-th call of one kind on files with one name, before it or in the middle of a
+write; the engine is epoll, io_uring syncs in the kernel. A lane is a server with one topic, which one thread fills and
+reads until the kill comes; the server is then started again, or its supervisor goes on. What is read is judged at every
+moment: nothing that was acknowledged and has not expired is missing, nothing expired is served, no message is another
+one. At the end of a lane the digests of all segments are compared with their bytes, and with everything expired nothing
+is left but one empty segment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import secrets
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from shardd.log import layout
+from shardd.log.manifest import read_manifest
+from shardd.log.segment_layout import COMPRESSED
+from shardd.log.segment_reader import layout_of, opened_log, segment_starts, stored_file
+from shardd.protocol.codes import Code
+from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.topic_settings import SetTopicSettings
+from tests.crash import faults
+from tests.crash.fault_control import DIE, TORN, FaultControl
+from tests.support import wire
+from tests.support.expiry_observer import ExpiryObserver
+from tests.support.server import ONE_SHARD, Server
+
+STREAM, TOPIC = "s", "t"
+BATCH: Final = 8
+SENDS_BETWEEN_LOOKS: Final = 4
+STEP_WAIT_S: Final = 45.0  # compressing begins 10 s after a start
+WORKER_KILLS_MAX: Final = 3  # under one supervisor, which waits longer before each further restart
+RECORDS: Final = (".log", ".blocks", ".blocks.tmp")
+SEGMENT_FILES: Final = ("log", "index", "manifest")
+BESIDE_MAX: Final = 2  # index and manifest of one segment, for each kill
+SETTINGS: Final = ONE_SHARD | {
+    "SHARDD_SYSTEM_IO_ENGINE": "epoll",
+    "SHARDD_SYSTEM_SEGMENT_SIZE": "32 KiB",
+    "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "20 ms",
+    "SHARDD_DATA_MAINTENANCE_MESSAGES_INTERVAL": "100 ms",
+    "SHARDD_SYSTEM_MEMORY_POOL_SIZE": "128 MiB",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where a worker dies: a call of one kind on such a file, one of the first `at_max`."""
+
+    about: str
+    operation: str
+    path_part: str
+    at_max: int = 3
+    how: int = DIE
+
+
+CLEANING: Final = (
+    Step("the next segment: its log is made", "open", ".log$", 4),
+    Step("the next segment: its manifest is written", "write", ".manifest.tmp$"),
+    Step("the next segment: half of its manifest is written", "write", ".manifest.tmp$", how=TORN),
+    Step("the next segment: its manifest gets its name", "rename", ".manifest.tmp$"),
+    Step("the log start is written", "write", ".manifest$"),
+    Step("the log start is half written", "write", ".manifest$", how=TORN),
+    Step("the log start is synced", "sync", ".manifest$"),
+    Step("names are synced", "sync", "/partitions/0$"),
+    Step("a log leaves", "rename", ".log$"),
+    Step("an index leaves", "rename", ".index$"),
+    Step("a manifest leaves", "rename", ".manifest$"),
+    Step("the trash is emptied", "unlink", "/trash/"),
+)
+COMPRESSING: Final = (
+    Step("the file of blocks is made", "open", ".blocks.tmp$"),
+    Step("blocks are written", "write", ".blocks.tmp$"),
+    Step("half of the blocks are written", "write", ".blocks.tmp$", how=TORN),
+    Step("the file of blocks is synced", "sync", ".blocks.tmp$"),
+    Step("the manifest with its digest is made", "open", ".manifest.tmp$", 2),
+    Step("half of the manifest with its digest is written", "write", ".manifest.tmp$", 2, TORN),
+    Step("the manifest with its digest is synced", "sync", ".manifest.tmp$", 2),
+    Step("the file of blocks gets its name", "rename", ".blocks.tmp$"),
+    Step("the manifest with its digest gets its name", "rename", ".manifest.tmp$"),
+    Step("both names are synced", "sync", "/partitions/0$"),
+    Step("the plain log leaves", "rename", ".log$"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a lane does. `expiry_us` 0: nothing expires and what is sent is sealed, then compressed; `kept`: the limit
+    by count, for each partition."""
+
+    name: str
+    steps: tuple[Step, ...]
+    expiry_us: int = 0
+    kept: int | None = None
+    compression: str = ""
+    pause_s: float = 0.01
+
+
+KINDS: Final = (
+    Kind("expiry", CLEANING, expiry_us=1_500_000),
+    Kind("compression", COMPRESSING, compression="zstd:1"),
+    Kind("count", CLEANING, kept=300),
+    Kind("compression by lz4", COMPRESSING, compression="lz4"),
+    Kind("expiry and compression", CLEANING + COMPRESSING, 14_000_000, compression="gzip:1", pause_s=0.03),
+)
+
+
+@dataclass
+class Figures:
+    """Of all lanes."""
+
+    killed: Counter[str] = field(default_factory=Counter)  # by step
+    did_not_come: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+
+    def add(self, other: Figures) -> None:
+        self.killed += other.killed
+        self.did_not_come += other.did_not_come
+        self.counts += other.counts
+        self.findings += other.findings
+
+    def __str__(self) -> str:
+        counts = self.counts
+        return (
+            f"{self.killed.total()} kills at {len(self.killed)} steps, {counts['starts']} starts; "
+            f"{counts['acknowledged']:,} messages acknowledged, {counts['polls']:,} polls with {counts['served']:,} "
+            f"messages judged, {counts['digests']} digests compared ({counts['compressed']} of compressed segments); "
+            f"{counts['beside']} indexes and manifests without a log left; {self.did_not_come.total()} steps did not "
+            f"come; {len(self.findings)} findings"
+        )
+
+
+class Lane:
+    """A server, its topic, and what is known about it."""
+
+    def __init__(self, root: Path, kind: Kind, seed: int) -> None:
+        root.mkdir(parents=True)
+        self.kind, self.random, self.figures = kind, random.Random(f"{kind.name} {seed}"), Figures()
+        self.control = FaultControl(root)
+        self.server = Server(root / "data", SETTINGS | self.control.environment)
+        self.observer = ExpiryObserver(kind.expiry_us, kind.kept)
+        self.directory = layout.partition_directory(self.server.data_dir, 0, 0, 0)
+        self.number = self.worker_kills = 0
+
+    # ---- life ----
+
+    def start(self) -> None:
+        self.server.start()
+        self.figures.counts["starts"] += 1
+        self.worker_kills = 0
+
+    def make_topic(self) -> None:
+        with wire.connect(self.server.address) as root:
+            root.create_stream(STREAM)
+            fixed = (1).to_bytes(4, "little") + b"\1" + self.kind.expiry_us.to_bytes(8, "little") + bytes(9)
+            root.request(Code.CREATE_TOPIC, wire.identifier(STREAM) + fixed + wire.str8(TOPIC))
+            values = {"compression": self.kind.compression, "partition_messages_max": str(self.kind.kept or "")}
+            chosen = tuple((key, value) for key, value in values.items() if value)
+            if chosen:
+                root.request(ExtensionCode.SET_TOPIC_SETTINGS, SetTopicSettings(STREAM, TOPIC, chosen).encode())
+
+    def send(self, connection: wire.Wire, batches: int = 1) -> None:
+        for _ in range(batches):
+            numbers = range(self.number, self.number + BATCH)
+            self.number += BATCH
+            payloads = [b"%08d " % number + b"of which much is the same " * 24 for number in numbers]
+            self.observer.send(connection, STREAM, TOPIC, payloads)
+
+    def look(self, connection: wire.Wire) -> None:
+        self.observer.look(connection, STREAM, TOPIC)
+
+    # ---- one kill ----
+
+    def work(self, connection: wire.Wire) -> None:
+        """Until the step comes, or does not: then OSError or TimeoutError."""
+        deadline = time.monotonic() + STEP_WAIT_S
+        grows = self.kind.expiry_us or self.kind.kept
+        while time.monotonic() < deadline:
+            if grows:
+                self.send(connection, SENDS_BETWEEN_LOOKS)
+            elif len(list(self.directory.glob("*.log"))) < 3:
+                self.send(connection, 4 * BATCH)
+            self.look(connection)
+            time.sleep(self.kind.pause_s if grows else 0.2)
+        raise TimeoutError("the step did not come")
+
+    def kill_at(self, step: Step) -> None:
+        """Everything that the lane does until it is served again."""
+        with wire.connect(self.server.address) as connection:
+            self.look(connection)
+            self.control.arm(step.operation, step.path_part, self.random.randint(1, step.at_max), 5, how=step.how)
+            try:
+                self.work(connection)
+            except (OSError, wire.StatusError) as problem:  # TimeoutError is an OSError
+                last = problem
+        _, killed, _ = self.control.disarm()
+        if not killed:
+            if not isinstance(last, TimeoutError):
+                self.figures.findings.append(f"{step.about}: {last!r} without a kill")
+            self.figures.did_not_come[step.about] += 1
+            return
+        self.figures.killed[step.about] += 1
+        self.worker_kills += 1
+        if self.worker_kills > WORKER_KILLS_MAX or self.random.random() < 0.6:
+            self.server.kill_supervisor()
+            self.start()
+        faults.wait_until_served(self.server.address, STREAM, TOPIC, [0])
+        with wire.connect(self.server.address) as connection:
+            self.look(connection)
+            self.send(connection)
+            self.look(connection)
+
+    def run(self, kills: int) -> Figures:
+        """Each step in turn, from one that the seed chooses on."""
+        first = self.random.randrange(len(self.kind.steps))
+        self.start()
+        try:
+            self.make_topic()
+            for number in range(kills):
+                if self.observer.findings:
+                    break
+                self.kill_at(self.kind.steps[(first + number) % len(self.kind.steps)])
+            self.server.stop()
+            self.check_digests()
+            self.start()
+            self.expire_all()
+        finally:
+            self.server.stop()
+        observer, counts = self.observer, self.figures.counts
+        counts["acknowledged"], counts["polls"], counts["served"] = (
+            observer.acknowledged, observer.polls, observer.served,
+        )  # fmt: skip
+        self.figures.findings += observer.findings
+        return self.figures
+
+    # ---- what must hold in the end ----
+
+    def check_digests(self) -> None:
+        """The server is stopped. Each segment that says what it holds holds that."""
+        for start in segment_starts(self.directory)[:-1]:
+            manifest = read_manifest(self.directory, start)
+            if manifest is None or manifest.sealed is None:
+                continue
+            with opened_log(self.directory, start) as log:
+                plain = os.pread(log, manifest.sealed.log_bytes + 1, 0)
+            compressed = layout_of(self.directory, start) is COMPRESSED
+            self.figures.counts["digests"] += 1
+            self.figures.counts["compressed"] += compressed
+            if xxhash.xxh3_128_digest(plain) != manifest.sealed.digest:
+                self.figures.findings.append(f"segment {start}: its bytes are not those of its digest")
+            if compressed and stored_file(self.directory, start) != manifest.stored:
+                self.figures.findings.append(f"segment {start}: its file of blocks is not that of its digest")
+
+    def expire_all(self) -> None:
+        """With everything expired one segment is left. Beside its files there may be what stood beside a log whose
+        removal was cut short: a start ignores it (shardd/log/README.md), and it holds no message."""
+        self.observer.expiry_us = 1000
+        with wire.connect(self.server.address) as root:
+            fixed = b"\1" + (1000).to_bytes(8, "little") + bytes(9)
+            place = wire.identifier(STREAM) + wire.identifier(TOPIC)
+            root.request(Code.UPDATE_TOPIC, place + fixed + wire.str8(TOPIC))
+            time.sleep(0.002)
+            self.look(root)
+            try:
+                faults.wait_until(lambda: len(self.names(*RECORDS)) == 1, "one segment is left")
+            except TimeoutError:
+                self.figures.findings.append(f"files are left: {self.names()}")
+        beside = len(self.names()) - len(SEGMENT_FILES)
+        self.figures.counts["beside"] += beside
+        if beside > BESIDE_MAX * self.figures.killed.total():
+            self.figures.findings.append(f"files are left: {self.names()}")
+
+    def names(self, *suffixes: str) -> list[str]:
+        """Of files of segments; all without a suffix."""
+        names = sorted(path.name for path in self.directory.iterdir() if path.name[:1].isdigit())
+        return [name for name in names if not suffixes or name.endswith(suffixes)]
+
+
+def run(root: Path, kills: int, seed: int, lanes: int, kinds: Sequence[Kind] = KINDS) -> Figures:
+    """`lanes` at once; each kind has its share of the kills."""
+    figures = Figures()
+    shares = [kills // lanes + (lane < kills % lanes) for lane in range(lanes)]
+    made = [Lane(root / f"lane-{lane}", kinds[lane % len(kinds)], seed + lane) for lane in range(lanes)]
+    with ThreadPoolExecutor(lanes) as pool:
+        for done in pool.map(lambda pair: pair[0].run(pair[1]), zip(made, shares, strict=True)):
+            figures.add(done)
+    return figures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kills of -9 at each step of cleaning and of compressing.")
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--lanes", type=int, default=5)
+    given = parser.parse_args()
+    seed = given.seed if given.seed is not None else secrets.randbelow(2**32)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an end in order: the servers end, too
+    print(f"seed {seed}", flush=True)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="shardd-clean-", ignore_cleanup_errors=True) as directory:
+        figures = run(Path(directory), given.kills, seed, given.lanes)
+    for about, count in sorted(figures.killed.items()):
+        print(f"{count:5} {about}")
+    for about, count in sorted(figures.did_not_come.items()):
+        print(f"      did not come {count} times: {about}")
+    for finding in figures.findings[:20]:
+        print(f"FINDING {finding}")
+    print(f"crash-clean: {figures}; {(time.monotonic() - began) / 60:.1f} minutes; seed {seed}")
+    return 1 if figures.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Mutated frames of every command of the earlier generations against a running server; `make fuzz` is the long form."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from pathlib import Path
+
+import pytest
+
+from shardd.protocol.codes import Code
+from tests.fuzz.fuzzer import Fuzzer
+from tests.fuzz.lanes import FindingError
+from tests.fuzz.legacy import FUZZED, generation_of_clients, templates_of
+from tests.fuzz.watch import Watch
+from tests.support.server import Server
+
+FRAMES = 20_000
+SECONDS_MAX = 8.0
+GROWTH_MAX_BYTES = 384 << 20
+SHORT = ("0.1.0", "0.6.31", "0.7.0")
+SETTINGS = {"SHARDD_SYSTEM_MEMORY_POOL_SIZE": "256 MiB", "SHARDD_SYSTEM_SEGMENT_SIZE": "1 MiB"}
+
+
+@pytest.mark.parametrize(
+    "release", [release if release in SHORT else pytest.param(release, marks=pytest.mark.slow) for release in FUZZED]
+)
+def test_mutated_frames_of_an_earlier_generation_are_answered(release: str, tmp_path: Path) -> None:
+    seed = secrets.randbelow(2**32)
+    print(f"seed {seed}")
+    with Server(tmp_path / "data", env=SETTINGS) as server:
+        watch = Watch(server, GROWTH_MAX_BYTES)
+        try:
+            fuzzer = Fuzzer(server, seed, watch, generation=generation_of_clients(release))
+            totals = fuzzer.run(FRAMES, SECONDS_MAX).totals
+        finally:
+            watch.close()
+    assert totals.statuses[0] > totals.frames // 200, "hardly any frame gets past the checks"
+    assert len(totals.statuses) > 12, "the frames reach too few checks"
+
+
+def test_every_command_of_every_generation_has_a_template() -> None:
+    for release in FUZZED:
+        assert {template.code for template in templates_of(generation_of_clients(release))} >= set(Code)
+
+
+def test_make_fuzz_takes_every_release() -> None:
+    text = (Path(__file__).parents[2] / "Makefile").read_text()
+    found = re.search(r"^FUZZ_RELEASES \?= (.*)$", text, re.MULTILINE)
+    assert found is not None and tuple(found[1].split()) == FUZZED
+
+
+def test_a_status_of_another_generation_is_found(tmp_path: Path) -> None:
+    """Canary: lanes that believe to be classic find bodies of refusals."""
+    with Server(tmp_path / "data", env=SETTINGS) as server:
+        watch = Watch(server, GROWTH_MAX_BYTES)
+        fuzzer = Fuzzer(server, 1, watch, generation=generation_of_clients("0.6.31"))
+        for lane in fuzzer.lanes:
+            lane.expects_texts = False
+        try:
+            with pytest.raises(FindingError, match="with a payload"):
+                fuzzer.run(FRAMES, 60.0)
+        finally:
+            watch.close()

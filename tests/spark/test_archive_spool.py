@@ -1,0 +1,200 @@
+"""archive --spool on a real session and a real server: expired segment -> verified archive -> ACK -> deletion. Results
+are read back without Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from shardd.cli.main import app
+from shardd.log import spool
+from shardd.spark.archive_listing import History
+from shardd.spark.options import ReadMode
+from shardd.spark.piece import Piece, PieceOrigin
+from shardd.spark.pipelines import archive, archive_spool
+from shardd.spark.pipelines.archive import Target
+from shardd.spark.pipelines.archive_spool import uncovered
+from shardd.spark.pipelines.common import PipelineError, Source
+from tests.server.test_archive import covered, entries, root, settings
+from tests.server.test_retention import ENV, SECOND_US, create_topic, send, until, update_topic
+from tests.spark.test_pipelines import KINDS, stored, target_of
+from tests.support.server import Server
+from tests.support.wire import Wire
+
+__all__ = ["root"]  # a fixture
+
+MESSAGES = 40
+ROWS = {(partition, offset) for partition in range(2) for offset in range(MESSAGES)}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "data", env=ENV) as running:
+        yield running
+
+
+def fill(server: Server, root: Wire, *, compression: str = "none") -> None:
+    create_topic(root, partitions=2, expiry_us=2 * SECOND_US)
+    settings(root, archive="required", compression=compression)
+    for partition in range(2):
+        send(root, MESSAGES, partition)
+    until(lambda: len(covered(server.data_dir)) == len(ROWS), server)
+
+
+def rows_of(target: Target) -> set[tuple[int, int]]:
+    table = stored(target)
+    counted = Counter(zip(table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True))
+    assert set(counted.values()) <= {1}, "doubled rows"
+    assert set(table.column("value").to_pylist()) <= {b"x" * 936}
+    return set(counted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_expired_segment_is_archived_acknowledged_and_deleted(
+    spark: SparkSession, server: Server, root: Wire, tmp_path: Path, kind: str
+) -> None:
+    fill(server, root)
+    target, directory = target_of(kind, tmp_path), spool.spool_directory(server.data_dir)
+    made = archive_spool.archive_spool(spark, directory, target)
+    assert made["rows"] == len(ROWS)
+    assert rows_of(target) == ROWS
+    until(lambda: entries(server.data_dir) == [], server)
+    assert archive_spool.archive_spool(spark, directory, target)["rows"] == 0
+    send(root, 5)
+    until(lambda: len(covered(server.data_dir)) == 5, server)
+    server.stop()  # so that the ACKs stay
+    assert archive_spool.archive_spool(spark, directory, target)["rows"] == 5
+    for path, manifest in entries(server.data_dir):
+        found = spool.read_acknowledgement(path, manifest)
+        assert found is not None and sum(each.rows for each in found.files) == manifest.records
+    assert rows_of(target) == ROWS | {(0, MESSAGES + each) for each in range(5)}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_what_was_archived_without_its_ack_is_not_archived_twice(
+    spark: SparkSession, server: Server, root: Wire, tmp_path: Path, kind: str
+) -> None:
+    """A run that is killed before its ACKs, and one that is killed between them."""
+    fill(server, root)
+    server.stop()
+    target, directory = target_of(kind, tmp_path), spool.spool_directory(server.data_dir)
+    archive_spool.archive_spool(spark, directory, target)
+    found = [path for path, _ in entries(server.data_dir)]
+    for path in found[1:]:
+        (path / spool.ACK).unlink()
+    again = archive_spool.archive_spool(spark, directory, target)
+    assert (again["rows"], again["acknowledged"]) == (0, len(found) - 1)
+    assert all((path / spool.ACK).exists() for path in found)
+    assert rows_of(target) == ROWS
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd:3"])
+def test_compressed_segments_are_archived_from_their_blocks(
+    spark: SparkSession, server: Server, root: Wire, tmp_path: Path, compression: str
+) -> None:
+    create_topic(root, partitions=2)
+    settings(root, compression=compression)
+    for partition in range(2):
+        send(root, MESSAGES, partition)
+    directory = server.data_dir / "streams"
+    until(lambda: len(list(directory.rglob("*.blocks"))) >= 4, server)
+    until(lambda: len(list(directory.rglob("*.log"))) == 2, server)  # the active ones
+    settings(root, archive="required", partition_messages_max="1")
+    until(lambda: any(each.layout == "compressed" for _, each in entries(server.data_dir)), server)
+    server.stop()
+    target, kept = target_of("parquet", tmp_path), set(covered_rows(server))
+    assert kept and any(path.suffix == ".blocks" for path in spool.spool_directory(server.data_dir).rglob("*"))
+    archive_spool.archive_spool(spark, spool.spool_directory(server.data_dir), target)
+    assert rows_of(target) == kept
+
+
+def covered_rows(server: Server) -> Iterator[tuple[int, int]]:
+    for _, each in entries(server.data_dir):
+        yield from ((each.partition, offset) for offset in range(each.start, each.end))
+
+
+def test_a_damaged_segment_is_not_acknowledged(spark: SparkSession, server: Server, root: Wire, tmp_path: Path) -> None:
+    fill(server, root)
+    server.stop()
+    path, manifest = entries(server.data_dir)[0]
+    damaged = bytearray((path / manifest.file).read_bytes())
+    damaged[100] ^= 1
+    (path / manifest.file).write_bytes(damaged)
+    target, directory = target_of("parquet", tmp_path), spool.spool_directory(server.data_dir)
+    with pytest.raises(Exception, match="fails its checksum"):
+        archive_spool.archive_spool(spark, directory, target)
+    assert not list(directory.rglob(spool.ACK))
+
+
+def test_a_table_is_kept_by_runs_over_the_topic_or_over_the_spool(
+    spark: SparkSession, server: Server, root: Wire, tmp_path: Path
+) -> None:
+    """What one of them has recorded says nothing about the messages of the other one."""
+    create_topic(root, expiry_us=3600 * SECOND_US)
+    settings(root, archive="required")
+    send(root, MESSAGES)
+    source, directory = Source("s/t", {"servers": server.address, "username": "iggy", "password": "iggy"}), tmp_path
+    eager = target_of("delta", directory)
+    assert archive.archive(spark, source, eager)["rows"] > 0
+    update_topic(root, expiry_us=SECOND_US)  # not before: the run may take longer than that
+    until(lambda: len(covered(server.data_dir)) == MESSAGES, server)
+    with pytest.raises(PipelineError, match="is kept by runs over 's/t'"):
+        archive_spool.archive_spool(spark, spool.spool_directory(server.data_dir), eager)
+    own = target_of("delta", directory / "own")
+    archive_spool.archive_spool(spark, spool.spool_directory(server.data_dir), own)
+    with pytest.raises(PipelineError, match="is kept by runs with --spool"):
+        archive.archive(spark, source, own)
+
+
+def test_the_command_archives_a_spool(server: Server, root: Wire, tmp_path: Path, spark: SparkSession) -> None:
+    fill(server, root)
+    directory = spool.spool_directory(server.data_dir)
+    arguments = ["pipeline", "archive", "--spool", str(directory), "--to", f"parquet:{tmp_path / 'parquet'}"]
+    planned = json.loads(CliRunner().invoke(app, [*arguments, "--dry-run"]).stdout)
+    assert planned["rows"] == len(ROWS) and len(planned["segments"]) == len(entries(server.data_dir))
+    both = CliRunner().invoke(app, [*arguments, "s/t"])
+    assert both.exit_code == 1 and "either a topic or --spool" in both.output
+    nowhere = CliRunner().invoke(app, [*arguments[:3], str(tmp_path / "no"), *arguments[4:]])
+    assert nowhere.exit_code == 1 and "there is no spool" in nowhere.output
+
+
+def test_an_entry_behind_one_that_a_listing_missed_waits(
+    server: Server, root: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(server, root)
+    server.stop()
+    directory = spool.spool_directory(server.data_dir)
+    first, *rest = [path for path in spool.entries(directory) if spool.read_entry(path).partition == 0]
+    listings = iter([rest, [first, *rest]])
+    monkeypatch.setattr(spool, "entries", lambda _: iter(next(listings)))
+    assert [each.path for each in archive_spool.pending(directory)] == [first, *rest]
+    monkeypatch.undo()
+    shutil.rmtree(rest[-1])
+    listings = iter([[first], [first, *rest[:-1]]])
+    monkeypatch.setattr(spool, "entries", lambda _: iter(next(listings)))
+    assert [each.path for each in archive_spool.pending(directory)] == [first]
+
+
+def test_what_no_file_covers() -> None:
+    files = [Piece(PieceOrigin.ARCHIVE, start, end) for start, end in ((0, 10), (5, 8), (20, 30))]
+    for start, end, wanted in (
+        (0, 10, []),
+        (0, 35, [(10, 20), (30, 35)]),
+        (12, 15, [(12, 15)]),
+        (9, 21, [(10, 20)]),
+        (40, 50, [(40, 50)]),
+    ):
+        assert uncovered(History(files), start, end) == wanted
+
+
+def test_the_spool_is_read_without_a_server() -> None:
+    settings_of_tasks = archive_spool.task_settings()
+    assert settings_of_tasks.read_mode is ReadMode.COLD and settings_of_tasks.fail_on_data_loss
+    assert settings_of_tasks.polling.servers == ()

@@ -1,0 +1,88 @@
+"""`shardd upgrade check` on the golden directories of every version, damaged and later ones; it changes nothing."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+import xxhash
+from typer.testing import CliRunner
+
+from shardd.cli.main import app
+from tests.support import golden_directory as golden
+
+EVENTS = Path("streams/0/topics/0/partitions")
+
+
+def checked(directory: Path) -> tuple[int, str]:
+    before = _content(directory)
+    result = CliRunner().invoke(app, ["upgrade", "check", str(directory)])
+    assert _content(directory) == before
+    return result.exit_code, result.output
+
+
+def _content(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("version", "would", "back"),
+    [
+        ("v2", "format version 1, made", "after the first start programs that know only format version 1 refuse it"),
+        ("v3", "format version 2, made", "no way back: programs that know only format version 1 and earlier refuse it"),
+    ],
+)
+def test_every_version_opens_and_names_who_could_not_go_back(
+    version: str, would: str, back: str, tmp_path: Path
+) -> None:
+    status, text = checked(golden.unpack(version, tmp_path))
+    assert (status, "refused" in text.replace("refuse it", "")) == (0, False), text
+    assert would in text and back in text
+    settings = golden.description(version).get("settings", {})
+    topics = {name.rpartition("/")[0] for name in settings}
+    assert f"topics {len(topics)} have settings of their own" in text
+
+
+def test_what_later_versions_wrote_is_named(tmp_path: Path) -> None:
+    data = golden.unpack(golden.versions()[-1], tmp_path)
+    marker = data / EVENTS / "1" / "incarnation"
+    marker.write_bytes(b"SHRDINC2" + marker.read_bytes()[8:])
+    manifest = max((data / EVENTS / "2").glob("*.manifest"))
+    content = manifest.read_bytes()
+    head = content[:8] + struct.pack("<I", 9) + content[12:56]
+    manifest.write_bytes(head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head)) + content[64:])
+    status, text = checked(data)
+    assert status == 1
+    assert f"refused: partition 0/0/1: {marker} has format version 2" in text
+    assert f"refused: partition 0/0/2: {manifest}: its version is 9" in text
+
+
+def test_a_later_format_and_damaged_metadata_refuse_the_start(tmp_path: Path) -> None:
+    data = golden.unpack(golden.versions()[-1], tmp_path)
+    snapshot = bytearray((data / "state.snapshot").read_bytes())
+    snapshot[len(snapshot) // 2] ^= 1
+    (data / "state.snapshot").write_bytes(snapshot)
+    status, text = checked(data)
+    assert (status, "state.snapshot is damaged" in text) == (1, True)
+    info = data / "info.json"
+    info.write_text(info.read_text().replace('"format_version":2', '"format_version":3'))
+    status, text = checked(data)
+    assert (status, "format version 3 is unknown" in text) == (1, True), text
+
+
+def test_directories_without_data_or_without_their_last_file(tmp_path: Path) -> None:
+    assert checked(tmp_path)[0] == 0
+    assert "no data" in checked(tmp_path)[1]
+    data = golden.unpack(golden.versions()[-1], tmp_path)
+    (data / "info.json").unlink()
+    status, text = checked(data)
+    assert (status, "has no info.json, but data" in text) == (1, True)
+    assert CliRunner().invoke(app, ["upgrade", "check", str(tmp_path / "none")]).exit_code == 2
+
+
+def test_a_directory_of_iggy_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "log").write_bytes(b"")
+    status, text = checked(tmp_path)
+    assert (status, "the first start imports it" in text, "keep a copy" in text) == (0, True, True)

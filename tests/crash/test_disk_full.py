@@ -282,6 +282,13 @@ def test_deleting_on_a_full_disk_gives_its_room_back_at_once(small_disk: Path, r
         assert len(connection.read_all(stream, "new", 0)) >= 2 * BATCH
 
 
+def send_until_taken(connection: wire.Wire, partition: int, messages: list[bytes]) -> None:
+    batch = wire.batch("s", "t", wire.to_partition(partition), messages)
+    faults.wait_until(
+        lambda: connection.status(wire.SEND_MESSAGES, batch) == 0, "sends are refused although the trash could go"
+    )
+
+
 def test_purges_in_a_loop_do_not_fill_a_small_disk(small_disk: Path) -> None:
     """Together they bring several times what the disk holds: the trash goes before sends are refused for long."""
     partitions, rounds, brought_bytes = 200, 12, 0
@@ -290,15 +297,11 @@ def test_purges_in_a_loop_do_not_fill_a_small_disk(small_disk: Path) -> None:
         message = [wire.message(bytes(PAYLOAD_BYTES))]
         for _ in range(rounds):
             for partition in range(partitions):
-                batch = wire.batch("s", "t", wire.to_partition(partition), message)
-                faults.wait_until(
-                    lambda batch=batch: connection.status(wire.SEND_MESSAGES, batch) == 0,  # type: ignore[misc]
-                    "sends are refused although the trash could go",
-                )
+                send_until_taken(connection, partition, message)
             details = connection.partitions("s", "t")
             assert all(each.messages_count == 1 for each in details)
             brought_bytes += sum(each.size_bytes for each in details)
             connection.purge_topic("s", "t")
         assert brought_bytes > 24 * 2**20 * 3 // 4
-        connection.send("s", "t", wire.to_partition(0), message)
+        send_until_taken(connection, 0, message)
         assert "read only" not in server.log()

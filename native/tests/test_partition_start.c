@@ -210,6 +210,8 @@ static void test_a_limit_of_messages_and_an_early_roll(void) {
     CHECK_EQUAL(partition_messages(p), 0);
     CHECK_EQUAL(stats.first_offset, 20);
     append(p, &m, 1, 200, wall_now);
+    CHECK(!partition_oldest_segment(p, &oldest));
+    CHECK(oldest.waits);
     CHECK_EQUAL(partition_roll_early(p), 0); /* acknowledged just now */
     CHECK_EQUAL(p->segments.items[p->segments.count - 1].count, 1);
     partition_close(p);

@@ -87,6 +87,8 @@ bool partition_oldest_segment(partition *p, partition_oldest *out) {
     *out = (partition_oldest){.first_timestamp = s->first_timestamp,
                               .bytes = s->log_bytes - p->start.bytes,
                               .only_active = p->start.hidden + 1 == p->segments.count};
+    const segment *next = out->only_active ? NULL : s + 1;
+    out->waits = (next != NULL ? next->start_offset : p->next_offset) > p->start.settled;
     return !out->only_active && may_drop(p);
 }
 

@@ -36,7 +36,7 @@ def check_address(address: str) -> str:
 def open_connection(address: str, username: str, password: str) -> Connection:
     """Logged in at a server that has the metrics. TopError, ConnectionFailedError."""
     try:
-        connection = Connection(check_address(address), Credentials(username, password), timeout_s=5.0)
+        connection = Connection(check_address(address), Credentials(username, password), timeout_s=30.0)
     except RefusedError as error:
         raise TopError(f"{address} refuses the login of {username} (status {error.status})") from error
     try:

@@ -11,7 +11,7 @@
 
 #define RSA_BITS_MAX 4096 /* a signature with more takes longer than a step of the loop may */
 #define CHAIN_BYTES_MAX 32768u
-/* As safe as the others, and a third faster. */
+/* The first one is as safe here as the second, and never slower (docs/adr/0050-tls-in-the-engine.md). */
 #define SUITES_13 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 
 struct tls_context {

@@ -177,6 +177,7 @@ class Engine:
         websocket_origins: str,
         tls_mode: int,
         clients_have_names: bool,
+        cache_indexes: int,
     ) -> None: ...
     @property
     def generation(self) -> int: ...

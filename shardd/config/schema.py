@@ -222,7 +222,8 @@ class MessageSaver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.*`. `io_engine`: auto, io_uring or epoll. `topic_*` are the server defaults that CREATE_TOPIC resolves
     (`NEVER`: never, unlimited). `cache_indexes`: of which segments entries of indexes that were read are kept in
-    memory. `disk_reserve_bytes`: with less free, sends are refused; 0: until the disk is full. `group`: who may read the messages, a name or a number; "": nobody else."""
+    memory. `disk_reserve_bytes`: with less free, sends are refused; 0: until the disk is full. `group`: who may read
+    the messages, a name or a number; "": nobody else."""
 
     path: str
     group: str

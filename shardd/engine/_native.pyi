@@ -178,6 +178,7 @@ class Engine:
         tls_mode: int,
         websocket_tls_mode: int,
         clients_have_names: bool,
+        cache_indexes: int,
     ) -> None: ...
     @property
     def generation(self) -> int: ...

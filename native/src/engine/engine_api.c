@@ -81,6 +81,8 @@ int engine_open(engine **out, const engine_options *options) {
     if (e == NULL) return -ENOMEM;
     e->options = *options;
     file_cache_open_for(&e->core.files, options->limits.connections);
+    e->core.files.indexes.mode = options->cache_indexes;
+    e->core.files.indexes.bytes_max = options->pool_bytes / INDEX_PAGES_SHARE;
     e->standing.epoll_fd = e->core.commit.room.fd = -1;
     e->core.now_us = e->pass_us = clock_monotonic_us();
     listeners_open(e);

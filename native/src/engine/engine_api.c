@@ -176,9 +176,12 @@ bool engine_speak(engine *e, uint64_t connection, uint8_t number) {
     return true;
 }
 
-void engine_begin_session(engine *e, uint64_t connection, uint64_t session) {
+uint64_t engine_begin_session(engine *e, uint64_t connection, uint64_t session, uint64_t request) {
     conn *c = conn_find(&e->net, connection);
-    if (c != NULL && c->large != NULL) iggy09_begin_session(&c->large->memory, session);
+    if (c == NULL || c->large == NULL) return 0;
+    uint64_t last = c->large->memory.request;
+    iggy09_begin_session(&c->large->memory, session, request);
+    return last;
 }
 
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status) {

@@ -234,6 +234,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"partition_roll_early", shardd_call_roll_early, METH_O, "Seals the active segment; status."},
     {"partition_slowest", shardd_call_slowest, METH_O, "The lowest stored offset or None."},
     {"expiry_clock", shardd_call_expiry_clock, METH_O, "The clock by which messages expire, with its bound."},
+    {"expiry_clock_begin", shardd_call_expiry_clock_begin, METH_O, "What time it is by what an earlier run knew."},
     {"partition_sync", shardd_call_partition_sync, METH_VARARGS,
      "Brings everything to the device; EVENT_SYNCED with the token follows."},
     {"partition_set_level", shardd_call_partition_set_level, METH_VARARGS, "Changes when a message is acknowledged."},

@@ -379,6 +379,8 @@ class Engine:
         """The lowest stored offset. KeyError."""
     def expiry_clock(self, jump_max_us: int, /) -> ExpiryClock:
         """Jumps forward beyond `jump_max_us` (0: none) are believed when they have lasted as long."""
+    def expiry_clock_begin(self, believed_us: int, /) -> None:
+        """Before the first `expiry_clock`: what time it is by what an earlier run knew."""
     def partition_sync(self, namespace: int, token: int, /) -> None:
         """Brings all there is now to the device. SyncedEvent with the token follows: 0, 10009, or 3007 when the
         partition was closed meanwhile. KeyError."""

@@ -90,10 +90,9 @@ static PyObject *call_speak(PyObject *self, PyObject *args) {
 
 static PyObject *call_begin_session(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
-    unsigned long long connection, session;
-    if (e == NULL || !PyArg_ParseTuple(args, "KK", &connection, &session)) return NULL;
-    engine_begin_session(e, connection, session);
-    Py_RETURN_NONE;
+    unsigned long long connection, session, request;
+    if (e == NULL || !PyArg_ParseTuple(args, "KKK", &connection, &session, &request)) return NULL;
+    return PyLong_FromUnsignedLongLong(engine_begin_session(e, connection, session, request));
 }
 
 static PyObject *call_close_all(PyObject *self, PyObject *arg) {

@@ -178,6 +178,7 @@ class Engine:
         tls_mode: int,
         websocket_tls_mode: int,
         clients_have_names: bool,
+        cache_indexes: int,
     ) -> None: ...
     @property
     def generation(self) -> int: ...
@@ -223,8 +224,9 @@ class Engine:
 
         GroupPolledEvent follows, or RouteMissEvent when the owner does not know the partition, or RequestEvent
         again."""
-    def begin_session(self, connection: int, session: int, /) -> None:
-        """The number of its session in a dialect that has one (0.9), from now on; 0: none. Its requests begin anew."""
+    def begin_session(self, connection: int, session: int, request: int, /) -> int:
+        """The number of its session in a dialect that has one (0.9), from now on; 0: none. Its requests have numbers
+        above `request`. Returns the number of its last request before."""
 
     def speak(self, connection: int, dialect: int, /) -> None:
         """The dialect of a connection that waits for Python from now on, which its request is answered in, too.

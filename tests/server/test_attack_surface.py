@@ -18,7 +18,7 @@ from tests.support.server import Server
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 PARTITIONS = 4
 # after many changes; where it is allowed; of topics that are compressed
-SOMETIMES = {"state.snapshot", "anon_inode:[io_uring]", "streams/*/*.blocks"}
+SOMETIMES = {"state.snapshot", "anon_inode:[io_uring]", "streams/*/*.blocks", "retention.clock"}
 
 
 def rows(first_column: str) -> Iterator[tuple[list[str], str]]:

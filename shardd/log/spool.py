@@ -172,7 +172,9 @@ def make_entry(
     entry = spool_directory(data) / relative_path(found)
     entry.parent.mkdir(parents=True, exist_ok=True)
     building.rename(entry)
-    layout.sync_directory(entry.parent)
+    for directory in entry.parents:  # the names of directories that are new, too
+        if directory.is_relative_to(data):
+            layout.sync_directory(directory)
     return entry, found
 
 

@@ -186,6 +186,10 @@ crash-delete: native ## kill -9 while something is made, purged, deleted or roll
 crash-clean: native ## 300 kills of -9, one at each step of retention and of compressing (CRASH_ARGS="--kills 300 --seed N")
 	@$(BIN)/python -m tests.crash.clean_kills $(CRASH_ARGS)
 
+.PHONY: crash-archive
+crash-archive: native ## 300 kills of -9, one at each step of archiving (CRASH_ARGS="--kills 300 --seed N")
+	@$(BIN)/python -m tests.crash.archive_kills $(CRASH_ARGS)
+
 fmt: setup ## format all sources
 	@$(BIN)/ruff check --fix --quiet $(PY_DIRS) distribution setup.py
 	@$(BIN)/ruff format $(PY_DIRS) distribution setup.py

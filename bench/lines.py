@@ -23,6 +23,7 @@ class Placement(Enum):
     EVEN = "even"  # streams chosen so that every shard owns the same number
     ONE = "one"  # one partition for all connections
     GROUP = "group"  # one topic of 24 partitions; the connections are the members of a group, with auto-commit
+    SPREAD = "spread"  # one topic with one partition on each shard, a random key in each request
     KEYED = "keyed"  # one topic of 12 partitions, a random key in each request: mostly forwarded
 
 
@@ -85,7 +86,8 @@ def _pipelined() -> list[Line]:
     return [
         one,
         Line("send", 1, 100, 8, Placement.HASH, 1.5, depth=16),
-        Line("send", 1, 100, 1, Placement.KEYED, 0.8, against=one.name, depth=32),
+        Line("send", 1, 100, 1, Placement.SPREAD, 0.8, against=one.name, depth=32),
+        Line("send", 1, 100, 1, Placement.KEYED, 0.5, against=one.name, depth=32),
         alone,
         Line("send", 1, 100, 1, Placement.HASH, 8.0, durable=True, against=alone.name, depth=32),
     ]

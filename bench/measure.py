@@ -122,7 +122,7 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
         else:
             touch_memory(effort.touch_bytes)
             arguments += ["--requests", str(max(1, effort.send_bytes_max // line.request_bytes))]
-            arguments += ["--keyed"] if line.placement is Placement.KEYED else []
+            arguments += ["--keyed"] if line.placement in (Placement.KEYED, Placement.SPREAD) else []
         used_s = target.cpu_s()
         answer = _load(target, line, streams, arguments, line.batch)
         answer["cpu_us_per_request"] = (target.cpu_s() - used_s) * 1e6 / answer["answered"]

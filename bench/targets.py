@@ -67,7 +67,8 @@ def _cpu_s(process: subprocess.Popen[bytes]) -> float:
 
 
 def _streams_needed(line: Line) -> int:
-    return 1 if line.placement in PARTITIONS or line.placement is Placement.ONE else line.connections
+    shared = line.placement in PARTITIONS or line.placement in (Placement.ONE, Placement.SPREAD)
+    return 1 if shared else line.connections
 
 
 def _for_connections(line: Line, streams: list[int]) -> list[int]:
@@ -170,10 +171,13 @@ class Shardd:
         return found[0].strip() if found else "(no start-up line)"
 
     def make_streams(self, line: Line) -> tuple[list[int], str]:
-        partitions = PARTITIONS.get(line.placement, 1)
+        spread = line.placement is Placement.SPREAD
+        partitions = self.shards if spread else PARTITIONS.get(line.placement, 1)
         with Wire(self.port) as wire:
             if line.placement is Placement.EVEN:
                 streams = self._even(wire, line.connections)
+            elif spread:
+                streams = [self._spread(wire)]
             else:
                 streams = [wire.create_stream(f"bench-{number}") for number in range(_streams_needed(line))]
             for stream in streams:
@@ -182,6 +186,19 @@ class Shardd:
                 if line.placement is Placement.GROUP and wire.create_group(stream, "bench") != 0:
                     raise RuntimeError("the first group of a topic must have id 0")
         return _for_connections(line, streams), lines.share(streams, self.shards, partitions)
+
+    def _spread(self, wire: Wire) -> int:
+        """A stream whose first partitions, one for each shard, have different owners."""
+        tried = []
+        for number in range(STREAMS_TRIED_MAX):
+            tried.append(wire.create_stream(f"bench-{number}"))
+            if lines.share(tried[-1:], self.shards, self.shards) == ":".join("1" * self.shards):
+                break
+        else:
+            raise RuntimeError(f"{STREAMS_TRIED_MAX} streams have no partition on each of {self.shards} shards")
+        for surplus in tried[:-1]:
+            wire.delete_stream(surplus)
+        return tried[-1]
 
     def _even(self, wire: Wire, count: int) -> list[int]:
         wanted = {shard: count // self.shards + (shard < count % self.shards) for shard in range(self.shards)}

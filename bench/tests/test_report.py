@@ -85,6 +85,7 @@ def test_lines_of_the_issue_are_there() -> None:
     assert {"send-1x100-c1-d32", "send-1x100-c8-d16", "durable-send-1x100-c1-d32"} <= set(names)
     keyed = [line.name for line in select(["*-d32-keyed"])]
     assert keyed == ["send-1x100-c1-d32", "send-1x100-c1-d32-keyed"], "with what it is held against"
+    assert "send-1x100-c1-d32-spread" in names
     with pytest.raises(ValueError, match="no line is called 'x'"):
         select(["x"])
 

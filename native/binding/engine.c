@@ -58,8 +58,19 @@ static char *engine_arguments[] = {"shard",
                                    "websocket_accept_unmasked",
                                    "websocket_origins",
                                    "tls_mode",
+                                   "websocket_tls_mode",
                                    "clients_have_names",
                                    NULL};
+
+static bool set_tls_modes(unsigned tcp, unsigned websocket, tls_mode out[TLS_PORTS]) {
+    if (tcp > TLS_BOTH || websocket > TLS_BOTH) {
+        PyErr_SetString(PyExc_ValueError, "tls_mode and websocket_tls_mode must be 0 to 2");
+        return false;
+    }
+    out[TLS_OF_TCP] = (tls_mode)tcp;
+    out[TLS_OF_WEBSOCKET] = (tls_mode)websocket;
+    return true;
+}
 
 static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     engine_options o = {0};
@@ -67,15 +78,15 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     unsigned long long pool_bytes, journal_messages, journal_bytes, reserve_bytes, frame_bytes, message_bytes;
     long long login_ms, idle_ms, request_ms, partial_ms, slow_ms, sync_ms, save_ms;
     int migration, save_syncs, unmasked, names = 0;
-    unsigned mode = TLS_OFF;
+    unsigned mode = TLS_OFF, websocket_mode = TLS_OFF;
     const char *io_engine, *dialect_name;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpsIzKsKKpsIp", engine_arguments, &o.shard, &o.shards, &o.shared_fd,
+            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpsIzKsKKpsIIp", engine_arguments, &o.shard, &o.shards, &o.shared_fd,
             &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.limits.connections,
             &o.limits.per_address, &o.limits.before_login, &login_ms, &idle_ms, &request_ms, &partial_ms, &slow_ms,
             &sync_ms, &save_ms, &save_syncs, &journal_messages, &journal_bytes, &o.consumer_offsets_max, &migration,
             &dialect_name, &o.pipeline_window_requests, &o.data_directory, &reserve_bytes, &io_engine, &frame_bytes,
-            &message_bytes, &unmasked, &o.websocket.origins, &mode, &names))
+            &message_bytes, &unmasked, &o.websocket.origins, &mode, &websocket_mode, &names))
         return -1;
     if (strcmp(io_engine, "io_uring") != 0 && strcmp(io_engine, "epoll") != 0) {
         PyErr_SetString(PyExc_ValueError, "io_engine must be io_uring or epoll");
@@ -90,10 +101,7 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
         PyErr_SetString(PyExc_ValueError, "pipeline_window_requests must be 1 to 32");
         return -1;
     }
-    if (mode > TLS_BOTH) {
-        PyErr_SetString(PyExc_ValueError, "tls_mode must be 0 to 2");
-        return -1;
-    }
+    if (!set_tls_modes(mode, websocket_mode, o.tls)) return -1;
     if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {
         PyErr_SetString(PyExc_ValueError, "shard must be below shards, shards at most 256");
         return -1;
@@ -120,7 +128,6 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     o.journal_messages_max = journal_messages;
     o.journal_bytes_max = journal_bytes;
     o.socket_migration = migration != 0;
-    o.tls = (tls_mode)mode;
     o.clients_have_names = names != 0;
     o.io_engine = strcmp(io_engine, "epoll") == 0 ? IO_ENGINE_EPOLL : IO_ENGINE_URING;
     int result = engine_open(&((engine_object *)self)->engine, &o);

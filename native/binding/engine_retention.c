@@ -113,7 +113,8 @@ PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg) {
     if (o == NULL) return NULL;
     bool droppable = partition_oldest_segment(o->p, &oldest);
     return SHARDD_RESULT(SHARDD_OLDEST, SHARDD_NUMBER(oldest.first_timestamp), SHARDD_NUMBER(oldest.bytes),
-                         PyBool_FromLong(droppable), PyBool_FromLong(oldest.only_active));
+                         PyBool_FromLong(droppable), PyBool_FromLong(oldest.only_active),
+                         PyBool_FromLong(oldest.waits));
 }
 
 PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *arg) {

@@ -20,13 +20,21 @@ static bool read_text(PyObject *object, tls_text *out) {
     return true;
 }
 
-/* (pairs, clients, clients_ca, only_13, ciphers); borrowed from the arguments. */
-static bool read_settings(PyObject *args, tls_settings *out) {
+/* (pairs, clients, clients_ca, only_13, ciphers), behind a port when one is wanted; borrowed from the arguments. */
+static bool read_settings(PyObject *args, tls_settings *out, tls_port *port) {
     PyObject *pairs, *clients_ca;
-    unsigned clients;
+    unsigned clients, number = 0;
     int only_13;
     memset(out, 0, sizeof *out);
-    if (!PyArg_ParseTuple(args, "OIOps", &pairs, &clients, &clients_ca, &only_13, &out->ciphers)) return false;
+    bool parsed = port == NULL ? PyArg_ParseTuple(args, "OIOps", &pairs, &clients, &clients_ca, &only_13, &out->ciphers)
+                               : PyArg_ParseTuple(args, "IOIOps", &number, &pairs, &clients, &clients_ca, &only_13,
+                                                  &out->ciphers);
+    if (!parsed) return false;
+    if (number >= TLS_PORTS) {
+        PyErr_SetString(PyExc_ValueError, "there is no such port");
+        return false;
+    }
+    if (port != NULL) *port = (tls_port)number;
     if (!PyList_Check(pairs) || PyList_Size(pairs) < 1 || PyList_Size(pairs) > (Py_ssize_t)TLS_PAIRS_MAX ||
         clients > TLS_CLIENTS_REQUIRED) {
         PyErr_SetString(PyExc_ValueError, "one to 16 pairs, clients 0 to 2");
@@ -57,9 +65,10 @@ static void set_fault(const char *why, uint32_t pair) {
 PyObject *shardd_call_use_tls(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     tls_settings settings;
+    tls_port port;
     uint32_t pair;
-    if (e == NULL || !read_settings(args, &settings)) return NULL;
-    const char *why = engine_use_tls(e, &settings, &pair);
+    if (e == NULL || !read_settings(args, &settings, &port)) return NULL;
+    const char *why = engine_use_tls(e, port, &settings, &pair);
     if (why == NULL) Py_RETURN_NONE;
     set_fault(why, pair);
     return NULL;
@@ -82,7 +91,7 @@ static PyObject *tls_inspect(PyObject *module, PyObject *args) {
     (void)module;
     tls_settings settings;
     tls_fault fault;
-    if (!read_settings(args, &settings)) return NULL;
+    if (!read_settings(args, &settings, NULL)) return NULL;
     tls_context *made = tls_context_make(&settings, &fault);
     if (made == NULL) {
         set_fault(fault.why, fault.pair);

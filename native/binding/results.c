@@ -31,7 +31,7 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_CLEANED] = RESULT(Cleaned, "One step of the retention.", FIELD(status), FIELD(removed), FIELD(pending),
                               FIELD(held)),
     [SHARDD_OLDEST] = RESULT(OldestSegment, "What a limit by size would take.", FIELD(first_timestamp), FIELD(bytes),
-                             FIELD(droppable), FIELD(only_active)),
+                             FIELD(droppable), FIELD(only_active), FIELD(waits)),
     [SHARDD_CLOCK] = RESULT(ExpiryClock, "By which messages expire.", FIELD(now_us), FIELD(jump_us), FIELD(jumps)),
     [SHARDD_STORED_OFFSET] = RESULT(StoredOffset, "How far a consumer is.", FIELD(kind), FIELD(consumer), FIELD(value)),
     [SHARDD_SCAN] = RESULT(Scan, "What a scan of records found.", FIELD(valid_bytes), FIELD(records),

@@ -17,13 +17,14 @@ static void open_all(void) {
     uint8_t secret[TLS_SECRET_BYTES] = {1};
     char *chain, *key;
     tls_fault fault;
-    if (tls_open(&worker, TLS_BOTH) != 0 || !tls_self_signed(&chain, &key)) abort();
+    const tls_mode modes[TLS_PORTS] = {[TLS_OF_TCP] = TLS_BOTH};
+    if (tls_open(&worker, modes) != 0 || !tls_self_signed(&chain, &key)) abort();
     tls_settings settings = {
         .pairs = {{{chain, strlen(chain)}, {key, strlen(key)}}}, .count = 1, .ciphers = "ECDHE+AESGCM"};
-    tls_use(&worker, tls_context_make(&settings, &fault));
+    tls_use(&worker, TLS_OF_TCP, tls_context_make(&settings, &fault));
     tls_tickets_open(&worker.tickets, secret, 0);
     client = SSL_CTX_new(TLS_client_method());
-    if (worker.context == NULL || client == NULL) abort();
+    if (worker.ports[TLS_OF_TCP].context == NULL || client == NULL) abort();
     free(chain);
     free(key);
 }
@@ -57,9 +58,9 @@ static void shake_hands(stream *s, int fd, SSL *ssl, unsigned steps) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int pair[2];
     stream s;
-    if (worker.context == NULL) open_all();
+    if (worker.ports[TLS_OF_TCP].context == NULL) open_all();
     if (size < 2 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) return 0;
-    if (!stream_tls(&s, &worker, pair[0])) abort();
+    if (!stream_tls(&s, &worker, TLS_OF_TCP, pair[0])) abort();
     SSL *ssl = SSL_new(client);
     unsigned steps = data[0] & 3; /* none, the first flight, all of it */
     size_t piece = 1u + data[1] * 16u;

@@ -210,8 +210,32 @@ static void test_a_limit_of_messages_and_an_early_roll(void) {
     CHECK_EQUAL(partition_messages(p), 0);
     CHECK_EQUAL(stats.first_offset, 20);
     append(p, &m, 1, 200, wall_now);
+    CHECK(!partition_oldest_segment(p, &oldest));
+    CHECK(oldest.waits);
     CHECK_EQUAL(partition_roll_early(p), 0); /* acknowledged just now */
     CHECK_EQUAL(p->segments.items[p->segments.count - 1].count, 1);
+    partition_close(p);
+    partition_release(p);
+    model_free(&m);
+}
+
+/* A power loss leaves bytes behind the acknowledged messages that cannot be read, and as many offsets as fit there. */
+static void test_offsets_that_nobody_can_read_push_no_message_out(void) {
+    partition_options options = options_of(1 << 20);
+    partition_limits limits = {.messages_max = 7};
+    static model m;
+    model_init(&m, 1 << 20);
+    partition *p = opened(&options, &limits);
+    for (int i = 0; i < 30; i++) append(p, &m, 1, 200, wall_now);
+    CHECK(partition_withhold(p, 10, 17, false) && partition_withhold(p, 17, 28, true));
+    clean(p);
+    CHECK_EQUAL(partition_first_offset(p), 5); /* and 28, 29 */
+    for (int i = 0; i < 4; i++) append(p, &m, 1, 200, wall_now);
+    clean(p);
+    CHECK_EQUAL(partition_first_offset(p), 9);
+    append(p, &m, 1, 200, wall_now);
+    clean(p);
+    CHECK_EQUAL(partition_first_offset(p), 28);
     partition_close(p);
     partition_release(p);
     model_free(&m);
@@ -278,6 +302,7 @@ int main(void) {
     RUN(test_nothing_goes_within_a_second_of_its_acknowledgement_or_before_a_sync);
     RUN(test_stored_offsets_hold_messages_for_a_while);
     RUN(test_a_limit_of_messages_and_an_early_roll);
+    RUN(test_offsets_that_nobody_can_read_push_no_message_out);
     RUN(test_a_restart_knows_the_log_start);
     RUN(test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide);
     test_root_remove();

@@ -139,7 +139,25 @@ static void test_what_waits_too_long_for_a_successor_is_never_carried_out(void) 
     forward_check_times(&p);
     peers_up(&p, OWNER, SECOND);
     CHECK_EQUAL(taken(), 0);
-    EXPECT(m, STATUS_SHARD_COMMUNICATION_ERROR, STATUS_SHARD_COMMUNICATION_ERROR);
+    EXPECT(m, STATUS_SHARD_COMMUNICATION_ERROR);
+    CHECK_EQUAL(m->c->state, CONN_LINGERING);
+    hang_up(m);
+    close_peers();
+}
+
+/* Who does not read the refusal sends all of it again. */
+static void test_nothing_that_was_sent_behind_a_refusal_is_carried_out(void) {
+    memory_stream *m = open_peers();
+    SEND(m, 10, 20);
+    peers_down(&p, OWNER);
+    next_owner();
+    k->now_us += 2 * HELD_REQUEST_US;
+    forward_check_times(&p);
+    peers_up(&p, OWNER, SECOND);
+    put_send(ELSEWHERE, 30); /* was on its way */
+    receive_all(m);
+    EXPECT(m, STATUS_SHARD_COMMUNICATION_ERROR);
+    CHECK_EQUAL(taken(), 0);
     hang_up(m);
     close_peers();
 }
@@ -250,6 +268,7 @@ int main(void) {
     RUN(test_canary_a_successor_that_is_admitted_at_once_carries_out_what_is_behind);
     RUN(test_what_a_dead_owner_had_not_taken_waits_for_its_successor_in_order);
     RUN(test_what_waits_too_long_for_a_successor_is_never_carried_out);
+    RUN(test_nothing_that_was_sent_behind_a_refusal_is_carried_out);
     RUN(test_two_deaths_in_a_row_are_dealt_with_one_after_the_other);
     RUN(test_a_process_that_died_before_it_was_announced_took_nothing);
     RUN(test_what_nobody_waits_for_is_not_left_to_a_successor);

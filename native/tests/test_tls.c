@@ -39,8 +39,9 @@ static tls_context *self_made(tls_clients clients, const char *ca) {
 
 static void open_worker(tls_mode mode) {
     uint8_t secret[TLS_SECRET_BYTES] = {1};
-    CHECK_EQUAL(tls_open(&worker, mode), 0);
-    tls_use(&worker, self_made(TLS_CLIENTS_OFF, NULL));
+    const tls_mode modes[TLS_PORTS] = {[TLS_OF_TCP] = mode};
+    CHECK_EQUAL(tls_open(&worker, modes), 0);
+    tls_use(&worker, TLS_OF_TCP, self_made(TLS_CLIENTS_OFF, NULL));
     tls_tickets_open(&worker.tickets, secret, 0);
 }
 
@@ -55,7 +56,7 @@ static peer_client connect_to(tls_mode mode, int version) {
     SSL_set_fd(p.ssl, p.fd);
     SSL_set_connect_state(p.ssl);
     open_worker(mode);
-    CHECK(stream_tls(&p.s, &worker, pair[0]));
+    CHECK(stream_tls(&p.s, &worker, TLS_OF_TCP, pair[0]));
     return p;
 }
 
@@ -148,7 +149,7 @@ static void test_what_is_sent_arrives_through_a_narrow_socket(void) {
             refused += taken < 0;
             if (taken > 0) out += (size_t)taken;
         } else {
-            p.s.calls->look(&p.s);
+            stream_look(&p.s);
         }
         int got = SSL_read(p.ssl, seen + in, 3000);
         if (got > 0) in += (size_t)got;

@@ -6,22 +6,23 @@ import time
 
 from shardd.cli.doctor_report import Finding, ok, problem, warning
 from shardd.config.schema import Settings
-from shardd.server.tls_files import TlsError, certificate_names, expiry_sentences, read_material
+from shardd.server.tls_files import TlsError, read_tls
 
 
 def tls_findings(settings: Settings) -> list[Finding]:
-    tls = settings.tcp.tls
-    if tls.wanted_mode == "off":
+    ports = settings.tls_of_ports
+    if not ports:
         return []
     try:
-        _material, ends = read_material(tls)
+        read = read_tls(ports)
     except ImportError:
         return []  # told by the check of the engine
     except TlsError as error:
         return [problem("tls", str(error), "the server cannot start")]
-    names = certificate_names(tls)
-    sentences = expiry_sentences(names, ends, time.time())
+    now_s = time.time()
+    sentences = read.sentences(now_s)
     if sentences:
         return [warning("tls", sentence, "renew it, then `shardd tls reload`") for sentence in sentences]
-    days = int((min(ends) - time.time()) // 86_400)
-    return [ok("tls", f"{tls.wanted_mode}, {len(names)} certificates", f"the first of them expires in {days} days")]
+    modes = ", ".join(f"{section} {tls.wanted_mode}" for section, tls in ports.items())
+    days = int((min(read.ends_s) - now_s) // 86_400)
+    return [ok("tls", f"{modes}; {len(read.names)} certificates", f"the first of them expires in {days} days")]

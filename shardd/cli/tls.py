@@ -13,7 +13,7 @@ import typer
 
 from shardd.config.loader import ConfigError, load_settings
 from shardd.server.data_directory import LOCK_NAME
-from shardd.server.tls_files import TlsError, certificate_names, expiry_sentences, read_material
+from shardd.server.tls_files import TlsError, read_tls
 
 tls_app = typer.Typer(help="Certificates of a running server.", rich_markup_mode=None, no_args_is_help=True)
 
@@ -41,17 +41,16 @@ def reload(
             typer.echo(f"shardd: {sentence}", err=True)
         raise typer.Exit(2) from error
     try:
-        _material, ends = read_material(settings.tcp.tls)
-        now_s = time.time()
-        sentences = expiry_sentences(certificate_names(settings.tcp.tls), ends, now_s)
-        if min(ends) <= now_s:
-            raise TlsError(sentences[0])
+        read, now_s = read_tls(settings.tls_of_ports), time.time()
+        if not read.ports:
+            raise TlsError("there is nothing to reload: TLS is off in these settings")
+        read.check_ends(now_s)
         supervisor = holder_of(settings.system.data_directory)
         os.kill(supervisor, signal.SIGUSR1)
     except (TlsError, ProcessLookupError, PermissionError) as error:
         typer.echo(f"shardd: {error}", err=True)
         raise typer.Exit(1) from error
-    for sentence in sentences:
+    for sentence in read.sentences(now_s):
         typer.echo(f"warning: {sentence}")
     typer.echo(f"process {supervisor} reads its certificates again; its log says how that went")
 

@@ -12,6 +12,8 @@ from rich.live import Live
 
 from shardd.cli.top_view import View, compare, tables
 from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
+from shardd.client.errors import SettingsError
+from shardd.client.transport import way_to
 from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
 
@@ -24,19 +26,25 @@ class TopError(Exception):
 
 
 def check_address(address: str) -> str:
-    """ "host:port", "[v6]:port" or "unix:/path", else TopError."""
+    """ "host:port", "[v6]:port", "unix:/path" or "shardd+tls://host:port?ca_file=...", else TopError."""
+    if address.startswith("shardd+tls://"):
+        try:
+            way_to(address)
+        except SettingsError as error:
+            raise TopError(f"{address!r} is no address: {error}") from None
+        return address
     if address.startswith("unix:/"):
         return address
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise TopError(f"{address!r} is no address; write host:port or unix:/path")
+        raise TopError(f"{address!r} is no address; write host:port, unix:/path or shardd+tls://host:port")
     return address
 
 
 def open_connection(address: str, username: str, password: str) -> Connection:
     """Logged in at a server that has the metrics. TopError, ConnectionFailedError."""
     try:
-        connection = Connection(check_address(address), Credentials(username, password), timeout_s=5.0)
+        connection = Connection(check_address(address), Credentials(username, password), timeout_s=30.0)
     except RefusedError as error:
         raise TopError(f"{address} refuses the login of {username} (status {error.status})") from error
     try:

@@ -3,7 +3,6 @@ by one thread."""
 
 from __future__ import annotations
 
-import socket
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +12,8 @@ from typing import Final, Self, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from shardd.client.errors import TlsError
+from shardd.client.transport import connect, tls_failure, way_to
 from shardd.protocol import account_requests, bounds, limits, replies, requests, topic_settings
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
@@ -23,7 +24,6 @@ from shardd.protocol.primitives import Identifier, Reader
 T = TypeVar("T")
 Answer = TypeVar("Answer", bytes, Reader)
 
-_UNIX_PREFIX: Final = "unix:"
 _PIECE_BYTES: Final = 1 << 20  # first room for an answer
 
 
@@ -54,11 +54,17 @@ class Connection:
     """Connects and logs in at once. `timeout_s` bounds every call on the socket."""
 
     def __init__(self, address: str, credentials: Credentials | None = None, *, timeout_s: float = 30.0) -> None:
-        """`address` is "host:port", or "unix:/path". `ConnectionFailedError`, `RefusedError` for a refused login."""
+        """`address` is "host:port", "unix:/path", or "shardd+tls://host:port?ca_file=...".
+
+        `ConnectionFailedError`, `RefusedError` for a refused login.
+        """
         self.address = address
         self._asked: deque[int] = deque()  # codes of the requests whose answers are to come
         try:
-            self._socket = _connect(address, timeout_s)
+            self._way = way_to(address)
+            self._socket = connect(self._way, timeout_s)
+        except TlsError as error:
+            raise ConnectionFailedError(str(error)) from error
         except (OSError, ValueError) as error:
             raise ConnectionFailedError(f"cannot connect to {address}: {error}") from error
         try:
@@ -129,7 +135,8 @@ class Connection:
             try:
                 got = self._socket.recv_into(view[done:])
             except OSError as error:
-                raise ConnectionFailedError(f"{self.address}: {error}") from error
+                failure = tls_failure(self._way, error)
+                raise ConnectionFailedError(str(failure) if failure else f"{self.address}: {error}") from error
             if got == 0:
                 raise ConnectionFailedError(f"{self.address} closed the connection")
             done += got
@@ -224,23 +231,6 @@ class Connection:
     def metrics(self) -> Metrics:
         answer = self.request(ExtensionCode.GET_METRICS, ExtensionRequest().encode())
         return _decode(Metrics.read, Reader(answer))
-
-
-def _connect(address: str, timeout_s: float) -> socket.socket:
-    """OSError, ValueError."""
-    if address.startswith(_UNIX_PREFIX):
-        local = socket.socket(socket.AF_UNIX)
-        try:
-            local.settimeout(timeout_s)
-            local.connect(address.removeprefix(_UNIX_PREFIX))
-        except BaseException:
-            local.close()
-            raise
-        return local
-    host, _, port = address.rpartition(":")
-    connection = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
 
 
 def _decode(read: Callable[[Answer], T], answer: Answer) -> T:

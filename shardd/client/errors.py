@@ -50,6 +50,10 @@ class ConnectionLostError(ClientError, ConnectionError):
         self.fate = fate
 
 
+class TlsError(ClientError, ConnectionError):
+    """One side does not trust the other, or they do not agree: not before somebody changes a certificate."""
+
+
 class DeadlineError(ClientError, TimeoutError):
     """The time for the call was over."""
 

@@ -7,8 +7,9 @@ from collections import deque
 from typing import cast
 
 from shardd.client import commands, wire
-from shardd.client.errors import ClientError, ConnectionLostError, DeadlineError, Fate, of_status
+from shardd.client.errors import ClientError, ConnectionLostError, DeadlineError, Fate, TlsError, of_status
 from shardd.client.settings import Settings
+from shardd.client.transport import open_transport, tls_failure
 
 _STOPPING = 8  # of the server: nothing behind its answer is carried out
 
@@ -26,6 +27,7 @@ class Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.heard_at = self._loop.time()
         self.closed = asyncio.Event()
+        self.cause: Exception | None = None  # of its end
 
     # ---- the protocol of asyncio ----
 
@@ -48,6 +50,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self.cause = error
         cause = self._farewell or error or "the server closed the connection"
         for future, _code, has_slot in self._asked:
             if not future.done():
@@ -118,12 +121,14 @@ class Link(asyncio.Protocol):
 
 
 async def open_link(settings: Settings) -> Link:
-    """Connected and logged in. ConnectionLostError, AuthenticationError, UnavailableError."""
+    """Connected and logged in. ConnectionLostError, TlsError, AuthenticationError, UnavailableError."""
     loop = asyncio.get_running_loop()
     until = loop.time() + settings.connect_timeout_s
     try:
         async with asyncio.timeout_at(until):
-            _, link = await loop.create_connection(lambda: Link(settings.window), settings.host, settings.port)
+            link = await open_transport(settings, lambda: Link(settings.window))
+    except TlsError:
+        raise
     except OSError as error:
         reason = str(error) or "no answer in time"
         raise ConnectionLostError(f"cannot connect to {settings.address}: {reason}") from None
@@ -132,6 +137,9 @@ async def open_link(settings: Settings) -> Link:
             await _log_in(link, commands.login_with_token(settings.token), until)
         elif settings.username:
             await _log_in(link, commands.login(settings.username, settings.password), until)
+    except ConnectionLostError as error:
+        link.abort()
+        raise tls_failure(settings, link.cause) or error from None
     except BaseException:
         link.abort()
         raise

@@ -1,6 +1,8 @@
 """Where a server is and who asks: connection strings, the environment, contexts.
 
     shardd://name:password@host:8090?deadline=30     shardd://token@host     (a password or a token, percent-encoded)
+    shardd+tls://host?ca_file=ca.pem&certificate_file=me.pem&key_file=me.key&server_name=broker.example
+    shardd+unix:///run/shardd/shardd.sock
 
 In order: what is given, SHARDD_URL, the context that SHARDD_CONTEXT names, the current context of
 ~/.config/shardd/contexts.toml, 127.0.0.1:8090:
@@ -25,13 +27,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_PORT: Final = 8090
+_OF_TLS: Final = ("ca_file", "certificate_file", "key_file", "server_name")
 _KEYS: Final = {"url", "username", "password", "token", "token_file"}
 
 
 @dataclass(frozen=True)
 class Settings:
     """`deadline_s`: for each call, reconnects included. `connect_timeout_s`: for one attempt with its login. `window`:
-    requests on the way at a time."""
+    requests on the way at a time. `tls` trusts the authorities of the host, or those of `ca_file`; `server_name` is
+    what the certificate has to be for, when that is not `host`. `unix_path`: instead of `host` and `port`."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -41,6 +45,12 @@ class Settings:
     deadline_s: float = 30.0
     connect_timeout_s: float = 5.0
     window: int = 32
+    tls: bool = False
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+    unix_path: str = ""
 
     def __repr__(self) -> str:
         """Without secrets."""
@@ -49,6 +59,8 @@ class Settings:
 
     @property
     def address(self) -> str:
+        if self.unix_path:
+            return f"unix:{self.unix_path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -63,11 +75,15 @@ def parse(text: str) -> Settings:
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     except ValueError as error:
         raise SettingsError(f"the connection string makes no sense: {error}") from None
-    if parts.scheme in ("shardds", "shardd+unix"):
-        raise FutureSchemeError(parts.scheme)
-    if parts.scheme != "shardd" or not host or parts.path not in ("", "/"):
-        raise SettingsError("a connection string is shardd://[name:password@|token@]host[:port]")
-    found = Settings(host, port if port is not None else DEFAULT_PORT)
+    if parts.scheme == "shardd+unix" and not host and parts.path.startswith("/"):
+        found = Settings(unix_path=unquote(parts.path))
+    elif parts.scheme in ("shardd", "shardd+tls") and host and parts.path in ("", "/"):
+        found = Settings(host, port if port is not None else DEFAULT_PORT, tls=parts.scheme == "shardd+tls")
+    else:
+        raise SettingsError(
+            "a connection string is shardd://[name:password@|token@]host[:port], the same with shardd+tls://, "
+            "or shardd+unix://[name:password@|token@]/path"
+        )
     if parts.password is not None:
         found = replace(found, username=unquote(parts.username or ""), password=unquote(parts.password))
     elif parts.username:
@@ -77,14 +93,10 @@ def parse(text: str) -> Settings:
     return found
 
 
-class FutureSchemeError(SettingsError):
-    """TLS and Unix sockets are not served yet."""
-
-    def __init__(self, scheme: str) -> None:
-        super().__init__(f"this client has no {scheme}:// yet")
-
-
 def _with_option(found: Settings, name: str, value: str) -> Settings:
+    if name in _OF_TLS and found.tls:
+        text: dict[str, Any] = {name: value}
+        return replace(found, **text)
     try:
         if name == "deadline":
             return replace(found, deadline_s=_positive(float(value)))
@@ -94,7 +106,8 @@ def _with_option(found: Settings, name: str, value: str) -> Settings:
             return replace(found, window=int(_positive(int(value))))
     except ValueError:
         raise SettingsError(f"{name}={value} in the connection string is no positive number") from None
-    raise SettingsError(f"the connection string has no option {name}; there are deadline, connect_timeout, window")
+    known = ["deadline", "connect_timeout", "window", *(_OF_TLS if found.tls else ())]
+    raise SettingsError(f"the connection string has no option {name}; there are {', '.join(known)}")
 
 
 def _positive(value: float) -> float:

@@ -37,7 +37,6 @@ _NOT_SERVED: Final = {
     "system.recovery": "recreate_missing_state",
     "system.memory_pool": "enabled bucket_capacity",
     "websocket": "read_buffer_size write_buffer_size max_write_buffer_size",
-    "websocket.tls": "enabled self_signed cert_file key_file",
 }
 NOT_SERVED_PATHS: Final = frozenset(
     f"{section}.{name}" for section, names in _NOT_SERVED.items() for name in names.split()

@@ -188,6 +188,11 @@ KEYS: Final[tuple[Key, ...]] = (
         origins.format_origins,
         quoted=False,
     ),
+    _flag("websocket.tls.enabled", False),
+    Key("websocket.tls.mode", "websocket.tls.mode", "off", _parse_choice(tls.MODES)),
+    _flag("websocket.tls.self_signed", False),
+    Key("websocket.tls.cert_file", "websocket.tls.cert_file", "", tls.parse_path),
+    Key("websocket.tls.key_file", "websocket.tls.key_file", "", tls.parse_path),
     _count("server.connections_max", 10_000, 1, 1_000_000),
     _count("server.connections_per_address_max", 0, 0, 1_000_000),
     _count("server.connections_before_login_max", 0, 0, 1_000_000),
@@ -328,7 +333,7 @@ def check_together(settings: Settings) -> list[str]:
     websocket = settings.websocket
     if websocket.enabled and websocket.port and websocket.address == settings.tcp.address:
         return ["websocket.address: the same as tcp.address"]
-    return tls.check(settings.tcp.tls)
+    return tls.check(settings.tls_of_ports)
 
 
 def settings_toml(settings: Settings, actual: Mapping[str, str] | None = None) -> str:

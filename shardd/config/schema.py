@@ -89,6 +89,16 @@ class Unix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     users: dict[int, str]
 
 
+class WebSocketTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`websocket.tls.*`: what differs from `tcp.tls`. Without a certificate of its own the port shows that of TCP."""
+
+    enabled: bool
+    mode: str
+    self_signed: bool
+    cert_file: str
+    key_file: str
+
+
 class WebSocket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`websocket.*`. `address` as that of TCP."""
 
@@ -98,6 +108,7 @@ class WebSocket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_frame_size_bytes: int
     accept_unmasked_frames: bool
     allowed_origins: tuple[str, ...]
+    tls: WebSocketTls
 
     @property
     def port(self) -> int:
@@ -312,3 +323,31 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message_saver: MessageSaver
     data_maintenance: DataMaintenance
     cluster: Cluster
+
+    @property
+    def tls_of_websocket(self) -> Tls:
+        """That of TCP, but for what `websocket.tls` says."""
+        own, mode = self.websocket.tls, self.websocket.tls.mode
+        if not self.websocket.enabled:
+            mode = "off"
+        elif own.enabled and mode == "off":
+            mode = "required"
+        shown = (self.tcp.tls.self_signed, self.tcp.tls.cert_file, self.tcp.tls.key_file)
+        others = self.tcp.tls.other_certificates
+        if own.self_signed or own.cert_file or own.key_file:
+            shown, others = (own.self_signed, own.cert_file, own.key_file), ()
+        return msgspec.structs.replace(
+            self.tcp.tls,
+            enabled=False,
+            mode=mode,
+            self_signed=shown[0],
+            cert_file=shown[1],
+            key_file=shown[2],
+            other_certificates=others,
+        )
+
+    @property
+    def tls_of_ports(self) -> dict[str, Tls]:
+        """Of the ports that have TLS, by the section of their settings."""
+        ports = {"tcp.tls": self.tcp.tls, "websocket.tls": self.tls_of_websocket}
+        return {section: tls for section, tls in ports.items() if tls.wanted_mode != "off"}

@@ -1,4 +1,4 @@
-"""Texts of `tcp.tls.*` and what they may not say together."""
+"""Texts of `tcp.tls.*` and `websocket.tls.*`, and what they may not say together."""
 
 from __future__ import annotations
 
@@ -64,15 +64,17 @@ def format_users(users: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={user}" for name, user in users.items())
 
 
-def check(tls: Tls) -> list[str]:
-    """Sentences about keys that do not fit each other."""
-    if tls.wanted_mode == "off":
-        return []
+def check(ports: Mapping[str, Tls]) -> list[str]:
+    """Sentences about keys that do not fit each other. `ports`: by the section of their settings."""
+    return list(dict.fromkeys(problem for section, tls in ports.items() for problem in _check(section, tls)))
+
+
+def _check(section: str, tls: Tls) -> list[str]:
     problems = []
     if bool(tls.cert_file) != bool(tls.key_file):
-        problems.append("tcp.tls.cert_file and tcp.tls.key_file: one of them alone says nothing")
+        problems.append(f"{section}.cert_file and {section}.key_file: one of them alone says nothing")
     elif not tls.cert_file and not tls.self_signed:
-        problems.append("tcp.tls.cert_file: TLS is on and has no certificate; or set tcp.tls.self_signed")
+        problems.append(f"{section}.cert_file: TLS is on and has no certificate; or set {section}.self_signed")
     if tls.client_certificates != "off" and not tls.client_ca_file:
         problems.append("tcp.tls.client_ca_file: certificates of clients are asked for, and nobody says whose")
     if tls.client_users and tls.client_certificates == "off":

@@ -176,6 +176,7 @@ class Engine:
         websocket_accept_unmasked: bool,
         websocket_origins: str,
         tls_mode: int,
+        websocket_tls_mode: int,
         clients_have_names: bool,
     ) -> None: ...
     @property
@@ -192,6 +193,7 @@ class Engine:
         """Executes the held frame again (after route_put)."""
     def use_tls(
         self,
+        port: int,
         pairs: list[tuple[bytes, bytes]],
         clients: int,
         clients_ca: bytes,
@@ -199,7 +201,7 @@ class Engine:
         ciphers: str,
         /,
     ) -> None:
-        """For those who connect from now on. ValueError(why, number of the pair or None)."""
+        """For those who connect to this port (tls_material.PORTS) from now on. ValueError(why, number of the pair)."""
     def use_tickets(self, secret: bytes, period: int, /) -> None:
         """What session tickets are sealed with, the same in all workers. ValueError."""
     def execute_poll(

@@ -117,13 +117,15 @@ class Cleaned(tuple[int, int, bool, bool]):
     pending: Final[bool]
     held: Final[bool]
 
-class OldestSegment(tuple[int, int, bool, bool]):
-    """The timestamp of its first message and its bytes that are served. `only_active`: there is no other one."""
+class OldestSegment(tuple[int, int, bool, bool, bool]):
+    """The timestamp of its first message and its bytes that are served. `only_active`: there is no other one. `waits`:
+    it holds what was acknowledged within the last second."""
 
     first_timestamp: Final[int]
     bytes: Final[int]
     droppable: Final[bool]
     only_active: Final[bool]
+    waits: Final[bool]
 
 class StoredOffset(tuple[int, int, int]):
     """`kind`: OFFSET_CONSUMER or OFFSET_GROUP."""

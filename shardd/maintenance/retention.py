@@ -225,22 +225,27 @@ class Retention:
         for number in own:
             yield
             found = self._oldest_of(number)
-            if found is not None and found.droppable:
-                heapq.heappush(oldest, (found.first_timestamp, number))
-            elif found is not None and found.only_active:
+            if found is not None and found.only_active:
                 largest = max(largest, (found.bytes, number))
-        while oldest and total >= threshold and own_bytes > kept_bytes:
+            elif found is not None and (found.droppable or found.waits):
+                heapq.heappush(oldest, (found.first_timestamp, number))
+        while total >= threshold and own_bytes > kept_bytes:
+            if not oldest:
+                if largest[0]:
+                    self._roll_early(largest[1])
+                return
             _, number = heapq.heappop(oldest)
+            found = self._oldest_of(number)
+            if found is not None and found.waits:
+                return  # for a second at most: until then no younger one goes in its place
             dropped = self._dropped(number)
             total -= dropped
             own_bytes -= dropped
             self._counters["bytes_dropped"] += dropped
-            oldest_now = self._oldest_of(number)
-            if dropped and oldest_now is not None and oldest_now.droppable:
-                heapq.heappush(oldest, (oldest_now.first_timestamp, number))
+            found = self._oldest_of(number)
+            if dropped and found is not None and (found.droppable or found.waits):
+                heapq.heappush(oldest, (found.first_timestamp, number))
             yield
-        if total >= threshold and largest[0]:
-            self._roll_early(largest[1])
 
     def _roll_early(self, number: int) -> None:
         """Active segments alone are too much: the largest one is sealed, so that a later run can take it."""

@@ -13,6 +13,7 @@ import msgspec
 TICKET_PERIOD_S: Final = 3600  # TLS_TICKET_PERIOD_S of native/src/net/tls.h
 CLIENTS: Final = {"off": 0, "optional": 1, "required": 2}  # as tls_clients there
 MODES: Final = {"off": 0, "required": 1, "both": 2}  # as tls_mode there
+PORTS: Final = {"tcp.tls": 0, "websocket.tls": 1}  # as tls_port there, by the section of its settings
 _DIGEST_BYTES: Final = 32
 
 
@@ -41,7 +42,9 @@ class Tickets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TlsState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    material: TlsMaterial
+    """`ports`: by the names of PORTS, those that have TLS; `not_after_s`: of all certificates in this order."""
+
+    ports: dict[str, TlsMaterial]
     tickets: Tickets
     not_after_s: list[int]
 

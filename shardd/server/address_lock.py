@@ -3,7 +3,8 @@
 SO_REUSEPORT would let a second server of the same user share the port without a word; the kernel refuses it across
 users. So the lock need not reach further than one user, and no other user can hold it. The files are below /run/user/N
 (root: /run) and /tmp, wherever that can be used: who makes /tmp/shardd-N first takes one lock away, not the start. A
-server that answers a PING at the address is found in any case (listeners.py).
+server that answers a PING at the address is found in any case (listeners.py). Each network namespace has ports of its
+own, so the locks of ports have its number in their names.
 """
 
 from __future__ import annotations
@@ -66,12 +67,13 @@ def runtime_directories(uid: int) -> list[Path]:
 
 
 def lock_address(address: str, directories: Iterable[Path] | None = None, *, shown: str = "") -> AddressLock:
-    """The lock of "host:port" among the servers of this user; `shown`: what people call it. Raises StartupError."""
+    """The lock of "host:port" or "unix-..." among the servers of this user; `shown`: what people call it. Raises
+    StartupError."""
     lock = AddressLock()
     reasons = []
     for directory in runtime_directories(os.geteuid()) if directories is None else directories:
         try:
-            if not lock.take(directory, f"{address}.lock"):
+            if not lock.take(directory, lock_name(address)):
                 lock.close()
                 raise StartupError(f"another shardd server holds the address {shown or address}")
         except OSError as error:
@@ -85,13 +87,23 @@ def is_locked(address: str) -> bool:
     """Whether a server of this user holds the address. Changes nothing; a starting server waits this look out."""
     for directory in runtime_directories(os.geteuid()):
         with contextlib.suppress(OSError):
-            fd = _open_lock_file(directory, f"{address}.lock", 0)
+            fd = _open_lock_file(directory, lock_name(address), 0)
             try:
                 if not _try_lock(fd, fcntl.LOCK_SH):
                     return True
             finally:
                 os.close(fd)
     return False
+
+
+def lock_name(address: str) -> str:
+    """Of the file of an address, in any of the directories."""
+    if address.startswith("unix-"):  # paths are the same for all
+        return f"{address}.lock"
+    try:
+        return f"{address}@{Path('/proc/self/ns/net').stat().st_ino}.lock"
+    except OSError:
+        return f"{address}.lock"
 
 
 def _open_lock_file(directory: Path, name: str, create: int) -> int:

@@ -151,9 +151,9 @@ def _choose_engine(settings: Settings) -> IoEngine:
 
 def _tls(settings: Settings) -> TlsKeeper:
     try:
-        return TlsKeeper(settings.tcp.tls)
+        return TlsKeeper(settings.tls_of_ports)
     except TlsError as error:
-        raise StartupError(f"tcp.tls: {error}") from error
+        raise StartupError(str(error)) from error
 
 
 def _check_descriptor_limit(settings: Settings) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+import msgspec
+from msgspec.structs import astuple
 
 from shardd.config.schema import Tls
 from shardd.runtime.tls_material import CLIENTS, TICKET_PERIOD_S, TlsMaterial, TlsState, new_tickets, write_state
@@ -22,29 +25,50 @@ class TlsError(Exception):
     """Why there is no TLS with these files; the text is a sentence."""
 
 
-def read_material(tls: Tls) -> tuple[TlsMaterial, list[int]]:
-    """What the files hold, and when each certificate ends (unix time). TlsError."""
+class ReadTls(msgspec.Struct, frozen=True):
+    """What the files of all ports hold. `names` for sentences and `ends_s` (unix time): of each certificate once."""
+
+    ports: dict[str, TlsMaterial]
+    names: list[str]
+    ends_s: list[int]
+
+    def sentences(self, now_s: float) -> list[str]:
+        """About certificates that end soon, or have ended."""
+        return list(dict.fromkeys(expiry_sentences(self.names, self.ends_s, now_s)))
+
+    def check_ends(self, now_s: float) -> None:
+        """TlsError when one has ended."""
+        for name, end_s in zip(self.names, self.ends_s, strict=True):
+            if end_s <= now_s:
+                raise TlsError(f"{name} has expired")
+
+
+def read_tls(ports: Mapping[str, Tls]) -> ReadTls:
+    """`ports`: Settings.tls_of_ports. TlsError."""
+    read = ReadTls({}, [], [])
+    for section, tls in ports.items():
+        try:
+            material, ends_s = _read_material(tls)
+        except TlsError as error:
+            raise TlsError(f"{section}: {error}") from None
+        read.ports[section] = material
+        read.names.extend(_name(tls, pair) for pair in range(len(ends_s)))
+        read.ends_s.extend(ends_s)
+    return read
+
+
+def _read_material(tls: Tls) -> tuple[TlsMaterial, list[int]]:
     from shardd.engine import _native
 
-    pairs = [_self_signed()] if not tls.cert_file else []
+    pairs = [_native.tls_self_signed()] if not tls.cert_file else []
     pairs += [(_read("certificate", certificate), _read("key", key)) for certificate, key in tls.files]
     clients_ca = _read("certificate", tls.client_ca_file) if tls.client_certificates != "off" else b""
     material = TlsMaterial(pairs, CLIENTS[tls.client_certificates], clients_ca, tls.min_version == "1.3", tls.ciphers)
     try:
-        ends = _native.tls_inspect(
-            material.pairs, material.clients, material.clients_ca, material.only_13, material.ciphers
-        )
+        return material, _native.tls_inspect(*astuple(material))
     except ValueError as error:
         why, pair = error.args if len(error.args) == 2 else (str(error), None)
-        name = _name(tls, pair) if pair is not None else ""
-        raise TlsError(f"{name}: {why}" if name else why) from None
-    return material, ends
-
-
-def _self_signed() -> tuple[bytes, bytes]:
-    from shardd.engine import _native
-
-    return _native.tls_self_signed()
+        raise TlsError(f"{_name(tls, pair)}: {why}" if pair is not None else why) from None
 
 
 def _name(tls: Tls, pair: int) -> str:
@@ -74,29 +98,25 @@ def expiry_sentences(names: Sequence[str], ends_s: Sequence[int], now_s: float) 
     return sentences
 
 
-def certificate_names(tls: Tls) -> list[str]:
-    """For sentences, in the order of the material."""
-    return [_name(tls, pair) for pair in range(len(tls.files) + (not tls.cert_file))]
-
-
 class TlsKeeper:
     """What the workers of a supervisor show to clients. `fd` is inherited by them; -1 without TLS."""
 
-    def __init__(self, tls: Tls) -> None:
-        """TlsError."""
+    def __init__(self, ports: Mapping[str, Tls]) -> None:
+        """`ports`: Settings.tls_of_ports. TlsError."""
         self.fd = -1
-        self._tls = tls
+        self._ports = ports
         self._look_at_s = 0.0
-        if tls.wanted_mode == "off":
+        if not ports:
             return
-        material, ends = read_material(tls)
-        self._state = TlsState(material, new_tickets(), ends)
+        self._read = read_tls(ports)
+        self._tickets = new_tickets()
         self.fd = os.memfd_create("shardd-tls", os.MFD_CLOEXEC)
-        write_state(self.fd, self._state)
-        if tls.wanted_mode == "both":
-            _log.warning("tcp.tls.mode is both: who connects without TLS sends passwords in clear")
-        if not tls.cert_file:
-            _log.warning("the certificate of TLS is self-signed: clients cannot tell who answers them")
+        self._write()
+        for section, tls in ports.items():
+            if tls.wanted_mode == "both":
+                _log.warning("%s.mode is both: who connects without TLS sends passwords in clear", section)
+            if not tls.cert_file:
+                _log.warning("%s: the certificate is self-signed: clients cannot tell who answers them", section)
 
     def reload(self) -> bool:
         """Reads the files again. False: they stay as they were, and the log says why."""
@@ -104,36 +124,40 @@ class TlsKeeper:
             _log.warning("there is nothing to reload: TLS is off")
             return False
         try:
-            material, ends = read_material(self._tls)
-            if any(end_s <= time.time() for end_s in ends):
-                raise TlsError(expiry_sentences(certificate_names(self._tls), ends, time.time())[0])
+            read = read_tls(self._ports)
+            read.check_ends(time.time())
         except TlsError as error:
             _log.error("the certificates stay as they were: %s", error)
             return False
-        if not self._tls.cert_file:  # a self-signed one is made once
-            material, ends = self._with_first(material, ends)
-        self._state = TlsState(material, self._state.tickets, ends)
-        write_state(self.fd, self._state)
+        self._read = self._with_self_signed(read)
+        self._write()
         self._look_at_s = 0.0
-        _log.info("certificates were read again: %d", len(material.pairs))
+        _log.info("certificates were read again: %d", len(read.names))
         return True
 
-    def _with_first(self, material: TlsMaterial, ends: list[int]) -> tuple[TlsMaterial, list[int]]:
-        old = self._state
-        pairs = [old.material.pairs[0], *material.pairs[1:]]
-        changed = TlsMaterial(pairs, material.clients, material.clients_ca, material.only_13, material.ciphers)
-        return changed, [old.not_after_s[0], *ends[1:]]
+    def _write(self) -> None:
+        write_state(self.fd, TlsState(self._read.ports, self._tickets, self._read.ends_s))
+
+    def _with_self_signed(self, read: ReadTls) -> ReadTls:
+        """They are made once: each port keeps its own."""
+        ports, ends_s, at = dict(read.ports), list(read.ends_s), 0
+        for section, material in read.ports.items():
+            if not self._ports[section].cert_file:
+                first = self._read.ports[section].pairs[0]
+                ports[section] = msgspec.structs.replace(material, pairs=[first, *material.pairs[1:]])
+                ends_s[at] = self._read.ends_s[at]
+            at += len(material.pairs)
+        return ReadTls(ports, read.names, ends_s)
 
     def look(self, now_s: float) -> None:
         """Now and then: the secret of tickets follows the time, and once a day the end of certificates is told."""
         if self.fd < 0:
             return
-        if int(now_s) // TICKET_PERIOD_S > self._state.tickets.period:
-            state = self._state
-            self._state = TlsState(state.material, state.tickets.followed(now_s), state.not_after_s)
-            write_state(self.fd, self._state)
+        if int(now_s) // TICKET_PERIOD_S > self._tickets.period:
+            self._tickets = self._tickets.followed(now_s)
+            self._write()
         if now_s < self._look_at_s:
             return
         self._look_at_s = now_s + _DAY_S
-        for sentence in expiry_sentences(certificate_names(self._tls), self._state.not_after_s, now_s):
+        for sentence in self._read.sentences(now_s):
             _log.warning("%s", sentence)

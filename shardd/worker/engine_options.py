@@ -49,6 +49,7 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         websocket_accept_unmasked=settings.websocket.accept_unmasked_frames,
         websocket_origins="".join(f"{origin}\n" for origin in settings.websocket.allowed_origins),
         tls_mode=MODES[settings.tcp.tls.wanted_mode],
+        websocket_tls_mode=MODES[settings.tls_of_websocket.wanted_mode],
         clients_have_names=bool(settings.tcp.tls.client_users),
     )
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import time
 
+from msgspec.structs import astuple
+
 from shardd.config.schema import Tls
 from shardd.engine import CertifiedEvent, Engine
 from shardd.metadata import Metadata
-from shardd.runtime.tls_material import TlsState, read_state
+from shardd.runtime.tls_material import PORTS, TlsState, read_state
 from shardd.service.sessions import SessionTable
 
 _log = logging.getLogger(__name__)
@@ -38,8 +40,8 @@ class WorkerTls:
         state = read_state(self._fd)
         if state is None:
             return False
-        material = state.material
-        self._engine.use_tls(material.pairs, material.clients, material.clients_ca, material.only_13, material.ciphers)
+        for port, material in state.ports.items():
+            self._engine.use_tls(PORTS[port], *astuple(material))
         self._state = state
         return True
 

@@ -32,11 +32,6 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(text: str) -> None:
         parse(text)
 
 
-def test_tls_and_unix_sockets_are_said_to_be_missing() -> None:
-    with pytest.raises(SettingsError, match="no shardds:// yet"):
-        parse("shardds://host")
-
-
 def test_no_text_of_settings_has_a_secret() -> None:
     assert "hidden" not in repr(parse("shardd://name:hidden@h")) + repr(parse("shardd://hidden@h"))
 

@@ -191,7 +191,7 @@ def timestamp_findings(stage: Stage, gone: set[int], *, torn: bool) -> list[str]
     findings = []
     for right, message in enumerate(stage.messages):
         found = stage.first_since(message.timestamp_us)
-        if found == right and (right not in gone or len(gone) > 1):  # a block may be unpacked already: it costs at most
+        if found == right and right not in gone:
             continue
         near = right in gone or right - 1 in gone  # the damaged message may be the first one
         if not near or found not in (-DAMAGED, -1 if torn else -DAMAGED):

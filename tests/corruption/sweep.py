@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shardd.log.blocks import HEAD_BYTES, Codec
+from shardd.log.blocks import BLOCK_BYTES, Blocks, Codec
 from shardd.metadata import FILE_NAME
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state
@@ -34,7 +34,7 @@ MEMORY: Final = Path("/dev/shm")  # thousands of syncs
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One damaged file of the partition. `lost`: the messages that it costs, at most; `torn`: it is the last one."""
+    """One damaged file of the partition. `lost`: the messages that it costs; `torn`: it is the last one."""
 
     name: str
     position: int
@@ -63,19 +63,31 @@ def cases(stage: Stage, step: int) -> Iterator[Case]:
             for while_open in (False, True):
                 number += 1
                 if number % step == 0:
-                    lost = messages_at(stage, name, position)
+                    mask = MASKS[number % len(MASKS)]
+                    lost = messages_at(stage, name, position, mask)
                     torn = lost == (MESSAGES - 1,) and not while_open
-                    yield Case(name, position, MASKS[number % len(MASKS)], while_open, lost, torn)
+                    yield Case(name, position, mask, while_open, lost, torn)
 
 
-def messages_at(stage: Stage, name: str, position: int) -> tuple[int, ...]:
-    """Offsets of the messages that this byte may cost: of a block, here, those of its segment."""
+def messages_at(stage: Stage, name: str, position: int, mask: int) -> tuple[int, ...]:
+    """Offsets of exactly those messages that this flip costs."""
     if name.endswith(".log"):
         return (message_at(stage, name, position),)
-    if not name.endswith(".blocks") or position < HEAD_BYTES:  # the head says nothing that is not said elsewhere
-        return ()
+    return lost_with_block(stage, name, flipped(stage.files[name], position, mask)) if name.endswith(".blocks") else ()
+
+
+def lost_with_block(stage: Stage, name: str, content: bytes) -> tuple[int, ...]:
+    """A segment here is one block: it gives all of its messages or none. A codec may have bits that say nothing (of
+    the head of a zstd frame; behind the end of a deflate stream): the block still gives its bytes, and costs nothing.
+    So does the head of the file, which says nothing that is not said elsewhere."""
     start = int(name[:20])
-    return tuple(range(start, stage.starts[stage.starts.index(start) + 1]))
+    offsets = tuple(range(start, stage.starts[stage.starts.index(start) + 1]))
+    plain = b"".join(stage.messages[each].raw for each in offsets)
+    assert len(plain) <= BLOCK_BYTES
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        return () if Blocks(file.fileno(), len(plain)).block(0) == plain else offsets
 
 
 def message_at(stage: Stage, name: str, position: int) -> int:

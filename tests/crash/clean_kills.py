@@ -143,8 +143,8 @@ class Figures:
             f"{self.killed.total()} kills at {len(self.killed)} steps, {counts['starts']} starts; "
             f"{counts['acknowledged']:,} messages acknowledged, {counts['polls']:,} polls with {counts['served']:,} "
             f"messages judged, {counts['digests']} digests compared ({counts['compressed']} of compressed segments); "
-            f"{counts['beside']} indexes and manifests without a log left; {self.did_not_come.total()} steps did not "
-            f"come; {len(self.findings)} findings"
+            f"{counts['archived']:,} messages in archives; {counts['beside']} indexes, manifests without a log left; "
+            f"{self.did_not_come.total()} steps did not come; {len(self.findings)} findings"
         )
 
 
@@ -155,7 +155,8 @@ class Lane:
         root.mkdir(parents=True)
         self.kind, self.random, self.figures = kind, random.Random(f"{kind.name} {seed}"), Figures()
         self.control = FaultControl(root)
-        self.server = Server(root / "data", SETTINGS | self.control.environment)
+        self.root = root
+        self.server = Server(root / "data", SETTINGS | self.control.environment | self.settings())
         self.observer = ExpiryObserver(kind.expiry_us, kind.kept)
         self.directory = layout.partition_directory(self.server.data_dir, 0, 0, 0)
         self.number = self.worker_kills = 0
@@ -172,10 +173,17 @@ class Lane:
             root.create_stream(STREAM)
             fixed = (1).to_bytes(4, "little") + b"\1" + self.kind.expiry_us.to_bytes(8, "little") + bytes(9)
             root.request(Code.CREATE_TOPIC, wire.identifier(STREAM) + fixed + wire.str8(TOPIC))
-            values = {"compression": self.kind.compression, "partition_messages_max": str(self.kind.kept or "")}
-            chosen = tuple((key, value) for key, value in values.items() if value)
+            chosen = tuple((key, value) for key, value in self.chosen().items() if value)
             if chosen:
                 root.request(ExtensionCode.SET_TOPIC_SETTINGS, SetTopicSettings(STREAM, TOPIC, chosen).encode())
+
+    def settings(self) -> dict[str, str]:
+        """Of the server, beside `SETTINGS`."""
+        return {}
+
+    def chosen(self) -> dict[str, str]:
+        """Settings of the topic; "": the default."""
+        return {"compression": self.kind.compression, "partition_messages_max": str(self.kind.kept or "")}
 
     def send(self, connection: wire.Wire, batches: int = 1) -> None:
         for _ in range(batches):
@@ -294,19 +302,21 @@ class Lane:
         return [name for name in names if not suffixes or name.endswith(suffixes)]
 
 
-def run(root: Path, kills: int, seed: int, lanes: int, kinds: Sequence[Kind] = KINDS) -> Figures:
+def run(
+    root: Path, kills: int, seed: int, lanes: int, kinds: Sequence[Kind] = KINDS, lane_of: type[Lane] = Lane
+) -> Figures:
     """`lanes` at once; each kind has its share of the kills."""
     figures = Figures()
     shares = [kills // lanes + (lane < kills % lanes) for lane in range(lanes)]
-    made = [Lane(root / f"lane-{lane}", kinds[lane % len(kinds)], seed + lane) for lane in range(lanes)]
+    made = [lane_of(root / f"lane-{lane}", kinds[lane % len(kinds)], seed + lane) for lane in range(lanes)]
     with ThreadPoolExecutor(lanes) as pool:
         for done in pool.map(lambda pair: pair[0].run(pair[1]), zip(made, shares, strict=True)):
             figures.add(done)
     return figures
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Kills of -9 at each step of cleaning and of compressing.")
+def main(name: str, kinds: Sequence[Kind], lane_of: type[Lane]) -> int:
+    parser = argparse.ArgumentParser(description=f"{name}: kills of -9, one at each step.")
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--lanes", type=int, default=5)
@@ -316,16 +326,16 @@ def main() -> int:
     print(f"seed {seed}", flush=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="shardd-clean-", ignore_cleanup_errors=True) as directory:
-        figures = run(Path(directory), given.kills, seed, given.lanes)
+        figures = run(Path(directory), given.kills, seed, given.lanes, kinds, lane_of)
     for about, count in sorted(figures.killed.items()):
         print(f"{count:5} {about}")
     for about, count in sorted(figures.did_not_come.items()):
         print(f"      did not come {count} times: {about}")
     for finding in figures.findings[:20]:
         print(f"FINDING {finding}")
-    print(f"crash-clean: {figures}; {(time.monotonic() - began) / 60:.1f} minutes; seed {seed}")
+    print(f"{name}: {figures}; {(time.monotonic() - began) / 60:.1f} minutes; seed {seed}")
     return 1 if figures.findings else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("crash-clean", KINDS, Lane))

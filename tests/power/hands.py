@@ -141,7 +141,7 @@ class Limited(Hand):
         self.log = log
 
     def step(self, connection: wire.Wire) -> None:
-        self.log.first_max = max(0, len(self.log.sent) + BATCH_MAX - LIMITED_MESSAGES)  # with those on their way
+        self.log.first_max = self.log.last(LIMITED_MESSAGES - BATCH_MAX)  # with those on their way
         send(connection, "limited", 0, self.log, self.rng, 102)
         time.sleep(self.rng.random() * 0.004)
 

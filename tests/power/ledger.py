@@ -75,6 +75,14 @@ class LogLedger:
         """The producer is about to send these."""
         self.sent += payloads
 
+    def last(self, count: int) -> int:
+        """Index from which on there are the last `count` messages; what is withheld is none."""
+        for index in range(len(self.sent) - 1, -1, -1):
+            count -= self.sent[index] is not None
+            if count == 0:
+                return index
+        return 0
+
     def judge(self, found: Sequence[Message], tally: Tally, end: int = 0) -> list[Finding]:
         """`found`: everything that the partition gives; `end`: the offset that it says comes next (0: not known).
 

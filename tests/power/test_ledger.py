@@ -111,3 +111,9 @@ def test_metadata_is_what_was_acknowledged_or_what_was_under_way() -> None:
         metadata = MetadataLedger(one)
         metadata.begin(two)
         assert bool(metadata.judge(found)) == wrong
+
+
+def test_what_is_withheld_takes_no_place_of_a_message() -> None:
+    log = ledger()
+    log.sent = [b"0", b"1", None, None, b"4", None]
+    assert [log.last(count) for count in range(1, 5)] == [4, 1, 0, 0]

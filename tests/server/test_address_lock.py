@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardd.config.loader import load_settings
-from shardd.server.address_lock import lock_address, runtime_directories
+from shardd.server.address_lock import lock_address, lock_name, runtime_directories
 from shardd.server.errors import StartupError
 from shardd.server.listeners import open_listeners
 from tests.support.other_user import STRANGER, as_stranger, needs_root
@@ -64,6 +64,31 @@ def test_a_killed_server_leaves_no_lock(tmp_path: Path) -> None:
         assert not taken(directory)
 
 
+def test_another_network_has_addresses_of_its_own(tmp_path: Path) -> None:
+    apart = ["unshare", "--map-root-user", "--net"]
+    if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no network of its own can be made here")
+    program = (
+        "import sys; from pathlib import Path; from shardd.server.address_lock import lock_address\n"
+        "print(lock_address(sys.argv[2], [Path(sys.argv[1])]).held)"
+    )
+    directory = make(tmp_path / "a")
+    held = [lock_address(ADDRESS, [directory]), lock_address("unix-1", [directory])]
+    there = [
+        subprocess.run(
+            [*apart, sys.executable, "-c", program, str(directory), address],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        for address in (ADDRESS, "unix-1")
+    ]
+    assert there[0].stdout == "True\n"
+    assert "another shardd server holds the address unix-1" in there[1].stderr
+    for lock in held:
+        lock.close()
+
+
 @needs_root
 def test_a_directory_of_another_user_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     foreign, ours = make(tmp_path / "foreign"), make(tmp_path / "ours")
@@ -85,7 +110,7 @@ def test_what_others_may_change_or_redirect_is_not_used(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(make(tmp_path / "elsewhere"))
     planted = make(tmp_path / "planted")
-    (planted / f"{ADDRESS}.lock").symlink_to(victim)
+    (planted / lock_name(ADDRESS)).symlink_to(victim)
     file = tmp_path / "file"
     file.write_text("")
     for unusable in (open_to_all, link, planted, file, tmp_path / "missing" / "below"):

@@ -168,6 +168,29 @@ def test_a_client_that_reads_nothing_holds_nobody_up(server: Server, authority: 
         assert (status, len(answer) > 16_000_000) == (0, True)
 
 
+def test_what_comes_while_an_answer_leaves_does_not_send_it_twice(server: Server, authority: Authority) -> None:
+    with logged_in(server, client_context(authority.certificate)) as client:
+        client.create_stream("leaving")
+        client.create_topic("leaving", "t", 1)
+        payload = os.urandom(500_000)
+        for _ in range(8):
+            client.send("leaving", "t", wire.to_partition(0), [wire.message(payload)])
+        ask = wire.consumer() + wire.identifier("leaving") + wire.identifier("t") + wire.optional_partition(0)
+        ask += bytes([wire.POLL_OFFSET]) + bytes(8) + (8).to_bytes(4, "little") + b"\0"
+        for _ in range(3):
+            client.send_bytes(wire.frame(wire.POLL_MESSAGES, ask))
+            pings, answer = 0, b""
+            while len(answer) < 4_000_000:  # an answer is on its way, and more requests come
+                client.send_bytes(wire.frame(wire.PING))
+                pings += 1
+                answer += client.tls.recv(50_000)
+            size = int.from_bytes(answer[4:8], "little") + 8
+            answer += client.receive(max(0, size - len(answer)))
+            assert answer[:4] == bytes(4) and answer.count(payload) == 8
+            rest = answer[size:]
+            assert rest + client.receive(8 * pings - len(rest)) == bytes(8 * pings)
+
+
 def test_the_end_of_a_client_is_seen(server: Server, authority: Authority) -> None:
     clients = [TlsWire(server.address, client_context(authority.certificate)) for _ in range(5)]
     for client in clients:

@@ -244,8 +244,10 @@ class LogWorld:
         self._note("time passes", str(us))
         self._tick(us)
 
-    def _purge(self) -> None:
-        """As `OwnedPartitions.follow`: the metadata has a new incarnation for good, the directory goes to the trash."""
+    def _purge(self, *, unproven: bool = False) -> None:
+        """As `OwnedPartitions.follow`: the metadata has a new incarnation for good, the directory goes to the trash.
+        `unproven`: nothing in it tells its incarnation any more. Whoever dies before the rename leaves it as it was, a
+        partition that stays closed, which every later start finds (docs/formats.md)."""
         if self.running is not None:
             return
         self._let_go(orderly=True)
@@ -257,7 +259,7 @@ class LogWorld:
         if not lost:
             if not trash.exists():
                 self.disk.mkdir(os.fsencode(trash))
-            if self.directory.exists() and self.rng.random() < 0.8:  # else the process dies before the rename
+            if self.directory.exists() and (self.rng.random() < 0.8 or unproven):  # else it dies before the rename
                 self.disk.rename(os.fsencode(self.directory), os.fsencode(trash / f"{self.step}-partition"))
             self.incarnation += 1
         self.disk.errno_share = share
@@ -363,7 +365,7 @@ class LogWorld:
         self.disk.errno_share = share
         if hole:  # later bytes have survived than some before them: it waits for an operator
             self._note(f"{LEVELS[self.level]}: hole behind the durable end")
-            self._purge()
+            self._purge(unproven=any("marker is damaged" in note for note in found.notes))
 
     def _opened_in_vain(self, segments: list[SegmentInfo]) -> None:
         last = segments[-1] if segments else None

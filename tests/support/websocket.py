@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import socket
+import ssl
 import struct
 from types import TracebackType
 from typing import Final, Self
@@ -51,13 +52,25 @@ def close_frame(code: int | None = 1000, reason: bytes = b"") -> bytes:
 
 
 class WebSocket:
-    """One connection, upgraded unless `upgrade` is False."""
+    """One connection, upgraded unless `upgrade` is False; over TLS with `context`."""
 
     def __init__(
-        self, address: str, *, upgrade: bool = True, timeout_s: float = 60.0, lines: tuple[str, ...] = ()
+        self,
+        address: str,
+        *,
+        upgrade: bool = True,
+        timeout_s: float = 60.0,
+        lines: tuple[str, ...] = (),
+        context: ssl.SSLContext | None = None,
     ) -> None:
         self.socket = socket.create_connection(wire.host_and_port(address), timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            try:
+                self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
+            except OSError:
+                self.socket.close()
+                raise
         self._unread = b""
         if upgrade:
             self.upgrade(*lines)
@@ -133,6 +146,10 @@ class WebSocket:
         assert opcode == CLOSE, (opcode, payload)
         assert self.socket.recv(1) == b""
         return struct.unpack(">H", payload[:2])[0] if payload else None
+
+    def unread(self, more: bytes) -> None:
+        """What somebody else has read of the socket."""
+        self._unread += more
 
     def _take(self, size: int) -> bytes:
         while len(self._unread) < size:

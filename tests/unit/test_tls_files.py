@@ -50,7 +50,7 @@ def test_a_secret_of_tickets_moves_on_in_any_steps() -> None:
 def test_workers_get_what_was_good_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     authority = Authority.make(tmp_path)
     certificate = authority.sign("kept", days=90)
-    keeper = TlsKeeper(load_settings(None, settings(certificate)).settings.tcp.tls)
+    keeper = TlsKeeper(load_settings(None, settings(certificate)).settings.tls_of_ports)
     before = read_state(keeper.fd)
     assert before is not None
     certificate.write_text("rubbish")
@@ -60,7 +60,7 @@ def test_workers_get_what_was_good_last(tmp_path: Path, caplog: pytest.LogCaptur
     assert keeper.reload()
     after = read_state(keeper.fd)
     assert after is not None
-    assert after.material != before.material and after.tickets == before.tickets
+    assert after.ports != before.ports and after.tickets == before.tickets
     os.pwrite(keeper.fd, b"x", 40)  # half written
     assert read_state(keeper.fd) is None
     os.close(keeper.fd)

@@ -43,7 +43,7 @@ static int open_parts(engine *e) {
                            .request_timeout_us = o->request_timeout_us,
                            .idle_timeout_us = o->idle_timeout_us,
                            .socket_migration = o->socket_migration,
-                           .tls = o->tls,
+                           .tls = {o->tls[TLS_OF_TCP], o->tls[TLS_OF_WEBSOCKET]},
                            .clients_have_names = o->clients_have_names,
                            .pipeline_window_requests = o->pipeline_window_requests,
                            .websocket = o->websocket};
@@ -187,12 +187,12 @@ void engine_close_connection(engine *e, uint64_t connection, uint32_t status) {
     else conn_close(c);
 }
 
-const char *engine_use_tls(engine *e, const tls_settings *settings, uint32_t *pair) {
+const char *engine_use_tls(engine *e, tls_port port, const tls_settings *settings, uint32_t *pair) {
     tls_fault fault;
     tls_context *made = tls_context_make(settings, &fault);
     *pair = fault.pair;
     if (made == NULL) return fault.why;
-    tls_use(&e->net.tls, made);
+    tls_use(&e->net.tls, port, made);
     return NULL;
 }
 

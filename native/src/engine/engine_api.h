@@ -27,7 +27,7 @@ bool engine_speak(engine *e, uint64_t connection, uint8_t number);
 void engine_begin_session(engine *e, uint64_t connection, uint64_t session);
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status);
 /* Certificates for those who connect from now on. NULL, or why not, and which pair it is about. */
-const char *engine_use_tls(engine *e, const tls_settings *settings, uint32_t *pair);
+const char *engine_use_tls(engine *e, tls_port port, const tls_settings *settings, uint32_t *pair);
 void engine_use_tickets(engine *e, const uint8_t secret[TLS_SECRET_BYTES], int64_t period);
 /* From now on every connection gets `status` as soon as its request in work is answered, and is closed. */
 void engine_close_all(engine *e, uint32_t status);

@@ -30,7 +30,7 @@ typedef struct engine_options {
     uint64_t disk_reserve_bytes;
     io_engine io_engine;
     websocket_settings websocket;
-    tls_mode tls;
+    tls_mode tls[TLS_PORTS];
     bool clients_have_names; /* by their certificates */
 } engine_options;
 

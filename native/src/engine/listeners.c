@@ -110,6 +110,6 @@ void listener_on_accept(listener *l, int result, bool more) {
     net *n = &l->engine->net;
     bool websocket = l->kind == LISTENER_WEBSOCKET;
     if (result < 0) failed(l, result);
-    else if (websocket ? stream_websocket(&s, &n->websockets, result) : net_stream(n, result, &s))
+    else if (net_stream(n, websocket ? TLS_OF_WEBSOCKET : TLS_OF_TCP, result, &s))
         conn_accept(n, s, n->options.dialect, websocket ? TRANSPORT_WEBSOCKET : TRANSPORT_TCP);
 }

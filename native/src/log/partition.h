@@ -224,10 +224,11 @@ typedef struct partition_cleaned {
 #define CLEAN_SEGMENTS_MAX 4u
 uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, partition_cleaned *out);
 /* What DROP_OLDEST would take: the timestamp of the first message of the oldest segment and the bytes of it that are
- * served. False: nothing can be dropped (now). `only_active`: an early roll would help. */
+ * served. False: nothing can be dropped (now). `only_active`: an early roll would help. `waits`: what it holds was
+ * acknowledged within the last second, so soon it can be. */
 typedef struct partition_oldest {
     uint64_t first_timestamp, bytes;
-    bool only_active;
+    bool only_active, waits;
 } partition_oldest;
 bool partition_oldest_segment(partition *p, partition_oldest *out);
 /* Moves the log start behind that segment; the files go with the next steps. Bytes that are not served any more. */

@@ -28,6 +28,16 @@ static bool limit_start(partition *p, uint64_t wanted) {
     return true;
 }
 
+/* Messages count, not offsets: those at which nothing can be read (behind a torn tail there may be as many as fit into
+ * its bytes) push out no message that can. */
+static void limit_count(partition *p) {
+    uint64_t wanted;
+    if (p->limits.messages_max == 0 || p->messages <= p->limits.messages_max) return;
+    bool known = partition_last_whole(p, p->next_offset, p->limits.messages_max, &wanted);
+    p->missing.want.length = 0; /* an index that cannot be read now is asked for again by the next step */
+    if (known) limit_start(p, wanted);
+}
+
 /* A segment whose oldest message has expired grows no further, so that it can go. */
 static void roll_on_age(partition *p) {
     const segment *s = segment_active(&p->segments);
@@ -58,8 +68,7 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
     if (p->state != 0 || p->segments.count == 0) return p->state;
     settle(p, monotonic_us);
     partition_expire_due(p);
-    if (p->limits.messages_max > 0 && p->next_offset > p->limits.messages_max)
-        limit_start(p, p->next_offset - p->limits.messages_max);
+    limit_count(p);
     roll_on_age(p);
     partition_write_start(p);
     uint32_t status = remove_hidden(p, trash, &out->removed);
@@ -87,6 +96,8 @@ bool partition_oldest_segment(partition *p, partition_oldest *out) {
     *out = (partition_oldest){.first_timestamp = s->first_timestamp,
                               .bytes = s->log_bytes - p->start.bytes,
                               .only_active = p->start.hidden + 1 == p->segments.count};
+    const segment *next = out->only_active ? NULL : s + 1;
+    out->waits = (next != NULL ? next->start_offset : p->next_offset) > p->start.settled;
     return !out->only_active && may_drop(p);
 }
 

@@ -88,10 +88,13 @@ uint64_t partition_before_damage(const partition *p, uint64_t offset) {
     return offset;
 }
 
-static uint64_t last_of_dense(const partition *p, uint64_t end, uint64_t count) {
+/* Which ranges are passed over: isolated ones only, or all that nobody can read. */
+static bool passed_over(const damaged_range *r, bool damaged_too) { return damaged_too || r->isolated; }
+
+static uint64_t last_of_dense(const partition *p, uint64_t end, uint64_t count, bool damaged_too) {
     for (uint32_t i = p->damaged_count; i-- > 0;) {
         const damaged_range *r = &p->damaged[i];
-        if (!r->isolated || r->start >= end) continue;
+        if (!passed_over(r, damaged_too) || r->start >= end) continue;
         uint64_t behind = r->end < end ? end - r->end : 0;
         if (behind >= count) break;
         count -= behind;
@@ -100,17 +103,18 @@ static uint64_t last_of_dense(const partition *p, uint64_t end, uint64_t count) 
     return end - (count < end ? count : end);
 }
 
-/* The last isolated range that begins below `end`; NULL: none. */
-static const damaged_range *isolated_below(const partition *p, uint64_t end) {
+/* The last range that is passed over and begins below `end`; NULL: none. */
+static const damaged_range *passed_over_below(const partition *p, uint64_t end, bool damaged_too) {
     for (uint32_t i = p->damaged_count; i-- > 0;)
-        if (p->damaged[i].isolated && p->damaged[i].start < end) return &p->damaged[i];
+        if (passed_over(&p->damaged[i], damaged_too) && p->damaged[i].start < end) return &p->damaged[i];
     return NULL;
 }
 
 /* Goes back over the records of the segment below `end` until `*count` is 0 or its beginning is reached. */
-static bool last_of_segment(partition *p, segment *s, uint64_t end, uint64_t *count, uint64_t *start) {
+static bool last_of_segment(partition *p, segment *s, uint64_t end, bool damaged_too, uint64_t *count,
+                            uint64_t *start) {
     while (*count > 0 && end > s->start_offset) {
-        const damaged_range *r = isolated_below(p, end);
+        const damaged_range *r = passed_over_below(p, end, damaged_too);
         uint64_t low = r != NULL && r->end > s->start_offset ? r->end : s->start_offset, first, last;
         if (low < end) {
             if (!partition_entry_of(p, s, low, &first) || !partition_entry_of(p, s, end, &last)) return false;
@@ -123,15 +127,24 @@ static bool last_of_segment(partition *p, segment *s, uint64_t end, uint64_t *co
     return true;
 }
 
-bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start) {
-    *start = p->sparse ? end : last_of_dense(p, end, count);
+static bool last_of(partition *p, uint64_t end, uint64_t count, bool damaged_too, uint64_t *start) {
+    *start = p->sparse ? end : last_of_dense(p, end, count, damaged_too);
     if (!p->sparse) return true;
     for (uint32_t i = p->segments.count; i-- > 0 && count > 0;) {
         segment *s = &p->segments.items[i];
-        if (s->start_offset < end && !last_of_segment(p, s, end < segment_end(s) ? end : segment_end(s), &count, start))
+        if (s->start_offset >= end) continue;
+        if (!last_of_segment(p, s, end < segment_end(s) ? end : segment_end(s), damaged_too, &count, start))
             return false;
     }
     return true;
+}
+
+bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start) {
+    return last_of(p, end, count, false, start);
+}
+
+bool partition_last_whole(partition *p, uint64_t end, uint64_t count, uint64_t *start) {
+    return last_of(p, end, count, true, start);
 }
 
 void partition_forget_damage(partition *p, uint64_t offset) {

@@ -183,6 +183,8 @@ uint64_t partition_next_isolated(const partition *p, uint64_t offset);
 uint64_t partition_before_damage(const partition *p, uint64_t offset);
 /* Where the last `count` messages before `end` start, isolated ones not counted. False: an index cannot be read. */
 bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start);
+/* The same, damaged ones not counted either. */
+bool partition_last_whole(partition *p, uint64_t end, uint64_t count, uint64_t *start);
 /* The index of this segment contradicts its log, or a file cannot be read. False. */
 static inline bool partition_doubt(partition *p, const segment *s) {
     p->suspect = s->start_offset;

@@ -123,17 +123,18 @@ struct conn {
     uint32_t index, generation;
     conn_state state;
     bool closing, close_after_reply, move_wanted, moved, in_ready;
-    bool in_bulk;      /* its turn is one of those who have sent ahead */
-    bool sends_ahead;  /* since its last receive more than one request was there at a time */
-    bool lending;      /* its records go to a peer: they are parked, not dropped */
-    bool uncounted;    /* admission.h: the shard that it moves to counts it */
-    bool unanswered;   /* the core has a request of it whose end it has not heard */
-    bool alone_once;   /* its next request is not for a window */
-    bool local;        /* over the Unix socket */
-    pending *work;     /* where that request waits, or what the output came from */
-    window *window;    /* NULL: one request at a time */
+    bool in_bulk;        /* its turn is one of those who have sent ahead */
+    bool has_sent_ahead; /* it has had a window */
+    bool sends_ahead;    /* since its last receive more than one request was there at a time */
+    bool lending;        /* its records go to a peer: they are parked, not dropped */
+    bool uncounted;      /* admission.h: the shard that it moves to counts it */
+    bool unanswered;     /* the core has a request of it whose end it has not heard */
+    bool alone_once;     /* its next request is not for a window */
+    bool local;          /* over the Unix socket */
+    pending *work;       /* where that request waits, or what the output came from */
+    window *window;      /* NULL: one request at a time */
     conn_wait *wait_for; /* messages, for so long; NULL: its poll does not wait */
-    conn_large *large; /* NULL: its dialect needs no more room */
+    conn_large *large;   /* NULL: its dialect needs no more room */
     conn *next_ready;
     session session;
     conn_input input;

@@ -144,7 +144,7 @@ void conn_check_times(conn *c) {
         conn_send_body(c);
         return;
     }
-    if (stream_translates(&c->stream)) c->stream.calls->look(&c->stream);
+    stream_look(&c->stream);
     if (c->closing || !overdue(c, &status)) return;
     if (c->state != CONN_LINGERING) c->core->counters.timeouts++;
     if (status != 0) conn_say_goodbye(c, status);

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "core/output.h"
 #include "wire/frame_limits.h"
 
@@ -58,6 +59,10 @@ static void hold_body(conn *c, uint32_t status, size_t length) {
 }
 
 void conn_reply_status(conn *c, uint32_t status) {
+    /* As in a window: what was sent behind it, and may be on its way yet, must not be carried out before it. */
+    bool ahead = c->has_sent_ahead || c->input.length > 0;
+    if (ahead && status == STATUS_SHARD_COMMUNICATION_ERROR && c->frame.head.kind == REQUEST_SEND)
+        c->close_after_reply = true;
     size_t length = c->dialect->put_status(c->frame.head_bytes, c->output.small, status);
     conn_reply_bytes(c, c->output.small, length);
     hold_body(c, status, length);
@@ -129,6 +134,10 @@ static void next_frame(conn *c) {
 
 static void window_over(conn *c) {
     window_close(c);
+    if (c->close_after_reply) {
+        linger(c);
+        return;
+    }
     c->move_wanted = conn_wants_to_move(c);
     next_frame(c);
 }

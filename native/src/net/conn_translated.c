@@ -49,7 +49,7 @@ static void read_into_block(conn *c) {
 
 /* Whose certificate it is, Python finds out before the first request. */
 static void on_open(conn *c) {
-    char *names = c->net->options.clients_have_names ? stream_tls_names(&c->stream) : NULL;
+    char *names = c->net->options.clients_have_names ? stream_names(&c->stream) : NULL;
     if (names == NULL) return;
     event *v = events_add(&c->core->events, EVENT_CERTIFIED, conn_id(c));
     if (v == NULL) {

@@ -69,7 +69,24 @@ static void ended(const caller *to, place_state state, const outcome *o) {
     else if (window_may_leave(w)) conn_queue_reply(c);
 }
 
-static void on_status(const caller *to, uint32_t status) { ended(to, PLACE_ANSWERED, &(outcome){.status = status}); }
+/* Its owner was away for too long. Who does not read that sends it again, and then nothing that was sent behind it may
+ * have been carried out: it is taken back, and the connection closes with this answer. */
+static void refuse(conn *c, const place *p) {
+    window *w = c->window;
+    w->ends = w->refuses = c->close_after_reply = true;
+    bool behind = false;
+    for (uint32_t i = 0; i < w->count && !c->closing; i++) {
+        place *other = window_place(w, i);
+        bool waits = other->state == PLACE_WORKING && other->work != NULL;
+        if (behind && waits && other->work->waits_for == WAITS_FOR_PEER) pending_cancel(other->work);
+        behind |= other == p;
+    }
+}
+
+static void on_status(const caller *to, uint32_t status) {
+    if (status == STATUS_SHARD_COMMUNICATION_ERROR) refuse(to->owner, place_of(to));
+    ended(to, PLACE_ANSWERED, &(outcome){.status = status});
+}
 
 static void on_committed(const caller *to, uint64_t offset) {
     ended(to, PLACE_ANSWERED, &(outcome){.committed = true, .offset = offset});
@@ -81,6 +98,12 @@ static void on_again(const caller *to) { ended(to, PLACE_AGAIN, &(outcome){0}); 
 static void on_gone(const caller *to) {
     conn_close(to->owner);
     ended(to, PLACE_ANSWERED, &(outcome){0});
+}
+
+static void on_dropped(const caller *to) {
+    const conn *c = to->owner;
+    if (c->window->refuses) on_status(to, STATUS_SHARD_COMMUNICATION_ERROR);
+    else on_gone(to);
 }
 
 static void on_parked(const caller *to, pending *p) {
@@ -144,7 +167,7 @@ static bool take(conn *c) {
                                        .committed = on_committed,
                                        .gone = on_gone,
                                        .again = on_again,
-                                       .dropped = on_gone,
+                                       .dropped = on_dropped,
                                        .parked = on_parked,
                                        .wanted = is_wanted,
                                        .lend = lend};
@@ -211,7 +234,7 @@ bool conn_window_begin(conn *c, uint8_t *frame) {
     if (window_open(c) == NULL) return c->closing;
     put_back(c, frame, size);
     c->state = CONN_WINDOW;
-    c->sends_ahead = true;
+    c->sends_ahead = c->has_sent_ahead = true;
     c->output.length = 0;
     if (take(c)) {
         conn_window_go_on(c);

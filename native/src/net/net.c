@@ -45,9 +45,11 @@ void net_close(net *n) {
     shares_close(n);
 }
 
-bool net_stream(net *n, int fd, stream *out) {
-    if (n->tls.mode != TLS_OFF) return stream_tls(out, &n->tls, fd);
-    *out = stream_socket(fd);
+bool net_stream(net *n, tls_port port, int fd, stream *out) {
+    stream below = stream_socket(fd);
+    if (n->tls.ports[port].mode != TLS_OFF && !stream_tls(&below, &n->tls, port, fd)) return false;
+    if (port == TLS_OF_WEBSOCKET) return stream_websocket(out, &n->websockets, below);
+    *out = below;
     return true;
 }
 

@@ -57,7 +57,7 @@ typedef struct net_options {
     bool socket_migration;
     uint32_t pipeline_window_requests; /* in work on one connection; 1: one at a time */
     websocket_settings websocket;
-    tls_mode tls;
+    tls_mode tls[TLS_PORTS];
     bool clients_have_names; /* by their certificates: Python is told before their first request */
 } net_options;
 
@@ -108,7 +108,7 @@ static inline bool net_has_bulk_replies(const net *n) { return n->bulk_replies.f
 static inline bool net_has_checks(const net *n) { return n->check_next < n->conns.capacity; }
 
 /* The stream of a socket that was accepted. False: no memory, it is closed. */
-bool net_stream(net *n, int fd, stream *out);
+bool net_stream(net *n, tls_port port, int fd, stream *out);
 int net_open(net *n, core *k, const net_options *options); /* 0 or -ENOMEM */
 void net_close(net *n);                                    /* after io; memory of the pool goes with it */
 void net_free(net *n);

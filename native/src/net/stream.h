@@ -43,6 +43,8 @@ typedef struct stream_calls {
     /* A send is over. False: it goes on with the same operation; else `result` counts bytes of the connection. */
     bool (*sent)(stream *s, io *i, operation *op, int *result);
     void (*look)(stream *s); /* now and then: what the stream itself has to say may not have fitted into the socket */
+    /* Who the client is by its certificate: lines such as "CN:name", "DNS:host"; malloc'ed, NULL: it has shown none. */
+    char *(*names)(const stream *s);
 } stream_calls;
 
 struct stream {
@@ -84,5 +86,9 @@ static inline size_t stream_available(const stream *s) { return s->calls->availa
 static inline bool stream_sent(stream *s, io *i, operation *op, int *result) {
     return s->calls->sent == NULL || s->calls->sent(s, i, op, result);
 }
+static inline void stream_look(stream *s) {
+    if (s->calls->look != NULL) s->calls->look(s);
+}
+static inline char *stream_names(const stream *s) { return s->calls->names != NULL ? s->calls->names(s) : NULL; }
 static inline bool stream_peer(const stream *s, struct sockaddr_storage *out) { return s->calls->peer(s, out); }
 #endif

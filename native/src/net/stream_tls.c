@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #define CLOSE_BYTES_MAX 31u /* of the record that ends a stream */
-#define RECORD_BYTES_MORE 512u
 
 static bool begin(tls_stream *t) {
-    t->context = t->tls->context != NULL ? tls_context_hold(t->tls->context) : NULL;
+    tls_context *c = t->tls->ports[t->port].context;
+    t->context = c != NULL ? tls_context_hold(c) : NULL;
     t->ssl = t->context != NULL ? tls_context_begin(t->context, t->tls) : NULL;
     BIO *b = t->ssl != NULL ? tls_bio_new(t) : NULL;
     if (b != NULL) SSL_set_bio(t->ssl, b, b);
@@ -47,11 +47,11 @@ static ssize_t send_now(stream *s, const void *data, size_t length) {
     size_t done = 0;
     errno = EPIPE;
     if (!is_open(s)) return -1;
-    if (t->out != NULL && tls_push_output(t)) {
-        done = t->owed;
-        t->owed = 0;
+    if (tls_push_output(t)) { /* the same bytes come again: they are sealed already */
+        done = t->owed < length ? t->owed : length;
+        t->owed -= done;
     }
-    while (done < length && t->out == NULL && !t->broken) {
+    while (done < length && t->out == NULL && t->owed == 0 && !t->broken) {
         size_t part = seal(t, (const uint8_t *)data + done, length - done);
         if (tls_push_output(t)) done += part;
         else t->owed = part;
@@ -62,11 +62,12 @@ static ssize_t send_now(stream *s, const void *data, size_t length) {
 
 static void send_later(stream *s, io *i, operation *op, const void *data, size_t length) {
     tls_stream *t = s->state;
-    if (is_open(s) && t->out == NULL) {
+    if (is_open(s) && t->out == NULL && t->owed == 0) {
         t->owed = seal(t, data, length);
         if (!t->broken) tls_keep_output(t, 0);
     }
-    if (t->out != NULL && !t->broken) {
+    t->leaving = true;
+    if (!t->broken && (t->out != NULL || t->owed > 0)) {
         stream_send(&t->socket, i, op, t->out + t->out_sent, t->out_length - t->out_sent);
         return;
     }
@@ -76,64 +77,47 @@ static void send_later(stream *s, io *i, operation *op, const void *data, size_t
 
 static bool sent(stream *s, io *i, operation *op, int *result) {
     tls_stream *t = s->state;
-    if (*result <= 0 || t->out == NULL) return true;
-    t->out_sent += (size_t)*result;
+    if (*result > 0 && t->out != NULL) t->out_sent += (size_t)*result;
+    if (*result <= 0 || t->out == NULL) {
+        t->leaving = false;
+        return true;
+    }
     if (t->out_sent < t->out_length) {
         stream_send(&t->socket, i, op, t->out + t->out_sent, t->out_length - t->out_sent);
         return false;
     }
     tls_free_output(t);
-    *result = (int)t->owed;
-    t->owed = 0;
+    t->leaving = false;
+    *result = 0; /* send_now counts them: it may be that they were asked for in smaller parts */
     return true;
 }
 
 /* Nobody waits for it: what a handshake or an alert could not get into the socket. */
 static void look(stream *s) {
     tls_stream *t = s->state;
-    if (t->out != NULL && t->owed == 0) tls_push_output(t);
+    tls_push_output(t);
 }
 
 /* ---- input ---- */
 
 static void take(stream *s, const uint8_t *bytes, uint32_t length) {
-    tls_stream *t = s->state;
-    ASSERT(t->fed_length == 0);
-    t->fed = bytes;
-    t->fed_length = length;
-    t->taking = t->borrowed = true;
+    feed_take(&((tls_stream *)s->state)->feed, bytes, length);
 }
 
-static bool keep(stream *s) {
-    tls_stream *t = s->state;
-    t->taking = false;
-    return tls_keep_fed(t);
-}
+static bool keep(stream *s) { return feed_keep(&((tls_stream *)s->state)->feed); }
 
 static size_t available(const stream *s) {
     const tls_stream *t = s->state;
     if (t->broken) return 1;
     if (t->ssl == NULL) return 0;
     int pending = SSL_pending(t->ssl);
-    bool something = t->fed_length > 0 || pending > 0 || t->ended;
-    return something ? t->fed_length + t->held + (size_t)pending + 1 : 0;
-}
-
-/* More of the socket, for a connection that wants so much. */
-static bool refill(tls_stream *t, size_t wanted) {
-    size_t room = wanted + RECORD_BYTES_MORE < TLS_ROOM_BYTES ? wanted + RECORD_BYTES_MORE : TLS_ROOM_BYTES;
-    ssize_t got = stream_receive_now(&t->socket, t->tls->in, room);
-    if (got == 0) t->ended = true;
-    if (got <= 0) return false;
-    t->fed = t->tls->in;
-    t->fed_length = (uint32_t)got;
-    t->borrowed = true;
-    return true;
+    bool something = t->feed.length > 0 || pending > 0 || t->ended || t->feed.ended;
+    return something ? t->feed.length + t->held + (size_t)pending + 1 : 0;
 }
 
 static void break_off(tls_stream *t) {
     t->broken = true;
-    t->fed_length = 0;
+    t->feed.length = 0;
     ERR_clear_error();
 }
 
@@ -172,7 +156,7 @@ static size_t read_records(tls_stream *t, uint8_t *data, size_t length) {
             continue;
         }
         int why = SSL_get_error(t->ssl, 0);
-        if (why == SSL_ERROR_WANT_READ && !t->taking && t->fed_length == 0 && refill(t, length - got)) continue;
+        if (why == SSL_ERROR_WANT_READ && feed_refill(&t->feed, &t->socket, t->tls->in, length - got)) continue;
         if (why == SSL_ERROR_ZERO_RETURN) t->ended = true;
         else if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) break_off(t);
         break;
@@ -184,11 +168,12 @@ static ssize_t receive_now(stream *s, void *data, size_t length) {
     tls_stream *t = s->state;
     if (s->opening || t->ssl == NULL) return open_further(s);
     size_t got = read_records(t, data, length);
-    if (t->borrowed && !t->taking && !tls_keep_fed(t)) t->broken = true;
+    if (t->feed.broken) t->broken = true;
+    if (!feed_settle(&t->feed)) t->broken = true;
     tls_push_output(t);
     if (got > 0) return (ssize_t)got;
     errno = t->broken ? EPROTO : EAGAIN;
-    return t->ended && !t->broken ? 0 : -1;
+    return (t->ended || t->feed.ended) && !t->broken ? 0 : -1;
 }
 
 static void receive_provided(stream *s, io *i, operation *op, buffer_set set) {
@@ -200,7 +185,7 @@ static bool has_ended(stream *s) {
     tls_stream *t = s->state;
     uint8_t bytes[CLOSE_BYTES_MAX + 1];
     struct pollfd ends = {.fd = s->fd, .events = POLLRDHUP};
-    if (t->ended || t->broken || stream_has_ended(&t->socket)) return true;
+    if (t->ended || t->feed.ended || t->broken || stream_has_ended(&t->socket)) return true;
     if (poll(&ends, 1, 0) < 1 || (ends.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) return false;
     return recv(s->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) <= (ssize_t)CLOSE_BYTES_MAX;
 }
@@ -209,7 +194,7 @@ static bool has_ended(stream *s) {
 
 static void say_end(stream *s) {
     tls_stream *t = s->state;
-    if (!is_open(s) || t->out != NULL) return;
+    if (!is_open(s) || t->out != NULL || t->leaving) return;
     t->closed = true;
     ERR_clear_error();
     SSL_shutdown(t->ssl);
@@ -232,7 +217,7 @@ static void close_it(stream *s, io *i) {
     stream_close(&t->socket, i);
     SSL_free(t->ssl);
     tls_context_let_go(t->context);
-    free(t->kept);
+    free(t->feed.kept);
     free(t->out);
     free(t);
 }
@@ -242,6 +227,15 @@ static bool peer(const stream *s, struct sockaddr_storage *out) {
 }
 
 /* ---- what it is ---- */
+
+static char *names(const stream *s) {
+    const tls_stream *t = s->state;
+    X509 *shown = t->ssl != NULL ? SSL_get1_peer_certificate(t->ssl) : NULL;
+    bool good = shown != NULL && SSL_get_verify_result(t->ssl) == X509_V_OK;
+    char *found = good ? tls_names(shown) : NULL;
+    X509_free(shown);
+    return found;
+}
 
 /* A record of a handshake: 22, 3, 1 to 4. A frame that begins so is longer than a first one may be. */
 static bool is_hello(const uint8_t *bytes, uint32_t length) {
@@ -264,14 +258,15 @@ static const stream_calls calls = {.receive_provided = receive_provided,
                                    .keep = keep,
                                    .available = available,
                                    .sent = sent,
-                                   .look = look};
+                                   .look = look,
+                                   .names = names};
 
 static void recognize(stream *s, const uint8_t *bytes, uint32_t length) {
     tls_stream *t = s->state;
     if (t->recognized) return;
     bool hello = is_hello(bytes, length);
     t->tls->counters.plain += !hello;
-    if (!hello && t->tls->mode == TLS_BOTH) {
+    if (!hello && t->tls->ports[t->port].mode == TLS_BOTH) {
         *s = t->socket;
         free(t);
         return;
@@ -280,23 +275,15 @@ static void recognize(stream *s, const uint8_t *bytes, uint32_t length) {
     if (!hello || !begin(t)) t->broken = true;
 }
 
-bool stream_tls(stream *out, tls *t, int fd) {
+bool stream_tls(stream *out, tls *t, tls_port port, int fd) {
     tls_stream *state = calloc(1, sizeof *state);
     if (state == NULL) {
         close(fd);
         return false;
     }
     state->tls = t;
+    state->port = port;
     state->socket = stream_socket(fd);
-    *out = (stream){.calls = &calls, .fd = fd, .state = state, .opening = t->mode == TLS_REQUIRED};
+    *out = (stream){.calls = &calls, .fd = fd, .state = state, .opening = t->ports[port].mode == TLS_REQUIRED};
     return true;
-}
-
-char *stream_tls_names(const stream *s) {
-    const tls_stream *t = s->calls == &calls ? s->state : NULL;
-    X509 *shown = t != NULL && t->ssl != NULL ? SSL_get1_peer_certificate(t->ssl) : NULL;
-    bool good = shown != NULL && SSL_get_verify_result(t->ssl) == X509_V_OK;
-    char *names = good ? tls_names(shown) : NULL;
-    X509_free(shown);
-    return names;
 }

@@ -9,11 +9,12 @@
 
 #define TLS_PAIRS_MAX 16u
 #define TLS_SECRET_BYTES 32u
-#define TLS_WRITE_BYTES 49152u /* are sealed and sent at a time */
-#define TLS_ROOM_BYTES 65536u
+#define TLS_WRITE_BYTES 49152u   /* are sealed and sent at a time */
+#define TLS_ROOM_BYTES 65536u    /* for records that are sealed */
 #define TLS_TICKET_PERIOD_S 3600 /* a key of tickets seals for so long, and opens for as long again */
 
 typedef enum tls_mode { TLS_OFF, TLS_REQUIRED, TLS_BOTH } tls_mode;
+typedef enum tls_port { TLS_OF_TCP, TLS_OF_WEBSOCKET, TLS_PORTS } tls_port; /* where clients connect */
 typedef enum tls_clients { TLS_CLIENTS_OFF, TLS_CLIENTS_OPTIONAL, TLS_CLIENTS_REQUIRED } tls_clients;
 
 typedef struct tls_text {
@@ -68,21 +69,21 @@ typedef struct tls_counters {
 } tls_counters;
 
 typedef struct tls {
-    tls_mode mode;
-    tls_context *context; /* for those who connect from now on */
+    struct {
+        tls_mode mode;
+        tls_context *context; /* for those who connect from now on */
+    } ports[TLS_PORTS];
     tls_tickets tickets;
     tls_counters counters;
     struct bio_method_st *socket_calls; /* what OpenSSL takes for a socket (tls_bio.c) */
-    uint8_t *in, *out;                  /* TLS_ROOM_BYTES each: for the stream whose turn it is */
+    uint8_t *in, *out;                  /* for the stream whose turn it is: FEED_ROOM_BYTES, TLS_ROOM_BYTES */
     size_t out_length;
 } tls;
 
-int tls_open(tls *t, tls_mode mode); /* 0 or -ENOMEM */
+int tls_open(tls *t, const tls_mode modes[TLS_PORTS]); /* 0 or -ENOMEM */
 void tls_close(tls *t);
-void tls_use(tls *t, tls_context *c); /* takes it; connections that are there keep theirs */
+void tls_use(tls *t, tls_port port, tls_context *c); /* takes it; connections that are there keep theirs */
 
 /* Takes the socket. False: no memory, it is closed. */
-bool stream_tls(stream *out, tls *t, int fd);
-/* Who the client is by its certificate: lines such as "CN:name", "DNS:host"; malloc'ed, NULL: it has shown none. */
-char *stream_tls_names(const stream *s);
+bool stream_tls(stream *out, tls *t, tls_port port, int fd);
 #endif

@@ -12,14 +12,14 @@
 static int bio_read(BIO *b, char *data, int length) {
     tls_stream *t = BIO_get_data(b);
     BIO_clear_retry_flags(b);
-    if (t->fed_length == 0) {
+    stream_feed *f = &t->feed;
+    if (f->length == 0) {
         BIO_set_retry_read(b);
         return -1;
     }
-    uint32_t part = (uint32_t)length < t->fed_length ? (uint32_t)length : t->fed_length;
-    memcpy(data, t->fed, part);
-    t->fed += part;
-    t->fed_length -= part;
+    uint32_t part = (uint32_t)length < f->length ? (uint32_t)length : f->length;
+    memcpy(data, f->bytes, part);
+    feed_skip(f, part);
     t->held += part;
     return (int)part;
 }
@@ -28,7 +28,7 @@ static int bio_write(BIO *b, const char *data, int length) {
     const tls_stream *t = BIO_get_data(b);
     tls *w = t->tls;
     BIO_clear_retry_flags(b);
-    if (t->out != NULL || TLS_ROOM_BYTES - w->out_length < (size_t)length) {
+    if (t->out != NULL || t->leaving || TLS_ROOM_BYTES - w->out_length < (size_t)length) {
         BIO_set_retry_write(b);
         return -1;
     }
@@ -80,6 +80,7 @@ void tls_free_output(tls_stream *t) {
 }
 
 bool tls_push_output(tls_stream *t) {
+    if (t->leaving) return false;
     if (t->out != NULL) {
         ssize_t sent = stream_send_now(&t->socket, t->out + t->out_sent, t->out_length - t->out_sent);
         if (sent < 0 && errno != EAGAIN && errno != EINTR) t->broken = true;
@@ -97,20 +98,4 @@ bool tls_push_output(tls_stream *t) {
     }
     tls_keep_output(t, sent > 0 ? (size_t)sent : 0);
     return false;
-}
-
-/* What OpenSSL has not read of bytes that are somebody else's. */
-bool tls_keep_fed(tls_stream *t) {
-    uint8_t *copy = NULL;
-    if (t->fed_length > 0) {
-        if (!t->borrowed) return true;
-        copy = malloc(t->fed_length);
-        if (copy == NULL) return false;
-        memcpy(copy, t->fed, t->fed_length);
-    }
-    free(t->kept);
-    t->kept = copy;
-    t->fed = copy;
-    t->borrowed = false;
-    return true;
 }

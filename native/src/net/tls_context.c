@@ -1,4 +1,5 @@
 /* Certificates, who may show which, and what both sides may agree on. */
+#include "net/stream_feed.h"
 #include "net/tls_openssl.h"
 
 #include <openssl/err.h>
@@ -10,7 +11,7 @@
 
 #define RSA_BITS_MAX 4096 /* a signature with more takes longer than a step of the loop may */
 #define CHAIN_BYTES_MAX 32768u
-/* As safe as the others, and a third faster. */
+/* The first one is as safe here as the second, and never slower (docs/adr/0050-tls-in-the-engine.md). */
 #define SUITES_13 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 
 struct tls_context {
@@ -181,17 +182,22 @@ SSL *tls_context_begin(tls_context *c, tls *t) {
     return ssl;
 }
 
-int tls_open(tls *t, tls_mode mode) {
-    *t = (tls){.mode = mode};
-    if (mode == TLS_OFF) return 0;
-    t->in = malloc(TLS_ROOM_BYTES);
+int tls_open(tls *t, const tls_mode modes[TLS_PORTS]) {
+    bool any = false;
+    *t = (tls){0};
+    for (tls_port port = 0; port < TLS_PORTS; port++) {
+        t->ports[port].mode = modes[port];
+        any = any || modes[port] != TLS_OFF;
+    }
+    if (!any) return 0;
+    t->in = malloc(FEED_ROOM_BYTES);
     t->out = malloc(TLS_ROOM_BYTES);
     t->socket_calls = tls_socket_calls();
     return t->in != NULL && t->out != NULL && t->socket_calls != NULL ? 0 : -ENOMEM;
 }
 
 void tls_close(tls *t) {
-    tls_context_let_go(t->context);
+    for (tls_port port = 0; port < TLS_PORTS; port++) tls_context_let_go(t->ports[port].context);
     OPENSSL_cleanse(&t->tickets, sizeof t->tickets);
     BIO_meth_free(t->socket_calls);
     free(t->in);
@@ -199,7 +205,7 @@ void tls_close(tls *t) {
     *t = (tls){0};
 }
 
-void tls_use(tls *t, tls_context *c) {
-    tls_context_let_go(t->context);
-    t->context = c;
+void tls_use(tls *t, tls_port port, tls_context *c) {
+    tls_context_let_go(t->ports[port].context);
+    t->ports[port].context = c;
 }

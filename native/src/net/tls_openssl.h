@@ -12,6 +12,6 @@ int tls_tickets_seal_or_open(SSL *ssl, unsigned char *name, unsigned char *iv, E
                              int sealing);
 /* What OpenSSL takes for a socket, for tls_bio_new. NULL: no memory. */
 BIO_METHOD *tls_socket_calls(void);
-/* See stream_tls_names. */
+/* See stream_names. */
 char *tls_names(X509 *certificate);
 #endif

@@ -5,7 +5,7 @@
 #include "net/stream.h"
 #include "net/websocket_frames.h"
 
-#define WEBSOCKET_ROOM_BYTES 65536u
+#define WEBSOCKET_ROOM_BYTES 65536u /* to put a head before what follows */
 
 typedef struct websocket_settings {
     frame_limits limits;
@@ -19,12 +19,12 @@ typedef struct websocket_counters {
 typedef struct websockets {
     frame_limits limits;
     char *origins;
-    uint8_t *in, *out; /* WEBSOCKET_ROOM_BYTES each */
+    uint8_t *in, *out; /* FEED_ROOM_BYTES, WEBSOCKET_ROOM_BYTES */
     websocket_counters counters;
 } websockets;
 
 int websockets_open(websockets *w, const websocket_settings *settings); /* 0 or -ENOMEM */
 void websockets_close(websockets *w);
-/* Takes the socket. False: no memory, it is closed. */
-bool stream_websocket(stream *out, websockets *w, int fd);
+/* Over a socket, or over TLS: takes it. False: no memory, it is closed. */
+bool stream_websocket(stream *out, websockets *w, stream below);
 #endif

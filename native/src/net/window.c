@@ -2,6 +2,7 @@
 #include "net/window.h"
 
 #include "base/assert.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 
@@ -10,7 +11,7 @@ window *window_open(conn *c) {
     window *w = malloc(sizeof *w);
     if (w == NULL) return NULL;
     w->first = w->count = w->working = w->again = w->sending = w->holding = w->leaving = 0;
-    w->ends = false;
+    w->ends = w->refuses = false;
     c->window = w;
     return share_hold(c, sizeof *w) ? w : NULL;
 }
@@ -27,6 +28,9 @@ size_t window_gather(window *w, const dialect *d) {
     for (; w->leaving < w->count; w->leaving++) {
         const place *p = window_place(w, w->leaving);
         if (p->state != PLACE_ANSWERED) break;
+        bool refused = w->refuses && p->end.status == STATUS_SHARD_COMMUNICATION_ERROR;
+        if (refused && w->working > 0) break;
+        if (refused) w->count = w->leaving + 1;
         uint8_t *at = w->answers + length;
         length += p->end.committed ? d->put_committed(NULL, at, p->end.offset) : d->put_status(NULL, at, p->end.status);
     }

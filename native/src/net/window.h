@@ -31,6 +31,7 @@ typedef struct window {
     uint32_t holding;        /* of them; 0: the buffer of the input may go */
     uint32_t leaving;        /* the first ones: their answers are in the output */
     bool ends;               /* the next frame waits until it is empty */
+    bool refuses;            /* it ends with the first place whose owner is not there */
     place places[WINDOW_REQUESTS_MAX];
     uint8_t answers[WINDOW_REQUESTS_MAX * DIALECT_ANSWER_SMALL];
 } window;
@@ -45,7 +46,8 @@ static inline bool window_may_leave(window *w) { return w->count > 0 && window_p
 /* Its memory is private input memory (shares.h). NULL: there is none, or the connection was closed for it. */
 window *window_open(conn *c);
 void window_close(conn *c);
-/* Answers in order, up to the first place that has none; bytes written into `answers`. */
+/* Answers in order, up to the first place that has none; bytes written into `answers`. In one that refuses, places
+ * behind the refusal go without an answer. */
 size_t window_gather(window *w, const dialect *d);
 /* The oldest one goes. */
 void window_pop(window *w);

@@ -161,6 +161,10 @@ fault: native ## every errno at every call of the disk: partitions, the engine's
 soak: native ## hours of load with kills: nothing lost, memory, descriptors and p99 flat (SOAK_ARGS="--hours 8")
 	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
+.PHONY: soak-retention
+soak-retention: native ## an hour of expiry, a size limit, compression, a stopped consumer: disk, RSS, p99 flat (SOAK_ARGS="--minutes 20")
+	@$(BIN)/python -m tests.soak.retention $(SOAK_ARGS)
+
 .PHONY: sim
 sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual time, with crashes (SIM_ARGS="--seed N --trace")
 	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python sim

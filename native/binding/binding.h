@@ -32,6 +32,7 @@ PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *arg);
 PyObject *shardd_call_roll_early(PyObject *self, PyObject *arg);
 PyObject *shardd_call_slowest(PyObject *self, PyObject *arg);
 PyObject *shardd_call_expiry_clock(PyObject *self, PyObject *arg);
+PyObject *shardd_call_expiry_clock_begin(PyObject *self, PyObject *arg);
 
 /* binding/engine_routes.c */
 PyObject *shardd_call_route_topic_known(PyObject *self, PyObject *arg);

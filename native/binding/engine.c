@@ -60,16 +60,12 @@ static char *engine_arguments[] = {"shard",
                                    "tls_mode",
                                    "websocket_tls_mode",
                                    "clients_have_names",
+                                   "cache_indexes",
                                    NULL};
 
-static bool set_tls_modes(unsigned tcp, unsigned websocket, tls_mode out[TLS_PORTS]) {
-    if (tcp > TLS_BOTH || websocket > TLS_BOTH) {
-        PyErr_SetString(PyExc_ValueError, "tls_mode and websocket_tls_mode must be 0 to 2");
-        return false;
-    }
-    out[TLS_OF_TCP] = (tls_mode)tcp;
-    out[TLS_OF_WEBSOCKET] = (tls_mode)websocket;
-    return true;
+static int refused(const char *sentence) {
+    PyErr_SetString(PyExc_ValueError, sentence);
+    return -1;
 }
 
 static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
@@ -78,34 +74,26 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     unsigned long long pool_bytes, journal_messages, journal_bytes, reserve_bytes, frame_bytes, message_bytes;
     long long login_ms, idle_ms, request_ms, partial_ms, slow_ms, sync_ms, save_ms;
     int migration, save_syncs, unmasked, names = 0;
-    unsigned mode = TLS_OFF, websocket_mode = TLS_OFF;
+    unsigned mode = TLS_OFF, websocket_mode = TLS_OFF, indexes = INDEX_MODE_OPEN_SEGMENT;
     const char *io_engine, *dialect_name;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpsIzKsKKpsIIp", engine_arguments, &o.shard, &o.shards, &o.shared_fd,
+            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpsIzKsKKpsIIpI", engine_arguments, &o.shard, &o.shards, &o.shared_fd,
             &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.limits.connections,
             &o.limits.per_address, &o.limits.before_login, &login_ms, &idle_ms, &request_ms, &partial_ms, &slow_ms,
             &sync_ms, &save_ms, &save_syncs, &journal_messages, &journal_bytes, &o.consumer_offsets_max, &migration,
             &dialect_name, &o.pipeline_window_requests, &o.data_directory, &reserve_bytes, &io_engine, &frame_bytes,
-            &message_bytes, &unmasked, &o.websocket.origins, &mode, &websocket_mode, &names))
+            &message_bytes, &unmasked, &o.websocket.origins, &mode, &websocket_mode, &names, &indexes))
         return -1;
-    if (strcmp(io_engine, "io_uring") != 0 && strcmp(io_engine, "epoll") != 0) {
-        PyErr_SetString(PyExc_ValueError, "io_engine must be io_uring or epoll");
-        return -1;
-    }
+    if (strcmp(io_engine, "io_uring") != 0 && strcmp(io_engine, "epoll") != 0)
+        return refused("io_engine must be io_uring or epoll");
     o.dialect = dialect_named(dialect_name);
-    if (o.dialect == NULL) {
-        PyErr_SetString(PyExc_ValueError, "there is no dialect of this name");
-        return -1;
-    }
-    if (o.pipeline_window_requests == 0 || o.pipeline_window_requests > WINDOW_REQUESTS_MAX) {
-        PyErr_SetString(PyExc_ValueError, "pipeline_window_requests must be 1 to 32");
-        return -1;
-    }
-    if (!set_tls_modes(mode, websocket_mode, o.tls)) return -1;
-    if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards) {
-        PyErr_SetString(PyExc_ValueError, "shard must be below shards, shards at most 256");
-        return -1;
-    }
+    if (o.dialect == NULL) return refused("there is no dialect of this name");
+    if (o.pipeline_window_requests == 0 || o.pipeline_window_requests > WINDOW_REQUESTS_MAX)
+        return refused("pipeline_window_requests must be 1 to 32");
+    if (indexes > INDEX_MODE_ALL) return refused("cache_indexes must be 0 to 2");
+    if (mode > TLS_BOTH || websocket_mode > TLS_BOTH) return refused("tls_mode and websocket_tls_mode must be 0 to 2");
+    if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards)
+        return refused("shard must be below shards, shards at most 256");
     int pool_fds[SHARED_SHARDS_MAX], doorbell_fds[SHARED_SHARDS_MAX], handover_fds[SHARED_SHARDS_MAX];
     if (!read_fds(pools, "pool_fds", o.shards, pool_fds) ||
         !read_fds(doorbells, "doorbell_fds", o.shards, doorbell_fds) ||
@@ -128,6 +116,9 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     o.journal_messages_max = journal_messages;
     o.journal_bytes_max = journal_bytes;
     o.socket_migration = migration != 0;
+    o.tls[TLS_OF_TCP] = (tls_mode)mode;
+    o.tls[TLS_OF_WEBSOCKET] = (tls_mode)websocket_mode;
+    o.cache_indexes = (index_mode)indexes;
     o.clients_have_names = names != 0;
     o.io_engine = strcmp(io_engine, "epoll") == 0 ? IO_ENGINE_EPOLL : IO_ENGINE_URING;
     int result = engine_open(&((engine_object *)self)->engine, &o);

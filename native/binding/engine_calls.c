@@ -90,10 +90,9 @@ static PyObject *call_speak(PyObject *self, PyObject *args) {
 
 static PyObject *call_begin_session(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
-    unsigned long long connection, session;
-    if (e == NULL || !PyArg_ParseTuple(args, "KK", &connection, &session)) return NULL;
-    engine_begin_session(e, connection, session);
-    Py_RETURN_NONE;
+    unsigned long long connection, session, request;
+    if (e == NULL || !PyArg_ParseTuple(args, "KKK", &connection, &session, &request)) return NULL;
+    return PyLong_FromUnsignedLongLong(engine_begin_session(e, connection, session, request));
 }
 
 static PyObject *call_close_all(PyObject *self, PyObject *arg) {
@@ -235,6 +234,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"partition_roll_early", shardd_call_roll_early, METH_O, "Seals the active segment; status."},
     {"partition_slowest", shardd_call_slowest, METH_O, "The lowest stored offset or None."},
     {"expiry_clock", shardd_call_expiry_clock, METH_O, "The clock by which messages expire, with its bound."},
+    {"expiry_clock_begin", shardd_call_expiry_clock_begin, METH_O, "What time it is by what an earlier run knew."},
     {"partition_sync", shardd_call_partition_sync, METH_VARARGS,
      "Brings everything to the device; EVENT_SYNCED with the token follows."},
     {"partition_set_level", shardd_call_partition_set_level, METH_VARARGS, "Changes when a message is acknowledged."},

@@ -75,6 +75,7 @@ static const struct {
     GAUGE(polls_waiting),
     GAUGE(calls),
     GAUGE(call_record_bytes),
+    GAUGE(index_pages_bytes),
     GAUGE(disk_free_bytes),
     GAUGE(disk_free_inodes),
 };
@@ -105,6 +106,8 @@ PyObject *shardd_call_counters(PyObject *self, PyObject *unused) {
            put_counter(result, "pool_resident_bytes", pool_resident(e->core.pool)) &&
            put_counter(result, "calls_refused", e->calls.refused) &&
            put_counter(result, "ring_enters", e->core.io.enters) &&
+           put_counter(result, "index_reads", e->core.files.indexes.reads) &&
+           put_counter(result, "index_hits", e->core.files.indexes.hits) &&
            put_counter(result, "routes", e->core.routes.count) &&
            put_counter(result, "partitions", e->core.partitions.used) &&
            put_counter(result, "syncs_running", e->core.sync.running + (e->core.sync.pending != NULL));

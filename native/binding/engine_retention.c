@@ -149,3 +149,11 @@ PyObject *shardd_call_expiry_clock(PyObject *self, PyObject *arg) {
     uint64_t now_us = expiry_clock_now(c);
     return SHARDD_RESULT(SHARDD_CLOCK, SHARDD_NUMBER(now_us), SHARDD_NUMBER(c->jump_us), SHARDD_NUMBER(c->jumps));
 }
+
+PyObject *shardd_call_expiry_clock_begin(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long believed_us = PyLong_AsUnsignedLongLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    expiry_clock_begin(&e->core.expiry, believed_us);
+    Py_RETURN_NONE;
+}

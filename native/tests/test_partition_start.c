@@ -295,6 +295,26 @@ static void test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide(void
     CHECK_EQUAL(c.jumps, 2);
 }
 
+static void test_a_clock_that_jumped_between_two_runs_is_doubted(void) {
+    wall_now = 5000000 * SECOND;
+    monotonic_now = 7000000;
+    expiry_clock c = fresh_clock(60 * SECOND);
+    expiry_clock_begin(&c, wall_now - 3600 * SECOND);
+    CHECK_EQUAL(expiry_clock_now(&c), wall_now - 3600 * SECOND);
+    CHECK_EQUAL(c.jumps, 1);
+    pass(59 * SECOND);
+    CHECK_EQUAL(expiry_clock_now(&c), wall_now - 3600 * SECOND);
+    pass(SECOND);
+    CHECK_EQUAL(expiry_clock_now(&c), wall_now);
+    const int64_t ahead[] = {59, 0, -3600}; /* not far enough, or back */
+    for (size_t i = 0; i < 3; i++) {
+        c = fresh_clock(60 * SECOND);
+        expiry_clock_begin(&c, (uint64_t)((int64_t)wall_now - ahead[i] * (int64_t)SECOND));
+        CHECK_EQUAL(expiry_clock_now(&c), wall_now);
+        CHECK_EQUAL(c.jumps, 0);
+    }
+}
+
 int main(void) {
     test_root_make();
     RUN(test_a_message_is_served_until_its_last_microsecond);
@@ -305,6 +325,7 @@ int main(void) {
     RUN(test_offsets_that_nobody_can_read_push_no_message_out);
     RUN(test_a_restart_knows_the_log_start);
     RUN(test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide);
+    RUN(test_a_clock_that_jumped_between_two_runs_is_doubted);
     test_root_remove();
     return check_report();
 }

@@ -206,6 +206,23 @@ static void test_the_end_of_a_client_is_seen(void) {
     end(&p);
 }
 
+/* Each answer to an update of keys waits for the socket: nothing is tried for ever, and nothing piles up. */
+static void test_a_client_that_has_us_speak_and_does_not_read_is_broken_off(void) {
+    peer_client p = connect_to(TLS_REQUIRED, TLS1_3_VERSION);
+    int small = 4096;
+    setsockopt(p.s.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    shake_hands(&p, SIZE_MAX);
+    uint8_t into[64];
+    unsigned asked = 0;
+    bool broken = false;
+    for (; asked < 20000 && !broken; asked++) {
+        if (SSL_key_update(p.ssl, SSL_KEY_UPDATE_REQUESTED) == 1) SSL_do_handshake(p.ssl);
+        broken = bring(&p, into, sizeof into, SIZE_MAX) < 0 && errno == EPROTO;
+    }
+    CHECK(asked > 10 && broken);
+    end(&p);
+}
+
 static void test_keys_of_tickets_follow_the_time_and_are_the_same_everywhere(void) {
     uint8_t secret[TLS_SECRET_BYTES] = {7};
     tls_tickets one, two;
@@ -231,6 +248,7 @@ int main(void) {
     RUN(test_a_socket_may_speak_plain_where_both_are_served);
     RUN(test_a_plain_client_is_broken_off_where_tls_is_required);
     RUN(test_the_end_of_a_client_is_seen);
+    RUN(test_a_client_that_has_us_speak_and_does_not_read_is_broken_off);
     RUN(test_keys_of_tickets_follow_the_time_and_are_the_same_everywhere);
     return check_report();
 }

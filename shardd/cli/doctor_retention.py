@@ -21,6 +21,7 @@ from shardd.runtime.throttle import Throttle
 _CHECK: Final = "retention"
 _TOPICS_MAX: Final = 8
 _OLD_S: Final = 24 * 3600.0
+_STUCK_S: Final = 10.0  # an entry is made in less, or its turn comes again every second
 
 
 def retention_findings(settings: Settings) -> list[Finding]:
@@ -56,17 +57,23 @@ def _spool(settings: Settings) -> list[Finding]:
     data = settings.system.data_directory
     waiting, bytes_waiting, oldest_s = 0, 0, 0.0
     try:
-        stuck = len(spool.incoming(data))
+        incoming = spool.incoming(data)
+        held = spool.held(data)
+        held_since_s = time.time() if held is None else min(path.stat().st_ctime for path in held.iterdir())
         for entry in spool.entries(spool.spool_directory(data)):
             manifest = entry / spool.MANIFEST
             waiting += 1
             bytes_waiting += sum(path.stat().st_size for path in entry.iterdir())
             oldest_s = max(oldest_s, time.time() - manifest.stat().st_mtime)
-    except OSError:  # a server is at work
+    except (OSError, ValueError):  # a server is at work
         return []
-    if not waiting and not stuck:
+    if not waiting and not incoming:
         return []
-    text = f"{waiting} segments with {format_size(bytes_waiting)} wait for their archive, {stuck} for their place there"
+    size, stuck = format_size(bytes_waiting), len(incoming)
+    text = f"{waiting} segments with {size} wait for their archive, {stuck} for their place there"
+    if held is not None and time.time() - held_since_s > _STUCK_S:
+        advice = "its log says what is damaged; to give the segment up move this directory away"
+        return [warning("archive", f"{text}; {held} holds them up", advice)]
     if bytes_waiting > settings.system.archive.spool_max_bytes or oldest_s > _OLD_S:
         advice = "run `shardd pipeline archive --spool`, or set system.archive.directory"
         return [warning("archive", text, f"the oldest for {oldest_s / 3600:.1f} h, none of them is deleted: {advice}")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,30 +15,62 @@ from shardd import __version__
 # name -> the typer application and its module, imported when it is asked for: `serve` waits for none of them
 _GROUPS: Final = {
     "backup": ("shardd.cli.backup", "backup_app"),
+    "client": ("shardd.cli.users", "client_app"),
+    "context": ("shardd.cli.contexts", "context_app"),
     "config": ("shardd.cli.config_command", "config_app"),
+    "debug": ("shardd.cli.inspect_server", "debug_app"),
     "doctor": ("shardd.cli.doctor", "doctor_app"),
+    "group": ("shardd.cli.groups", "group_app"),
+    "message": ("shardd.cli.messages", "message_app"),
+    "offset": ("shardd.cli.groups", "offset_app"),
+    "partition": ("shardd.cli.partitions", "partition_app"),
     "pipeline": ("shardd.cli.pipeline", "pipeline_app"),
     "retention": ("shardd.cli.retention", "retention_app"),
+    "segment": ("shardd.cli.partitions", "segment_app"),
     "spark": ("shardd.cli.spark_command", "spark_app"),
+    "stream": ("shardd.cli.streams", "stream_app"),
     "tls": ("shardd.cli.tls", "tls_app"),
-    "topic": ("shardd.cli.topic", "topic_app"),
+    "token": ("shardd.cli.users", "token_app"),
+    "topic": ("shardd.cli.topics", "topic_app"),
     "upgrade": ("shardd.cli.upgrade", "upgrade_app"),
+    "user": ("shardd.cli.users", "user_app"),
 }
+
+
+# commands by themselves that ask a server: the application that has them, and its module
+_COMMANDS: Final = {
+    "produce": ("shardd.cli.messages", "flow_app"),
+    "consume": ("shardd.cli.messages", "flow_app"),
+    "lag": ("shardd.cli.groups", "lag_app"),
+    "stats": ("shardd.cli.inspect_server", "server_app"),
+    "snapshot": ("shardd.cli.inspect_server", "server_app"),
+}
+
+
+_COMPLETE: Final = "_SHARDD_COMPLETE"
 
 
 class _Commands(TyperGroup):
     """The commands of this module, and those of the groups."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*(name for name in super().list_commands(ctx) if name not in _GROUPS), *_GROUPS]
+        own = [name for name in super().list_commands(ctx) if name not in _GROUPS and name not in _COMMANDS]
+        return [*own, *_COMMANDS, *_GROUPS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        known = cmd_name in self.commands or cmd_name in _GROUPS
-        for name in [cmd_name] if known else _GROUPS:  # a mistyped one: all that may have been meant
+        known = cmd_name in self.commands or cmd_name in _GROUPS or cmd_name in _COMMANDS
+        for name in [cmd_name] if known else (*_COMMANDS, *_GROUPS):  # a mistyped one: all that may have been meant
             if name not in self.commands:
-                module, application = _GROUPS[name]
-                self.add_command(typer.main.get_group(getattr(importlib.import_module(module), application)), name)
+                module, application = (_GROUPS | _COMMANDS)[name]
+                loaded = getattr(importlib.import_module(module), application)
+                self.add_command(_single(loaded, name) if name in _COMMANDS else typer.main.get_group(loaded), name)
         return super().get_command(ctx, cmd_name)
+
+
+def _single(application: Any, name: str) -> Any:
+    """The command of an application that may have one alone."""
+    found: Any = typer.main.get_command(application)
+    return getattr(found, "commands", {name: found})[name]
 
 
 app = typer.Typer(
@@ -103,6 +136,29 @@ def ping(
 
 
 @app.command()
+def login(
+    context: Annotated[str | None, typer.Option("--context", "-C", help="Where to save it.")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="shardd://host:port")] = None,
+    username: Annotated[str | None, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")] = None,
+    password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read the password from there.")] = False,
+    expiry_days: Annotated[float, typer.Option("--expiry-days", min=0.0, help="Of the token; 0: never.")] = 30.0,
+) -> None:
+    """Save a token for a server, so that no password is needed."""
+    from shardd.cli.contexts import log_in
+
+    expiry_us = int(expiry_days * 86_400_000_000)
+    log_in(context, url, username, password_stdin=password_stdin, expiry_us=expiry_us)
+
+
+@app.command()
+def logout(context: Annotated[str | None, typer.Option("--context", "-C", help="Which.")] = None) -> None:
+    """End the token of a context, at the server too."""
+    from shardd.cli.contexts import log_out
+
+    log_out(context)
+
+
+@app.command()
 def top(
     address: Annotated[
         str, typer.Option("--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens.")
@@ -121,5 +177,20 @@ def top(
     raise typer.Exit(watch(address, username, password, interval_s=interval, once=once, as_json=as_json))
 
 
+@app.command()
+def completion(shell: Annotated[str, typer.Argument(metavar="bash|zsh")]) -> None:
+    """Print a script for the shell: `eval "$(shardd completion bash)"`."""
+    from typer._completion_shared import get_completion_script
+
+    if shell not in ("bash", "zsh"):
+        typer.echo(f"shardd: there is completion for bash and zsh, not for {shell}", err=True)
+        raise typer.Exit(2)
+    typer.echo(get_completion_script(prog_name="shardd", complete_var=_COMPLETE, shell=shell))
+
+
 def main() -> None:
-    app()
+    if _COMPLETE in os.environ:
+        from typer._completion_classes import completion_init
+
+        completion_init()
+    app(prog_name="shardd")

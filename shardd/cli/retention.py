@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -17,8 +17,13 @@ from shardd.protocol import limits, requests
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
 from shardd.protocol.replies import TopicSummary
-from shardd.protocol.topic_setting_table import RETENTION
+from shardd.protocol.topic_setting_table import ARCHIVE, DISCARD, PARTITION_MESSAGES_MAX, RETENTION
 from shardd.protocol.topic_settings import SetTopicSettings
+
+_ARCHIVES: Final = {
+    "required": "what goes waits in archive/spool until it is archived",
+    "best_effort": "what goes waits in archive/spool, up to system.archive.spool_max",
+}
 
 retention_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -34,6 +39,7 @@ class _Kept(msgspec.Struct, frozen=True):
     stream: int
     stream_name: str
     topic: TopicSummary
+    settings: dict[str, str]
 
     @property
     def name(self) -> str:
@@ -67,21 +73,35 @@ def _kept(connection: Connection) -> Iterator[_Kept]:
         for topic in connection.topics(stream.id):
             settings = {each.key: each for each in connection.settings_of_topic(stream.id, topic.id)}
             if not settings[RETENTION.key].is_set:
-                yield _Kept(stream.id, stream.name, topic)
+                values = {key: each.value for key, each in settings.items()}
+                yield _Kept(stream.id, stream.name, topic, values)
 
 
 def _would_go(connection: Connection, kept: _Kept) -> str:
     """What the topic's own values say; the server's defaults are its affair."""
     topic, found = kept.topic, []
+    refuses, messages_max = kept.settings[DISCARD.key] == "refuse", int(kept.settings[PARTITION_MESSAGES_MAX.key])
+    expires = topic.message_expiry_us not in (limits.SERVER_DEFAULT, limits.UNLIMITED)
+    partitions: tuple[PartitionBounds, ...] = ()
+    if expires or messages_max:
+        [bounds] = connection.partition_bounds(GetPartitionBounds((TopicSelection(kept.stream, topic.id),)))
+        partitions = tuple(bounds.partitions)
     if topic.message_expiry_us == limits.SERVER_DEFAULT or topic.max_topic_size_bytes == limits.SERVER_DEFAULT:
         found.append("has the server's default")
-    if topic.message_expiry_us not in (limits.SERVER_DEFAULT, limits.UNLIMITED):
-        [bounds] = connection.partition_bounds(GetPartitionBounds((TopicSelection(kept.stream, topic.id),)))
-        expired = sum(_expired(connection, kept, each) for each in bounds.partitions)
+    if expires:
+        expired = sum(_expired(connection, kept, each) for each in partitions)
         found.append(f"{expired} of {topic.messages_count} messages have expired")
-    if topic.max_topic_size_bytes not in (limits.SERVER_DEFAULT, limits.UNLIMITED):
+    if refuses:
+        found.append("discard=refuse: nothing goes for its size or its count, sends are refused")
+    if messages_max and not refuses:
+        above = sum(max(0, each.end - each.first - messages_max) for each in partitions)
+        found.append(f"{above} messages are above partition_messages_max={messages_max}")
+    if topic.max_topic_size_bytes not in (limits.SERVER_DEFAULT, limits.UNLIMITED) and not refuses:
         over = max(0, topic.size_bytes - topic.max_topic_size_bytes * 9 // 10)
         found.append(f"{format_size(over)} of {format_size(topic.size_bytes)} are too much")
+    archive = kept.settings[ARCHIVE.key]
+    if found and archive != "none":
+        found.append(f"archive={archive}: " + _ARCHIVES[archive])
     return "; ".join(found) or "nothing would go"
 
 

@@ -127,6 +127,7 @@ NAMES: Final[dict[int, str]] = {
 }
 """Those that this server answers, and those that clients of it may meet elsewhere."""
 
+STREAM_NOT_FOUND: Final = 1009
 TOPIC_NOT_FOUND: Final = 2010
 PARTITION_NOT_FOUND: Final = 3007
 OFFSET_NOT_RESOLVED: Final = 3022

@@ -32,7 +32,7 @@ _NOT_SERVED: Final = {
     "system.stream": "path",
     "system.topic": "path",
     "system.partition": "path validate_checksum",
-    "system.segment": "archive_expired cache_indexes",
+    "system.segment": "archive_expired",
     "system.message_deduplication": "enabled max_entries expiry",
     "system.recovery": "recreate_missing_state",
     "system.memory_pool": "enabled bucket_capacity",

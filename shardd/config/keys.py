@@ -11,7 +11,7 @@ import msgspec
 from shardd.config import cluster, local_socket, origins, tls, units
 from shardd.config.codecs import parse_codec
 from shardd.config.cpus import check_cpu_allocation
-from shardd.config.schema import ACK_LEVELS, NEVER, Settings
+from shardd.config.schema import ACK_LEVELS, INDEX_MODES, NEVER, Settings
 
 POOL_BYTES_PER_SHARD_MIN: Final = 32 << 20
 SEGMENT_BYTES_MAX: Final = 1 << 30
@@ -93,6 +93,12 @@ def _parse_choice(choices: tuple[str, ...]) -> Callable[[object], str]:
         raise ValueError(f"{value!r} is none of {', '.join(choices)}")
 
     return parse
+
+
+def _parse_index_mode(value: object) -> str:
+    """Iggy takes a flag, too: true for all, false for none."""
+    text = str(value).strip().lower() if isinstance(value, str | bool) else value
+    return _parse_choice(INDEX_MODES)({"true": "all", "false": "none"}.get(str(text), text))
 
 
 def _parse_level(value: object) -> str:
@@ -211,6 +217,7 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("system.sharding.cpu_allocation", "system.sharding.cpu_allocation", "all", check_cpu_allocation),
     _size("system.memory_pool.size", "system.memory_pool_size_bytes", "4 GiB", POOL_BYTES_PER_SHARD_MIN, 1 << 44),
     _size("system.segment.size", "system.segment_size_bytes", "1 GiB", 512, SEGMENT_BYTES_MAX, 512),
+    Key("system.segment.cache_indexes", "system.cache_indexes", "open_segment", _parse_index_mode),
     _size("system.disk.reserve", "system.disk_reserve_bytes", "64 MiB", 0, 1 << 44),
     _count("system.trash.names_max", 50_000, 1_000, 100_000_000),
     Key("system.compression.default_algorithm", "system.compression.default_algorithm", "none", _parse_codec),

@@ -13,6 +13,7 @@ import msgspec
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
 ACK_LEVELS: Final = ("memory", "written", "durable")
+INDEX_MODES: Final = ("none", "open_segment", "all")  # by their numbers in the engine (index_pages.h)
 
 
 class Socket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -231,8 +232,9 @@ class MessageSaver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.*`. `io_engine`: auto, io_uring or epoll. `topic_*` are the server defaults that CREATE_TOPIC resolves
-    (`NEVER`: never, unlimited). `disk_reserve_bytes`: with less free, sends are refused; 0: until the disk is full.
-    `group`: who may read the messages, a name or a number; "": nobody else."""
+    (`NEVER`: never, unlimited). `cache_indexes`: of which segments entries of indexes that were read are kept in
+    memory. `disk_reserve_bytes`: with less free, sends are refused; 0: until the disk is full. `group`: who may read
+    the messages, a name or a number; "": nobody else."""
 
     path: str
     group: str
@@ -241,6 +243,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     logging: Logging
     sharding: Sharding
     segment_size_bytes: int
+    cache_indexes: str
     topic_max_size_bytes: int
     topic_message_expiry_us: int
     partition: PartitionSettings

@@ -178,6 +178,7 @@ class Engine:
         tls_mode: int,
         websocket_tls_mode: int,
         clients_have_names: bool,
+        cache_indexes: int,
     ) -> None: ...
     @property
     def generation(self) -> int: ...
@@ -223,8 +224,9 @@ class Engine:
 
         GroupPolledEvent follows, or RouteMissEvent when the owner does not know the partition, or RequestEvent
         again."""
-    def begin_session(self, connection: int, session: int, /) -> None:
-        """The number of its session in a dialect that has one (0.9), from now on; 0: none. Its requests begin anew."""
+    def begin_session(self, connection: int, session: int, request: int, /) -> int:
+        """The number of its session in a dialect that has one (0.9), from now on; 0: none. Its requests have numbers
+        above `request`. Returns the number of its last request before."""
 
     def speak(self, connection: int, dialect: int, /) -> None:
         """The dialect of a connection that waits for Python from now on, which its request is answered in, too.
@@ -377,6 +379,8 @@ class Engine:
         """The lowest stored offset. KeyError."""
     def expiry_clock(self, jump_max_us: int, /) -> ExpiryClock:
         """Jumps forward beyond `jump_max_us` (0: none) are believed when they have lasted as long."""
+    def expiry_clock_begin(self, believed_us: int, /) -> None:
+        """Before the first `expiry_clock`: what time it is by what an earlier run knew."""
     def partition_sync(self, namespace: int, token: int, /) -> None:
         """Brings all there is now to the device. SyncedEvent with the token follows: 0, 10009, or 3007 when the
         partition was closed meanwhile. KeyError."""

@@ -133,6 +133,13 @@ def incoming(data: Path) -> list[Segment]:
     return sorted(found - moving)
 
 
+def held(data: Path) -> Path | None:
+    """The directory of a segment that is being made an entry. One that stays cannot be made one: it is damaged, and
+    those of its partition behind it wait. OSError."""
+    directory = incoming_directory(data)
+    return next((directory / name for name in sorted(_names(directory)) if name.endswith(_BUILDING)), None)
+
+
 def make_entry(
     data: Path, segment: Segment, names: tuple[str, str], archive: str, throttle: Throttle
 ) -> tuple[Path, SpoolManifest]:

@@ -19,6 +19,7 @@ from shardd.config.schema import Settings
 from shardd.engine import Engine, OldestSegment, StoredOffset, _native, owner
 from shardd.log import layout, spool
 from shardd.log.layout import PartitionIds
+from shardd.maintenance import clock_memory
 from shardd.maintenance.damage_surveys import Owned
 from shardd.maintenance.job import Job, JobThread, Turn
 from shardd.maintenance.retention_limits import RetentionLimits
@@ -31,6 +32,7 @@ from shardd.runtime.channel import CONTROL_SHARD
 
 _log = logging.getLogger(__name__)
 
+CLOCK_INTERVAL_S: Final = 30.0  # what time it is is written down, for the next start
 PENDING_INTERVAL_S: Final = 0.5  # what waits for a sync, a second or a reader is looked at again
 _PREVIEW_THREAD: Final = JobThread("sealing", nice=19)  # that of the sealer
 TOLD_MAX: Final = 8  # names in one line of the log
@@ -64,11 +66,15 @@ class Retention:
         self._held: set[int] = set()
         self._holders: dict[str, int] = {}  # who holds messages back, by the names of `gauges`, and the stored offsets
         self._counters = {"runs": 0, "segments": 0, "bytes_dropped": 0, "early_rolls": 0, "errors": 0}
+        recalled_us = clock_memory.recalled_us(self._data)
+        if recalled_us:
+            engine.expiry_clock_begin(recalled_us)
         engine.expiry_clock(self._jump_max_us)  # from the first poll on
         if self._limits.enabled:
             jobs.add(Job("retention", self._work, self._interval_s, left=lambda: self._pending))
             if self._shard == CONTROL_SHARD:
                 jobs.add(Job("retention_preview", self._tell_kept, thread=_PREVIEW_THREAD))
+                jobs.add(Job("retention_clock", self._remember, CLOCK_INTERVAL_S, thread=_PREVIEW_THREAD))
 
     def gauges(self) -> dict[str, int]:
         """Partitions that have something to remove yet; those in which stored offsets hold messages back; topics above
@@ -107,6 +113,9 @@ class Retention:
             seconds, margin = clock.jump_us / 1e6, self._jump_max_us / 1e6
             _log.warning("the clock is %.0f s ahead all at once: nothing expires by it for %.0f s", seconds, margin)
         self._jumps = clock.jumps
+
+    async def _remember(self, turn: Turn) -> None:
+        await turn.beside(clock_memory.remember, self._data, self._engine.expiry_clock(self._jump_max_us).now_us)
 
     async def _tell_kept(self, turn: Turn) -> None:
         """Once, after the start: topics of earlier versions, whose limits remove nothing yet, and what would go."""

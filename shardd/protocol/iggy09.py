@@ -60,6 +60,7 @@ CLASSIC_LOGINS: Final = frozenset({Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACC
 EVICTION: Final = 0x8000_0000
 """As a status of the engine: an eviction with the reason in the low bits."""
 NO_SESSION: Final = 1
+SESSION_TOO_LOW: Final = 7
 INVALID_CREDENTIALS: Final = 9
 INVALID_TOKEN: Final = 10
 USER_INACTIVE: Final = 11
@@ -70,6 +71,7 @@ MALFORMED_LOGIN: Final = 15
 _OPERATION: Final = 176
 _CODE: Final = struct.Struct("<I")
 _CODE_AT: Final = 196
+_CLIENT: Final = slice(128, 144)
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -77,10 +79,11 @@ class Head(msgspec.Struct, frozen=True):
 
     operation: int
     code: int  # of NON_REPLICATED
+    client: bytes
 
     @classmethod
     def read(cls, frame: bytes) -> Head:
-        return cls(frame[_OPERATION], _CODE.unpack_from(frame, _CODE_AT)[0])
+        return cls(frame[_OPERATION], _CODE.unpack_from(frame, _CODE_AT)[0], frame[_CLIENT])
 
 
 class Register(msgspec.Struct, frozen=True):

@@ -24,7 +24,8 @@ class Session(msgspec.Struct):
     heartbeat); then the socket stays open, but GET_ME, logins and commands of groups are refused
     (docs/protocol/sessions.md#entry). `moves`: how often the connection has come to another shard. `door`: through
     which it comes (docs/protocol/doors.md); "": it is a socket of this worker. `transport`: as clients are told;
-    only TCP moves.
+    only TCP moves. `chosen_id`: which client it is, in its own words (0.9), b"" when it has none or another connection
+    has come with it since; `number`: of its session.
     """
 
     connection: int
@@ -39,6 +40,8 @@ class Session(msgspec.Struct):
     moves: int = 0
     door: str = ""
     transport: int = TRANSPORT_TCP
+    chosen_id: bytes = b""
+    number: int = 0
 
     @property
     def key(self) -> str:
@@ -62,6 +65,8 @@ class _Moved(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
     memberships: list[Membership] = []
     failed_logins: int = 0
     moves: int = 0
+    chosen_id: bytes = b""
+    number: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -75,6 +80,7 @@ class SessionTable:
         self._sessions: dict[int, Session] = {}
         self._by_client: dict[int, Session] = {}
         self._by_key: dict[str, Session] = {}
+        self._by_chosen: dict[bytes, Session] = {}
         self._left: Callable[[Session], None] | None = None
 
     def __len__(self) -> int:
@@ -107,6 +113,7 @@ class SessionTable:
             self.leave_groups(session)
         if self._by_key.get(session.key) is session:
             del self._by_key[session.key]
+        self.choose(session, b"", 0)
         if self._by_client.get(session.client_id) is session:
             del self._by_client[session.client_id]
 
@@ -120,6 +127,18 @@ class SessionTable:
     def by_key(self, key: str) -> Session | None:
         """The session with a `Session.key`."""
         return self._by_key.get(key)
+
+    def by_chosen(self, chosen_id: bytes) -> Session | None:
+        """The connection that came last with the id that a client has chosen."""
+        return self._by_chosen.get(chosen_id)
+
+    def choose(self, session: Session, chosen_id: bytes, number: int) -> None:
+        """Notes the id that its client has chosen (b"": none, any more), and the number of its session."""
+        if session.chosen_id and self._by_chosen.get(session.chosen_id) is session:
+            del self._by_chosen[session.chosen_id]
+        session.chosen_id, session.number = chosen_id, number
+        if chosen_id:
+            self._by_chosen[chosen_id] = session
 
     def remove(self, session: Session) -> None:
         """Takes the entry of an open connection out of the table for good. Its login stays as it is."""
@@ -145,6 +164,8 @@ class SessionTable:
                 [*session.memberships.values()],
                 session.failed_logins,
                 session.moves,
+                session.chosen_id,
+                session.number,
             )
         )
 
@@ -164,6 +185,7 @@ class SessionTable:
             moved.moves + 1,
         )
         self._enter(session)
+        self.choose(session, moved.chosen_id, moved.number)
         return session
 
     def leave_groups(self, session: Session) -> None:

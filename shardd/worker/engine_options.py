@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardd.config.schema import INDEX_MODES
 from shardd.engine import LISTENER_UNIX, LISTENER_WEBSOCKET, Engine
 from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.tls_material import MODES
@@ -51,6 +52,7 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         tls_mode=MODES[settings.tcp.tls.wanted_mode],
         websocket_tls_mode=MODES[settings.tls_of_websocket.wanted_mode],
         clients_have_names=bool(settings.tcp.tls.client_users),
+        cache_indexes=INDEX_MODES.index(system.cache_indexes),
     )
 
 

@@ -13,7 +13,7 @@ from shardd.protocol.legacy.generations import Generation
 from tests.fuzz.iggy09_templates import Drawn, Mutator09, fill
 from tests.fuzz.lanes import BATCH_FRAMES, FindingError, Lane, Totals
 from tests.fuzz.mutator import Mutator
-from tests.support.iggy09 import EVICTION, REFUSED, REPLY, RESULT_FRAMED, head
+from tests.support.iggy09 import CLIENT_ID, EVICTION, REFUSED, REPLY, RESULT_FRAMED, head
 
 _EVICTED: Final = 0x8000_0000
 _REFUSED_LOGINS: Final = frozenset({_EVICTED | reason for reason in (9, 10, 11, 12)})  # maybe a close follows
@@ -35,6 +35,7 @@ class Lane09(Lane):
     ) -> None:
         super().__init__(address, number, role, seed, mutator, totals, generation)
         self._own = Mutator09(str(seed))
+        self._client = CLIENT_ID[:15] + bytes([CLIENT_ID[15] ^ number])  # nobody else's: one id, one connection
         self._session, self._next = 0, 1
         self._logged_out = False
 
@@ -49,14 +50,14 @@ class Lane09(Lane):
     def _filled(self, drawn: list[Drawn]) -> list[bytes]:
         frames = []
         for each in drawn:
-            frames.append(fill(each, self._session, self._next))
+            frames.append(fill(each, self._session, self._next, self._client))
             self._next += 1
         return frames
 
     def _log_in(self, made: socket.socket, token: bytes) -> None:
         version = struct.pack("<I", iggy09.VERSION)
         body = version + b"\4fuzz\0010" + token + bytes(4)
-        made.sendall(head(256 + len(body), iggy09.REGISTER) + body)
+        made.sendall(head(256 + len(body), iggy09.REGISTER, client=self._client) + body)
         data, size = b"", 256
         while len(data) < size:
             part = made.recv(size - len(data))

@@ -15,7 +15,7 @@ from shardd.protocol import iggy09
 from shardd.protocol.codes import Code
 from tests.fuzz.templates import STREAM, TEMPLATES, TOPIC, Field, Template
 from tests.support import wire
-from tests.support.iggy09 import bytes_of, head
+from tests.support.iggy09 import CLIENT_ID, bytes_of, head
 
 REGISTER: Final = 1
 _OPERATION_OF: Final = {code: operation for operation, code in iggy09.OPERATIONS.items()}
@@ -168,10 +168,11 @@ def changes_root(drawn: Drawn) -> bool:
     return drawn.operation in (142, 144) and drawn.body.startswith((wire.identifier(0), wire.identifier("iggy")))
 
 
-def fill(drawn: Drawn, session: int, number: int) -> bytes:
+def fill(drawn: Drawn, session: int, number: int, client: bytes = CLIENT_ID) -> bytes:
     """The frame. `number`: the next one."""
     frame = bytearray(
-        head(256 + len(drawn.body), drawn.operation, drawn.code, max(0, number - drawn.late), session) + drawn.body
+        head(256 + len(drawn.body), drawn.operation, drawn.code, max(0, number - drawn.late), session, client=client)
+        + drawn.body
     )
     for at, data in drawn.changes:
         frame[at : at + len(data)] = data

@@ -79,7 +79,7 @@ def examples() -> tuple[Example, ...]:
 def replay(address: str) -> list[Frame]:
     """The answers. A request names the session of its login."""
     answers = []
-    with Connection(address) as connection:
+    with Connection(address, CLIENT_ID) as connection:
         session = bytes(8)
         for example in examples():
             head = bytearray(example.request.head)
@@ -174,5 +174,5 @@ def test_a_refused_version_is_told_in_the_recorded_form(answers: tuple[list[Fram
         recorded[at : at + len(bytes_of(text))] = bytes_of(text)
     recorded[128:144] = CLIENT_ID
     struct.pack_into("<II", recorded, 144, 11264, 11264)
-    with Connection(f"127.0.0.1:{answers[1]}") as connection:
+    with Connection(f"127.0.0.1:{answers[1]}", CLIENT_ID) as connection:
         assert connection.login(version=11265).head == recorded

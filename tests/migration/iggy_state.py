@@ -46,8 +46,8 @@ def stream(number: int, name: str) -> Change:
     return assigned(202, number, str8(name))
 
 
-def topic(stream_id: int, number: int, name: str, partitions: int = 1) -> Change:
-    fixed = struct.pack("<IBQQB", partitions, 1, 0, 0, 0)
+def topic(stream_id: int, number: int, name: str, partitions: int = 1, compression: int = 1) -> Change:
+    fixed = struct.pack("<IBQQB", partitions, compression, 0, 0, 0)
     return assigned(302, number, identifier(stream_id) + fixed + str8(name))
 
 

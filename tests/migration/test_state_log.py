@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardd.config.loader import load_settings
 from shardd.metadata import State
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_directory import import_directory
@@ -16,6 +17,7 @@ from shardd.migration.iggy_log import parse_log
 from shardd.migration.iggy_model import build_model
 from shardd.migration.iggy_records import make_records
 from shardd.protocol.limits import UNLIMITED
+from shardd.protocol.topic_setting_table import codec_of
 from tests.migration import iggy_state as iggy
 from tests.support.wire import identifier, str8
 
@@ -72,6 +74,16 @@ def test_topics_and_partitions() -> None:
     assert [partition.id for partition in topic.partitions] == [0, 1]
     assert [partition.created_at_us - iggy.TIME_US for partition in topic.partitions] == [2, 5]
     assert (topic.message_expiry_us, topic.max_topic_size_bytes, topic.replication_factor) == (UNLIMITED, UNLIMITED, 1)
+
+
+def test_topics_with_the_flag_of_gzip_are_compressed_from_the_import_on() -> None:
+    """The flag has no effect in Iggy; here sealed segments follow it, and `retention` stays without a word."""
+    changes = [iggy.ROOT, iggy.stream(0, "s"), iggy.topic(0, 0, "flagged", compression=2), iggy.topic(0, 1, "plain")]
+    system = load_settings(None, {}).settings.system
+    topics = state_of(changes).streams[0].topics.values()
+    chosen = {each.name: codec_of(each.settings, each.compression, system) for each in topics}
+    assert chosen == {"flagged": "gzip", "plain": "none"}
+    assert not any("retention" in each.settings for each in topics)
 
 
 def test_rights_for_a_deleted_stream_do_not_pass_to_the_next_one() -> None:

@@ -231,3 +231,43 @@ def test_what_is_on_its_way_goes_with_its_topic(server: Server, root: Wire) -> N
     Path(f"{stray}-{manifest.start:020}.log").write_bytes((entry / manifest.file).read_bytes())
     until(lambda: list(spool.incoming_directory(server.data_dir).iterdir()) == [], server)
     assert len(covered(server.data_dir)) == 30, "what is in the spool stays for its archive"
+
+
+def test_a_damaged_required_segment_holds_up_its_partition_until_somebody_gives_it_up(tmp_path: Path) -> None:
+    """Neither it nor one behind it is deleted; log, figures and doctor tell; with its directory away they go on."""
+    server = Server(tmp_path / "data", env=ENV)
+    server.start()
+    try:
+        with wire.connect(server.address) as root:
+            root.create_stream("s")
+            create_topic(root, expiry_us=HOUR_US)
+            settings(root, archive="required")
+            send(root, 40)
+            first, second = logs(server, root)[:2]
+        server.stop()
+        log = layout.segment_log(layout.partition_directory(server.data_dir, 0, 0, 0), second)
+        content = bytearray(log.read_bytes())
+        content[RECORD_BYTES + 100] ^= 1
+        log.write_bytes(content)
+        layout.segment_file(log.parent, second, "manifest").unlink()  # as if it had not been sealed yet
+        server.start()
+        with wire.connect(server.address) as root:
+            update_topic(root, expiry_us=SECOND_US)
+            until(lambda: [each.start for _, each in entries(server.data_dir)] == [first], server)
+            until(lambda: "cannot be archived" in server.log(), server)
+            until(lambda: logs(server, root) == [40], server)
+            assert [each.start for _, each in entries(server.data_dir)] == [first]
+            held = spool.held(server.data_dir)
+            assert held is not None and f"{second:020}" in held.name
+
+            def told() -> bool:
+                doctor = CliRunner().invoke(app, ["doctor", "--data", str(server.data_dir), "--json"], env=ENV)
+                found = [each for each in msgspec.json.decode(doctor.stdout) if each["check"] == "archive"]
+                return [each["level"] for each in found] == ["warning"] and f"{held} holds" in found[0]["finding"]
+
+            until(told, server)
+            held.rename(tmp_path / "given up")
+            until(lambda: covered(server.data_dir)[-1:] == [39], server)
+            assert second not in covered(server.data_dir) and first in covered(server.data_dir)
+    finally:
+        server.stop()

@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def connection(server: Server) -> Iterator[Connection]:
-    with Connection(server.address) as opened:
+    with Connection(server.address, iggy09.CLIENT_ID) as opened:
         assert opened.login().status == 0
         yield opened
 
@@ -53,7 +53,7 @@ def without(body: bytes, *times: int) -> bytes:
 
 
 def test_the_recorded_exchange_is_answered_as_recorded(server: Server) -> None:
-    with Connection(server.address) as c:
+    with Connection(server.address, iggy09.CLIENT_ID) as c:
         ping = c.read(1)
         assert (ping.status, ping.body, ping.head[208], ping.head[160:176]) == (0, b"", 2, iggy09.CLIENT_ID)
         login = c.login()
@@ -114,14 +114,14 @@ def test_generations_share_what_is_stored(server: Server, connection: Connection
 
 def test_versions_that_are_not_taken_are_told_the_window(server: Server) -> None:
     for version in (11265, 11263, 0, 12288, 2**32 - 1):
-        with Connection(server.address) as c:
+        with Connection(server.address, iggy09.CLIENT_ID) as c:
             evicted = c.login(version=version)
             assert (evicted.reason, evicted.head[144:152]) == (14, struct.pack("<II", 11264, 11264))
             assert c.login().status == 0  # on the same connection
 
 
 def test_a_login_that_cannot_be_read_is_malformed(server: Server) -> None:
-    with Connection(server.address) as c:
+    with Connection(server.address, iggy09.CLIENT_ID) as c:
         for body in (b"", b"\0\x2c\0", bytes_of("002c0000 0872"), bytes_of("002c0000 0161 0162 0463"), bytes(300)):
             c.send(iggy09.head(256 + len(body), 1) + body)
             assert c.receive().reason in (14, 15)
@@ -129,7 +129,7 @@ def test_a_login_that_cannot_be_read_is_malformed(server: Server) -> None:
 
 
 def test_without_a_login_only_ping_is_answered(server: Server) -> None:
-    with Connection(server.address) as c:
+    with Connection(server.address, iggy09.CLIENT_ID) as c:
         assert c.read(1).status == 0
         for code in (10, 12, 20, 100, 200, 201, 606):
             assert c.read(code, bytes_of(S)).status == 40
@@ -235,13 +235,13 @@ def test_heads_with_any_byte_changed_never_stop_the_server(server: Server) -> No
         for value in (0x01, 0x80, 0xFF):
             frame = bytearray(iggy09.head(256, 2, 1, 1))
             frame[at] = value
-            with Connection(server.address) as c:
+            with Connection(server.address, iggy09.CLIENT_ID) as c:
                 c.send(bytes(frame))
                 size = struct.unpack_from("<I", frame, 48)[0]
                 if 256 < size <= 64 << 20:  # more is to come
                     continue
                 assert c.receive().head[60] in (8, 13)
-    with Connection(server.address) as c:
+    with Connection(server.address, iggy09.CLIENT_ID) as c:
         assert c.login().status == 0
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from shardd.cli.main import app
 from shardd.config.loader import load_settings
 from shardd.log import layout
+from shardd.maintenance import clock_memory
 from shardd.maintenance.retention_limits import RetentionLimits
 from shardd.metadata import Record, State
 from shardd.metadata.apply import apply
@@ -281,6 +283,27 @@ def test_retention_enable_says_what_would_go_and_switches_on(server: Server, roo
     assert CliRunner().invoke(app, arguments).stdout == "0 topics: retention is on\n"
 
 
+def test_the_dry_run_says_what_count_discard_and_archive_do(server: Server, root: Wire) -> None:
+    create_topic(root, size_bytes=5 * SEGMENT_BYTES)
+    arguments = ["retention", "enable", "--address", server.address, "--dry-run"]
+
+    def said(**values: str) -> str:
+        changed = topic_settings.SetTopicSettings("s", "t", (("retention", ""), *values.items()))
+        root.request(ExtensionCode.SET_TOPIC_SETTINGS, changed.encode())
+        [line, _] = CliRunner().invoke(app, arguments).stdout.splitlines()
+        return line
+
+    said()
+    send(root, 60)
+    assert said().endswith("are too much")
+    counted = said(partition_messages_max="25", archive="required")
+    assert "35 messages are above partition_messages_max=25" in counted
+    assert counted.endswith("archive=required: what goes waits in archive/spool until it is archived")
+    refused = said(discard="refuse", archive="none")
+    assert refused == "s/t: discard=refuse: nothing goes for its size or its count, sends are refused"
+    assert len(offsets(root)) == 60
+
+
 def test_topic_get_names_who_holds_messages_back(server: Server, root: Wire) -> None:
     create_topic(root, partitions=2, expiry_us=6 * SECOND_US)
     for partition in range(2):
@@ -317,5 +340,39 @@ def test_start_and_doctor_say_what_would_go_of_topics_that_keep_everything(tmp_p
         messages = int(finding["finding"].split("(")[1].split()[0])
         assert 100 - 5 * SEGMENT_BYTES * 9 // 10 // RECORD_BYTES <= messages < 100
         assert finding["finding"].split(": ", 1)[1] in server.log()
+    finally:
+        server.stop()
+
+
+def test_a_clock_that_jumped_while_the_server_was_down_is_doubted_and_a_right_one_is_not(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data", env=ENV)
+    remembered = server.data_dir / clock_memory.FILE_NAME
+    now_us = time.time_ns() // 1000
+    two_hours_ago = clock_memory.encode(now_us - 2 * HOUR_US, bytes(36), 0)
+    try:
+        server.start()
+        with wire.connect(server.address) as root:
+            root.create_stream("s")
+            create_topic(root, expiry_us=HOUR_US)
+            send(root, 20)
+            until(remembered.exists, server)
+            update_topic(root, expiry_us=SECOND_US)
+            until(lambda: offsets(root) == [], server)  # by a clock that is right
+            update_topic(root, expiry_us=HOUR_US)
+            send(root, 20)
+        for content, served in ((two_hours_ago, True), (two_hours_ago[:-1] + b"x", False)):
+            server.stop()
+            remembered.write_bytes(content)
+            server.start()
+            with wire.connect(server.address) as root:
+                update_topic(root, expiry_us=SECOND_US)
+                if served:
+                    time.sleep(2)
+                    after_runs(server)
+                    assert offsets(root) == list(range(20, 40))
+                    assert "ahead all at once: nothing expires by it for 3600 s" in server.log()
+                    assert all(row["retention.clock_doubted_us"] > HOUR_US for row in shard_figures(server.address))
+                else:
+                    until(partial(lambda root: offsets(root) == [], root), server)
     finally:
         server.stop()

@@ -246,8 +246,8 @@ class LogWorld:
 
     def _purge(self, *, unproven: bool = False) -> None:
         """As `OwnedPartitions.follow`: the metadata has a new incarnation for good, the directory goes to the trash.
-        `unproven`: nothing in it tells its incarnation any more. Whoever dies before the rename leaves it as it was, a
-        partition that stays closed, which every later start finds (docs/formats.md)."""
+        `unproven`: nothing in it tells its incarnation any more. Whoever dies before the rename leaves it as it was,
+        read only, and every later start finds it so (docs/formats.md)."""
         if self.running is not None:
             return
         self._let_go(orderly=True)

@@ -66,7 +66,8 @@ class Producer(LoadThread):
             self._count = self._random.choice(BATCHES)
         messages = [wire.message(payload) for payload in self.truth.attempt(self._count)]
         began = time.monotonic()
-        connection.send(STREAM, TOPIC, wire.to_partition(self.truth.partition), messages)
+        where = wire.to_partition(self.truth.partition)
+        connection.send(self.target.stream, self.target.topic, where, messages)
         self.latencies.add(time.monotonic() - began)
         self.truth.acknowledge()
         self._count = 0
@@ -96,7 +97,9 @@ class Verifier(LoadThread):
     def read(self, connection: wire.Wire, truth: PartitionTruth) -> None:
         """To the present end."""
         while True:
-            polled = connection.poll(STREAM, TOPIC, truth.partition, value=truth.next_offset, count=VERIFY_COUNT)
+            polled = connection.poll(
+                self.target.stream, self.target.topic, truth.partition, value=truth.next_offset, count=VERIFY_COUNT
+            )
             if not polled.messages:
                 return
             truth.check(polled.messages)

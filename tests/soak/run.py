@@ -34,6 +34,11 @@ class Result:
         return [head, *(verdict.row() for verdict in self.verdicts)]
 
 
+def leak_of(verdict: Verdict) -> float:
+    """What is planted in a series to see that it would be found."""
+    return LEAK * verdict.tolerance + max(0.0, -verdict.growth)
+
+
 class Soak:
     def __init__(self, root: Path, producers: int, seed: int, warm_up_s: float = WARM_UP_S) -> None:
         self.servers: dict[str, Server] = {}
@@ -93,7 +98,7 @@ class Soak:
                 result.problems += [f"{level}: {finding}" for finding in load.judge()]
         result.problems += [f"it grows: {verdict.row()}" for verdict in result.verdicts if verdict.flat is False]
         judged = [verdict for verdict in result.verdicts if verdict.flat is not None]
-        missed = [each for each in judged if judge(each.series.with_leak(self._leak(each))).flat]
+        missed = [each for each in judged if judge(each.series.with_leak(leak_of(each))).flat]
         result.problems += [f"a planted leak is not found: {verdict.row()}" for verdict in missed]
         flat = sum(verdict.flat is True for verdict in judged)
         loads = self.loads.values()
@@ -108,10 +113,6 @@ class Soak:
             f"{len(judged) - len(missed)} planted leaks found"
         )
         return result
-
-    @staticmethod
-    def _leak(verdict: Verdict) -> float:
-        return LEAK * verdict.tolerance + max(0.0, -verdict.growth)
 
     def stop(self) -> None:
         for load in self.loads.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from types import TracebackType
@@ -21,11 +22,19 @@ def bytes_of(text: str) -> bytes:
     return b"".join(bytes(int(part)) if at % 2 else bytes.fromhex(part) for at, part in enumerate(parts))
 
 
-def head(size: int, operation: int, code: int = 0, request: int = 0, session: int = 0, checksum: int = 0) -> bytes:
+def head(
+    size: int,
+    operation: int,
+    code: int = 0,
+    request: int = 0,
+    session: int = 0,
+    checksum: int = 0,
+    client: bytes = CLIENT_ID,
+) -> bytes:
     frame = bytearray(256)
     struct.pack_into("<I", frame, 48, size)
     frame[60] = 5
-    frame[128:144] = CLIENT_ID
+    frame[128:144] = client
     struct.pack_into("<Q", frame, 144, checksum)
     struct.pack_into("<Q", frame, 168, request)
     frame[176] = operation
@@ -46,7 +55,8 @@ class Answer(msgspec.Struct, frozen=True):
 class Connection:
     """One connection; numbers its requests as a client does."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, client: bytes | None = None) -> None:
+        self.client = client if client is not None else os.urandom(16)
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), 10)
         self.session = 0
@@ -91,18 +101,18 @@ class Connection:
 
     def read(self, code: int, body: bytes = b"") -> Answer:
         """A command without a number of its own."""
-        self.send(head(256 + len(body), 2, code, self.request, self.session) + body)
+        self.send(head(256 + len(body), 2, code, self.request, self.session, client=self.client) + body)
         return self.receive()
 
     def change(self, operation: int, body: bytes = b"") -> Answer:
-        self.send(head(256 + len(body), operation, 0, self.request, self.session) + body)
+        self.send(head(256 + len(body), operation, 0, self.request, self.session, client=self.client) + body)
         self.request += 1
         return self.receive()
 
     def login(self, user: bytes = b"iggy", password: bytes = b"iggy", version: int = 11264) -> Answer:
         texts = b"".join(bytes([len(each)]) + each for each in (b"rust-sdk", b"0.11.0", user, password))
         body = struct.pack("<I", version) + texts + bytes(4)
-        self.send(head(256 + len(body), 1) + body)
+        self.send(head(256 + len(body), 1, client=self.client) + body)
         answer = self.receive()
         if answer.reason == 0 and answer.status == 0:
             self.session, self.request = struct.unpack_from("<Q", answer.body, 8)[0], 1

@@ -10,7 +10,10 @@ from typer.testing import CliRunner
 
 from shardd.cli.main import app
 
-GROUPS = ["backup", "config", "doctor", "pipeline", "retention", "spark", "tls", "topic", "upgrade"]
+GROUPS = [
+    *("backup", "client", "context", "config", "debug", "doctor", "group", "message", "offset", "partition"),
+    *("pipeline", "retention", "segment", "spark", "stream", "tls", "token", "topic", "upgrade", "user"),
+]
 _IMPORT_WHAT_SERVE_IMPORTS = "import sys; import shardd.cli.main, shardd.cli.serve; print(*sorted(sys.modules))"
 
 
@@ -28,7 +31,15 @@ def test_the_help_lists_the_commands_in_their_order() -> None:
     assert [line.split()[0] for line in commands.splitlines() if line.startswith("  ")] == [
         "serve",
         "ping",
+        "login",
+        "logout",
         "top",
+        "completion",
+        "produce",
+        "consume",
+        "lag",
+        "stats",
+        "snapshot",
         *GROUPS,
     ]
 

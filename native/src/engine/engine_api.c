@@ -81,6 +81,8 @@ int engine_open(engine **out, const engine_options *options) {
     if (e == NULL) return -ENOMEM;
     e->options = *options;
     file_cache_open_for(&e->core.files, options->limits.connections);
+    e->core.files.indexes.mode = options->cache_indexes;
+    e->core.files.indexes.bytes_max = options->pool_bytes / INDEX_PAGES_SHARE;
     e->standing.epoll_fd = e->core.commit.room.fd = -1;
     e->core.now_us = e->pass_us = clock_monotonic_us();
     listeners_open(e);
@@ -175,9 +177,12 @@ bool engine_speak(engine *e, uint64_t connection, uint8_t number) {
     return true;
 }
 
-void engine_begin_session(engine *e, uint64_t connection, uint64_t session) {
+uint64_t engine_begin_session(engine *e, uint64_t connection, uint64_t session, uint64_t request) {
     conn *c = conn_find(&e->net, connection);
-    if (c != NULL && c->large != NULL) iggy09_begin_session(&c->large->memory, session);
+    if (c == NULL || c->large == NULL) return 0;
+    uint64_t last = c->large->memory.request;
+    iggy09_begin_session(&c->large->memory, session, request);
+    return last;
 }
 
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status) {

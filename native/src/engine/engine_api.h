@@ -23,8 +23,9 @@ seat *engine_seat_take(engine *e, uint64_t connection, uint64_t group, seat_work
 /* What the connection, which waits for Python, speaks from now on; its request is answered in that. False: there is no
  * such dialect. */
 bool engine_speak(engine *e, uint64_t connection, uint8_t number);
-/* Its number in a dialect that has one, from now on; 0: none. */
-void engine_begin_session(engine *e, uint64_t connection, uint64_t session);
+/* Its number in a dialect that has one, from now on; 0: none. Its requests have numbers above `request`. Returns the
+ * number of the last request before. */
+uint64_t engine_begin_session(engine *e, uint64_t connection, uint64_t session, uint64_t request);
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status);
 /* Certificates for those who connect from now on. NULL, or why not, and which pair it is about. */
 const char *engine_use_tls(engine *e, tls_port port, const tls_settings *settings, uint32_t *pair);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "io/io.h"
+#include "log/index_pages.h"
 #include "net/admission.h"
 #include "net/tls.h"
 #include "net/websocket.h"
@@ -28,6 +29,7 @@ typedef struct engine_options {
     uint32_t pipeline_window_requests; /* of one connection, in work at a time */
     const char *data_directory;        /* whose file system is watched for room; NULL: none */
     uint64_t disk_reserve_bytes;
+    index_mode cache_indexes;
     io_engine io_engine;
     websocket_settings websocket;
     tls_mode tls[TLS_PORTS];

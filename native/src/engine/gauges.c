@@ -12,6 +12,7 @@ void engine_read_gauges(const engine *e, engine_gauges *gauges) {
                               .polls_waiting = e->core.watches.count,
                               .calls = calls_under_way(&e->calls),
                               .call_record_bytes = e->calls.record_bytes,
+                              .index_pages_bytes = e->core.files.indexes.bytes,
                               .disk_free_bytes = e->core.commit.room.free_bytes,
                               .disk_free_inodes = e->core.commit.room.free_inodes};
     for (const owned *o = e->core.sync.dirty; o != NULL; o = o->sync.next_dirty) gauges->partitions_dirty++;

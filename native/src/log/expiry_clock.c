@@ -15,3 +15,8 @@ uint64_t expiry_clock_now(expiry_clock *c) {
     c->running = true;
     return (uint64_t)(now + c->ahead_us);
 }
+
+void expiry_clock_begin(expiry_clock *c, uint64_t believed_us) {
+    c->ahead_us = (int64_t)believed_us - c->monotonic_us(c->context);
+    c->running = true;
+}

@@ -21,4 +21,6 @@ typedef struct expiry_clock {
 } expiry_clock;
 
 uint64_t expiry_clock_now(expiry_clock *c);
+/* Before the first look: it is believed that it is that time now, so that a wall clock far ahead of it has jumped. */
+void expiry_clock_begin(expiry_clock *c, uint64_t believed_us);
 #endif

@@ -81,6 +81,7 @@ void file_cache_open_for(file_cache *c, uint64_t connections) {
 void file_cache_close(file_cache *c) {
     ASSERT(c->pairs.count == 0 && c->offset_files.count == 0);
     unpacked_close(&c->unpacked);
+    index_pages_close(&c->indexes);
     while (c->spares_count > 0) close(c->spares[--c->spares_count]);
 }
 

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "log/index_pages.h"
 #include "log/unpacked.h"
 
 #define DESCRIPTORS_RESERVED 1024u /* pools, sockets of the bus, syncs on their way, Python */
@@ -40,6 +41,7 @@ typedef struct file_cache {
     int spares[SPARE_DESCRIPTORS];
     uint32_t spares_count;
     bool spares_lent;
+    index_pages indexes;     /* what they have read of indexes */
     unpacked_cache unpacked; /* what the partitions have read of compressed segments */
 } file_cache;
 

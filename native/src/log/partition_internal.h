@@ -185,9 +185,10 @@ uint64_t partition_before_damage(const partition *p, uint64_t offset);
 bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start);
 /* The same, damaged ones not counted either. */
 bool partition_last_whole(partition *p, uint64_t end, uint64_t count, uint64_t *start);
-/* The index of this segment contradicts its log, or a file cannot be read. False. */
-static inline bool partition_doubt(partition *p, const segment *s) {
+/* The index of this segment contradicts its log, or a file cannot be read: no entry is kept in memory. False. */
+static inline bool partition_doubt(partition *p, segment *s) {
     p->suspect = s->start_offset;
+    s->pages = 0;
     return false;
 }
 /* Notes what the poll has to wait for. False, as if it could not be read: whoever began the poll looks here. */

@@ -1,6 +1,9 @@
 /* Reading the index: the newest entries from memory, older ones from the .index file, all checked against the log. */
 #include "log/partition_internal.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #define BLOCK_ENTRIES 256u /* a search in the file ends with one read of at most so many */
 
 bool partition_peek(partition *p, segment *s, uint64_t position, void *to, size_t length) {
@@ -29,11 +32,53 @@ static bool ascend(const index_entry *entries, uint64_t k, uint32_t count, uint6
     return true;
 }
 
-/* Entries [k, k + count) from the reader. False: cannot be read (now), or not entries of these records. */
-static bool read_entries(partition *p, segment *s, uint64_t k, uint32_t count, index_entry *out) {
+static bool read_file(partition *p, segment *s, uint64_t k, uint32_t count, index_entry *out) {
     segment_answer answer = s->layout->entries(&p->segments, s, k, count, out);
+    p->segments.files->indexes.reads++;
     if (answer == SEGMENT_WAIT) return partition_miss(p, s, SEGMENT_PART_INDEX, k, count);
-    if (answer != SEGMENT_READY) return false;
+    return answer == SEGMENT_READY;
+}
+
+/* Where the entries end that may be kept: those of the active segment that only the file has, in whole pages, so that
+ * none of them grows. 0: none may. */
+static uint64_t kept_end(const partition *p, const segment *s) {
+    if (s == segment_active(&p->segments)) return p->index.first - p->index.first % INDEX_PAGE_ENTRIES;
+    return p->segments.files->indexes.mode == INDEX_MODE_ALL ? s->count : 0;
+}
+
+/* The part of [k, k + count) that is in one page, through the cache. */
+static bool read_page(partition *p, segment *s, uint64_t end, uint64_t k, uint32_t count, index_entry *out) {
+    index_pages *c = &p->segments.files->indexes;
+    uint64_t number = k / INDEX_PAGE_ENTRIES, first = number * INDEX_PAGE_ENTRIES;
+    if (s->pages == 0) s->pages = index_pages_segment(c);
+    const index_page *here = index_pages_find(c, s->pages, number);
+    if (here != NULL) {
+        memcpy(out, here->entries + (k - first), count * sizeof *out);
+        return true;
+    }
+    uint32_t whole = end - first < INDEX_PAGE_ENTRIES ? (uint32_t)(end - first) : INDEX_PAGE_ENTRIES;
+    index_page *page = index_pages_make(s->pages, number, whole);
+    if (page == NULL) return read_file(p, s, k, count, out);
+    if (!read_file(p, s, first, whole, page->entries)) {
+        free(page);
+        return false;
+    }
+    memcpy(out, page->entries + (k - first), count * sizeof *out);
+    index_pages_keep(c, page);
+    return true;
+}
+
+/* Entries [k, k + count) from the cache or the reader. False: cannot be read (now), or not entries of these records. */
+static bool read_entries(partition *p, segment *s, uint64_t k, uint32_t count, index_entry *out) {
+    uint64_t end = p->segments.files->indexes.mode != INDEX_MODE_NONE ? kept_end(p, s) : 0;
+    for (uint32_t done = 0; done < count;) {
+        uint64_t at = k + done;
+        uint32_t left = count - done, in_page = INDEX_PAGE_ENTRIES - (uint32_t)(at % INDEX_PAGE_ENTRIES);
+        uint32_t part = at < end && in_page < left ? in_page : left;
+        bool read = at < end ? read_page(p, s, end, at, part, out + done) : read_file(p, s, at, part, out + done);
+        if (!read) return false;
+        done += part;
+    }
     return s->absent == 0 ? are_dense(out, k, count) : ascend(out, k, count, s->absent);
 }
 

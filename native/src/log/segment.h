@@ -31,6 +31,7 @@ typedef struct segment {
     bool log_dirty, index_dirty;              /* written since the last sync */
     bool manifest_dirty;                      /* not synced since it was made */
     uint64_t unpacked;                        /* its number in the cache of unpacked blocks; 0: none yet */
+    uint64_t pages;                           /* likewise, in that of pages of indexes */
 } segment;
 
 typedef struct segment_set { /* ascending by start offset, the last one is active */

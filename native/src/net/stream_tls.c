@@ -158,7 +158,8 @@ static size_t read_records(tls_stream *t, uint8_t *data, size_t length) {
         int why = SSL_get_error(t->ssl, 0);
         if (why == SSL_ERROR_WANT_READ && feed_refill(&t->feed, &t->socket, t->tls->in, length - got)) continue;
         if (why == SSL_ERROR_ZERO_RETURN) t->ended = true;
-        else if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) break_off(t);
+        else if (why == SSL_ERROR_WANT_WRITE ? t->owed == 0 && !t->leaving : why != SSL_ERROR_WANT_READ)
+            break_off(t); /* or it has us speak (updates of keys) and does not read: else each turn would try again */
         break;
     }
     return got;

@@ -225,4 +225,6 @@ void iggy09_answered(iggy09_memory *m, const uint8_t *head, uint32_t status, con
     if (length > 0) memcpy(m->answer, payload, length);
 }
 
-void iggy09_begin_session(iggy09_memory *m, uint64_t session) { *m = (iggy09_memory){.session = session}; }
+void iggy09_begin_session(iggy09_memory *m, uint64_t session, uint64_t request) {
+    *m = (iggy09_memory){.session = session, .request = request};
+}

@@ -47,5 +47,6 @@ iggy09_admission iggy09_admit(iggy09_memory *m, bool authenticated, const uint8_
                               size_t length, uint32_t *status);
 /* The answer to the request with this head. */
 void iggy09_answered(iggy09_memory *m, const uint8_t *head, uint32_t status, const uint8_t *payload, size_t length);
-void iggy09_begin_session(iggy09_memory *m, uint64_t session); /* 0: none */
+/* 0: none. Numbers up to `request` were used. */
+void iggy09_begin_session(iggy09_memory *m, uint64_t session, uint64_t request);
 #endif

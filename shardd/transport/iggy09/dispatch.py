@@ -4,7 +4,6 @@ The engine has admitted the request: number, session and checksum are right (nat
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any, Final
 
 from shardd.engine import Engine, RequestEvent
@@ -18,6 +17,7 @@ from shardd.protocol.primitives import Reader
 from shardd.protocol.requests import decode
 from shardd.security import Rule, allowed
 from shardd.service.groups import ByEngine
+from shardd.service.registrations import FencedError
 from shardd.service.services import Services
 from shardd.transport.iggy09.commands import READERS, commands_of
 
@@ -55,7 +55,6 @@ class Iggy09Dispatcher:
         self._services = services
         self._commands: Final = commands_of(metadata, services)
         self._threads = services.threads
-        self._last_session = 0
 
     async def handle(self, request: RequestEvent) -> None:
         """Answers a request through `engine.reply`."""
@@ -79,7 +78,7 @@ class Iggy09Dispatcher:
     async def _answer(self, connection: int, head: Head, body: bytes, user_id: int | None) -> bytes | None:
         """None: the engine answers."""
         if head.operation == iggy09.REGISTER:
-            return await self._register(connection, body, user_id)
+            return await self._register(connection, head.client, body, user_id)
         if head.operation == iggy09.LOGOUT:
             return await self._log_out(connection, user_id)
         code = self._code(head)
@@ -111,7 +110,7 @@ class Iggy09Dispatcher:
             raise ShardError(Status.INVALID_COMMAND, "unknown code")
         return head.code
 
-    async def _register(self, connection: int, body: bytes, user_id: int | None) -> bytes:
+    async def _register(self, connection: int, client: bytes, body: bytes, user_id: int | None) -> bytes:
         try:
             login = Register.read(body)
         except ShardError as error:
@@ -131,21 +130,31 @@ class Iggy09Dispatcher:
             if reason is None:
                 raise
             raise _EvictedError(reason, close=error.close) from error
-        session = self._next_session()
-        self._engine.begin_session(connection, session)
-        return iggy09.registered(logged_in.user_id, session)
+        number = await self._enter(connection, client, logged_in.user_id)
+        return iggy09.registered(logged_in.user_id, number)
+
+    async def _enter(self, connection: int, client: bytes, user_id: int) -> int:
+        """The number of the session that a login has earned. Without one the connection is not logged in."""
+        session = self._services.connections.identity(connection, user_id).session
+        if session is None or session.removed:
+            raise _EvictedError(iggy09.SESSION_ERROR)
+        try:
+            return await self._services.registrations.enter(session, client, user_id)
+        except FencedError:
+            reason = iggy09.SESSION_TOO_LOW
+        except ShardError:
+            reason = iggy09.SESSION_ERROR
+        await self._log_out(connection, user_id)
+        raise _EvictedError(reason)
 
     async def _log_out(self, connection: int, user_id: int | None) -> bytes:
         """The session ends with its memberships; the connection stays."""
         identity = self._services.connections.identity(connection, user_id)
         await self._services.logins.logout(identity, requests.Empty())
+        if identity.session is not None:
+            self._services.registrations.leave(identity.session)
         self._services.connections.leave_groups(connection)
         return b""
-
-    def _next_session(self) -> int:
-        """Grows with every login, also on another shard and after a start."""
-        self._last_session = max(self._last_session + 1, time.time_ns() // 1000)
-        return self._last_session
 
     def _require_rights_over_users(self, user_id: int) -> None:
         if not allowed(self._metadata.state, user_id, Rule.MANAGE_USERS):

@@ -1,0 +1,181 @@
+"""`shardd consume`: messages as text, JSON or bytes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from shardd.cli.formats import Writer, json_line, writer
+from shardd.cli.reading import COUNT_MAX, Span, Start, bounds_of, first_offset, polled
+from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, identifier
+
+if TYPE_CHECKING:
+    from shardd.client.messages import Message
+
+_IDLE_S: Final = 2.0
+PLAIN: Final = "%v\\n"
+
+
+class Options(NamedTuple):
+    """`limit` 0: none. `follow`: the end of what there is now is not the end."""
+
+    format: str = PLAIN
+    as_json: bool = False
+    start: Start = Start("earliest")
+    limit: int = 0
+    grep: str = ""
+    follow: bool = False
+    group: str = ""
+    partitions: tuple[int, ...] = ()
+
+
+class Payloads(NamedTuple):
+    """Of an answer, a line each."""
+
+    size: int
+    next_offset: int
+    data: bytes
+
+
+def payload_lines(answer: bytes) -> Payloads:
+    """The payloads alone: nothing else of a message is made."""
+    from shardd.client.messages import POLLED_HEAD, RECORD_HEAD
+
+    _, _, count = POLLED_HEAD.unpack_from(answer)
+    at, size, unpack, offset = POLLED_HEAD.size, RECORD_HEAD.size, RECORD_HEAD.unpack_from, -1
+    lines = []
+    for _ in range(count):
+        _, _, offset, _, _, headers_bytes, payload_bytes, _ = unpack(answer, at)
+        begin = at + size
+        at = begin + payload_bytes
+        lines.append(answer[begin:at])
+        at += headers_bytes
+    lines.append(b"")
+    return Payloads(count, offset + 1, b"\n".join(lines))
+
+
+class Messages(NamedTuple):
+    """Of an answer."""
+
+    size: int
+    next_offset: int
+    messages: list[Message]
+
+
+def messages(answer: bytes) -> Messages:
+    from shardd.client.messages import decode_polled
+
+    found = decode_polled(answer).messages
+    return Messages(len(found), found[-1].offset + 1 if found else 0, found)
+
+
+class Sink:
+    """Writes what passes the filter, until the limit. `written`: how many."""
+
+    def __init__(self, options: Options, topic: str) -> None:
+        self._write: Writer = json_line if options.as_json else writer(options.format, topic)
+        try:
+            self._pattern = re.compile(options.grep.encode()) if options.grep else None
+        except re.error as error:
+            raise CommandError(f"{options.grep!r} is no regular expression: {error}", EXIT_USAGE) from None
+        self._limit = options.limit
+        self.written = 0
+
+    @property
+    def full(self) -> bool:
+        return 0 < self._limit <= self.written
+
+    def take(self, batch: list[Message]) -> int:
+        """How many of them were taken: those behind the limit were not."""
+        lines: list[bytes] = []
+        taken = 0
+        for message in batch:
+            if self._limit and self.written + len(lines) >= self._limit:
+                break
+            taken += 1
+            if self._pattern is None or self._pattern.search(message.payload):
+                lines.append(self._write(message))
+        out(b"".join(lines))
+        self.written += len(lines)
+        return taken
+
+
+def out(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+async def consume(remote: Remote, stream: str, topic: str, options: Options) -> int:
+    """How many messages were written. ClientError, CommandError."""
+    sink = Sink(options, topic)
+    remote.farewell = lambda: f"interrupted: {sink.written} messages were written"
+    if options.group:
+        await _as_member(remote, stream, topic, options, sink)
+        return sink.written
+    bounds = await bounds_of(remote, stream, topic, options.partitions)
+    spans = []
+    for each in bounds:
+        begin = await first_offset(remote, stream, topic, each, options.start)
+        spans.append(Span(each.id, begin, -1 if options.follow else each.end))
+    if options.format == PLAIN and not (options.as_json or options.grep or options.limit):
+        async for answer in polled(remote, stream, topic, spans, payload_lines):
+            out(answer.data)
+            sink.written += answer.size
+        return sink.written
+    async for answer in polled(remote, stream, topic, spans, messages):
+        sink.take(answer.messages)
+        if sink.full:
+            break
+    return sink.written
+
+
+async def _as_member(remote: Remote, stream: str, topic: str, options: Options, sink: Sink) -> None:
+    """What was written is committed; without --follow it ends when nothing has come for a while."""
+    import asyncio
+
+    from shardd.client.consumer import Consumer
+
+    committed = 0
+    remote.farewell = lambda: f"interrupted: {sink.written} messages were written, {committed} of them are committed"
+    async with Consumer(
+        remote.client,
+        identifier(stream),
+        identifier(topic),
+        group=identifier(options.group),
+        commit="manual",
+        start=_first_start(options.start),
+        batch_messages=min(options.limit or COUNT_MAX, COUNT_MAX),
+    ) as consumer:
+        while not sink.full:
+            try:
+                batch = await _next(consumer, None if options.follow else _IDLE_S)
+            except TimeoutError:
+                return
+            taken = sink.take(batch)
+            if taken == len(batch):
+                consumer.done()
+                # cancelled here, the commit goes on: what the sentence says is the least that is committed
+                await asyncio.shield(consumer.commit())
+                committed += taken
+            elif taken:
+                last = batch[taken - 1]
+                place = (identifier(options.group), identifier(stream), identifier(topic), last.partition)
+                await remote.client.store_offset(*place, last.offset, group=True)
+
+
+async def _next(consumer: Any, timeout_s: float | None) -> list[Message]:
+    import asyncio
+
+    async with asyncio.timeout(timeout_s):
+        found: list[Message] = await consumer.get_batch()
+        return found
+
+
+def _first_start(start: Start) -> str | int:
+    """As a consumer wants it, where nothing is stored."""
+    if start.kind == "last":
+        raise CommandError("a group begins at earliest, latest, an offset or a time", EXIT_USAGE)
+    if start.kind == "time":
+        return f"time:{start.value}"
+    return start.value if start.kind == "offset" else start.kind

@@ -1,0 +1,110 @@
+"""Names of a server: what is meant by one that there is not, and what may be completed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from shardd.cli.remote import identifier
+
+if TYPE_CHECKING:
+    from shardd.client.client import Client
+
+_COMPLETION_TIMEOUT_S: Final = 2.0
+
+
+async def missing(client: Client, error: Exception, values: dict[str, Any]) -> str:
+    """Which of the names of a command is not there, and which one may be meant."""
+    from shardd.client.errors import ClientError
+
+    try:
+        return await _missing(client, values) or f"there is no such thing: {error}"
+    except ClientError:  # who may not look gets no hint
+        return f"there is no such thing: {error}"
+
+
+async def _missing(client: Client, values: dict[str, Any]) -> str | None:
+    for kind, names in (("user", _users), ("token", _tokens), ("stream", _streams)):
+        if values.get(kind) is not None and (found := await _unknown(kind, values, names, client, values)):
+            return found
+    if values.get("stream") is None or values.get("topic") is None:
+        return None
+    if found := await _unknown("topic", values, _topics, client, values):
+        return f"{found} (stream {values['stream']})"
+    if values.get("group") and (found := await _unknown("group", values, _groups, client, values)):
+        return f"{found} (topic {values['stream']}/{values['topic']})"
+    partition = values.get("partition")
+    topic = await client.topic(identifier(values["stream"]), identifier(values["topic"]))
+    if isinstance(partition, int) and topic is not None and partition >= topic.partitions_count:
+        return f"there is no partition {partition}; the topic has {topic.partitions_count}, from 0"
+    return None
+
+
+Lister = Callable[["Client", dict[str, Any]], Awaitable[list[tuple[int, str]]]]
+
+
+async def _unknown(
+    kind: str, values: dict[str, Any], names: Lister, client: Client, where: dict[str, Any]
+) -> str | None:
+    wanted, known = identifier(values[kind]), await names(client, where)
+    if any(wanted in (number, name) for number, name in known):
+        return None
+    close = difflib.get_close_matches(str(wanted), [name for _, name in known], 1)
+    return f"there is no {kind} {wanted}" + (f"; is {close[0]!r} meant?" if close else "")
+
+
+async def _streams(client: Client, _where: dict[str, Any]) -> list[tuple[int, str]]:
+    return [(each.id, each.name) for each in await client.streams()]
+
+
+async def _topics(client: Client, where: dict[str, Any]) -> list[tuple[int, str]]:
+    return [(each.id, each.name) for each in await client.topics(identifier(where["stream"]))]
+
+
+async def _groups(client: Client, where: dict[str, Any]) -> list[tuple[int, str]]:
+    found = await client.groups(identifier(where["stream"]), identifier(where["topic"]))
+    return [(each.id, each.name) for each in found]
+
+
+async def _users(client: Client, _where: dict[str, Any]) -> list[tuple[int, str]]:
+    return [(each.id, each.name) for each in await client.users()]
+
+
+async def _tokens(client: Client, _where: dict[str, Any]) -> list[tuple[int, str]]:
+    return [(-1, each.name) for each in await client.tokens()]
+
+
+# ---- completion ----
+
+
+def _completed(names: Lister) -> Callable[[typer.Context, str], Sequence[str]]:
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        import asyncio
+
+        from shardd.cli.remote import chosen_settings
+        from shardd.client.client import Client
+        from shardd.client.errors import ClientError
+
+        async def ask() -> list[tuple[int, str]]:
+            settings = chosen_settings(ctx.params.get("url"), ctx.params.get("context"))
+            async with asyncio.timeout(_COMPLETION_TIMEOUT_S), Client(settings=settings) as client:
+                await client.connect(0.0)
+                return await names(client, ctx.params)
+
+        try:
+            return [name for _, name in asyncio.run(ask()) if name.startswith(incomplete)]
+        except (ClientError, KeyError, TimeoutError, OSError):
+            return []  # nothing is said while somebody types
+
+    return complete
+
+
+_BY_ID: Final = "Name, or id when it is a number."
+Stream = Annotated[str, typer.Argument(metavar="STREAM", help=_BY_ID, autocompletion=_completed(_streams))]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help=_BY_ID, autocompletion=_completed(_topics))]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help=_BY_ID, autocompletion=_completed(_groups))]
+User = Annotated[str, typer.Argument(metavar="USER", help=_BY_ID, autocompletion=_completed(_users))]
+TokenName = Annotated[str, typer.Argument(metavar="TOKEN", help="Name.", autocompletion=_completed(_tokens))]

@@ -1,0 +1,157 @@
+"""Where to begin, where to end, and the messages between: what `consume`, `message` and `group seek` share."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, identifier
+
+if TYPE_CHECKING:
+    from shardd.client.commands import Command
+    from shardd.client.messages import Polled
+    from shardd.client.values import PartitionBounds
+
+READER: Final = "shardd-cli"
+_AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.ASCII)
+_UNITS_US: Final = {
+    "ms": 10**3,
+    "s": 10**6,
+    "m": 60 * 10**6,
+    "h": 3600 * 10**6,
+    "d": 86400 * 10**6,
+    "w": 604800 * 10**6,
+}
+_PAUSE_S: Final = 0.05
+COUNT_MAX: Final = 4096
+
+
+class Start(NamedTuple):
+    """`kind`: earliest, latest, offset, last (messages before the end) or time (us since 1970)."""
+
+    kind: str
+    value: int = 0
+
+
+def start_of(text: str) -> Start:
+    """earliest, latest, N, -N, @-1h, @2026-01-31T12:00:00Z, @MICROSECONDS. CommandError."""
+    if text in ("earliest", "latest"):
+        return Start(text)
+    if text.startswith("@"):
+        return Start("time", time_us(text[1:]))
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdecimal() and int(digits) < 1 << 64:
+        return Start("last" if text.startswith("-") else "offset", int(digits))
+    raise CommandError(f"{text!r} is no place to begin: earliest, latest, an offset, -N, @-1h or @DATE", EXIT_USAGE)
+
+
+def time_us(text: str) -> int:
+    """-1h, a date as in ISO 8601 (UTC without a zone), or microseconds since 1970. CommandError."""
+    from datetime import UTC, datetime
+
+    if ago := _AGO.fullmatch(text):
+        return max(0, time.time_ns() // 1000 - int(float(ago[1]) * _UNITS_US[ago[2]]))
+    if text.isascii() and text.isdecimal() and int(text) < 1 << 64:
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(
+            f"{text!r} is no time: write -1h, 2026-01-31T12:00:00Z or microseconds", EXIT_USAGE
+        ) from None
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+
+
+async def bounds_of(remote: Remote, stream: str, topic: str, chosen: Sequence[int] = ()) -> tuple[PartitionBounds, ...]:
+    """Of the chosen partitions, or all. CommandError for one that there is not."""
+    found = (await remote.client.bounds(identifier(stream), identifier(topic), tuple(chosen))).partitions
+    if missing := set(chosen) - {each.id for each in found}:
+        raise CommandError(f"there is no partition {min(missing)} in {stream}/{topic}", 3)
+    return found
+
+
+async def first_offset(remote: Remote, stream: str, topic: str, bounds: PartitionBounds, start: Start) -> int:
+    """Where `start` is in a partition."""
+    from shardd.client import commands
+
+    if start.kind == "earliest":
+        return bounds.first
+    if start.kind == "latest":
+        return bounds.end
+    if start.kind == "offset":
+        return max(start.value, bounds.first)
+    if start.kind == "last":
+        return max(bounds.first, bounds.end - start.value)
+    polled = await remote.client.poll(
+        READER,
+        identifier(stream),
+        identifier(topic),
+        bounds.id,
+        strategy=commands.TIMESTAMP,
+        value=start.value,
+        count=1,
+    )
+    return polled.messages[0].offset if polled.messages else bounds.end
+
+
+class Span(NamedTuple):
+    """Offsets [begin, end) of a partition; end -1: never."""
+
+    partition: int
+    begin: int
+    end: int
+
+
+async def polled(
+    remote: Remote,
+    stream: str,
+    topic: str,
+    spans: Sequence[Span],
+    read: Callable[[bytes], Any],
+    *,
+    ahead: int = 1,
+) -> AsyncIterator[Any]:
+    """Answers `read(answer)` with `.next_offset` and `.size`, partition by partition in turn, until all ends are
+    reached."""
+    import asyncio
+
+    at = {span.partition: span.begin for span in spans}
+    ends = {span.partition: span.end for span in spans}
+    while True:
+        idle = True
+        for partition in list(at):
+            begin, end = at[partition], ends[partition]
+            if 0 <= end <= begin:
+                del at[partition]
+                continue
+            count = COUNT_MAX if end < 0 else min(COUNT_MAX, end - begin)
+            found = await remote.client.call(poll_command(stream, topic, partition, begin, count, read))
+            if found.size:
+                idle = False
+                at[partition] = found.next_offset
+                yield found
+            elif end >= 0:
+                del at[partition]  # what was there is gone
+        if not at:
+            return
+        if idle:
+            await asyncio.sleep(_PAUSE_S)
+
+
+def poll_command(
+    stream: str, topic: str, partition: int, offset: int, count: int, read: Callable[[bytes], Any]
+) -> Command[Any]:
+    from shardd.client import commands
+
+    asked: Command[Polled] = commands.poll(
+        READER,
+        identifier(stream),
+        identifier(topic),
+        partition,
+        strategy=commands.OFFSET,
+        value=offset,
+        count=count,
+    )
+    return asked._replace(read=read)

@@ -1,0 +1,221 @@
+"""What the commands that ask a server have in common: who is asked, how answers are shown, and how it ends.
+
+Exit status (docs/cli.md): a table of `_STATUS_OF` and below; one sentence on the standard error, never a traceback.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from shardd.client.client import Client
+    from shardd.client.settings import Settings
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_NOT_FOUND: Final = 3
+EXIT_EXISTS: Final = 4
+EXIT_DENIED: Final = 5
+EXIT_NO_SERVER: Final = 6
+EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141
+
+
+class Format(StrEnum):
+    """How answers are shown."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+class CommandError(Exception):
+    """Why a command ends: a sentence and the exit status."""
+
+    def __init__(self, sentence: str, status: int = EXIT_FAILED) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+Url = Annotated[str | None, typer.Option("--url", help="shardd://name:password@host:port, or SHARDD_URL.")]
+Context = Annotated[str | None, typer.Option("--context", "-C", help="A saved server, or SHARDD_CONTEXT.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="For people, or for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+
+
+class Remote:
+    """A server, and the person or program that asks. `farewell`: what is said when it is interrupted."""
+
+    def __init__(self, client: Client, output: Format) -> None:
+        self.client = client
+        self.output = output
+        self.farewell: Callable[[], str] = lambda: "interrupted"
+
+    def show(self, rows: Sequence[Any], columns: Sequence[str]) -> None:
+        """A list. `columns`: of the table, programs get all fields."""
+        from shardd.cli.output import as_table, dumps, plain
+
+        if self.output is Format.TABLE:
+            print(as_table([plain(row) for row in rows], columns))
+        elif self.output is Format.JSONL:
+            sys.stdout.writelines(dumps(plain(row)) + "\n" for row in rows)
+        else:
+            print(dumps([plain(row) for row in rows]))
+
+    def show_one(self, value: Any) -> None:
+        from shardd.cli.output import as_list, dumps, plain
+
+        print(as_list(plain(value)) if self.output is Format.TABLE else dumps(plain(value)))
+
+    def done(self, sentence: str, **facts: Any) -> None:
+        """What was changed, as a sentence or as facts."""
+        from shardd.cli.output import dumps
+
+        print(sentence if self.output is Format.TABLE else dumps(facts))
+
+    def confirm(self, loss: str, *, yes: bool) -> None:
+        """Asks whether something may be lost. CommandError without an answer, or when it is no."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise CommandError(f"{loss} Say --yes when that is meant.", EXIT_USAGE)
+        if not typer.confirm(loss + " Go on?", err=True):
+            raise CommandError("nothing was changed")
+
+
+def identifier(text: str) -> int | str:
+    """A number is an id, everything else a name."""
+    return int(text) if text.isascii() and text.isdecimal() and int(text) < 1 << 32 else text
+
+
+def remote(
+    app: typer.Typer, name: str, *, output: bool = True, **options: Any
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., Coroutine[Any, Any, None]]]:
+    """Registers `async def command(remote, ...)`; it gets the options that say which server, and `--output`."""
+
+    def register(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
+        hints = get_type_hints(work, include_extras=True)
+        own = [
+            each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in list(inspect.signature(work).parameters.values())[1:]
+        ]
+        common: list[tuple[str, Any, Any]] = [("context", Context, None), ("url", Url, None)]
+        if output:
+            common.append(("output", Output, Format.TABLE))
+        added = [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for key, kind, default in common
+        ]
+
+        def command(**values: Any) -> None:
+            shown = values.pop("output") if output else Format.TABLE
+            carry_out(work, values.pop("url"), values.pop("context"), shown, values)
+
+        every = [*own, *added]
+        command.__doc__, command.__name__ = work.__doc__, work.__name__
+        command.__annotations__ = {each.name: each.annotation for each in every}
+        command.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        app.command(name, **options)(command)
+        return work
+
+    return register
+
+
+def carry_out(
+    work: Callable[..., Coroutine[Any, Any, None]],
+    url: str | Settings | None,
+    context: str | None,
+    output: Format,
+    values: dict[str, Any],
+) -> None:
+    """With a connected client. Ends the process with the status of what went wrong."""
+    import asyncio
+
+    from shardd.client.client import Client
+    from shardd.client.errors import ClientError
+
+    made: list[Remote] = []
+
+    async def connected() -> None:
+        settings = chosen_settings(url, context) if url is None or isinstance(url, str) else url
+        async with Client(settings=settings) as client:
+            made.append(Remote(client, output))
+            try:
+                await client.connect(0.0)
+                await work(made[0], **values)
+            except ClientError as error:
+                raise await explained(client, error, values) from None
+
+    try:
+        asyncio.run(connected())
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        end(made[0].farewell() if made else "interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        quiet_end()
+    except CommandError as error:
+        end(str(error), error.status)
+    except ClientError as error:  # settings
+        end(str(error), EXIT_USAGE)
+
+
+def chosen_settings(url: str | None, context: str | None) -> Settings:
+    """What is given on the command line goes before the environment. SettingsError."""
+    from shardd.client.settings import resolve
+
+    if context and not url:
+        environment = {key: value for key, value in os.environ.items() if key != "SHARDD_URL"}
+        return resolve(None, environment | {"SHARDD_CONTEXT": context})
+    return resolve(url)
+
+
+async def explained(client: Client, error: Any, values: dict[str, Any]) -> CommandError:
+    """The sentence and the status of what went wrong."""
+    from shardd.client import errors
+
+    address = client.settings.address
+    match error:
+        case errors.AuthenticationError() if not (client.settings.username or client.settings.token):
+            return CommandError(f"{address} wants a login: say who asks with `shardd login` or SHARDD_URL", EXIT_DENIED)
+        case errors.AuthenticationError():
+            return CommandError(f"{address} refuses the login (status {error.status})", EXIT_DENIED)
+        case errors.PermissionDeniedError():
+            return CommandError("this user may not do that", EXIT_DENIED)
+        case errors.NotFoundError():
+            from shardd.cli.names import missing
+
+            return CommandError(await missing(client, error, values), EXIT_NOT_FOUND)
+        case errors.AlreadyExistsError():
+            return CommandError(f"there is one of that name already (status {error.status})", EXIT_EXISTS)
+        case errors.UnavailableError() | errors.ConnectionLostError() | errors.DeadlineError():
+            # of asyncio: "[Errno 111] Connect call failed ('127.0.0.1', 1)"
+            found = re.search(r"\[Errno (\d+)\].*", str(error))
+            sentence = str(error) if found is None else str(error).replace(found[0], os.strerror(int(found[1])))
+            return CommandError(sentence, EXIT_NO_SERVER)
+        case errors.SettingsError():
+            return CommandError(str(error), EXIT_USAGE)
+    return CommandError(str(error), EXIT_FAILED)
+
+
+def end(sentence: str, status: int) -> NoReturn:
+    print(f"shardd: {sentence}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        quiet_end(status)
+    raise typer.Exit(status)
+
+
+def quiet_end(status: int = EXIT_BROKEN_PIPE) -> NoReturn:
+    """Who read the output is gone: nothing more is said, also not by the interpreter's last flush."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise typer.Exit(status)

@@ -1,0 +1,83 @@
+"""`shardd stream`: streams of a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardd.cli.names import Stream
+from shardd.cli.output import size_text
+from shardd.cli.remote import Remote, Yes, identifier, remote
+
+if TYPE_CHECKING:
+    from shardd.client import values
+
+stream_app = typer.Typer(no_args_is_help=True, help="Streams of a server.", rich_markup_mode=None)
+NewName = Annotated[str, typer.Argument(metavar="NAME")]
+
+
+@remote(stream_app, "list")
+async def list_streams(remote: Remote) -> None:
+    """All streams that the user may see."""
+    columns = ("id", "name", "topics_count", "messages_count", "size_bytes", "created_at_us")
+    remote.show(await remote.client.streams(), columns)
+
+
+@remote(stream_app, "get")
+async def get_stream(remote: Remote, stream: Stream) -> None:
+    """A stream and its topics."""
+    from shardd.cli.output import plain
+
+    found, topics = await _found(remote, stream)
+    summary = [plain(each) for each in topics]
+    for each in summary:
+        del each["partitions"]
+    remote.show_one(plain(found) | {"topics": summary})
+
+
+async def _found(remote: Remote, stream: str) -> tuple[values.Stream, list[values.Topic]]:
+    from shardd.client import statuses
+    from shardd.client.errors import NotFoundError
+
+    found = await remote.client.stream(identifier(stream))
+    if found is None:
+        raise NotFoundError(statuses.STREAM_NOT_FOUND)
+    return found
+
+
+@remote(stream_app, "create")
+async def create_stream(remote: Remote, name: NewName) -> None:
+    """Make a stream."""
+    made = await remote.client.create_stream(name)
+    remote.done(f"stream {made.name} is made (id {made.id})", stream=made.name, id=made.id)
+
+
+@remote(stream_app, "update")
+async def update_stream(remote: Remote, stream: Stream, name: NewName) -> None:
+    """Give a stream another name."""
+    await remote.client.update_stream(identifier(stream), name)
+    remote.done(f"stream {stream} is named {name}", stream=stream, name=name)
+
+
+@remote(stream_app, "delete")
+async def delete_stream(remote: Remote, stream: Stream, yes: Yes = False) -> None:
+    """Delete a stream with everything in it."""
+    loss = await _loss(remote, stream)
+    remote.confirm(f"Stream {stream} goes with {loss}.", yes=yes)
+    await remote.client.delete_stream(identifier(stream))
+    remote.done(f"stream {stream} is deleted with {loss}", stream=stream, deleted=True)
+
+
+@remote(stream_app, "purge")
+async def purge_stream(remote: Remote, stream: Stream, yes: Yes = False) -> None:
+    """Remove all messages of a stream; its topics stay."""
+    loss = await _loss(remote, stream)
+    remote.confirm(f"All messages of stream {stream} go: {loss}.", yes=yes)
+    await remote.client.purge_stream(identifier(stream))
+    remote.done(f"stream {stream} is empty", stream=stream, purged=True)
+
+
+async def _loss(remote: Remote, stream: str) -> str:
+    found, _ = await _found(remote, stream)
+    return f"{found.topics_count} topics, {found.messages_count} messages, {size_text(found.size_bytes)}"

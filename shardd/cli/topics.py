@@ -1,0 +1,175 @@
+"""`shardd topic`: topics of a server; `get` and `set` stand in `topic.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from shardd.cli.names import Stream, Topic
+from shardd.cli.output import size_text
+from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, Yes, identifier, remote
+from shardd.cli.topic import topic_app as topic_app
+
+if TYPE_CHECKING:
+    from shardd.client import values
+
+settings_app = typer.Typer(no_args_is_help=True, help="Settings that only shardd has.", rich_markup_mode=None)
+topic_app.add_typer(settings_app, name="settings")
+_NEVER: Final = (1 << 64) - 1
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_UNITS_BYTES: Final = {"b": 1, "kb": 1000, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+Expiry = Annotated[str | None, typer.Option("--expiry", help="Such as 90s, 12h, 7d; never; default (the server's).")]
+MaxSize = Annotated[str | None, typer.Option("--max-size", help="Such as 500MB, 10GiB; unlimited; default.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME")]
+
+
+def expiry_us(text: str) -> int:
+    """CommandError for what is no duration."""
+    if text in ("never", "default"):
+        return _NEVER if text == "never" else 0
+    try:
+        return int(float(text[:-1]) * _UNITS_S[text[-1]] * 1_000_000) or 1
+    except (ValueError, KeyError, IndexError, OverflowError):
+        raise CommandError(f"{text!r} is no duration; write 90s, 12h, 7d, never or default", EXIT_USAGE) from None
+
+
+def size_bytes(text: str) -> int:
+    """CommandError for what is no size."""
+    if text in ("unlimited", "default"):
+        return _NEVER if text == "unlimited" else 0
+    digits = text.rstrip("BbKkMmGgiI")
+    try:
+        return int(float(digits) * _UNITS_BYTES[text[len(digits) :].lower() or "b"])
+    except (ValueError, KeyError, OverflowError):
+        raise CommandError(f"{text!r} is no size; write 500MB, 10GiB, unlimited or default", EXIT_USAGE) from None
+
+
+@remote(topic_app, "list")
+async def list_topics(remote: Remote, stream: Stream) -> None:
+    """The topics of a stream."""
+    found = await remote.client.topics(identifier(stream))
+    columns = ("id", "name", "partitions_count", "messages_count", "size_bytes", "message_expiry_us", "created_at_us")
+    if not found:
+        await _stream_exists(remote, stream)
+    remote.show(found, columns)
+
+
+async def _stream_exists(remote: Remote, stream: str) -> None:
+    from shardd.client import statuses
+    from shardd.client.errors import NotFoundError
+
+    if await remote.client.stream(identifier(stream)) is None:
+        raise NotFoundError(statuses.STREAM_NOT_FOUND)
+
+
+async def topic_found(remote: Remote, stream: str, topic: str) -> values.Topic:
+    """NotFoundError."""
+    from shardd.client import statuses
+    from shardd.client.errors import NotFoundError
+
+    found = await remote.client.topic(identifier(stream), identifier(topic))
+    if found is None:
+        raise NotFoundError(statuses.TOPIC_NOT_FOUND)
+    return found
+
+
+@remote(topic_app, "create")
+async def create_topic(
+    remote: Remote,
+    stream: Stream,
+    name: NewName,
+    partitions: Annotated[int, typer.Option("--partitions", min=0, max=1000)] = 1,
+    expiry: Expiry = None,
+    max_size: MaxSize = None,
+) -> None:
+    """Make a topic."""
+    made = await remote.client.create_topic(
+        identifier(stream),
+        name,
+        partitions,
+        expiry_us=expiry_us(expiry or "default"),
+        max_bytes=size_bytes(max_size or "default"),
+    )
+    sentence = f"topic {stream}/{made.name} is made (id {made.id}, {made.partitions_count} partitions)"
+    remote.done(sentence, stream=stream, topic=made.name, id=made.id, partitions=made.partitions_count)
+
+
+@remote(topic_app, "update")
+async def update_topic(
+    remote: Remote,
+    stream: Stream,
+    topic: Topic,
+    name: Annotated[str | None, typer.Option("--name", help="Another name.")] = None,
+    expiry: Expiry = None,
+    max_size: MaxSize = None,
+) -> None:
+    """Change name, expiry or size; what is not given stays."""
+    found = await topic_found(remote, stream, topic)
+    await remote.client.update_topic(
+        identifier(stream),
+        identifier(topic),
+        name or found.name,
+        compression=found.compression,
+        expiry_us=found.message_expiry_us if expiry is None else expiry_us(expiry),
+        max_bytes=found.max_topic_size_bytes if max_size is None else size_bytes(max_size),
+        replication=found.replication_factor,
+    )
+    remote.done(f"topic {stream}/{topic} is changed", stream=stream, topic=name or found.name)
+
+
+@remote(topic_app, "delete")
+async def delete_topic(remote: Remote, stream: Stream, topic: Topic, yes: Yes = False) -> None:
+    """Delete a topic with everything in it."""
+    loss = loss_of(await topic_found(remote, stream, topic))
+    remote.confirm(f"Topic {stream}/{topic} goes with {loss}.", yes=yes)
+    await remote.client.delete_topic(identifier(stream), identifier(topic))
+    remote.done(f"topic {stream}/{topic} is deleted with {loss}", stream=stream, topic=topic, deleted=True)
+
+
+@remote(topic_app, "purge")
+async def purge_topic(remote: Remote, stream: Stream, topic: Topic, yes: Yes = False) -> None:
+    """Remove all messages of a topic and the stored offsets; partitions stay."""
+    loss = loss_of(await topic_found(remote, stream, topic))
+    remote.confirm(f"All messages of topic {stream}/{topic} go: {loss}.", yes=yes)
+    await remote.client.purge_topic(identifier(stream), identifier(topic))
+    remote.done(f"topic {stream}/{topic} is empty", stream=stream, topic=topic, purged=True)
+
+
+def loss_of(topic: values.Topic) -> str:
+    return f"{topic.partitions_count} partitions, {topic.messages_count} messages, {size_text(topic.size_bytes)}"
+
+
+@remote(settings_app, "show")
+async def show_settings(remote: Remote, stream: Stream, topic: Topic) -> None:
+    """What is set, and the server's defaults."""
+    remote.show(await remote.client.topic_settings(identifier(stream), identifier(topic)), ("key", "value", "is_set"))
+
+
+@remote(settings_app, "set")
+async def set_settings(
+    remote: Remote,
+    stream: Stream,
+    topic: Topic,
+    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="KEY= for the server's default.")],
+) -> None:
+    """Change settings, all of them or none. `shardd topic set --help` says which there are."""
+    from shardd.client.errors import InvalidRequestError
+
+    pairs = {key: value for key, mark, value in (each.partition("=") for each in settings) if mark and key}
+    if len(pairs) != len(settings):
+        raise CommandError("write each setting once, as KEY=VALUE", EXIT_USAGE)
+    there = {each.key for each in await remote.client.topic_settings(identifier(stream), identifier(topic))}
+    for key in pairs:
+        if key not in there:
+            import difflib
+
+            close = difflib.get_close_matches(key, there, 1)
+            hint = f"; is {close[0]!r} meant?" if close else ""
+            raise CommandError(f"the server has no topic setting {key}{hint}", EXIT_USAGE)
+    try:
+        await remote.client.set_topic_settings(identifier(stream), identifier(topic), pairs)
+    except InvalidRequestError as error:
+        raise CommandError(f"the server does not take these values (status {error.status})", EXIT_USAGE) from None
+    remote.done(f"topic {stream}/{topic} is changed", stream=stream, topic=topic, settings=pairs)

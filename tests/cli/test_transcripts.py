@@ -1,0 +1,46 @@
+"""Every command of a user prints what its transcript says, for people and for programs, and ends with its status."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.transcript import DIRECTORY, Shell, replay
+from tests.support.server import ONE_SHARD, Server
+
+TRANSCRIPTS = sorted(path.stem for path in DIRECTORY.glob("*.txt"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("cli") / "data", ONE_SHARD) as made:
+        yield made
+
+
+@pytest.fixture
+def emptied(server: Server, tmp_path: Path) -> Shell:
+    """A server without streams, whatever the test before left."""
+    shell = Shell(server.address, tmp_path)
+    for stream in json.loads(shell.run("shardd stream list -o json").replace("MICROSECONDS", "0")):
+        shell.run(f"shardd stream delete {stream['name']} --yes")
+    return shell
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_commands_print_what_the_transcript_says(name: str, emptied: Shell) -> None:
+    expected = (DIRECTORY / f"{name}.txt").read_text()
+    assert replay(expected, emptied) == expected
+    assert "Traceback" not in expected
+
+
+def test_contexts_are_for_their_owner_alone(emptied: Shell) -> None:
+    emptied.run("shardd context create home --url shardd://ADDRESS")
+    emptied.run("SHARDD_URL= shardd login -u iggy --password-stdin", "iggy\n")
+    path = emptied.home / ".config/shardd/contexts.toml"
+    assert "token" in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700

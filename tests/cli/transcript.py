@@ -1,0 +1,86 @@
+"""Transcripts of commands: `$ shardd ...`, lines of its input (`< `), what it prints, and its status when it is not 0.
+
+`python -m tests.cli.transcript` writes what the commands print now; read the difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from typer.testing import CliRunner
+
+from shardd.cli.main import app
+
+DIRECTORY: Final = Path(__file__).parent / "transcripts"
+_VOLATILE: Final = (
+    (re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)"), "TIME"),
+    (re.compile(r"\b1\d{15}\b"), "MICROSECONDS"),
+    (re.compile(r"127\.0\.0\.1:\d{4,5}\b"), "ADDRESS"),
+    (re.compile(r'(?<="incarnation":)\d+'), "N"),
+    (re.compile(r"^[\w+/=-]{40,}$", re.MULTILINE), "SECRET"),
+    (re.compile(r'(?<="id":)\d{6,}'), "N"),
+    (re.compile(r" +\d+\.\d$", re.MULTILINE), "  SECONDS"),
+    (re.compile(r'(?<="seconds":)\d+\.\d'), "N"),
+)
+
+
+class Shell:
+    """Runs commands in this process against one server; `home`: where contexts are saved."""
+
+    def __init__(self, address: str, home: Path) -> None:
+        self.address, self.home = address, home
+
+    def run(self, line: str, typed: str = "") -> str:
+        """What is printed, with the status, without what differs from run to run."""
+        line = line.replace("ADDRESS", self.address).replace("HOME", str(self.home))
+        variables = {"SHARDD_URL": f"shardd://iggy:iggy@{self.address}", "HOME": str(self.home)}
+        words = shlex.split(line)
+        while words and "=" in words[0]:
+            name, _, value = words.pop(0).partition("=")
+            variables[name] = value
+        unset = {"SHARDD_CONTEXT": None, "SHARDD_TOKEN": None, "XDG_CONFIG_HOME": None, "SHARDD_PASSWORD": None}
+        result = CliRunner().invoke(app, words[1:], input=typed, env={**unset, **variables})
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        shown = result.output.replace(str(self.home), "HOME")
+        if self.address in shown:
+            shown = re.sub(" {3,}", "  ", shown)  # columns are as wide as the port
+        for pattern, name in _VOLATILE:
+            shown = pattern.sub(name, shown)
+        ended = "" if shown.endswith("\n") or not shown else "\n"
+        return shown + ended + (f"[{result.exit_code}]\n" if result.exit_code else "")
+
+
+def replay(text: str, shell: Shell) -> str:
+    """The transcript as it is now."""
+    lines, at = text.splitlines(), 0
+    found: list[str] = []
+    while at < len(lines):
+        if lines[at].startswith("#") or not lines[at]:
+            if not found or lines[at].startswith("#") or found[-1] != "\n":
+                found.append(lines[at] + "\n")
+        elif lines[at].startswith("$ "):
+            command, typed = lines[at][2:], []
+            while at + 1 < len(lines) and lines[at + 1].startswith("< "):
+                at += 1
+                typed.append(lines[at][2:] + "\n")
+            found += [f"$ {command}\n", *(f"< {each}" for each in typed), shell.run(command, "".join(typed))]
+        at += 1
+    return "".join(found)
+
+
+def main() -> None:
+    from shardd.testing import server
+
+    for path in sorted(DIRECTORY.glob(f"{sys.argv[1] if len(sys.argv) > 1 else '*'}.txt")):
+        with server() as running, tempfile.TemporaryDirectory() as home:
+            path.write_text(replay(path.read_text(), Shell(running.address, Path(home))))
+
+
+if __name__ == "__main__":
+    main()

@@ -72,6 +72,7 @@ static const struct {
     GAUGE(output_bytes),
     GAUGE(read_jobs),
     GAUGE(polls_surveying),
+    GAUGE(polls_waiting),
     GAUGE(calls),
     GAUGE(call_record_bytes),
     GAUGE(index_pages_bytes),

@@ -30,6 +30,7 @@ class ExtensionCode(IntEnum):
     LIST_EXTENSIONS = 0x5344_0000
     GET_METRICS = 0x5344_0001
     GET_PARTITION_BOUNDS = 0x5344_0010  # shardd.protocol.bounds
+    POLL_AND_WAIT = 0x5344_0018  # shardd.protocol.requests.WaitingPoll
     SET_TOPIC_SETTINGS = 0x5344_0020  # shardd.protocol.topic_settings
     GET_TOPIC_SETTINGS = 0x5344_0021
 
@@ -85,6 +86,7 @@ EXTENSIONS: Final = (
     Extension(ExtensionCode.LIST_EXTENSIONS, 1, "list_extensions"),
     Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
     Extension(ExtensionCode.GET_PARTITION_BOUNDS, 1, "get_partition_bounds"),
+    Extension(ExtensionCode.POLL_AND_WAIT, 1, "poll_and_wait"),
     Extension(ExtensionCode.SET_TOPIC_SETTINGS, 1, "set_topic_settings"),
     Extension(ExtensionCode.GET_TOPIC_SETTINGS, 1, "get_topic_settings"),
 )

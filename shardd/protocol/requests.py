@@ -17,7 +17,10 @@ from shardd.protocol import account_requests, extensions
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.primitives import Consumer, Identifier, PollingKind, Reader
+from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.poll_requests import PollMessages as PollMessages
+from shardd.protocol.poll_requests import WaitingPoll as WaitingPoll
+from shardd.protocol.primitives import Consumer, Identifier, Reader
 from shardd.protocol.send_request import SendMessages as SendMessages
 
 
@@ -204,38 +207,6 @@ class PartitionsRequest(msgspec.Struct, frozen=True):
         return wire.identifier(self.stream) + wire.identifier(self.topic) + wire.u32(self.count)
 
 
-class PollMessages(msgspec.Struct, frozen=True):
-    consumer: Consumer
-    stream: Identifier
-    topic: Identifier
-    partition: int | None
-    strategy: PollingKind
-    value: int
-    count: int
-    auto_commit: bool
-
-    @classmethod
-    def read(cls, reader: Reader) -> PollMessages:
-        consumer, stream, topic = reader.consumer(), reader.identifier(), reader.identifier()
-        partition = reader.optional_partition()
-        strategy, value = reader.polling_strategy()
-        return cls(consumer, stream, topic, partition, strategy, value, reader.u32(), reader.flag())
-
-    def encode(self) -> bytes:
-        return b"".join(
-            (
-                wire.consumer(self.consumer),
-                wire.identifier(self.stream),
-                wire.identifier(self.topic),
-                wire.optional_partition(self.partition),
-                wire.u8(self.strategy),
-                wire.u64(self.value),
-                wire.u32(self.count),
-                wire.u8(self.auto_commit),
-            )
-        )
-
-
 class FlushUnsavedBuffer(msgspec.Struct, frozen=True):
     stream: Identifier
     topic: Identifier
@@ -374,6 +345,7 @@ _READERS: Final[dict[int, Callable[[Reader], Request]]] = {
     Code.JOIN_CONSUMER_GROUP: GroupRequest.read,
     Code.LEAVE_CONSUMER_GROUP: GroupRequest.read,
     **account_requests.READERS,
+    ExtensionCode.POLL_AND_WAIT: WaitingPoll.read,
     **extensions.READERS,
 }
 

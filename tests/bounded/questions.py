@@ -152,6 +152,7 @@ def _changing(size: Size) -> Iterator[Question]:
     large = wire.batch(NARROW, 0, wire.to_partition(0), [wire.message(bytes(1_000_000))] * size.large)
     yield _of(Code.SEND_MESSAGES, f"{size.large} MB", large)
     yield _of(Code.POLL_MESSAGES, f"{size.large} MB", _poll(100))
+    yield _of(ExtensionCode.POLL_AND_WAIT, f"{size.large} MB", _poll(100) + struct.pack("<I", 1))
     small = wire.batch(NARROW, 0, wire.to_partition(1), [wire.message(b"")] * size.small)
     yield _of(Code.SEND_MESSAGES, f"{size.small} messages", small)
     yield _of(Code.STORE_CONSUMER_OFFSET, f"{size.offsets} offsets", _reader() + struct.pack("<Q", 0))

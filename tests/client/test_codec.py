@@ -42,6 +42,7 @@ ALL: list[commands.Command[Any]] = [
     commands.delete_token("t"),
     commands.poll("c", "s", 1, 2, strategy=commands.TIMESTAMP, value=9, count=3),
     commands.poll("g", "s", 1, None, group=True),
+    commands.poll("g", "s", 1, None, group=True, wait_ms=1000),
     commands.flush("s", "t", 1),
     commands.stored_offset("g", "s", "t", group=True),
     commands.store_offset(4, "s", "t", 1, 99),

@@ -10,12 +10,17 @@ import pytest
 from shardd.protocol.bounds import GetPartitionBounds, TopicSelection
 from shardd.protocol.extensions import ExtensionCode, ExtensionList, FigureKind, Metrics
 from shardd.protocol.permissions import Permissions
-from shardd.protocol.primitives import Reader
+from shardd.protocol.poll_requests import WaitingPoll
+from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings
 from tests.support import wire
 from tests.support.load import owner_of
 from tests.support.wire import Wire
 from tests.unit.services_harness import Workers
+
+WAITING_POLL = WaitingPoll(
+    Consumer(ConsumerKind.CONSUMER, 1), "nowhere", "nothing", 0, PollingKind.NEXT, 0, 10, True, 5
+)
 
 MINE = ("sends", "messages_in", "polls", "frames", "bytes_in", "bytes_out", "forwarded")
 
@@ -54,9 +59,14 @@ def test_the_list_tells_every_code(workers: Workers) -> None:
         (0x5344_0000, 1, "list_extensions"),
         (0x5344_0001, 1, "get_metrics"),
         (0x5344_0010, 1, "get_partition_bounds"),
+        (0x5344_0018, 1, "poll_and_wait"),
         (0x5344_0020, 1, "set_topic_settings"),
         (0x5344_0021, 1, "get_topic_settings"),
     ]
+
+
+def test_the_bytes_of_a_waiting_poll_are_read_as_written() -> None:
+    assert WaitingPoll.read(Reader(WAITING_POLL.encode())) == WAITING_POLL
 
 
 def test_nothing_without_a_login(workers: Workers) -> None:
@@ -64,12 +74,13 @@ def test_nothing_without_a_login(workers: Workers) -> None:
     selection = GetPartitionBounds((TopicSelection("nowhere", "nothing"),)).encode()
     payloads = {
         ExtensionCode.GET_PARTITION_BOUNDS: selection,
+        ExtensionCode.POLL_AND_WAIT: WAITING_POLL.encode(),
         ExtensionCode.SET_TOPIC_SETTINGS: SetTopicSettings("nowhere", "nothing", (("ack", "durable"),)).encode(),
         ExtensionCode.GET_TOPIC_SETTINGS: GetTopicSettings("s", "nothing").encode(),
     }
     assert {wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode} == {40}
     wire_.login()
-    assert [wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode] == [0, 0, 1009, 1009, 2010]
+    assert [wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode] == [0, 0, 1009, 1009, 1009, 2010]
 
 
 def test_codes_that_are_not_listed_are_unknown_commands(workers: Workers) -> None:

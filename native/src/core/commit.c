@@ -136,6 +136,7 @@ static void commit_partition(core *k, owned *target, uint64_t wall_us) {
     target->staged.first = target->staged.last = 0;
     sync_mark_dirty(target);
     if (partition_state(target->p) != 0) sync_report_poison(target, EIO);
+    if (target->watched) watches_moved(target);
     owned_release(target);
 }
 
@@ -191,6 +192,7 @@ static void end_first(core *k, owned *target) {
     free_large(b);
     sync_mark_dirty(target);
     if (partition_state(target->p) != 0) sync_report_poison(target, EIO);
+    if (target->watched) watches_moved(target);
 }
 
 static void stage_with_room(core *k, owned *target, const append_batch *batch, const caller *from, uint8_t *block) {

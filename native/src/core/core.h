@@ -13,6 +13,7 @@
 #include "core/counters.h"
 #include "core/partition_table.h"
 #include "core/waiters.h"
+#include "core/watch.h"
 #include "io/io.h"
 #include "io/links.h"
 #include "log/expiry_clock.h"
@@ -29,6 +30,9 @@ typedef struct read_line { /* poll jobs, first come first served */
 typedef struct remote {
     /* False: no place for it now, nothing has happened. */
     bool (*forward)(struct remote *r, uint32_t shard, const partition_request *what, const caller *from);
+    /* The owner is asked to tell once when a partition moves. False: no place for it now. */
+    bool (*watch)(struct remote *r, uint32_t shard, uint64_t ns, uint64_t incarnation);
+    void (*tell)(struct remote *r, uint32_t shard, uint64_t ns); /* that it has */
 } remote;
 
 typedef struct core_options {
@@ -51,6 +55,7 @@ struct core {
     partition_table partitions;
     id_source ids;
     waiter_queue waiters;
+    watches watches;
     event_queue events;
     journal_memory journals;
     file_cache files; /* of all partitions */

@@ -17,6 +17,8 @@ typedef enum request_kind {
     REQUEST_PACKED /* only of a frame: a dialect that remembers sessions or packs records looks at it first */
 } request_kind;
 
+#define POLL_WAIT_MAX_MS 300000u
+
 enum { CONSUMER_PLAIN = 1, CONSUMER_GROUP = 2 };
 
 typedef struct consumer_request {
@@ -32,6 +34,7 @@ typedef struct consumer_request {
     uint64_t value;   /* strategy value, or the offset to store */
     uint32_t count;
     bool auto_commit;
+    uint32_t wait_ms;    /* POLL: for messages, when there are none */
     uint64_t assignment; /* never parsed: generation of the member's assignment, 0 for a plain consumer */
 } consumer_request;
 

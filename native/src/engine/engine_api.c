@@ -165,6 +165,7 @@ seat *engine_seat_put(engine *e, uint64_t connection, uint64_t group, uint32_t c
 seat *engine_seat_take(engine *e, uint64_t connection, uint64_t group, seat_work *under_way) {
     conn *c = conn_find(&e->net, connection);
     *under_way = (seat_work){0};
+    if (c != NULL) conn_wait_wake(c); /* it asks again */
     return c != NULL ? session_take_seat(&c->session, group, under_way) : NULL;
 }
 

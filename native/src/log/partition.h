@@ -124,6 +124,8 @@ typedef struct append_batch {
 void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us);
 #define APPEND_LARGE_BYTES (2u << 20) /* a batch with more is large */
 #define APPEND_PART_BYTES (1u << 20)  /* at least 64 for a record: 16,384 of them at most */
+/* Where a poll of now ends: it saves the journal first. */
+uint64_t partition_polls_end(const partition *p);
 /* Assigns and writes the next part of a large batch, APPEND_PART_BYTES at most. Nothing of it is visible, and a restart
  * takes what is there for an interrupted write. False: there is no more to do before `partition_append` of this batch,
  * first and alone, which makes it visible. What happens in between ends the parts, and that call does it all at once;

@@ -23,3 +23,7 @@ uint32_t partition_set_level(partition *p, partition_level level) {
     partition_publish(p);
     return status;
 }
+
+uint64_t partition_polls_end(const partition *p) {
+    return p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset;
+}

@@ -158,6 +158,7 @@ void conn_set_session(conn *c, uint32_t user_id, bool authenticated) {
     if (!authenticated) c->clocks.anonymous_us = c->core->now_us;
     c->session.user_id = user_id;
     c->session.authenticated = authenticated;
+    conn_wait_wake(c);
 }
 
 void conn_try_free(conn *c) {
@@ -167,6 +168,7 @@ void conn_try_free(conn *c) {
     if (c->output.queued || c->in_ready || c->input.starved || c->wait.queued) return;
     window_close(c);
     conn_packed_forget(c);
+    conn_wait_free(c);
     conn_free_input(c);
     conn_free_output(c);
     seats_free(&c->session.seats);

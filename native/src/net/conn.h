@@ -5,6 +5,7 @@
  *   conn_translated.c  of streams that translate
  *   conn_output.c   answer -> bytes           conn_limits.c   how long anything may take
  *   conn_window.c   several of them at a time conn_queue.c    whose turn it is, closing
+ *   conn_wait.c     polls that wait for messages
  *   conn.c          life                      moving.c        what goes along to another worker
  */
 #ifndef SHARDD_CONN_H
@@ -20,12 +21,14 @@
 
 typedef struct net net;
 typedef struct window window;
+typedef struct conn_wait conn_wait;
 
 typedef enum conn_state {
     CONN_RECEIVING, /* between frames or inside one */
     CONN_WORKING,   /* the core is at it: `work` says where it waits, if it does */
     CONN_WINDOW,    /* several requests are in work or answered: window.h */
     CONN_PYTHON,    /* Python decides */
+    CONN_AWAITING,  /* its poll waits for messages (conn_wait.c) */
     CONN_WAITING,   /* for memory or a descriptor */
     CONN_UNPACKING, /* its records become as they are stored, a slice in a turn */
     CONN_REPLYING,  /* output not yet with the kernel */
@@ -130,6 +133,7 @@ struct conn {
     bool local;          /* over the Unix socket */
     pending *work;       /* where that request waits, or what the output came from */
     window *window;      /* NULL: one request at a time */
+    conn_wait *wait_for; /* messages, for so long; NULL: its poll does not wait */
     conn_large *large;   /* NULL: its dialect needs no more room */
     conn *next_ready;
     session session;
@@ -203,6 +207,10 @@ void conn_execute(conn *c); /* the frame in work */
 bool conn_ask_who(conn *c);
 bool conn_retry(waiter *w); /* of a connection that waited: its frame again */
 void conn_execute_for_group(conn *c, uint32_t owner, partition_request *what); /* of a poll that Python holds */
+
+/* conn_wait.c: a poll that found nothing is asked again when there may be something. */
+void conn_wait_wake(conn *c); /* something has changed for it */
+void conn_wait_free(conn *c);
 
 /* conn_packed.c: dialects that remember sessions, and pack records otherwise than they are stored. */
 /* The frame in work, REQUEST_PACKED: its kind is known then; or it was answered; or it has to wait for memory. */

@@ -2,6 +2,7 @@
 #include "net/net.h"
 
 #include "base/status.h"
+#include "net/conn_wait.h"
 
 #include <string.h>
 
@@ -68,6 +69,20 @@ static void drop_input(conn *c) {
     else conn_arm_receive(c);
 }
 
+static void advance_waiting(conn *c) {
+    conn_wait *w = c->wait_for;
+    if (c->input.ended && c->input.length == 0) { /* nobody reads the answer */
+        conn_close(c);
+        return;
+    }
+    if (!w->woken) return;
+    w->woken = false;
+    c->clocks.heartbeat_us += c->core->now_us - w->since_us; /* who waits for us is not silent */
+    c->clocks.request_us = c->core->now_us;
+    c->state = CONN_RECEIVING;
+    conn_execute(c);
+}
+
 void conn_advance(conn *c) {
     if (c->input.unread && !c->closing) conn_read_stream(c);
     if (c->state == CONN_LINGERING && !c->closing) {
@@ -80,6 +95,10 @@ void conn_advance(conn *c) {
     }
     if (c->state == CONN_WINDOW && !c->closing) {
         conn_window_go_on(c);
+        return;
+    }
+    if (c->state == CONN_AWAITING && !c->closing) {
+        advance_waiting(c);
         return;
     }
     if (c->state == CONN_UNPACKING && !c->closing) {

@@ -3,6 +3,7 @@
  * A receive takes one of the provided buffers only while it has data. A frame that does not fit gets a private block
  * and the rest of it is received straight into that block. Who waits with a buffer gives it back when they are scarce.
  * All private memory has an owner and a share (shares.h). */
+#include "net/conn_wait.h"
 #include "net/net.h"
 #include "net/window.h"
 
@@ -103,7 +104,7 @@ void conn_arm_receive(conn *c) {
 
 /* Whether the bytes of its frame are needed again. */
 static bool needs_payload(const conn *c) {
-    return c->frame.payload != NULL && c->frame.block == NULL &&
+    return c->frame.payload != NULL && c->frame.block == NULL && !conn_wait_has(c) &&
            (c->state == CONN_PYTHON || c->state == CONN_WAITING || conn_waits_for(c, WAITS_FOR_PEER) ||
             c->state == CONN_RECEIVING || c->lending);
 }

@@ -110,6 +110,7 @@ static void count_latency(net *n, int64_t request_us) { n->latency[latency_bucke
 static void next_frame(conn *c) {
     c->state = CONN_RECEIVING;
     conn_frame_release(c);
+    if (c->wait_for != NULL) conn_wait_free(c);
     if (c->net->stopping_status != 0) {
         conn_say_goodbye(c, c->net->stopping_status);
         return;

@@ -1,5 +1,6 @@
 /* Whose turn it is, and the first half of an end: from conn_close on a connection does nothing more, and is freed when
  * it has its turn and nothing holds it. */
+#include "net/conn_wait.h"
 #include "net/net.h"
 #include "net/window.h"
 
@@ -69,6 +70,7 @@ void conn_close(conn *c) {
         events_promised(&c->core->events, EVENT_CLOSED, conn_id(c));
     }
     if (c->wait.queued) waiters_remove(&c->core->waiters, &c->wait);
+    if (c->wait_for != NULL) watcher_leave(c->core, &c->wait_for->watcher);
     share_stop_waiting(c);
     conn_left_python(c);
     if (!c->output.armed) conn_release_sources(c);

@@ -4,6 +4,8 @@
 
 #include "base/assert.h"
 #include "core/execute.h"
+#include "core/output.h"
+#include "net/conn_wait.h"
 #include "base/status.h"
 #include "wire/record_forms.h"
 
@@ -82,6 +84,49 @@ static uint32_t parse(conn *c, request *out) {
     return status;
 }
 
+/* ---- polls that wait (conn_wait.h) ---- */
+
+/* False: no memory, it is refused. */
+static bool begin_wait(conn *c, uint32_t wait_ms) {
+    conn_wait *w = conn_wait_make(c, wait_ms);
+    if (w == NULL) {
+        conn_reply_status(c, STATUS_FEATURE_UNAVAILABLE);
+        return false;
+    }
+    conn_frame_release(c);
+    c->frame.payload = w->payload;
+    c->wait_for = w;
+    return true;
+}
+
+/* What it found is given back. */
+static void let_go(conn *c) {
+    output_free(c->core, c->output.block);
+    c->output.block = NULL;
+    if (c->work != NULL) pending_next(c->work);
+}
+
+/* Its poll has found nothing. True: it waits, looks again or was refused; false: that is the answer. */
+static bool waits_further(conn *c) {
+    conn_wait *w = c->wait_for;
+    uint32_t status = 0;
+    if (c->core->now_us >= w->until_us || c->net->stopping_status != 0) return false;
+    if (w->armed && w->looks > 0) w->looks--;
+    if (!w->armed && !conn_wait_arm(c, &status)) {
+        if (status == 0) return false;
+        let_go(c);
+        conn_reply_status(c, status);
+        return true;
+    }
+    let_go(c);
+    c->state = CONN_AWAITING;
+    w->since_us = c->core->now_us;
+    w->woken = w->looks > 0;
+    if (w->woken) conn_ready_again(c);
+    else if (c->input.length == 0) conn_arm_receive(c);
+    return true;
+}
+
 /* ---- the connection as a caller ---- */
 
 /* False: it closes, and nobody hears the answer. */
@@ -96,6 +141,7 @@ static bool ended(conn *c) {
 static void on_status(const caller *to, uint32_t status) {
     conn *c = to->owner;
     if (!ended(c)) return;
+    if (c->wait_for != NULL && status == STATUS_NOT_RESOLVED_CONSUMER && waits_further(c)) return;
     c->move_wanted = conn_wants_to_move(c);
     /* Who has lost the partition learns it by an empty answer, and asks for the next one. */
     if (status != STATUS_NOT_RESOLVED_CONSUMER || c->frame.head.kind != REQUEST_POLL) conn_reply_status(c, status);
@@ -116,6 +162,7 @@ static void on_window(const caller *to, const answer_window *w) {
         return;
     }
     c->output.block = w->block;
+    if (c->wait_for != NULL && w->last && w->whole.total_count == 0 && waits_further(c)) return;
     if (w->last) c->move_wanted = conn_wants_to_move(c);
     conn_reply_bytes(c, w->bytes, w->length);
     c->output.last = w->last;
@@ -255,6 +302,10 @@ static void execute_typed(conn *c) {
         if (status != 0) conn_reply_status(c, status);
         else ask_python(c);
         return;
+    }
+    if (q.kind == REQUEST_POLL && q.consumer.wait_ms > 0 && q.consumer.count > 0 && c->wait_for == NULL) {
+        if (!begin_wait(c, q.consumer.wait_ms)) return;
+        parse(c, &q); /* where its bytes are now */
     }
     caller from = caller_of(c);
     execution result = execute_request(c->core, &c->session, &q, &from);

@@ -297,15 +297,32 @@ static void take_read_or_store(peers *p, uint32_t from, const descriptor *d) {
     else execute_here(p->core, target, &what, &to);
 }
 
+/* ---- polls that wait (core/watch.h) ---- */
+
+/* Not queued: what is asked of the partition next must not overtake it. */
+bool watch_request(remote *r, uint32_t shard, uint64_t ns, uint64_t incarnation) {
+    descriptor d = {.operation = LINK_WATCH, .ns = ns, .incarnation = incarnation};
+    return links_post(&((peers *)r)->core->links, shard, &d, NULL);
+}
+
+void watch_tell(remote *r, uint32_t shard, uint64_t ns) {
+    descriptor d = {.operation = LINK_MOVED, .ns = ns};
+    peers_post((peers *)r, shard, &d);
+}
+
 void serve_request(peers *p, uint32_t from, const descriptor *d) {
     core *k = p->core;
     if (!links_lease_valid(&k->links, from, d->generation)) return; /* asked by a predecessor of today's peer */
-    k->counters.served_for_peers += d->operation != LINK_NEXT;      /* that is a part of a poll */
+    k->counters.served_for_peers += d->operation <= LINK_STORE;     /* all others are parts of a poll */
     switch (d->operation) {
     case LINK_SEND: take_send(p, from, d); break;
     case LINK_POLL:
     case LINK_STORE: take_read_or_store(p, from, d); break;
     case LINK_NEXT: take_next(p, from, d); break;
+    case LINK_WATCH:
+        if (!watches_asked(k, from, d->ns, d->incarnation)) watch_tell(&p->remote, from, d->ns);
+        break;
+    case LINK_MOVED: watches_told(k, d->ns); break;
     default: break;
     }
 }

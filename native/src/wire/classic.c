@@ -15,7 +15,8 @@ static request_kind kind_of(uint32_t code) {
     switch (code) {
     case CODE_PING: return REQUEST_PING;
     case CODE_SEND_MESSAGES: return REQUEST_SEND;
-    case CODE_POLL_MESSAGES: return REQUEST_POLL;
+    case CODE_POLL_MESSAGES:
+    case CODE_POLL_AND_WAIT: return REQUEST_POLL;
     case CODE_STORE_CONSUMER_OFFSET: return REQUEST_STORE;
     default: return REQUEST_OTHER;
     }
@@ -38,7 +39,8 @@ static uint32_t parse(const frame_head *head, uint8_t *payload, request *out) {
     bool good = true;
     out->kind = head->kind;
     if (head->kind == REQUEST_SEND) return send_request_parse(payload, head->length, &out->send);
-    if (head->kind == REQUEST_POLL) good = request_parse_poll(payload, head->length, &out->consumer);
+    if (head->code == CODE_POLL_AND_WAIT) good = request_parse_waiting_poll(payload, head->length, &out->consumer);
+    else if (head->kind == REQUEST_POLL) good = request_parse_poll(payload, head->length, &out->consumer);
     else if (head->kind == REQUEST_STORE) good = request_parse_store(payload, head->length, &out->consumer);
     if (!good) out->kind = REQUEST_OTHER;
     return 0;

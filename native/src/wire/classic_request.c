@@ -50,6 +50,13 @@ bool request_parse_poll(const uint8_t *payload, size_t length, consumer_request 
     return out->strategy >= 1 && out->strategy <= 5;
 }
 
+bool request_parse_waiting_poll(const uint8_t *payload, size_t length, consumer_request *out) {
+    if (length < 4 || !request_parse_poll(payload, length - 4, out)) return false;
+    uint32_t poll_length = (uint32_t)(out->address - payload) + out->stream_length + out->topic_length + 19;
+    out->wait_ms = load_u32(payload + poll_length);
+    return out->wait_ms <= POLL_WAIT_MAX_MS;
+}
+
 bool request_parse_store(const uint8_t *payload, size_t length, consumer_request *out) {
     reader r = {payload, payload + length};
     memset(out, 0, sizeof *out);

@@ -14,9 +14,12 @@ enum {
     CODE_SEND_MESSAGES = 101,
     CODE_STORE_CONSUMER_OFFSET = 121,
     CODE_GET_PARTITION_BOUNDS = 0x53440010,
+    CODE_POLL_AND_WAIT = 0x53440018,
     CODE_SET_TOPIC_SETTINGS = 0x53440020
 };
 
 bool request_parse_poll(const uint8_t *payload, size_t length, consumer_request *out);
+/* The same with the time to wait behind it. */
+bool request_parse_waiting_poll(const uint8_t *payload, size_t length, consumer_request *out);
 bool request_parse_store(const uint8_t *payload, size_t length, consumer_request *out);
 #endif

@@ -1,0 +1,83 @@
+/* A poll that waits for messages (docs/adr/0057). One that found nothing is asked again from its frame when something
+ * may have changed: rights, the group's assignment and the partition are looked at anew each time, as by a client that
+ * polls again and again. Meanwhile the connection holds a copy of the frame, a watcher (core/watch.h) and no shared
+ * buffer, and hears whether its client leaves. */
+#include "net/conn_wait.h"
+
+#include "base/status.h"
+#include "net/net.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void ask_again(conn_wait *w) {
+    w->woken = true;
+    if (w->of->state == CONN_AWAITING) conn_ready_again(w->of);
+}
+
+static void on_woken(watcher *of) {
+    conn_wait *w = (conn_wait *)of;
+    w->armed = false;
+    ask_again(w);
+}
+
+conn_wait *conn_wait_make(conn *c, uint32_t wait_ms) {
+    conn_wait *w = malloc(sizeof *w + c->frame.head.length);
+    if (w == NULL) return NULL;
+    *w = (conn_wait){.watcher = {.woken = on_woken}, .of = c, .until_us = c->core->now_us + (int64_t)wait_ms * 1000};
+    memcpy(w->payload, c->frame.payload, c->frame.head.length);
+    return w;
+}
+
+bool conn_wait_arm(conn *c, uint32_t *status) {
+    conn_wait *w = c->wait_for;
+    request q;
+    core *k = c->core;
+    if (c->dialect->parse(&c->frame.head, c->frame.payload, &q) != 0 || q.kind != REQUEST_POLL) return false;
+    const consumer_request *asked = &q.consumer;
+    const route *r = routes_find(&k->routes, c->session.user_id, asked->address,
+                                 asked->stream_length + asked->topic_length);
+    if (r == NULL) return false;
+    uint32_t one = asked->partition_id, count = 1;
+    const seat *s = NULL;
+    if (asked->kind == CONSUMER_GROUP && !asked->partition_given) {
+        s = seats_find(&c->session.seats, asked->member_key, asked->member_key_length, r->topic->version);
+        if (s == NULL) return false;
+        count = s->count;
+    }
+    if (count > WATCHES_MAX) {
+        *status = STATUS_TOO_MANY_PARTITIONS;
+        return false;
+    }
+    if (!watcher_enter(k, &w->watcher, c->session.user_id, w->until_us)) {
+        *status = STATUS_FEATURE_UNAVAILABLE;
+        return false;
+    }
+    bool looks = count > 1;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t partition = s != NULL ? s->partitions[i].partition : one;
+        const route_partition *p = partition < r->topic->partitions_count ? &r->topic->partitions[partition] : NULL;
+        if (p == NULL || !watcher_watch(k, &w->watcher, p)) {
+            watcher_leave(k, &w->watcher);
+            return false;
+        }
+        looks |= p->owner != k->options.shard;
+    }
+    w->armed = true;
+    w->looks = looks ? count : 0;
+    return true;
+}
+
+void conn_wait_wake(conn *c) {
+    conn_wait *w = c->wait_for;
+    if (w == NULL) return;
+    watcher_leave(c->core, &w->watcher);
+    on_woken(&w->watcher);
+}
+
+void conn_wait_free(conn *c) {
+    if (c->wait_for == NULL) return;
+    watcher_leave(c->core, &c->wait_for->watcher);
+    free(c->wait_for);
+    c->wait_for = NULL;
+}

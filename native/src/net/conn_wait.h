@@ -1,0 +1,23 @@
+/* What a connection holds while its poll waits for messages (conn_wait.c). */
+#ifndef SHARDD_CONN_WAIT_H
+#define SHARDD_CONN_WAIT_H
+#include "net/conn.h"
+
+struct conn_wait {
+    watcher watcher; /* first */
+    conn *of;
+    int64_t until_us, since_us;
+    bool woken, armed;
+    uint32_t looks; /* that have to find nothing, since it is armed, before it waits */
+    uint8_t payload[];
+};
+
+/* The payload is that copy. */
+static inline bool conn_wait_has(const conn *c) {
+    return c->wait_for != NULL && c->frame.payload == c->wait_for->payload;
+}
+/* With a copy of the frame. NULL: no memory. */
+conn_wait *conn_wait_make(conn *c, uint32_t wait_ms);
+/* Everything that its poll may read is watched from now on. False: nobody can say what that is, or too many wait. */
+bool conn_wait_arm(conn *c, uint32_t *status);
+#endif

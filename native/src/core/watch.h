@@ -9,9 +9,9 @@
 #include "base/shared.h"
 #include "core/route.h"
 
-#define WATCHERS_MAX 32768u      /* of a shard */
+#define WATCHERS_MAX 32768u         /* of a shard */
 #define WATCHERS_OF_USER_MAX 16384u /* those whose ids share a place (ROUTE_USER_PLACES) count together */
-#define WATCHES_MAX 1000u        /* of one watcher */
+#define WATCHES_MAX 1000u           /* of one watcher */
 #define WATCH_BUCKETS 4096u
 
 typedef struct core core;
@@ -56,6 +56,6 @@ void watches_wake_all(core *k);
 
 /* Between shards. A peer wants to hear of a partition here. False: tell it now. */
 bool watches_asked(core *k, uint32_t shard, uint64_t ns, uint64_t incarnation);
-void watches_told(core *k, uint64_t ns);             /* by its owner */
-void watches_owner_down(core *k, uint32_t shard);    /* it remembers nothing */
+void watches_told(core *k, uint64_t ns);          /* by its owner */
+void watches_owner_down(core *k, uint32_t shard); /* it remembers nothing */
 #endif

@@ -157,7 +157,7 @@ void conn_was_answered(conn *c) { put_off(c, &c->clocks.heartbeat_us, c->core->n
  * what was answered is silent. */
 bool conn_is_silent(const conn *c, int64_t since_us) {
     bool awaits_us = c->state == CONN_PYTHON || c->state == CONN_WORKING || c->state == CONN_WAITING ||
-                     c->state == CONN_AWAITING ||
-                     c->state == CONN_UNPACKING || (c->state == CONN_WINDOW && c->output.bytes == NULL);
+                     c->state == CONN_AWAITING || c->state == CONN_UNPACKING ||
+                     (c->state == CONN_WINDOW && c->output.bytes == NULL);
     return !awaits_us && c->clocks.heartbeat_us < since_us;
 }

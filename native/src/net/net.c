@@ -170,8 +170,7 @@ void net_close_all(net *n, uint32_t status) {
     for (uint32_t i = 0; i < n->conns.capacity; i++) {
         conn *c = n->conns.places[i];
         if (c == NULL || c->closing) continue;
-        if (c->state == CONN_RECEIVING) conn_say_goodbye(c, status);
-        else if (c->state == CONN_AWAITING) conn_say_goodbye(c, status);
+        if (c->state == CONN_RECEIVING || c->state == CONN_AWAITING) conn_say_goodbye(c, status);
         else if (c->state == CONN_LINGERING) conn_close(c);
         else if (c->state == CONN_HOLDING) conn_send_body(c);
     }

@@ -59,6 +59,7 @@ KINDS: Final = (
     Kind("archive of what is above a count", ENTRIES + CLEANING, kept=200),
 )
 _RECORD_HEADER: Final = 64
+WHOLE_S: Final = 300.0  # for the archive to have everything, in any case
 
 
 class ArchiveLane(Lane):
@@ -110,17 +111,25 @@ class ArchiveLane(Lane):
 
     def expire_all(self) -> None:
         super().expire_all()
-        deadline = time.monotonic() + faults.WAIT_S
-        while time.monotonic() < deadline and not self._is_done():
+        progress, end = "", time.monotonic() + WHOLE_S
+        deadline = time.monotonic() + faults.WAIT_S  # of one step: how many there are depends on the load
+        while time.monotonic() < min(deadline, end) and not self._is_done():
             if self.acks:
                 self._archive()
             time.sleep(0.1)
+            if (now := " ".join(sorted(self._waiting()))) != progress:
+                progress, deadline = now, time.monotonic() + faults.WAIT_S
         self.check_archive(self.archived())
 
-    def _is_done(self) -> bool:
+    def _waiting(self) -> list[str]:
         data = self.server.data_dir
-        waiting = [*spool.incoming_directory(data).iterdir(), *spool.entries(spool.spool_directory(data))]
-        return not waiting
+        return [
+            each.name
+            for each in (*spool.incoming_directory(data).iterdir(), *spool.entries(spool.spool_directory(data)))
+        ]
+
+    def _is_done(self) -> bool:
+        return not self._waiting()
 
     def check_archive(self, archived: dict[int, bytes]) -> None:
         """All that was acknowledged, and nothing that nobody has sent."""

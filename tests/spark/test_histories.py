@@ -198,7 +198,7 @@ def test_a_directory_of_another_history_costs_no_row_that_the_server_has(
 ) -> None:
     """The directory of a server before a restore, for instance."""
     stale = tmp_path / "stale"
-    shutil.copytree(topic.server.data_dir, stale, ignore=shutil.ignore_patterns("trash"))
+    shutil.copytree(topic.server.data_dir, stale, ignore=shutil.ignore_patterns("trash", "*.tmp"))
     for marker in stale.rglob("partitions/*/incarnation"):
         write_incarnation(marker.parent, 1 << 40)
     reader = batch(topic.options(readMode=mode, path=str(stale), failOnDataLoss="false"))

@@ -101,6 +101,7 @@ lint: setup-spark ## style and types
 	@$(BIN)/mypy $(PY_DIRS)
 
 PYTEST := $(BIN)/python -m pytest -q
+AGAIN_ALONE := $(BIN)/python -m tests.support.again_alone
 SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS)
 
 # All programs are there before any runs: tests call make, too, and must not meet another one at work. They need no
@@ -122,9 +123,9 @@ test-native:
 ON_BOTH_ENGINES = $(shell grep --recursive --files-with-matches --include='test_*.py' mark.io_engine tests)
 test-python:
 	@$(PYTEST) --collect-only >/dev/null
-	@$(PYTEST) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	@$(AGAIN_ALONE) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	@echo "== what touches the I/O engine, again on epoll"
-	@SHARDD_SYSTEM_IO_ENGINE=epoll $(PYTEST) $(SIDE_BY_SIDE) -m 'io_engine and not slow' $(ON_BOTH_ENGINES) $(PYTEST_ARGS)
+	@SHARDD_SYSTEM_IO_ENGINE=epoll $(AGAIN_ALONE) $(SIDE_BY_SIDE) -m 'io_engine and not slow' $(ON_BOTH_ENGINES) $(PYTEST_ARGS)
 
 # Everything that runs a worker, on the engine that serves where io_uring is refused.
 EPOLL_TESTS := tests/golden tests/server tests/crash tests/corruption tests/hostile tests/compat tests/fuzz tests/demo tests/unit

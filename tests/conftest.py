@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.support.server import Server
+from tests.support.server import SERVERS, Server
 from tests.support.side_by_side import ONE_JVM, FilesTogether, unit_of
 
 MakeServer = Callable[..., Server]
+LOG_CHARACTERS: Final = 4000
 
 # No limit that depends on the speed of the machine.
 settings.register_profile("shardd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,6 +35,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     config.option.loadscopereorder = False  # not by the number of tests
     return FilesTogether(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure comes with the end of the logs of its servers."""
+    report = yield
+    directory = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and directory is not None:
+        for server in sorted(SERVERS, key=lambda server: server.log_path):
+            if server.log_path.is_relative_to(directory):
+                report.sections.append((f"log {server.log_path.name}", server.log()[-LOG_CHARACTERS:]))
+    return report
 
 
 @pytest.fixture

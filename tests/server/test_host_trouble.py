@@ -80,12 +80,19 @@ def test_a_read_only_directory_is_refused_with_a_sentence(read_only_directory: P
     assert "Read-only file system" in refusal(Server(read_only_directory))
 
 
+def set_clock(clock: Path, offset_s: int) -> None:
+    """Write the file that libfaketime reads anew at every look at the clock. In one step: none finds it empty."""
+    replacement = clock.with_name("clock.new")
+    replacement.write_text(f"{offset_s:+d}")
+    replacement.replace(clock)
+
+
 def test_clock_jumps_never_turn_timestamps_back_nor_cost_a_worker(tmp_path: Path) -> None:
     libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
     if not libraries:
         pytest.skip("libfaketime is not installed")
     clock = tmp_path / "clock"
-    clock.write_text("+0")
+    set_clock(clock, 0)
     settings = {
         "LD_PRELOAD": str(libraries[0]),
         "FAKETIME_TIMESTAMP_FILE": str(clock),
@@ -98,13 +105,13 @@ def test_clock_jumps_never_turn_timestamps_back_nor_cost_a_worker(tmp_path: Path
         with wire.connect(server.address) as connection:
             connection.create_topic(connection.create_stream("clock"), "t", PARTITIONS)
             for offset_s in (0, -HOUR_S, TEN_YEARS_S, -HOUR_S):
-                clock.write_text(f"{offset_s:+d}")
+                set_clock(clock, offset_s)
                 for partition in range(PARTITIONS):
                     connection.send(0, 0, wire.to_partition(partition), [wire.message(str(offset_s).encode())])
                 with wire.connect(server.address) as other:  # tokens, back-off and time limits do not mind either
                     other.ping()
         assert server.worker_pids() == before
-    clock.write_text(f"{-2 * HOUR_S:+d}")  # a start an hour before anything that is there
+    set_clock(clock, -2 * HOUR_S)  # a start an hour before anything that is there
     with server, wire.connect(server.address) as connection:
         for partition in range(PARTITIONS):
             connection.send(0, 0, wire.to_partition(partition), [wire.message(b"restarted")])

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+from weakref import WeakSet
 
 import psutil
 
@@ -22,6 +23,7 @@ _TITLE: Final = re.compile(r"shardd: shard (\d+)")
 IO_ENGINE_VARIABLE: Final = "SHARDD_SYSTEM_IO_ENGINE"
 ONE_SHARD: Final = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"}  # a worker less to start, where one is enough
 _READY: Final = re.compile(r" (\d+) shards? on CPU ")
+SERVERS: Final[WeakSet[Server]] = WeakSet()  # what a failed test prints the logs of
 
 
 def io_engine_environment() -> dict[str, str]:
@@ -46,6 +48,7 @@ class Server:
         arguments: Sequence[str] = ("--with-default-root-credentials",),
         launcher: Sequence[str] = (),
     ) -> None:
+        SERVERS.add(self)
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(f"{data_dir.name}.log")
         self.address = ""

@@ -24,7 +24,7 @@ _GROUPS: Final = {
     "message": ("shardd.cli.messages", "message_app"),
     "offset": ("shardd.cli.groups", "offset_app"),
     "partition": ("shardd.cli.partitions", "partition_app"),
-    "pipeline": ("shardd.cli.pipeline", "pipeline_app"),
+    "pipeline": ("shardd.cli.pipeline_topics", "pipeline_app"),
     "retention": ("shardd.cli.retention", "retention_app"),
     "segment": ("shardd.cli.partitions", "segment_app"),
     "spark": ("shardd.cli.spark_command", "spark_app"),

@@ -62,10 +62,10 @@ class SinkServer(Server):
     def partitions(self) -> int:
         """Of the topic, which is made when the options say so. `LookupError`."""
         name, wanted = self._options.topic, self._options.create_partitions
-        count = self._partitions_of(name)
+        count = self.partitions_of(name)
         if count is None and wanted is not None:
             self.make_topic(name, wanted)
-            count = self._partitions_of(name)
+            count = self.partitions_of(name)
         if not count:
             raise LookupError(
                 f"there is no topic '{name}' to write to, or the user may not see it; the option 'createTopic' with a"
@@ -73,7 +73,8 @@ class SinkServer(Server):
             )
         return count
 
-    def _partitions_of(self, name: TopicName) -> int | None:
+    def partitions_of(self, name: TopicName) -> int | None:
+        """None when there is no such topic."""
         try:
             found = self._call(lambda c: c.topic(name.stream, name.topic))
         except ShardError as error:

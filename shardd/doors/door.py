@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -65,7 +66,11 @@ class DoorClient:
         return said.user_id
 
     async def _request(
-        self, kind: Kind, request: Login | LoginWithToken | Logout | Command | CloseClient, *, open_only: bool = True
+        self,
+        kind: Kind,
+        request: Login | LoginWithToken | Logout | Command | CloseClient,
+        *,
+        open_only: bool = True,
     ) -> bytes:
         if open_only and not self.is_open:
             raise ShardError(Status.CLIENT_NOT_FOUND, "it is closed", close=True)
@@ -79,10 +84,20 @@ class DoorClient:
 
 class Door:
     """The links of a door to all workers, and its clients. Loop thread only. `ready()` is to be called when the door
-    serves."""
+    serves. `listeners`: what the supervisor has opened for it, in the order of its addresses; they stay open when the
+    door is replaced. `options`: its settings, as whoever made its specification has encoded them."""
 
-    def __init__(self, inheritance: TrustInheritance, shards: int, ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        inheritance: TrustInheritance,
+        shards: int,
+        ready: Callable[[], None],
+        listeners: Sequence[socket.socket] = (),
+        options: bytes = b"",
+    ) -> None:
         self.ready = ready
+        self.listeners = listeners
+        self.options = options
         self._trust = Trust(inheritance)
         self._places = inheritance.places
         self._clients: list[dict[int, DoorClient]] = [{} for _ in range(shards)]

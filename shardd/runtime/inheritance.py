@@ -88,7 +88,8 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 class DoorInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a door gets: nothing of the data, and no password. `logging`: those of the server. `trust`: its places at
-    the workers. `respawns`: how many processes of this door there were before."""
+    the workers. `respawns`: how many processes of this door there were before. `listener_fds`: where its clients
+    connect, in the order of its specification; `options`: settings of its own, as it encodes them."""
 
     name: str
     shards: int
@@ -98,9 +99,11 @@ class DoorInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     supervisor_pid: int
     version: str
     respawns: int
+    listener_fds: list[int] = []
+    options: bytes = b""
 
     def descriptors(self) -> list[int]:
-        return [self.control_fd, *self.trust.descriptors()]
+        return [self.control_fd, *self.listener_fds, *self.trust.descriptors()]
 
 
 Inheritance = TypeVar("Inheritance", WorkerInheritance, DoorInheritance)

@@ -12,7 +12,17 @@ from typing import Any
 import msgspec
 
 from shardd.doors.links import WorkerLink, WorkerLostError
-from shardd.protocol.door_frames import CloseClient, Command, Kind, LoggedIn, Login, LoginWithToken, Logout, OpenClient
+from shardd.protocol.door_frames import (
+    CloseClient,
+    Command,
+    Kind,
+    LoggedIn,
+    Login,
+    LoginWithAccessToken,
+    LoginWithToken,
+    Logout,
+    OpenClient,
+)
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.trust import PeerKey, Trust, TrustInheritance, shard_name
 
@@ -39,6 +49,10 @@ class DoorClient:
     async def login_with_token(self, token: str) -> int:
         return await self._logged_in(Kind.LOGIN_WITH_TOKEN, LoginWithToken(self.number, token))
 
+    async def login_with_access_token(self, token: str) -> int:
+        """An access token or a personal one: with it the login ends."""
+        return await self._logged_in(Kind.LOGIN_WITH_ACCESS_TOKEN, LoginWithAccessToken(self.number, token))
+
     async def logout(self) -> None:
         handle, self.handle = self.handle, _NO_HANDLE
         await self._request(Kind.LOGOUT, Logout(handle))
@@ -60,7 +74,7 @@ class DoorClient:
             self.is_open = False
             self._ended()
 
-    async def _logged_in(self, kind: Kind, request: Login | LoginWithToken) -> int:
+    async def _logged_in(self, kind: Kind, request: Login | LoginWithToken | LoginWithAccessToken) -> int:
         said = msgspec.msgpack.decode(await self._request(kind, request), type=LoggedIn)
         self.handle = said.handle
         return said.user_id
@@ -68,7 +82,7 @@ class DoorClient:
     async def _request(
         self,
         kind: Kind,
-        request: Login | LoginWithToken | Logout | Command | CloseClient,
+        request: Login | LoginWithToken | LoginWithAccessToken | Logout | Command | CloseClient,
         *,
         open_only: bool = True,
     ) -> bytes:

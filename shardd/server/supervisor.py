@@ -65,6 +65,7 @@ class Supervisor:
         memory_nodes: list[int],
         doors: Sequence[DoorSpecification] = (),
         door_listeners: DoorListeners,
+        access_keys: list[bytes],
         tls: TlsKeeper,
     ) -> None:
         self._settings = settings
@@ -80,6 +81,7 @@ class Supervisor:
             doors, resources.introductions, self._selector, len(cpus), settings.system.logging, version, door_listeners
         )
         self._door_addresses = door_listeners.actual
+        self._access_keys = access_keys
         self._started_at_us = time.time_ns() // 1000
         self._engine = engine
         self._tls = tls
@@ -194,6 +196,7 @@ class Supervisor:
             unix_listener_fd=-1 if shared.unix_listener is None else shared.unix_listener.listener.fileno(),
             websocket_listener_fd=-1 if shared.websocket is None else shared.websocket.fileno(shard),
             websocket_address="" if shared.websocket is None else shared.websocket.address,
+            access_keys=self._access_keys,
         )
 
     def _on_control(self, worker: WorkerProcess) -> None:

@@ -196,6 +196,7 @@ class Supervisor:
             unix_listener_fd=-1 if shared.unix_listener is None else shared.unix_listener.listener.fileno(),
             websocket_listener_fd=-1 if shared.websocket is None else shared.websocket.fileno(shard),
             websocket_address="" if shared.websocket is None else shared.websocket.address,
+            http_address=self._door_addresses.get("http.address", ""),
             access_keys=self._access_keys,
         )
 

@@ -12,7 +12,14 @@ from starlette.routing import Route, Router
 
 from shardd.doors.asgi import Application, Message, Receive, Scope, Send
 from shardd.doors.door import Door
-from shardd.doors.http import account_routes, login_routes, stream_routes
+from shardd.doors.http import (
+    account_routes,
+    consumer_routes,
+    login_routes,
+    message_routes,
+    stream_routes,
+    system_routes,
+)
 from shardd.doors.http.bodies import Bodies
 from shardd.doors.http.clients import Clients
 from shardd.doors.http.endpoint import Call, Endpoint
@@ -25,6 +32,7 @@ from shardd.doors.http.errors import (
     nothing_found,
 )
 from shardd.doors.http.options import HttpOptions
+from shardd.doors.http.polls import Polls
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 
@@ -56,9 +64,12 @@ async def _pong(call: Call) -> Response:
 ENDPOINTS: Final = (
     Endpoint("GET", "/", _name, "The name of this API", media="text/plain"),
     Endpoint("GET", "/ping", _pong, "Whether somebody is there", media="text/plain"),
+    *system_routes.ENDPOINTS,
     *login_routes.ENDPOINTS,
     *account_routes.ENDPOINTS,
     *stream_routes.ENDPOINTS,
+    *message_routes.ENDPOINTS,
+    *consumer_routes.ENDPOINTS,
 )
 
 
@@ -69,6 +80,7 @@ class HttpApplication:
         self.clients = Clients(door, options.connections_max // 2 + 1)
         timeout_s = options.server.partial_frame_timeout_ms / 1000
         self._bodies = Bodies(options.http.max_request_size_bytes, timeout_s)
+        self._polls = Polls()
         self._router = Router([self._route(each) for each in ENDPOINTS], redirect_slashes=False)
 
     def _route(self, endpoint: Endpoint) -> Route:
@@ -93,6 +105,8 @@ class HttpApplication:
             await self._router(scope, receive, sending)
         except Exception as error:
             if started:
+                if not isinstance(error, TimeoutError):
+                    _log.error("an answer was cut", exc_info=error)
                 raise
             response = _response_to(error)
             await response(scope, receive, send)
@@ -104,7 +118,7 @@ class HttpApplication:
         host = host.partition("%")[0]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         token = "" if path in PUBLIC else _bearer(scope)
-        scope[_CALL] = Call(Request(scope), self.clients, token, address)
+        scope[_CALL] = Call(Request(scope), self.clients, self._polls, token, address)
         if path not in PUBLIC:
             await self.clients.take(token, address)
 

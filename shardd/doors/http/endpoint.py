@@ -13,6 +13,7 @@ from starlette.responses import Response
 from shardd.doors.http.bodies import Bodies, decode_json, media_type
 from shardd.doors.http.clients import Clients
 from shardd.doors.http.errors import JSON, NotAuthenticatedError, RejectedError
+from shardd.doors.http.polls import Polls
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
@@ -26,9 +27,10 @@ _QUERY_FIELDS_MAX: Final = 32
 class Call:
     """One request. `body` and `query` as their types say; `raw`: the body of a binary request."""
 
-    def __init__(self, request: Request, clients: Clients, token: str, address: str) -> None:
+    def __init__(self, request: Request, clients: Clients, polls: Polls, token: str, address: str) -> None:
         self.request = request
         self.clients = clients
+        self.polls = polls
         self.address = address
         self.body: Any = None
         self.query: Any = None

@@ -13,7 +13,7 @@ from shardd.doors.process import run_door
 
 
 async def serve(door: Door) -> None:
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # what strangers send is no warning
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what strangers send is no line of the log
     options = decode_options(door.options)
     application, clients = make_application(door, options)
     await asyncio.gather(*(link.connected.wait() for link in door.links))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import Final
 
+import msgspec
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -24,6 +26,7 @@ from shardd.doors.http.bodies import Bodies
 from shardd.doors.http.clients import Clients
 from shardd.doors.http.endpoint import Call, Endpoint
 from shardd.doors.http.errors import (
+    JSON,
     NotAuthenticatedError,
     NothingFoundError,
     RejectedError,
@@ -31,6 +34,7 @@ from shardd.doors.http.errors import (
     not_authenticated,
     nothing_found,
 )
+from shardd.doors.http.openapi import describe
 from shardd.doors.http.options import HttpOptions
 from shardd.doors.http.polls import Polls
 from shardd.doors.links import WorkerLostError
@@ -61,9 +65,19 @@ async def _pong(call: Call) -> Response:
     return PlainTextResponse("pong")
 
 
+@cache
+def _description() -> bytes:
+    return msgspec.json.encode(describe(ENDPOINTS, PUBLIC))
+
+
+async def _openapi(call: Call) -> Response:
+    return Response(_description(), media_type=JSON)
+
+
 ENDPOINTS: Final = (
     Endpoint("GET", "/", _name, "The name of this API", media="text/plain"),
     Endpoint("GET", "/ping", _pong, "Whether somebody is there", media="text/plain"),
+    Endpoint("GET", "/openapi.json", _openapi, "This description"),
     *system_routes.ENDPOINTS,
     *login_routes.ENDPOINTS,
     *account_routes.ENDPOINTS,

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from shardd.config.http import Http
+
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
 ACK_LEVELS: Final = ("memory", "written", "durable")
@@ -318,6 +320,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     legacy: Legacy
     unix: Unix
     websocket: WebSocket
+    http: Http
     server: Server
     system: System
     consumer_group: ConsumerGroupSettings

@@ -27,6 +27,7 @@ from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.recent_logs import recent_lines
 from shardd.server.child_process import ProcessState
 from shardd.server.data_directory import remove_runtime_config, write_runtime_config
+from shardd.server.door_listeners import DoorListeners
 from shardd.server.doors import DoorKeeper, DoorProcess, DoorSpecification, describe_status
 from shardd.server.service_manager import Watchdog, notify_service_manager
 from shardd.server.shared_resources import SharedResources
@@ -63,6 +64,8 @@ class Supervisor:
         first_start: bool,
         memory_nodes: list[int],
         doors: Sequence[DoorSpecification] = (),
+        door_listeners: DoorListeners,
+        access_keys: list[bytes],
         tls: TlsKeeper,
     ) -> None:
         self._settings = settings
@@ -75,8 +78,10 @@ class Supervisor:
         self._workers = [WorkerProcess(shard) for shard in range(len(cpus))]
         self._selector = selectors.DefaultSelector()
         self._doors = DoorKeeper(
-            doors, resources.introductions, self._selector, len(cpus), settings.system.logging, version
+            doors, resources.introductions, self._selector, len(cpus), settings.system.logging, version, door_listeners
         )
+        self._door_addresses = door_listeners.actual
+        self._access_keys = access_keys
         self._started_at_us = time.time_ns() // 1000
         self._engine = engine
         self._tls = tls
@@ -191,6 +196,8 @@ class Supervisor:
             unix_listener_fd=-1 if shared.unix_listener is None else shared.unix_listener.listener.fileno(),
             websocket_listener_fd=-1 if shared.websocket is None else shared.websocket.fileno(shard),
             websocket_address="" if shared.websocket is None else shared.websocket.address,
+            http_address=self._door_addresses.get("http.address", ""),
+            access_keys=self._access_keys,
         )
 
     def _on_control(self, worker: WorkerProcess) -> None:
@@ -258,12 +265,14 @@ class Supervisor:
         shared, ways = self._resources, ""
         if shared.websocket is not None:
             ways += f", websocket {shared.websocket.address}"
+        for setting, address in self._door_addresses.items():
+            ways += f", {setting.partition('.')[0]} {address}"
         return ways + (f", unix {self._settings.unix.path}" if shared.unix_listener is not None else "")
 
     def _actual_addresses(self) -> dict[str, str]:
         shared = self._resources
         websocket = {} if shared.websocket is None else {"websocket.address": shared.websocket.address}
-        return {"tcp.address": shared.address} | websocket
+        return {"tcp.address": shared.address} | websocket | self._door_addresses
 
     def _on_death(self, worker: WorkerProcess) -> None:
         self._on_control(worker)  # its last words

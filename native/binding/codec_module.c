@@ -149,31 +149,36 @@ static bool read_polled(const uint8_t *answer, Py_ssize_t size, polled *out) {
     return whole;
 }
 
-static PyObject *number_of_id(const uint8_t *record) {
+/* What all messages of a poll have in common. */
+typedef struct shared {
+    newfunc new_tuple; /* tuple.__new__ */
+    PyTypeObject *kind;
+    PyObject *partition, *arguments, *sixty_four; /* `arguments`: a tuple of one place, used again and again */
+} shared;
+
+static PyObject *number_of_id(const uint8_t *record, const shared *s) {
     uint64_t low = load_u64(record + 8), high = load_u64(record + 16);
     if (high == 0) return PyLong_FromUnsignedLongLong(low);
     PyObject *upper = PyLong_FromUnsignedLongLong(high), *lower = PyLong_FromUnsignedLongLong(low);
-    PyObject *bits = PyLong_FromLong(64), *shifted = NULL, *number = NULL;
-    if (upper != NULL && bits != NULL) shifted = PyNumber_Lshift(upper, bits);
+    PyObject *shifted = upper != NULL ? PyNumber_Lshift(upper, s->sixty_four) : NULL, *number = NULL;
     if (shifted != NULL && lower != NULL) number = PyNumber_Or(shifted, lower);
     Py_XDECREF(upper);
     Py_XDECREF(lower);
-    Py_XDECREF(bits);
     Py_XDECREF(shifted);
     return number;
 }
 
-static PyObject *fields_of(const uint8_t *record, PyObject *partition) {
+static PyObject *fields_of(const uint8_t *record, const shared *s) {
     const char *payload = (const char *)payload_of(record);
     uint32_t payload_size = payload_size_of(record);
     PyObject *fields = PyTuple_New(MESSAGE_FIELDS);
     PyObject *items[MESSAGE_FIELDS] = {
-        Py_NewRef(partition),
+        Py_NewRef(s->partition),
         PyLong_FromUnsignedLongLong(load_u64(record + 24)),
         PyLong_FromUnsignedLongLong(load_u64(record + 32)),
         PyBytes_FromStringAndSize(payload, (Py_ssize_t)payload_size),
         PyBytes_FromStringAndSize(payload + payload_size, (Py_ssize_t)headers_size_of(record)),
-        number_of_id(record),
+        number_of_id(record, s),
         PyLong_FromUnsignedLongLong(load_u64(record + 40)),
         PyLong_FromUnsignedLongLong(load_u64(record)),
     };
@@ -187,24 +192,31 @@ static PyObject *fields_of(const uint8_t *record, PyObject *partition) {
     return fields;
 }
 
-/* `kind`: a class of tuples with nothing of its own. Its instances are made as `tuple.__new__(kind, fields)` does. */
+/* As `tuple.__new__(kind, fields)`. */
+static PyObject *message_of(const uint8_t *record, const shared *s) {
+    PyObject *fields = fields_of(record, s);
+    if (fields == NULL || PyTuple_SetItem(s->arguments, 0, fields) != 0) return NULL;
+    return s->new_tuple(s->kind, s->arguments, NULL);
+}
+
+/* `kind`: a class of tuples with nothing of its own. */
 static PyObject *messages_of(const polled *p, PyTypeObject *kind) {
-    newfunc new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
-    PyObject *messages = PyList_New((Py_ssize_t)p->count), *partition = PyLong_FromUnsignedLong(p->partition);
+    shared s = {.new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new),
+                .kind = kind,
+                .partition = PyLong_FromUnsignedLong(p->partition),
+                .arguments = PyTuple_New(1),
+                .sixty_four = PyLong_FromLong(64)};
+    PyObject *messages = PyList_New((Py_ssize_t)p->count);
     const uint8_t *record = p->data;
-    if (partition == NULL) Py_CLEAR(messages);
+    if (s.partition == NULL || s.arguments == NULL || s.sixty_four == NULL) Py_CLEAR(messages);
     for (uint32_t i = 0; messages != NULL && i < p->count; i++, record = behind(record)) {
-        PyObject *fields = fields_of(record, partition), *wrapped = PyTuple_New(1), *message = NULL;
-        if (fields != NULL && wrapped != NULL) {
-            PyTuple_SetItem(wrapped, 0, Py_NewRef(fields));
-            message = new_tuple(kind, wrapped, NULL);
-        }
-        Py_XDECREF(fields);
-        Py_XDECREF(wrapped);
+        PyObject *message = message_of(record, &s);
         if (message == NULL) Py_CLEAR(messages);
         else PyList_SetItem(messages, (Py_ssize_t)i, message);
     }
-    Py_XDECREF(partition);
+    Py_XDECREF(s.partition);
+    Py_XDECREF(s.arguments);
+    Py_XDECREF(s.sixty_four);
     return messages;
 }
 

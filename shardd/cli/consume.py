@@ -136,9 +136,7 @@ async def _as_member(remote: Remote, stream: str, topic: str, options: Options, 
                 await asyncio.shield(consumer.commit())
                 committed += taken
             elif taken:
-                last = batch[taken - 1]
-                place = (identifier(options.group), identifier(stream), identifier(topic), last.partition)
-                await remote.client.store_offset(*place, last.offset, group=True)
+                await consumer.commit_to(batch[taken - 1])
 
 
 async def _next(consumer: Any, timeout_s: float | None) -> list[Message]:

@@ -31,6 +31,12 @@ _VOLATILE: Final = (
 )
 
 
+def without_what_varies(shown: str) -> str:
+    for pattern, name in _VOLATILE:
+        shown = pattern.sub(name, shown)
+    return shown
+
+
 def invoked(words: list[str], typed: str, variables: Mapping[str, str | None], by_typer: bool) -> tuple[str, int]:
     """What is printed, and the exit status."""
     runner = CliRunner()
@@ -69,8 +75,7 @@ class Shell:
         shown = output.replace(str(self.home), "HOME")
         if self.address in shown:
             shown = re.sub(" {3,}", "  ", shown)  # columns are as wide as the port
-        for pattern, name in _VOLATILE:
-            shown = pattern.sub(name, shown)
+        shown = without_what_varies(shown)
         ended = "" if shown.endswith("\n") or not shown else "\n"
         return shown + ended + (f"[{status}]\n" if status else "")
 

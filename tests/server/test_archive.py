@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Iterator
@@ -55,7 +56,11 @@ def settings(root: Wire, **values: str) -> None:
 
 
 def entries(data: Path) -> list[tuple[Path, SpoolManifest]]:
-    return [(path, spool.read_entry(path)) for path in spool.entries(spool.spool_directory(data))]
+    found = []
+    for path in spool.entries(spool.spool_directory(data)):
+        with contextlib.suppress(FileNotFoundError):  # acknowledged, and removed between two looks
+            found.append((path, spool.read_entry(path)))
+    return found
 
 
 def covered(data: Path) -> list[int]:

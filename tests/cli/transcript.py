@@ -26,6 +26,7 @@ _VOLATILE: Final = (
     (re.compile(r'(?<="incarnation":)\d+'), "N"),
     (re.compile(r"^[\w+/=-]{40,}$", re.MULTILINE), "SECRET"),
     (re.compile(r'(?<="id":)\d{6,}'), "N"),
+    (re.compile(r"\d+\.\d(?= ms$)", re.MULTILINE), "N"),
     (re.compile(r" +\d+\.\d$", re.MULTILINE), "  SECONDS"),
     (re.compile(r'(?<="seconds":)\d+\.\d'), "N"),
 )
@@ -45,7 +46,7 @@ def invoked(words: list[str], typed: str, variables: Mapping[str, str | None], b
         try:
             command = None if by_typer else direct(words)
             if command is None:
-                app(words, prog_name="root")
+                app(words, prog_name="shardd")
             else:
                 command()
         except SystemExit as ended:

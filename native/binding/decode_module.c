@@ -1,10 +1,11 @@
-/* shardd.spark._decode: the decoder alone, without the engine, so that Spark's executors need neither liburing nor a
- * server. Contract: shardd/spark/_decode.pyi. */
+/* shardd.spark._decode: decoder and encoder alone, without the engine, so that Spark's executors need neither liburing
+ * nor a server. Contract: shardd/spark/_decode.pyi. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "encode_call.h"
 #include "log/decode.h"
 #include "log/record.h"
 
@@ -221,11 +222,13 @@ done:
 
 static PyMethodDef functions[] = {
     {"decode", decode, METH_VARARGS, "One batch of records as Arrow buffers; see _decode.pyi."},
+    {"encode", encode_call, METH_VARARGS, "Rows as one frame; see _decode.pyi."},
+    {"partitions_of", partitions_call, METH_VARARGS, "The partition of each key; see _decode.pyi."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "shardd.spark._decode",
-                                        .m_doc = "Stored records to Arrow buffers.", .m_size = -1,
+                                        .m_doc = "Stored records to Arrow buffers, and back.", .m_size = -1,
                                         .m_methods = functions};
 
 static const struct {

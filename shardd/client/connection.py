@@ -97,9 +97,13 @@ class Connection:
 
     def send(self, code: int, payload: bytes = b"") -> None:
         """Sends one request; its answer is to be received before the one of the next."""
+        self.send_frame(code, replies.FRAME_HEAD.pack(len(payload) + limits.FRAME_LENGTH_MIN, code) + payload)
+
+    def send_frame(self, code: int, frame: bytes) -> None:
+        """The same with a whole frame, which says `code` itself."""
         self._asked.append(code)
         try:
-            self._socket.sendall(replies.FRAME_HEAD.pack(len(payload) + limits.FRAME_LENGTH_MIN, code) + payload)
+            self._socket.sendall(frame)
         except OSError as error:
             raise ConnectionFailedError(f"{self.address}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Contract of the native decoder (native/binding/decode_module.c)."""
+"""Contract of the native decoder and encoder (native/binding/decode_module.c, encode_call.c)."""
 
 import mmap
 from typing import Final
@@ -54,3 +54,33 @@ def decode(
 
     ValueError for arguments out of range.
     """
+
+def encode(
+    columns: tuple[bytes | memoryview | None, ...],
+    rows: int,
+    from_row: int,
+    head: bytes,
+    partitions: bytes | memoryview | None,
+    partition: int,
+    bytes_max: int,
+    seed: bytes | None,
+    position: int,
+    /,
+) -> tuple[bytes | None, int]:
+    """(frame of SEND_MESSAGES, the row behind the last one looked at); no frame when no row is left.
+
+    The rows of `partition` by `partitions` (int32s; None: all rows), from `from_row` on, up to `bytes_max` of records,
+    one at least. `head`: stream, topic and partitioning. `seed`: 16 bytes, from which and from `position` + row the
+    ids are made. `columns`, all in Arrow's layout, None for what is not there:
+
+    value offsets, values, raw header offsets, raw headers, key offsets, keys, name of the user header that the key
+    becomes, offsets into the header entries, their key offsets, keys, value offsets, values, id offsets, ids (16 bytes
+    each, most significant first), origin timestamps (int64s)
+
+    ValueError for a row that cannot be a message, with its number, and for arguments out of range.
+    """
+
+def partitions_of(
+    offsets: bytes | memoryview, keys: bytes | memoryview, rows: int, partitions: int, otherwise: int, /
+) -> bytes:
+    """int32s: the partition of each key, `otherwise` for an empty one. ValueError."""

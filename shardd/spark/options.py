@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -104,7 +104,6 @@ NAMES: Final = (
     "isolation", "batchBytes", "poll.maxBytes", "poll.timeoutMs", "poll.pipelining", "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs", "progressConsumer", "columns", "username", "password", "token", "credentialsFile",
 )  # fmt: skip
-_BY_LOWER: Final = {name.lower(): name for name in NAMES}
 _OWNED: Final = {
     "group": "the checkpoint decides the position, so there is no consumer group",
     "groupid": "the checkpoint decides the position, so there is no consumer group",
@@ -115,17 +114,18 @@ _OWNED: Final = {
 }
 
 
-class _Raw:
-    """The options as given; remembers nothing, names each fault."""
+class RawOptions:
+    """The options as given; remembers nothing, names each fault. `owned`: what cannot be set, and why."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(self, given: Mapping[str, str], names: Sequence[str], owned: Mapping[str, str]) -> None:
         self._given = {key.lower(): value for key, value in given.items()}
+        by_lower = {name.lower(): name for name in names}
         for key in self._given:
-            if key in _OWNED:
-                raise OptionError(f"option '{key}' cannot be set: {_OWNED[key]}")
-            if key not in _BY_LOWER:
-                close = difflib.get_close_matches(key, _BY_LOWER, 1, 0.6)
-                hint = f"did you mean '{_BY_LOWER[close[0]]}'?" if close else f"known are {', '.join(NAMES)}"
+            if key in owned:
+                raise OptionError(f"option '{key}' cannot be set: {owned[key]}")
+            if key not in by_lower:
+                close = difflib.get_close_matches(key, by_lower, 1, 0.6)
+                hint = f"did you mean '{by_lower[close[0]]}'?" if close else f"known are {', '.join(names)}"
                 raise OptionError(f"unknown option '{key}'; {hint}")
 
     def text(self, name: str) -> str | None:
@@ -179,7 +179,7 @@ class _Raw:
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """All options of one `load()`. `OptionError`."""
-    raw = _Raw(given)
+    raw = RawOptions(given, NAMES, _OWNED)
     topics, pattern, assigned = _subscription(raw)
     starting, ending = _positions(raw, streaming)
     verify = raw.choice("verifyChecksums", "true", ("true", "false", "report"))
@@ -195,7 +195,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     if read_mode is ReadMode.ARCHIVE and not raw.present("archivePath"):
         raise OptionError("readMode 'archive' needs the option 'archivePath'")
     return SourceOptions(
-        servers=tuple(each.strip() for each in (raw.text("servers") or "127.0.0.1:8090").split(",")),
+        servers=servers_of(raw),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -227,11 +227,11 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         retry_interval_ms=raw.number("fetchOffset.retryIntervalMs", 250, high=60_000) or 0,
         progress_consumer=raw.text("progressConsumer"),
         columns=wanted or columns.default_names(include_headers=include_headers, report_checksums=verify == "report"),
-        credentials=_credentials(raw, needed=read_mode is not ReadMode.ARCHIVE),
+        credentials=credentials_of(raw, needed=read_mode is not ReadMode.ARCHIVE),
     )
 
 
-def _subscription(raw: _Raw) -> tuple[tuple[TopicName, ...], str | None, Mapping[TopicName, tuple[int, ...]]]:
+def _subscription(raw: RawOptions) -> tuple[tuple[TopicName, ...], str | None, Mapping[TopicName, tuple[int, ...]]]:
     ways = raw.present("subscribe", "subscribePattern", "assign")
     if len(ways) != 1:
         said = " and ".join(f"'{way}'" for way in ways) or "none"
@@ -250,7 +250,7 @@ def _subscription(raw: _Raw) -> tuple[tuple[TopicName, ...], str | None, Mapping
     return parse_names(raw.text("subscribe") or "", stream), None, {}
 
 
-def _positions(raw: _Raw, streaming: bool) -> tuple[Positions, Positions]:
+def _positions(raw: RawOptions, streaming: bool) -> tuple[Positions, Positions]:
     stream = raw.text("stream")
     sides = []
     for side, default in (("starting", LATEST if streaming else EARLIEST), ("ending", LATEST)):
@@ -271,7 +271,11 @@ def _positions(raw: _Raw, streaming: bool) -> tuple[Positions, Positions]:
     return sides[0], sides[1]
 
 
-def _credentials(raw: _Raw, *, needed: bool) -> Credentials:
+def servers_of(raw: RawOptions) -> tuple[str, ...]:
+    return tuple(each.strip() for each in (raw.text("servers") or "127.0.0.1:8090").split(","))
+
+
+def credentials_of(raw: RawOptions, *, needed: bool) -> Credentials:
     """From the options, a file with two lines (user, password) or one (token), or SHARDD_USERNAME, SHARDD_PASSWORD and
     SHARDD_TOKEN of the environment."""
     ways = raw.present("token", "username", "credentialsFile")

@@ -1,10 +1,11 @@
-"""The data source `shardd` for batch queries and streams. See docs/spark.md; facts about PySpark that shaped it: the
-reader has no filter pushdown (4.3 answers wrongly when a DataFrame is used twice), and a schema given by the user is
-how columns are pruned."""
+"""The data source `shardd` for batch queries and streams, and its sink. See docs/spark.md; facts about PySpark that
+shaped it: the reader has no filter pushdown (4.3 answers wrongly when a DataFrame is used twice), and a schema given by
+the user is how columns are pruned."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -19,6 +20,9 @@ from shardd.spark.reading import SlicePartition, TaskSettings
 from shardd.spark.retry import Retries
 from shardd.spark.server import Server
 from shardd.spark.stream import ShardStreamReader
+
+if TYPE_CHECKING:
+    from shardd.spark.sinks.topic import TopicBatchWriter, TopicStreamWriter
 
 
 def make_server(options: SourceOptions) -> Server:
@@ -49,6 +53,20 @@ class ShardDataSource(DataSource):
     def streamReader(self, schema: StructType) -> ShardStreamReader:  # noqa: N802 - the name that Spark calls
         options = parse(self.options, streaming=True)
         return ShardStreamReader(options, make_server(options), _names(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> TopicBatchWriter:
+        from shardd.spark.sinks import topic, topic_options  # readers do not load the sinks
+
+        options = topic_options.parse(self.options, streaming=False)
+        topic.check(options, schema, overwrite=overwrite)
+        return topic.TopicBatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802
+        from shardd.spark.sinks import topic, topic_options
+
+        options = topic_options.parse(self.options, streaming=True)
+        topic.check(options, schema, overwrite=overwrite)
+        return topic.TopicStreamWriter(options)
 
 
 def _names(schema: StructType) -> tuple[str, ...]:

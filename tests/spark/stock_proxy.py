@@ -46,18 +46,18 @@ class StockProxy:
     def _serve(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError), client, socket.create_connection(self._target) as server:
             while True:
-                length, code = HEAD.unpack(_exactly(client, HEAD.size))
-                payload = _exactly(client, length - 4)
+                length, code = HEAD.unpack(exactly(client, HEAD.size))
+                payload = exactly(client, length - 4)
                 if code in EXTENSIONS:
                     self.refused += 1
                     client.sendall(INVALID_COMMAND)
                     continue
                 server.sendall(HEAD.pack(length, code) + payload)
-                head = _exactly(server, HEAD.size)
-                client.sendall(head + _exactly(server, HEAD.unpack(head)[1]))
+                head = exactly(server, HEAD.size)
+                client.sendall(head + exactly(server, HEAD.unpack(head)[1]))
 
 
-def _exactly(source: socket.socket, size: int) -> bytes:
+def exactly(source: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
         part = source.recv(size - len(data))

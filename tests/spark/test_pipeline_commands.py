@@ -118,15 +118,20 @@ def test_the_python_of_the_document_works(spark: SparkSession, shop: Topic, tmp_
     more = ", ".join(f"{name} '{value}'" for name, value in shop.options().items() if name != "subscribe")
     spark.sql(view.replace("subscribe 'shop/orders'", f"subscribe 'shop/orders', {more}"))
     assert spark.sql("SELECT count(*) FROM orders").collect()[0][0] == 2 * ROWS
-    (sink,) = re.findall(
-        r"^    (query = rows\.writeStream.*?\.start\(\))$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE
-    )
+    lake, topic = re.findall(r"^    (query = rows\..*?\.start\(\))$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
     named["rows"] = spark.readStream.format("shardd").options(**shop.options(startingOffsets="earliest")).load()
-    exec(sink.replace("/lake", str(tmp_path)), named)
+    exec(lake.replace("/lake", str(tmp_path)), named)
     assert named["query"].awaitTermination(100)
     from deltalake import DeltaTable
 
     assert len(DeltaTable(str(tmp_path / "orders")).to_pyarrow_table()) == 2 * ROWS
+    named["more"] = {name: value for name, value in shop.options().items() if name != "subscribe"}
+    named["more"] |= {"createTopic": "2"}
+    exec(topic.replace("/lake", str(tmp_path)).replace('.option("topic"', '.options(**more).option("topic"'), named)
+    assert named["query"].awaitTermination(100)
+    with wire.connect(shop.server.address) as connection:
+        found = [each.payload for partition in range(2) for each in connection.read_all("shop", "paid", partition)]
+    assert sorted(found) == sorted(each for payloads in shop.payloads.values() for each in payloads)
 
 
 def test_statements_from_stdin(spark: SparkSession, shop: Topic) -> None:

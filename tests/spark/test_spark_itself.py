@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, GreaterThanOrEqual, InputPartition
 from pyspark.sql.types import StructType
 
-from shardd.spark.sinks.sink import query_of_task
+from shardd.spark.sinks.context import query_of_task, run_of_task
 from tests.spark.support import Topic
 
 
@@ -75,7 +75,7 @@ def test_tasks_can_tell_query_and_batch(spark: SparkSession, topic: Topic, tmp_p
 
     def note(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         query, batch = query_of_task()
-        (seen / f"{query}.{batch}").touch()
+        (seen / f"{query}.{batch}.{run_of_task()}").touch()
         yield from batches
 
     source = spark.readStream.format("shardd").options(
@@ -84,7 +84,7 @@ def test_tasks_can_tell_query_and_batch(spark: SparkSession, topic: Topic, tmp_p
     writer = source.load().mapInArrow(note, "offset bigint").writeStream.format("noop")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     assert query.awaitTermination(100)
-    assert sorted(each.name for each in seen.iterdir()) == [f"{query.id}.0", f"{query.id}.1"]
+    assert sorted(each.name for each in seen.iterdir()) == [f"{query.id}.{batch}.{query.runId}" for batch in (0, 1)]
 
 
 def test_a_wrong_arrow_type_is_refused_by_spark(spark: SparkSession) -> None:

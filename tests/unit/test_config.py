@@ -85,6 +85,12 @@ def test_iggy_settings_that_are_not_served(path: str, tmp_path: Path) -> None:
     assert "does not serve" in problems_of(write(tmp_path, f"[{section}]\n{name} = 1\n"), {})[0]
 
 
+def test_variables_of_clients_are_no_settings() -> None:
+    """Who has them in a shell starts a server there, too."""
+    for name in ("URL", "CONTEXT", "TOKEN", "USERNAME", "PASSWORD", "CLIENT_CODEC"):
+        assert load_settings(None, {f"SHARDD_{name}": "x"}).warnings() == []
+
+
 def test_other_iggy_variables() -> None:
     silent = ["IGGY_ROOT_USERNAME", "IGGY_TEST_X", "IGGY_CI_BUILD", "IGGY_CONFIG_PATH", "IGGY_CONNECTORS_SINK_A"]
     environment = dict.fromkeys(silent, "x") | {

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -22,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks import files
+from shardd.spark.sinks.context import query_of_task, task_number
 from shardd.spark.sinks.delta import DeltaLake
 from shardd.spark.sinks.files import WrittenFile
 from shardd.spark.sinks.iceberg import IcebergTable
@@ -37,24 +37,10 @@ class FilesWritten(WriterCommitMessage):
     files: list[WrittenFile]
 
 
-def query_of_task() -> tuple[str, str]:
-    """(query id, batch id) of the streaming batch that this task belongs to; ("", "") outside of one.
-
-    Spark has no public name for it; tests/spark guards these two.
-    """
-    context = TaskContext.get()
-    if context is None:
-        return "", ""
-    query = context.getLocalProperty("sql.streaming.queryId") or ""
-    return query, context.getLocalProperty("streaming.sql.batchId") or ""
-
-
 def _write(table: LakeTable, batches: Iterator[pa.RecordBatch], file_bytes: int) -> FilesWritten:
     query, batch = query_of_task()
-    context = TaskContext.get()
-    task = context.partitionId() if context is not None else 0
     system, directory = table.place()
-    prefix = f"part-{batch or 'x'}-{task:05}"
+    prefix = f"part-{batch or 'x'}-{task_number():05}"
     return FilesWritten(query, files.write(system, directory, batches, prefix=prefix, file_bytes=file_bytes))
 
 

@@ -1,0 +1,9 @@
+/* Functions of shardd.spark._decode that make frames. Contract: shardd/spark/_decode.pyi. */
+#ifndef SHARDD_ENCODE_CALL_H
+#define SHARDD_ENCODE_CALL_H
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+PyObject *encode_call(PyObject *module, PyObject *args);
+PyObject *partitions_call(PyObject *module, PyObject *args);
+#endif

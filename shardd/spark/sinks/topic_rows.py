@@ -1,0 +1,256 @@
+"""Arrow batches to frames of SEND_MESSAGES: which columns there may be, where each row goes, and the buffers that the
+native encoder takes (native/src/log/encode.h). No row becomes a Python object."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardd.client.messages import batch_head
+from shardd.spark import _decode
+from shardd.spark.columns import ALL, HEADERS_TYPE
+from shardd.spark.positions import OptionError
+from shardd.spark.sinks.topic_options import SOURCE_ORDER, Partitioning, Semantics, SinkOptions
+
+COLUMNS: Final = ("value", "key", "headers", "headersRaw", "id", "partition", "originTimestamp")
+_TYPES: Final = {"value": ("binary", "string"), "key": ("binary", "string"), "partition": ("int", "bigint")}
+_NO_ID: Final = bytes(16)
+_COUNT_AT: Final = 12  # in a frame, behind the head: length, code and length of the metadata are in front
+_BINARY: Final = pa.binary()
+_U64: Final = pa.int64()
+
+
+class RowError(ValueError):
+    """A row that cannot be a message, or rows that are not in the order that was promised."""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One request, for one partition."""
+
+    data: bytes
+    rows: int
+
+
+def check_columns(names_and_types: Sequence[tuple[str, str]], options: SinkOptions) -> None:
+    """Whether a DataFrame can be written. `OptionError`."""
+    given = dict(names_and_types)
+    for name, kind in given.items():
+        if name in options.order and name not in COLUMNS:
+            continue
+        if name not in COLUMNS:
+            close = difflib.get_close_matches(name, COLUMNS, 1)
+            hint = f"did you mean '{close[0]}'?" if close else f"there may be {', '.join(COLUMNS)}"
+            raise OptionError(f"the sink shardd has no column '{name}'; {hint} Select what is to be sent")
+        known = _TYPES.get(name, (ALL[name].sql,))
+        if kind not in known:
+            raise OptionError(f"column '{name}' of the sink shardd is {' or '.join(known)}, not {kind}")
+    if "value" not in given:
+        raise OptionError("the sink shardd needs a column 'value'")
+    if "headers" in given and "headersRaw" in given:
+        raise OptionError("columns 'headers' and 'headersRaw' say the same twice; select one of them")
+    _check_partitioning(given, options)
+    _check_order(given, options)
+
+
+def _check_partitioning(given: dict[str, str], options: SinkOptions) -> None:
+    needed = {Partitioning.KEY: "key", Partitioning.COLUMN: "partition"}.get(options.partitioning)
+    if needed is not None and needed not in given:
+        raise OptionError(f"partitioning '{options.partitioning}' needs a column '{needed}'")
+    if options.key_header and "key" not in given:
+        raise OptionError("option 'keyHeader' names the user header of a column 'key', but there is no such column")
+
+
+def _check_order(given: dict[str, str], options: SinkOptions) -> None:
+    for name in options.order:
+        if name != SOURCE_ORDER and name not in given:
+            raise OptionError(f"option 'order' names the column '{name}', but the rows do not have it")
+    if options.semantics is Semantics.STABLE_IDS and "id" not in given and not options.order:
+        raise OptionError(
+            "semantics 'stable-ids' makes ids from the positions of rows, so a repeated task must have its rows in the"
+            " same order: sort within partitions and name the columns in 'order', or say order=source when nothing is"
+            " shuffled between source and sink, or give a column 'id'"
+        )
+
+
+class RowEncoder:
+    """Frames of one task. `seed`: 16 bytes that ids are made from; None: the server makes them."""
+
+    def __init__(self, options: SinkOptions, partitions: int, seed: bytes | None, task: int) -> None:
+        self._options = options
+        self._partitions = partitions
+        self._seed = seed
+        self._turn = task  # rows without a place go to one partition after the other, tasks begin at different ones
+        self._position = 0
+        self._last: list[Any] | None = None
+        self._heads: dict[int, bytes] = {}
+
+    def frames(self, batch: pa.RecordBatch) -> Iterator[Frame]:
+        """`RowError`."""
+        if batch.num_rows == 0:
+            return
+        self._check_order(batch)
+        columns = _buffers(batch, self._options.key_header)
+        places = self._places(batch)
+        if places is None:
+            yield from self._balanced(columns, batch.num_rows)
+        else:
+            for partition in sorted(
+                pc.unique(pa.Array.from_buffers(pa.int32(), len(batch), [None, places])).to_pylist()
+            ):
+                yield from self._all_of(columns, batch.num_rows, places, partition)
+        self._position += batch.num_rows
+
+    def _places(self, batch: pa.RecordBatch) -> pa.Buffer | None:
+        """int32s: the partition of each row; None when any will do."""
+        way, names = self._options.partitioning, batch.schema.names
+        if way is Partitioning.COLUMN or (way is Partitioning.AUTO and "partition" in names):
+            return self._by_column(batch.column("partition"))
+        if way is Partitioning.KEY or (way is Partitioning.AUTO and "key" in names):
+            keys = _bytes(batch.column("key"))
+            if way is Partitioning.AUTO and batch.column("key").null_count == len(batch):
+                return None
+            self._turn += 1
+            offsets, data = keys
+            made = _decode.partitions_of(offsets, data, len(batch), self._partitions, self._turn % self._partitions)
+            return pa.py_buffer(made)
+        return None
+
+    def _by_column(self, column: pa.Array) -> pa.Buffer:
+        if column.null_count:
+            raise RowError("column 'partition' has a null; every row needs a partition, or leave the column away")
+        ends = pc.min_max(column)
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if low < 0 or high >= self._partitions:
+            wrong = low if low < 0 else high
+            raise RowError(
+                f"column 'partition' has {wrong}, but '{self._options.topic}' has the partitions 0 to"
+                f" {self._partitions - 1}; with partitioning=key or balanced the sink chooses"
+            )
+        narrow = column.cast(pa.int32())
+        return narrow.buffers()[1].slice(narrow.offset * 4, len(narrow) * 4)
+
+    def _balanced(self, columns: tuple[Any, ...], rows: int) -> Iterator[Frame]:
+        at = 0
+        while at < rows:
+            frame, at = self._frame(columns, rows, at, None, self._turn % self._partitions)
+            self._turn += 1
+            if frame is not None:
+                yield frame
+
+    def _all_of(self, columns: tuple[Any, ...], rows: int, places: pa.Buffer, partition: int) -> Iterator[Frame]:
+        at = 0
+        while at < rows:
+            frame, at = self._frame(columns, rows, at, places, partition)
+            if frame is not None:
+                yield frame
+
+    def _frame(
+        self, columns: tuple[Any, ...], rows: int, at: int, places: pa.Buffer | None, partition: int
+    ) -> tuple[Frame | None, int]:
+        head = self._heads.get(partition)
+        if head is None:
+            name = self._options.topic
+            head = self._heads[partition] = batch_head(name.stream, name.topic, partition)
+        try:
+            data, following = _decode.encode(
+                columns, rows, at, head, places, partition, self._options.batch_bytes, self._seed, self._position
+            )
+        except ValueError as error:
+            raise RowError(f"'{self._options.topic}' cannot take a row: {error}") from error
+        if data is None:
+            return None, following
+        count_at = _COUNT_AT + len(head)
+        return Frame(data, int.from_bytes(data[count_at : count_at + 4], "little")), following
+
+    def _check_order(self, batch: pa.RecordBatch) -> None:
+        """Rows ascend strictly by the columns of `order`, so that a repeated task has each at the same position."""
+        names = [name for name in self._options.order if name != SOURCE_ORDER]
+        if not names:
+            return
+        columns = [batch.column(name) for name in names]
+        if any(column.null_count for column in columns):
+            raise RowError(
+                f"a column of 'order' has a null ({', '.join(names)}); positions of rows would not be stable"
+            )
+        first = [column[0].as_py() for column in columns]
+        bad = self._last is not None and first <= self._last
+        if not bad and len(batch) > 1:
+            bad = not pc.all(_ascends(columns)).as_py()
+        if bad:
+            raise RowError(
+                f"the rows of a task do not ascend by {', '.join(names)} (option 'order'), each one above the one"
+                " before: sort within partitions by columns that no two rows share"
+            )
+        self._last = [column[len(batch) - 1].as_py() for column in columns]
+
+
+def _ascends(columns: list[pa.Array]) -> pa.Array:
+    """For each row but the first: whether it is above the one before."""
+    above = None
+    for column in reversed(columns):
+        low, high = column.slice(0, len(column) - 1), column.slice(1)
+        more = pc.greater(high, low)
+        above = more if above is None else pc.or_(more, pc.and_(pc.equal(high, low), above))
+    return above
+
+
+# ---- buffers ----
+
+
+def _buffers(batch: pa.RecordBatch, key_header: str) -> tuple[Any, ...]:
+    """The columns as shardd/spark/_decode.pyi lists them. `RowError`."""
+    names = batch.schema.names
+    value = batch.column("value")
+    if value.null_count:
+        raise RowError("column 'value' has a null, which cannot be sent")
+    none = (None, None)
+    ids = batch.column("id") if "id" in names else None
+    if ids is not None and ids.null_count:
+        ids = ids.fill_null(_NO_ID)
+    origin = batch.column("originTimestamp") if "originTimestamp" in names else None
+    return (
+        *_bytes(value),
+        *(_bytes(batch.column("headersRaw")) if "headersRaw" in names else none),
+        *(_bytes(batch.column("key")) if "key" in names else none),
+        key_header.encode() if key_header else None,
+        *(_entries(batch.column("headers")) if "headers" in names else (None,) * 5),
+        *(none if ids is None else _bytes(ids)),
+        None if origin is None else _origins(origin),
+    )
+
+
+def _bytes(column: pa.Array) -> tuple[pa.Buffer, pa.Buffer]:
+    """Offsets from its first row on, and data; a null is empty."""
+    narrow = column if column.type in (_BINARY, pa.string()) else column.cast(_BINARY)
+    if narrow.null_count:
+        narrow = narrow.fill_null(b"" if narrow.type == _BINARY else "")
+    _, offsets, data = narrow.buffers()
+    return offsets.slice(narrow.offset * 4, (len(narrow) + 1) * 4), _present(data)
+
+
+def _present(data: pa.Buffer | None) -> pa.Buffer:
+    return pa.py_buffer(b"") if data is None else data
+
+
+def _origins(column: pa.Array) -> pa.Buffer:
+    micros = column.cast(pa.timestamp("us", tz="UTC")).cast(_U64).fill_null(0)
+    if pc.min(micros).as_py() < 0:
+        raise RowError("column 'originTimestamp' has a time before 1970, which cannot be sent")
+    return micros.buffers()[1].slice(micros.offset * 8, len(micros) * 8)
+
+
+def _entries(column: pa.Array) -> tuple[pa.Buffer, pa.Buffer, pa.Buffer, pa.Buffer, pa.Buffer]:
+    """Offsets of each row's headers, and those, one behind the other."""
+    plain = column.cast(HEADERS_TYPE)
+    lengths = pc.fill_null(pc.list_value_length(plain), 0).cast(_U64)
+    ends = pc.cumulative_sum(lengths).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    keys, values = plain.flatten().flatten()
+    if keys.null_count or values.null_count:
+        raise RowError("column 'headers' has a header without a key or without a value")
+    return offsets.buffers()[1], *_bytes(keys), *_bytes(values)

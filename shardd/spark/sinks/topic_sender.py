@@ -1,0 +1,110 @@
+"""Frames to the server, several on their way at a time, in their order. What is not answered is sent again over a new
+connection until its time is over: a frame whose answer was lost may be stored twice."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from types import TracebackType
+from typing import Final, Self
+
+from shardd.client import Connection, ConnectionFailedError
+from shardd.protocol.codes import Code
+from shardd.protocol.errors import ShardError, Status
+from shardd.spark.sinks.topic_options import SinkOptions
+from shardd.spark.sinks.topic_rows import Frame
+
+_PAUSE_S: Final = 0.1
+_PAUSE_MAX_S: Final = 2.0
+# The same request may be answered differently a moment later: a restart, a full disk that is being emptied.
+_AGAIN: Final = {
+    Status.DISCONNECTED,
+    Status.STALE_CLIENT,
+    Status.SHARD_COMMUNICATION_ERROR,
+    Status.TASK_TIMEOUT,
+    Status.CANNOT_WRITE_TO_FILE,
+}
+
+
+class DeliveryError(ConnectionError):
+    """A frame was refused for good, or could not be delivered in its time."""
+
+
+class Sender:
+    """Sends frames of one task. Back-pressure is the server's: no more than `in_flight` are unanswered."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._connection: Connection | None = None
+        self._unanswered: deque[Frame] = deque()
+        self._sent = 0  # of these: on their way over this connection
+        self._failures = 0
+        self._until_s: float | None = None  # since the first failure without an answer in between
+        self.rows = 0  # answered
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._drop()
+
+    def send(self, frame: Frame) -> None:
+        """Waits while too many are on their way. `DeliveryError`."""
+        self._unanswered.append(frame)
+        self._work(self._options.in_flight - 1)
+
+    def flush(self) -> None:
+        """Until all are answered. `DeliveryError`."""
+        self._work(0)
+
+    def _work(self, unanswered_max: int) -> None:
+        while True:
+            try:
+                self._push()
+                while len(self._unanswered) > unanswered_max:
+                    self._take_answer()
+                    self._push()
+                return
+            except (ConnectionFailedError, ShardError) as error:
+                self._drop()
+                self._wait_after(error)
+
+    def _push(self) -> None:
+        if self._connection is None:
+            servers = self._options.servers
+            address = servers[self._failures % len(servers)]
+            self._connection = Connection(address, self._options.credentials, timeout_s=self._options.request_timeout_s)
+        while self._sent < min(len(self._unanswered), self._options.in_flight):
+            self._connection.send_frame(Code.SEND_MESSAGES, self._unanswered[self._sent].data)
+            self._sent += 1
+
+    def _take_answer(self) -> None:
+        assert self._connection is not None
+        self._connection.receive()
+        self.rows += self._unanswered.popleft().rows
+        self._sent -= 1
+        self._failures, self._until_s = 0, None
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection, self._sent = None, 0
+
+    def _wait_after(self, error: ConnectionFailedError | ShardError) -> None:
+        """Before the next attempt. `DeliveryError` when there is to be none."""
+        place = f"'{self._options.topic}'"
+        if isinstance(error, ShardError) and error.status not in _AGAIN:
+            raise DeliveryError(f"rows cannot be sent to {place}: {error}") from error
+        now = time.monotonic()
+        if self._until_s is None:
+            self._until_s = now + self._options.delivery_timeout_s
+        pause = min(_PAUSE_S * 2**self._failures, _PAUSE_MAX_S)
+        if now + pause > self._until_s:
+            raise DeliveryError(
+                f"rows could not be sent to {place} within {self._options.delivery_timeout_s:g} s (option"
+                f" 'deliveryTimeoutMs'): {error}"
+            ) from error
+        self._failures += 1
+        time.sleep(pause)

@@ -86,6 +86,26 @@ deb: wheel ## dist/: a Debian package for the Python of this release (or DEB_PYT
 	@.ci/setup-packages.sh
 	@$(WHEEL_VENV)/bin/python distribution/deb.py
 
+# mkdocs and its theme, in an environment of their own.
+DOCS_VENV := $(VENV)-docs
+$(DOCS_VENV)/.installed: Makefile
+	@python3 -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check mkdocs==1.6.1 mkdocs-material==9.8.1
+	@touch $@
+
+.PHONY: docs
+docs: setup $(DOCS_VENV)/.installed ## build/site: the documents as a site, with a reference of commands and settings; warnings are errors
+	@$(BIN)/python distribution/site/stage.py build/site-sources
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file build/site-sources/mkdocs.yml
+	@echo "build/site/index.html"
+
+PYRIGHT_VENV := $(VENV)-pyright
+.PHONY: pyright
+pyright: setup ## the types of the client as the other type checker sees them, in a program of a user
+	@test -x $(PYRIGHT_VENV)/bin/basedpyright || { python3 -m venv $(PYRIGHT_VENV) && \
+		$(PYRIGHT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check basedpyright==1.40.2; }
+	@$(PYRIGHT_VENV)/bin/basedpyright --pythonpath $(BIN)/python tests/client/sample_program.py
+
 .PHONY: image
 image: wheel ## a container image of the wheel, by podman, buildah or docker (IMAGE=shardd)
 	@distribution/container/build.sh
@@ -247,6 +267,6 @@ audit: setup-spark ## known vulnerabilities of what is installed (needs an index
 	@$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement $(VENV)-audit/installed.txt
 
 clean: ## remove everything that was built
-	@rm -rf $(VENV) $(VENV)-audit $(WHEEL_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-audit $(WHEEL_VENV) $(DOCS_VENV) $(PYRIGHT_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find shardd tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@$(MAKE) --no-print-directory -C native clean

@@ -76,7 +76,7 @@ def _measure(
     header["page state"] = f"recycled: {effort.touch_bytes >> 20} MiB touched and freed before each send line"
     header["method"] = (
         f"{effort.rounds} rounds, servers alternating, {effort.duration_ms} ms a line after warm-up"
-        f" (sends at most {effort.send_bytes_max >> 20} MiB), closed loop, load client: 1 thread, same CPUs"
+        f" (sends at most {effort.send_bytes_max >> 20} MiB), closed loop, load client: 1 thread, with t2: 2, same CPUs"
         " (lines with 1 connection: pinned to another CPU than the one that serves it)"
     )
     return cells, header, moved

@@ -14,6 +14,8 @@ from shardd.protocol.record_layout import INDEX_ENTRY, RECORD_HEAD
 RECORD_HEADER_BYTES = RECORD_HEAD.size
 KEYED_PARTITIONS = 12
 GROUP_PARTITIONS = 24
+BALANCED_PARTITIONS = 6
+CLIENT_THREADS = 2  # of the lines that are driven as a multi-threaded client of a user does
 
 
 class Placement(Enum):
@@ -25,11 +27,13 @@ class Placement(Enum):
     GROUP = "group"  # one topic of 24 partitions; the connections are the members of a group, with auto-commit
     SPREAD = "spread"  # one topic with one partition on each shard, a random key in each request
     KEYED = "keyed"  # one topic of 12 partitions, a random key in each request: mostly forwarded
+    BALANCED = "balanced"  # one topic of 6 partitions; the server chooses one for each request
 
 
 @dataclass(frozen=True)
 class Line:
-    """`ratio_min`: shardd's requests/s over the floor's; `p50_ratio_max`: shardd's median latency over the floor's;
+    """`ratio_min`: shardd's requests/s over the floor's; `p50_ratio_max`: shardd's median latency over the floor's,
+    `p99_ratio_max`: its 99th percentile over the floor's;
     `epoll_ratio_min`: requests/s of shardd on epoll over those of shardd on io_uring; None: not measured on epoll.
 
     `against`: the name of a line of shardd that stands in the floor's place, for what the floor cannot do."""
@@ -45,11 +49,14 @@ class Line:
     against: str | None = None
     epoll_ratio_min: float | None = None
     depth: int = 1  # requests in flight on each connection
+    threads: int = 1  # of the client
+    p99_ratio_max: float | None = None
 
     @property
     def name(self) -> str:
         tail = "" if self.placement is Placement.HASH else f"-{self.placement.value}"
         tail = tail if self.depth == 1 else f"-d{self.depth}{tail}"
+        tail = tail if self.threads == 1 else f"-t{self.threads}{tail}"
         head = "durable-" if self.durable else ""
         return f"{head}{self.mode}-{self.batch}x{self.payload_bytes}-c{self.connections}{tail}"
 
@@ -93,12 +100,22 @@ def _pipelined() -> list[Line]:
     ]
 
 
+def _threaded() -> list[Line]:
+    """As a client with a thread for each core, left to the scheduler, drives both servers."""
+    return [
+        Line("send", batch, payload_bytes, connections, placement, 0.9, threads=CLIENT_THREADS, p99_ratio_max=1.3)
+        for batch, payload_bytes in ((10, 100), (100, 1000))
+        for placement, connections in ((Placement.BALANCED, 4), (Placement.KEYED, 8), (Placement.EVEN, 8))
+    ]
+
+
 LINES = (
     *_single_partition(),
     Line("send", 10, 100, 8, Placement.KEYED, 0.3),
     Line("poll", 10, 100, 8, Placement.GROUP, 0.3, against="poll-10x100-c8"),
     *_durable(),
     *_pipelined(),
+    *_threaded(),
 )
 REBALANCES = {"rebalance-1000x100": (1_000, 100.0), "rebalance-20000x100": (20_000, 50.0)}  # partitions, target in ms
 

@@ -67,7 +67,7 @@ def touch_memory(size_bytes: int) -> None:
 def _load(target: Target, line: Line, streams: Sequence[int], arguments: Sequence[str], batch: int) -> dict[str, float]:
     command = [str(build_once("load")), "--port", str(target.port), "--login", "--batch", str(batch)]
     command += ["--payload", str(line.payload_bytes), "--connections", str(line.connections)]
-    command += ["--streams", ",".join(map(str, streams)), *arguments]
+    command += ["--threads", str(line.threads), "--streams", ",".join(map(str, streams)), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip() or f"the load client ended with {done.returncode}")
@@ -122,6 +122,7 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
         else:
             touch_memory(effort.touch_bytes)
             arguments += ["--requests", str(max(1, effort.send_bytes_max // line.request_bytes))]
+            arguments += ["--balanced"] if line.placement is Placement.BALANCED else []
             arguments += ["--keyed"] if line.placement in (Placement.KEYED, Placement.SPREAD) else []
         used_s = target.cpu_s()
         answer = _load(target, line, streams, arguments, line.batch)

@@ -26,6 +26,7 @@ COLUMNS = (
     "floor p50/p99/p99.9 us",
     "shardd p50/p99/p99.9 us",
     "p50 ratio",
+    "p99 ratio",
     "target",
 )
 
@@ -64,13 +65,16 @@ def median(cell: Cell, key: str) -> float | None:
     return statistics.median(answer[key] for answer in cell.rounds) if cell.rounds else None
 
 
-def verdict(line: Line, rate: Summary | None, p50: Summary | None) -> str:
+def verdict(line: Line, rate: Summary | None, p50: Summary | None, p99: Summary | None = None) -> str:
     """What was demanded, and whether the medians hold it."""
     wanted = f">= {line.ratio_min}" + ("" if line.against is None else f" of {line.against}")
     held = rate is not None and rate.median >= line.ratio_min
     if line.p50_ratio_max is not None:
         wanted += f", p50 <= {line.p50_ratio_max}x"
         held = held and p50 is not None and p50.median <= line.p50_ratio_max
+    if line.p99_ratio_max is not None:
+        wanted += f", p99 <= {line.p99_ratio_max}x"
+        held = held and p99 is not None and p99.median <= line.p99_ratio_max
     return f"{wanted}: {'met' if held else 'NOT met'}"
 
 
@@ -87,11 +91,11 @@ def rows(lines: Sequence[Line], cells: Mapping[str, Mapping[str, Cell]]) -> list
     out = []
     for line in lines:
         floor, shardd = cells[line.name]["floor"], cells[line.name].get("shardd", Cell(error="not measured"))
-        rate, p50 = ratio(shardd, floor, "requests_per_s"), ratio(shardd, floor, "p50_us")
+        rate, p50, p99 = (ratio(shardd, floor, key) for key in ("requests_per_s", "p50_us", "p99_us"))
         if line.against is not None:  # the floor cannot do it
             other = cells.get(line.against, {}).get("shardd", Cell(error=f"{line.against} was not measured"))
             floor = Cell(error=other.error)
-            rate, p50 = ratio(shardd, other, "requests_per_s"), None
+            rate, p50, p99 = ratio(shardd, other, "requests_per_s"), None, None
         error = shardd.error or floor.error
         out.append(
             [
@@ -104,7 +108,8 @@ def rows(lines: Sequence[Line], cells: Mapping[str, Mapping[str, Cell]]) -> list
                 _latencies(floor),
                 _latencies(shardd),
                 "-" if p50 is None else f"{p50.median:.2f}",
-                verdict(line, rate, p50) if error is None else error.splitlines()[0],
+                "-" if p99 is None else f"{p99.median:.2f}",
+                verdict(line, rate, p50, p99) if error is None else error.splitlines()[0],
             ]
         )
     return out

@@ -17,7 +17,7 @@ from typing import Protocol
 import psutil
 
 from bench import lines
-from bench.lines import GROUP_PARTITIONS, KEYED_PARTITIONS, Line, Placement
+from bench.lines import BALANCED_PARTITIONS, GROUP_PARTITIONS, KEYED_PARTITIONS, Line, Placement
 from bench.native_build import build
 from bench.wire import Wire
 
@@ -25,7 +25,11 @@ READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 STREAMS_TRIED_MAX = 256
 DISK_LEFT_BYTES_MAX = 64 << 20
-PARTITIONS = {Placement.KEYED: KEYED_PARTITIONS, Placement.GROUP: GROUP_PARTITIONS}  # of the one stream; else 1
+PARTITIONS = {  # of the one stream; else 1
+    Placement.KEYED: KEYED_PARTITIONS,
+    Placement.GROUP: GROUP_PARTITIONS,
+    Placement.BALANCED: BALANCED_PARTITIONS,
+}
 EPOLL = "ours-epoll"  # name of the target that is shardd forced onto epoll
 
 

@@ -24,6 +24,7 @@ static const char usage[] =
     "  --group N             poll as a member of that consumer group, over all its partitions, with auto-commit\n"
     "  --cpu N               run on this CPU only\n"
     "  --tls                 TLS, whoever answers\n"
+    "  --balanced            send to whatever partition the server chooses\n"
     "  --login               log in as iggy/iggy first\n"
     "  --poll-messages N     messages in each partition (polls go round over them)\n"
     "  --verify-offsets      check the offset of the first polled message\n"
@@ -71,6 +72,7 @@ static const struct option names[] = {
     {"topic", required_argument, NULL, 'T'},
     {"partition", required_argument, NULL, 'P'},
     {"keyed", no_argument, NULL, 'k'},
+    {"balanced", no_argument, NULL, 'B'},
     {"login", no_argument, NULL, 'l'},
     {"tls", no_argument, NULL, 'L'},
     {"poll-messages", required_argument, NULL, 'M'},
@@ -102,6 +104,7 @@ static void apply(int option, load_options *o, int *mode) {
     case 'T': o->topic = (uint32_t)number(optarg, 0, UINT32_MAX); break;
     case 'P': o->partition = (uint32_t)number(optarg, 0, UINT32_MAX); break;
     case 'k': o->keyed = true; break;
+    case 'B': o->balanced = true; break;
     case 'l': o->login = true; break;
     case 'L': o->tls = true; break;
     case 'M': o->poll_messages = number(optarg, 1, UINT64_MAX); break;
@@ -137,6 +140,7 @@ void load_options_parse(int argc, char **argv, load_options *options) {
     if (options->threads > options->connections) refuse("more threads than connections");
     if (options->mode == MODE_POLL && options->poll_messages < options->batch)
         refuse("--poll-messages must be at least --batch");
+    if (options->keyed && options->balanced) refuse("--keyed and --balanced exclude each other");
     if (options->group >= 0 && (options->mode != MODE_POLL || !options->login))
         refuse("--group goes with --mode poll --login");
     if ((uint64_t)options->depth * options->batch * (RECORD_HEAD + INDEX_ENTRY + (uint64_t)options->payload_bytes) >

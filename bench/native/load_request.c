@@ -38,7 +38,7 @@ static uint8_t *put_messages(uint8_t *at, const load_options *o, uint64_t origin
 }
 
 static void build_send(request *r, const load_options *o, uint32_t stream) {
-    uint32_t partitioning = o->keyed ? 2 + KEY_BYTES : 2 + 4;
+    uint32_t partitioning = 2 + (o->keyed ? KEY_BYTES : o->balanced ? 0 : 4);
     uint32_t metadata = 2 * NUMERIC_IDENTIFIER + partitioning + 4;
     r->length = REQUEST_HEAD + 4 + metadata + o->batch * (INDEX_ENTRY + RECORD_HEAD + o->payload_bytes);
     r->bytes = allocate(r->length);
@@ -52,6 +52,9 @@ static void build_send(request *r, const load_options *o, uint32_t stream) {
         at = put_u8(at, KEY_BYTES);
         r->key_at = (uint32_t)(at - r->bytes);
         at += KEY_BYTES;
+    } else if (o->balanced) {
+        at = put_u8(at, 1);
+        at = put_u8(at, 0);
     } else {
         at = put_u8(at, 2);
         at = put_u8(at, 4);

@@ -35,6 +35,13 @@ def test_verdict_at_its_borders(rate: float, p50_us: float, words: str) -> None:
     assert body[0][-1].endswith(f": {words}")
 
 
+@pytest.mark.parametrize(("p99_ratio_max", "words"), [(1.0, "met"), (0.9, "NOT met")])
+def test_a_tail_can_be_a_target(p99_ratio_max: float, words: str) -> None:
+    line = Line("send", 1, 100, 4, Placement.BALANCED, 0.7, threads=2, p99_ratio_max=p99_ratio_max)
+    body = report.rows([line], {line.name: {"floor": cell(100), "shardd": cell(100)}})
+    assert body[0][-1].endswith(f"p99 <= {p99_ratio_max}x: {words}")
+
+
 @pytest.mark.parametrize(
     ("after", "again", "words"),
     [

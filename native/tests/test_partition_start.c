@@ -5,6 +5,8 @@
 #include "log/expiry_clock.h"
 #include "log/recover.h"
 
+#include <inttypes.h>
+
 #define SECOND UINT64_C(1000000)
 
 static uint64_t wall_now;
@@ -241,6 +243,35 @@ static void test_offsets_that_nobody_can_read_push_no_message_out(void) {
     model_free(&m);
 }
 
+/* A damaged or unreadable index hides nothing that stands before its segment from the clock. */
+static void test_segments_before_an_index_that_cannot_be_read_expire(void) {
+    partition_options options = options_of(2600);
+    partition_limits limits = {.expiry_us = 10 * SECOND};
+    static model m;
+    model_init(&m, 2600);
+    partition *p = opened(&options, &limits);
+    for (uint64_t i = 0; i < 30; i++) append(p, &m, 1, 200, wall_now + i * SECOND);
+    sync_all(p);
+    partition_release(p); /* a kill */
+    recovered_partition found;
+    CHECK(recover_partition(options.directory, 1, &found));
+    p = partition_open(&options, found.segments, found.segments_count);
+    recover_free(&found);
+    CHECK(p->segments.count > 2 && p->segments.items[1].count > 3);
+    uint64_t second = p->segments.items[1].start_offset;
+    char index[256];
+    snprintf(index, sizeof(index), "%s/%020" PRIu64 ".index", options.directory, second);
+    CHECK_EQUAL(truncate(index, 0), 0);
+    wall_now += (second + 2 + 10) * SECOND; /* the first segment, and three messages of the next */
+    poll_cursor cursor;
+    CHECK_EQUAL(partition_poll(p, POLL_LAST, 0, 1, OFFSET_CONSUMER, 77, &cursor), 0);
+    partition_cursor_end(&cursor);
+    CHECK_EQUAL(partition_first_offset(p), second);
+    partition_close(p);
+    partition_release(p);
+    model_free(&m);
+}
+
 static void test_a_restart_knows_the_log_start(void) {
     partition_options options = options_of(1 << 20);
     partition_limits limits = {.expiry_us = 10 * SECOND};
@@ -323,6 +354,7 @@ int main(void) {
     RUN(test_stored_offsets_hold_messages_for_a_while);
     RUN(test_a_limit_of_messages_and_an_early_roll);
     RUN(test_offsets_that_nobody_can_read_push_no_message_out);
+    RUN(test_segments_before_an_index_that_cannot_be_read_expire);
     RUN(test_a_restart_knows_the_log_start);
     RUN(test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide);
     RUN(test_a_clock_that_jumped_between_two_runs_is_doubted);

@@ -30,31 +30,6 @@ class Options(NamedTuple):
     partitions: tuple[int, ...] = ()
 
 
-class Payloads(NamedTuple):
-    """Of an answer, a line each."""
-
-    size: int
-    next_offset: int
-    data: bytes
-
-
-def payload_lines(answer: bytes) -> Payloads:
-    """The payloads alone: nothing else of a message is made."""
-    from shardd.client.messages import POLLED_HEAD, RECORD_HEAD
-
-    _, _, count = POLLED_HEAD.unpack_from(answer)
-    at, size, unpack, offset = POLLED_HEAD.size, RECORD_HEAD.size, RECORD_HEAD.unpack_from, -1
-    lines = []
-    for _ in range(count):
-        _, _, offset, _, _, headers_bytes, payload_bytes, _ = unpack(answer, at)
-        begin = at + size
-        at = begin + payload_bytes
-        lines.append(answer[begin:at])
-        at += headers_bytes
-    lines.append(b"")
-    return Payloads(count, offset + 1, b"\n".join(lines))
-
-
 class Messages(NamedTuple):
     """Of an answer."""
 
@@ -64,7 +39,7 @@ class Messages(NamedTuple):
 
 
 def messages(answer: bytes) -> Messages:
-    from shardd.client.messages import decode_polled
+    from shardd.client.codec import decode_polled
 
     found = decode_polled(answer).messages
     return Messages(len(found), found[-1].offset + 1 if found else 0, found)
@@ -119,6 +94,8 @@ async def consume(remote: Remote, stream: str, topic: str, options: Options) -> 
         begin = await first_offset(remote, stream, topic, each, options.start)
         spans.append(Span(each.id, begin, -1 if options.follow else each.end))
     if options.format == PLAIN and not (options.as_json or options.grep or options.limit):
+        from shardd.client.codec import payload_lines
+
         async for answer in polled(remote, stream, topic, spans, payload_lines):
             out(answer.data)
             sink.written += answer.size
@@ -159,9 +136,7 @@ async def _as_member(remote: Remote, stream: str, topic: str, options: Options, 
                 await asyncio.shield(consumer.commit())
                 committed += taken
             elif taken:
-                last = batch[taken - 1]
-                place = (identifier(options.group), identifier(stream), identifier(topic), last.partition)
-                await remote.client.store_offset(*place, last.offset, group=True)
+                await consumer.commit_to(batch[taken - 1])
 
 
 async def _next(consumer: Any, timeout_s: float | None) -> list[Message]:

@@ -7,13 +7,12 @@ import socket
 import sys
 from typing import Annotated, Any
 
-import typer
+from shardd.cli.declared import Argument, Family, Option
+from shardd.cli.remote import EXIT_EXISTS, EXIT_USAGE, CommandError, Format, Output, Remote, asked, carry_out, end
 
-from shardd.cli.remote import EXIT_EXISTS, EXIT_USAGE, CommandError, Format, Output, Remote, carry_out, end
-
-context_app = typer.Typer(no_args_is_help=True, help="Saved servers.", rich_markup_mode=None)
-Name = Annotated[str, typer.Argument(metavar="NAME")]
-Server = Annotated[str, typer.Option("--url", help="shardd://host:port")]
+context_family = Family("Saved servers.")
+Name = Annotated[str, Argument("NAME")]
+Server = Annotated[str, Option("--url", about="shardd://host:port")]
 _SECRET = ("password", "token")
 
 
@@ -79,7 +78,7 @@ def _ending(work: Any, *arguments: Any) -> None:
         end(f"contexts cannot be written: {error}", 1)
 
 
-@context_app.command("list")
+@context_family.command("list")
 def list_contexts(output: Output = Format.TABLE) -> None:
     """All of them; secrets are not shown."""
 
@@ -99,7 +98,7 @@ def list_contexts(output: Output = Format.TABLE) -> None:
     _ending(work)
 
 
-@context_app.command("use")
+@context_family.command("use")
 def use_context(name: Name) -> None:
     """Ask this server from now on."""
 
@@ -112,12 +111,12 @@ def use_context(name: Name) -> None:
     _ending(work)
 
 
-@context_app.command("create")
+@context_family.command("create")
 def create_context(
     name: Name,
     url: Server,
-    username: Annotated[str, typer.Option("--username", "-u")] = "",
-    password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read the password from there.")] = False,
+    username: Annotated[str, Option("--username", "-u")] = "",
+    password_stdin: Annotated[bool, Option("--password-stdin", about="Read the password from there.")] = False,
 ) -> None:
     """Save a server. Better without a password: `shardd login` saves a token."""
 
@@ -143,7 +142,7 @@ def create_context(
     _ending(work)
 
 
-@context_app.command("delete")
+@context_family.command("delete")
 def delete_context(name: Name) -> None:
     """Forget a server; a token of it stays valid (`shardd logout` ends it)."""
 
@@ -183,7 +182,7 @@ def log_in(context: str | None, url: str | None, username: str | None, *, passwo
             settings = parse(where)
         except ClientError as error:
             raise CommandError(str(error), EXIT_USAGE) from None
-        who = username or settings.username or values.get("username") or typer.prompt("User", err=True)
+        who = username or settings.username or values.get("username") or asked("User")
         password = settings.password or _password(who, password_stdin)
         bare = replace(settings, username="", password="", token="")
 
@@ -220,7 +219,7 @@ def _password(who: str, from_stdin: bool) -> str:
         return os.environ["SHARDD_PASSWORD"]
     if not sys.stdin.isatty():
         raise CommandError("there is no terminal to ask for the password; --password-stdin reads it", EXIT_USAGE)
-    return str(typer.prompt(f"Password of {who}", hide_input=True, err=True))
+    return asked(f"Password of {who}", hidden=True)
 
 
 def log_out(context: str | None) -> None:

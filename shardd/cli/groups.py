@@ -7,8 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from shardd.cli.declared import Argument, Family, Option
 from shardd.cli.names import Group, Stream, Topic
 from shardd.cli.reading import READER, Start, bounds_of, first_offset, time_us
 from shardd.cli.remote import EXIT_USAGE, CommandError, DryRun, Remote, Yes, identifier, remote
@@ -16,15 +15,15 @@ from shardd.cli.remote import EXIT_USAGE, CommandError, DryRun, Remote, Yes, ide
 if TYPE_CHECKING:
     from shardd.client.values import PartitionBounds
 
-group_app = typer.Typer(no_args_is_help=True, help="Consumer groups of a topic.", rich_markup_mode=None)
-offset_app = typer.Typer(no_args_is_help=True, help="Stored offsets.", rich_markup_mode=None)
-lag_app = typer.Typer()
-Consumer = Annotated[str, typer.Argument(metavar="CONSUMER", help="Of a group, or with --consumer of one by itself.")]
-Alone = Annotated[bool, typer.Option("--consumer", help="Not a group.")]
-PartitionId = Annotated[int, typer.Argument(metavar="PARTITION", min=0)]
+group_family = Family("Consumer groups of a topic.")
+offset_family = Family("Stored offsets.")
+lag_family = Family()
+Consumer = Annotated[str, Argument("CONSUMER", about="Of a group, or with --consumer of one by itself.")]
+Alone = Annotated[bool, Option("--consumer", about="Not a group.")]
+PartitionId = Annotated[int, Argument("PARTITION", least=0)]
 
 
-@remote(group_app, "list")
+@remote(group_family, "list")
 async def list_groups(remote: Remote, stream: Stream, topic: Topic) -> None:
     """The groups of a topic."""
     found = await remote.client.groups(identifier(stream), identifier(topic))
@@ -35,7 +34,7 @@ async def list_groups(remote: Remote, stream: Stream, topic: Topic) -> None:
     remote.show(found, ("id", "name", "members_count", "partitions_count"))
 
 
-@remote(group_app, "get")
+@remote(group_family, "get")
 async def get_group(remote: Remote, stream: Stream, topic: Topic, group: Group) -> None:
     """A group, its members and their partitions."""
     remote.show_one(await _group(remote, stream, topic, group))
@@ -51,16 +50,14 @@ async def _group(remote: Remote, stream: str, topic: str, group: str) -> Any:
     return found
 
 
-@remote(group_app, "create")
-async def create_group(
-    remote: Remote, stream: Stream, topic: Topic, name: Annotated[str, typer.Argument(metavar="NAME")]
-) -> None:
+@remote(group_family, "create")
+async def create_group(remote: Remote, stream: Stream, topic: Topic, name: Annotated[str, Argument("NAME")]) -> None:
     """Make a group."""
     made = await remote.client.create_group(identifier(stream), identifier(topic), name)
     remote.done(f"group {made.name} is made (id {made.id})", group=made.name, id=made.id)
 
 
-@remote(group_app, "delete")
+@remote(group_family, "delete")
 async def delete_group(remote: Remote, stream: Stream, topic: Topic, group: Group, yes: Yes = False) -> None:
     """Delete a group with its stored offsets."""
     found = await _group(remote, stream, topic, group)
@@ -70,17 +67,17 @@ async def delete_group(remote: Remote, stream: Stream, topic: Topic, group: Grou
     remote.done(f"group {group} is deleted", group=group, deleted=True)
 
 
-@remote(group_app, "seek")
+@remote(group_family, "seek")
 async def seek(
     remote: Remote,
     stream: Stream,
     topic: Topic,
     group: Group,
-    to_time: Annotated[str | None, typer.Option("--to-time", help="-1h, a date, or microseconds since 1970.")] = None,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last message.")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first message.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="The next one that is read.")] = None,
-    partition: Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these.")] = None,
+    to_time: Annotated[str | None, Option("--to-time", about="-1h, a date, or microseconds since 1970.")] = None,
+    to_latest: Annotated[bool, Option("--to-latest", about="Behind the last message.")] = False,
+    to_earliest: Annotated[bool, Option("--to-earliest", about="To the first message.")] = False,
+    to_offset: Annotated[int | None, Option("--to-offset", least=0, about="The next one that is read.")] = None,
+    partition: Annotated[list[int] | None, Option("--partition", "-p", least=0, about="Only these.")] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -152,7 +149,7 @@ async def _next_offset(
     return bounds.first if found is None else max(bounds.first, found.stored + 1)
 
 
-@remote(offset_app, "list")
+@remote(offset_family, "list")
 async def list_offsets(remote: Remote, stream: Stream, topic: Topic, consumer: Consumer, alone: Alone = False) -> None:
     """What a consumer has stored in each partition."""
     rows = []
@@ -163,7 +160,7 @@ async def list_offsets(remote: Remote, stream: Stream, topic: Topic, consumer: C
     remote.show(rows, ("partition", "stored", "end"))
 
 
-@remote(offset_app, "get")
+@remote(offset_family, "get")
 async def get_offset(
     remote: Remote, stream: Stream, topic: Topic, consumer: Consumer, partition: PartitionId, alone: Alone = False
 ) -> None:
@@ -175,14 +172,14 @@ async def get_offset(
     remote.show_one(found)
 
 
-@remote(offset_app, "update")
+@remote(offset_family, "update")
 async def update_offset(
     remote: Remote,
     stream: Stream,
     topic: Topic,
     consumer: Consumer,
     partition: PartitionId,
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Of the last message that is done.")],
+    offset: Annotated[int, Argument("OFFSET", least=0, about="Of the last message that is done.")],
     alone: Alone = False,
 ) -> None:
     """Store an offset."""
@@ -192,7 +189,7 @@ async def update_offset(
     remote.done(f"{consumer} has {offset} stored in partition {partition}", partition=partition, stored=offset)
 
 
-@remote(offset_app, "delete")
+@remote(offset_family, "delete")
 async def delete_offset(
     remote: Remote,
     stream: Stream,
@@ -210,7 +207,7 @@ async def delete_offset(
     remote.done(f"{consumer} has nothing stored in partition {partition}", partition=partition, stored=None)
 
 
-@remote(lag_app, "lag")
+@remote(lag_family, "lag")
 async def lag(remote: Remote, stream: Stream, topic: Topic, consumer: Consumer, alone: Alone = False) -> None:
     """How far a consumer is behind, in messages and in seconds (the age of the first one it has not done)."""
     from shardd.client import commands

@@ -8,22 +8,21 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from shardd.cli.declared import Argument, Family
 from shardd.cli.remote import CommandError, Remote, remote
 
-server_app = typer.Typer()
-debug_app = typer.Typer(no_args_is_help=True, help="What a report of a fault needs.", rich_markup_mode=None)
-Target = Annotated[Path, typer.Argument(metavar="FILE", help="A ZIP archive; it must not be there yet.")]
+server_family = Family()
+debug_family = Family("What a report of a fault needs.")
+Target = Annotated[Path, Argument("FILE", about="A ZIP archive; it must not be there yet.")]
 
 
-@remote(server_app, "stats")
+@remote(server_family, "stats")
 async def stats(remote: Remote) -> None:
     """Sizes, counts, memory and CPU of the server."""
     remote.show_one(await remote.client.stats())
 
 
-@remote(server_app, "snapshot")
+@remote(server_family, "snapshot")
 async def snapshot(remote: Remote, file: Target) -> None:
     """Have the server write down its state, for a report of a fault."""
     _write(file, await remote.client.snapshot())
@@ -39,7 +38,7 @@ def _write(path: Path, data: bytes) -> None:
         raise CommandError(f"{path} cannot be written: {error.strerror}") from None
 
 
-@remote(debug_app, "bundle")
+@remote(debug_family, "bundle")
 async def bundle(remote: Remote, file: Target) -> None:
     """Collect what a report of a fault needs in one archive: figures, topics, the server's snapshot; no secrets and
     no messages."""

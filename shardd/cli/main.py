@@ -5,66 +5,40 @@ from __future__ import annotations
 import importlib
 import os
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from shardd import __version__
-
-# name -> the typer application and its module, imported when it is asked for: `serve` waits for none of them
-_GROUPS: Final = {
-    "backup": ("shardd.cli.backup", "backup_app"),
-    "client": ("shardd.cli.users", "client_app"),
-    "context": ("shardd.cli.contexts", "context_app"),
-    "config": ("shardd.cli.config_command", "config_app"),
-    "debug": ("shardd.cli.inspect_server", "debug_app"),
-    "doctor": ("shardd.cli.doctor", "doctor_app"),
-    "group": ("shardd.cli.groups", "group_app"),
-    "message": ("shardd.cli.messages", "message_app"),
-    "offset": ("shardd.cli.groups", "offset_app"),
-    "partition": ("shardd.cli.partitions", "partition_app"),
-    "pipeline": ("shardd.cli.pipeline_topics", "pipeline_app"),
-    "retention": ("shardd.cli.retention", "retention_app"),
-    "segment": ("shardd.cli.partitions", "segment_app"),
-    "spark": ("shardd.cli.spark_command", "spark_app"),
-    "stream": ("shardd.cli.streams", "stream_app"),
-    "tls": ("shardd.cli.tls", "tls_app"),
-    "token": ("shardd.cli.users", "token_app"),
-    "topic": ("shardd.cli.topics", "topic_app"),
-    "upgrade": ("shardd.cli.upgrade", "upgrade_app"),
-    "user": ("shardd.cli.users", "user_app"),
-}
-
-
-# commands by themselves that ask a server: the application that has them, and its module
-_COMMANDS: Final = {
-    "produce": ("shardd.cli.messages", "flow_app"),
-    "consume": ("shardd.cli.messages", "flow_app"),
-    "lag": ("shardd.cli.groups", "lag_app"),
-    "stats": ("shardd.cli.inspect_server", "server_app"),
-    "snapshot": ("shardd.cli.inspect_server", "server_app"),
-}
-
-
-_COMPLETE: Final = "_SHARDD_COMPLETE"
+from shardd.cli.declared import Family
+from shardd.cli.families import ALONE, FAMILIES
+from shardd.cli.start import COMPLETE
 
 
 class _Commands(TyperGroup):
     """The commands of this module, and those of the groups."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        own = [name for name in super().list_commands(ctx) if name not in _GROUPS and name not in _COMMANDS]
-        return [*own, *_COMMANDS, *_GROUPS]
+        own = [name for name in super().list_commands(ctx) if name not in FAMILIES and name not in ALONE]
+        return [*own, *ALONE, *FAMILIES]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        known = cmd_name in self.commands or cmd_name in _GROUPS or cmd_name in _COMMANDS
-        for name in [cmd_name] if known else (*_COMMANDS, *_GROUPS):  # a mistyped one: all that may have been meant
+        known = cmd_name in self.commands or cmd_name in FAMILIES or cmd_name in ALONE
+        for name in [cmd_name] if known else (*ALONE, *FAMILIES):  # a mistyped one: all that may have been meant
             if name not in self.commands:
-                module, application = (_GROUPS | _COMMANDS)[name]
-                loaded = getattr(importlib.import_module(module), application)
-                self.add_command(_single(loaded, name) if name in _COMMANDS else typer.main.get_group(loaded), name)
+                loaded = _application(*(FAMILIES | ALONE)[name])
+                self.add_command(_single(loaded, name) if name in ALONE else typer.main.get_group(loaded), name)
         return super().get_command(ctx, cmd_name)
+
+
+def _application(module: str, name: str) -> typer.Typer:
+    found: Family | typer.Typer = getattr(importlib.import_module(module), name)
+    if not isinstance(found, Family):
+        return found
+    from shardd.cli.typed import typer_of
+
+    return typer_of(found)
 
 
 def _single(application: Any, name: str) -> Any:
@@ -185,11 +159,11 @@ def completion(shell: Annotated[str, typer.Argument(metavar="bash|zsh")]) -> Non
     if shell not in ("bash", "zsh"):
         typer.echo(f"shardd: there is completion for bash and zsh, not for {shell}", err=True)
         raise typer.Exit(2)
-    typer.echo(get_completion_script(prog_name="shardd", complete_var=_COMPLETE, shell=shell))
+    typer.echo(get_completion_script(prog_name="shardd", complete_var=COMPLETE, shell=shell))
 
 
 def main() -> None:
-    if _COMPLETE in os.environ:
+    if COMPLETE in os.environ:
         from typer._completion_classes import completion_init
 
         completion_init()

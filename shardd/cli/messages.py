@@ -6,38 +6,37 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from shardd.cli.declared import Argument, Family, Option
 from shardd.cli.names import Stream, Topic
 from shardd.cli.remote import EXIT_USAGE, CommandError, DryRun, Remote, remote
 
-flow_app = typer.Typer()
-message_app = typer.Typer(no_args_is_help=True, help="Messages of a topic.", rich_markup_mode=None)
+flow_family = Family()
+message_family = Family("Messages of a topic.")
 _FIELDS = "%t topic %p partition %o offset %T time (us) %d date %k key %v payload %S size %h headers %i id, \\n \\t."
-Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="This one; else balanced, or by key.")]
-Partitions = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these.")]
-FileFormat = Annotated[bool, typer.Option("--json", help="A JSON object a line.")]
-Grep = Annotated[str, typer.Option("--grep", help="Only payloads in which this regular expression is found.")]
-Where = Annotated[str, typer.Option("--offset", "-o", help="earliest, latest, N, -N (the last), @-1h, @DATE.")]
-Since = Annotated[str, typer.Option("--offset", help="As of `shardd consume`.")]
-Limit = Annotated[int, typer.Option("--count", "-n", min=0, help="At most so many; 0: all.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Wait for more.")]
+Partition = Annotated[int | None, Option("--partition", "-p", least=0, about="This one; else balanced, or by key.")]
+Partitions = Annotated[list[int] | None, Option("--partition", "-p", least=0, about="Only these.")]
+FileFormat = Annotated[bool, Option("--json", about="A JSON object a line.")]
+Grep = Annotated[str, Option("--grep", about="Only payloads in which this regular expression is found.")]
+Where = Annotated[str, Option("--offset", "-o", about="earliest, latest, N, -N (the last), @-1h, @DATE.")]
+Since = Annotated[str, Option("--offset", about="As of `shardd consume`.")]
+Limit = Annotated[int, Option("--count", "-n", least=0, about="At most so many; 0: all.")]
+Follow = Annotated[bool, Option("--follow", about="Wait for more.")]
 
 
-@remote(flow_app, "produce", output=False)
+@remote(flow_family, "produce", output=False)
 async def produce(
     remote: Remote,
     stream: Stream,
     topic: Topic,
-    files: Annotated[list[Path] | None, typer.Argument(help="Lines of these; else of the input.")] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="A file is a message, not its lines.")] = False,
+    files: Annotated[list[Path] | None, Argument(about="Lines of these; else of the input.")] = None,
+    whole: Annotated[bool, Option("--whole", about="A file is a message, not its lines.")] = False,
     as_json: FileFormat = False,
     partition: Partition = None,
-    key: Annotated[str, typer.Option("--key", "-k", help="Of all messages.")] = "",
-    key_delimiter: Annotated[str, typer.Option("--key-delimiter", "-K", help="A line is KEY, this, and payload.")] = "",
-    header: Annotated[list[str] | None, typer.Option("--header", "-H", help="NAME=VALUE, of all messages.")] = None,
-    rate: Annotated[float, typer.Option("--rate", min=0, help="Messages a second; 0: without a limit.")] = 0.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not say how many.")] = False,
+    key: Annotated[str, Option("--key", "-k", about="Of all messages.")] = "",
+    key_delimiter: Annotated[str, Option("--key-delimiter", "-K", about="A line is KEY, this, and payload.")] = "",
+    header: Annotated[list[str] | None, Option("--header", "-H", about="NAME=VALUE, of all messages.")] = None,
+    rate: Annotated[float, Option("--rate", least=0, about="Messages a second; 0: without a limit.")] = 0.0,
+    quiet: Annotated[bool, Option("--quiet", "-q", about="Do not say how many.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Send messages: lines of the input or of files."""
@@ -68,18 +67,18 @@ async def produce(
         print(f"{count} messages {what}", file=sys.stderr)
 
 
-@remote(flow_app, "consume", output=False)
+@remote(flow_family, "consume", output=False)
 async def consume(
     remote: Remote,
     stream: Stream,
     topic: Topic,
-    format_: Annotated[str, typer.Option("--format", "-f", help=_FIELDS)] = "%v\\n",
+    format_: Annotated[str, Option("--format", "-f", about=_FIELDS)] = "%v\\n",
     as_json: FileFormat = False,
     offset: Where = "earliest",
     count: Limit = 0,
     grep: Grep = "",
     follow: Follow = False,
-    group: Annotated[str, typer.Option("--group", "-g", help="Read as a member, and commit what was written.")] = "",
+    group: Annotated[str, Option("--group", "-g", about="Read as a member, and commit what was written.")] = "",
     partition: Partitions = None,
 ) -> None:
     """Write messages, until the end of what there is now."""
@@ -93,13 +92,13 @@ async def consume(
     await read(remote, stream, topic, options)
 
 
-@remote(message_app, "tail", output=False)
+@remote(message_family, "tail", output=False)
 async def tail(
     remote: Remote,
     stream: Stream,
     topic: Topic,
-    count: Annotated[int, typer.Option("--count", "-n", min=0, help="The last so many of each partition.")] = 10,
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Wait for more.")] = True,
+    count: Annotated[int, Option("--count", "-n", least=0, about="The last so many of each partition.")] = 10,
+    follow: Annotated[bool, Option("--follow/--no-follow", about="Wait for more.")] = True,
     as_json: FileFormat = False,
     grep: Grep = "",
 ) -> None:
@@ -112,7 +111,7 @@ async def tail(
     await read(remote, stream, topic, options)
 
 
-@remote(message_app, "export", output=False)
+@remote(message_family, "export", output=False)
 async def export(
     remote: Remote,
     stream: Stream,
@@ -129,12 +128,12 @@ async def export(
     await read(remote, stream, topic, options)
 
 
-@remote(message_app, "import", output=False)
+@remote(message_family, "import", output=False)
 async def import_(
     remote: Remote,
     stream: Stream,
     topic: Topic,
-    files: Annotated[list[Path] | None, typer.Argument(help="Else the input.")] = None,
+    files: Annotated[list[Path] | None, Argument(about="Else the input.")] = None,
     dry_run: DryRun = False,
 ) -> None:
     """Send what was exported, each message to its partition, with new offsets and times."""
@@ -145,7 +144,7 @@ async def import_(
     print(f"{count} messages {'would be sent' if dry_run else 'are stored'}", file=sys.stderr)
 
 
-@remote(message_app, "count")
+@remote(message_family, "count")
 async def count(remote: Remote, stream: Stream, topic: Topic, since: Since = "earliest") -> None:
     """How many messages there are in each partition, from an offset or a time on."""
     from shardd.cli.reading import bounds_of, first_offset, start_of

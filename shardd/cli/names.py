@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
+from shardd.cli.declared import Argument, Lister
 from shardd.cli.remote import identifier
 
 if TYPE_CHECKING:
     from shardd.client.client import Client
-
-_COMPLETION_TIMEOUT_S: Final = 2.0
 
 
 async def missing(client: Client, error: Exception, values: dict[str, Any]) -> str:
@@ -43,12 +38,11 @@ async def _missing(client: Client, values: dict[str, Any]) -> str | None:
     return None
 
 
-Lister = Callable[["Client", dict[str, Any]], Awaitable[list[tuple[int, str]]]]
-
-
 async def _unknown(
     kind: str, values: dict[str, Any], names: Lister, client: Client, where: dict[str, Any]
 ) -> str | None:
+    import difflib
+
     wanted, known = identifier(values[kind]), await names(client, where)
     if any(wanted in (number, name) for number, name in known):
         return None
@@ -77,34 +71,9 @@ async def _tokens(client: Client, _where: dict[str, Any]) -> list[tuple[int, str
     return [(-1, each.name) for each in await client.tokens()]
 
 
-# ---- completion ----
-
-
-def _completed(names: Lister) -> Callable[[typer.Context, str], Sequence[str]]:
-    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        import asyncio
-
-        from shardd.cli.remote import chosen_settings
-        from shardd.client.client import Client
-        from shardd.client.errors import ClientError
-
-        async def ask() -> list[tuple[int, str]]:
-            settings = chosen_settings(ctx.params.get("url"), ctx.params.get("context"))
-            async with asyncio.timeout(_COMPLETION_TIMEOUT_S), Client(settings=settings) as client:
-                await client.connect(0.0)
-                return await names(client, ctx.params)
-
-        try:
-            return [name for _, name in asyncio.run(ask()) if name.startswith(incomplete)]
-        except (ClientError, KeyError, TimeoutError, OSError):
-            return []  # nothing is said while somebody types
-
-    return complete
-
-
 _BY_ID: Final = "Name, or id when it is a number."
-Stream = Annotated[str, typer.Argument(metavar="STREAM", help=_BY_ID, autocompletion=_completed(_streams))]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help=_BY_ID, autocompletion=_completed(_topics))]
-Group = Annotated[str, typer.Argument(metavar="GROUP", help=_BY_ID, autocompletion=_completed(_groups))]
-User = Annotated[str, typer.Argument(metavar="USER", help=_BY_ID, autocompletion=_completed(_users))]
-TokenName = Annotated[str, typer.Argument(metavar="TOKEN", help="Name.", autocompletion=_completed(_tokens))]
+Stream = Annotated[str, Argument("STREAM", about=_BY_ID, names=_streams)]
+Topic = Annotated[str, Argument("TOPIC", about=_BY_ID, names=_topics)]
+Group = Annotated[str, Argument("GROUP", about=_BY_ID, names=_groups)]
+User = Annotated[str, Argument("USER", about=_BY_ID, names=_users)]
+TokenName = Annotated[str, Argument("TOKEN", about="Name.", names=_tokens)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from shardd.cli.declared import Argument, Family, Option
 from shardd.cli.names import Stream, Topic
 from shardd.cli.output import size_text
 from shardd.cli.remote import EXIT_NOT_FOUND, EXIT_USAGE, CommandError, Remote, Yes, identifier, remote
@@ -14,13 +13,13 @@ from shardd.cli.topics import topic_found
 if TYPE_CHECKING:
     from shardd.client import values
 
-partition_app = typer.Typer(no_args_is_help=True, help="Partitions of a topic.", rich_markup_mode=None)
-segment_app = typer.Typer(no_args_is_help=True, help="Segments of a partition.", rich_markup_mode=None)
-Count = Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many.")]
-PartitionId = Annotated[int, typer.Argument(metavar="PARTITION", min=0)]
+partition_family = Family("Partitions of a topic.")
+segment_family = Family("Segments of a partition.")
+Count = Annotated[int, Option("--count", "-n", least=1, most=1000, about="How many.")]
+PartitionId = Annotated[int, Argument("PARTITION", least=0)]
 
 
-@remote(partition_app, "list")
+@remote(partition_family, "list")
 async def list_partitions(remote: Remote, stream: Stream, topic: Topic) -> None:
     """Which offsets can be read in each, and what is on the device."""
     bounds = await remote.client.bounds(identifier(stream), identifier(topic))
@@ -28,7 +27,7 @@ async def list_partitions(remote: Remote, stream: Stream, topic: Topic) -> None:
     remote.show(bounds.partitions, columns)
 
 
-@remote(partition_app, "create")
+@remote(partition_family, "create")
 async def create_partitions(remote: Remote, stream: Stream, topic: Topic, count: Count = 1) -> None:
     """Add partitions behind the last one. Keys of new messages may go to others than before."""
     await remote.client.create_partitions(identifier(stream), identifier(topic), count)
@@ -36,7 +35,7 @@ async def create_partitions(remote: Remote, stream: Stream, topic: Topic, count:
     remote.done(f"topic {stream}/{topic} has {now} partitions", stream=stream, topic=topic, partitions=now)
 
 
-@remote(partition_app, "delete")
+@remote(partition_family, "delete")
 async def delete_partitions(remote: Remote, stream: Stream, topic: Topic, count: Count = 1, yes: Yes = False) -> None:
     """Remove the last partitions with everything in them."""
     found = await topic_found(remote, stream, topic)
@@ -52,7 +51,7 @@ async def delete_partitions(remote: Remote, stream: Stream, topic: Topic, count:
     remote.done(sentence, stream=stream, topic=topic, partitions=left)
 
 
-@remote(segment_app, "list")
+@remote(segment_family, "list")
 async def list_segments(remote: Remote, stream: Stream, topic: Topic, partition: PartitionId) -> None:
     """The segments of a partition, oldest first."""
     remote.show(await _segments(remote, stream, topic, partition), ("start", "end", "size_bytes", "sealed", "layout"))
@@ -65,7 +64,7 @@ async def _segments(remote: Remote, stream: str, topic: str, partition: int) -> 
     return bounds.partitions[0].segments
 
 
-@remote(segment_app, "delete")
+@remote(segment_family, "delete")
 async def delete_segments(
     remote: Remote, stream: Stream, topic: Topic, partition: PartitionId, count: Count = 1, yes: Yes = False
 ) -> None:

@@ -71,7 +71,8 @@ async def produce(remote: Remote, stream: str, topic: str, options: Options) -> 
     remote.farewell = progress.sentence
     if options.dry_run:
         return await _count(options)
-    async with Producer(remote.client, identifier(stream), identifier(topic), batch_bytes=_BATCH_BYTES) as producer:
+    place = (identifier(stream), identifier(topic))
+    async with Producer(remote.client, *place, batch_bytes=_BATCH_BYTES, shares_connection=True) as producer:
         under_way: deque[tuple[asyncio.Future[Any], int]] = deque()
         try:
             await _send_all(producer, options, progress, under_way)

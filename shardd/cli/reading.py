@@ -110,8 +110,6 @@ async def polled(
     topic: str,
     spans: Sequence[Span],
     read: Callable[[bytes], Any],
-    *,
-    ahead: int = 1,
 ) -> AsyncIterator[Any]:
     """Answers `read(answer)` with `.next_offset` and `.size`, partition by partition in turn, until all ends are
     reached."""

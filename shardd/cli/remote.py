@@ -5,15 +5,14 @@ Exit status (docs/cli.md): a table of `_STATUS_OF` and below; one sentence on th
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
-import typer
+from shardd.cli.declared import Command, Family, Option
 
 if TYPE_CHECKING:
     from shardd.client.client import Client
@@ -45,11 +44,11 @@ class CommandError(Exception):
         self.status = status
 
 
-Url = Annotated[str | None, typer.Option("--url", help="shardd://name:password@host:port, or SHARDD_URL.")]
-Context = Annotated[str | None, typer.Option("--context", "-C", help="A saved server, or SHARDD_CONTEXT.")]
-Output = Annotated[Format, typer.Option("--output", "-o", help="For people, or for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+Url = Annotated[str | None, Option("--url", about="shardd://name:password@host:port, or SHARDD_URL.")]
+Context = Annotated[str | None, Option("--context", "-C", about="A saved server, or SHARDD_CONTEXT.")]
+Output = Annotated[Format, Option("--output", "-o", about="For people, or for programs.")]
+Yes = Annotated[bool, Option("--yes", "-y", about="Do not ask.")]
+DryRun = Annotated[bool, Option("--dry-run", about="Only say what would be done.")]
 
 
 class Remote:
@@ -88,8 +87,24 @@ class Remote:
             return
         if not sys.stdin.isatty():
             raise CommandError(f"{loss} Say --yes when that is meant.", EXIT_USAGE)
-        if not typer.confirm(loss + " Go on?", err=True):
+        import typer  # a person types
+
+        try:
+            meant = typer.confirm(loss + " Go on?", err=True)
+        except typer.Abort:
+            raise CommandError("interrupted", EXIT_INTERRUPTED) from None
+        if not meant:
             raise CommandError("nothing was changed")
+
+
+def asked(question: str, *, hidden: bool = False) -> str:
+    """What a person types. CommandError."""
+    import typer
+
+    try:
+        return str(typer.prompt(question, hide_input=hidden, err=True))
+    except typer.Abort:
+        raise CommandError("interrupted", EXIT_INTERRUPTED) from None
 
 
 def identifier(text: str) -> int | str:
@@ -97,34 +112,21 @@ def identifier(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdecimal() and int(text) < 1 << 32 else text
 
 
-def remote(
-    app: typer.Typer, name: str, *, output: bool = True, **options: Any
-) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., Coroutine[Any, Any, None]]]:
+Work = Callable[..., Coroutine[Any, Any, None]]
+
+
+def remote(family: Family, name: str, *, output: bool = True) -> Callable[[Work], Work]:
     """Registers `async def command(remote, ...)`; it gets the options that say which server, and `--output`."""
+    common: tuple[tuple[str, Any, Any], ...] = (("context", Context, None), ("url", Url, None))
+    if output:
+        common += (("output", Output, Format.TABLE),)
 
-    def register(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
-        hints = get_type_hints(work, include_extras=True)
-        own = [
-            each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY)
-            for each in list(inspect.signature(work).parameters.values())[1:]
-        ]
-        common: list[tuple[str, Any, Any]] = [("context", Context, None), ("url", Url, None)]
-        if output:
-            common.append(("output", Output, Format.TABLE))
-        added = [
-            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for key, kind, default in common
-        ]
-
-        def command(**values: Any) -> None:
+    def register(work: Work) -> Work:
+        def run(**values: Any) -> None:
             shown = values.pop("output") if output else Format.TABLE
             carry_out(work, values.pop("url"), values.pop("context"), shown, values)
 
-        every = [*own, *added]
-        command.__doc__, command.__name__ = work.__doc__, work.__name__
-        command.__annotations__ = {each.name: each.annotation for each in every}
-        command.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        app.command(name, **options)(command)
+        family.commands[name] = Command(work, run, 1, common)
         return work
 
     return register
@@ -212,10 +214,10 @@ def end(sentence: str, status: int) -> NoReturn:
         sys.stdout.flush()
     except BrokenPipeError:
         quiet_end(status)
-    raise typer.Exit(status)
+    raise SystemExit(status)
 
 
 def quiet_end(status: int = EXIT_BROKEN_PIPE) -> NoReturn:
     """Who read the output is gone: nothing more is said, also not by the interpreter's last flush."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise typer.Exit(status)
+    raise SystemExit(status)

@@ -15,6 +15,7 @@ import msgspec
 import setproctitle
 
 from shardd import __version__
+from shardd.cli.doors import doors_of
 from shardd.config.loader import ConfigError, Loaded, load_settings
 from shardd.config.root_user import RootUser, resolve_root_user
 from shardd.observability.logs import set_up_logs
@@ -40,8 +41,8 @@ class ServeOptions(msgspec.Struct, frozen=True):
 
 
 def serve_until_stopped(options: ServeOptions, doors: Sequence[DoorSpecification] = ()) -> int:
-    """`doors`: those of the server, none belongs to the product yet. Exit status: 0 stopped in order, 1 no start or a
-    worker had to be killed, 2 wrong configuration."""
+    """`doors`: beside those of the settings. Exit status: 0 stopped in order, 1 no start or a worker had to be killed,
+    2 wrong configuration."""
     if options.dev and options.data is not None:
         print("shardd: --dev has a temporary data directory; leave out --data", file=sys.stderr)
         return EXIT_CONFIG
@@ -56,6 +57,7 @@ def serve_until_stopped(options: ServeOptions, doors: Sequence[DoorSpecification
 def _serve(options: ServeOptions, data: Path | None, doors: Sequence[DoorSpecification]) -> int:
     try:
         loaded, root = _configure(options, data)
+        doors = [*doors_of(loaded.settings), *doors]
     except ConfigError as error:
         for problem in error.problems:
             print(f"shardd: {problem}", file=sys.stderr)

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import nullcontext
 from typing import Final
 
-from shardd.backup.priority import FULL_SPEED, giving_way
-
 _IN_NO_HURRY: Final = (["backup", "create"], ["backup", "verify"])
+COMPLETE: Final = "_SHARDD_COMPLETE"  # the variable in which a shell asks what may stand here
 
 
 def main() -> None:
-    in_no_hurry = sys.argv[1:3] in _IN_NO_HURRY and FULL_SPEED not in sys.argv
-    with giving_way() if in_no_hurry else nullcontext():
-        from shardd.cli.main import main as run
+    if sys.argv[1:3] in _IN_NO_HURRY:
+        from shardd.backup.priority import FULL_SPEED, giving_way
 
-        run()
+        if FULL_SPEED not in sys.argv:
+            with giving_way():
+                _run()
+            return
+    _run()
+
+
+def _run() -> None:
+    from shardd.cli.direct import direct
+
+    try:
+        command = None if COMPLETE in os.environ else direct(sys.argv[1:])
+        if command is not None:
+            command()
+            return
+    except KeyboardInterrupt:  # before or behind what says more about it
+        sys.exit(130)
+    from shardd.cli.main import main as run
+
+    run()

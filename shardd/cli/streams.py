@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from shardd.cli.declared import Argument, Family
 from shardd.cli.names import Stream
 from shardd.cli.output import size_text
 from shardd.cli.remote import Remote, Yes, identifier, remote
@@ -13,18 +12,18 @@ from shardd.cli.remote import Remote, Yes, identifier, remote
 if TYPE_CHECKING:
     from shardd.client import values
 
-stream_app = typer.Typer(no_args_is_help=True, help="Streams of a server.", rich_markup_mode=None)
-NewName = Annotated[str, typer.Argument(metavar="NAME")]
+stream_family = Family("Streams of a server.")
+NewName = Annotated[str, Argument("NAME")]
 
 
-@remote(stream_app, "list")
+@remote(stream_family, "list")
 async def list_streams(remote: Remote) -> None:
     """All streams that the user may see."""
     columns = ("id", "name", "topics_count", "messages_count", "size_bytes", "created_at_us")
     remote.show(await remote.client.streams(), columns)
 
 
-@remote(stream_app, "get")
+@remote(stream_family, "get")
 async def get_stream(remote: Remote, stream: Stream) -> None:
     """A stream and its topics."""
     from shardd.cli.output import plain
@@ -46,21 +45,21 @@ async def _found(remote: Remote, stream: str) -> tuple[values.Stream, list[value
     return found
 
 
-@remote(stream_app, "create")
+@remote(stream_family, "create")
 async def create_stream(remote: Remote, name: NewName) -> None:
     """Make a stream."""
     made = await remote.client.create_stream(name)
     remote.done(f"stream {made.name} is made (id {made.id})", stream=made.name, id=made.id)
 
 
-@remote(stream_app, "update")
+@remote(stream_family, "update")
 async def update_stream(remote: Remote, stream: Stream, name: NewName) -> None:
     """Give a stream another name."""
     await remote.client.update_stream(identifier(stream), name)
     remote.done(f"stream {stream} is named {name}", stream=stream, name=name)
 
 
-@remote(stream_app, "delete")
+@remote(stream_family, "delete")
 async def delete_stream(remote: Remote, stream: Stream, yes: Yes = False) -> None:
     """Delete a stream with everything in it."""
     loss = await _loss(remote, stream)
@@ -69,7 +68,7 @@ async def delete_stream(remote: Remote, stream: Stream, yes: Yes = False) -> Non
     remote.done(f"stream {stream} is deleted with {loss}", stream=stream, deleted=True)
 
 
-@remote(stream_app, "purge")
+@remote(stream_family, "purge")
 async def purge_stream(remote: Remote, stream: Stream, yes: Yes = False) -> None:
     """Remove all messages of a stream; its topics stay."""
     loss = await _loss(remote, stream)

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
+from shardd.cli.declared import Argument, Family, Option
 from shardd.cli.names import Stream, Topic
 from shardd.cli.output import size_text
 from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, Yes, identifier, remote
-from shardd.cli.topic import topic_app as topic_app
 
 if TYPE_CHECKING:
+    import typer
+
     from shardd.client import values
 
-settings_app = typer.Typer(no_args_is_help=True, help="Settings that only shardd has.", rich_markup_mode=None)
-topic_app.add_typer(settings_app, name="settings")
+
+def _others() -> typer.Typer:
+    """`get` and `set`."""
+    from shardd.cli.topic import topic_app
+
+    return topic_app
+
+
+topic_family = Family("Topics of a running server.", _others)
+settings_family = Family("Settings that only shardd has.")
+topic_family.families["settings"] = settings_family
 _NEVER: Final = (1 << 64) - 1
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _UNITS_BYTES: Final = {"b": 1, "kb": 1000, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
-Expiry = Annotated[str | None, typer.Option("--expiry", help="Such as 90s, 12h, 7d; never; default (the server's).")]
-MaxSize = Annotated[str | None, typer.Option("--max-size", help="Such as 500MB, 10GiB; unlimited; default.")]
-NewName = Annotated[str, typer.Argument(metavar="NAME")]
+Expiry = Annotated[str | None, Option("--expiry", about="Such as 90s, 12h, 7d; never; default (the server's).")]
+MaxSize = Annotated[str | None, Option("--max-size", about="Such as 500MB, 10GiB; unlimited; default.")]
+NewName = Annotated[str, Argument("NAME")]
 
 
 def expiry_us(text: str) -> int:
@@ -46,7 +55,7 @@ def size_bytes(text: str) -> int:
         raise CommandError(f"{text!r} is no size; write 500MB, 10GiB, unlimited or default", EXIT_USAGE) from None
 
 
-@remote(topic_app, "list")
+@remote(topic_family, "list")
 async def list_topics(remote: Remote, stream: Stream) -> None:
     """The topics of a stream."""
     found = await remote.client.topics(identifier(stream))
@@ -75,12 +84,12 @@ async def topic_found(remote: Remote, stream: str, topic: str) -> values.Topic:
     return found
 
 
-@remote(topic_app, "create")
+@remote(topic_family, "create")
 async def create_topic(
     remote: Remote,
     stream: Stream,
     name: NewName,
-    partitions: Annotated[int, typer.Option("--partitions", min=0, max=1000)] = 1,
+    partitions: Annotated[int, Option("--partitions", least=0, most=1000)] = 1,
     expiry: Expiry = None,
     max_size: MaxSize = None,
 ) -> None:
@@ -96,12 +105,12 @@ async def create_topic(
     remote.done(sentence, stream=stream, topic=made.name, id=made.id, partitions=made.partitions_count)
 
 
-@remote(topic_app, "update")
+@remote(topic_family, "update")
 async def update_topic(
     remote: Remote,
     stream: Stream,
     topic: Topic,
-    name: Annotated[str | None, typer.Option("--name", help="Another name.")] = None,
+    name: Annotated[str | None, Option("--name", about="Another name.")] = None,
     expiry: Expiry = None,
     max_size: MaxSize = None,
 ) -> None:
@@ -119,7 +128,7 @@ async def update_topic(
     remote.done(f"topic {stream}/{topic} is changed", stream=stream, topic=name or found.name)
 
 
-@remote(topic_app, "delete")
+@remote(topic_family, "delete")
 async def delete_topic(remote: Remote, stream: Stream, topic: Topic, yes: Yes = False) -> None:
     """Delete a topic with everything in it."""
     loss = loss_of(await topic_found(remote, stream, topic))
@@ -128,7 +137,7 @@ async def delete_topic(remote: Remote, stream: Stream, topic: Topic, yes: Yes = 
     remote.done(f"topic {stream}/{topic} is deleted with {loss}", stream=stream, topic=topic, deleted=True)
 
 
-@remote(topic_app, "purge")
+@remote(topic_family, "purge")
 async def purge_topic(remote: Remote, stream: Stream, topic: Topic, yes: Yes = False) -> None:
     """Remove all messages of a topic and the stored offsets; partitions stay."""
     loss = loss_of(await topic_found(remote, stream, topic))
@@ -141,18 +150,18 @@ def loss_of(topic: values.Topic) -> str:
     return f"{topic.partitions_count} partitions, {topic.messages_count} messages, {size_text(topic.size_bytes)}"
 
 
-@remote(settings_app, "show")
+@remote(settings_family, "show")
 async def show_settings(remote: Remote, stream: Stream, topic: Topic) -> None:
     """What is set, and the server's defaults."""
     remote.show(await remote.client.topic_settings(identifier(stream), identifier(topic)), ("key", "value", "is_set"))
 
 
-@remote(settings_app, "set")
+@remote(settings_family, "set")
 async def set_settings(
     remote: Remote,
     stream: Stream,
     topic: Topic,
-    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="KEY= for the server's default.")],
+    settings: Annotated[list[str], Argument("KEY=VALUE...", about="KEY= for the server's default.")],
 ) -> None:
     """Change settings, all of them or none. `shardd topic set --help` says which there are."""
     from shardd.client.errors import InvalidRequestError

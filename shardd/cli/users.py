@@ -5,27 +5,26 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any
 
-import typer
-
+from shardd.cli.declared import Argument, Family, Option
 from shardd.cli.names import TokenName, User
-from shardd.cli.remote import EXIT_NOT_FOUND, EXIT_USAGE, CommandError, Remote, Yes, identifier, remote
+from shardd.cli.remote import EXIT_NOT_FOUND, EXIT_USAGE, CommandError, Remote, Yes, asked, identifier, remote
 
-user_app = typer.Typer(no_args_is_help=True, help="Users of a server.", rich_markup_mode=None)
-token_app = typer.Typer(no_args_is_help=True, help="Tokens of the user who asks.", rich_markup_mode=None)
-client_app = typer.Typer(no_args_is_help=True, help="Clients that are connected.", rich_markup_mode=None)
-NewName = Annotated[str, typer.Argument(metavar="NAME")]
-Active = Annotated[bool | None, typer.Option("--active/--inactive", help="Whether it may log in.")]
-FromStdin = Annotated[bool, typer.Option("--password-stdin", help="Read passwords from there, a line each.")]
-Grants = Annotated[list[str] | None, typer.Option("--grant", help="A right everywhere, such as poll_messages.")]
+user_family = Family("Users of a server.")
+token_family = Family("Tokens of the user who asks.")
+client_family = Family("Clients that are connected.")
+NewName = Annotated[str, Argument("NAME")]
+Active = Annotated[bool | None, Option("--active/--inactive", about="Whether it may log in.")]
+FromStdin = Annotated[bool, Option("--password-stdin", about="Read passwords from there, a line each.")]
+Grants = Annotated[list[str] | None, Option("--grant", about="A right everywhere, such as poll_messages.")]
 
 
-@remote(user_app, "list")
+@remote(user_family, "list")
 async def list_users(remote: Remote) -> None:
     """All users."""
     remote.show(await remote.client.users(), ("id", "name", "active", "created_at_us"))
 
 
-@remote(user_app, "get")
+@remote(user_family, "get")
 async def get_user(remote: Remote, user: User) -> None:
     """A user and its rights."""
     from shardd.cli.output import plain
@@ -43,7 +42,7 @@ async def get_user(remote: Remote, user: User) -> None:
     remote.show_one(facts)
 
 
-@remote(user_app, "create")
+@remote(user_family, "create")
 async def create_user(
     remote: Remote, name: NewName, password_stdin: FromStdin = False, active: Active = None, grant: Grants = None
 ) -> None:
@@ -71,14 +70,14 @@ def _permissions(grants: list[str] | None) -> Any:
     return Permissions(**rights) if rights else None
 
 
-@remote(user_app, "update")
+@remote(user_family, "update")
 async def update_user(
     remote: Remote,
     user: User,
-    name: Annotated[str | None, typer.Option("--name", help="Another name.")] = None,
+    name: Annotated[str | None, Option("--name", about="Another name.")] = None,
     active: Active = None,
     grant: Grants = None,
-    no_rights: Annotated[bool, typer.Option("--no-rights", help="Take all rights.")] = False,
+    no_rights: Annotated[bool, Option("--no-rights", about="Take all rights.")] = False,
 ) -> None:
     """Change name, state or rights. `--grant` says all rights; those in single streams end."""
     if (grant or no_rights) and not (grant and no_rights):
@@ -92,7 +91,7 @@ async def update_user(
     remote.done(f"user {user} is changed", user=name or user)
 
 
-@remote(user_app, "password")
+@remote(user_family, "password")
 async def change_password(remote: Remote, user: User, password_stdin: FromStdin = False) -> None:
     """Change a password: the current one, then the new one."""
     current = _asked("Current password", password_stdin)
@@ -105,10 +104,10 @@ def _asked(question: str, from_stdin: bool) -> str:
         return sys.stdin.readline().rstrip("\n")
     if not sys.stdin.isatty():
         raise CommandError("there is no terminal to ask for a password; --password-stdin reads it", EXIT_USAGE)
-    return str(typer.prompt(question, hide_input=True, err=True))
+    return asked(question, hidden=True)
 
 
-@remote(user_app, "delete")
+@remote(user_family, "delete")
 async def delete_user(remote: Remote, user: User, yes: Yes = False) -> None:
     """Delete a user with its tokens; its connections end."""
     remote.confirm(f"User {user} goes with its rights and tokens.", yes=yes)
@@ -119,24 +118,24 @@ async def delete_user(remote: Remote, user: User, yes: Yes = False) -> None:
 # ---- tokens ----
 
 
-@remote(token_app, "list")
+@remote(token_family, "list")
 async def list_tokens(remote: Remote) -> None:
     """Names of the tokens; nobody can read them again."""
     remote.show(await remote.client.tokens(), ("name", "expires_at_us"))
 
 
-@remote(token_app, "create")
+@remote(token_family, "create")
 async def create_token(
     remote: Remote,
     name: NewName,
-    expiry_days: Annotated[float, typer.Option("--expiry-days", min=0.0, help="0: never.")] = 30.0,
+    expiry_days: Annotated[float, Option("--expiry-days", least=0.0, about="0: never.")] = 30.0,
 ) -> None:
     """Make a token. It is told only here."""
     token = await remote.client.create_token(name, expiry_us=int(expiry_days * 86_400_000_000))
     remote.done(token, name=name, token=token)
 
 
-@remote(token_app, "delete")
+@remote(token_family, "delete")
 async def delete_token(remote: Remote, token: TokenName, yes: Yes = False) -> None:
     """End a token."""
     remote.confirm(f"Who uses token {token} can log in no more.", yes=yes)
@@ -147,15 +146,15 @@ async def delete_token(remote: Remote, token: TokenName, yes: Yes = False) -> No
 # ---- clients ----
 
 
-@remote(client_app, "list")
+@remote(client_family, "list")
 async def list_clients(remote: Remote) -> None:
     """Who is connected."""
     columns = ("id", "user_id", "transport", "address", "memberships_count")
     remote.show(await remote.client.all_connected(), columns)
 
 
-@remote(client_app, "get")
-async def get_client(remote: Remote, client: Annotated[int, typer.Argument(metavar="ID", min=0)]) -> None:
+@remote(client_family, "get")
+async def get_client(remote: Remote, client: Annotated[int, Argument("ID", least=0)]) -> None:
     """One of them, with its groups."""
     found = await remote.client.connected(client)
     if found is None:
@@ -163,7 +162,7 @@ async def get_client(remote: Remote, client: Annotated[int, typer.Argument(metav
     remote.show_one(found)
 
 
-@remote(client_app, "me")
+@remote(client_family, "me")
 async def get_me(remote: Remote) -> None:
     """This connection, as the server sees it."""
     remote.show_one(await remote.client.me())

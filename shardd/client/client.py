@@ -21,7 +21,7 @@ class Client(Administration):
     def __init__(self, url: str | None = None, *, settings: Settings | None = None) -> None:
         """`url`, or what `settings.resolve` finds. SettingsError."""
         self.settings = settings or resolve(url)
-        self._session = Session(self.settings)
+        self.session = Session(self.settings)
 
     async def __aenter__(self) -> Self:
         return self
@@ -33,11 +33,11 @@ class Client(Administration):
 
     async def connect(self, deadline_s: float | None = None) -> None:
         """Connects and logs in now. ClientError."""
-        await self._session.link(self._session.until(deadline_s))
+        await self.session.link(self.session.until(deadline_s))
 
     async def call(self, command: Command[T], deadline_s: float | None = None) -> T:
         """The answer of any command of `shardd.client.commands`. ClientError."""
-        return await self._session.call(command, deadline_s)
+        return await self.session.call(command, deadline_s)
 
     async def close(self) -> None:
-        await self._session.close()
+        await self.session.close()

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from shardd.client import wire
+from shardd.client.codec import decode_polled
 from shardd.client.lazy import lazy_module
-from shardd.client.messages import Polled, decode_polled
+from shardd.client.messages import Polled
 from shardd.client.wire import Identifier
 
 if TYPE_CHECKING:

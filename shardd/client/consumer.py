@@ -163,6 +163,14 @@ class Consumer:
         """The message that was handed out last is processed; the next `commit` stores it."""
         self._finish()
 
+    async def commit_to(self, message: Message) -> None:
+        """Stores that its partition is done up to this message. Those of a batch behind it are not, and do not come
+        again before another consumer reads."""
+        place = self._places.get(message.partition)
+        if place is not None:
+            self._current, place.done = None, message.offset
+            await self.commit()
+
     # ---- where it reads ----
 
     @property

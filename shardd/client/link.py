@@ -20,7 +20,9 @@ class Link(asyncio.Protocol):
     def __init__(self, window: int) -> None:
         self._transport: asyncio.Transport | None = None
         self._asked: deque[tuple[asyncio.Future[bytes], int, bool]] = deque()  # code, whether it has a slot
-        self._input = bytearray()
+        self._head = b""  # of an answer, less than a whole one
+        self._parts: list[bytes] = []  # of an answer whose head is here
+        self._status = self._missing = 0  # bytes of it that are not
         self._slots = asyncio.Semaphore(window)
         self._farewell: ClientError | None = None
         self._fate = Fate.UNKNOWN  # of what is asked when the connection ends
@@ -36,17 +38,28 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
-        self._input += data
-        taken = 0
-        while len(self._input) - taken >= wire.FRAME_HEAD.size:
-            status, length = wire.FRAME_HEAD.unpack_from(self._input, taken)
-            end = taken + wire.FRAME_HEAD.size + length
-            if end > len(self._input):
-                break
-            self._answered(status, bytes(memoryview(self._input)[taken + wire.FRAME_HEAD.size : end]))
-            taken = end
-        if taken:
-            del self._input[:taken]
+        at = 0
+        if self._missing > len(data):
+            self._parts.append(data)
+            self._missing -= len(data)
+            return
+        if self._missing:
+            at, self._missing = self._missing, 0
+            payload = b"".join((*self._parts, data[:at]))
+            self._parts.clear()
+            self._answered(self._status, payload)
+        elif self._head:
+            data, self._head = self._head + data, b""
+        while len(data) - at >= wire.FRAME_HEAD.size:
+            status, length = wire.FRAME_HEAD.unpack_from(data, at)
+            begin = at + wire.FRAME_HEAD.size
+            at = begin + length
+            if at > len(data):
+                self._status, self._missing = status, at - len(data)
+                self._parts.append(data[begin:])
+                return
+            self._answered(status, data[begin:at])
+        self._head = data[at:]
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None

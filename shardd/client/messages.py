@@ -1,10 +1,10 @@
-"""Messages: as producers give them and as polls bring them (docs/protocol/messages.md). The pure codec; a native one
-may take its place."""
+"""Messages: as producers give them and as polls bring them (docs/protocol/messages.md). The pure codec; `codec.py`
+has the one that is used."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from shardd.client import wire
@@ -43,12 +43,21 @@ class Polled(NamedTuple):
     messages: list[Message]
 
 
+class PayloadLines(NamedTuple):
+    """The payloads of a poll, each with a line feed behind it. `size`: how many. `next_offset`: behind the last one, 0
+    when there is none."""
+
+    size: int
+    next_offset: int
+    data: bytes
+
+
 def encode_record(payload: bytes, headers: bytes = b"", origin_timestamp_us: int = 0, id_: bytes = _NO_ID) -> bytes:
     """The record; checksum, offset and timestamp are the server's."""
     return RECORD_HEAD.pack(0, id_, 0, 0, origin_timestamp_us, len(headers), len(payload), 0) + payload + headers
 
 
-def encode_batch(head: bytes, records: Sequence[bytes]) -> bytes:
+def encode_batch(head: bytes, records: list[bytes]) -> bytes:
     """The payload of SEND_MESSAGES. `head`: stream, topic and partitioning (`batch_head`)."""
     pack, end, index = INDEX_ENTRY.pack, 0, []
     for record in records:
@@ -98,6 +107,26 @@ def decode_polled(answer: bytes) -> Polled:
     except struct.error as error:
         raise ProtocolError("a poll's answer is cut") from error
     return Polled(partition, current_offset, messages)
+
+
+def payload_lines(answer: bytes) -> PayloadLines:
+    """Nothing else of a message is made. ProtocolError."""
+    lines, next_offset, at = [], 0, POLLED_HEAD.size
+    try:
+        _, _, count = POLLED_HEAD.unpack_from(answer)
+        for _ in range(count):
+            _, _, offset, _, _, headers_bytes, payload_bytes, _ = RECORD_HEAD.unpack_from(answer, at)
+            begin = at + RECORD_HEAD.size
+            end = begin + payload_bytes
+            at = end + headers_bytes
+            if at > len(answer):
+                raise ProtocolError("a poll's answer is cut")
+            next_offset = offset + 1
+            lines.append(answer[begin:end])
+    except struct.error as error:
+        raise ProtocolError("a poll's answer is cut") from error
+    lines.append(b"")
+    return PayloadLines(count, next_offset, b"\n".join(lines))
 
 
 def encode_headers(headers: Mapping[str, Header]) -> bytes:

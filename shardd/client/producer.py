@@ -10,6 +10,7 @@ from typing import Final, Literal, Self
 
 from shardd.client import commands, statuses
 from shardd.client.client import Client
+from shardd.client.codec import encode_batch, records_of
 from shardd.client.errors import (
     ClientError,
     ClosedError,
@@ -20,7 +21,7 @@ from shardd.client.errors import (
     SettingsError,
 )
 from shardd.client.link import Link
-from shardd.client.messages import Header, batch_head, encode_batch, encode_headers, encode_record, records_of
+from shardd.client.messages import Header, batch_head, encode_headers, encode_record
 from shardd.client.outbox import Batch, Lane, Position
 from shardd.client.partitioning import Partitioner, by_key
 from shardd.client.session import PAUSE_S, Session, pause_s
@@ -38,7 +39,8 @@ class Producer:
     batch may grow. `in_flight`: batches on the way. `buffer_bytes`: of messages whose end is not known; `send` waits
     while they are more. `partitioner`: of messages with a key; those without one go to one partition after the other,
     a batch to each. `delivery` after a lost connection: "at_least_once" sends again what may have been stored,
-    "at_most_once" does not. `deadline_s`: how long a message is tried."""
+    "at_most_once" does not. `deadline_s`: how long a message is tried. `shares_connection`: goes over
+    that of the client, beside its requests, instead of one of its own."""
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class Producer:
         partitioner: Partitioner = by_key,
         delivery: Delivery = "at_least_once",
         deadline_s: float | None = None,
+        shares_connection: bool = False,
     ) -> None:
         if delivery == "idempotent":
             raise FeatureUnavailableError("the server has no idempotent producers yet")
@@ -61,7 +64,8 @@ class Producer:
         if not 0 < batch_bytes <= BATCH_BYTES_MAX or in_flight < 1 or buffer_bytes < 1 or linger_ms < 0:
             raise SettingsError("batch_bytes, in_flight, buffer_bytes or linger_ms is out of range")
         self._client = client
-        self._session = Session(client.settings)
+        self._session = client.session if shares_connection else Session(client.settings)
+        self._own_session = not shares_connection
         self._stream, self._topic = stream, topic
         self._linger_s = linger_ms / 1000
         self._batch_bytes, self._in_flight, self._buffer_bytes = batch_bytes, in_flight, buffer_bytes
@@ -104,7 +108,7 @@ class Producer:
         """Takes the message, when there is room for it; the future is done when it is stored, or its fate is known.
 
         SettingsError, ClosedError, NotFoundError; the future: ClientError, whose `fate` says what became of it."""
-        record = encode_record(payload, encode_headers(headers)) if headers else records_of((payload,))[0]
+        record = encode_record(payload, encode_headers(headers)) if headers else records_of([payload])[0]
         return await self._put([record], payload, key, partition, None)
 
     async def send_and_wait(
@@ -336,7 +340,8 @@ class Producer:
             self._closed = True
             if self._timer is not None:
                 self._timer.cancel()
-            await self._session.close()
+            if self._own_session:
+                await self._session.close()
             for lane in self._lanes.values():
                 for batch in (*lane.failed, *lane.waiting):
                     self._end(batch, ClosedError("the producer was closed"))

@@ -8,13 +8,11 @@ from typing import Final
 
 # section -> its keys
 _NOT_SERVED: Final = {
-    "http": "enabled address max_request_size web_ui",
-    "http.cors": "enabled allowed_methods allowed_origins allowed_headers exposed_headers allow_credentials "
-    "allow_private_network",
-    "http.jwt": "algorithm issuer audience valid_issuers valid_audiences access_token_expiry clock_skew not_before "
-    "encoding_secret decoding_secret use_base64_secret trusted_issuers",
+    "http": "web_ui",
+    "http.cors": "allow_private_network",
+    "http.jwt": "algorithm valid_issuers valid_audiences not_before encoding_secret decoding_secret use_base64_secret "
+    "trusted_issuers",
     "http.metrics": "enabled endpoint",
-    "http.tls": "enabled cert_file key_file",
     "tcp": "enabled ipv6",
     "quic": "enabled address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window "
     "receive_window keep_alive_interval max_idle_timeout",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.config import cluster, local_socket, origins, tls, units
+from shardd.config import cluster, http, local_socket, origins, tls, units
 from shardd.config.codecs import parse_codec
 from shardd.config.cpus import check_cpu_allocation
 from shardd.config.schema import ACK_LEVELS, INDEX_MODES, NEVER, Settings
@@ -149,6 +149,10 @@ def _duration(path: str, field: str, default: str, low_ms: int, high_ms: int) ->
     return Key(path, field, default, parse, units.format_duration_ms)
 
 
+def _list(path: str, default: object, parse: Callable[[object], list[str]]) -> Key:
+    return Key(path, path, default, parse, origins.format_origins, quoted=False)
+
+
 _HOUR_MS: Final = 3_600_000
 _MAX_SIZE: Final = units.parse_max_size_bytes
 _EXPIRY: Final = units.parse_expiry_us
@@ -186,19 +190,30 @@ KEYS: Final[tuple[Key, ...]] = (
     _size("websocket.max_message_size", "websocket.max_message_size_bytes", "64 MiB", 1024, 1 << 40),
     _size("websocket.max_frame_size", "websocket.max_frame_size_bytes", "16 MiB", 1024, 1 << 40),
     _flag("websocket.accept_unmasked_frames", False),
-    Key(
-        "websocket.allowed_origins",
-        "websocket.allowed_origins",
-        "",
-        origins.parse_origins,
-        origins.format_origins,
-        quoted=False,
-    ),
+    _list("websocket.allowed_origins", "", origins.parse_origins),
     _flag("websocket.tls.enabled", False),
     Key("websocket.tls.mode", "websocket.tls.mode", "off", _parse_choice(tls.MODES)),
     _flag("websocket.tls.self_signed", False),
     Key("websocket.tls.cert_file", "websocket.tls.cert_file", "", tls.parse_path),
     Key("websocket.tls.key_file", "websocket.tls.key_file", "", tls.parse_path),
+    _flag("http.enabled", False),
+    Key("http.address", "http.address", "127.0.0.1:3000", units.parse_address),
+    _size("http.max_request_size", "http.max_request_size_bytes", "2 MB", 1024, http.REQUEST_BYTES_MAX),
+    _flag("http.cors.enabled", False),
+    _list("http.cors.allowed_origins", ["*"], origins.parse_origins),
+    _list("http.cors.allowed_methods", ["GET", "POST", "PUT", "DELETE"], http.parse_words),
+    _list("http.cors.allowed_headers", ["content-type", "authorization"], http.parse_words),
+    _list("http.cors.exposed_headers", [], http.parse_words),
+    _flag("http.cors.allow_credentials", False),
+    Key("http.jwt.issuer", "http.jwt.issuer", "iggy.apache.org", http.parse_claim),
+    Key("http.jwt.audience", "http.jwt.audience", "iggy.apache.org", http.parse_claim),
+    _duration("http.jwt.access_token_expiry", "http.jwt.access_token_expiry_ms", "1 h", 1000, 24 * 30 * _HOUR_MS),
+    _duration("http.jwt.clock_skew", "http.jwt.clock_skew_ms", "5 s", 0, 600_000),
+    Key("http.jwt.key_file", "http.jwt.key_file", "", tls.parse_path),
+    _flag("http.tls.enabled", False),
+    _flag("http.tls.self_signed", False),
+    Key("http.tls.cert_file", "http.tls.cert_file", "", tls.parse_path),
+    Key("http.tls.key_file", "http.tls.key_file", "", tls.parse_path),
     _count("server.connections_max", 10_000, 1, 1_000_000),
     _count("server.connections_per_address_max", 0, 0, 1_000_000),
     _count("server.connections_before_login_max", 0, 0, 1_000_000),
@@ -340,7 +355,9 @@ def check_together(settings: Settings) -> list[str]:
     websocket = settings.websocket
     if websocket.enabled and websocket.port and websocket.address == settings.tcp.address:
         return ["websocket.address: the same as tcp.address"]
-    return tls.check(settings.tls_of_ports)
+    if problems := http.check(settings):
+        return problems
+    return tls.check(settings.all_tls)
 
 
 def settings_toml(settings: Settings, actual: Mapping[str, str] | None = None) -> str:

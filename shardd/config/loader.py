@@ -31,7 +31,8 @@ from shardd.config.schema import Settings
 _OWN: Final = "SHARDD_"
 _IGGY: Final = "IGGY_"
 # read elsewhere: by the command line, by `root_user`, by `shardd top`; SHARDD_TEST_* belongs to test programs
-_OWN_NO_SETTING: Final = frozenset({"CONFIG_PATH", "ROOT_USERNAME", "ROOT_PASSWORD", "USERNAME", "PASSWORD"})
+_OF_CLIENTS: Final = {"URL", "CONTEXT", "TOKEN", "USERNAME", "PASSWORD", "CLIENT_CODEC"}
+_OWN_NO_SETTING: Final = frozenset({"CONFIG_PATH", "ROOT_USERNAME", "ROOT_PASSWORD", *_OF_CLIENTS})
 _PATHS_BY_SUFFIX: Final = {environment_suffix(path): path for path in KEYS_BY_PATH}
 _RENAMED_BY_SUFFIX: Final = {environment_suffix(path): path for path in RENAMED}
 

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from shardd.config.http import Http
+
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
 ACK_LEVELS: Final = ("memory", "written", "durable")
@@ -318,6 +320,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     legacy: Legacy
     unix: Unix
     websocket: WebSocket
+    http: Http
     server: Server
     system: System
     consumer_group: ConsumerGroupSettings
@@ -348,6 +351,32 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             key_file=shown[2],
             other_certificates=others,
         )
+
+    @property
+    def tls_of_doors(self) -> dict[str, Tls]:
+        """Of the doors that have TLS, by the section of their settings. Certificates of clients are a matter of TCP."""
+        own = self.http.tls
+        if not (self.http.enabled and own.enabled):
+            return {}
+        shown = own if own.self_signed or own.cert_file or own.key_file else self.tcp.tls
+        of_door = msgspec.structs.replace(
+            self.tcp.tls,
+            enabled=True,
+            mode="required",
+            self_signed=shown.self_signed,
+            cert_file=shown.cert_file,
+            key_file=shown.key_file,
+            other_certificates=(),
+            client_certificates="off",
+            client_ca_file="",
+            client_users={},
+        )
+        return {"http.tls": of_door}
+
+    @property
+    def all_tls(self) -> dict[str, Tls]:
+        """Of ports and doors."""
+        return self.tls_of_ports | self.tls_of_doors
 
     @property
     def tls_of_ports(self) -> dict[str, Tls]:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from shardd.doors.links import WorkerLink, WorkerLostError
-from shardd.protocol.door_frames import CloseClient, Command, Kind, LoggedIn, Login, LoginWithToken, Logout, OpenClient
+from shardd.protocol.door_frames import (
+    CloseClient,
+    Command,
+    Kind,
+    LoggedIn,
+    Login,
+    LoginWithAccessToken,
+    LoginWithToken,
+    Logout,
+    OpenClient,
+)
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.trust import PeerKey, Trust, TrustInheritance, shard_name
 
@@ -38,6 +49,10 @@ class DoorClient:
     async def login_with_token(self, token: str) -> int:
         return await self._logged_in(Kind.LOGIN_WITH_TOKEN, LoginWithToken(self.number, token))
 
+    async def login_with_access_token(self, token: str) -> int:
+        """An access token or a personal one: with it the login ends."""
+        return await self._logged_in(Kind.LOGIN_WITH_ACCESS_TOKEN, LoginWithAccessToken(self.number, token))
+
     async def logout(self) -> None:
         handle, self.handle = self.handle, _NO_HANDLE
         await self._request(Kind.LOGOUT, Logout(handle))
@@ -59,13 +74,17 @@ class DoorClient:
             self.is_open = False
             self._ended()
 
-    async def _logged_in(self, kind: Kind, request: Login | LoginWithToken) -> int:
+    async def _logged_in(self, kind: Kind, request: Login | LoginWithToken | LoginWithAccessToken) -> int:
         said = msgspec.msgpack.decode(await self._request(kind, request), type=LoggedIn)
         self.handle = said.handle
         return said.user_id
 
     async def _request(
-        self, kind: Kind, request: Login | LoginWithToken | Logout | Command | CloseClient, *, open_only: bool = True
+        self,
+        kind: Kind,
+        request: Login | LoginWithToken | LoginWithAccessToken | Logout | Command | CloseClient,
+        *,
+        open_only: bool = True,
     ) -> bytes:
         if open_only and not self.is_open:
             raise ShardError(Status.CLIENT_NOT_FOUND, "it is closed", close=True)
@@ -79,10 +98,25 @@ class DoorClient:
 
 class Door:
     """The links of a door to all workers, and its clients. Loop thread only. `ready()` is to be called when the door
-    serves."""
+    serves. `listeners`: what the supervisor has opened for it, in the order of its addresses; they stay open when the
+    door is replaced. `options`: its settings, as whoever made its specification has encoded them.
+    `tls_fd`: what it shows to clients (shardd/runtime/tls_material.py), -1: no TLS; `tls_changed` is called when there
+    is something else to show."""
 
-    def __init__(self, inheritance: TrustInheritance, shards: int, ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        inheritance: TrustInheritance,
+        shards: int,
+        ready: Callable[[], None],
+        listeners: Sequence[socket.socket] = (),
+        options: bytes = b"",
+        tls_fd: int = -1,
+    ) -> None:
         self.ready = ready
+        self.tls_fd = tls_fd
+        self.tls_changed: Callable[[], None] = lambda: None
+        self.listeners = listeners
+        self.options = options
         self._trust = Trust(inheritance)
         self._places = inheritance.places
         self._clients: list[dict[int, DoorClient]] = [{} for _ in range(shards)]

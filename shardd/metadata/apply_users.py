@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from immutables import Map
 from msgspec.structs import replace
 
 from shardd.metadata import commands
 from shardd.metadata.records import Record
-from shardd.metadata.state import State, Token, User, has_expired
+from shardd.metadata.state import EMPTY, State, Token, User, has_expired
+
+REVOKED_MAX: Final = 1000  # access tokens of one user that are remembered
 
 
 def _set_user(state: State, user: User) -> State:
@@ -59,6 +62,17 @@ def _delete_token(state: State, record: Record, command: commands.DeleteToken) -
     return _without_tokens(state, user, [user.tokens[command.name]])
 
 
+def _revoke_access_token(state: State, record: Record, command: commands.RevokeAccessToken) -> State:
+    """Those that have expired give way. With more than `REVOKED_MAX` all access tokens of the user end instead."""
+    user = state.users[command.user.id]
+    now_us = record.timestamp_us
+    kept = {id_: expires_us for id_, expires_us in user.revoked.items() if expires_us > now_us}
+    kept[command.id] = command.expires_at_us
+    if len(kept) > REVOKED_MAX:
+        return _set_user(state, replace(user, revoked=EMPTY, access_mark=record.index))
+    return _set_user(state, replace(user, revoked=Map(kept)))
+
+
 def _delete_expired_tokens(state: State, record: Record, command: commands.DeleteExpiredTokens) -> State:
     for user, tokens in expired_tokens(state, record.timestamp_us):
         state = _without_tokens(state, user, tokens)
@@ -95,5 +109,6 @@ USER_CHANGES: Final[dict[type[commands.Command], Callable[[State, Record, Any], 
     commands.ChangePassword: _change_password,
     commands.CreateToken: _create_token,
     commands.DeleteToken: _delete_token,
+    commands.RevokeAccessToken: _revoke_access_token,
     commands.DeleteExpiredTokens: _delete_expired_tokens,
 }

@@ -167,6 +167,15 @@ class DeleteToken(msgspec.Struct, frozen=True, array_like=True, tag=43):
     name: str
 
 
+class RevokeAccessToken(msgspec.Struct, frozen=True, array_like=True, tag=1044):
+    """The access token with this id of a door's client is worth nothing any more. Once it has expired by itself nobody
+    remembers it. No wire code."""
+
+    user: Ref
+    id: bytes
+    expires_at_us: int
+
+
 class DeleteExpiredTokens(msgspec.Struct, frozen=True, array_like=True, tag=1043):
     """Of every user, what has expired at the time of the record. Made by the server itself: no wire code."""
 
@@ -192,6 +201,7 @@ Command = (
     | ChangePassword
     | CreateToken
     | DeleteToken
+    | RevokeAccessToken
     | DeleteExpiredTokens
 )
 

@@ -86,5 +86,6 @@ _CONCERNS: Final[dict[type[commands.Command], Callable[[State, Any], Concern | N
     commands.ChangePassword: _nothing,  # a password and a token say who somebody is, not what he may do
     commands.CreateToken: _nothing,
     commands.DeleteToken: _nothing,
+    commands.RevokeAccessToken: _nothing,
     commands.DeleteExpiredTokens: _nothing,
 }

@@ -3,7 +3,8 @@ little-endian.
 
     offset size field
     0      8    magic "SHRDSNAP"
-    8      4    version, u32: 2 when a topic has settings of its own, else 1 (what earlier programs read)
+    8      4    version, u32: 3 when access tokens of a user were revoked; 2 when a topic has settings of its own; else
+                1 (what earlier programs read)
     12     4    reserved, 0
     16     8    index of the last record that it covers
     24     32   digest of that record (records.py): ties the snapshot to the chain of the log
@@ -34,7 +35,8 @@ from shardd.runtime.disk import Disk, OsDisk, close_quietly, read_all, read_file
 
 SNAPSHOT_NAME: Final = "state.snapshot"
 MAGIC: Final = b"SHRDSNAP"
-VERSION: Final = 2
+VERSION: Final = 3
+VERSION_WITHOUT_REVOKED: Final = 2
 VERSION_WITHOUT_SETTINGS: Final = 1
 HEADER: Final = struct.Struct("<8sIIQ32sQ")
 _SHA_BYTES: Final = 32
@@ -83,10 +85,17 @@ def read_snapshot(path: Path, disk: Disk | None = None) -> Snapshot:
 def encode_snapshot(state: State, submissions: Iterable[Submission]) -> bytes:
     """The whole file."""
     image = encode_image(state, submissions)
-    settings = any(topic.settings for stream in state.streams.values() for topic in stream.topics.values())
-    version = VERSION if settings else VERSION_WITHOUT_SETTINGS
+    version = _version_of(state)
     body = HEADER.pack(MAGIC, version, 0, state.index, state.digest, len(image)) + image
     return body + hashlib.sha256(body).digest()
+
+
+def _version_of(state: State) -> int:
+    """The lowest one that holds it."""
+    if any(user.revoked or user.access_mark for user in state.users.values()):
+        return VERSION
+    settings = any(topic.settings for stream in state.streams.values() for topic in stream.topics.values())
+    return VERSION_WITHOUT_REVOKED if settings else VERSION_WITHOUT_SETTINGS
 
 
 def decode_snapshot(path: Path, data: bytes) -> Snapshot:

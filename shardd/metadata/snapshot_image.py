@@ -77,6 +77,8 @@ class UserImage(msgspec.Struct, array_like=True, frozen=True):
     permissions: Permissions | None
     incarnation: int
     tokens: list[TokenImage]
+    revoked: list[tuple[bytes, int]] = []  # in version 3
+    access_mark: int = 0
 
 
 class Image(msgspec.Struct, array_like=True, frozen=True):
@@ -213,6 +215,8 @@ def _user_image(user: User) -> UserImage:
         permissions=user.permissions,
         incarnation=user.incarnation,
         tokens=[TokenImage(token.name, token.digest, token.expires_at_us) for token in tokens],
+        revoked=sorted(user.revoked.items()),
+        access_mark=user.access_mark,
     )
 
 
@@ -266,4 +270,6 @@ def _user(image: UserImage) -> User:
         permissions=image.permissions,
         incarnation=image.incarnation,
         tokens=Map({token.name: token for token in tokens}) if tokens else EMPTY,
+        revoked=Map(dict(image.revoked)) if image.revoked else EMPTY,
+        access_mark=image.access_mark,
     )

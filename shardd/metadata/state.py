@@ -100,7 +100,9 @@ def has_expired(token: Token, now_us: int) -> bool:
 
 
 class User(msgspec.Struct, frozen=True, gc=False):
-    """`password_hash` is a PHC string (argon2id). `incarnation`: the record that made the user; ids are reused."""
+    """`password_hash` is a PHC string (argon2id). `incarnation`: the record that made the user; ids are reused.
+    `revoked`: access tokens that were given back, by id, until they expire (microseconds); `access_mark`: the record
+    that ended all of them at once, 0: none did."""
 
     id: int
     name: str
@@ -110,6 +112,8 @@ class User(msgspec.Struct, frozen=True, gc=False):
     permissions: Permissions | None
     incarnation: int = 0
     tokens: Map[str, Token] = EMPTY
+    revoked: Map[bytes, int] = EMPTY
+    access_mark: int = 0
 
 
 class State(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from shardd.protocol.errors import Status
 
 USERS_MAX: Final = (1 << 32) - 1  # the highest u32 says "not logged in" (docs/protocol/system.md#clients)
 ROOT_USER_ID: Final = 0
+ACCESS_TOKEN_ID_BYTES: Final = 16
 
 
 def user_name_fits(name: str) -> bool:
@@ -40,12 +41,15 @@ def user_values(command: Command) -> Status:
                 return Status.INVALID_PERSONAL_ACCESS_TOKEN_NAME
             fits = 0 <= command.expires_at_us < 1 << 64 and 0 <= command.now_us < 1 << 64
             return Status.OK if fits else Status.INVALID_COMMAND
+        case commands.RevokeAccessToken():
+            fits = len(command.id) == ACCESS_TOKEN_ID_BYTES and 0 <= command.expires_at_us < 1 << 64
+            return Status.OK if fits else Status.INVALID_COMMAND
         case _:
             return Status.OK
 
 
 def user_effect(state: State, command: Command) -> Status:
-    """46 and 55; 20 for what is not there (any more); 48, 49 for root; 52, then 51."""
+    """46 and 55; 20 for what is not there (any more); 48, 49 for root; 52, then 51; 78 for what was given back."""
     match command:
         case commands.CreateUser():
             if command.name in state.user_ids:
@@ -53,7 +57,7 @@ def user_effect(state: State, command: Command) -> Status:
             return Status.OK if len(state.users) < USERS_MAX else Status.USERS_LIMIT_REACHED
         case commands.DeleteUser() | commands.UpdatePermissions() | commands.UpdateUser() | commands.ChangePassword():
             user = find_user(state, command.user)
-        case commands.CreateToken() | commands.DeleteToken():
+        case commands.CreateToken() | commands.DeleteToken() | commands.RevokeAccessToken():
             user = find_user(state, command.user)
         case _:
             return Status.OK
@@ -79,6 +83,8 @@ def _effect_on(state: State, user: User, command: Command) -> Status:
             return _create_token(state, user, command)
         case commands.DeleteToken():
             return Status.OK if command.name in user.tokens else Status.RESOURCE_NOT_FOUND
+        case commands.RevokeAccessToken():
+            return Status.INVALID_ACCESS_TOKEN if command.id in user.revoked else Status.OK
         case _:
             return Status.OK
 

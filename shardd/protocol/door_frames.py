@@ -33,6 +33,7 @@ class Kind(enum.IntEnum):
     LOGIN_WITH_TOKEN = 5
     LOGOUT = 6
     COMMAND = 7
+    LOGIN_WITH_ACCESS_TOKEN = 8
     ANSWER = 128
     CLIENT_ENDED = 129
 
@@ -86,6 +87,16 @@ class LoginWithToken(_Payload):
         return f"LoginWithToken({self.client}, ***)"
 
 
+class LoginWithAccessToken(_Payload):
+    """An access token, or a personal one. Answer: `LoggedIn`. The login ends with what the token rests on."""
+
+    client: int
+    token: str
+
+    def __repr__(self) -> str:
+        return f"LoginWithAccessToken({self.client}, ***)"
+
+
 class LoggedIn(_Payload):
     """The handle is good on this connection only."""
 
@@ -120,8 +131,9 @@ REQUESTS: Final[dict[int, type[_Payload]]] = {
     Kind.LOGIN_WITH_TOKEN: LoginWithToken,
     Kind.LOGOUT: Logout,
     Kind.COMMAND: Command,
+    Kind.LOGIN_WITH_ACCESS_TOKEN: LoginWithAccessToken,
 }
-Request = Prove | OpenClient | CloseClient | Login | LoginWithToken | Logout | Command
+Request = Prove | OpenClient | CloseClient | Login | LoginWithToken | LoginWithAccessToken | Logout | Command
 
 
 class Frame(msgspec.Struct, frozen=True):

@@ -29,7 +29,8 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     `tls_fd`: what it shows to clients (tls_material.py); -1: no TLS.
     `doors`: the same proofs for the doors and the socket where they connect to; None when there is no door.
     `unix_listener_fd`: one for all workers; `websocket_listener_fd`: of this one; -1: there is none.
-    `websocket_address`: the actual one, "" without.
+    `websocket_address`, `http_address`: the actual ones, "" without. `access_keys`: of access tokens
+    (shardd/security/access_tokens.py).
     """
 
     shard: int
@@ -60,6 +61,8 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     unix_listener_fd: int = -1
     websocket_listener_fd: int = -1
     websocket_address: str = ""
+    http_address: str = ""
+    access_keys: list[bytes] = []
 
     @property
     def cpu(self) -> int:
@@ -88,7 +91,9 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 class DoorInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a door gets: nothing of the data, and no password. `logging`: those of the server. `trust`: its places at
-    the workers. `respawns`: how many processes of this door there were before."""
+    the workers. `respawns`: how many processes of this door there were before. `listener_fds`: where its clients
+    connect, in the order of its specification; `options`: settings of its own, as it encodes them. `tls_fd`: as that
+    of a worker, with what is shown by doors."""
 
     name: str
     shards: int
@@ -98,9 +103,13 @@ class DoorInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     supervisor_pid: int
     version: str
     respawns: int
+    listener_fds: list[int] = []
+    options: bytes = b""
+    tls_fd: int = -1
 
     def descriptors(self) -> list[int]:
-        return [self.control_fd, *self.trust.descriptors()]
+        tls = [self.tls_fd] if self.tls_fd >= 0 else []
+        return [self.control_fd, *self.listener_fds, *tls, *self.trust.descriptors()]
 
 
 Inheritance = TypeVar("Inheritance", WorkerInheritance, DoorInheritance)

@@ -127,7 +127,7 @@ def _command_allowed(state: State, user_id: int, command: Command) -> bool:
             return allowed(state, user_id, Rule.MANAGE_USERS)
         case commands.ChangePassword():
             return command.user.id == user_id or allowed(state, user_id, Rule.MANAGE_USERS)
-        case commands.CreateToken() | commands.DeleteToken():
+        case commands.CreateToken() | commands.DeleteToken() | commands.RevokeAccessToken():
             return command.user.id == user_id
         case commands.DeleteExpiredTokens():
             return user_id == ROOT_USER_ID  # the server itself

@@ -20,6 +20,7 @@ from shardd.runtime.inheritance import DoorInheritance
 from shardd.runtime.recent_logs import recent_lines
 from shardd.runtime.trust import PeerKey
 from shardd.server.child_process import ChildProcess, ProcessState
+from shardd.server.door_listeners import DoorListeners
 from shardd.server.introductions import Introductions
 
 STOP_DOORS_S: Final = 3.0  # what doors are told; the workers answer what is under way meanwhile
@@ -27,10 +28,13 @@ _log = logging.getLogger(__name__)
 
 
 class DoorSpecification(msgspec.Struct, frozen=True):
-    """One door: its name, and what the interpreter runs for it (`"-m", "package.module"`, or a path)."""
+    """One door: its name, and what the interpreter runs for it (`"-m", "package.module"`, or a path). `addresses`:
+    where its clients connect, by the setting that says so; `options`: its own settings, as it decodes them."""
 
     name: str
     command: tuple[str, ...]
+    addresses: dict[str, str] = {}
+    options: bytes = b""
 
 
 class DoorProcess(ChildProcess):
@@ -39,6 +43,7 @@ class DoorProcess(ChildProcess):
     def __init__(self, door: DoorSpecification) -> None:
         super().__init__(door.command, DOOR_HEARTBEAT_TIMEOUT_MS)
         self.name = door.name
+        self.options = door.options
 
 
 class DoorKeeper:
@@ -52,7 +57,11 @@ class DoorKeeper:
         shards: int,
         logs: Logging,
         version: str,
+        listeners: DoorListeners | None = None,
+        tls_fd: int = -1,
     ) -> None:
+        self._tls_fd = tls_fd
+        self._listeners = listeners or DoorListeners()
         self._doors = [DoorProcess(door) for door in doors]
         self._introductions = introductions
         self._selector = selector
@@ -72,7 +81,9 @@ class DoorKeeper:
             self._spawn(door)
 
     def stop(self) -> None:
+        """Who connects from now on is refused."""
         self._stopping = True
+        self._listeners.close()
         self._tell(SupervisorMessage(stop=STOP_DOORS_S))
 
     def kill_all(self) -> bool:
@@ -82,6 +93,10 @@ class DoorKeeper:
                 _log.error("door %s (process %d) is killed", door.name, door.pid)
                 door.kill()
         return self.any_running
+
+    def tls_changed(self) -> None:
+        """Certificates were read again."""
+        self._tell(SupervisorMessage(tls=True))
 
     def worker_died(self, shard: int) -> None:
         """Its sessions are gone; what its next process is proven with."""
@@ -126,6 +141,9 @@ class DoorKeeper:
             supervisor_pid=os.getpid(),
             version=self._version,
             respawns=0,
+            listener_fds=self._listeners.descriptors_of(door.name),
+            options=door.options,
+            tls_fd=self._tls_fd,
         )
         try:
             door.spawn(inheritance)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.root_user import RootUser
-from shardd.config.schema import Settings
+from shardd.config.schema import Settings, Tls
 from shardd.log.file_modes import correct_modes, group_id, umask_for
+from shardd.server.access_keys import read_access_keys
 from shardd.server.address_lock import lock_address
 from shardd.server.data_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
+from shardd.server.door_listeners import DoorListeners
 from shardd.server.doors import DoorSpecification
 from shardd.server.errors import StartupError
 from shardd.server.listeners import open_listeners, server_answers
@@ -62,7 +64,7 @@ def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: S
         raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
     pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
     engine = _choose_engine(settings)
-    tls = _tls(settings)
+    tls, tls_of_doors = _tls(settings.tls_of_ports), _tls(settings.tls_of_doors)
     _check_descriptor_limit(settings)
 
     group = _group(settings.system.group)
@@ -75,9 +77,11 @@ def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: S
     prepare_directory(directory, fresh)
     _correct_modes(directory, group, settings.system.group)
     first_start = not root_exists(directory)
+    access_keys = read_access_keys(settings.http, directory)
     remove_runtime_config(settings.system.runtime_directory)
     listeners, address = open_listeners(settings.tcp, len(cpus))
     websocket = open_websocket_listeners(settings, len(cpus))
+    door_listeners = DoorListeners({door.name: door.addresses for door in doors})
     unix_listener = open_unix_listener(settings.unix)
     try:
         resources = make_resources(
@@ -107,10 +111,14 @@ def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: S
             first_start=first_start,
             memory_nodes=nodes,
             doors=doors,
+            door_listeners=door_listeners,
+            access_keys=access_keys,
             tls=tls,
+            tls_of_doors=tls_of_doors,
         )
         return supervisor.run()
     finally:
+        door_listeners.close()
         resources.close()
 
 
@@ -149,9 +157,9 @@ def _choose_engine(settings: Settings) -> IoEngine:
         raise StartupError(str(error)) from error
 
 
-def _tls(settings: Settings) -> TlsKeeper:
+def _tls(ports: dict[str, Tls]) -> TlsKeeper:
     try:
-        return TlsKeeper(settings.tls_of_ports)
+        return TlsKeeper(ports)
     except TlsError as error:
         raise StartupError(str(error)) from error
 

@@ -27,6 +27,7 @@ from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.recent_logs import recent_lines
 from shardd.server.child_process import ProcessState
 from shardd.server.data_directory import remove_runtime_config, write_runtime_config
+from shardd.server.door_listeners import DoorListeners
 from shardd.server.doors import DoorKeeper, DoorProcess, DoorSpecification, describe_status
 from shardd.server.service_manager import Watchdog, notify_service_manager
 from shardd.server.shared_resources import SharedResources
@@ -63,7 +64,10 @@ class Supervisor:
         first_start: bool,
         memory_nodes: list[int],
         doors: Sequence[DoorSpecification] = (),
+        door_listeners: DoorListeners,
+        access_keys: list[bytes],
         tls: TlsKeeper,
+        tls_of_doors: TlsKeeper,
     ) -> None:
         self._settings = settings
         self._cpus = cpus
@@ -75,11 +79,21 @@ class Supervisor:
         self._workers = [WorkerProcess(shard) for shard in range(len(cpus))]
         self._selector = selectors.DefaultSelector()
         self._doors = DoorKeeper(
-            doors, resources.introductions, self._selector, len(cpus), settings.system.logging, version
+            doors,
+            resources.introductions,
+            self._selector,
+            len(cpus),
+            settings.system.logging,
+            version,
+            door_listeners,
+            tls_of_doors.fd,
         )
+        self._door_addresses = door_listeners.actual
+        self._access_keys = access_keys
         self._started_at_us = time.time_ns() // 1000
         self._engine = engine
         self._tls = tls
+        self._tls_of_doors = tls_of_doors
         self._hangup_stops = os.isatty(0)  # started from a terminal, which ends
         self._stalls = StallBoard(self._workers, settings.system.watchdog, self._sample)
         self._all_ready = False
@@ -191,6 +205,8 @@ class Supervisor:
             unix_listener_fd=-1 if shared.unix_listener is None else shared.unix_listener.listener.fileno(),
             websocket_listener_fd=-1 if shared.websocket is None else shared.websocket.fileno(shard),
             websocket_address="" if shared.websocket is None else shared.websocket.address,
+            http_address=self._door_addresses.get("http.address", ""),
+            access_keys=self._access_keys,
         )
 
     def _on_control(self, worker: WorkerProcess) -> None:
@@ -258,12 +274,14 @@ class Supervisor:
         shared, ways = self._resources, ""
         if shared.websocket is not None:
             ways += f", websocket {shared.websocket.address}"
+        for setting, address in self._door_addresses.items():
+            ways += f", {setting.partition('.')[0]} {address}"
         return ways + (f", unix {self._settings.unix.path}" if shared.unix_listener is not None else "")
 
     def _actual_addresses(self) -> dict[str, str]:
         shared = self._resources
         websocket = {} if shared.websocket is None else {"websocket.address": shared.websocket.address}
-        return {"tcp.address": shared.address} | websocket
+        return {"tcp.address": shared.address} | websocket | self._door_addresses
 
     def _on_death(self, worker: WorkerProcess) -> None:
         self._on_control(worker)  # its last words
@@ -313,6 +331,7 @@ class Supervisor:
     def _check_deadlines(self, now: float, since_last_s: float) -> None:
         self._stalls.look(now)
         self._tls.look(time.time())
+        self._tls_of_doors.look(time.time())
         if self._stop_at is not None:
             if self._stalls.any_excused(now):
                 self._stop_at += since_last_s  # what has been acknowledged can still reach the device
@@ -333,15 +352,21 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGUSR1 or (number == signal.SIGHUP and not self._hangup_stops):
-            if self._stop_at is None and self._tls.reload():
-                for worker in self._workers:
-                    worker.send(SupervisorMessage(tls=True))
+            if self._stop_at is None:
+                self._reload_tls()
         elif self._stop_at is None:
             _log.info("stopping")
             self._stop()
         else:
             _log.warning("second signal: workers are killed")
             self._kill_all()
+
+    def _reload_tls(self) -> None:
+        if (self._tls.fd >= 0 or self._tls_of_doors.fd < 0) and self._tls.reload():
+            for worker in self._workers:
+                worker.send(SupervisorMessage(tls=True))
+        if self._tls_of_doors.fd >= 0 and self._tls_of_doors.reload():
+            self._doors.tls_changed()
 
     def _stop(self) -> None:
         self._stop_at = time.monotonic() + STOP_KILL_S

@@ -18,6 +18,7 @@ from shardd.security import ROOT_USER_ID, Passwords
 from shardd.security.login_turns import LoginTurns
 from shardd.security.tokens import find_token
 from shardd.service import base
+from shardd.service.access_tokens import AccessTokenService
 from shardd.service.base import Connections
 from shardd.service.identity import Identity
 from shardd.service.sessions import Session
@@ -50,6 +51,7 @@ class LoginService:
         login_turns: LoginTurns,
         engine: LoginEngine,
         attempts_max: int,
+        access_tokens: AccessTokenService,
         anonymous_user: str = "",
     ) -> None:
         self._metadata = metadata
@@ -57,6 +59,7 @@ class LoginService:
         self._login_turns = login_turns
         self._engine = engine
         self._attempts_max = attempts_max
+        self._access_tokens = access_tokens
         self._anonymous_user = anonymous_user
         self.stopping = False
 
@@ -101,6 +104,18 @@ class LoginService:
             if not user.active:
                 raise ShardError(Status.USER_INACTIVE)
         return self._log_in(identity, user)
+
+    async def login_with_bearer(self, identity: Identity, request: account_requests.TokenLogin) -> LoggedIn:
+        """8, 100, 78. The login rests on the token: it ends with it."""
+        if self.stopping:
+            raise ShardError(Status.DISCONNECTED)
+        session = _entered(identity)
+        found = self._access_tokens.owner(request.token)
+        if found is None:
+            raise ShardError(Status.INVALID_ACCESS_TOKEN)
+        logged_in = self._log_in(identity, found[0])
+        session.shown = found[1]
+        return logged_in
 
     def enter_anonymous(self, identity: Identity) -> int | None:
         """Who knows no login acts as the user of `legacy.anonymous_user`: its id. None: there is none, or it is root,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -16,7 +16,9 @@ from shardd.runtime.bus import Bus
 from shardd.runtime.metrics import ShardFigures
 from shardd.runtime.threads import Threads
 from shardd.security import Passwords
+from shardd.security.access_tokens import AccessTokens
 from shardd.security.login_turns import LoginTurns
+from shardd.service.access_tokens import AccessTokenService
 from shardd.service.bounds import BoundsService
 from shardd.service.connections import ConnectionService
 from shardd.service.extensions import ExtensionService
@@ -42,7 +44,8 @@ from shardd.service.users import UserService
 
 class ServiceParts(msgspec.Struct, frozen=True):
     """What a worker has for its services; each of them gets what it needs of that. `threads` run blocking calls that
-    may take as long as the device; `figures` are those of this worker; the logs are newest lines."""
+    may take as long as the device; `figures` are those of this worker; the logs are newest lines. `access_keys`: of
+    access tokens, none when there are no doors."""
 
     settings: Settings
     engine: Engine
@@ -56,6 +59,7 @@ class ServiceParts(msgspec.Struct, frozen=True):
     figures: Callable[[], ShardFigures]
     own_logs: Callable[[], list[str]]
     supervisor_logs: Callable[[], Awaitable[list[str]]]
+    access_keys: Sequence[bytes] = ()
 
 
 class Services:
@@ -86,12 +90,24 @@ class Services:
         self.topics = TopicService(metadata, statistics, system)
         self.topic_settings = TopicSettingsService(metadata, system)
         self.partitions = PartitionService(metadata, self.partition_calls, self.groups)
+        jwt = parts.settings.http.jwt
+        self.access_tokens = AccessTokenService(
+            metadata,
+            AccessTokens(
+                parts.access_keys,
+                jwt.issuer,
+                jwt.audience,
+                jwt.access_token_expiry_ms // 1000,
+                jwt.clock_skew_ms // 1000,
+            ),
+        )
         self.logins = LoginService(
             metadata,
             parts.passwords,
             parts.login_turns,
             engine,
             parts.settings.server.login_attempts_max,
+            self.access_tokens,
             parts.settings.legacy.anonymous_user,
         )
         self.users = UserService(metadata, parts.passwords, parts.login_turns, engine, statistics.answers)

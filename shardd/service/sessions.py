@@ -14,6 +14,7 @@ import msgspec
 from shardd.engine import xxh32
 from shardd.groups import Membership
 from shardd.protocol.replies import TRANSPORT_TCP
+from shardd.security.access_tokens import AccessClaims
 
 
 class Session(msgspec.Struct):
@@ -25,7 +26,8 @@ class Session(msgspec.Struct):
     (docs/protocol/sessions.md#entry). `moves`: how often the connection has come to another shard. `door`: through
     which it comes (docs/protocol/doors.md); "": it is a socket of this worker. `transport`: as clients are told;
     only TCP moves. `chosen_id`: which client it is, in its own words (0.9), b"" when it has none or another connection
-    has come with it since; `number`: of its session.
+    has come with it since; `number`: of its session. `shown`: the token that its login rests on for as long as the
+    token holds: what an access token says, or the digest of a personal one; None: the login stands by itself.
     """
 
     connection: int
@@ -42,6 +44,7 @@ class Session(msgspec.Struct):
     transport: int = TRANSPORT_TCP
     chosen_id: bytes = b""
     number: int = 0
+    shown: AccessClaims | bytes | None = None
 
     @property
     def key(self) -> str:
@@ -52,6 +55,7 @@ class Session(msgspec.Struct):
         """Notes a login or (None) a logout."""
         self.user_id = user_id
         self.user_incarnation = user_incarnation
+        self.shown = None
 
 
 class _Moved(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -84,14 +84,15 @@ def _whole_seconds_us(microseconds: int) -> int:
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """What stays the same while a server runs. `tcp_address`, `websocket_port`: those it is really bound to (0: it is
-    not)."""
+    """What stays the same while a server runs. `tcp_address`, `websocket_port`, `http_port`: those it is really bound
+    to (0: it is not)."""
 
     started_at_us: int
     tcp_address: tuple[str, int]
     data_directory: Path
     cluster: Cluster
     websocket_port: int = 0
+    http_port: int = 0
 
 
 class SystemService:
@@ -196,14 +197,14 @@ class SystemService:
     async def get_cluster_metadata(self, identity: Identity, request: requests.Empty) -> ClusterMetadata:
         """The nodes of the settings; clients go to the leader. Without a cluster one node, this one: they stay."""
         host, port = self._server.tcp_address
-        websocket = self._server.websocket_port
+        ports = {"websocket_port": self._server.websocket_port, "http_port": self._server.http_port}
         cluster = self._server.cluster
         if not cluster.enabled:
-            return ClusterMetadata("single-node", [ClusterNode("iggy-node", host, port, websocket_port=websocket)])
+            return ClusterMetadata("single-node", [ClusterNode("iggy-node", host, port, **ports)])
         ours, theirs = ROLE_LEADER, ROLE_FOLLOWER
         if cluster.follower:
             ours, theirs = theirs, ours
-        nodes = [ClusterNode(cluster.current_name, cluster.current_ip, port, websocket_port=websocket, role=ours)]
+        nodes = [ClusterNode(cluster.current_name, cluster.current_ip, port, **ports, role=ours)]
         nodes += [
             ClusterNode(node.name, node.ip, node.tcp or port, node.quic, node.http, node.websocket, theirs)
             for node in cluster.others

@@ -70,4 +70,5 @@ def server_facts(inheritance: WorkerInheritance) -> ServerFacts:
     websocket_port = int(inheritance.websocket_address.rpartition(":")[2] or 0)
     address = (host.strip("[]"), int(port))
     data = settings.system.data_directory
-    return ServerFacts(inheritance.started_at_us, address, data, settings.cluster, websocket_port)
+    http_port = int(inheritance.http_address.rpartition(":")[2] or 0)
+    return ServerFacts(inheritance.started_at_us, address, data, settings.cluster, websocket_port, http_port)

@@ -226,6 +226,7 @@ class Worker:
             figures=lambda: metrics.read(inheritance.shard, self.engine.generation),
             own_logs=self._recent_logs.lines,
             supervisor_logs=self._control.supervisor_logs,
+            access_keys=inheritance.access_keys,
         )
 
     def _metrics(self) -> MetricRegistry:

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from shardd.client import SyncClient
+from tests.demo import prepare_flights
+from tests.support import clients
 from tests.support.server import ONE_SHARD, Server
 
 TIMEOUT_S = 120.0
@@ -52,6 +54,23 @@ def test_what_is_consumed_and_produced_again_is_equal_byte_for_byte(environment:
     assert (reading.returncode, copied.returncode) == (0, 0)
     again = run(environment, "consume", "flights", "out").stdout
     assert hashlib.sha256(again).hexdigest() == hashlib.sha256(lines).hexdigest()
+
+
+@pytest.mark.slow
+def test_all_flights_of_a_year_are_equal_byte_for_byte(environment: dict[str, str], tmp_path: Path) -> None:
+    flights = tmp_path / "flights.jsonl"
+    script = Path(prepare_flights.__file__)
+    assert clients.run("0.8.0", script, [str(flights)], timeout_s=300) == [336_776]
+    with SyncClient(environment["SHARDD_URL"]) as client:
+        client.create_topic("flights", "year")
+        client.create_topic("flights", "copy")
+    assert run(environment, "produce", "flights", "year", str(flights)).stderr == b"336776 messages are stored\n"
+    with subprocess.Popen([*SHARDD, "consume", "flights", "year"], env=environment, stdout=subprocess.PIPE) as reading:
+        copied = subprocess.run(
+            [*SHARDD, "produce", "flights", "copy"], stdin=reading.stdout, env=environment, timeout=TIMEOUT_S
+        )
+    assert (reading.returncode, copied.returncode) == (0, 0)
+    assert run(environment, "consume", "flights", "copy").stdout == flights.read_bytes()
 
 
 def test_a_reader_that_goes_ends_it_quietly(environment: dict[str, str]) -> None:

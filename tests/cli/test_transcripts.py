@@ -15,16 +15,23 @@ from tests.support.server import ONE_SHARD, Server
 TRANSCRIPTS = sorted(path.stem for path in DIRECTORY.glob("*.txt"))
 
 
+@pytest.fixture(scope="module", params=["direct", "typer"])
+def way(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("cli") / "data", ONE_SHARD) as made:
+def server(tmp_path_factory: pytest.TempPathFactory, way: str) -> Iterator[Server]:
+    """One for each way: numbers are not given twice."""
+    with Server(tmp_path_factory.mktemp(way) / "data", ONE_SHARD) as made:
         yield made
 
 
 @pytest.fixture
-def emptied(server: Server, tmp_path: Path) -> Shell:
+def emptied(server: Server, tmp_path: Path, way: str) -> Shell:
     """A server without streams, whatever the test before left."""
-    shell = Shell(server.address, tmp_path)
+    shell = Shell(server.address, tmp_path, by_typer=way == "typer")
     for stream in json.loads(shell.run("shardd stream list -o json").replace("MICROSECONDS", "0")):
         shell.run(f"shardd stream delete {stream['name']} --yes")
     return shell

@@ -9,11 +9,13 @@ import re
 import shlex
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from typer.testing import CliRunner
 
+from shardd.cli.direct import direct
 from shardd.cli.main import app
 
 DIRECTORY: Final = Path(__file__).parent / "transcripts"
@@ -24,36 +26,59 @@ _VOLATILE: Final = (
     (re.compile(r'(?<="incarnation":)\d+'), "N"),
     (re.compile(r"^[\w+/=-]{40,}$", re.MULTILINE), "SECRET"),
     (re.compile(r'(?<="id":)\d{6,}'), "N"),
+    (re.compile(r"\d+\.\d(?= ms$)", re.MULTILINE), "N"),
     (re.compile(r" +\d+\.\d$", re.MULTILINE), "  SECONDS"),
     (re.compile(r'(?<="seconds":)\d+\.\d'), "N"),
 )
 
 
-class Shell:
-    """Runs commands in this process against one server; `home`: where contexts are saved."""
+def without_what_varies(shown: str) -> str:
+    for pattern, name in _VOLATILE:
+        shown = pattern.sub(name, shown)
+    return shown
 
-    def __init__(self, address: str, home: Path) -> None:
-        self.address, self.home = address, home
+
+def invoked(words: list[str], typed: str, variables: Mapping[str, str | None], by_typer: bool) -> tuple[str, int]:
+    """What is printed, and the exit status."""
+    runner = CliRunner()
+    with runner.isolation(input=typed, env=variables) as (_, _, output):
+        status = 0
+        try:
+            command = None if by_typer else direct(words)
+            if command is None:
+                app(words, prog_name="shardd")
+            else:
+                command()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return output.getvalue().decode(), status
+
+
+class Shell:
+    """Runs commands in this process against one server; `home`: where contexts are saved.
+    `by_typer`: also what could be run without it."""
+
+    def __init__(self, address: str, home: Path, *, by_typer: bool = False) -> None:
+        self.address, self.home, self.by_typer = address, home, by_typer
 
     def run(self, line: str, typed: str = "") -> str:
         """What is printed, with the status, without what differs from run to run."""
         line = line.replace("ADDRESS", self.address).replace("HOME", str(self.home))
-        variables = {"SHARDD_URL": f"shardd://iggy:iggy@{self.address}", "HOME": str(self.home)}
+        variables: dict[str, str | None] = {"SHARDD_URL": f"shardd://iggy:iggy@{self.address}", "HOME": str(self.home)}
         words = shlex.split(line)
         while words and "=" in words[0]:
             name, _, value = words.pop(0).partition("=")
             variables[name] = value
         unset = {"SHARDD_CONTEXT": None, "SHARDD_TOKEN": None, "XDG_CONFIG_HOME": None, "SHARDD_PASSWORD": None}
-        result = CliRunner().invoke(app, words[1:], input=typed, env={**unset, **variables})
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        shown = result.output.replace(str(self.home), "HOME")
+        output, status = invoked(words[1:], typed, unset | variables, self.by_typer)
+        shown = output.replace(str(self.home), "HOME")
         if self.address in shown:
             shown = re.sub(" {3,}", "  ", shown)  # columns are as wide as the port
-        for pattern, name in _VOLATILE:
-            shown = pattern.sub(name, shown)
+        shown = without_what_varies(shown)
         ended = "" if shown.endswith("\n") or not shown else "\n"
-        return shown + ended + (f"[{result.exit_code}]\n" if result.exit_code else "")
+        return shown + ended + (f"[{status}]\n" if status else "")
 
 
 def replay(text: str, shell: Shell) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import io
 import subprocess
 import sys
 import threading
@@ -24,6 +26,7 @@ from shardd.client.errors import (
     NotFoundError,
 )
 from shardd.client.settings import parse
+from tests.client import sample_program
 from tests.support.server import Server
 
 
@@ -180,3 +183,14 @@ def test_who_gets_no_answer_is_told_at_its_deadline_and_the_silent_connection_is
         listener.close()
 
     asyncio.run(main())
+
+
+def test_the_program_for_type_checkers_runs(server: Server) -> None:
+    """Its types are looked at by `make lint` and `make pyright`."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        sample_program.main(f"shardd://iggy:iggy@{server.address}")
+    missing, counts, read = out.getvalue().splitlines()
+    assert missing == "2010 False True" and counts.startswith("4 [") and counts.endswith(" [b'payload']")
+    partition, offset, messages = map(int, read.split())
+    assert (partition, offset, messages) != (0, 0, 0)

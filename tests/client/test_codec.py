@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shardd.client import commands, messages, statuses, values, wire
+from shardd.client import codec, commands, messages, statuses, values, wire
 from shardd.client.errors import Fate, NotFoundError, ProtocolError, SettingsError, UnavailableError, of_status
 from shardd.protocol import account_replies, permissions, replies, requests
 from shardd.protocol.codes import Code
@@ -99,23 +102,117 @@ def test_permissions_come_back() -> None:
     assert found == values.User(1, 2, True, "bob", RIGHTS)
 
 
-def test_a_batch_is_the_one_that_the_server_knows() -> None:
+class Codec(Protocol):
+    """`messages.py`, or `codec.py` with what is native."""
+
+    def records_of(self, payloads: Iterable[bytes], headers: bytes = b"") -> list[bytes]: ...
+    def encode_batch(self, head: bytes, records: list[bytes]) -> bytes: ...
+    def decode_polled(self, answer: bytes) -> messages.Polled: ...
+    def payload_lines(self, answer: bytes) -> messages.PayloadLines: ...
+
+
+def test_a_development_environment_has_the_native_codec() -> None:
+    assert codec.IS_NATIVE
+
+
+@pytest.fixture(params=[messages, codec], ids=["pure", "native"])
+def used(request: pytest.FixtureRequest) -> Codec:
+    found: Codec = request.param
+    return found
+
+
+def test_a_batch_is_the_one_that_the_server_knows(used: Codec) -> None:
     head = messages.batch_head("s", 3, key=b"key")
     records = [messages.encode_record(b"one", b"h", 5), messages.encode_record(b"")]
     given = [NewMessage(b"one", b"h", 0, 5), NewMessage(b"")]
     expected = SendMessages.of("s", 3, Partitioning(PartitioningKind.KEY, key=b"key"), given)
-    assert messages.encode_batch(head, records) == expected.encode()
+    assert used.encode_batch(head, records) == expected.encode()
 
 
-def test_a_poll_comes_back_and_a_cut_one_is_refused() -> None:
+def test_records_are_made_of_what_has_bytes(used: Codec) -> None:
+    expected = [messages.encode_record(each, b"head") for each in (b"", b"a", b"b" * 1000)]
+    payloads: list[Any] = [b"", bytearray(b"a"), memoryview(b"b" * 1000)]
+    assert used.records_of(payloads, b"head") == used.records_of(iter(payloads), b"head") == expected
+    assert used.records_of([]) == []
+    for wrong in ("text", 5, None):
+        with pytest.raises(TypeError):
+            used.records_of([b"good", wrong])  # type: ignore[list-item]
+
+
+def test_a_payload_that_no_server_takes_is_refused(used: Codec) -> None:
+    assert len(used.records_of([bytes(messages.PAYLOAD_BYTES_MAX)])[0]) == messages.PAYLOAD_BYTES_MAX + 64
+    with pytest.raises(SettingsError, match="more than 64000000 bytes"):
+        used.records_of([b"", bytes(messages.PAYLOAD_BYTES_MAX + 1)])
+
+
+def polled_answer(stored: Iterable[tuple[int, int, bytes, bytes]]) -> bytes:
+    """Of (id, offset, payload, headers)."""
+    records = [
+        messages.RECORD_HEAD.pack(1 << 63, id_.to_bytes(16, "little"), offset, 5, 6, len(headers), len(payload), 0)
+        + payload
+        + headers
+        for id_, offset, payload, headers in stored
+    ]
+    return replies.PolledHead(2, 7, len(records)).encode() + b"".join(records)
+
+
+U64 = st.integers(0, (1 << 64) - 1)
+SMALL = st.binary(max_size=40)
+
+
+@given(st.lists(st.tuples(st.integers(0, (1 << 128) - 1), U64, SMALL, SMALL), max_size=5))
+def test_both_codecs_read_the_same(stored: list[tuple[int, int, bytes, bytes]]) -> None:
+    answer = polled_answer(stored)
+    polled = codec.decode_polled(answer)
+    assert polled == messages.decode_polled(answer) and type(polled) is messages.Polled
+    for message, (id_, offset, payload, headers) in zip(polled.messages, stored, strict=True):
+        assert type(message) is messages.Message
+        assert message == (2, offset, 5, payload, headers, id_, 6, 1 << 63)
+        assert message._replace(offset=0).payload == payload and hash(message) == hash(tuple(message))
+    if all(offset < (1 << 64) - 1 for _, offset, _, _ in stored):
+        assert codec.payload_lines(answer) == messages.payload_lines(answer)
+
+
+@given(st.lists(SMALL, max_size=5), SMALL, SMALL)
+def test_both_codecs_write_the_same(payloads: list[bytes], headers: bytes, head: bytes) -> None:
+    records = codec.records_of(payloads, headers)
+    assert records == messages.records_of(payloads, headers)
+    assert codec.encode_batch(head, records) == messages.encode_batch(head, records)
+
+
+@given(SMALL.map(bytearray), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4))
+def test_damaged_answers_are_read_the_same_or_refused(payload: bytearray, damage: list[tuple[int, int]]) -> None:
+    answer = bytearray(polled_answer([(1, 2, bytes(payload), b"h"), (3, 4, b"", b"")]))
+    for at, value in damage:
+        answer[at % len(answer)] = value
+    results: list[Any] = []
+    for one in (messages, codec):
+        for read in (one.decode_polled, one.payload_lines):
+            try:
+                results.append(read(bytes(answer)))
+            except ProtocolError:
+                results.append(None)
+    assert results[:2] == results[2:]
+
+
+def test_lines_of_a_poll_are_its_payloads(used: Codec) -> None:
+    answer = polled_answer([(1, 7, b"one", b"h"), (2, 9, b"", b""), (3, 10, b"t\nwo", b"")])
+    assert used.payload_lines(answer) == (3, 11, b"one\n\nt\nwo\n")
+    assert used.payload_lines(polled_answer([])) == (0, 0, b"")
+    for size in range(len(answer)):
+        with pytest.raises(ProtocolError):
+            used.payload_lines(answer[:size])
+
+
+def test_a_poll_comes_back_and_a_cut_one_is_refused(used: Codec) -> None:
     record = messages.encode_record(b"payload", messages.encode_headers({"k": "v", "n": 5, "f": 0.5, "b": b"x"}))
     answer = replies.PolledHead(2, 7, 1).encode() + record
-    polled = messages.decode_polled(answer)
+    polled = used.decode_polled(answer)
     assert (polled.partition, polled.current_offset, polled.messages[0].payload) == (2, 7, b"payload")
     assert messages.headers_of(polled.messages[0].headers) == {"k": "v", "n": 5, "f": 0.5, "b": b"x"}
     for size in range(len(answer)):
         with pytest.raises(ProtocolError):
-            messages.decode_polled(answer[:size])
+            used.decode_polled(answer[:size])
 
 
 def test_group_and_offsets_come_back() -> None:

@@ -77,6 +77,22 @@ def test_messages_are_where_the_position_says(server: Server) -> None:
     asyncio.run(main())
 
 
+def test_a_producer_may_share_the_connection_of_its_client(server: Server) -> None:
+    async def main() -> None:
+        async with Client(url(server)) as client:
+            await made_topic(client, "shared")
+            before = len(await client.all_connected())
+            async with Producer(client, "shared", "t", shares_connection=True) as producer:
+                await producer.send_and_wait(b"1", partition=0)
+                assert len(await client.all_connected()) == before
+            await client.ping()  # it stays open
+            with pytest.raises(ClosedError):
+                await producer.send(b"2")
+        assert stored(server, "shared")[0] == [b"1"]
+
+    asyncio.run(main())
+
+
 def test_what_is_refused_is_told_and_the_rest_goes_on(server: Server) -> None:
     async def main() -> None:
         async with Client(url(server)) as client:

@@ -53,8 +53,15 @@ class DoorServer(Server):
         self, data: Path, env: Mapping[str, str] | None = None, doors: Sequence[str] = ("json",), shards: int = 2
     ) -> None:
         self.ports = {door: free_port() for door in doors}
-        specifications = [(door, [str(HERE / f"{door}_door.py"), HOST, str(port)]) for door, port in self.ports.items()]
-        text = msgspec.json.encode([{"name": name, "command": command} for name, command in specifications]).decode()
+        specifications = [
+            {
+                "name": door,
+                "command": [str(HERE / f"{door}_door.py"), HOST, str(port)],
+                "addresses": {"asgi.address": f"{HOST}:{port}"} if door == "asgi" else {},
+            }
+            for door, port in self.ports.items()
+        ]
+        text = msgspec.json.encode(specifications).decode()
         launcher = [sys.executable, str(HERE / "serve_with_doors.py"), text]
         super().__init__(data, {**TWO_SHARDS, **(env or {})}, launcher=launcher)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from dataclasses import replace
 from typing import Final
 
 from shardd.protocol import iggy09
@@ -48,6 +49,9 @@ class Lane09(Lane):
         return self._filled([self._own.next() for _ in range(BATCH_FRAMES)])
 
     def _filled(self, drawn: list[Drawn]) -> list[bytes]:
+        if self.token is None and self._batches <= 1:  # its first frame on the connection tells the dialect
+            first = drawn[0]
+            drawn = [replace(first, changes=tuple(each for each in first.changes if each[0] > 0)), *drawn[1:]]
         frames = []
         for each in drawn:
             frames.append(fill(each, self._session, self._next, self._client))

@@ -25,6 +25,7 @@ from tests.fuzz.mutator import CORPUS
 from tests.fuzz.sanitized import runs_sanitized, sanitized_environment
 from tests.fuzz.watch import Watch
 from tests.support.server import Server
+from tests.support.top import shard_figures
 
 GROWTH_MAX_BYTES = 768 << 20  # of all workers; ASan keeps freed memory for a while
 _CODES = frozenset({*Code, *ExtensionCode})
@@ -91,6 +92,7 @@ def main() -> int:
             report = fuzzer.run(given.frames, given.seconds, progress)
         except FindingError as finding:
             print(f"FINDING after {fuzzer.totals.frames:,} frames, seed {seed}: {finding}", flush=True)
+            print(f"figures: {shard_figures(server.address)}\n{server.log()[-4000:]}", flush=True)
             return 1
         finally:
             watch.close()

@@ -43,8 +43,9 @@ def test_the_wheel_serves(site: Path, tmp_path: Path) -> None:
         assert not any(path.startswith(str(PROJECT / "shardd")) for path in loaded)
 
 
-def test_the_wheel_has_the_decoder_of_spark(site: Path) -> None:
-    code = "import shardd.spark._decode as decode; print(decode.__file__)"
+@pytest.mark.parametrize("module", ["shardd.spark._decode", "shardd.client._codec"])
+def test_the_wheel_has_the_module_of_spark_and_that_of_clients(site: Path, module: str) -> None:
+    code = f"import {module} as module; print(module.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(site), capture_output=True, text=True, check=True
     )

@@ -63,13 +63,13 @@ def test_settings_are_frozen() -> None:
 
 
 def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
-    file = write(tmp_path, "[tcp]\nadress = 'x'\n[server]\nconnections_max = 0\n[http]\nenabled = true\n")
+    file = write(tmp_path, "[tcp]\nadress = 'x'\n[server]\nconnections_max = 0\n[quic]\nenabled = true\n")
     problems = problems_of(file, {"SHARDD_SYSTEM_SEGMENT_SIZ": "1 MB", "IGGY_TCP_SOCKET_LINGER": "soon"})
     assert len(problems) == 5
     text = "\n".join(problems)
     assert "tcp.adress" in text and "closest known key is tcp.address" in text
     assert "server.connections_max" in text
-    assert "http.enabled" in text and "does not serve" in text
+    assert "quic.enabled" in text and "does not serve" in text
     assert "SHARDD_SYSTEM_SEGMENT_SIZ: unknown setting; the closest known one is SHARDD_SYSTEM_SEGMENT_SIZE" in text
     assert "tcp.socket.linger (IGGY_TCP_SOCKET_LINGER): 'soon' is no duration" in text
 
@@ -83,6 +83,12 @@ def test_iggy_settings_that_are_not_served(path: str, tmp_path: Path) -> None:
     assert len(problems_of(None, {f"SHARDD_{suffix}": "1"})) == 1
     section, _, name = path.rpartition(".")
     assert "does not serve" in problems_of(write(tmp_path, f"[{section}]\n{name} = 1\n"), {})[0]
+
+
+def test_variables_of_clients_are_no_settings() -> None:
+    """Who has them in a shell starts a server there, too."""
+    for name in ("URL", "CONTEXT", "TOKEN", "USERNAME", "PASSWORD", "CLIENT_CODEC"):
+        assert load_settings(None, {f"SHARDD_{name}": "x"}).warnings() == []
 
 
 def test_other_iggy_variables() -> None:

@@ -37,7 +37,7 @@ from shardd.transport.door.commands import REFUSED, command_table
 from tests.unit.test_layering import service_commands
 
 COMMAND = Command(7, "ping", msgspec.Raw(msgspec.msgpack.encode({})))
-OWN_KINDS = {"login", "login_with_token", "logout"}
+OWN_KINDS = {"login", "login_with_token", "login_with_bearer", "logout"}
 INSIDE = {"poll"}  # what poll_messages does for members
 
 

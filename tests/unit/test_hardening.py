@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from shardd.client import _codec
 from shardd.engine import _native
 from shardd.spark import _decode
 
-MODULES = [Path(str(module.__file__)) for module in (_native, _decode)]
+MODULES = [Path(str(module.__file__)) for module in (_native, _decode, _codec)]
 
 
 def readelf(path: Path, *options: str) -> str:

@@ -32,6 +32,7 @@ from shardd.metadata.commands import (
     PurgeStream,
     PurgeTopic,
     Ref,
+    RevokeAccessToken,
     SetTopicSettings,
     UpdatePermissions,
     UpdateStream,
@@ -161,9 +162,10 @@ CASES: dict[type[Command], tuple[str, Callable[[Scene], Command]]] = {
     ChangePassword: (NOTHING, lambda s: ChangePassword(s.user, HASH)),
     CreateToken: (NOTHING, new_token),
     DeleteToken: (NOTHING, lambda s: DeleteToken(s.user, s.token())),
+    RevokeAccessToken: (NOTHING, lambda s: RevokeAccessToken(s.user, next(_numbers).to_bytes(16, "big"), 0)),
     DeleteExpiredTokens: (NOTHING, lambda s: DeleteExpiredTokens()),
 }
-BY_THE_USER = (CreateToken, DeleteToken)
+BY_THE_USER = (CreateToken, DeleteToken, RevokeAccessToken)
 
 
 def test_every_kind_of_change_says_what_it_concerns() -> None:

@@ -90,6 +90,7 @@ static void work_promptly(engine *e) {
         net_take_input(&e->net);
         if (k->waiters.first != NULL) waiters_run(&k->waiters, until_us);
         net_run_prompt_frames(&e->net, until_us);
+        links_ring_doorbells(&k->links); /* the others work at what was forwarded while this shard writes */
         commit_all(k);
         net_flush_prompt(&e->net, until_us);
     } while (has_prompt_work(e) && !python_is_due(e) && clock_monotonic_us() < until_us);
@@ -102,6 +103,7 @@ static void work_in_bulk(engine *e) {
     uint32_t visits = 0; /* since the last look at the clock: closing connections cost time, too, and bring no frame */
     do {
         visits += net_run_bulk_frames(&e->net, until_us);
+        links_ring_doorbells(&k->links);
         bool small = !reads_may_go_on(k) && !net_has_bulk_replies(&e->net) && !commit_has_parts(k);
         if (!small) reads_run_bulk(k, until_us);
         commit_part(k);

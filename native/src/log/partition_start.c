@@ -48,7 +48,8 @@ void partition_hide(partition *p, uint64_t offset) {
 
 /* ---- by age ---- */
 
-/* The first message that is younger than `age`, the end of the log when none is. False: an index cannot be read now. */
+/* The first message that is younger than `age`, the end of the log when none is. False: an index cannot be read now, or
+ * contradicts a damaged log; what lies before its segment is older all the same. */
 static bool first_younger(partition *p, uint64_t age, uint64_t now, uint64_t *offset) {
     *offset = partition_first_offset(p);
     if (now < age) return true;
@@ -56,12 +57,12 @@ static bool first_younger(partition *p, uint64_t age, uint64_t now, uint64_t *of
     for (uint32_t i = p->start.hidden; i < p->segments.count; i++) {
         segment *s = &p->segments.items[i];
         if (s->count == 0 || s->last_timestamp < t) continue;
-        if (s->first_timestamp < t && !partition_index_search(p, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k))
-            return false;
-        uint64_t found;
-        if (!partition_offset_of(p, s, k, &found)) return false;
+        uint64_t found = s->start_offset;
+        bool read = s->first_timestamp >= t || partition_index_search(p, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k);
+        read = read && partition_offset_of(p, s, k, &found);
+        if (!read) found = s->start_offset;
         if (found > *offset) *offset = found;
-        return true;
+        return read;
     }
     *offset = p->next_offset;
     return true;
@@ -86,18 +87,19 @@ bool partition_unless_held(partition *p, uint64_t now, uint64_t age, uint64_t *w
     uint64_t barrier = partition_barrier(p), longest;
     p->start.held = false;
     if (barrier == UINT64_MAX || barrier + 1 >= *wanted) return true;
-    if (!first_younger(p, sum(age, p->limits.held_us), now, &longest)) return false;
+    bool read = first_younger(p, sum(age, p->limits.held_us), now, &longest);
     if (longest < barrier + 1) longest = barrier + 1;
     p->start.held = longest < *wanted;
     if (p->start.held) *wanted = longest;
-    return true;
+    return read;
 }
 
 void partition_expire(partition *p) {
     uint64_t now = expiry_clock_now(p->clock), wanted, at = 0, age = p->limits.expiry_us;
     if (now < p->start.expires_at_us || p->closed || p->segments.count == 0) return;
-    bool read = first_younger(p, age, now, &wanted) && partition_unless_held(p, now, age, &wanted);
-    if (read) partition_move_start(p, wanted);
+    bool read = first_younger(p, age, now, &wanted);
+    read = partition_unless_held(p, now, age, &wanted) && read;
+    partition_move_start(p, wanted);
     read = read && next_expiry(p, p->start.held ? sum(age, p->limits.held_us) : age, &at);
     p->missing.want.length = 0; /* what it could not read it asks for again */
     p->start.expires_at_us = read ? at : sum(now, LOOK_AGAIN_US);

@@ -20,12 +20,14 @@ import msgspec
 from shardd.config.schema import Server
 from shardd.engine import Engine
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.replies import TRANSPORT_HTTP, TRANSPORT_TCP
 from shardd.service.identity import Identity
 from shardd.service.sessions import Session, SessionTable
 
 CLIENT_SHARE: Final = 2  # one door has at most 1/2 of `server.connections_max`, in equal parts at all workers
 _PORT_MAX: Final = 65_535
 _NO_SOCKET: Final = 0xFFFF_FFFF  # no place in the engine's table of connections
+_TRANSPORTS: Final = {"http": TRANSPORT_HTTP}  # as clients are told, by door
 _connections: Final = itertools.count(1)
 
 
@@ -91,7 +93,8 @@ class DoorClients:
         if len(self._clients) >= self._clients_max or not self._engine.client_enter(host):
             raise ShardError(Status.DISCONNECTED, f"no room for a client of {host}")
         connection = (next(_connections) & 0xFFFF_FFFF) << 32 | _NO_SOCKET
-        session = self._sessions.open(connection, whole, time.time_ns() // 1000, self._door)
+        transport = _TRANSPORTS.get(self._door, TRANSPORT_TCP)
+        session = self._sessions.open(connection, whole, time.time_ns() // 1000, self._door, transport)
         client = DoorClient(next(self._numbers), host, session)
         self._clients[client.number] = client
         self._wait_for_login(client)

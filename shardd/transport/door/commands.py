@@ -93,7 +93,7 @@ def _system_functions(services: Services) -> dict[str, Execute]:
 
 
 def _account_functions(services: Services) -> dict[str, Execute]:
-    users, tokens = services.users, services.tokens
+    users, tokens, access_tokens = services.users, services.tokens, services.access_tokens
     return {
         "get_user": users.get_user,
         "get_users": partial(users.get_users, keep=keep_encoded),
@@ -105,6 +105,9 @@ def _account_functions(services: Services) -> dict[str, Execute]:
         "get_personal_access_tokens": partial(tokens.get_tokens, keep=keep_encoded),
         "create_personal_access_token": tokens.create_token,
         "delete_personal_access_token": tokens.delete_token,
+        "create_access_token": access_tokens.create_access_token,
+        "refresh_access_token": access_tokens.refresh_access_token,
+        "revoke_access_token": access_tokens.revoke_access_token,
     }
 
 

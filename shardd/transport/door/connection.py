@@ -26,6 +26,7 @@ from shardd.protocol.door_frames import (
     Frames,
     Kind,
     Login,
+    LoginWithAccessToken,
     LoginWithToken,
     Prove,
     Request,
@@ -225,7 +226,7 @@ class DoorConnection(asyncio.Protocol):
             return
         if not self._links.is_present(self._id) or isinstance(request, Prove):
             raise FrameError("it may not be sent now")
-        is_login = isinstance(request, Login | LoginWithToken)
+        is_login = isinstance(request, Login | LoginWithToken | LoginWithAccessToken)
         cost_bytes = frame.size + (answer_bytes(request.name) if isinstance(request, Command) else 0)
         work = _Work(frame.request_id, cost_bytes, is_login)
         self._work.add(work)

@@ -14,6 +14,7 @@ from shardd.protocol.door_frames import (
     Command,
     LoggedIn,
     Login,
+    LoginWithAccessToken,
     LoginWithToken,
     Logout,
     OpenClient,
@@ -45,8 +46,8 @@ class RequestHandler:
     def client_of(self, request: Request) -> DoorClient | None:
         """The client that a request names, or `ShardError` 100 or 40."""
         if isinstance(request, Command | Logout):
-            return self._clients.of_handle(request.handle)
-        if isinstance(request, CloseClient | Login | LoginWithToken):
+            return self._of_handle(request.handle)
+        if isinstance(request, CloseClient | Login | LoginWithToken | LoginWithAccessToken):
             return self._clients.get(request.client)
         return None
 
@@ -64,14 +65,24 @@ class RequestHandler:
             case LoginWithToken():
                 token = account_requests.TokenLogin(request.token)
                 return await self._login(request.client, self._parts.services.logins.login_with_token, token)
+            case LoginWithAccessToken():
+                token = account_requests.TokenLogin(request.token)
+                return await self._login(request.client, self._parts.services.logins.login_with_bearer, token)
             case Logout():
-                client = self._clients.of_handle(request.handle)
+                client = self._of_handle(request.handle)
                 await self._parts.services.logins.logout(client.identity(), requests.Empty())
                 self._clients.logged_out(client)
                 return _NIL
             case Command():
                 return await self._command(request)
         raise ShardError(Status.INVALID_COMMAND)
+
+    def _of_handle(self, handle: int) -> DoorClient:
+        """`ShardError` 40 also when the login rests on a token that has ended."""
+        client = self._clients.of_handle(handle)
+        if not self._parts.services.access_tokens.holds(client.session):
+            raise ShardError(Status.UNAUTHENTICATED, "its token has ended")
+        return client
 
     async def _login(
         self, number: int, login: Callable[[Identity, Said], Awaitable[LoggedInUser]], said: Said
@@ -87,7 +98,7 @@ class RequestHandler:
         return encode_value(LoggedIn(self._clients.logged_in(client), user.user_id))
 
     async def _command(self, request: Command) -> bytes:
-        client = self._clients.of_handle(request.handle)
+        client = self._of_handle(request.handle)
         command = self._commands.get(request.name)
         if command is None:
             status = Status.FEATURE_UNAVAILABLE if request.name in REFUSED else Status.INVALID_COMMAND

@@ -1,0 +1,244 @@
+"""An ASGI application on a socket of the supervisor, by uvicorn: with bounds for what strangers send, and an orderly
+end. Whoever imports this needs what `shardd[http]` installs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+PIPELINED_MAX: Final = 16  # requests of one connection that wait for the one before
+STOP_S: Final = 2  # what is under way has so long; the supervisor waits for 3 s
+_BACKLOG: Final = 1024
+_STATUS_LINES: Final = {
+    400: "400 Bad Request",
+    431: "431 Request Header Fields Too Large",
+    503: "503 Service Unavailable",
+}
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class AsgiLimits(msgspec.Struct, frozen=True):
+    """`head_timeout_s`: for a whole head, counted from its first byte or from the connection. `slow_reader_timeout_s`:
+    for a client that takes nothing of what is written."""
+
+    connections_max: int = 1024
+    connections_per_address_max: int = 256
+    head_bytes_max: int = 32 << 10
+    head_timeout_s: float = 10.0
+    keep_alive_s: int = 60
+    slow_reader_timeout_s: float = 30.0
+
+
+async def serve_app(
+    application: Application,
+    listener: socket.socket,
+    limits: AsgiLimits,
+    ready: Callable[[], None],
+    tls: ssl.SSLContext | None = None,
+) -> None:
+    """Until it is cancelled: then what is under way is finished, for `STOP_S` at most."""
+    server = _Server(application, listener, limits, ready, tls)
+    serving = asyncio.ensure_future(server.serve())
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, without its signals and with our socket."""
+
+    def __init__(
+        self,
+        application: Application,
+        listener: socket.socket,
+        limits: AsgiLimits,
+        ready: Callable[[], None],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        crowd = _Crowd(limits)
+        bounded = type("BoundedProtocol", (_BoundedProtocol,), {"limits": limits, "crowd": crowd})
+        config = uvicorn.Config(
+            application,
+            http=bounded,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=limits.keep_alive_s,
+            timeout_graceful_shutdown=STOP_S,
+        )
+        super().__init__(config)
+        self._listener = listener
+        self._limits = limits
+        self._ready = ready
+        self._tls = tls
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The supervisor says when to stop."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state={}
+            ),
+            sock=self._listener,
+            backlog=_BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else self._limits.head_timeout_s,
+        )
+        self.servers = [server]
+        self.started = True
+        self._ready()
+
+
+class _Crowd:
+    """Who is connected, by address."""
+
+    def __init__(self, limits: AsgiLimits) -> None:
+        self._limits = limits
+        self._of: Counter[str] = Counter()
+        self._all = 0
+
+    def enter(self, host: str) -> bool:
+        limits = self._limits
+        if self._all >= limits.connections_max or self._of[host] >= limits.connections_per_address_max:
+            return False
+        self._all += 1
+        self._of[host] += 1
+        return True
+
+    def leave(self, host: str) -> None:
+        self._all -= 1
+        self._of[host] -= 1
+        if not self._of[host]:
+            del self._of[host]
+
+
+class _RefusedError(Exception):
+    """Raised inside the parser, which stops then."""
+
+
+class _BoundedProtocol(HttpToolsProtocol):
+    """One connection. A head is bounded in bytes and in time, connections by address, requests that wait by number."""
+
+    limits: AsgiLimits
+    crowd: _Crowd
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._host = transport.get_extra_info("peername", ("",))[0]
+        self._entered = self.crowd.enter(self._host)
+        self._timer: asyncio.TimerHandle | None = None
+        self._slow_timer: asyncio.TimerHandle | None = None
+        self._in_head = True
+        self._head_bytes = 0
+        self._refusal = 400
+        if not self._entered:
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._entered:
+            return
+        self._entered = False
+        self.crowd.leave(self._host)
+        self._stop_watching()
+        self._stop_watching_reader()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._entered:
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > self.limits.head_bytes_max and not self.transport.is_closing():
+            self._refusal = 431
+            self.send_400_response("")
+        answered = self.cycle is None or self.cycle.response_complete
+        if not self._in_head and answered and self.timeout_keep_alive_task is None and self._timer is None:
+            self._watch_head()  # the rest of a body that nobody reads, or empty lines
+
+    def on_message_begin(self) -> None:
+        if not self._in_head:
+            self._in_head, self._head_bytes = True, 0
+            self._watch_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._stop_watching()
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.limits.head_bytes_max:
+            self._refusal = 431
+            raise _RefusedError
+        if len(self.pipeline) >= PIPELINED_MAX:
+            self._refusal = 503
+            raise _RefusedError
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Nothing is written into the middle of another answer."""
+        if self.cycle is None or self.cycle.response_complete:
+            line = _STATUS_LINES[self._refusal]
+            text = line.partition(" ")[2]
+            head = (
+                f"HTTP/1.1 {line}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {len(text)}\r\n"
+                f"connection: close\r\n\r\n{text}"
+            )
+            self.transport.write(head.encode())
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stop_watching_reader()
+        self._slow_timer = self.loop.call_later(self.limits.slow_reader_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_watching_reader()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Who does not even take a small answer is not waited for."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _watch_head(self) -> None:
+        self._stop_watching()
+        self._timer = self.loop.call_later(self.limits.head_timeout_s, self.transport.abort)
+
+    def _stop_watching(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _stop_watching_reader(self) -> None:
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None

@@ -1,0 +1,1 @@
+"""The door for HTTP: JSON requests and answers (docs/protocol/http.md)."""

@@ -1,0 +1,85 @@
+"""Bodies of requests: bounded in bytes, in time, and in what all of them hold at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from shardd.doors.http.errors import JSON, RejectedError
+
+ALL_BODIES_BYTES_MAX: Final = 64 << 20
+ADDRESS_SHARE: Final = 2  # one address has at most 1/2 of that
+
+
+class Bodies:
+    """Reads them. `body_bytes_max`: of one; `timeout_s`: for it to come."""
+
+    def __init__(self, body_bytes_max: int, timeout_s: float) -> None:
+        self._body_bytes_max = body_bytes_max
+        self._timeout_s = timeout_s
+        self._all = 0
+        self._of: Counter[str] = Counter()
+
+    async def read(self, request: Request, host: str) -> bytes:
+        """RejectedError 400, 408, 413, 503. What is taken is given back with `release`."""
+        declared = request.headers.get("content-length", "0")
+        if declared.isdecimal() and int(declared) > self._body_bytes_max:
+            raise _too_large()
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                async for chunk in request.stream():
+                    self._take(host, len(chunk), body)
+                    body += chunk
+                    if len(body) > self._body_bytes_max:
+                        raise _too_large()
+        except TimeoutError:
+            self.release(host, len(body))
+            raise RejectedError(408, "The body did not come in time", close=True) from None
+        except ClientDisconnect:
+            self.release(host, len(body))
+            raise RejectedError(400, "The body ends early", close=True) from None
+        except BaseException:
+            self.release(host, len(body))
+            raise
+        return bytes(body)
+
+    def release(self, host: str, size: int) -> None:
+        self._all -= size
+        self._of[host] -= size
+        if not self._of[host]:
+            del self._of[host]
+
+    def _take(self, host: str, size: int, body: bytearray) -> None:
+        if self._all + size > ALL_BODIES_BYTES_MAX or self._of[host] + size > ALL_BODIES_BYTES_MAX // ADDRESS_SHARE:
+            raise RejectedError(503, "Too many bodies at a time", close=True)
+        self._all += size
+        self._of[host] += size
+
+
+def _too_large() -> RejectedError:
+    """What is left of it is taken in and dropped, for as long as a head may take: the client hears why."""
+    return RejectedError(413, "Payload too large")
+
+
+def media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def decode_json(request: Request, body: bytes, decode: Callable[[bytes], Any]) -> Any:
+    """RejectedError 400, 415, 422."""
+    if media_type(request) != JSON:
+        raise RejectedError(415, "Expected request with `Content-Type: application/json`")
+    try:
+        return decode(body)
+    except msgspec.ValidationError as error:
+        raise RejectedError(422, f"Failed to deserialize the JSON body into the target type: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RejectedError(400, f"Failed to parse the request body as JSON: {error}") from None
+    except RecursionError:
+        raise RejectedError(400, "Failed to parse the request body as JSON: nested too deeply") from None

@@ -1,0 +1,39 @@
+"""The process of the door for HTTP. Only the supervisor starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from shardd.doors.asgi import AsgiLimits, serve_app
+from shardd.doors.door import Door
+from shardd.doors.http.app import make_application
+from shardd.doors.http.options import HttpOptions, decode_options
+from shardd.doors.process import run_door
+from shardd.doors.tls import tls_context
+
+
+async def serve(door: Door) -> None:
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what strangers send is no line of the log
+    options = decode_options(door.options)
+    application, clients = make_application(door, options)
+    await asyncio.gather(*(link.connected.wait() for link in door.links))
+    sweeping = asyncio.create_task(clients.sweep())
+    try:
+        tls = tls_context(door, "http.tls")
+        await serve_app(application, door.listeners[0], _limits(options), door.ready, tls)
+    finally:
+        sweeping.cancel()
+
+
+def _limits(options: HttpOptions) -> AsgiLimits:
+    return AsgiLimits(
+        connections_max=options.connections_max,
+        connections_per_address_max=options.connections_per_address_max,
+        head_timeout_s=options.server.partial_frame_timeout_ms / 1000,
+        slow_reader_timeout_s=options.server.slow_reader_timeout_ms / 1000,
+    )
+
+
+if __name__ == "__main__":
+    run_door(serve)

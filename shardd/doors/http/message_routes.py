@@ -1,0 +1,133 @@
+"""Messages: sent and polled as JSON, or as batches of records (docs/protocol/http.md#batches)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from shardd.doors.http.consumer_routes import consumer_of
+from shardd.doors.http.endpoint import BATCH, Call, Endpoint
+from shardd.doors.http.errors import JSON, RejectedError
+from shardd.doors.http.message_shapes import (
+    POLLING,
+    Polled,
+    PollQuery,
+    SendRequest,
+    messages_of,
+    new_message,
+    partitioning_of,
+    polled_message,
+)
+from shardd.doors.http.polls import HeldResponse
+from shardd.doors.http.stream_routes import TOPIC
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.primitives import Reader
+from shardd.protocol.replies import PolledHead
+from shardd.protocol.send_request import Partitioning, PartitioningKind, SendMessages
+
+_SLICE_MESSAGES: Final = 256
+_SMALL_BYTES: Final = 64 << 10
+
+
+async def send(call: Call) -> None:
+    await call.command("send_messages", _sent_batch(call) if call.raw else _sent_json(call))
+
+
+async def poll(call: Call) -> Response:
+    give_back = await call.polls.take(call.host)
+    try:
+        return HeldResponse(await _polled(call), give_back)
+    except BaseException:
+        give_back()
+        raise
+
+
+async def _polled(call: Call) -> Response:
+    said: PollQuery = call.query
+    value = await call.command(
+        "poll_messages",
+        {
+            "consumer": consumer_of(said.consumer_id),
+            **call.topic,
+            "partition": said.partition_id,
+            "strategy": int(POLLING[said.kind]),
+            "value": said.value,
+            "count": said.count,
+            "auto_commit": said.auto_commit,
+        },
+    )
+    if BATCH in call.request.headers.get("accept", ""):
+        head = PolledHead(value["partition"], value["current_offset"], value["count"])
+        return Response(head.encode() + value["records"], media_type=BATCH)
+    parts = _json_parts(value)
+    if len(value["records"]) <= _SMALL_BYTES:
+        return Response(b"".join(parts), media_type=JSON)
+    return StreamingResponse(_one_by_one(parts), media_type=JSON)
+
+
+async def flush(call: Call) -> Response:
+    fsync = {"true": True, "false": False, "fsync=true": True, "fsync=false": False}.get(call.text("fsync"))
+    if fsync is None:
+        raise RejectedError(400, "Invalid URL: true or false")
+    request = {**call.topic, "partition": call.number("partition"), "fsync": fsync}
+    await call.command("flush_unsaved_buffer", request)
+    return Response()
+
+
+def _sent_json(call: Call) -> SendMessages:
+    said: SendRequest = call.body
+    address = call.topic
+    to = partitioning_of(said.partitioning)
+    return SendMessages.of(address["stream"], address["topic"], to, [new_message(each) for each in said.messages])
+
+
+def _sent_batch(call: Call) -> SendMessages:
+    """Partitioning, u32 count, index, records: SEND_MESSAGES without the topic."""
+    address, reader = call.topic, Reader(call.raw)
+    kind, value = reader.u8(), reader.take(reader.u8())
+    try:
+        partitioning = PartitioningKind(kind)
+    except ValueError:
+        raise ShardError(Status.INVALID_COMMAND, "unknown partitioning") from None
+    if partitioning is PartitioningKind.PARTITION and len(value) != 4:
+        raise ShardError(Status.INVALID_COMMAND, "a partition has 4 bytes")
+    partition = int.from_bytes(value, "little") if partitioning is PartitioningKind.PARTITION else 0
+    key = value if partitioning is PartitioningKind.KEY else b""
+    count = reader.u32()
+    batch = reader.take(reader.remaining)
+    return SendMessages(address["stream"], address["topic"], Partitioning(partitioning, partition, key), count, batch)
+
+
+def _json_parts(value: Any) -> Iterator[bytes]:
+    """`Polled`, in pieces: a large one is never there as a whole."""
+    encode = msgspec.json.encode
+    head = Polled(value["partition"], value["current_offset"], value["count"], ())
+    yield encode(head)[: -len(b"]}")]
+    slice_, first = [], True
+    for message in messages_of(value["records"], value["count"]):
+        slice_.append(polled_message(message))
+        if len(slice_) == _SLICE_MESSAGES:
+            yield (b"" if first else b",") + encode(slice_)[1:-1]
+            slice_, first = [], False
+    if slice_:
+        yield (b"" if first else b",") + encode(slice_)[1:-1]
+    yield b"]}"
+
+
+async def _one_by_one(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """On the loop: an iterator that is none of asyncio would get a thread."""
+    for part in parts:
+        yield part
+
+
+_MESSAGES: Final = f"{TOPIC}/messages"
+ENDPOINTS: Final = (
+    Endpoint("POST", _MESSAGES, send, "Send messages", body=SendRequest, status=201, binary=True),
+    Endpoint("GET", _MESSAGES, poll, "Poll messages", query=PollQuery, reply=Polled, binary=True),
+    Endpoint(
+        "GET", f"{_MESSAGES}/flush/{{partition}}/{{fsync}}", flush, "Write and sync what is not on the device", media=""
+    ),
+)

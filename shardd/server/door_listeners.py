@@ -1,0 +1,49 @@
+"""Where the clients of doors connect: sockets of the supervisor, which every process of a door inherits. So a door that
+is replaced loses no connection that waits."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+from shardd.config.units import format_address
+from shardd.server.errors import StartupError
+
+_BACKLOG: Final = 1024
+
+
+class DoorListeners:
+    """Lives in the supervisor. `addresses`: by door and setting; `actual`: by setting, where port 0 has become a real
+    one. Raises StartupError. No other server can share an address: they are bound without SO_REUSEPORT."""
+
+    def __init__(self, addresses: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        self.actual: dict[str, str] = {}
+        self._sockets: dict[str, list[socket.socket]] = {}
+        for door, of_door in (addresses or {}).items():
+            self._open(door, of_door)
+
+    def _open(self, door: str, addresses: Mapping[str, str]) -> None:
+        for setting, address in addresses.items():
+            host, _, port = address.rpartition(":")
+            host = host.strip("[]")
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            self._sockets.setdefault(door, []).append(listener)
+            try:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                listener.bind((host, int(port)))
+                listener.listen(_BACKLOG)
+            except OSError as error:
+                self.close()
+                raise StartupError(f"{setting}: cannot listen on {address}: {error.strerror}") from error
+            self.actual[setting] = format_address(host, listener.getsockname()[1])
+
+    def descriptors_of(self, door: str) -> list[int]:
+        return [listener.fileno() for listener in self._sockets.get(door, [])]
+
+    def close(self) -> None:
+        while self._sockets:
+            for listener in self._sockets.popitem()[1]:
+                listener.close()

@@ -1,0 +1,59 @@
+"""What the site is made of: every page has its place, every command and every setting is in the reference."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardd.cli.families import ALONE, FAMILIES
+from shardd.config.keys import KEYS
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    into = tmp_path_factory.mktemp("site") / "sources"
+    command = [sys.executable, str(PROJECT / "distribution/site/stage.py"), str(into)]
+    subprocess.run(command, check=True, timeout=120, cwd=PROJECT)
+    return into
+
+
+def pages(entry: Any) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for each in entry.values() if isinstance(entry, dict) else entry:
+            yield from pages(each)
+
+
+def test_every_page_has_one_place_in_the_navigation(staged: Path) -> None:
+    listed = list(pages(json.loads((staged / "mkdocs.yml").read_text())["nav"]))
+    assert sorted(listed) == sorted(str(path.relative_to(staged / "docs")) for path in (staged / "docs").rglob("*.md"))
+
+
+def test_links_stay_inside_the_site(staged: Path) -> None:
+    docs = (staged / "docs").resolve()
+    for page in docs.rglob("*.md"):
+        prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^()\s#]+)[^()\s]*\)", prose):
+            path = (page.parent / target).resolve()
+            assert "://" in target or (path.is_file() and path.is_relative_to(docs)), (page, target)
+
+
+def test_the_reference_has_every_command_and_every_setting(staged: Path) -> None:
+    commands = (staged / "docs" / "reference/commands.md").read_text()
+    titles = {line.removeprefix("## shardd ") for line in commands.splitlines() if line.startswith("## ")}
+    assert {title.split()[0] for title in titles} >= FAMILIES.keys() | ALONE.keys() | {"serve", "ping", "login", "top"}
+    assert {"topic settings set", "topic get", "group seek", "message tail"} <= titles
+    assert "`--partitions <int range>`" in commands and "[default: 1; 0<=x<=1000]" in commands.replace("\\", "")
+    settings = (staged / "docs" / "reference/settings.md").read_text()
+    assert all(f"`{key.path}`" in settings for key in KEYS)
+    assert "`SHARDD_TCP_TLS_MODE`" in settings

@@ -17,6 +17,7 @@ from shardd.doors.door import Door
 from shardd.doors.http import (
     account_routes,
     consumer_routes,
+    event_routes,
     login_routes,
     message_routes,
     stream_routes,
@@ -83,6 +84,7 @@ ENDPOINTS: Final = (
     *account_routes.ENDPOINTS,
     *stream_routes.ENDPOINTS,
     *message_routes.ENDPOINTS,
+    *event_routes.ENDPOINTS,
     *consumer_routes.ENDPOINTS,
 )
 

@@ -24,7 +24,7 @@ C_FILES := $(shell find native bench tests -name build -prune -o -name '*.[ch]' 
 
 .DEFAULT_GOAL := help
 .PHONY: help system setup setup-spark run test test-epoll test-spark test-spark-cluster spark-model lint fmt native \
-	native-asan fuzz test-net crash-delete bench bench-recovery demo demo-groups demo-spark bench-spark corrupt-sweep crash-torn crash-backup \
+	native-asan fuzz test-net crash-delete bench bench-recovery demo demo-groups demo-spark demo-spark-write bench-spark corrupt-sweep crash-torn crash-backup \
 	crash fault soak audit clean
 
 help: ## this list
@@ -248,6 +248,9 @@ crash-torn: native ## the last batch cut at every byte (recovery) and at 100 poi
 
 demo-spark: native setup-spark ## flights into a Delta table by Spark, with kills; archive; read over archive and server
 	@$(BIN)/python -m tests.demo.spark_flights
+
+demo-spark-write: native setup-spark ## flights as Parquet into a topic, totals into a topic, into a Delta table, with kills
+	@$(BIN)/python -m tests.demo.spark_write
 
 test-spark: native setup-spark ## all tests of the Spark side, the slow ones too
 	@$(PYTEST) -m 'slow or not slow' tests/spark

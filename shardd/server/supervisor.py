@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from shardd.config.keys import settings_toml
@@ -30,6 +30,7 @@ from shardd.server.data_directory import remove_runtime_config, write_runtime_co
 from shardd.server.door_listeners import DoorListeners
 from shardd.server.doors import DoorKeeper, DoorProcess, DoorSpecification, describe_status
 from shardd.server.service_manager import Watchdog, notify_service_manager
+from shardd.server.settings_reload import read_again
 from shardd.server.shared_resources import SharedResources
 from shardd.server.stall_board import StallBoard
 from shardd.server.standstill import WorkerSample
@@ -68,8 +69,9 @@ class Supervisor:
         access_keys: list[bytes],
         tls: TlsKeeper,
         tls_of_doors: TlsKeeper,
+        read_settings: Callable[[], Settings],
     ) -> None:
-        self._settings = settings
+        self._settings, self._read_settings = settings, read_settings
         self._cpus = cpus
         self._memory_nodes = memory_nodes
         self._resources = resources
@@ -257,9 +259,7 @@ class Supervisor:
         )
         # after the line: who waited for the file finds it in the log
         try:
-            system = self._settings.system
-            text = settings_toml(self._settings, self._actual_addresses())
-            write_runtime_config(system.runtime_directory, system.data_directory, text)
+            self._write_runtime_config()
         except OSError as error:
             _log.error("cannot write the runtime configuration: %s", error)
             if error.errno not in NO_ROOM:  # who waits for that file would wait for ever
@@ -353,7 +353,7 @@ class Supervisor:
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGUSR1 or (number == signal.SIGHUP and not self._hangup_stops):
             if self._stop_at is None:
-                self._reload_tls()
+                self._reload()
         elif self._stop_at is None:
             _log.info("stopping")
             self._stop()
@@ -361,12 +361,30 @@ class Supervisor:
             _log.warning("second signal: workers are killed")
             self._kill_all()
 
-    def _reload_tls(self) -> None:
-        if (self._tls.fd >= 0 or self._tls_of_doors.fd < 0) and self._tls.reload():
+    def _reload(self) -> None:
+        """Certificates, and the settings that may change."""
+        if self._tls.fd >= 0 and self._tls.reload():
             for worker in self._workers:
                 worker.send(SupervisorMessage(tls=True))
         if self._tls_of_doors.fd >= 0 and self._tls_of_doors.reload():
             self._doors.tls_changed()
+        settings = read_again(self._settings, self._read_settings)
+        if settings is None:
+            return
+        self._settings = settings
+        for worker in self._workers:
+            worker.send(SupervisorMessage(log_level=settings.system.logging.level))
+        self._doors.use_logs(settings.system.logging)
+        if self._all_ready:
+            try:
+                self._write_runtime_config()
+            except OSError as error:
+                _log.error("cannot write the runtime configuration: %s", error)
+
+    def _write_runtime_config(self) -> None:
+        system = self._settings.system
+        text = settings_toml(self._settings, self._actual_addresses())
+        write_runtime_config(system.runtime_directory, system.data_directory, text)
 
     def _stop(self) -> None:
         self._stop_at = time.monotonic() + STOP_KILL_S

@@ -81,15 +81,9 @@ class Supervisor:
         self._workers = [WorkerProcess(shard) for shard in range(len(cpus))]
         self._selector = selectors.DefaultSelector()
         self._doors = DoorKeeper(
-            doors,
-            resources.introductions,
-            self._selector,
-            len(cpus),
-            settings.system.logging,
-            version,
-            door_listeners,
-            tls_of_doors.fd,
-        )
+            doors, resources.introductions, self._selector, len(cpus), settings.system.logging, version,
+            door_listeners, tls_of_doors.fd,
+        )  # fmt: skip
         self._door_addresses = door_listeners.actual
         self._access_keys = access_keys
         self._started_at_us = time.time_ns() // 1000

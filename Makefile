@@ -161,6 +161,16 @@ crash-power: native ## 200 power cuts of a server on a file system that forgets 
 	@$(MAKE) --no-print-directory --silent -C native power
 	@$(BIN)/python -m tests.power.cuts $(CRASH_ARGS)
 
+.PHONY: test-http-generated
+test-http-generated: native ## requests that schemathesis generates from the description of the HTTP API (HTTP_ARGS="--examples 60")
+	@test -x $(VENV)-schemathesis/bin/schemathesis || { python3 -m venv $(VENV)-schemathesis && \
+		$(VENV)-schemathesis/bin/python -m pip install --quiet --disable-pip-version-check schemathesis==4.32.5; }
+	@$(BIN)/python -m tests.doors.http_generated $(VENV)-schemathesis/bin/schemathesis $(HTTP_ARGS)
+
+.PHONY: bench-http
+bench-http: native ## sends and polls over HTTP against a bare handler
+	@$(BIN)/python -m bench.http $(BENCH_ARGS)
+
 .PHONY: examples
 examples: native ## the generated examples of the property and parity tests, 20 times as many as `make test` tries
 	@EXAMPLES_TIMES=20 $(PYTEST) tests/parity tests/property $(PYTEST_ARGS)
@@ -267,6 +277,6 @@ audit: setup-spark ## known vulnerabilities of what is installed (needs an index
 	@$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement $(VENV)-audit/installed.txt
 
 clean: ## remove everything that was built
-	@rm -rf $(VENV) $(VENV)-audit $(WHEEL_VENV) $(DOCS_VENV) $(PYRIGHT_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-audit $(VENV)-schemathesis $(WHEEL_VENV) $(DOCS_VENV) $(PYRIGHT_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find shardd tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@$(MAKE) --no-print-directory -C native clean

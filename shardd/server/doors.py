@@ -109,6 +109,11 @@ class DoorKeeper:
         self._down.discard(shard)
         self._tell(SupervisorMessage(peer_up=PeerUp(shard, generation)))
 
+    def use_logs(self, logs: Logging) -> None:
+        """From now on, and those that start later."""
+        self._logs = logs
+        self._tell(SupervisorMessage(log_level=logs.level))
+
     def on_event(self, door: DoorProcess, fd: int) -> PeerNews:
         """Its channel or its pidfd is ready. What every worker must know then."""
         if door.running and fd == door.pidfd:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,20 +48,29 @@ def root_exists(directory: Path) -> bool:
 
 
 def run_supervisor(
-    settings: Settings, root: RootUser, *, fresh: bool, version: str, doors: Sequence[DoorSpecification] = ()
+    settings: Settings,
+    root: RootUser,
+    *,
+    fresh: bool,
+    version: str,
+    read_settings: Callable[[], Settings],
+    doors: Sequence[DoorSpecification] = (),
 ) -> int:
-    """Runs until a signal; exit status. Raises StartupError when the server cannot start."""
+    """Runs until a signal; exit status. `read_settings`: as they are then; ConfigError. Raises StartupError when the
+    server cannot start."""
     with told_when_stuck():
-        return _run(settings, root, fresh, version, doors)
+        return _run(settings, root, fresh, version, read_settings, doors)
 
 
-def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: Sequence[DoorSpecification]) -> int:
-    try:
-        allocation = settings.system.sharding.cpu_allocation
-        cpus = allocate_cpus(allocation)
-        nodes = memory_nodes(allocation, cpus)
-    except CpuAllocationError as error:
-        raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
+def _run(
+    settings: Settings,
+    root: RootUser,
+    fresh: bool,
+    version: str,
+    read_settings: Callable[[], Settings],
+    doors: Sequence[DoorSpecification],
+) -> int:
+    cpus, nodes = _cpus(settings.system.sharding.cpu_allocation)
     pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
     engine = _choose_engine(settings)
     tls, tls_of_doors = _tls(settings.tls_of_ports), _tls(settings.tls_of_doors)
@@ -115,11 +124,21 @@ def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: S
             access_keys=access_keys,
             tls=tls,
             tls_of_doors=tls_of_doors,
+            read_settings=read_settings,
         )
         return supervisor.run()
     finally:
         door_listeners.close()
         resources.close()
+
+
+def _cpus(allocation: str) -> tuple[list[int], list[int]]:
+    """One for each worker, and the nodes of their memory (`memory_nodes`)."""
+    try:
+        cpus = allocate_cpus(allocation)
+        return cpus, memory_nodes(allocation, cpus)
+    except CpuAllocationError as error:
+        raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
 
 
 def _group(name: str) -> int | None:

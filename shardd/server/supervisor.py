@@ -6,7 +6,6 @@ loop over a selector: signals, control channels and pidfds of workers and doors,
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import selectors
@@ -14,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from shardd.config.keys import settings_toml
@@ -30,7 +29,9 @@ from shardd.server.data_directory import remove_runtime_config, write_runtime_co
 from shardd.server.door_listeners import DoorListeners
 from shardd.server.doors import DoorKeeper, DoorProcess, DoorSpecification, describe_status
 from shardd.server.service_manager import Watchdog, notify_service_manager
+from shardd.server.settings_reload import read_again
 from shardd.server.shared_resources import SharedResources
+from shardd.server.signal_socket import wakeup_socket
 from shardd.server.stall_board import StallBoard
 from shardd.server.standstill import WorkerSample
 from shardd.server.thread_samples import sample_worker
@@ -68,8 +69,9 @@ class Supervisor:
         access_keys: list[bytes],
         tls: TlsKeeper,
         tls_of_doors: TlsKeeper,
+        read_settings: Callable[[], Settings],
     ) -> None:
-        self._settings = settings
+        self._settings, self._read_settings = settings, read_settings
         self._cpus = cpus
         self._memory_nodes = memory_nodes
         self._resources = resources
@@ -79,15 +81,9 @@ class Supervisor:
         self._workers = [WorkerProcess(shard) for shard in range(len(cpus))]
         self._selector = selectors.DefaultSelector()
         self._doors = DoorKeeper(
-            doors,
-            resources.introductions,
-            self._selector,
-            len(cpus),
-            settings.system.logging,
-            version,
-            door_listeners,
-            tls_of_doors.fd,
-        )
+            doors, resources.introductions, self._selector, len(cpus), settings.system.logging, version,
+            door_listeners, tls_of_doors.fd,
+        )  # fmt: skip
         self._door_addresses = door_listeners.actual
         self._access_keys = access_keys
         self._started_at_us = time.time_ns() // 1000
@@ -102,7 +98,7 @@ class Supervisor:
 
     def run(self) -> int:
         """0: stopped in order; 1: a worker had to be killed, or the server could not start."""
-        with self._signals() as wakeup:
+        with wakeup_socket(_SIGNALS) as wakeup:
             self._selector.register(wakeup, selectors.EVENT_READ, None)
             for worker in self._workers:
                 self._spawn(worker)
@@ -117,24 +113,6 @@ class Supervisor:
         remove_runtime_config(self._settings.system.runtime_directory)
         _log.info("stopped")
         return self._exit_status
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[socket.socket]:
-        read_end, write_end = socket.socketpair()
-        read_end.setblocking(False)
-        write_end.setblocking(False)
-        # a signal that nohup made ignored stays ignored
-        taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        previous = {number: signal.signal(number, lambda *_: None) for number in taken}
-        previous_fd = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
-        try:
-            yield read_end
-        finally:
-            signal.set_wakeup_fd(previous_fd)
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-            read_end.close()
-            write_end.close()
 
     def _turn(self, wakeup: socket.socket) -> None:
         for key, _ in self._selector.select(_TICK_S):
@@ -257,9 +235,7 @@ class Supervisor:
         )
         # after the line: who waited for the file finds it in the log
         try:
-            system = self._settings.system
-            text = settings_toml(self._settings, self._actual_addresses())
-            write_runtime_config(system.runtime_directory, system.data_directory, text)
+            self._write_runtime_config()
         except OSError as error:
             _log.error("cannot write the runtime configuration: %s", error)
             if error.errno not in NO_ROOM:  # who waits for that file would wait for ever
@@ -353,7 +329,7 @@ class Supervisor:
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGUSR1 or (number == signal.SIGHUP and not self._hangup_stops):
             if self._stop_at is None:
-                self._reload_tls()
+                self._reload()
         elif self._stop_at is None:
             _log.info("stopping")
             self._stop()
@@ -361,12 +337,30 @@ class Supervisor:
             _log.warning("second signal: workers are killed")
             self._kill_all()
 
-    def _reload_tls(self) -> None:
-        if (self._tls.fd >= 0 or self._tls_of_doors.fd < 0) and self._tls.reload():
+    def _reload(self) -> None:
+        """Certificates, and the settings that may change."""
+        if self._tls.fd >= 0 and self._tls.reload():
             for worker in self._workers:
                 worker.send(SupervisorMessage(tls=True))
         if self._tls_of_doors.fd >= 0 and self._tls_of_doors.reload():
             self._doors.tls_changed()
+        settings = read_again(self._settings, self._read_settings)
+        if settings is None:
+            return
+        self._settings = settings
+        for worker in self._workers:
+            worker.send(SupervisorMessage(log_level=settings.system.logging.level))
+        self._doors.use_logs(settings.system.logging)
+        if self._all_ready:
+            try:
+                self._write_runtime_config()
+            except OSError as error:
+                _log.error("cannot write the runtime configuration: %s", error)
+
+    def _write_runtime_config(self) -> None:
+        system = self._settings.system
+        text = settings_toml(self._settings, self._actual_addresses())
+        write_runtime_config(system.runtime_directory, system.data_directory, text)
 
     def _stop(self) -> None:
         self._stop_at = time.monotonic() + STOP_KILL_S

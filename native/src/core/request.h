@@ -34,8 +34,9 @@ typedef struct consumer_request {
     uint64_t value;   /* strategy value, or the offset to store */
     uint32_t count;
     bool auto_commit;
-    uint32_t wait_ms;    /* POLL: for messages, when there are none */
-    uint64_t assignment; /* never parsed: generation of the member's assignment, 0 for a plain consumer */
+    uint32_t wait_ms;     /* POLL: for messages, when there are none */
+    uint32_t kept_length; /* of a poll that waits: what is kept of its payload meanwhile */
+    uint64_t assignment;  /* never parsed: generation of the member's assignment, 0 for a plain consumer */
 } consumer_request;
 
 #define REQUEST_WRITTEN_MAX 1024u /* three identifiers */

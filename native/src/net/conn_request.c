@@ -87,8 +87,8 @@ static uint32_t parse(conn *c, request *out) {
 /* ---- polls that wait (conn_wait.h) ---- */
 
 /* False: no memory, it is refused. */
-static bool begin_wait(conn *c, uint32_t wait_ms) {
-    conn_wait *w = conn_wait_make(c, wait_ms);
+static bool begin_wait(conn *c, const consumer_request *asked) {
+    conn_wait *w = conn_wait_make(c, asked);
     if (w == NULL) {
         conn_reply_status(c, STATUS_FEATURE_UNAVAILABLE);
         return false;
@@ -304,7 +304,7 @@ static void execute_typed(conn *c) {
         return;
     }
     if (q.kind == REQUEST_POLL && q.consumer.wait_ms > 0 && q.consumer.count > 0 && c->wait_for == NULL) {
-        if (!begin_wait(c, q.consumer.wait_ms)) return;
+        if (!begin_wait(c, &q.consumer)) return;
         parse(c, &q); /* where its bytes are now */
     }
     caller from = caller_of(c);

@@ -21,11 +21,14 @@ static void on_woken(watcher *of) {
     ask_again(w);
 }
 
-conn_wait *conn_wait_make(conn *c, uint32_t wait_ms) {
-    conn_wait *w = malloc(sizeof *w + c->frame.head.length);
+conn_wait *conn_wait_make(conn *c, const consumer_request *asked) {
+    uint32_t length = asked->kept_length;
+    conn_wait *w = malloc(sizeof *w + length);
     if (w == NULL) return NULL;
-    *w = (conn_wait){.watcher = {.woken = on_woken}, .of = c, .until_us = c->core->now_us + (int64_t)wait_ms * 1000};
-    memcpy(w->payload, c->frame.payload, c->frame.head.length);
+    *w = (conn_wait){
+        .watcher = {.woken = on_woken}, .of = c, .until_us = c->core->now_us + (int64_t)asked->wait_ms * 1000};
+    memcpy(w->payload, c->frame.payload, length);
+    c->frame.head.length = length;
     return w;
 }
 

@@ -16,8 +16,9 @@ struct conn_wait {
 static inline bool conn_wait_has(const conn *c) {
     return c->wait_for != NULL && c->frame.payload == c->wait_for->payload;
 }
-/* With a copy of the frame. NULL: no memory. */
-conn_wait *conn_wait_make(conn *c, uint32_t wait_ms);
+/* With a copy of its request, which from here on is the frame: what comes behind a request in its frame is not kept.
+ * NULL: no memory. */
+conn_wait *conn_wait_make(conn *c, const consumer_request *asked);
 /* Everything that its poll may read is watched from now on. False: nobody can say what that is, or too many wait. */
 bool conn_wait_arm(conn *c, uint32_t *status);
 #endif

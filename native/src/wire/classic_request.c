@@ -54,6 +54,7 @@ bool request_parse_waiting_poll(const uint8_t *payload, size_t length, consumer_
     if (length < 4 || !request_parse_poll(payload, length - 4, out)) return false;
     uint32_t poll_length = (uint32_t)(out->address - payload) + out->stream_length + out->topic_length + 19;
     out->wait_ms = load_u32(payload + poll_length);
+    out->kept_length = poll_length + 4;
     return out->wait_ms <= POLL_WAIT_MAX_MS;
 }
 

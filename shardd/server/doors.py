@@ -58,7 +58,9 @@ class DoorKeeper:
         logs: Logging,
         version: str,
         listeners: DoorListeners | None = None,
+        tls_fd: int = -1,
     ) -> None:
+        self._tls_fd = tls_fd
         self._listeners = listeners or DoorListeners()
         self._doors = [DoorProcess(door) for door in doors]
         self._introductions = introductions
@@ -91,6 +93,10 @@ class DoorKeeper:
                 _log.error("door %s (process %d) is killed", door.name, door.pid)
                 door.kill()
         return self.any_running
+
+    def tls_changed(self) -> None:
+        """Certificates were read again."""
+        self._tell(SupervisorMessage(tls=True))
 
     def worker_died(self, shard: int) -> None:
         """Its sessions are gone; what its next process is proven with."""
@@ -142,6 +148,7 @@ class DoorKeeper:
             respawns=0,
             listener_fds=self._listeners.descriptors_of(door.name),
             options=door.options,
+            tls_fd=self._tls_fd,
         )
         try:
             door.spawn(inheritance)

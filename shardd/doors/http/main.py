@@ -10,6 +10,7 @@ from shardd.doors.door import Door
 from shardd.doors.http.app import make_application
 from shardd.doors.http.options import HttpOptions, decode_options
 from shardd.doors.process import run_door
+from shardd.doors.tls import tls_context
 
 
 async def serve(door: Door) -> None:
@@ -19,7 +20,8 @@ async def serve(door: Door) -> None:
     await asyncio.gather(*(link.connected.wait() for link in door.links))
     sweeping = asyncio.create_task(clients.sweep())
     try:
-        await serve_app(application, door.listeners[0], _limits(options), door.ready)
+        tls = tls_context(door, "http.tls")
+        await serve_app(application, door.listeners[0], _limits(options), door.ready, tls)
     finally:
         sweeping.cancel()
 

@@ -364,9 +364,11 @@ class Engine:
         KeyError."""
     def partition_set_limits(self, namespace: int, limits: PartitionLimits, /) -> None:
         """As those of partition_open. KeyError."""
-    def topic_set_send_limits(self, own: list[int], limits: SendLimits, partitions: list[tuple[int, int]], /) -> None:
-        """What the partitions `own` (namespaces; those that are not open here do not count) take of producers from now
-        on. `partitions`: slot and incarnation of all of the topic."""
+    def topic_set_send_limits(
+        self, own: list[tuple[int, int]], limits: SendLimits, partitions: list[tuple[int, int]], /
+    ) -> None:
+        """What the partitions `own` (namespace and place in the topic; not open here: does not count) take from now
+        on of producers. `partitions`: slot and incarnation of all of the topic."""
     def partition_clean(self, namespace: int, trash: str, /) -> Cleaned:
         """One step of the retention: the log start moves with age and count of messages, files of segments before it go
         as with partition_delete_segments. KeyError."""

@@ -19,6 +19,7 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     bool removed;             /* it is closed: nobody who still has it may ask it for anything */
     fences fences;            /* of the consumer groups */
     send_limits *send_limits; /* NULL: none */
+    uint32_t send_place;      /* there */
     bool poison_reported;
     uint64_t active_reported; /* start of the active segment when Python last heard of a sealed one */
     struct {

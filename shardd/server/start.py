@@ -47,18 +47,14 @@ def root_exists(directory: Path) -> bool:
         return False
 
 
-_Read = Callable[[], Settings]
-_Doors = Sequence[DoorSpecification]
-
-
 def run_supervisor(
     settings: Settings,
     root: RootUser,
     *,
     fresh: bool,
     version: str,
-    read_settings: _Read,
-    doors: _Doors = (),
+    read_settings: Callable[[], Settings],
+    doors: Sequence[DoorSpecification] = (),
 ) -> int:
     """Runs until a signal; exit status. `read_settings`: as they are then; ConfigError. Raises StartupError when the
     server cannot start."""
@@ -66,13 +62,15 @@ def run_supervisor(
         return _run(settings, root, fresh, version, read_settings, doors)
 
 
-def _run(settings: Settings, root: RootUser, fresh: bool, version: str, read: _Read, doors: _Doors) -> int:
-    try:
-        allocation = settings.system.sharding.cpu_allocation
-        cpus = allocate_cpus(allocation)
-        nodes = memory_nodes(allocation, cpus)
-    except CpuAllocationError as error:
-        raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
+def _run(
+    settings: Settings,
+    root: RootUser,
+    fresh: bool,
+    version: str,
+    read_settings: Callable[[], Settings],
+    doors: Sequence[DoorSpecification],
+) -> int:
+    cpus, nodes = _cpus(settings.system.sharding.cpu_allocation)
     pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
     engine = _choose_engine(settings)
     tls, tls_of_doors = _tls(settings.tls_of_ports), _tls(settings.tls_of_doors)
@@ -126,12 +124,21 @@ def _run(settings: Settings, root: RootUser, fresh: bool, version: str, read: _R
             access_keys=access_keys,
             tls=tls,
             tls_of_doors=tls_of_doors,
-            read_settings=read,
+            read_settings=read_settings,
         )
         return supervisor.run()
     finally:
         door_listeners.close()
         resources.close()
+
+
+def _cpus(allocation: str) -> tuple[list[int], list[int]]:
+    """One for each worker, and the nodes of their memory (`memory_nodes`)."""
+    try:
+        cpus = allocate_cpus(allocation)
+        return cpus, memory_nodes(allocation, cpus)
+    except CpuAllocationError as error:
+        raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
 
 
 def _group(name: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -11,27 +11,35 @@ from msgspec.structs import replace
 from shardd.config.keys import KEYS, value_of
 from shardd.config.loader import ConfigError
 from shardd.config.schema import Settings
+from shardd.runtime.control_messages import SupervisorMessage
 from shardd.runtime.log_levels import LEVELS, set_level
+from shardd.server.doors import DoorKeeper
+from shardd.server.worker_process import WorkerProcess
 
 LEVEL: Final = "system.logging.level"  # the one that changes at once
 _log = logging.getLogger(__name__)
 
 
-def read_again(current: Settings, read: Callable[[], Settings]) -> Settings | None:
-    """The settings from now on. None: they are as they were, and the log says why."""
+def read_again(
+    current: Settings, read: Callable[[], Settings], workers: Sequence[WorkerProcess], doors: DoorKeeper
+) -> Settings:
+    """The settings from now on, of which all processes were told. `current` when nothing has changed."""
     try:
         found = read()
     except ConfigError as error:
         _log.error("the settings stay as they were: %s", "; ".join(error.problems))
-        return None
+        return current
     changed = [key.path for key in KEYS if value_of(current, key) != value_of(found, key)]
     if waiting := [path for path in changed if path != LEVEL]:
         _log.warning("changed settings that need a restart of the server: %s", ", ".join(waiting))
     if LEVEL not in changed:
         _log.info("the settings were read again, the log level is as it was")
-        return None
+        return current
     _use_level(current.system.logging.level, found.system.logging.level)
     logs = replace(current.system.logging, level=found.system.logging.level)
+    for worker in workers:
+        worker.send(SupervisorMessage(log_level=logs.level))
+    doors.use_logs(logs)
     return replace(current, system=replace(current.system, logging=logs))
 
 

@@ -234,14 +234,10 @@ class Supervisor:
             self._other_ways_in(),
         )
         # after the line: who waited for the file finds it in the log
-        try:
-            self._write_runtime_config()
-        except OSError as error:
-            _log.error("cannot write the runtime configuration: %s", error)
-            if error.errno not in NO_ROOM:  # who waits for that file would wait for ever
-                self._exit_status = 1
-                self._stop()
-                return
+        if not self._write_runtime_config():
+            self._exit_status = 1
+            self._stop()
+            return
         notify_service_manager("READY=1")
         self._doors.start()
 
@@ -329,7 +325,8 @@ class Supervisor:
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGUSR1 or (number == signal.SIGHUP and not self._hangup_stops):
             if self._stop_at is None:
-                self._reload()
+                self._reload_tls()
+                self._reload_settings()
         elif self._stop_at is None:
             _log.info("stopping")
             self._stop()
@@ -337,30 +334,28 @@ class Supervisor:
             _log.warning("second signal: workers are killed")
             self._kill_all()
 
-    def _reload(self) -> None:
-        """Certificates, and the settings that may change."""
+    def _reload_tls(self) -> None:
         if self._tls.fd >= 0 and self._tls.reload():
             for worker in self._workers:
                 worker.send(SupervisorMessage(tls=True))
         if self._tls_of_doors.fd >= 0 and self._tls_of_doors.reload():
             self._doors.tls_changed()
-        settings = read_again(self._settings, self._read_settings)
-        if settings is None:
-            return
-        self._settings = settings
-        for worker in self._workers:
-            worker.send(SupervisorMessage(log_level=settings.system.logging.level))
-        self._doors.use_logs(settings.system.logging)
-        if self._all_ready:
-            try:
-                self._write_runtime_config()
-            except OSError as error:
-                _log.error("cannot write the runtime configuration: %s", error)
 
-    def _write_runtime_config(self) -> None:
-        system = self._settings.system
-        text = settings_toml(self._settings, self._actual_addresses())
-        write_runtime_config(system.runtime_directory, system.data_directory, text)
+    def _reload_settings(self) -> None:
+        before = self._settings
+        self._settings = read_again(before, self._read_settings, self._workers, self._doors)
+        if self._all_ready and self._settings is not before:
+            self._write_runtime_config()
+
+    def _write_runtime_config(self) -> bool:
+        """False: who waits for that file would wait for ever."""
+        system, text = self._settings.system, settings_toml(self._settings, self._actual_addresses())
+        try:
+            write_runtime_config(system.runtime_directory, system.data_directory, text)
+        except OSError as error:
+            _log.error("cannot write the runtime configuration: %s", error)
+            return error.errno in NO_ROOM
+        return True
 
     def _stop(self) -> None:
         self._stop_at = time.monotonic() + STOP_KILL_S

@@ -4,6 +4,7 @@
 #include "engine/engine_api.h"
 #include "base/clock.h"
 #include "core/commit.h"
+#include "core/once.h"
 #include "core/send_limits.h"
 #include "core/sync.h"
 
@@ -88,6 +89,7 @@ PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args) {
         if (o == NULL) continue; /* closed meanwhile */
         send_limits_release(o->send_limits);
         o->send_limits = send_limits_retain(l);
+        once_changed(o);
     }
     send_limits_release(l);
     if (PyErr_Occurred()) return NULL;

@@ -48,8 +48,7 @@ static bool has_large_message(const append_batch *b, uint64_t bytes_max) {
     return false;
 }
 
-void send_limits_judge(send_limits *l, const partition *p, append_batch *batches, size_t count, uint64_t pass) {
-    uint64_t messages = partition_messages(p);
+static void judge(send_limits *l, uint64_t messages, append_batch *batches, size_t count, uint64_t pass) {
     if (l->bytes_max > 0 && l->pass != pass) {
         l->bytes = topic_bytes(l);
         l->pass = pass;
@@ -67,6 +66,14 @@ void send_limits_judge(send_limits *l, const partition *p, append_batch *batches
             messages += b->count;
         }
     }
+}
+
+void send_limits_judge(send_limits *l, const partition *p, append_batch *batches, size_t count, uint64_t pass) {
+    judge(l, partition_messages(p), batches, count, pass);
+}
+
+void send_limits_judge_behind(send_limits *l, const partition *p, uint64_t messages, append_batch *b, uint64_t pass) {
+    judge(l, partition_messages(p) + messages, b, 1, pass);
 }
 
 uint32_t send_limits_large_begins(send_limits *l, const partition *p, append_batch *b) {

@@ -31,6 +31,8 @@ static inline send_limits *send_limits_retain(send_limits *l) {
 void send_limits_release(send_limits *l); /* also NULL */
 /* Gives every batch its status: 0 when it may be appended in pass `pass` of the commit, 4022, or 3009. */
 void send_limits_judge(send_limits *l, const partition *p, append_batch *batches, size_t count, uint64_t pass);
+/* The same for one batch behind `messages` others of the pass that are taken and not there yet. */
+void send_limits_judge_behind(send_limits *l, const partition *p, uint64_t messages, append_batch *b, uint64_t pass);
 /* The status of one large batch before its first part. It counts until `send_limits_large_ends`; NULL: no limits. */
 uint32_t send_limits_large_begins(send_limits *l, const partition *p, append_batch *b);
 void send_limits_large_ends(send_limits *l, const append_batch *b);

@@ -24,7 +24,7 @@ C_FILES := $(shell find native bench tests -name build -prune -o -name '*.[ch]' 
 
 .DEFAULT_GOAL := help
 .PHONY: help system setup setup-spark run test test-epoll test-spark test-spark-cluster spark-model lint fmt native \
-	native-asan fuzz test-net crash-delete bench bench-recovery demo demo-groups demo-spark bench-spark corrupt-sweep crash-torn crash-backup \
+	native-asan fuzz test-net crash-delete bench bench-recovery demo demo-groups demo-spark demo-spark-write bench-spark corrupt-sweep crash-torn crash-backup \
 	crash fault soak audit clean
 
 help: ## this list
@@ -161,6 +161,16 @@ crash-power: native ## 200 power cuts of a server on a file system that forgets 
 	@$(MAKE) --no-print-directory --silent -C native power
 	@$(BIN)/python -m tests.power.cuts $(CRASH_ARGS)
 
+.PHONY: test-http-generated
+test-http-generated: native ## requests that schemathesis generates from the description of the HTTP API (HTTP_ARGS="--examples 60")
+	@test -x $(VENV)-schemathesis/bin/schemathesis || { python3 -m venv $(VENV)-schemathesis && \
+		$(VENV)-schemathesis/bin/python -m pip install --quiet --disable-pip-version-check schemathesis==4.32.5; }
+	@$(BIN)/python -m tests.doors.http_generated $(VENV)-schemathesis/bin/schemathesis $(HTTP_ARGS)
+
+.PHONY: bench-http
+bench-http: native ## sends and polls over HTTP against a bare handler
+	@$(BIN)/python -m bench.http $(BENCH_ARGS)
+
 .PHONY: examples
 examples: native ## the generated examples of the property and parity tests, 20 times as many as `make test` tries
 	@EXAMPLES_TIMES=20 $(PYTEST) tests/parity tests/property $(PYTEST_ARGS)
@@ -239,6 +249,9 @@ crash-torn: native ## the last batch cut at every byte (recovery) and at 100 poi
 demo-spark: native setup-spark ## flights into a Delta table by Spark, with kills; archive; read over archive and server
 	@$(BIN)/python -m tests.demo.spark_flights
 
+demo-spark-write: native setup-spark ## flights as Parquet into a topic, totals into a topic, into a Delta table, with kills
+	@$(BIN)/python -m tests.demo.spark_write
+
 test-spark: native setup-spark ## all tests of the Spark side, the slow ones too
 	@$(PYTEST) -m 'slow or not slow' tests/spark
 
@@ -264,6 +277,6 @@ audit: setup-spark ## known vulnerabilities of what is installed (needs an index
 	@$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement $(VENV)-audit/installed.txt
 
 clean: ## remove everything that was built
-	@rm -rf $(VENV) $(VENV)-audit $(WHEEL_VENV) $(DOCS_VENV) $(PYRIGHT_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-audit $(VENV)-schemathesis $(WHEEL_VENV) $(DOCS_VENV) $(PYRIGHT_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find shardd tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@$(MAKE) --no-print-directory -C native clean

@@ -28,7 +28,6 @@ IGGY09_HEAD = 256
 POLLED_HEAD = 16
 HEADER, NARROW_HEADER, INDEX_BYTES = 64, 56, 16
 SENT_BYTES_MAX = 64 << 20  # of a cell in a round
-CLIENT_ID = bytes(range(1, 17))
 
 
 @dataclass(frozen=True)
@@ -143,6 +142,7 @@ class Iggy09(Speaker):
 
     def _login(self) -> None:
         self._session = self._request = 0
+        self._client = os.urandom(16)  # of two connections with one id only the later goes on
         body = struct.pack("<I", 11264) + b"".join(map(name, ("bench", "0", "iggy", "iggy"))) + bytes(4)
         self._socket.sendall(self._head(1, len(body)) + body)
         self._session = struct.unpack_from("<Q", self._answer(), 8)[0]
@@ -151,7 +151,7 @@ class Iggy09(Speaker):
         head = bytearray(IGGY09_HEAD)
         struct.pack_into("<I", head, 48, IGGY09_HEAD + length)
         head[60] = 5
-        head[128:144] = CLIENT_ID
+        head[128:144] = self._client
         struct.pack_into("<Q", head, 168, self._request)
         head[176] = operation
         struct.pack_into("<Q", head, 184, self._session)

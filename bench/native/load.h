@@ -29,8 +29,8 @@ typedef struct load_options {
     uint32_t streams_count;
     uint32_t topic;
     uint32_t partition;
-    int group;  /* polls as a member of this consumer group, with auto-commit; -1 = as a consumer */
-    int cpu;    /* the whole client is pinned to it, -1 = not */
+    int group;     /* polls as a member of this consumer group, with auto-commit; -1 = as a consumer */
+    int cpu;       /* the whole client is pinned to it, -1 = not */
     bool keyed;    /* send with a random key instead of the partition id */
     bool balanced; /* the server chooses the partition of each send */
     bool login;

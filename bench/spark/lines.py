@@ -28,6 +28,9 @@ LINES: Final = (
     Line("all-100", 100, "cold-all", "parquet-all", 0.4),
     Line("live-100", 100, "live-sum", "cold-sum", 0.8),
     Line("archive-100", 100, "archive", "spark-writer", 2.0),
+    Line("sink-1024", 1024, "sink", "discard", 0.5),
+    Line("sink-100", 100, "sink", "discard", 0.3),
+    Line("micro-batches-1024", 1024, "micro-sink", "micro-discard", 0.5),
 )
 FIRST_ROW: Final = "first-row"
 FIRST_ROW_MAX_S: Final = 16.0

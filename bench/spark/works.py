@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from bench.spark.data import Rows
+from bench.spark.data import PARTITIONS, USER, Rows
+from bench.spark.discard import DiscardSink
+from shardd.client import Connection, Credentials
+from shardd.protocol import requests
+from shardd.protocol.codes import Code
 from shardd.spark.columns import default_names
 from shardd.spark.pipelines import archive
 from shardd.spark.pipelines.common import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+SINK_STREAM: Final = "bench-sink"
+MICRO_BATCH_ROWS: Final = 10_000
+MICRO_ROWS: Final = 100_000
 
 
 class Works:
@@ -28,6 +37,7 @@ class Works:
     def prepare(self) -> None:
         """The reference: the same rows and columns as Parquet, by Spark's own writer, zstd."""
         self._writer(self._cold(",".join(default_names()))).parquet(str(self._parquet))
+        self._spark.dataSource.register(DiscardSink)
 
     def run(self, name: str) -> None:
         """RuntimeError when it saw other rows than there are."""
@@ -40,6 +50,10 @@ class Works:
             "parquet-all": lambda: self._all(self._spark.read.parquet(str(self._parquet))),
             "archive": self._archive,
             "spark-writer": self._spark_writer,
+            "sink": lambda: self._write(self._sink()),
+            "discard": lambda: self._write(("discard", {})),
+            "micro-sink": lambda: self._micro_batches(self._sink()),
+            "micro-discard": lambda: self._micro_batches(("discard", {})),
         }
         found = works[name]()
         if found != self._rows.count:
@@ -49,6 +63,11 @@ class Works:
         """Outside of the time that is taken: removes what the writers made."""
         for name in ("archive", "spark-writer"):
             shutil.rmtree(self._directory / name, ignore_errors=True)
+        shutil.rmtree(self._directory / "checkpoint", ignore_errors=True)
+        with Connection(self._rows.address, Credentials(USER, USER)) as connection:
+            for stream in connection.streams():
+                if stream.name == SINK_STREAM:
+                    connection.request(Code.DELETE_STREAM, requests.StreamRequest(SINK_STREAM).encode())
 
     def _cold(self, columns: str | None) -> DataFrame:
         return self._read({"readMode": "cold", "path": str(self._rows.data)}, columns)
@@ -78,6 +97,27 @@ class Works:
     def _spark_writer(self) -> int:
         target = self._directory / "spark-writer"
         self._writer(self._cold(",".join(archive.COLUMNS))).parquet(str(target))
+        return self._rows.count
+
+    def _sink(self) -> tuple[str, dict[str, str]]:
+        place = {name: value for name, value in self._rows.place().items() if name != "subscribe"}
+        more = {"topic": f"{SINK_STREAM}/rows", "createTopic": str(PARTITIONS), "partitioning": "balanced"}
+        return "shardd", {**place, **more}
+
+    def _write(self, sink: tuple[str, dict[str, str]]) -> int:
+        """The values of the reference's Parquet files into a topic, or nowhere."""
+        values = self._spark.read.parquet(str(self._parquet)).select("value")
+        values.write.format(sink[0]).options(**sink[1]).mode("append").save()
+        return self._rows.count
+
+    def _micro_batches(self, sink: tuple[str, dict[str, str]]) -> int:
+        """The end of the topic, MICRO_BATCH_ROWS at a time."""
+        begin = {str(n): max(end - MICRO_ROWS // PARTITIONS, 0) for n, end in enumerate(self._rows.ends)}
+        options = {**self._rows.place(), "startingOffsets": json.dumps({self._rows.name: begin}), "columns": "value"}
+        rows = self._spark.readStream.format("shardd").options(**options, maxOffsetsPerTrigger=MICRO_BATCH_ROWS).load()
+        writer = rows.writeStream.format(sink[0]).options(**sink[1])
+        writer = writer.option("checkpointLocation", str(self._directory / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
         return self._rows.count
 
     def _writer(self, frame: DataFrame) -> DataFrameWriter:

@@ -65,7 +65,7 @@ static send_limits *read_send_limits(const engine *e, const send_limits *values,
         unsigned slot;
         unsigned long long incarnation;
         if (PyArg_ParseTuple(PyList_GetItem(places, i), "IK", &slot, &incarnation) && slot < SHARED_STATS_SLOTS) {
-            l->places[i] = (send_place){&e->core.links.stats[slot], incarnation};
+            l->places[i] = (send_place){&e->core.links.stats[slot], incarnation, 0};
             continue;
         }
         if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "slot %u is above the table", slot);
@@ -85,10 +85,14 @@ PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args) {
     send_limits values = {.message_bytes_max = v[0], .messages_max = v[1], .bytes_max = v[2]}, *l = NULL;
     if ((v[0] | v[1] | v[2]) != 0 && (l = read_send_limits(e, &values, places)) == NULL) return NULL;
     for (Py_ssize_t i = 0; i < PyList_Size(own); i++) {
-        owned *o = core_owned(&e->core, PyLong_AsUnsignedLongLong(PyList_GetItem(own, i)));
-        if (o == NULL) continue; /* closed meanwhile */
+        unsigned long long ns;
+        unsigned place;
+        if (!PyArg_ParseTuple(PyList_GetItem(own, i), "KI", &ns, &place)) break;
+        owned *o = core_owned(&e->core, ns);
+        if (o == NULL || (l != NULL && place >= l->count)) continue; /* closed meanwhile */
         send_limits_release(o->send_limits);
         o->send_limits = send_limits_retain(l);
+        o->send_place = place;
         once_changed(o);
     }
     send_limits_release(l);

@@ -1,8 +1,10 @@
-"""`shardd config show`: what is in effect, and where it came from."""
+"""`shardd config show`: what is in effect, and where it came from; `shardd config reload`: a running server reads it
+again."""
 
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -46,6 +48,36 @@ def show(
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, origin in rows:
         typer.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
+
+
+@config_app.command()
+def reload(
+    file: Annotated[
+        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+) -> None:
+    """Makes the server read its settings and certificates again. The log level changes at once; the log of the server
+    names what else has changed and needs a restart.
+
+    Exit status 0: it was told; 1: no server runs; 2: the settings are wrong.
+    """
+    from shardd.cli.tls import holder_of
+    from shardd.server.tls_files import TlsError
+
+    try:
+        settings = load_settings(file, os.environ, {"system.path": str(data)} if data is not None else {}).settings
+    except ConfigError as error:
+        for problem in error.problems:
+            typer.echo(f"shardd: {problem}", err=True)
+        raise typer.Exit(2) from error
+    try:
+        supervisor = holder_of(settings.system.data_directory)
+        os.kill(supervisor, signal.SIGUSR1)
+    except (TlsError, ProcessLookupError, PermissionError) as error:
+        typer.echo(f"shardd: {error}", err=True)
+        raise typer.Exit(1) from error
+    typer.echo(f"process {supervisor} reads its settings again; its log says how that went")
 
 
 def _setting_rows(loaded: Loaded) -> list[tuple[str, str, str]]:

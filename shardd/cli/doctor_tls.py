@@ -10,7 +10,7 @@ from shardd.server.tls_files import TlsError, read_tls
 
 
 def tls_findings(settings: Settings) -> list[Finding]:
-    ports = settings.tls_of_ports
+    ports = settings.all_tls
     if not ports:
         return []
     try:

@@ -16,7 +16,7 @@ FAMILIES: Final = {
     "message": ("shardd.cli.messages", "message_family"),
     "offset": ("shardd.cli.groups", "offset_family"),
     "partition": ("shardd.cli.partitions", "partition_family"),
-    "pipeline": ("shardd.cli.pipeline", "pipeline_app"),
+    "pipeline": ("shardd.cli.pipeline_topics", "pipeline_app"),
     "retention": ("shardd.cli.retention", "retention_app"),
     "segment": ("shardd.cli.partitions", "segment_family"),
     "spark": ("shardd.cli.spark_command", "spark_app"),

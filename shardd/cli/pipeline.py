@@ -36,7 +36,7 @@ Master = Annotated[str, typer.Option("--master", help="Spark master.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")]
 StateDirectory = Annotated[Path, typer.Option("--state-dir", help="Checkpoints of streaming pipelines.")]
-_DEFAULT_STATE: Final = Path("shardd_pipelines")
+DEFAULT_STATE: Final = Path("shardd_pipelines")
 
 
 @pipeline_app.callback()
@@ -44,21 +44,30 @@ def pipeline() -> None:
     """Spark pipelines over topics. User and password: SHARDD_USERNAME and SHARDD_PASSWORD, or options of the source."""
 
 
-def _source(topic: str, servers: str, options: list[str] | None) -> Source:
-    from shardd.spark.pipelines.common import PipelineError, Source
+def given_options(servers: str, options: list[str] | None, flag: str = "--option") -> dict[str, str]:
+    """`PipelineError`."""
+    from shardd.spark.pipelines.common import PipelineError
 
     given = {"servers": servers}
     for each in options or []:
         name, equals, value = each.partition("=")
         if not equals:
-            raise PipelineError(f"--option is '{each}', but must be name=value")
+            raise PipelineError(f"{flag} is '{each}', but must be name=value")
         given[name] = value
-    source = Source(topic, given)
+    return given
+
+
+def source_of(topic: str, servers: str, options: list[str] | None) -> Source:
+    """A topic with the options of the command line. `PipelineError`, `OptionError`."""
+    from shardd.spark.pipelines.common import Source
+
+    source = Source(topic, given_options(servers, options))
     source.parsed()  # a wrong option is said before Java is started
     return source
 
 
-def _session(master: str, name: str) -> SparkSession:
+def make_session(master: str, name: str) -> SparkSession:
+    """The session of a pipeline."""
     from shardd.spark.session import session
 
     spark = session(master, name=f"shardd pipeline {name}")
@@ -66,7 +75,7 @@ def _session(master: str, name: str) -> SparkSession:
     return spark
 
 
-def _run(work: Callable[[], dict[str, Any]]) -> None:
+def run(work: Callable[[], dict[str, Any]]) -> None:
     """Prints the summary; one sentence on stderr for what can go wrong."""
     try:
         typer.echo(json.dumps(work(), default=str))
@@ -126,15 +135,15 @@ def archive(
         target = pipeline.Target.parse(to, _properties(catalog))
         if topic is None:
             return _archive_spool(spool, target, master, dry_run, interval_s if follow else None)
-        source = _source(topic, servers, option)
+        source = source_of(topic, servers, option)
         if dry_run:
             return pipeline.dry_run(source, target)
-        spark = _session(master, "archive")
+        spark = make_session(master, "archive")
         if follow:
             pipeline.follow(spark, source, target, interval_s)
         return pipeline.archive(spark, source, target)
 
-    _run(work)
+    run(work)
 
 
 def _archive_spool(
@@ -147,7 +156,7 @@ def _archive_spool(
         raise PipelineError(f"there is no spool at {spool}")
     if dry_run:
         return pipeline.dry_run(spool, target)
-    spark = _session(master, "archive")
+    spark = make_session(master, "archive")
     while again_s is not None:
         pipeline.archive_spool(spark, spool, target)
         time.sleep(again_s)
@@ -168,17 +177,17 @@ def audit(
     def work() -> dict[str, Any]:
         from shardd.spark.pipelines import audit as pipeline
 
-        source = _source(topic, servers, option)
+        source = source_of(topic, servers, option)
         if dry_run:
             return {"pipeline": "audit", "tasks": len(pipeline.plan(source, archive)[0])}
-        result = pipeline.audit(_session(master, "audit"), source, archive)
+        result = pipeline.audit(make_session(master, "audit"), source, archive)
         if result["faults"]:
             typer.echo(json.dumps(result))
             typer.echo(f"shardd: {result['faults']} faults found in '{topic}'", err=True)
             raise typer.Exit(STATUS_FAILED)
         return result
 
-    _run(work)
+    run(work)
 
 
 @pipeline_app.command()
@@ -191,7 +200,7 @@ def aggregate(
     to: Annotated[str | None, typer.Option("--to", help="delta:DIR; without it the rows are printed.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="As a streaming query that goes on where it was.")] = False,
     watermark: Annotated[str, typer.Option("--watermark", help="How late a message may be.")] = "10s",
-    state_dir: StateDirectory = _DEFAULT_STATE,
+    state_dir: StateDirectory = DEFAULT_STATE,
     servers: Servers = "127.0.0.1:8090",
     option: Options = None,
     master: Master = "local[*]",
@@ -204,7 +213,7 @@ def aggregate(
         from shardd.spark.pipelines import aggregate as pipeline
         from shardd.spark.pipelines.common import PipelineError
 
-        source = _source(topic, servers, option)
+        source = source_of(topic, servers, option)
         aggregation = pipeline.Aggregation.parse(window, by, agg, value)
         table = _delta_path(to)
         streaming = stream or follow
@@ -213,14 +222,14 @@ def aggregate(
         checkpoint = pipeline.checkpoint_of(state_dir, source)
         if dry_run:
             return {"pipeline": "aggregate", "columns": aggregation.columns(), "streaming": streaming, "table": table}
-        spark = _session(master, "aggregate")
+        spark = make_session(master, "aggregate")
         if streaming and table is not None:
             return pipeline.run_stream(
                 spark, source, aggregation, table, checkpoint=checkpoint, watermark=watermark, follow=follow
             )
         return pipeline.run_batch(spark, source, aggregation, table)
 
-    _run(work)
+    run(work)
 
 
 def _delta_path(to: str | None) -> str | None:
@@ -251,15 +260,15 @@ def export(
         from shardd.spark.pipelines import export as pipeline
 
         views = pipeline.view_names(topic)
-        sources = {views[each]: _source(each, servers, option) for each in topic}
-        spark = _session(master, "export")
+        sources = {views[each]: source_of(each, servers, option) for each in topic}
+        spark = make_session(master, "export")
         pipeline.register_views(spark, sources)
         if dry_run:
             query = pipeline.query(spark, sql)
             return {"pipeline": "export", "views": sorted(sources), "columns": query.columns}
         return pipeline.export(spark, sql, to, kind)
 
-    _run(work)
+    run(work)
 
 
 @pipeline_app.command()
@@ -277,8 +286,8 @@ def sql(
         from shardd.spark.pipelines import export as pipeline
 
         views = pipeline.view_names(topic)
-        sources = {views[each]: _source(each, servers, option) for each in topic}
-        spark = _session(master, "sql")
+        sources = {views[each]: source_of(each, servers, option) for each in topic}
+        spark = make_session(master, "sql")
         done = 0
         for each in [statement] if statement is not None else _statements(sorted(sources)):
             pipeline.register_views(spark, sources)  # each statement sees what there is now
@@ -286,7 +295,7 @@ def sql(
             done += 1
         return {"pipeline": "sql", "views": sorted(sources), "statements": done}
 
-    _run(work)
+    run(work)
 
 
 def _statements(views: list[str]) -> list[str]:
@@ -314,13 +323,13 @@ def latency(
             raise PipelineError("latency needs either files or --from-topic")
         with Meter("latency", None) as meter:
             if from_topic is not None:
-                source = _source(from_topic, servers, option)
-                runs = pipeline.from_topic(_session(master, "latency"), source)
+                source = source_of(from_topic, servers, option)
+                runs = pipeline.from_topic(make_session(master, "latency"), source)
             else:
                 runs = pipeline.from_files(files or [])
             return pipeline.latency(runs, out, from_topic or "latency", meter)
 
-    _run(work)
+    run(work)
 
 
 @pipeline_app.command()
@@ -332,7 +341,7 @@ def lag(
     servers: Servers = "127.0.0.1:8090",
     option: Options = None,
 ) -> None:
-    """How far readers are behind the end of a topic."""
+    """How far readers are behind the end of a topic, in messages and in seconds."""
 
     def work() -> dict[str, Any]:
         from shardd.spark.pipelines import lag as pipeline
@@ -340,13 +349,17 @@ def lag(
 
         if not (consumer or group or checkpoint):
             raise PipelineError("name a reader: --consumer, --group or --checkpoint")
-        source = _source(topic, servers, option)
-        found = pipeline.of_consumers(source, consumer or [], group or []) if consumer or group else []
-        for each in checkpoint or []:
-            found += pipeline.of_checkpoint(source, each)
-        return {"pipeline": "lag", "messages": sum(e.messages for e in found), "readers": [e.to_json() for e in found]}
+        source = source_of(topic, servers, option)
+        found = pipeline.of_readers(source, consumer or [], group or [], checkpoint or [])
+        return {
+            "pipeline": "lag",
+            "messages": sum(each.messages for each in found),
+            "seconds": max((each.seconds for each in found), default=0.0),
+            "totals": pipeline.totals(found),
+            "readers": [each.to_json() for each in found],
+        }
 
-    _run(work)
+    run(work)
 
 
 @pipeline_app.command()
@@ -366,7 +379,7 @@ def vacuum(
             kind, place, older_than_s=older_than_hours * 3600, dry_run=dry_run, properties=_properties(catalog)
         )
 
-    _run(work)
+    run(work)
 
 
 @pipeline_app.command()

@@ -69,23 +69,35 @@ def _serve(options: ServeOptions, data: Path | None, doors: Sequence[DoorSpecifi
     for warning in loaded.warnings():
         _log.warning("%s", warning)
     try:
-        return run_supervisor(settings, root, fresh=options.fresh, version=__version__, doors=doors)
+        return run_supervisor(
+            settings,
+            root,
+            fresh=options.fresh,
+            version=__version__,
+            read_settings=lambda: _load(options, data).settings,
+            doors=doors,
+        )
     except StartupError as error:
         _log.error("%s", error)
         return EXIT_STARTUP
 
 
-def _configure(options: ServeOptions, data: Path | None) -> tuple[Loaded, RootUser]:
-    """Raises ConfigError with the problems of the settings and of the first user together."""
+def _load(options: ServeOptions, data: Path | None) -> Loaded:
+    """ConfigError."""
     command_line: dict[str, object] = {"system.path": str(data)} if data is not None else {}
     if options.dev:
         command_line["tcp.tls.self_signed"] = True  # for --dev with TLS on and no files
     if options.follower:
         command_line["cluster.follower"] = True
+    return load_settings(options.config, os.environ, command_line)
+
+
+def _configure(options: ServeOptions, data: Path | None) -> tuple[Loaded, RootUser]:
+    """Raises ConfigError with the problems of the settings and of the first user together."""
     problems: list[str] = []
     loaded: Loaded | None = None
     try:
-        loaded = load_settings(options.config, os.environ, command_line)
+        loaded = _load(options, data)
     except ConfigError as error:
         problems += error.problems
 

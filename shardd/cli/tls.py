@@ -41,7 +41,7 @@ def reload(
             typer.echo(f"shardd: {sentence}", err=True)
         raise typer.Exit(2) from error
     try:
-        read, now_s = read_tls(settings.tls_of_ports), time.time()
+        read, now_s = read_tls(settings.all_tls), time.time()
         if not read.ports:
             raise TlsError("there is nothing to reload: TLS is off in these settings")
         read.check_ends(now_s)

@@ -38,6 +38,15 @@ class HttpJwt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_file: str
 
 
+class HttpTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`http.tls.*`. Without a certificate of its own the door shows the first one of TCP."""
+
+    enabled: bool
+    self_signed: bool
+    cert_file: str
+    key_file: str
+
+
 class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`http.*`: the door for HTTP. `address` as that of TCP."""
 
@@ -46,6 +55,7 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_request_size_bytes: int
     cors: HttpCors
     jwt: HttpJwt
+    tls: HttpTls
 
 
 def parse_words(value: object) -> list[str]:

@@ -217,6 +217,10 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("http.jwt.access_token_expiry", "http.jwt.access_token_expiry_ms", "1 h", 1000, 24 * 30 * _HOUR_MS),
     _duration("http.jwt.clock_skew", "http.jwt.clock_skew_ms", "5 s", 0, 600_000),
     Key("http.jwt.key_file", "http.jwt.key_file", "", tls.parse_path),
+    _flag("http.tls.enabled", False),
+    _flag("http.tls.self_signed", False),
+    Key("http.tls.cert_file", "http.tls.cert_file", "", tls.parse_path),
+    Key("http.tls.key_file", "http.tls.key_file", "", tls.parse_path),
     _count("server.connections_max", 10_000, 1, 1_000_000),
     _count("server.connections_per_address_max", 0, 0, 1_000_000),
     _count("server.connections_before_login_max", 0, 0, 1_000_000),
@@ -369,7 +373,7 @@ def check_together(settings: Settings) -> list[str]:
         return ["websocket.address: the same as tcp.address"]
     if problems := http.check(settings):
         return problems
-    return tls.check(settings.tls_of_ports)
+    return tls.check(settings.all_tls)
 
 
 def settings_toml(settings: Settings, actual: Mapping[str, str] | None = None) -> str:

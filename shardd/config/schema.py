@@ -365,6 +365,32 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     @property
+    def tls_of_doors(self) -> dict[str, Tls]:
+        """Of the doors that have TLS, by the section of their settings. Certificates of clients are a matter of TCP."""
+        own = self.http.tls
+        if not (self.http.enabled and own.enabled):
+            return {}
+        shown = own if own.self_signed or own.cert_file or own.key_file else self.tcp.tls
+        of_door = msgspec.structs.replace(
+            self.tcp.tls,
+            enabled=True,
+            mode="required",
+            self_signed=shown.self_signed,
+            cert_file=shown.cert_file,
+            key_file=shown.key_file,
+            other_certificates=(),
+            client_certificates="off",
+            client_ca_file="",
+            client_users={},
+        )
+        return {"http.tls": of_door}
+
+    @property
+    def all_tls(self) -> dict[str, Tls]:
+        """Of ports and doors."""
+        return self.tls_of_ports | self.tls_of_doors
+
+    @property
     def tls_of_ports(self) -> dict[str, Tls]:
         """Of the ports that have TLS, by the section of their settings."""
         ports = {"tcp.tls": self.tcp.tls, "websocket.tls": self.tls_of_websocket}

@@ -59,7 +59,7 @@ class DoorClient:
 
     async def command(self, name: str, request: object = None) -> Any:
         """What the service of that name returns, as maps and lists. `request`: its fields."""
-        fields = msgspec.Raw(msgspec.msgpack.encode({} if request is None else request))
+        fields: Any = {} if request is None else request  # encoded with its frame: as Raw it would be copied twice
         value = await self._request(Kind.COMMAND, Command(self.handle, name, fields))
         return msgspec.msgpack.decode(value, strict=False)
 
@@ -99,7 +99,9 @@ class DoorClient:
 class Door:
     """The links of a door to all workers, and its clients. Loop thread only. `ready()` is to be called when the door
     serves. `listeners`: what the supervisor has opened for it, in the order of its addresses; they stay open when the
-    door is replaced. `options`: its settings, as whoever made its specification has encoded them."""
+    door is replaced. `options`: its settings, as whoever made its specification has encoded them.
+    `tls_fd`: what it shows to clients (shardd/runtime/tls_material.py), -1: no TLS; `tls_changed` is called when there
+    is something else to show."""
 
     def __init__(
         self,
@@ -108,8 +110,11 @@ class Door:
         ready: Callable[[], None],
         listeners: Sequence[socket.socket] = (),
         options: bytes = b"",
+        tls_fd: int = -1,
     ) -> None:
         self.ready = ready
+        self.tls_fd = tls_fd
+        self.tls_changed: Callable[[], None] = lambda: None
         self.listeners = listeners
         self.options = options
         self._trust = Trust(inheritance)

@@ -47,12 +47,20 @@ async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[
         peer_down=lambda shard: None,  # its connection ends by itself
         peer_up=lambda shard, generation: None,
         peer_key=lambda key: door.renew(key),
+        tls=lambda: door.tls_changed(),
     )
     listeners = [socket.socket(fileno=fd) for fd in inheritance.listener_fds]
     for listener in listeners:
         listener.set_inheritable(False)
         listener.setblocking(False)
-    door = Door(inheritance.trust, inheritance.shards, lambda: control.ready(), listeners, inheritance.options)
+    door = Door(
+        inheritance.trust,
+        inheritance.shards,
+        lambda: control.ready(),
+        listeners,
+        inheritance.options,
+        inheritance.tls_fd,
+    )
     serving = asyncio.ensure_future(serve(door))
     stop = asyncio.ensure_future(control.stop_requested())
     await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)

@@ -371,9 +371,11 @@ class Engine:
     def partition_set_window(self, namespace: int, window: IdWindow, known: bytes = ..., /) -> bool:
         """Which ids of messages are compared from now on; `known`: those of the newest messages that are there, as
         `record_ids` gives them, oldest first, not more than the window has. False: no memory for them. KeyError."""
-    def topic_set_send_limits(self, own: list[int], limits: SendLimits, partitions: list[tuple[int, int]], /) -> None:
-        """What the partitions `own` (namespaces; those that are not open here do not count) take of producers from now
-        on. `partitions`: slot and incarnation of all of the topic."""
+    def topic_set_send_limits(
+        self, own: list[tuple[int, int]], limits: SendLimits, partitions: list[tuple[int, int]], /
+    ) -> None:
+        """What the partitions `own` (namespace and place in the topic; not open here: does not count) take from now
+        on of producers. `partitions`: slot and incarnation of all of the topic."""
     def partition_clean(self, namespace: int, trash: str, /) -> Cleaned:
         """One step of the retention: the log start moves with age and count of messages, files of segments before it go
         as with partition_delete_segments. KeyError."""

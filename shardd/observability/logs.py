@@ -12,15 +12,8 @@ from typing import Final, TextIO
 
 import msgspec
 
-TRACE: Final = 5
-_LEVELS: Final = {
-    "trace": TRACE,
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "error": logging.ERROR,
-    "off": logging.CRITICAL + 1,
-}
+from shardd.runtime.log_levels import TRACE, set_level
+
 _NAMES: Final = {TRACE: "TRACE", logging.WARNING: "WARN", logging.CRITICAL: "ERROR"}
 
 
@@ -32,7 +25,7 @@ def set_up_logs(source: str, level: str, line_format: str, stream: TextIO | None
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(_LEVELS[level])
+    set_level(level)
     logging.raiseExceptions = False  # a closed stderr must not end a process
 
 

@@ -20,6 +20,7 @@ CLIENT_CLOSED: Final = 1  # flag of an answer: the client that asked is closed
 _HEAD: Final = struct.Struct("<IQB")
 _LENGTH: Final = struct.Struct("<I")
 _ANSWER: Final = struct.Struct("<IB")
+_encoder: Final = msgspec.msgpack.Encoder()
 _HEAD_BEHIND_LENGTH: Final = _HEAD.size - _LENGTH.size
 
 
@@ -183,8 +184,11 @@ def encode_frame(request_id: int, kind: Kind, payload: bytes) -> bytes:
     return _HEAD.pack(_HEAD_BEHIND_LENGTH + len(payload), request_id, kind) + payload
 
 
-def encode_request(request_id: int, kind: Kind, request: Request) -> bytes:
-    return encode_frame(request_id, kind, msgspec.msgpack.encode(request))
+def encode_request(request_id: int, kind: Kind, request: Request) -> bytearray:
+    frame = bytearray(_HEAD.size)  # a batch of messages is copied once
+    _encoder.encode_into(request, frame, _HEAD.size)
+    _HEAD.pack_into(frame, 0, len(frame) - _LENGTH.size, request_id, kind)
+    return frame
 
 
 def encode_answer(request_id: int, status: int, flags: int, value: bytes) -> bytes:

@@ -18,6 +18,7 @@ from shardd.runtime.control_messages import (
     WorkerMessage,
     encode_message,
 )
+from shardd.runtime.log_levels import set_level
 from shardd.runtime.trust import PeerKey
 
 PAUSE_S: Final = 0.5  # a heartbeat so late means that this loop stood still
@@ -129,6 +130,8 @@ class ControlLink:
                 self._door_key(message.door_key)
             elif message.tls:
                 self._tls()
+            elif message.log_level:
+                set_level(message.log_level)
             elif message.stop is not None and not self._stop.done():
                 self._stop.set_result(message.stop)
             elif message.logs is not None and self._logs is not None:

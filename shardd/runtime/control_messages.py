@@ -12,6 +12,7 @@
                             {"all_ready": true}      every shard was ready once; at once for a worker that came later
                             {"stalls": {...}}        which shards stand still now, and how often this one did
                             {"tls": true}            certificates were read again (tls_material.py)
+                            {"log_level": "debug"}   lines from there on are written from now on
                             {"stop": seconds}        flush and end within that time
 
 A door says the same to the supervisor, and hears of workers what a worker hears of its peers.
@@ -87,6 +88,7 @@ class SupervisorMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_
     all_ready: bool = False
     stalls: Stalls | None = None
     tls: bool = False
+    log_level: str = ""
     stop: float | None = None
     logs: list[str] | None = None
 

@@ -92,7 +92,8 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 class DoorInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a door gets: nothing of the data, and no password. `logging`: those of the server. `trust`: its places at
     the workers. `respawns`: how many processes of this door there were before. `listener_fds`: where its clients
-    connect, in the order of its specification; `options`: settings of its own, as it encodes them."""
+    connect, in the order of its specification; `options`: settings of its own, as it encodes them. `tls_fd`: as that
+    of a worker, with what is shown by doors."""
 
     name: str
     shards: int
@@ -104,9 +105,11 @@ class DoorInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     respawns: int
     listener_fds: list[int] = []
     options: bytes = b""
+    tls_fd: int = -1
 
     def descriptors(self) -> list[int]:
-        return [self.control_fd, *self.listener_fds, *self.trust.descriptors()]
+        tls = [self.tls_fd] if self.tls_fd >= 0 else []
+        return [self.control_fd, *self.listener_fds, *tls, *self.trust.descriptors()]
 
 
 Inheritance = TypeVar("Inheritance", WorkerInheritance, DoorInheritance)

@@ -58,7 +58,9 @@ class DoorKeeper:
         logs: Logging,
         version: str,
         listeners: DoorListeners | None = None,
+        tls_fd: int = -1,
     ) -> None:
+        self._tls_fd = tls_fd
         self._listeners = listeners or DoorListeners()
         self._doors = [DoorProcess(door) for door in doors]
         self._introductions = introductions
@@ -92,6 +94,10 @@ class DoorKeeper:
                 door.kill()
         return self.any_running
 
+    def tls_changed(self) -> None:
+        """Certificates were read again."""
+        self._tell(SupervisorMessage(tls=True))
+
     def worker_died(self, shard: int) -> None:
         """Its sessions are gone; what its next process is proven with."""
         self._down.add(shard)
@@ -102,6 +108,11 @@ class DoorKeeper:
     def worker_ready(self, shard: int, generation: int) -> None:
         self._down.discard(shard)
         self._tell(SupervisorMessage(peer_up=PeerUp(shard, generation)))
+
+    def use_logs(self, logs: Logging) -> None:
+        """From now on, and those that start later."""
+        self._logs = logs
+        self._tell(SupervisorMessage(log_level=logs.level))
 
     def on_event(self, door: DoorProcess, fd: int) -> PeerNews:
         """Its channel or its pidfd is ready. What every worker must know then."""
@@ -137,6 +148,7 @@ class DoorKeeper:
             respawns=0,
             listener_fds=self._listeners.descriptors_of(door.name),
             options=door.options,
+            tls_fd=self._tls_fd,
         )
         try:
             door.spawn(inheritance)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.root_user import RootUser
-from shardd.config.schema import Settings
+from shardd.config.schema import Settings, Tls
 from shardd.log.file_modes import correct_modes, group_id, umask_for
 from shardd.server.access_keys import read_access_keys
 from shardd.server.address_lock import lock_address
@@ -48,14 +48,28 @@ def root_exists(directory: Path) -> bool:
 
 
 def run_supervisor(
-    settings: Settings, root: RootUser, *, fresh: bool, version: str, doors: Sequence[DoorSpecification] = ()
+    settings: Settings,
+    root: RootUser,
+    *,
+    fresh: bool,
+    version: str,
+    read_settings: Callable[[], Settings],
+    doors: Sequence[DoorSpecification] = (),
 ) -> int:
-    """Runs until a signal; exit status. Raises StartupError when the server cannot start."""
+    """Runs until a signal; exit status. `read_settings`: as they are then; ConfigError. Raises StartupError when the
+    server cannot start."""
     with told_when_stuck():
-        return _run(settings, root, fresh, version, doors)
+        return _run(settings, root, fresh, version, read_settings, doors)
 
 
-def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: Sequence[DoorSpecification]) -> int:
+def _run(
+    settings: Settings,
+    root: RootUser,
+    fresh: bool,
+    version: str,
+    read_settings: Callable[[], Settings],
+    doors: Sequence[DoorSpecification],
+) -> int:
     try:
         allocation = settings.system.sharding.cpu_allocation
         cpus = allocate_cpus(allocation)
@@ -64,7 +78,7 @@ def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: S
         raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
     pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
     engine = _choose_engine(settings)
-    tls = _tls(settings)
+    tls, tls_of_doors = _tls(settings.tls_of_ports), _tls(settings.tls_of_doors)
     _check_descriptor_limit(settings)
 
     group = _group(settings.system.group)
@@ -114,6 +128,8 @@ def _run(settings: Settings, root: RootUser, fresh: bool, version: str, doors: S
             door_listeners=door_listeners,
             access_keys=access_keys,
             tls=tls,
+            tls_of_doors=tls_of_doors,
+            read_settings=read_settings,
         )
         return supervisor.run()
     finally:
@@ -156,9 +172,9 @@ def _choose_engine(settings: Settings) -> IoEngine:
         raise StartupError(str(error)) from error
 
 
-def _tls(settings: Settings) -> TlsKeeper:
+def _tls(ports: dict[str, Tls]) -> TlsKeeper:
     try:
-        return TlsKeeper(settings.tls_of_ports)
+        return TlsKeeper(ports)
     except TlsError as error:
         raise StartupError(str(error)) from error
 

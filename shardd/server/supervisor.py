@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from shardd.config.keys import settings_toml
@@ -30,6 +30,7 @@ from shardd.server.data_directory import remove_runtime_config, write_runtime_co
 from shardd.server.door_listeners import DoorListeners
 from shardd.server.doors import DoorKeeper, DoorProcess, DoorSpecification, describe_status
 from shardd.server.service_manager import Watchdog, notify_service_manager
+from shardd.server.settings_reload import read_again
 from shardd.server.shared_resources import SharedResources
 from shardd.server.stall_board import StallBoard
 from shardd.server.standstill import WorkerSample
@@ -67,8 +68,10 @@ class Supervisor:
         door_listeners: DoorListeners,
         access_keys: list[bytes],
         tls: TlsKeeper,
+        tls_of_doors: TlsKeeper,
+        read_settings: Callable[[], Settings],
     ) -> None:
-        self._settings = settings
+        self._settings, self._read_settings = settings, read_settings
         self._cpus = cpus
         self._memory_nodes = memory_nodes
         self._resources = resources
@@ -78,13 +81,21 @@ class Supervisor:
         self._workers = [WorkerProcess(shard) for shard in range(len(cpus))]
         self._selector = selectors.DefaultSelector()
         self._doors = DoorKeeper(
-            doors, resources.introductions, self._selector, len(cpus), settings.system.logging, version, door_listeners
+            doors,
+            resources.introductions,
+            self._selector,
+            len(cpus),
+            settings.system.logging,
+            version,
+            door_listeners,
+            tls_of_doors.fd,
         )
         self._door_addresses = door_listeners.actual
         self._access_keys = access_keys
         self._started_at_us = time.time_ns() // 1000
         self._engine = engine
         self._tls = tls
+        self._tls_of_doors = tls_of_doors
         self._hangup_stops = os.isatty(0)  # started from a terminal, which ends
         self._stalls = StallBoard(self._workers, settings.system.watchdog, self._sample)
         self._all_ready = False
@@ -248,9 +259,7 @@ class Supervisor:
         )
         # after the line: who waited for the file finds it in the log
         try:
-            system = self._settings.system
-            text = settings_toml(self._settings, self._actual_addresses())
-            write_runtime_config(system.runtime_directory, system.data_directory, text)
+            self._write_runtime_config()
         except OSError as error:
             _log.error("cannot write the runtime configuration: %s", error)
             if error.errno not in NO_ROOM:  # who waits for that file would wait for ever
@@ -322,6 +331,7 @@ class Supervisor:
     def _check_deadlines(self, now: float, since_last_s: float) -> None:
         self._stalls.look(now)
         self._tls.look(time.time())
+        self._tls_of_doors.look(time.time())
         if self._stop_at is not None:
             if self._stalls.any_excused(now):
                 self._stop_at += since_last_s  # what has been acknowledged can still reach the device
@@ -342,15 +352,39 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGUSR1 or (number == signal.SIGHUP and not self._hangup_stops):
-            if self._stop_at is None and self._tls.reload():
-                for worker in self._workers:
-                    worker.send(SupervisorMessage(tls=True))
+            if self._stop_at is None:
+                self._reload()
         elif self._stop_at is None:
             _log.info("stopping")
             self._stop()
         else:
             _log.warning("second signal: workers are killed")
             self._kill_all()
+
+    def _reload(self) -> None:
+        """Certificates, and the settings that may change."""
+        if self._tls.fd >= 0 and self._tls.reload():
+            for worker in self._workers:
+                worker.send(SupervisorMessage(tls=True))
+        if self._tls_of_doors.fd >= 0 and self._tls_of_doors.reload():
+            self._doors.tls_changed()
+        settings = read_again(self._settings, self._read_settings)
+        if settings is None:
+            return
+        self._settings = settings
+        for worker in self._workers:
+            worker.send(SupervisorMessage(log_level=settings.system.logging.level))
+        self._doors.use_logs(settings.system.logging)
+        if self._all_ready:
+            try:
+                self._write_runtime_config()
+            except OSError as error:
+                _log.error("cannot write the runtime configuration: %s", error)
+
+    def _write_runtime_config(self) -> None:
+        system = self._settings.system
+        text = settings_toml(self._settings, self._actual_addresses())
+        write_runtime_config(system.runtime_directory, system.data_directory, text)
 
     def _stop(self) -> None:
         self._stop_at = time.monotonic() + STOP_KILL_S

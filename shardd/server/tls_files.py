@@ -120,9 +120,6 @@ class TlsKeeper:
 
     def reload(self) -> bool:
         """Reads the files again. False: they stay as they were, and the log says why."""
-        if self.fd < 0:
-            _log.warning("there is nothing to reload: TLS is off")
-            return False
         try:
             read = read_tls(self._ports)
             read.check_ends(time.time())

@@ -159,6 +159,12 @@ class Server:
         messages = self._call(lambda c: c.poll(request)).messages
         return messages[0].offset if messages else None
 
+    def stored_at_us(self, name: TopicName, partition: int, offset: int) -> int | None:
+        """Append time of the first message from `offset` on that may be read; None when there is none."""
+        request = poll_request(name, partition, PollingKind.OFFSET, offset, 1)
+        messages = self._call(lambda c: c.poll(request)).messages
+        return messages[0].timestamp_us if messages else None
+
     def offset_at(self, name: TopicName, partition: int, timestamp_us: int) -> int | None:
         """First offset whose append time is not before `timestamp_us`; None when there is none."""
         return self._offset_of(name, partition, PollingKind.TIMESTAMP, timestamp_us)

@@ -228,7 +228,7 @@ class OwnedPartitions:
                 if previous is not topic and (limits, had) != (none, none):
                     places = [(each.slot, each.incarnation) for each in topic.partitions]
                     numbers = [(stream_id, topic.id, each.id) for each in topic.partitions]
-                    own = [namespace(*ids) for ids in numbers if ids in self._open]
+                    own = [(namespace(*ids), place) for place, ids in enumerate(numbers) if ids in self._open]
                     self._engine.topic_set_send_limits(own, limits, places)
                 await slices.next()
 

@@ -73,7 +73,7 @@ def test_bodies_and_queries_of_other_types_are_refused(root: HttpClient, endpoin
         for body in (b"", b"null", b"[]", b"7", b'"x"', b"{", b"\xff", b'{"x":' * 2000):
             assert root.ask(endpoint.method, path, body).status in (400, 422), body
         optional = not msgspec.json.schema_components([endpoint.body])[1][endpoint.body.__name__].get("required")
-        wrong = {name: [[]] for name in endpoint.body.__struct_encode_fields__}
+        wrong: dict[str, object] = {name: [[]] for name in endpoint.body.__struct_encode_fields__}
         assert root.ask(endpoint.method, path, wrong).status == 422
         assert optional or root.ask(endpoint.method, path, {}).status == 422
         assert root.ask(endpoint.method, path, b"{}", {"Content-Type": "text/plain"}).status == 415

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from dataclasses import replace
 from typing import Final
 
@@ -17,8 +18,11 @@ from tests.fuzz.mutator import Mutator
 from tests.support.iggy09 import CLIENT_ID, EVICTION, REFUSED, REPLY, RESULT_FRAMED, head
 
 _EVICTED: Final = 0x8000_0000
+_FENCED: Final = _EVICTED | 7
 _REFUSED_LOGINS: Final = frozenset({_EVICTED | reason for reason in (9, 10, 11, 12)})  # maybe a close follows
-_LOST: Final = frozenset({_EVICTED | iggy09.NO_SESSION, _EVICTED | 7, Status.INVALID_SESSION})
+# Two connections of the same user come with one id: each login takes the session from the other lane.
+_SHARES_ITS_ID_WITH: Final = {8: 5, 14: 11}
+_LOST: Final = frozenset({_EVICTED | iggy09.NO_SESSION, _FENCED, Status.INVALID_SESSION})
 
 
 class Lane09(Lane):
@@ -36,7 +40,7 @@ class Lane09(Lane):
     ) -> None:
         super().__init__(address, number, role, seed, mutator, totals, generation)
         self._own = Mutator09(str(seed))
-        self._client = CLIENT_ID[:15] + bytes([CLIENT_ID[15] ^ number])  # nobody else's: one id, one connection
+        self._client = CLIENT_ID[:15] + bytes([CLIENT_ID[15] ^ _SHARES_ITS_ID_WITH.get(number, number)])
         self._session, self._next = 0, 1
         self._logged_out = False
 
@@ -71,7 +75,7 @@ class Lane09(Lane):
             if len(data) == 256:
                 size = struct.unpack_from("<I", data, 48)[0]
         self._session = struct.unpack_from("<Q", data, 256 + 8)[0] if size > 256 + 16 else 0
-        self._next, self._logged_out = 1, False
+        self._next, self._logged_out = time.monotonic_ns(), False  # beyond what the other connection of the id has used
 
     def _lost_its_login(self) -> bool:
         return self.role != "anonymous" and self._logged_out
@@ -106,6 +110,8 @@ class Lane09(Lane):
         code = struct.unpack_from("<I", asked, 196)[0] if asked[176] == iggy09.NON_REPLICATED else 0
         self._totals.seen_09.setdefault((self.role, asked[176], code, status), asked)
         self._totals.statuses[status] += 1
+        of_its_session = asked[184:192] == struct.pack("<Q", self._session) and not self._logged_out
+        self._totals.fenced += status == _FENCED and of_its_session
         self._logged_out |= status in _LOST or (asked[176] in (iggy09.LOGOUT, iggy09.REGISTER))
         self._answered += 1
         self._last_status = Status.INVALID_CREDENTIALS if status in _REFUSED_LOGINS else status

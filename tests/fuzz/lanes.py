@@ -50,10 +50,11 @@ class FindingError(Exception):
 @dataclass(slots=True)
 class Totals:
     """What all lanes together have seen. `seen`: first frame of each (role, code, status), of 0.9 of each
-    (role, operation, code, status)."""
+    (role, operation, code, status). `fenced`: sessions of lanes of 0.9 that another connection has taken."""
 
     frames: int = 0
     closes: int = 0
+    fenced: int = 0
     by_role: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
     seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)

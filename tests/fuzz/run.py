@@ -23,6 +23,7 @@ from tests.fuzz.fuzzer import Fuzzer, Report
 from tests.fuzz.lanes import FindingError, Totals
 from tests.fuzz.mutator import CORPUS
 from tests.fuzz.sanitized import runs_sanitized, sanitized_environment
+from tests.fuzz.settings import SETTINGS
 from tests.fuzz.watch import Watch
 from tests.support.server import Server
 from tests.support.top import shard_figures
@@ -78,7 +79,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="shardd-fuzz-", ignore_cleanup_errors=True) as scratch:
         reports = Path(scratch) / "sanitizer"
         environment = {} if given.plain else sanitized_environment(reports)
-        environment |= {"SHARDD_SYSTEM_MEMORY_POOL_SIZE": "256 MiB", "SHARDD_SYSTEM_SEGMENT_SIZE": "1 MiB"}
+        environment |= SETTINGS
         server = Server(Path(scratch) / "data", env=environment)
         server.start(120.0)
         if not given.plain and not all(map(runs_sanitized, server.worker_pids())):

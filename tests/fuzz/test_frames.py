@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from shardd.config import units
 from shardd.protocol import iggy09
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
@@ -25,6 +26,7 @@ from tests.fuzz.iggy09_lanes import Lane09
 from tests.fuzz.iggy09_templates import TEMPLATES_09, Drawn
 from tests.fuzz.lanes import FindingError, Lane, Totals
 from tests.fuzz.mutator import Mutator, changes_root, corpus_frames
+from tests.fuzz.settings import LOGIN_TIMEOUT, SETTINGS
 from tests.fuzz.templates import TEMPLATES
 from tests.fuzz.watch import Watch
 from tests.support.iggy09 import CLIENT_ID
@@ -39,8 +41,7 @@ READS_09 = {template.code for template in TEMPLATES_09} - set(iggy09.OPERATIONS.
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    settings = {"SHARDD_SYSTEM_MEMORY_POOL_SIZE": "256 MiB", "SHARDD_SYSTEM_SEGMENT_SIZE": "1 MiB"}
-    with Server(tmp_path / "data", env=settings) as running:
+    with Server(tmp_path / "data", env=SETTINGS) as running:
         yield running
 
 
@@ -65,6 +66,7 @@ def test_mutated_frames_of_every_command_are_answered_and_the_server_goes_on(ser
     assert {operation for _, operation, _, _ in totals.seen_09} >= {*iggy09.OPERATIONS, iggy09.REGISTER}
     assert {code for _, operation, code, _ in totals.seen_09 if operation == iggy09.NON_REPLICATED} >= READS_09
     assert len({status for *_, status in totals.seen_09}) > 15
+    assert totals.fenced > 0, "no connection has taken the session of another one"
     for role in ("root", "low", "anonymous"):  # which commands a role gets to in a short run is a matter of luck
         assert len({code for who, code, _ in totals.seen if who == role} & set(Code)) > len(Code) * 3 // 4, role
 
@@ -125,6 +127,21 @@ def test_reports_in_the_log_and_growth_are_found(server: Server, tmp_path: Path)
     with pytest.raises(FindingError, match="have grown"):
         watch.look()
     watch.close()
+
+
+def test_an_unasked_40_is_found_and_no_lane_of_a_run_gets_one(tmp_path: Path) -> None:
+    """A lane without a login rests until the slowest one has its answers, after batches of the same patience."""
+    with Server(tmp_path / "data", env=SETTINGS | {"SHARDD_SERVER_LOGIN_TIMEOUT": "1 s"}) as server:
+        lane = Lane(server.address, 0, "anonymous", 1, Mutator("1"), Totals())
+        connection = lane.connect()
+        connection.setblocking(True)
+        connection.settimeout(30.0)
+        lane.begin([struct.pack("<II", 4, Code.PING)])
+        with pytest.raises(FindingError, match=r"an answer \(40\) too much"):
+            while True:
+                lane.read()
+        lane.close()
+    assert units.parse_duration_ms(LOGIN_TIMEOUT) / 1000 > 10 * lanes.ANSWER_TIMEOUT_S
 
 
 def _answer(peer: socket.socket, answers: bytes, close: bool) -> None:

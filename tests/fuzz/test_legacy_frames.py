@@ -12,6 +12,7 @@ from shardd.protocol.codes import Code
 from tests.fuzz.fuzzer import Fuzzer
 from tests.fuzz.lanes import FindingError
 from tests.fuzz.legacy import FUZZED, generation_of_clients, templates_of
+from tests.fuzz.settings import SETTINGS
 from tests.fuzz.watch import Watch
 from tests.support.server import Server
 
@@ -19,7 +20,6 @@ FRAMES = 20_000
 SECONDS_MAX = 8.0
 GROWTH_MAX_BYTES = 384 << 20
 SHORT = ("0.1.0", "0.6.31", "0.7.0")
-SETTINGS = {"SHARDD_SYSTEM_MEMORY_POOL_SIZE": "256 MiB", "SHARDD_SYSTEM_SEGMENT_SIZE": "1 MiB"}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,9 @@ from tests.support.server import Server
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 ROWS = 1500
-PIPELINES = {"archive", "audit", "aggregate", "export", "sql", "latency", "lag", "vacuum"}
+PIPELINES = {
+    "archive", "audit", "aggregate", "compact", "copy", "dedup", "export", "sql", "latency", "lag", "replay", "vacuum",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -57,7 +59,8 @@ def run(*words: str, stdin: str | None = None) -> Result:
     """The session of this process is older than the variables of `shop`, and Spark plans in processes that inherited
     the older ones: what needs the server says who it is."""
     if "shop/orders" in words and "lag" not in words:
-        words = (*words, "-o", "username=iggy", "-o", "password=iggy")
+        flag = "--to-option" if "replay" in words else "-o"
+        words = (*words, flag, "username=iggy", flag, "password=iggy")
     return CliRunner().invoke(app, list(words), input=stdin)
 
 
@@ -97,6 +100,8 @@ def test_the_examples_of_the_document_work(spark: SparkSession, shop: Topic, tmp
     assert [each["rows"] for each in archives] == [2 * ROWS] * 4, "a dry run and three archives"
     by_name = dict(done)
     assert by_name["audit"]["rows"] == 4 * ROWS and by_name["export"]["rows"] == 2 * ROWS
+    assert [each["rows"] for name, each in done if name == "copy"] == [2 * ROWS]
+    assert by_name["replay"]["rows"] == by_name["dedup"]["rows"] == 2 * ROWS and by_name["compact"]["rows"] == 3
     assert by_name["lag"]["messages"] == ROWS - 100 + ROWS, "the consumer is behind, the checkpoint is not"
     sums = next(each["result"] for name, each in done if name == "aggregate")
     assert {row["shop"]: row["count"] for row in sums} == dict.fromkeys(("s0", "s1", "s2"), 2 * ROWS // 3)  # type: ignore[attr-defined]

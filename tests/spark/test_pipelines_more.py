@@ -103,10 +103,10 @@ def test_a_streaming_aggregate_goes_on_where_it_was(spark: SparkSession, topic: 
     settle(topic)
     assert run() == 700, "only what is new is read"
     assert rows() == {p: (len(each), sum(map(len, each))) for p, each in topic.payloads.items()}
-    found = {each.partition: each for each in lag.of_checkpoint(source_of(topic), checkpoint)}
+    found = {each.partition: each for each in lag.of_readers(source_of(topic), [], [], [checkpoint])}
     assert [found[p].position for p in (0, 1)] == [3000, 3700] and {each.messages for each in found.values()} == {0}
     topic.send(0, 40)
-    assert sum(each.messages for each in lag.of_checkpoint(source_of(topic), checkpoint)) == 40
+    assert sum(each.messages for each in lag.of_readers(source_of(topic), [], [], [checkpoint])) == 40
 
 
 def test_finished_windows_are_appended_by_a_stream(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_file_without_latencies_is_named(tmp_path: Path, content: str, text: s
 
 def test_lag_of_named_consumers(topic: Topic) -> None:
     topic.connection.store_offset(topic.stream, "rows", 0, 999, who="reader")
-    found = lag.of_consumers(source_of(topic), ["reader", "nobody"], [])
+    found = lag.of_readers(source_of(topic), ["reader", "nobody"], [], [])
     assert {(e.reader, e.partition, e.position, e.messages) for e in found} == {
         ("reader", 0, 1000, 2000),
         ("reader", 1, None, 3000),
@@ -249,14 +249,38 @@ def test_lag_of_named_consumers(topic: Topic) -> None:
     }
 
 
+def test_lag_in_seconds_is_the_age_of_the_first_message_that_is_not_read(topic: Topic) -> None:
+    """Readers at the end have none; one that is further behind has no less."""
+    for partition in range(2):
+        topic.connection.store_offset(topic.stream, "rows", partition, 2999, who="done")
+    topic.connection.store_offset(topic.stream, "rows", 0, 1499, who="half")
+    now_us = time.time_ns() // 1000
+    with wire.connect(topic.server.address) as connection:
+        stored_us = {
+            n: connection.poll(topic.stream, "rows", 0, value=n, count=1).messages[0].timestamp_us for n in (0, 1500)
+        }
+    found = lag.of_readers(source_of(topic), ["done", "half", "new"], [], [])
+    by = {(each.reader, each.partition): each.seconds for each in found}
+    assert by["done", 0] == by["done", 1] == 0.0
+    assert by["half", 0] >= (now_us - stored_us[1500]) / 1e6 - 0.001
+    assert by["new", 0] >= (now_us - stored_us[0]) / 1e6 - 0.001 and by["new", 0] >= by["half", 0]
+    totals = {each["reader"]: each for each in lag.totals(found)}
+    assert totals["half"]["messages"] == 1500 + 3000 and totals["done"] == {
+        "reader": "done",
+        "messages": 0,
+        "seconds": 0.0,
+    }
+    assert totals["new"]["seconds"] == max(by["new", 0], by["new", 1])
+
+
 def test_lag_of_what_is_no_checkpoint_is_refused(topic: Topic, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="is no checkpoint of a streaming query"):
-        lag.of_checkpoint(source_of(topic), tmp_path)
+        lag.of_readers(source_of(topic), [], [], [tmp_path])
     (tmp_path / "commits").mkdir()
     (tmp_path / "offsets").mkdir()
     with pytest.raises(PipelineError, match="no finished batch yet"):
-        lag.of_checkpoint(source_of(topic), tmp_path)
+        lag.of_readers(source_of(topic), [], [], [tmp_path])
     (tmp_path / "commits" / "0").touch()
     (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"topic":{"0":5}}')
     with pytest.raises(PipelineError, match="no checkpoint of the source shardd"):
-        lag.of_checkpoint(source_of(topic), tmp_path)
+        lag.of_readers(source_of(topic), [], [], [tmp_path])

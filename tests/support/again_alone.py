@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 FINDINGS: Final = tuple(
-    f"tests/{name}/" for name in ("corruption", "crash", "fuzz", "golden", "power", "property", "sim", "unit")
+    f"tests/{name}/" for name in ("corruption", "crash", "fuzz", "golden", "power", "property", "sim")
 )
 AGAIN_AT_MOST: Final = 3
 _TESTS_FAILED: Final = 1

@@ -28,6 +28,7 @@ struct large_batch { /* or one that came behind it */
     bool begun;
     id_filter filter;
     send_limits *limits; /* that count it until its end; NULL: none */
+    uint32_t send_place; /* there */
     uint32_t refused;    /* status, for want of room or by the limits of the topic */
 };
 
@@ -102,7 +103,7 @@ static inline __attribute__((always_inline)) void append_or_refuse(core *k, part
 /* Appends what the topic takes; the others have their status. */
 static __attribute__((noinline)) void append_within_limits(core *k, owned *target, size_t count, uint64_t wall_us) {
     append_batch *batches = k->commit.scratch;
-    send_limits_judge(target->send_limits, target->p, batches, count, k->counters.commits);
+    send_limits_judge(target->send_limits, target->p, target->send_place, batches, count, k->counters.commits);
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first; end < count && batches[end].status == 0;) end++;
         if (end > first) append_or_refuse(k, target->p, batches + first, end - first, wall_us);
@@ -167,20 +168,21 @@ static bool begin(core *k, owned *target, large_batch *b) {
     if (!once_filter_large(k, target, &b->batch, &b->filter, &b->refused)) return false;
     b->begun = true;
     if (b->refused != 0 || b->batch.count == 0) return true;
-    b->refused = send_limits_large_begins(target->send_limits, target->p, &b->batch);
+    b->refused = send_limits_large_begins(target->send_limits, target->p, target->send_place, &b->batch);
     if (b->refused != 0) {
         k->counters.refused_by_topic++;
         partition_take_back_ids(target->p, b->filter.kept);
         return true;
     }
     b->limits = send_limits_retain(target->send_limits);
+    b->send_place = target->send_place;
     b->refused = take_room(k, target->p, b->batch.length);
     if (b->refused != 0) partition_take_back_ids(target->p, b->filter.kept);
     return true;
 }
 
 static void free_large(large_batch *b) {
-    send_limits_large_ends(b->limits, &b->batch);
+    send_limits_large_ends(b->limits, b->send_place, &b->batch);
     send_limits_release(b->limits);
     free(b);
 }

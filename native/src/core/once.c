@@ -35,7 +35,8 @@ void once_judge(core *k, owned *target, append_batch *batches, size_t count, uin
         if (b->status == 0) {
             partition_filter(target->p, b, &filter, UINT32_MAX, wall_us);
             if (b->count > 0 && target->send_limits != NULL)
-                send_limits_judge_behind(target->send_limits, target->p, taken, b, k->counters.commits);
+                send_limits_judge_behind(target->send_limits, partition_messages(target->p) + taken, target->send_place,
+                                         b, k->counters.commits);
             if (b->status != 0) {
                 partition_take_back_ids(target->p, b->count);
                 k->counters.refused_by_topic++;

@@ -20,6 +20,7 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     fences fences;            /* of the consumer groups */
     bool judged;              /* sends are looked at before they are appended (once_changed) */
     send_limits *send_limits; /* NULL: none */
+    uint32_t send_place;      /* there */
     bool poison_reported;
     uint64_t active_reported; /* start of the active segment when Python last heard of a sealed one */
     struct {

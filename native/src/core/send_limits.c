@@ -29,14 +29,21 @@ void send_limits_release(send_limits *l) {
 }
 
 /* A partition that is not open yet counts as its part of the limit: else a topic would outgrow it at a start. */
-static uint64_t topic_bytes(const send_limits *l) {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < l->count; i++) {
-        const partition_stats *s = l->places[i].stats;
-        bool open = atomic_load_explicit(&s->incarnation, memory_order_acquire) == l->places[i].incarnation;
-        sum += open ? atomic_load_explicit(&s->size_bytes, memory_order_relaxed) : l->bytes_max / l->count;
+static void look_at(send_limits *l, send_place *place) {
+    const partition_stats *s = place->stats;
+    bool open = atomic_load_explicit(&s->incarnation, memory_order_acquire) == place->incarnation;
+    uint64_t bytes = open ? atomic_load_explicit(&s->size_bytes, memory_order_relaxed) : l->bytes_max / l->count;
+    l->bytes += bytes - place->bytes;
+    place->bytes = bytes;
+}
+
+static void look_around(send_limits *l) {
+    uint32_t looks = l->summed && l->count > SEND_PLACES_LOOKED_AT ? SEND_PLACES_LOOKED_AT : l->count;
+    l->summed = true;
+    for (; looks > 0; looks--) {
+        look_at(l, &l->places[l->next]);
+        l->next = (l->next + 1) % l->count;
     }
-    return sum;
 }
 
 static bool has_large_message(const append_batch *b, uint64_t bytes_max) {
@@ -48,9 +55,11 @@ static bool has_large_message(const append_batch *b, uint64_t bytes_max) {
     return false;
 }
 
-static void judge(send_limits *l, uint64_t messages, append_batch *batches, size_t count, uint64_t pass) {
+static void judge(send_limits *l, uint64_t messages, uint32_t place, append_batch *batches, size_t count,
+                  uint64_t pass) {
+    ASSERT(place < l->count);
     if (l->bytes_max > 0 && l->pass != pass) {
-        l->bytes = topic_bytes(l);
+        look_around(l);
         l->pass = pass;
     }
     for (size_t i = 0; i < count; i++) {
@@ -63,30 +72,36 @@ static void judge(send_limits *l, uint64_t messages, append_batch *batches, size
         } else {
             b->status = 0;
             l->bytes += b->length;
+            l->places[place].bytes += b->length;
             messages += b->count;
         }
     }
 }
 
-void send_limits_judge(send_limits *l, const partition *p, append_batch *batches, size_t count, uint64_t pass) {
-    judge(l, partition_messages(p), batches, count, pass);
+void send_limits_judge(send_limits *l, const partition *p, uint32_t place, append_batch *batches, size_t count,
+                       uint64_t pass) {
+    judge(l, partition_messages(p), place, batches, count, pass);
 }
 
-void send_limits_judge_behind(send_limits *l, const partition *p, uint64_t messages, append_batch *b, uint64_t pass) {
-    judge(l, partition_messages(p) + messages, b, 1, pass);
+void send_limits_judge_behind(send_limits *l, uint64_t messages, uint32_t place, append_batch *b, uint64_t pass) {
+    judge(l, messages, place, b, 1, pass);
 }
 
-uint32_t send_limits_large_begins(send_limits *l, const partition *p, append_batch *b) {
+uint32_t send_limits_large_begins(send_limits *l, const partition *p, uint32_t place, append_batch *b) {
     if (l == NULL) return 0;
     l->pass = PASS_NONE; /* looked at anew, now and afterwards: passes with large batches alone have no number */
-    send_limits_judge(l, p, b, 1, PASS_NONE - 1);
+    send_limits_judge(l, p, place, b, 1, PASS_NONE - 1);
     l->pass = PASS_NONE;
-    if (b->status == 0) l->large += b->length;
-    return b->status;
+    if (b->status != 0) return b->status;
+    l->large += b->length; /* instead of its part of the sum, which the next look would take away */
+    l->bytes -= b->length;
+    l->places[place].bytes -= b->length;
+    return 0;
 }
 
-void send_limits_large_ends(send_limits *l, const append_batch *b) {
+void send_limits_large_ends(send_limits *l, uint32_t place, const append_batch *b) {
     if (l == NULL) return;
     ASSERT(l->large >= b->length);
     l->large -= b->length;
+    if (l->bytes_max > 0 && l->summed) look_at(l, &l->places[place]);
 }

@@ -17,6 +17,7 @@ from shardd.doors.door import Door
 from shardd.doors.http import (
     account_routes,
     consumer_routes,
+    event_routes,
     login_routes,
     message_routes,
     stream_routes,
@@ -75,6 +76,7 @@ async def _openapi(call: Call) -> Response:
 
 
 ENDPOINTS: Final = (
+    *message_routes.ENDPOINTS,  # a path is looked for in this order
     Endpoint("GET", "/", _name, "The name of this API", media="text/plain"),
     Endpoint("GET", "/ping", _pong, "Whether somebody is there", media="text/plain"),
     Endpoint("GET", "/openapi.json", _openapi, "This description"),
@@ -82,7 +84,7 @@ ENDPOINTS: Final = (
     *login_routes.ENDPOINTS,
     *account_routes.ENDPOINTS,
     *stream_routes.ENDPOINTS,
-    *message_routes.ENDPOINTS,
+    *event_routes.ENDPOINTS,
     *consumer_routes.ENDPOINTS,
 )
 

@@ -10,18 +10,28 @@ from shardd.doors.door import Door
 from shardd.doors.http.app import make_application
 from shardd.doors.http.options import HttpOptions, decode_options
 from shardd.doors.process import run_door
+from shardd.doors.tls import tls_context
 
 
 async def serve(door: Door) -> None:
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what strangers send is no line of the log
     options = decode_options(door.options)
     application, clients = make_application(door, options)
-    await asyncio.gather(*(link.connected.wait() for link in door.links))
+    await _any_worker(door)
     sweeping = asyncio.create_task(clients.sweep())
     try:
-        await serve_app(application, door.listeners[0], _limits(options), door.ready)
+        tls = tls_context(door, "http.tls")
+        await serve_app(application, door.listeners[0], _limits(options), door.ready, tls)
     finally:
         sweeping.cancel()
+
+
+async def _any_worker(door: Door) -> None:
+    """One is enough: the others may be on their way back, or given up."""
+    waiting = [asyncio.create_task(link.connected.wait()) for link in door.links]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for each in waiting:
+        each.cancel()
 
 
 def _limits(options: HttpOptions) -> AsgiLimits:

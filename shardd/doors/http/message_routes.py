@@ -29,7 +29,7 @@ from shardd.protocol.replies import PolledHead
 from shardd.protocol.send_request import Partitioning, PartitioningKind, SendMessages
 
 _SLICE_MESSAGES: Final = 256
-_SMALL_BYTES: Final = 64 << 10
+_SMALL_BYTES: Final = 1 << 20  # of records; more of them become JSON piece by piece
 
 
 async def send(call: Call) -> None:

@@ -16,6 +16,7 @@ _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _NUMBERS: Final = frozenset({"partition", "client"})  # parts of a path that are no names
 _BINARY: Final = {"type": "string", "format": "binary"}
 _TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
+_WITHOUT_A_WORD: Final = 401
 _REFUSALS: Final = {
     400: "A request that cannot be read, or that the server refuses",
     401: "No token that holds",
@@ -62,7 +63,10 @@ def describe(endpoints: Sequence[Endpoint], public: frozenset[str]) -> dict[str,
         "paths": paths,
         "components": {
             "schemas": components,
-            "responses": {str(status): _refusal(text, error) for status, text in _REFUSALS.items()},
+            "responses": {
+                str(status): {"description": text} if status == _WITHOUT_A_WORD else _refusal(text, error)
+                for status, text in _REFUSALS.items()
+            },
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
         },
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -14,13 +15,34 @@ from shardd.doors.http.errors import RejectedError
 POLLS_MAX: Final = 16  # at a time
 POLLS_OF_ADDRESS_MAX: Final = 8
 WAIT_S: Final = 30.0  # for a place
+STREAMS_MAX: Final = 64  # of events at a time: each holds up to 8 MiB of records
+STREAMS_OF_ADDRESS_MAX: Final = 16
 SEND_S: Final = 60.0  # for a whole answer, however slowly it is taken
+
+
+class Streams:
+    """Who follows what, by address. Loop thread only."""
+
+    def __init__(self) -> None:
+        self._of: Counter[str] = Counter()
+
+    def enter(self, host: str) -> None:
+        """RejectedError 503."""
+        if self._of.total() >= STREAMS_MAX or self._of[host] >= STREAMS_OF_ADDRESS_MAX:
+            raise RejectedError(503, "Too many streams of events at a time")
+        self._of[host] += 1
+
+    def leave(self, host: str) -> None:
+        self._of[host] -= 1
+        if not self._of[host]:
+            del self._of[host]
 
 
 class Polls:
     """Loop thread only."""
 
     def __init__(self) -> None:
+        self.streams = Streams()
         self._all = asyncio.Semaphore(POLLS_MAX)
         self._of: dict[str, tuple[asyncio.Semaphore, int]] = {}
 

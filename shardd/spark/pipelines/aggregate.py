@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
+from shardd.spark.pipelines.common import Meter, PipelineError, Source, follow_query, summary
 from shardd.spark.pipelines.export import distinct_name, view_name
 from shardd.spark.pipelines.lag import last_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 _PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
 _WINDOW: Final = re.compile(r"\d+\s*(ms|s|m|h|d)")
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_LOOK_S: Final = 1  # between two looks at a query; Spark keeps the progress of 100 batches
 PLAIN: Final = ("count", "sum", "avg", "min", "max", "bytes")
 
 
@@ -64,11 +62,11 @@ class Aggregation:
     def apply(self, rows: DataFrame, watermark: str | None) -> DataFrame:
         from pyspark.sql import functions as f
 
-        keys = [_field(each).alias(_label(each)) for each in self.by]
+        keys = [field(each).alias(_label(each)) for each in self.by]
         if self.window is not None:
             if watermark is not None:
-                rows = rows.withWatermark("timestamp", _interval(watermark))
-            keys.insert(0, f.window("timestamp", _interval(self.window)))
+                rows = rows.withWatermark("timestamp", interval(watermark))
+            keys.insert(0, f.window("timestamp", interval(self.window)))
         grouped = rows.groupBy(*keys).agg(*[self._aggregate(each) for each in self.functions])
         if self.window is None:
             return grouped
@@ -84,14 +82,15 @@ class Aggregation:
             return f.count("*").alias("count")
         if name == "bytes":
             return f.sum(f.length("value")).alias("bytes")
-        number = _field(self.value).cast("double") if self.value != "length" else f.length("value")
+        number = field(self.value).cast("double") if self.value != "length" else f.length("value")
         match = _PERCENTILE.fullmatch(name)
         if match is not None:
             return f.percentile(number, float(match[1]) / 100).alias(name.replace(".", "_"))
         return {"sum": f.sum, "avg": f.avg, "min": f.min, "max": f.max}[name](number).alias(name)
 
 
-def _field(text: str) -> Column:
+def field(text: str) -> Column:
+    """partition, header:NAME or json:$.PATH of a row; null when it has no such field."""
     from pyspark.sql import functions as f
 
     if text == "partition":
@@ -107,7 +106,8 @@ def _label(text: str) -> str:
     return re.sub(r"\W+", "_", text.removeprefix("header:").removeprefix("json:$")).strip("_") or "value"
 
 
-def _interval(text: str) -> str:
+def interval(text: str) -> str:
+    """A duration as 10s in the words of Spark. `PipelineError`."""
     match = re.fullmatch(r"(\d+)\s*(\w+)", text.strip())
     if match is None or match[2] not in _UNITS:
         raise PipelineError(f"'{text}' is no duration such as 10s")
@@ -149,20 +149,9 @@ def run_stream(
     )
     with Meter("aggregate", None) as meter:
         trigger: dict[str, Any] = {"processingTime": "1 second"} if follow else {"availableNow": True}
-        rows_read = _await(writer.trigger(**trigger).start())
-    return summary("aggregate", meter, rows_read, 0, table=table, checkpoint=str(checkpoint))
-
-
-def _await(query: StreamingQuery) -> int:
-    """Waits for the end. Rows that were read; counted on the way, as Spark keeps the last 100 batches alone."""
-    rows, last, ended = 0, -1, False
-    while not ended:
-        ended = bool(query.awaitTermination(_LOOK_S))
-        for each in query.recentProgress:
-            batch, found = int(each["batchId"]), int(each["numInputRows"])
-            if batch > last and found:  # a batch that waits tells of itself with no rows before
-                rows, last = rows + found, batch
-    return rows
+        counted = [0]
+        follow_query(writer.trigger(**trigger).start(), counted)
+    return summary("aggregate", meter, counted[0], 0, table=table, checkpoint=str(checkpoint))
 
 
 def checkpoint_of(state: Path, source: Source) -> Path:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -19,7 +19,11 @@ from shardd.spark.positions import TopicName
 from shardd.spark.server import Server
 from shardd.spark.source import make_server
 
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
 _TICK_S: Final = 0.5
+_LOOK_S: Final = 1  # between two looks at a query; Spark keeps the progress of 100 batches
 
 
 class PipelineError(RuntimeError):
@@ -96,6 +100,18 @@ class Meter:
                 rate = size_bytes / 1e6 / max(self.seconds, 1e-3)
                 lag = "" if self._total is None else f", {max(self._total - rows, 0):,} behind"
                 progress.update(task, completed=rows, figures=f"{rows:,} rows, {rate:.1f} MB/s{lag}")
+
+
+def follow_query(query: StreamingQuery, counted: list[int]) -> None:
+    """Waits for the end of a streaming query. `counted[0]` is the number of rows that were read, counted on the way, as
+    Spark keeps the last 100 batches alone."""
+    last, ended = -1, False
+    while not ended:
+        ended = bool(query.awaitTermination(_LOOK_S))
+        for each in query.recentProgress:
+            batch, found = int(each["batchId"]), int(each["numInputRows"])
+            if batch > last and found:  # a batch that waits tells of itself with no rows before
+                counted[0], last = counted[0] + found, batch
 
 
 def summary(pipeline: str, meter: Meter, rows: int, size_bytes: int, **more: Any) -> dict[str, Any]:

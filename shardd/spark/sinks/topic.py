@@ -17,7 +17,7 @@ from shardd.spark.sinks.context import query_of_task, run_of_task, task_number
 from shardd.spark.sinks.topic_options import Semantics, SinkOptions
 from shardd.spark.sinks.topic_rows import RowEncoder, check_columns
 from shardd.spark.sinks.topic_sender import Sender
-from shardd.spark.sinks.topic_server import Journal, SinkServer, State
+from shardd.spark.sinks.topic_server import Journal, SinkServer, State, keep
 
 
 class StoredOtherwiseError(RuntimeError):
@@ -60,16 +60,17 @@ def write(options: SinkOptions, work: Work, batches: Iterator[pa.RecordBatch]) -
             rows = sum(batch.num_rows for batch in batches)
             return RowsSent(work.application, work.run, rows, stored_before=True)
         partitions = server.partitions()
+        connection = server.hand_over()
     finally:
         server.close()
     task = task_number()
     seed = seed_of(work, task) if options.semantics is Semantics.STABLE_IDS else None
     encoder = RowEncoder(options, partitions, seed, task)
-    with Sender(options) as sender:
+    with Sender(options, connection) as sender:
         for batch in batches:
             for frame in encoder.frames(batch):
                 sender.send(frame)
-        sender.flush()
+        keep(options, sender.flush())
         return RowsSent(work.application, work.run, sender.rows, stored_before=False)
 
 

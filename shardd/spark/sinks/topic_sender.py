@@ -31,11 +31,13 @@ class DeliveryError(ConnectionError):
 
 
 class Sender:
-    """Sends frames of one task. Back-pressure is the server's: no more than `in_flight` are unanswered."""
+    """Sends frames of one task. Back-pressure is the server's: no more than `in_flight` are unanswered.
 
-    def __init__(self, options: SinkOptions) -> None:
+    `connection`: one that is there already, with nothing on its way."""
+
+    def __init__(self, options: SinkOptions, connection: Connection | None = None) -> None:
         self._options = options
-        self._connection: Connection | None = None
+        self._connection = connection
         self._unanswered: deque[Frame] = deque()
         self._sent = 0  # of these: on their way over this connection
         self._failures = 0
@@ -55,9 +57,11 @@ class Sender:
         self._unanswered.append(frame)
         self._work(self._options.in_flight - 1)
 
-    def flush(self) -> None:
-        """Until all are answered. `DeliveryError`."""
+    def flush(self) -> Connection | None:
+        """Until all are answered; gives the connection away. `DeliveryError`."""
         self._work(0)
+        connection, self._connection = self._connection, None
+        return connection
 
     def _work(self, unanswered_max: int) -> None:
         while True:

@@ -8,10 +8,12 @@ comes later takes over, the one before is told. docs/adr/0072-a-sink-remembers-a
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import Final
 
 import msgspec
 
+from shardd.client import Connection, Credentials
 from shardd.client.messages import batch_head, encode_batch, encode_record
 from shardd.protocol import requests
 from shardd.protocol.codes import Code
@@ -29,6 +31,10 @@ _THERE: Final = {Status.STREAM_NAME_ALREADY_EXISTS, Status.TOPIC_NAME_ALREADY_EX
 _NAME_MAX: Final = 200
 _NO_COMPRESSION: Final = 1
 _NEVER: Final = (1 << 64) - 1
+
+
+class JournalError(PermissionError):
+    """The user may not read or write the journal."""
 
 
 class TakenOverError(RuntimeError):
@@ -52,20 +58,43 @@ class State(msgspec.Struct, frozen=True):
     rows: int
 
 
+_Key = tuple[int, tuple[str, ...], Credentials]
+_kept: dict[_Key, Connection] = {}  # a worker process goes on with the connection of its last task: a login costs
+
+
+def _key(options: SinkOptions) -> _Key:
+    return os.getpid(), options.servers, options.credentials
+
+
+def keep(options: SinkOptions, connection: Connection | None) -> None:
+    """For the next task; nothing is on its way."""
+    other = _kept.pop(_key(options), None)
+    if other is not None:
+        other.close()
+    if connection is not None:
+        _kept[_key(options)] = connection
+
+
 class SinkServer(Server):
-    """One connection for questions. Close it."""
+    """One connection for questions. Close it, or hand it over."""
 
     def __init__(self, options: SinkOptions) -> None:
         super().__init__(options.servers, options.credentials, timeout_s=options.request_timeout_s, retries=_RETRIES)
         self._options = options
+        self._connection = _kept.pop(_key(options), None)
+
+    def hand_over(self) -> Connection | None:
+        """Its connection, with nothing on its way."""
+        connection, self._connection = self._connection, None
+        return connection
 
     def partitions(self) -> int:
         """Of the topic, which is made when the options say so. `LookupError`."""
         name, wanted = self._options.topic, self._options.create_partitions
-        count = self._partitions_of(name)
+        count = self.partitions_of(name)
         if count is None and wanted is not None:
             self.make_topic(name, wanted)
-            count = self._partitions_of(name)
+            count = self.partitions_of(name)
         if not count:
             raise LookupError(
                 f"there is no topic '{name}' to write to, or the user may not see it; the option 'createTopic' with a"
@@ -73,7 +102,8 @@ class SinkServer(Server):
             )
         return count
 
-    def _partitions_of(self, name: TopicName) -> int | None:
+    def partitions_of(self, name: TopicName) -> int | None:
+        """None when there is no such topic."""
         try:
             found = self._call(lambda c: c.topic(name.stream, name.topic))
         except ShardError as error:
@@ -155,7 +185,7 @@ class Journal:
             found = self._server.poll(request)
         except ShardError as error:
             if error.status not in NOT_FOUND:
-                raise
+                raise self._refused(error) from error
             return []
         return [msgspec.json.decode(each, type=Record) for each in found]
 
@@ -164,11 +194,23 @@ class Journal:
         payload = encode_batch(head, [encode_record(msgspec.json.encode(record))])
         try:
             self._server.send(payload)
+            return
         except ShardError as error:
             if error.status not in NOT_FOUND:
-                raise
+                raise self._refused(error) from error
+        try:
             self._server.make_topic(self._name, 1)
             self._server.send(payload)
+        except ShardError as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: ShardError) -> Exception:
+        if error.status is not Status.UNAUTHORIZED:
+            return error
+        return JournalError(
+            f"the user may not read, make or write the journal '{self._name}' of the sink: give the right, or another"
+            " stream with the option 'journal', or journal=none, which forgets what is stored"
+        )
 
 
 def state_of(records: list[Record]) -> State:

@@ -1,0 +1,154 @@
+"""`python -m bench.http`: what the door for HTTP costs. Sends of 100 messages of 1 KB as batches against a bare handler
+on the same uvicorn and Starlette that throws the body away; polls as JSON against encoding the same values alone. Both
+ways take turns in one run. The ratio of requests says what a client gets, CPU time of the door what it costs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import psutil
+
+from shardd.doors.asgi import AsgiLimits, serve_app
+from shardd.doors.http.message_routes import _json_parts
+from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
+from tests.doors.http_server import HttpServer
+
+BATCH = "application/vnd.shardd.batch"
+MESSAGES, PAYLOAD_BYTES, ROUNDS, CONNECTIONS = 100, 1000, 5, 8
+
+
+class Wire:
+    """One connection, a request after the other."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address)
+        self._file = self._socket.makefile("rb")
+
+    def ask(self, request: bytes) -> bytes:
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: bytes) -> None:
+        self._socket.sendall(request)
+
+    def receive(self) -> bytes:
+        head = self._file.readline()
+        assert head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")), head
+        length, chunked = 0, False
+        while (line := self._file.readline()) != b"\r\n":
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.partition(b":")[2])
+            chunked |= line.lower().startswith(b"transfer-encoding:")
+        body = self._file.read(length)
+        while chunked and (size := int(self._file.readline(), 16)) >= 0:
+            body += self._file.read(size + 2)[:-2]
+            chunked = size > 0
+        return body
+
+
+def serve_bare(listener: socket.socket, ready: Event) -> None:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route, Router
+
+    async def take(request: Request) -> Response:
+        await request.body()
+        return Response(status_code=201)
+
+    os.nice(5)
+    listener.setblocking(False)
+    asyncio.run(serve_app(Router([Route("/", take, methods=["POST"])]), listener, AsgiLimits(), ready.set))
+
+
+@contextmanager
+def bare_server() -> Iterator[tuple[tuple[str, int], psutil.Process]]:
+    context = get_context("fork")
+    listener, ready = socket.create_server(("127.0.0.1", 0)), context.Event()
+    process = context.Process(target=serve_bare, args=(listener, ready), daemon=True)
+    process.start()
+    assert ready.wait(60)
+    try:
+        yield listener.getsockname(), psutil.Process(process.pid)
+    finally:
+        process.kill()
+        process.join()
+
+
+def timed(wires: Sequence[Wire], request: bytes, count: int, process: psutil.Process) -> tuple[float, float]:
+    """(requests in a second, CPU seconds of the process for each), one at a time on each connection."""
+    used = sum(process.cpu_times()[:2])
+    began = time.perf_counter()
+    for _ in range(count // len(wires)):
+        for wire in wires:
+            wire.send(request)
+        for wire in wires:
+            wire.receive()
+    return count / (time.perf_counter() - began), (sum(process.cpu_times()[:2]) - used) / count
+
+
+def post(path: str, token: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: {BATCH}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def sends(server: HttpServer, token: str, requests: int) -> str:
+    to = Partitioning(PartitioningKind.PARTITION, 0)
+    batch = SendMessages.of(0, 0, to, [NewMessage(bytes(PAYLOAD_BYTES))] * MESSAGES)
+    body = to.encode() + struct.pack("<I", batch.count) + batch.batch
+    ratios, costs = [], []
+    with bare_server() as (address, bare):
+        ours = [Wire(server.http_address) for _ in range(CONNECTIONS)]
+        floor, door = [Wire(address) for _ in range(CONNECTIONS)], server.door()
+        for _ in range(ROUNDS):
+            fast, cheap = timed(floor, post("/", token, body), requests, bare)
+            got, cost = timed(ours, post("/streams/s/topics/t/messages", token, body), requests, door)
+            ratios.append(got / fast)
+            costs.append(cost / cheap)
+    return f"send: {statistics.median(ratios):.2f} of the bare handler, {statistics.median(costs):.2f} of its CPU time"
+
+
+def polls(server: HttpServer, token: str, requests: int) -> str:
+    path = f"/streams/s/topics/t/messages?count={MESSAGES}"
+    request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    wire, door = Wire(server.http_address), server.door()
+    batch = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nAccept: {BATCH}\r\n\r\n".encode()
+    records = wire.ask(batch)[16:]
+    value = {"partition": 0, "current_offset": 0, "count": MESSAGES, "records": records}
+    ratios = []
+    for _ in range(ROUNDS):
+        _, cost = timed([wire], request, requests, door)
+        began = time.process_time()
+        for _ in range(requests):
+            b"".join(_json_parts(value))
+        ratios.append((time.process_time() - began) / requests / cost)
+    return f"poll: encoding is {statistics.median(ratios):.2f} of the CPU time of the door"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=2000, help="of a round")
+    requests = parser.parse_args().requests
+    with tempfile.TemporaryDirectory() as directory, HttpServer(Path(directory) / "data") as server:
+        root = server.root()
+        root.done("POST", "/streams", {"name": "s"})
+        root.done("POST", "/streams/s/topics", {"name": "t", "partitions_count": 1})
+        print(sends(server, root.token, requests))
+        print(polls(server, root.token, requests))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""A partition as server-sent events: each message as it comes (docs/protocol/http.md#events)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from shardd.doors.asgi import Receive, Scope, Send
+from shardd.doors.http.consumer_routes import consumer_of
+from shardd.doors.http.endpoint import Call, Endpoint
+from shardd.doors.http.errors import NotAuthenticatedError, RejectedError
+from shardd.doors.http.message_shapes import POLLING, messages_of, polled_message
+from shardd.doors.http.shapes import U32, U64
+from shardd.doors.http.stream_routes import TOPIC
+from shardd.doors.links import WorkerLostError
+from shardd.protocol.errors import ShardError
+from shardd.protocol.primitives import PollingKind
+
+EVENTS: Final = "text/event-stream"
+_MESSAGES: Final = 64  # of one poll
+_PAUSE_FIRST_S: Final = 0.02
+_PAUSE_MAX_S: Final = 1.0
+_ALIVE_S: Final = 15.0
+
+
+class EventQuery(msgspec.Struct, frozen=True):
+    """Where it begins, unless `Last-Event-ID` says behind which offset: with `offset` (at `value`), `first` or `last`
+    (the newest message)."""
+
+    partition_id: U32 = 0
+    kind: str = "last"
+    value: U64 = 0
+
+
+class EventResponse(Response):
+    """Until its client leaves."""
+
+    def __init__(self, call: Call, first: Any, at: int) -> None:
+        self._call = call
+        headers = {"cache-control": "no-store"}
+        self._answer = StreamingResponse(_events(call, first, at), media_type=EVENTS, headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self._call.polls.streams.leave(self._call.host)
+
+
+async def follow(call: Call) -> Response:
+    """What is wrong is answered before the stream begins."""
+    said: EventQuery = call.query
+    last = call.request.headers.get("last-event-id", "")
+    if said.kind not in ("offset", "first", "last") or not (last == "" or (last.isascii() and last.isdecimal())):
+        raise RejectedError(400, "Failed to deserialize query string: offset, first or last; Last-Event-ID: an offset")
+    kind, value = (PollingKind.OFFSET, int(last[:20]) + 1) if last else (POLLING[said.kind], said.value)
+    call.polls.streams.enter(call.host)
+    try:
+        at = value if kind is PollingKind.OFFSET else 0
+        return EventResponse(call, await _poll(call, kind, value), at)
+    except BaseException:
+        call.polls.streams.leave(call.host)
+        raise
+
+
+async def _poll(call: Call, kind: PollingKind, value: int) -> Any:
+    return await call.command(
+        "poll_messages",
+        {
+            "consumer": consumer_of(0),
+            **call.topic,
+            "partition": call.query.partition_id,
+            "strategy": int(kind),
+            "value": value,
+            "count": 1 if kind is PollingKind.LAST else _MESSAGES,
+            "auto_commit": False,
+        },
+    )
+
+
+async def _events(call: Call, polled: Any, at: int) -> AsyncIterator[bytes]:
+    """`at`: where it goes on when nothing was found. Ends with the token, and with what is followed: the client comes
+    back, and hears why."""
+    pause_s, silent_s = _PAUSE_FIRST_S, 0.0
+    yield b": follows\n\n"
+    while True:
+        for message in messages_of(polled["records"], polled["count"]):
+            at, pause_s, silent_s = message.offset + 1, _PAUSE_FIRST_S, 0.0
+            text = msgspec.json.encode(polled_message(message))
+            yield b"id: %d\ndata: %b\n\n" % (message.offset, text)
+        if not polled["count"]:
+            await asyncio.sleep(pause_s)
+            pause_s, silent_s = min(pause_s * 2, _PAUSE_MAX_S), silent_s + pause_s
+            if silent_s >= _ALIVE_S:
+                silent_s = 0.0
+                yield b": nothing new\n\n"
+        try:
+            polled = await _poll(call, PollingKind.OFFSET, at)
+        except (NotAuthenticatedError, ShardError, WorkerLostError):
+            return
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        "GET", f"{TOPIC}/events", follow, "Follow a partition as server-sent events", query=EventQuery, media=EVENTS
+    ),
+)

@@ -1,0 +1,113 @@
+"""A partition as server-sent events."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import pytest
+
+from shardd.doors.http.polls import STREAMS_OF_ADDRESS_MAX
+from tests.doors.http_server import HOST, WAIT_S, HttpServer
+from tests.support import wire
+
+EVENTS = "/streams/s/topics/t/events"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[HttpServer]:
+    with HttpServer(tmp_path / "data") as running, wire.connect(running.address) as tcp:
+        tcp.create_topic(tcp.create_stream("s"), "t", 2)
+        yield running
+
+
+class Events:
+    """One stream; a context manager."""
+
+    def __init__(self, server: HttpServer, token: str, query: str = "", last: str = "", source: str = HOST) -> None:
+        self._connection = http.client.HTTPConnection(*server.http_address, timeout=WAIT_S, source_address=(source, 0))
+        headers = {"Authorization": f"Bearer {token}"} | ({"Last-Event-ID": last} if last else {})
+        self._connection.request("GET", f"{EVENTS}?{query}", headers=headers)
+        self.answer = self._connection.getresponse()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.answer.close()
+        self._connection.close()
+
+    def take(self) -> tuple[int, bytes]:
+        """Offset and payload of the next message."""
+        offset = -1
+        while line := self.answer.readline():
+            name, _, value = line.decode().strip().partition(": ")
+            if name == "id":
+                offset = int(value)
+            elif name == "data":
+                message: dict[str, Any] = msgspec.json.decode(value)
+                assert message["header"]["offset"] == offset
+                return offset, base64.b64decode(message["payload"])
+        raise EOFError
+
+
+def test_messages_come_as_they_are_sent(server: HttpServer) -> None:
+    token = server.root().token
+    with wire.connect(server.address) as tcp, Events(server, token, "partition_id=1&kind=first") as events:
+        assert events.answer.headers["content-type"].startswith("text/event-stream")
+        for number in range(5):
+            tcp.send("s", "t", wire.to_partition(1), [wire.message(b"%d" % number)])
+            assert events.take() == (number, b"%d" % number)
+
+
+def test_who_comes_back_misses_nothing(server: HttpServer) -> None:
+    token = server.root().token
+    with wire.connect(server.address) as tcp:
+        tcp.send("s", "t", wire.to_partition(0), [wire.message(b"%d" % number) for number in range(200)])
+        with Events(server, token, "kind=first") as events:
+            assert [events.take()[0] for _ in range(150)] == list(range(150))
+        with Events(server, token, last="149") as events:
+            assert [events.take()[0] for _ in range(50)] == list(range(150, 200))
+        with Events(server, token, "kind=offset&value=7") as events:
+            assert events.take() == (7, b"7")
+        with Events(server, token) as events:
+            assert events.take() == (199, b"199")
+            tcp.send("s", "t", wire.to_partition(0), [wire.message(b"new")])
+            assert events.take() == (200, b"new")
+        with Events(server, token, last="200") as events:
+            tcp.send("s", "t", wire.to_partition(0), [wire.message(b"newer")])
+            assert events.take() == (201, b"newer")
+
+
+def test_what_is_wrong_is_answered_before_it_begins(server: HttpServer) -> None:
+    root = server.root()
+    assert root.get(f"{EVENTS}?partition_id=9").error == (404, 3007)
+    assert root.get("/streams/s/topics/x/events").error == (404, 2010)
+    for query in ("kind=next", "kind=x", "value=-1", "partition_id=x"):
+        assert root.get(f"{EVENTS}?{query}").status == 400
+    assert root.ask("GET", EVENTS, headers={"Last-Event-ID": "x"}).status == 400
+    assert server.client().get(EVENTS).status == 401
+
+
+def test_it_ends_with_its_token(server: HttpServer) -> None:
+    root = server.root()
+    with Events(server, root.token, "kind=first") as events:
+        assert root.delete("/users/logout").status == 204
+        with pytest.raises(EOFError):
+            events.take()
+
+
+def test_one_address_leaves_room_for_others_and_a_stop_ends_all(server: HttpServer) -> None:
+    token = server.root().token
+    with ExitStack() as held:
+        for _ in range(STREAMS_OF_ADDRESS_MAX):
+            assert held.enter_context(Events(server, token)).answer.status == 200
+        assert held.enter_context(Events(server, token)).answer.status == 503
+        assert held.enter_context(Events(server, token, source="127.0.0.2")).answer.status == 200
+        assert server.stop() == 0, server.log()
+    assert "Traceback" not in server.log(), server.log()

@@ -1,0 +1,120 @@
+"""Doors and workers are killed while clients of HTTP and TCP go on."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.doors.http_server import WAIT_S, HttpServer
+from tests.support import wire
+
+LOADERS = 3
+PAUSE_S = 0.002
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[HttpServer]:
+    with HttpServer(tmp_path / "data") as running:
+        root = running.root()
+        root.done("POST", "/streams", {"name": "load"})
+        root.done("POST", "/streams/load/topics", {"name": "t", "partitions_count": LOADERS + 1})
+        yield running
+
+
+def send(server: HttpServer, number: int, acknowledged: set[bytes], stop: threading.Event) -> None:
+    """To one partition until it is stopped, over as many doors as it takes; its token goes on."""
+    token, count = server.root().token, 0
+    partition = base64.b64encode(struct.pack("<I", number)).decode()
+    while not stop.is_set():
+        client = server.client(token)
+        try:
+            while not stop.is_set():
+                count += 1
+                payload = b"%d-%d" % (number, count)
+                message = {"payload": base64.b64encode(payload).decode()}
+                body = {"partitioning": {"kind": "partition_id", "value": partition}, "messages": [message]}
+                answer = client.post("/streams/load/topics/t/messages", body)
+                assert answer.status in (201, 503), answer
+                if answer.status == 201:
+                    acknowledged.add(payload)
+                time.sleep(PAUSE_S)
+        except (OSError, http.client.HTTPException):
+            time.sleep(0.02)  # the door is dead
+        finally:
+            client.close()
+
+
+def send_over_tcp(server: HttpServer, stop: threading.Event) -> int:
+    """Any error is one too many."""
+    count = 0
+    with wire.connect(server.address) as tcp:
+        while not stop.is_set():
+            tcp.send("load", "t", wire.to_partition(LOADERS), [wire.message(b"x")])
+            count += 1
+            time.sleep(PAUSE_S)
+    return count
+
+
+def grown(acknowledged: list[set[bytes]]) -> None:
+    """Returns when every loader has got on."""
+    before = [len(each) for each in acknowledged]
+    deadline = time.monotonic() + WAIT_S
+    while not all(len(now) > count + 5 for now, count in zip(acknowledged, before, strict=True)):
+        assert time.monotonic() < deadline, f"{before} messages were sent, {[*map(len, acknowledged)]} now"
+        time.sleep(0.02)
+
+
+def stored(server: HttpServer, partition: int) -> set[bytes]:
+    root, found, offset = server.root(), set[bytes](), 0
+    while True:
+        query = f"partition_id={partition}&value={offset}&count=1000"
+        messages = root.done("GET", f"/streams/load/topics/t/messages?{query}")["messages"]
+        if not messages:
+            return found
+        found |= {base64.b64decode(each["payload"]) for each in messages}
+        offset = messages[-1]["header"]["offset"] + 1
+
+
+def test_doors_are_killed_under_load_and_nothing_acknowledged_is_lost(server: HttpServer) -> None:
+    """Clients over TCP notice nothing at all."""
+    stop = threading.Event()
+    acknowledged: list[set[bytes]] = [set() for _ in range(LOADERS)]
+    with ThreadPoolExecutor(LOADERS + 1) as pool:
+        loads = [pool.submit(send, server, number, acknowledged[number], stop) for number in range(LOADERS)]
+        undisturbed = pool.submit(send_over_tcp, server, stop)
+        try:
+            for _ in range(3):
+                grown(acknowledged)
+                door = server.door()
+                door.kill()
+                server.door(other_than=door.pid)
+            grown(acknowledged)
+        finally:
+            stop.set()
+        for each in loads:
+            each.result(WAIT_S)
+        assert undisturbed.result(WAIT_S) > 0
+    for number, expected in enumerate(acknowledged):
+        assert expected <= stored(server, number)
+
+
+def test_a_worker_is_killed_and_tokens_go_on(server: HttpServer) -> None:
+    clients = [server.root() for _ in range(4)]
+    for shard in (0, 1):
+        psutil.Process(server.worker_pids()[shard]).kill()
+        deadline = time.monotonic() + WAIT_S
+        for client in clients:
+            while (status := client.get("/streams/load").status) != 200:
+                assert status in (400, 503), status  # it is on its way back
+                assert time.monotonic() < deadline, server.log()
+                time.sleep(0.05)
+    assert "Traceback" not in server.log(), server.log()

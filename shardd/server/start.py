@@ -70,12 +70,7 @@ def _run(
     read_settings: Callable[[], Settings],
     doors: Sequence[DoorSpecification],
 ) -> int:
-    try:
-        allocation = settings.system.sharding.cpu_allocation
-        cpus = allocate_cpus(allocation)
-        nodes = memory_nodes(allocation, cpus)
-    except CpuAllocationError as error:
-        raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
+    cpus, nodes = _cpus(settings.system.sharding.cpu_allocation)
     pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
     engine = _choose_engine(settings)
     tls, tls_of_doors = _tls(settings.tls_of_ports), _tls(settings.tls_of_doors)
@@ -135,6 +130,15 @@ def _run(
     finally:
         door_listeners.close()
         resources.close()
+
+
+def _cpus(allocation: str) -> tuple[list[int], list[int]]:
+    """One for each worker, and the nodes of their memory (`memory_nodes`)."""
+    try:
+        cpus = allocate_cpus(allocation)
+        return cpus, memory_nodes(allocation, cpus)
+    except CpuAllocationError as error:
+        raise StartupError(f"system.sharding.cpu_allocation: {error}") from error
 
 
 def _group(name: str) -> int | None:

@@ -6,7 +6,6 @@ loop over a selector: signals, control channels and pidfds of workers and doors,
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import selectors
@@ -14,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from shardd.config.keys import settings_toml
@@ -32,6 +31,7 @@ from shardd.server.doors import DoorKeeper, DoorProcess, DoorSpecification, desc
 from shardd.server.service_manager import Watchdog, notify_service_manager
 from shardd.server.settings_reload import read_again
 from shardd.server.shared_resources import SharedResources
+from shardd.server.signal_socket import wakeup_socket
 from shardd.server.stall_board import StallBoard
 from shardd.server.standstill import WorkerSample
 from shardd.server.thread_samples import sample_worker
@@ -81,15 +81,9 @@ class Supervisor:
         self._workers = [WorkerProcess(shard) for shard in range(len(cpus))]
         self._selector = selectors.DefaultSelector()
         self._doors = DoorKeeper(
-            doors,
-            resources.introductions,
-            self._selector,
-            len(cpus),
-            settings.system.logging,
-            version,
-            door_listeners,
-            tls_of_doors.fd,
-        )
+            doors, resources.introductions, self._selector, len(cpus), settings.system.logging, version,
+            door_listeners, tls_of_doors.fd,
+        )  # fmt: skip
         self._door_addresses = door_listeners.actual
         self._access_keys = access_keys
         self._started_at_us = time.time_ns() // 1000
@@ -104,7 +98,7 @@ class Supervisor:
 
     def run(self) -> int:
         """0: stopped in order; 1: a worker had to be killed, or the server could not start."""
-        with self._signals() as wakeup:
+        with wakeup_socket(_SIGNALS) as wakeup:
             self._selector.register(wakeup, selectors.EVENT_READ, None)
             for worker in self._workers:
                 self._spawn(worker)
@@ -119,24 +113,6 @@ class Supervisor:
         remove_runtime_config(self._settings.system.runtime_directory)
         _log.info("stopped")
         return self._exit_status
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[socket.socket]:
-        read_end, write_end = socket.socketpair()
-        read_end.setblocking(False)
-        write_end.setblocking(False)
-        # a signal that nohup made ignored stays ignored
-        taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        previous = {number: signal.signal(number, lambda *_: None) for number in taken}
-        previous_fd = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
-        try:
-            yield read_end
-        finally:
-            signal.set_wakeup_fd(previous_fd)
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-            read_end.close()
-            write_end.close()
 
     def _turn(self, wakeup: socket.socket) -> None:
         for key, _ in self._selector.select(_TICK_S):

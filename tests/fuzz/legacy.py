@@ -27,7 +27,7 @@ def generation_of_clients(release: str) -> Generation:
 
 
 def mutator(seed: str, generation: Generation) -> Mutator:
-    return Mutator(seed, templates_of(generation))
+    return Mutator(seed, templates_of(generation), is_versioned=generation.has(0, 5, 0))
 
 
 def greetings(generation: Generation, role: str) -> list[bytes]:

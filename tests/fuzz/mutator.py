@@ -9,7 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from shardd.protocol.codes import Code
-from shardd.protocol.legacy.generations import generation_of_login
+from shardd.protocol.legacy.generations import UNVERSIONED, generation_of_login, is_versioned_login
 from tests.fuzz.templates import TEMPLATES, Template, build
 from tests.support import golden, wire
 
@@ -54,11 +54,20 @@ def changes_root(frame: bytes) -> bool:
 class Mutator:
     """`next` gives one frame whose length field is right, so that the answers can be counted."""
 
-    def __init__(self, seed: str, templates: Sequence[Template] = TEMPLATES, whole: Sequence[bytes] = ()) -> None:
-        """`whole`: frames to mutate beside those that are recorded."""
+    def __init__(
+        self,
+        seed: str,
+        templates: Sequence[Template] = TEMPLATES,
+        whole: Sequence[bytes] = (),
+        *,
+        is_versioned: bool = False,
+    ) -> None:
+        """`whole`: frames to mutate beside those that are recorded. `is_versioned`: an earlier client whose logins tell
+        its release."""
         self._random = random.Random(seed)
         self._templates = templates
         self._is_classic = templates is TEMPLATES
+        self._is_versioned = is_versioned
         self._template_weights = list(accumulate(template.weight for template in templates))
         self._whole = [*recorded_frames(), *corpus_frames(), *whole]
         weights = (_WEIGHTS.get(_HEAD.unpack_from(frame)[1], _OTHER_CODE_WEIGHT) for frame in self._whole)
@@ -90,9 +99,17 @@ class Mutator:
         return frame
 
     def _may_be_sent(self, frame: bytes) -> bool:
-        """A classic lane stays one: no login says that it is an earlier client."""
+        """A classic lane stays one: no login says that it is an earlier client. An earlier one does not become classic
+        and then one without a version, of whom nobody knows whether it reads bodies of refusals."""
         code = _HEAD.unpack_from(frame)[1]
-        return not changes_root(frame) and not (self._is_classic and generation_of_login(code, frame[8:]) is not None)
+        told = generation_of_login(code, frame[8:])
+        if self._is_classic:
+            becomes_another = told is not None
+        elif self._is_versioned:
+            becomes_another = told is UNVERSIONED
+        else:
+            becomes_another = told is None and is_versioned_login(code, frame[8:])
+        return not changes_root(frame) and not becomes_another
 
     def hot(self) -> bytes:
         """As `next`, of the commands that the engine takes several of at a time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from shardd.protocol.codes import Code
 from tests.fuzz.fuzzer import Fuzzer
 from tests.fuzz.lanes import FindingError
 from tests.fuzz.legacy import FUZZED, generation_of_clients, templates_of
+from tests.fuzz.mutator import Mutator
 from tests.fuzz.settings import SETTINGS
 from tests.fuzz.watch import Watch
+from tests.support import wire
 from tests.support.server import Server
 
 FRAMES = 20_000
@@ -42,6 +45,19 @@ def test_mutated_frames_of_an_earlier_generation_are_answered(release: str, tmp_
 def test_every_command_of_every_generation_has_a_template() -> None:
     for release in FUZZED:
         assert {template.code for template in templates_of(generation_of_clients(release))} >= set(Code)
+
+
+@pytest.mark.parametrize(
+    ("release", "behind"), [("0.6.31", b""), ("0.4.4", struct.pack("<I", 5) + b"other" + bytes(4))]
+)
+def test_no_lane_becomes_one_of_which_it_is_open_whether_it_reads_bodies(release: str, behind: bytes) -> None:
+    """That is classic after a login with some version, and told nothing by the next one."""
+    login = wire.frame(Code.LOGIN_USER, b"\4iggy\4iggy" + behind)
+    generation = generation_of_clients(release)
+    is_versioned = generation.has(0, 5, 0)
+    for versioned, sent in ((is_versioned, False), (not is_versioned, True)):
+        mutator = Mutator("1", templates_of(generation), [login] * 100_000, is_versioned=versioned)
+        assert (login in [mutator.next() for _ in range(3000)]) is sent
 
 
 def test_make_fuzz_takes_every_release() -> None:

@@ -12,14 +12,26 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from immutables import Map
 
+from shardd.protocol import account_requests
+from shardd.protocol.codes import Code
+from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from shardd.spark.sinks import topic as sink
 from shardd.spark.sinks import topic_options
 from shardd.spark.sinks.topic import RowsSent, StoredOtherwiseError, Work
 from shardd.spark.sinks.topic_options import SinkOptions
 from shardd.spark.sinks.topic_rows import RowEncoder
 from shardd.spark.sinks.topic_sender import DeliveryError, Sender
-from shardd.spark.sinks.topic_server import Journal, Record, SinkServer, TakenOverError, state_of, topic_of
+from shardd.spark.sinks.topic_server import (
+    Journal,
+    JournalError,
+    Record,
+    SinkServer,
+    TakenOverError,
+    state_of,
+    topic_of,
+)
 from tests.spark.stock_proxy import HEAD, StockProxy, exactly
 from tests.support import wire
 from tests.support.ports import free_port
@@ -60,9 +72,9 @@ def stream(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
             connection.delete_stream(name)
 
 
-def options(address: str, stream: str, *, streaming: bool = True, **more: str) -> SinkOptions:
+def options(address: str, stream: str, **more: str) -> SinkOptions:
     given = {"servers": address, "topic": f"{stream}/out", "createTopic": "2", "username": "iggy", "password": "iggy"}
-    return topic_options.parse({**given, "batchBytes": "4 KiB", **more}, streaming=streaming)
+    return topic_options.parse({**given, "batchBytes": "4 KiB", **more}, streaming=True)
 
 
 def rows(first: int, count: int) -> Iterator[pa.RecordBatch]:
@@ -130,6 +142,22 @@ def test_a_refusal_is_told_at_once(server: Server, stream: str) -> None:
 
 
 # ---- the journal ----
+
+
+def test_a_journal_without_rights_is_one_sentence(server: Server, stream: str) -> None:
+    """The user may send to the topic and make nothing; without a journal it can write."""
+    sink.write(options(server.address, stream, journal="none"), Work("q", "r", 0), rows(0, 10))
+    with wire.connect(server.address) as connection:
+        number = connection.streams()[stream]
+        topics = Map({0: TopicPermissions(send_messages=True, poll_messages=True, read_topic=True)})
+        rights = Permissions(streams=Map({number: StreamPermissions(topics=topics)}))
+        user = account_requests.CreateUserRequest(f"writer-{stream}"[:40], "secret", 1, rights)
+        connection.request(Code.CREATE_USER, user.encode())
+    who = {"username": user.username, "password": "secret"}
+    with pytest.raises(JournalError, match="journal=none"):
+        sink.write(options(server.address, stream, **who), Work("query", "run", 0), rows(10, 10))
+    sink.write(options(server.address, stream, journal="none", **who), Work("query", "run", 0), rows(10, 10))
+    assert sorted(values(stored(server, stream))) == list(range(20))
 
 
 def finish(given: SinkOptions, batch: int, *tasks: RowsSent) -> None:

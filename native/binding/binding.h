@@ -25,6 +25,7 @@ PyObject *shardd_call_close(PyObject *self, PyObject *unused);
 PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args);
 int shardd_read_limits(PyObject *object, void *limits); /* for O& */
 PyObject *shardd_call_set_limits(PyObject *self, PyObject *args);
+PyObject *shardd_call_set_window(PyObject *self, PyObject *args);
 PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args);
 PyObject *shardd_call_clean(PyObject *self, PyObject *args);
 PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg);

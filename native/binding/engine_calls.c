@@ -227,6 +227,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"partition_sync_lost", shardd_call_partition_sync_lost, METH_VARARGS, "A sync of its files failed elsewhere."},
     {"partition_delete_segments", shardd_call_delete_segments, METH_VARARGS, "Takes the oldest segments away."},
     {"partition_set_limits", shardd_call_set_limits, METH_VARARGS, "What it keeps no longer."},
+    {"partition_set_window", shardd_call_set_window, METH_VARARGS, "Which ids of messages are compared."},
     {"topic_set_send_limits", shardd_call_set_send_limits, METH_VARARGS, "What a topic takes of its producers."},
     {"partition_clean", shardd_call_clean, METH_VARARGS, "One step of the retention."},
     {"partition_oldest_segment", shardd_call_oldest_segment, METH_O, "What a limit by size would take."},

@@ -4,6 +4,7 @@
 #include "engine/engine_api.h"
 #include "base/clock.h"
 #include "core/commit.h"
+#include "core/once.h"
 #include "core/send_limits.h"
 #include "core/sync.h"
 
@@ -92,6 +93,7 @@ PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args) {
         send_limits_release(o->send_limits);
         o->send_limits = send_limits_retain(l);
         o->send_place = place;
+        once_changed(o);
     }
     send_limits_release(l);
     if (PyErr_Occurred()) return NULL;

@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "base/checksum.h"
 #include "log/batch.h"
 #include "base/hash.h"
 #include "base/status.h"
@@ -250,6 +252,38 @@ static PyObject *pure_batch_assign(PyObject *module, PyObject *args, PyObject *k
     return Py_BuildValue("NN", records, index);
 }
 
+/* Whole records from the front of `data`: (their bytes, 24 for each: id and timestamp). It ends before the first one
+ * that is not whole, not at its offset or damaged. */
+static PyObject *pure_record_ids(PyObject *module, PyObject *args) {
+    Py_buffer data;
+    unsigned long long offset;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*K", &data, &offset)) return NULL;
+    const uint8_t *bytes = data.buf;
+    uint64_t end = (uint64_t)data.len, at = 0, count = 0, size;
+    PyObject *ids = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(end / RECORD_HEADER_SIZE * 24));
+    if (ids == NULL) {
+        PyBuffer_Release(&data);
+        return NULL;
+    }
+    uint8_t *out = (uint8_t *)PyBytes_AsString(ids);
+    Py_BEGIN_ALLOW_THREADS
+    for (; end - at >= RECORD_HEADER_SIZE; at += size, count++) {
+        const uint8_t *record = bytes + at;
+        size = record_size(record);
+        if (size == 0 || size > end - at || load_u64(record + 24) != offset + count ||
+            load_u64(record) != checksum_64(record + 8, size - 8))
+            break;
+        memcpy(out + count * 24, record + 8, 16);
+        memcpy(out + count * 24 + 16, record + 32, 8);
+    }
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&data);
+    PyObject *used = PyBytes_FromStringAndSize((const char *)out, (Py_ssize_t)(count * 24));
+    Py_DECREF(ids);
+    return Py_BuildValue("KN", (unsigned long long)at, used);
+}
+
 #define KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
 PyMethodDef shardd_pure_methods[] = {
     {"owner", KEYWORDS(pure_owner), METH_VARARGS | METH_KEYWORDS, "Shard that owns a namespace."},
@@ -257,6 +291,7 @@ PyMethodDef shardd_pure_methods[] = {
     {"scan_file", KEYWORDS(pure_scan_file), METH_VARARGS | METH_KEYWORDS, "Scans a log, writes its index."},
     {"find_later", KEYWORDS(pure_find_later), METH_VARARGS | METH_KEYWORDS, "Where is the next valid record?"},
     {"scan_buffer", KEYWORDS(pure_scan_buffer), METH_VARARGS | METH_KEYWORDS, "Scans records in memory."},
+    {"record_ids", pure_record_ids, METH_VARARGS, "Ids and timestamps of whole records."},
     {"send_request_parse", KEYWORDS(pure_send_request_parse), METH_VARARGS | METH_KEYWORDS,
      "Parses and validates a SEND_MESSAGES payload."},
     {"batch_check", pure_batch_check, METH_VARARGS, "Checks index entries and records of a send."},

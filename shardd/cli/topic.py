@@ -201,7 +201,7 @@ def _text(
         ("held back by", f"{each.kind} {each.id} in partition {each.partition} (stored offset {each.stored_offset})")
         for each in holders
     ]
-    lines = [f"{name:<24}{value}" for name, value in rows]
+    lines = [f"{name:<35}{value}" for name, value in rows]
     lines += ["", f"{'partition':>9}  {'segments':>8}  {'last offset':>20}  {'messages':>14}  {'bytes':>16}"]
     for each in partitions:
         last = str(each.current_offset) if each.messages_count else "-"

@@ -31,7 +31,6 @@ _NOT_SERVED: Final = {
     "system.topic": "path",
     "system.partition": "path validate_checksum",
     "system.segment": "archive_expired",
-    "system.message_deduplication": "enabled max_entries expiry",
     "system.recovery": "recreate_missing_state",
     "system.memory_pool": "enabled bucket_capacity",
     "websocket": "read_buffer_size write_buffer_size max_write_buffer_size",

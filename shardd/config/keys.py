@@ -11,7 +11,14 @@ import msgspec
 from shardd.config import cluster, http, local_socket, origins, tls, units
 from shardd.config.codecs import parse_codec
 from shardd.config.cpus import check_cpu_allocation
-from shardd.config.schema import ACK_LEVELS, INDEX_MODES, NEVER, Settings
+from shardd.config.schema import (
+    ACK_LEVELS,
+    DEDUPLICATION_ENTRIES_MAX,
+    DEDUPLICATION_EXPIRY_MAX_MS,
+    INDEX_MODES,
+    NEVER,
+    Settings,
+)
 
 POOL_BYTES_PER_SHARD_MIN: Final = 32 << 20
 SEGMENT_BYTES_MAX: Final = 1 << 30
@@ -238,6 +245,15 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("system.compression.default_algorithm", "system.compression.default_algorithm", "none", _parse_codec),
     _flag("system.compression.allow_override", True),
     _size("system.compression.rate", "system.compression.rate_bytes", "64 MiB", 64 << 10, 1 << 34),
+    _flag("system.message_deduplication.enabled", False),
+    _count("system.message_deduplication.max_entries", 10_000, 1, DEDUPLICATION_ENTRIES_MAX),
+    _duration(
+        "system.message_deduplication.expiry",
+        "system.message_deduplication.expiry_ms",
+        "1 m",
+        1000,
+        DEDUPLICATION_EXPIRY_MAX_MS,
+    ),
     _duration("system.retention.clock_jump_max", "system.retention.clock_jump_max_ms", "1 h", 0, 24 * 30 * _HOUR_MS),
     _duration("system.retention.held_max", "system.retention.held_max_ms", "0 s", 0, 24 * 3650 * _HOUR_MS),
     Key("system.archive.directory", "system.archive.directory", "", _parse_directory),

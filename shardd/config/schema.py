@@ -15,6 +15,8 @@ from shardd.config.http import Http
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
 ACK_LEVELS: Final = ("memory", "written", "durable")
+DEDUPLICATION_ENTRIES_MAX: Final = 1_000_000
+DEDUPLICATION_EXPIRY_MAX_MS: Final = 24 * 3600 * 1000
 INDEX_MODES: Final = ("none", "open_segment", "all")  # by their numbers in the engine (index_pages.h)
 
 
@@ -177,6 +179,15 @@ class CompressionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     rate_bytes: int
 
 
+class DeduplicationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`system.message_deduplication.*`: whether messages with a known id are stored again in topics without a choice of
+    their own, of how many of the last messages of a partition ids are known, and for how long."""
+
+    enabled: bool
+    max_entries: int
+    expiry_ms: int
+
+
 class ScrubberSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.scrubber.*`: whether sealed segments are read again in the background, how much of them in a second (each
     worker), and how long it rests between two rounds."""
@@ -253,6 +264,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_reserve_bytes: int
     trash: TrashSettings
     compression: CompressionSettings
+    message_deduplication: DeduplicationSettings
     retention: RetentionSettings
     archive: ArchiveSettings
     scrubber: ScrubberSettings

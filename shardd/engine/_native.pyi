@@ -4,7 +4,7 @@ from array import array
 from typing import Final
 
 from shardd.engine._native_types import *
-from shardd.engine.partition_limits import PartitionLimits, SendLimits
+from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendLimits
 
 # Outcomes of a call (native/src/engine/calls.h), and how many there are at a time.
 CALL_STATUS: Final[int]  # it is over
@@ -120,6 +120,10 @@ def pack_block(plain: bytes, codec: int, level: int, /) -> bytes:
 
 def unpack_block(packed: bytes, codec: int, size: int, /) -> bytes | None:
     """The `size` plain bytes of a block; None when it is damaged. ValueError."""
+
+def record_ids(data: bytes, first_offset: int, /) -> tuple[int, bytes]:
+    """Of the whole records at the front: their bytes, and 24 for each (id, timestamp). It ends before the first one
+    that is cut, not at its offset, or damaged."""
 
 def send_request_parse(payload: bytes) -> tuple[int, SendRequest | None]:
     """(status, None or the request)."""
@@ -364,6 +368,9 @@ class Engine:
         KeyError."""
     def partition_set_limits(self, namespace: int, limits: PartitionLimits, /) -> None:
         """As those of partition_open. KeyError."""
+    def partition_set_window(self, namespace: int, window: IdWindow, known: bytes = ..., /) -> bool:
+        """Which ids of messages are compared from now on; `known`: those of the newest messages that are there, as
+        `record_ids` gives them, oldest first, not more than the window has. False: no memory for them. KeyError."""
     def topic_set_send_limits(
         self, own: list[tuple[int, int]], limits: SendLimits, partitions: list[tuple[int, int]], /
     ) -> None:

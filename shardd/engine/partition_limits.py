@@ -19,3 +19,10 @@ class SendLimits(NamedTuple):
     message_bytes_max: int = 0
     messages_max: int = 0
     bytes_max: int = 0
+
+
+class IdWindow(NamedTuple):
+    """Which ids of messages are compared (native/src/log/id_window.h); 0: none."""
+
+    entries_max: int = 0
+    age_us: int = 0

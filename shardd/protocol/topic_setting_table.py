@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from shardd.config import codecs
-from shardd.config.schema import ACK_LEVELS, System
+from shardd.config.schema import ACK_LEVELS, DEDUPLICATION_ENTRIES_MAX, DEDUPLICATION_EXPIRY_MAX_MS, System
 from shardd.config.units import format_duration_us, format_size, parse_duration_us, parse_size_bytes
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Compression
@@ -224,8 +224,43 @@ ARCHIVE: Final = Setting(
 MESSAGE_SIZE_MAX: Final = Setting(
     "message_size_max", Size(0, 64 << 20), lambda _: 0, ChangedBy.TOPIC_MANAGER, OldSegments.UNCHANGED
 )
+# whether a message whose id is known is not stored again (docs/adr/0070-deduplication.md)
+DEDUPLICATION: Final = Setting(
+    "message_deduplication",
+    Name(("off", "on")),
+    lambda system: "on" if system.message_deduplication.enabled else "off",
+    ChangedBy.TOPIC_MANAGER,
+    OldSegments.UNCHANGED,
+)
+# of how many of the last messages of a partition the ids are known, and for how long
+DEDUPLICATION_ENTRIES: Final = Setting(
+    "message_deduplication_max_entries",
+    Count(1, DEDUPLICATION_ENTRIES_MAX),
+    lambda system: system.message_deduplication.max_entries,
+    ChangedBy.TOPIC_MANAGER,
+    OldSegments.UNCHANGED,
+)
+DEDUPLICATION_EXPIRY: Final = Setting(
+    "message_deduplication_expiry",
+    Duration(1_000_000, DEDUPLICATION_EXPIRY_MAX_MS * 1000),
+    lambda system: system.message_deduplication.expiry_ms * 1000,
+    ChangedBy.TOPIC_MANAGER,
+    OldSegments.UNCHANGED,
+)
 SETTINGS: Mapping[str, Setting[Any]] = {
-    each.key: each for each in (ACK, COMPRESSION, RETENTION, PARTITION_MESSAGES_MAX, DISCARD, MESSAGE_SIZE_MAX, ARCHIVE)
+    each.key: each
+    for each in (
+        ACK,
+        COMPRESSION,
+        RETENTION,
+        PARTITION_MESSAGES_MAX,
+        DISCARD,
+        MESSAGE_SIZE_MAX,
+        ARCHIVE,
+        DEDUPLICATION,
+        DEDUPLICATION_ENTRIES,
+        DEDUPLICATION_EXPIRY,
+    )
 }
 ASKED_BY_WIRE: Final = "gzip"  # value 2 of CREATE_TOPIC and UPDATE_TOPIC
 

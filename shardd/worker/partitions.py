@@ -16,7 +16,7 @@ from typing import Final
 
 from shardd.config.schema import Settings
 from shardd.engine import Engine, _native, owner
-from shardd.engine.partition_limits import PartitionLimits, SendLimits
+from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendLimits
 from shardd.log import layout
 from shardd.log.layout import PartitionIds
 from shardd.log.recovered import Recovered
@@ -29,6 +29,7 @@ from shardd.protocol.namespaces import namespace, partition_ids
 from shardd.protocol.topic_setting_table import ACK
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.threads import Threads
+from shardd.worker.id_windows import known_ids, window_of
 from shardd.worker.partition_changes import (
     Change,
     Directories,
@@ -148,7 +149,7 @@ class OwnedPartitions:
             while waiting:
                 batch = [waiting.pop() for _ in range(min(len(waiting), SLICE // 4))]
                 began_ns = time.monotonic_ns()
-                outcomes = await threads.run(self._recover_all, batch)
+                outcomes = await threads.run(self._recover_all, batch, state)
                 self._recovered["microseconds"] += (time.monotonic_ns() - began_ns) // 1000
                 for (ids, identity), outcome in zip(batch, outcomes, strict=True):
                     if identity_in(current(), ids) == identity:
@@ -167,7 +168,7 @@ class OwnedPartitions:
                 identity = identity_in(current(), ids)
                 if identity is None or ids not in self._no_room:
                     continue
-                [outcome] = await threads.run(self._recover_all, [(ids, identity)])
+                [outcome] = await threads.run(self._recover_all, [(ids, identity)], current())
                 if identity_in(current(), ids) != identity:
                     continue  # deleted or purged meanwhile: whoever follows that waits for us
                 self._no_room.discard(ids)
@@ -187,7 +188,11 @@ class OwnedPartitions:
         async with self._changing:
             slices = _Slices()
             for stream_id in list(changed_streams(old, new)):
-                for ids, level, limits in self._to_adapt(old.streams.get(stream_id), new.streams.get(stream_id)):
+                for ids, level, limits, window in self._to_adapt(
+                    old.streams.get(stream_id), new.streams.get(stream_id)
+                ):
+                    if window is not None:
+                        self._engine.partition_set_window(namespace(*ids), window)
                     if level is not None:
                         self._engine.partition_set_level(namespace(*ids), level)
                     if limits is not None:
@@ -202,7 +207,7 @@ class OwnedPartitions:
             for ids in change.closing:
                 self._close(ids)
                 await slices.next()
-            trashed, found = await threads.run(self._exchange_files, change, left_alone)
+            trashed, found = await threads.run(self._exchange_files, change, left_alone, new)
             slices = _Slices()
             for ids, identity in change.opening:
                 directory = str(layout.partition_directory(self._data, *ids))
@@ -228,13 +233,13 @@ class OwnedPartitions:
                 await slices.next()
 
     def _exchange_files(
-        self, change: Change, left_alone: frozenset[PartitionIds]
+        self, change: Change, left_alone: frozenset[PartitionIds], new: State
     ) -> tuple[bool, dict[PartitionIds, Outcome]]:
         """In a helper thread: what was closed goes; whether anything went, and what lies where a partition opens."""
         trashed = remove_closed(self._data, change, left_alone)
         directories = Directories(self._data)
         there = [item for item in change.opening if directories.find(item[0])[1]]
-        outcomes = self._recover_all(there)
+        outcomes = self._recover_all(there, new)
         return trashed, {ids: outcome for (ids, _), outcome in zip(there, outcomes, strict=True)}
 
     def _level(self, topic: Topic) -> int:
@@ -242,8 +247,8 @@ class OwnedPartitions:
 
     def _to_adapt(
         self, old: Stream | None, new: Stream | None
-    ) -> Iterator[tuple[PartitionIds, int | None, PartitionLimits | None]]:
-        """The open partitions of topics whose level or limits have changed, with what is new of them."""
+    ) -> Iterator[tuple[PartitionIds, int | None, PartitionLimits | None, IdWindow | None]]:
+        """The open partitions of topics whose level, limits or window have changed, with what is new of them."""
         if old is None or new is None:
             return
         for topic in new.topics.values():
@@ -252,12 +257,14 @@ class OwnedPartitions:
                 continue
             level = self._level(topic) if self._level(before) != self._level(topic) else None
             limits = self._limits.of(topic) if self._limits.of(before) != self._limits.of(topic) else None
-            if level is None and limits is None:
+            windows = window_of(topic, self._system), window_of(before, self._system)
+            window = windows[0] if windows[0] != windows[1] else None
+            if level is None and limits is None and window is None:
                 continue
             for partition, previous in zip(topic.partitions, before.partitions, strict=False):
                 ids = (new.id, topic.id, partition.id)
                 if ids in self._open and partition.incarnation == previous.incarnation:
-                    yield ids, level, limits
+                    yield ids, level, limits, window
 
     def rolled(self, ns: int, start_offset: int) -> None:
         """The segment that starts there will not change any more."""
@@ -268,14 +275,15 @@ class OwnedPartitions:
     def _owns(self, ids: PartitionIds) -> bool:
         return owner(namespace(*ids), self._shards) == self._shard
 
-    def _recover_all(self, batch: list[tuple[PartitionIds, Identity]]) -> list[Outcome]:
+    def _recover_all(self, batch: list[tuple[PartitionIds, Identity]], state: State) -> list[Outcome]:
         """In a helper thread, or on the loop for single ones. A full disk gets the room of the reserve once."""
         outcomes: list[Outcome] = []
         for ids, (incarnation, _) in batch:
             directory = layout.partition_directory(self._data, *ids)
-            outcome = _recover_one(directory, incarnation)
+            window = window_of(state.streams[ids[0]].topics[ids[1]], self._system)
+            outcome = _recover_one(directory, incarnation, window)
             if _wants_room(outcome) and Reserve(self._data).release():
-                outcome = _recover_one(directory, incarnation)
+                outcome = _recover_one(directory, incarnation, window)
             outcomes.append(outcome)
         return outcomes
 
@@ -306,6 +314,7 @@ class OwnedPartitions:
                 outcome.log_start,
                 limits,
             )
+            self._compare_ids(ids, window_of(topic, self._system), outcome.known_ids)
             if outcome.damaged:
                 self._damaged.add(ids)
             for start in outcome.unsealed:
@@ -324,6 +333,13 @@ class OwnedPartitions:
             self._engine.partition_open(*arguments, _READ_ONLY, [], level, [], 0)  # it holds nothing to be limited
         self._open[ids] = incarnation
 
+    def _compare_ids(self, ids: PartitionIds, window: IdWindow, known: bytes = b"") -> None:
+        """Of topics that compare none there is nothing to say to a partition that was just opened."""
+        if window == IdWindow():
+            return
+        if not self._engine.partition_set_window(namespace(*ids), window, known):
+            _log.error("partition %s: no memory for the ids of its last messages: they may be stored twice", ids)
+
     def _count(self, recovered: Recovered) -> None:
         if recovered.segments:
             self._recovered["partitions"] += 1
@@ -338,9 +354,11 @@ class OwnedPartitions:
         self._engine.partition_close(namespace(*ids))
 
 
-def _recover_one(directory: Path, incarnation: int) -> Outcome:
+def _recover_one(directory: Path, incarnation: int, window: IdWindow) -> Outcome:
     try:
-        return open_partition(directory, incarnation)
+        found = open_partition(directory, incarnation)
+        found.known_ids = known_ids(directory, found, window)
+        return found
     except (OSError, ValueError) as error:
         return error
 

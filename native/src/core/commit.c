@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "core/once.h"
 #include "core/sync.h"
 
 #include <errno.h>
@@ -25,6 +26,7 @@ struct large_batch { /* or one that came behind it */
     caller from;
     uint8_t *block;
     bool begun;
+    id_filter filter;
     send_limits *limits; /* that count it until its end; NULL: none */
     uint32_t send_place; /* there */
     uint32_t refused;    /* status, for want of room or by the limits of the topic */
@@ -109,6 +111,23 @@ static __attribute__((noinline)) void append_within_limits(core *k, owned *targe
     }
 }
 
+/* Each message once. What is there already is answered, not appended; where one batch cannot be written, none behind it
+ * is either. */
+static __attribute__((noinline)) void append_once(core *k, owned *target, size_t count, uint64_t wall_us) {
+    append_batch *batches = k->commit.scratch;
+    once_judge(k, target, batches, count, wall_us);
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first; end < count && batches[end].count > 0;) end++;
+        if (end > first) append_or_refuse(k, target->p, batches + first, end - first, wall_us);
+        for (; first < end && batches[first].status == 0;) first++;
+        if (first < end) {
+            once_failed(target, batches, first, count);
+            return;
+        }
+        while (end < count && batches[end].count == 0) end++;
+    }
+}
+
 void commit_report_rolls(core *k, owned *target) {
     for (uint64_t next; partition_next_start(target->p, target->active_reported, &next);) {
         event *v = events_add(&k->events, EVENT_ROLLED, target->ns);
@@ -123,7 +142,8 @@ static void commit_partition(core *k, owned *target, uint64_t wall_us) {
     size_t count = 0;
     for (uint32_t n = target->staged.first; n != 0; n = k->commit.list[n - 1].next)
         k->commit.scratch[count++] = k->commit.list[n - 1].batch;
-    if (target->send_limits == NULL) append_or_refuse(k, target->p, k->commit.scratch, count, wall_us);
+    if (!target->judged) append_or_refuse(k, target->p, k->commit.scratch, count, wall_us);
+    else if (partition_has_window(target->p)) append_once(k, target, count, wall_us);
     else append_within_limits(k, target, count, wall_us);
     commit_report_rolls(k, target);
     k->counters.append_calls++;
@@ -143,17 +163,22 @@ static void commit_partition(core *k, owned *target, uint64_t wall_us) {
 
 /* ---- large batches ---- */
 
-/* Whether it is refused, before its first part. */
-static void begin(core *k, owned *target, large_batch *b) {
+/* Whether it is refused, before its first part. False: not yet, its ids are being compared. */
+static bool begin(core *k, owned *target, large_batch *b) {
+    if (!once_filter_large(k, target, &b->batch, &b->filter, &b->refused)) return false;
     b->begun = true;
+    if (b->refused != 0 || b->batch.count == 0) return true;
     b->refused = send_limits_large_begins(target->send_limits, target->p, target->send_place, &b->batch);
     if (b->refused != 0) {
         k->counters.refused_by_topic++;
-        return;
+        partition_take_back_ids(target->p, b->filter.kept);
+        return true;
     }
     b->limits = send_limits_retain(target->send_limits);
     b->send_place = target->send_place;
     b->refused = take_room(k, target->p, b->batch.length);
+    if (b->refused != 0) partition_take_back_ids(target->p, b->filter.kept);
+    return true;
 }
 
 static void free_large(large_batch *b) {
@@ -181,11 +206,12 @@ static large_batch *take_first(owned *target) {
  * in no list then, unless another large one follows. */
 static void end_first(core *k, owned *target) {
     large_batch *b = take_first(target);
-    if (!b->begun) begin(k, target, b);
+    while (!b->begun) begin(k, target, b);
     uint32_t status = b->refused;
-    if (status == 0) {
+    if (status == 0 && b->batch.count > 0) {
         partition_append(target->p, &b->batch, 1, clock_wall_us());
         status = b->batch.status;
+        if (status != 0) partition_take_back_ids(target->p, b->filter.kept);
     }
     commit_report_rolls(k, target);
     k->counters.append_calls++;
@@ -269,8 +295,9 @@ void commit_next_part(core *k) {
     owned *target = k->commit.in_parts;
     commit_all(k); /* what came before it */
     large_batch *b = target->parts.first;
-    if (!b->begun) begin(k, target, b);
-    bool more = b->refused == 0 && partition_append_part(target->p, &b->batch, clock_wall_us());
+    bool more = !b->begun && !begin(k, target, b); /* one step of it, or the first part */
+    if (!more)
+        more = b->refused == 0 && b->batch.count > 0 && partition_append_part(target->p, &b->batch, clock_wall_us());
     if (!more) {
         end_first(k, target);
         stage_small(k, target);

@@ -17,6 +17,7 @@
 #include "io/io.h"
 #include "io/links.h"
 #include "log/expiry_clock.h"
+#include "log/id_window.h"
 #include "log/room.h"
 
 typedef struct read_job read_job;
@@ -58,7 +59,9 @@ struct core {
     watches watches;
     event_queue events;
     journal_memory journals;
-    file_cache files; /* of all partitions */
+    id_memory id_windows; /* of all partitions */
+    int64_t ids_swept_us; /* once.c */
+    file_cache files;     /* of all partitions */
     expiry_clock expiry;
     core_counters counters;
     struct { /* commit.c */

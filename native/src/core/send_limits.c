@@ -55,10 +55,9 @@ static bool has_large_message(const append_batch *b, uint64_t bytes_max) {
     return false;
 }
 
-void send_limits_judge(send_limits *l, const partition *p, uint32_t place, append_batch *batches, size_t count,
-                       uint64_t pass) {
+static void judge(send_limits *l, uint64_t messages, uint32_t place, append_batch *batches, size_t count,
+                  uint64_t pass) {
     ASSERT(place < l->count);
-    uint64_t messages = partition_messages(p);
     if (l->bytes_max > 0 && l->pass != pass) {
         look_around(l);
         l->pass = pass;
@@ -77,6 +76,15 @@ void send_limits_judge(send_limits *l, const partition *p, uint32_t place, appen
             messages += b->count;
         }
     }
+}
+
+void send_limits_judge(send_limits *l, const partition *p, uint32_t place, append_batch *batches, size_t count,
+                       uint64_t pass) {
+    judge(l, partition_messages(p), place, batches, count, pass);
+}
+
+void send_limits_judge_behind(send_limits *l, uint64_t messages, uint32_t place, append_batch *b, uint64_t pass) {
+    judge(l, messages, place, b, 1, pass);
 }
 
 uint32_t send_limits_large_begins(send_limits *l, const partition *p, uint32_t place, append_batch *b) {

@@ -40,6 +40,8 @@ void send_limits_release(send_limits *l); /* also NULL */
  * the partition in the topic. */
 void send_limits_judge(send_limits *l, const partition *p, uint32_t place, append_batch *batches, size_t count,
                        uint64_t pass);
+/* The same for one batch that comes when the partition will have `messages`. */
+void send_limits_judge_behind(send_limits *l, uint64_t messages, uint32_t place, append_batch *b, uint64_t pass);
 /* The status of one large batch before its first part. It counts until `send_limits_large_ends`; NULL: no limits. */
 uint32_t send_limits_large_begins(send_limits *l, const partition *p, uint32_t place, append_batch *b);
 void send_limits_large_ends(send_limits *l, uint32_t place, const append_batch *b);

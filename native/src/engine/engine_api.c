@@ -7,7 +7,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define JOURNALS_POOL_SHARE 4u /* all journals of `memory` together: at most a quarter of the pool */
+#define ID_WINDOWS_POOL_SHARE 8u /* ids that are compared: as much as an eighth of the pool, beside it */
+#define JOURNALS_POOL_SHARE 4u   /* all journals of `memory` together: at most a quarter of the pool */
 #define JOURNAL_POOL_RESERVE 8u
 
 static void *take_journal(void *context, size_t bytes) {
@@ -29,6 +30,7 @@ static int open_parts(engine *e) {
                                    .take = take_journal,
                                    .give = give_journal,
                                    .context = k->pool};
+    if (id_memory_open(&k->id_windows, pool_capacity(k->pool) / ID_WINDOWS_POOL_SHARE) != 0) return -errno;
     core_options for_core = {.shard = o->shard,
                              .shards = o->shards,
                              .sync_interval_us = o->sync_interval_us,

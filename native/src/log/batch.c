@@ -159,7 +159,7 @@ void id_source_seed_fixed(id_source *source, uint64_t seed) {
 
 /* An id = two outputs of xoshiro256++, each written little-endian (the first to bytes 0..7, the second to 8..15),
  * then the marks of UUIDv4 in RFC 9562 order: high half of byte 6 = 4, top bits of byte 8 = 10 (never 0 therefore). */
-static void id_write(id_source *source, uint8_t *id) {
+void id_source_write(id_source *source, uint8_t *id) {
     store_u64(id, id_source_next(source));
     store_u64(id + 8, id_source_next(source));
     id[6] = (uint8_t)((id[6] & 0x0f) | 0x40);
@@ -174,7 +174,7 @@ void batch_assign(uint8_t *messages, uint64_t messages_length, uint32_t count, u
     (void)messages_length; /* the sum of the record sizes, as batch_validate has found */
     for (uint32_t i = 0; i < count; i++) {
         size_t size = (size_t)RECORD_HEADER_SIZE + load_u32(messages + 48) + load_u32(messages + 52);
-        if ((load_u64(messages + 8) | load_u64(messages + 16)) == 0) id_write(ids, messages + 8);
+        if ((load_u64(messages + 8) | load_u64(messages + 16)) == 0) id_source_write(ids, messages + 8);
         store_u64(messages + 24, first_offset + i);
         store_u64(messages + 32, timestamp);
         /* Right after the change, while the record is in the cache. */

@@ -33,6 +33,7 @@ uint32_t batch_validate(const uint8_t *index, uint32_t count, const uint8_t *mes
 typedef struct id_source {
     uint64_t state[4];
 } id_source;
+void id_source_write(id_source *source, uint8_t *id);        /* the next id, 16 bytes, never 0 */
 int id_source_seed(id_source *source);                       /* 0 or -1 */
 void id_source_seed_fixed(id_source *source, uint64_t seed); /* for tests */
 

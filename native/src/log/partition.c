@@ -135,6 +135,7 @@ void partition_release(partition *p) {
     partition_parts_end(p);
     index_cache_free(&p->index);
     offsets_free(&p->offsets);
+    partition_set_window(p, NULL, 0, 0);
     free(p->damaged);
     free(p->directory);
     free(p);

@@ -122,6 +122,29 @@ typedef struct append_batch {
  * last acknowledged byte, the batches of the failed write get 10006 and later calls may succeed; EIO poisons. Short
  * writes and EINTR are continued. */
 void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us);
+/* ---- no message twice (partition_window.c, docs/adr/0070-deduplication.md) ---- */
+typedef struct id_memory id_memory; /* id_window.h */
+/* From now on the ids of the last `entries_max` messages that are not older than `age_us` are known, as far as they
+ * come from now on; entries_max 0: none are. False: no memory now, what was set before holds. `memory` outlives it. */
+bool partition_set_window(partition *p, id_memory *memory, uint64_t entries_max, uint64_t age_us);
+bool partition_has_window(const partition *p);
+/* Of the newest messages that are there, oldest first: 16 bytes id, u64 timestamp each. False as above. */
+bool partition_load_window(partition *p, const uint8_t *entries, size_t count);
+/* Room for the ids of so many messages. False: no memory. */
+bool partition_reserve_ids(partition *p, uint64_t count, uint64_t now_us);
+/* Gives back the memory of a window in which all is too old. */
+void partition_expire_ids(partition *p, uint64_t now_us);
+typedef struct id_filter { /* how far it is in a batch; all zero at the beginning */
+    uint64_t read_bytes, kept_bytes;
+    uint32_t read, kept;
+} id_filter;
+/* Looks at the next `most` messages of a batch, with room reserved for all: those whose id the window has, or that came
+ * before in the batch, leave it; the others are known from now on. An id of 0 gets one of the server first. True: it is
+ * done, and the batch has its new length and count. */
+bool partition_filter(partition *p, append_batch *b, id_filter *f, uint32_t most, uint64_t now_us);
+/* The newest `count` ids belong to messages that were not stored. */
+void partition_take_back_ids(partition *p, uint64_t count);
+
 #define APPEND_LARGE_BYTES (2u << 20) /* a batch with more is large */
 #define APPEND_PART_BYTES (1u << 20)  /* at least 64 for a record: 16,384 of them at most */
 /* Where a poll of now ends: it saves the journal first. */

@@ -54,7 +54,7 @@ static uint32_t remove_hidden(partition *p, const char *trash, uint32_t *removed
     while (status == 0 && *removed < CLEAN_SEGMENTS_MAX && *removed < p->start.hidden) {
         segment *s = &p->segments.items[*removed];
         uint64_t end = s[1].start_offset;
-        if (end > p->start.synced || end > p->start.settled || reading < end) break;
+        if (end > p->start.synced || end > p->start.settled || reading < end || partition_window_holds(p, end)) break;
         if (partition_remove_files(p, s, trash)) ++*removed;
         else status = STATUS_CANNOT_DELETE_FILE;
     }

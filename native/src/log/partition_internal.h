@@ -1,6 +1,7 @@
 /* What a partition is made of; private to partition*.c. */
 #ifndef SHARDD_PARTITION_INTERNAL_H
 #define SHARDD_PARTITION_INTERNAL_H
+#include "log/id_window.h"
 #include "log/index_cache.h"
 #include "log/manifest.h"
 #include "log/offsets.h"
@@ -70,6 +71,7 @@ struct partition {
         journal_memory *memory;
     } journal;
     offsets offsets;
+    id_window *window;    /* NULL: ids are not compared */
     poll_cursor *cursors; /* of answers on their way */
 
     uint64_t durable_offset;
@@ -132,6 +134,8 @@ uint32_t partition_roll(partition *p, uint64_t now_us);
 static inline uint64_t partition_barrier(partition *p) { return offsets_lowest(&p->offsets); }
 /* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */
 uint64_t partition_first_read(const partition *p);
+/* The window has ids of messages before `end`: a restart reads them in their segments. */
+bool partition_window_holds(partition *p, uint64_t end);
 /* Renames the files of the segment into the trash, its log first. */
 bool partition_remove_files(partition *p, segment *s, const char *trash);
 /* They are gone: the first `count` segments are none any more. */

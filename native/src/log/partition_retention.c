@@ -71,7 +71,7 @@ uint32_t partition_delete_segments(partition *p, uint32_t count, const char *tra
         uint64_t next_start = s[1].start_offset; /* the end offset is one below */
         if (lowest != UINT64_MAX && next_start > lowest + 1 && gone >= hidden) break;
         *busy = reading < next_start;
-        if (*busy) break;
+        if (*busy || partition_window_holds(p, next_start)) break;
         if (!partition_remove_files(p, s, trash)) {
             status = STATUS_CANNOT_DELETE_FILE;
             break;

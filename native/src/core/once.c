@@ -1,0 +1,68 @@
+/* See once.h. */
+#include "core/once.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+
+#define SWEEP_US 1000000
+#define FILTER_STEP 8192u /* messages of a large batch in one slice */
+
+void once_changed(owned *o) { o->judged = o->send_limits != NULL || partition_has_window(o->p); }
+
+/* Windows in which everything is too old give their memory back. At most once in a second: there may be many. */
+static bool sweep(core *k, uint64_t wall_us) {
+    if (k->ids_swept_us != 0 && k->now_us - k->ids_swept_us < SWEEP_US) return false;
+    k->ids_swept_us = k->now_us;
+    for (uint32_t i = 0; i < k->partitions.capacity; i++)
+        if (k->partitions.slots[i] != NULL) partition_expire_ids(k->partitions.slots[i]->p, wall_us);
+    return true;
+}
+
+static uint32_t reserve(core *k, owned *target, uint64_t count, uint64_t wall_us) {
+    if (target->removed) return STATUS_PARTITION_NOT_FOUND;
+    if (partition_state(target->p) != 0) return partition_state(target->p);
+    if (partition_reserve_ids(target->p, count, wall_us)) return 0;
+    if (sweep(k, wall_us) && partition_reserve_ids(target->p, count, wall_us)) return 0;
+    return STATUS_CANNOT_WRITE_TO_FILE;
+}
+
+void once_judge(core *k, owned *target, append_batch *batches, size_t count, uint64_t wall_us) {
+    uint64_t taken = 0;
+    for (size_t i = 0; i < count; i++) {
+        append_batch *b = &batches[i];
+        id_filter filter = {0};
+        b->status = reserve(k, target, b->count, wall_us);
+        if (b->status == 0) {
+            partition_filter(target->p, b, &filter, UINT32_MAX, wall_us);
+            if (b->count > 0 && target->send_limits != NULL)
+                send_limits_judge_behind(target->send_limits, partition_messages(target->p) + taken, target->send_place,
+                                         b, k->counters.commits);
+            if (b->status != 0) {
+                partition_take_back_ids(target->p, b->count);
+                k->counters.refused_by_topic++;
+            }
+        }
+        if (b->status != 0) b->count = 0;
+        taken += b->count;
+    }
+}
+
+void once_failed(owned *target, append_batch *batches, size_t failed, size_t count) {
+    uint32_t status = batches[failed].status;
+    uint64_t lost = 0;
+    for (size_t i = failed; i < count; i++) {
+        lost += batches[i].count;
+        if (batches[i].status == 0) batches[i].status = status;
+    }
+    partition_take_back_ids(target->p, lost);
+}
+
+bool once_filter_large(core *k, owned *target, append_batch *b, id_filter *f, uint32_t *status) {
+    uint64_t wall_us = clock_wall_us();
+    *status = 0;
+    if (f->read == 0 && !partition_has_window(target->p)) return true;
+    *status = reserve(k, target, b->count - f->read, wall_us); /* the window may have changed since the last step */
+    if (*status == 0) return partition_filter(target->p, b, f, FILTER_STEP, wall_us);
+    partition_take_back_ids(target->p, f->kept);
+    return true;
+}

@@ -170,7 +170,7 @@ def _format_version_3(data: Path) -> None:
 LATER: dict[str, tuple[Damage, str]] = {
     "a directory of format version 3": (_format_version_3, "info.json: format version 3 is unknown; this is version 2"),
     "a later info.json": (_later_info, "info.json: format version 3 is unknown; this is version 2"),
-    "a later snapshot": (_replace("state.snapshot", 8, b"\x03"), "has format version 3.0, which this program does not"),
+    "a later snapshot": (_replace("state.snapshot", 8, b"\x04"), "has format version 4.0, which this program does not"),
 }
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "a later log": (_replace("state.messages", 8, b"\x03"), "has format version 3.0, which this program does not know"),
@@ -201,7 +201,7 @@ def test_a_start_raises_the_format_version_when_nothing_refuses_the_directory(tm
     original = golden.unpack("v2", tmp_path)
     info = json.loads((original / "info.json").read_text())
     sentence = "format version 1 becomes 2: earlier programs cannot open this directory any more"
-    for number, damage in enumerate((_replace("state.snapshot", 8, b"\x03"), _flip("state.messages"))):
+    for number, damage in enumerate((_replace("state.snapshot", 8, b"\x04"), _flip("state.messages"))):
         data = tmp_path / str(number)
         shutil.copytree(original, data)
         damage(data)

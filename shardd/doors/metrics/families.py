@@ -13,7 +13,7 @@ from shardd.runtime.metrics import ShardFigures
 PREFIX: Final = "shardd_"
 _HELD: Final = re.compile(r"held_by\.(\d+/\d+/\d+)\.(consumer|group)\.(\d+)")
 _UNITS: Final = (("microseconds", 1e-6), ("us", 1e-6), ("ms", 1e-3), ("s", 1))
-_LABELS: Final = {"jobs": "job", "loop": "step"}  # of figures with a name in the middle
+_LABELS: Final = {"jobs": "task", "loop": "step"}  # of figures with a name in the middle
 _PUBLIC: Final = ("streams", "topics", "partitions", "segments", "messages", "users", "clients")
 
 

@@ -246,6 +246,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"offset_store", shardd_call_offset_store, METH_VARARGS, "Stores an offset; status."},
     {"stats", shardd_call_stats, METH_O, "Statistics slot as PartitionStats."},
     {"stats_sums", shardd_call_stats_sums, METH_VARARGS, "Sums over some of the partitions of a tuple."},
+    {"group_lag", shardd_call_group_lag, METH_VARARGS, "How far a group is behind in partitions of a topic."},
     {"counter_reset", call_counter_reset, METH_O, "Sets a balanced counter to 0."},
     {"call_append", shardd_call_call_append, METH_VARARGS, "Appends a batch; what the call is named by."},
     {"call_prepare", shardd_call_call_prepare, METH_VARARGS, "The same, but the records are copied by call_fill."},

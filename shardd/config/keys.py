@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.config import cluster, http, local_socket, origins, tls, units
+from shardd.config import cluster, http, local_socket, metrics, origins, tls, units
 from shardd.config.codecs import parse_codec
 from shardd.config.cpus import check_cpu_allocation
 from shardd.config.schema import (
@@ -221,6 +221,12 @@ KEYS: Final[tuple[Key, ...]] = (
     _flag("http.tls.self_signed", False),
     Key("http.tls.cert_file", "http.tls.cert_file", "", tls.parse_path),
     Key("http.tls.key_file", "http.tls.key_file", "", tls.parse_path),
+    _flag("http.metrics.enabled", True),
+    _flag("metrics.enabled", False),
+    Key("metrics.address", "metrics.address", "127.0.0.1:9464", units.parse_address),
+    Key("metrics.token_file", "metrics.token_file", "", tls.parse_path),
+    _count("metrics.topics_max", 1000, 0, metrics.SERIES_MAX),
+    _count("metrics.groups_max", 1000, 0, metrics.SERIES_MAX),
     _count("server.connections_max", 10_000, 1, 1_000_000),
     _count("server.connections_per_address_max", 0, 0, 1_000_000),
     _count("server.connections_before_login_max", 0, 0, 1_000_000),
@@ -371,7 +377,7 @@ def check_together(settings: Settings) -> list[str]:
     websocket = settings.websocket
     if websocket.enabled and websocket.port and websocket.address == settings.tcp.address:
         return ["websocket.address: the same as tcp.address"]
-    if problems := http.check(settings):
+    if problems := http.check(settings) or metrics.check(settings):
         return problems
     return tls.check(settings.all_tls)
 

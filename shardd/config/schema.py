@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from shardd.config.http import Http
+from shardd.config.metrics import Metrics
 
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
@@ -333,6 +334,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unix: Unix
     websocket: WebSocket
     http: Http
+    metrics: Metrics
     server: Server
     system: System
     consumer_group: ConsumerGroupSettings

@@ -418,6 +418,9 @@ class Engine:
     def stats_sums(self, partitions: tuple[object, ...], first: int, end: int, /) -> StatsSums:
         """Of `partitions[first:end]`, by their `slot` and `incarnation`; one whose slot holds another incarnation is
         empty and has one segment."""
+    def group_lag(self, namespace: int, group: int, first: int, end: int, /) -> GroupLag:
+        """Of partitions [first, end) of the topic whose partition 0 has this namespace, those that are open here.
+        `group`: the id of its offsets. Reads no file."""
     def counter_reset(self, counter: int) -> None: ...
     # logins, the same on all shards (native/src/net/logins.h); `now_us` is CLOCK_MONOTONIC
     def login_failures(self, key: bytes, now_us: int, /) -> int: ...

@@ -92,7 +92,7 @@ class Supervisor:
         self._tls = tls
         self._tls_of_doors = tls_of_doors
         self._hangup_stops = os.isatty(0)  # started from a terminal, which ends
-        self._stalls = StallBoard(self._workers, settings.system.watchdog, self._sample)
+        self._stalls = StallBoard(self._workers, settings.system.watchdog, self._sample, self._doors.tell_stalls)
         self._all_ready = False
         self._drain = Drain(self._workers)
         self._stop_at: float | None = None  # when stragglers get killed
@@ -102,6 +102,7 @@ class Supervisor:
         """0: stopped in order; 1: a worker had to be killed, or the server could not start."""
         with wakeup_socket(_SIGNALS) as wakeup:
             self._selector.register(wakeup, selectors.EVENT_READ, None)
+            self._doors.start_first()
             for worker in self._workers:
                 self._spawn(worker)
             last, watchdog = time.monotonic(), Watchdog(os.environ, os.getpid())

@@ -38,14 +38,16 @@ from shardd.doors.http.errors import (
 from shardd.doors.http.openapi import describe
 from shardd.doors.http.options import HttpOptions
 from shardd.doors.http.polls import Polls
+from shardd.doors.http.system_routes import METRICS
 from shardd.doors.links import WorkerLostError
+from shardd.doors.metrics.public import PublicFigures
 from shardd.protocol.errors import ShardError, Status
 
 PUBLIC: Final = frozenset(
     {
         "/",
         "/ping",
-        "/metrics",
+        METRICS,
         "/openapi.json",
         "/ui",
         "/users/login",
@@ -97,7 +99,9 @@ class HttpApplication:
         timeout_s = options.server.partial_frame_timeout_ms / 1000
         self._bodies = Bodies(options.http.max_request_size_bytes, timeout_s)
         self._polls = Polls()
-        self._router = Router([self._route(each) for each in ENDPOINTS], redirect_slashes=False)
+        self._figures = PublicFigures(door)
+        served = [each for each in ENDPOINTS if each.path != METRICS or options.http.metrics.enabled]
+        self._router = Router([self._route(each) for each in served], redirect_slashes=False)
 
     def _route(self, endpoint: Endpoint) -> Route:
         async def answer(request: Request) -> Response:
@@ -110,6 +114,7 @@ class HttpApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Everything that can be wrong becomes an answer; behind the head of one, the end of the connection."""
         started = False
+        self._figures.requests += 1
 
         async def sending(message: Message) -> None:
             nonlocal started
@@ -134,7 +139,7 @@ class HttpApplication:
         host = host.partition("%")[0]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         token = "" if path in PUBLIC else _bearer(scope)
-        scope[_CALL] = Call(Request(scope), self.clients, self._polls, token, address)
+        scope[_CALL] = Call(Request(scope), self.clients, self._polls, self._figures, token, address)
         if path not in PUBLIC:
             await self.clients.take(token, address)
 

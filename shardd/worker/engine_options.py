@@ -91,13 +91,12 @@ def _change_limits(engine: Engine, limits: Server) -> None:
 
 
 def listen(engine: Engine, inheritance: WorkerInheritance) -> None:
-    """Clients can connect from now on."""
+    """Clients can connect from now on, and other shards are served, which is all while the server drains."""
     if inheritance.unix_listener_fd >= 0:
         engine.listen(inheritance.unix_listener_fd, LISTENER_UNIX)
     if inheritance.websocket_listener_fd >= 0:
         engine.listen(inheritance.websocket_listener_fd, LISTENER_WEBSOCKET)
-    if inheritance.listener_fd >= 0:
-        engine.listen(inheritance.listener_fd)
+    engine.listen(inheritance.listener_fd)
 
 
 def server_facts(inheritance: WorkerInheritance) -> ServerFacts:

@@ -43,9 +43,15 @@ def test_a_server_that_drains_serves_those_who_are_here_and_stops_when_they_have
         command = drain(server, TIMEOUT_S)
         until_refused(server.address)
         client.create_topic("kept", "after the drain began", partitions_count=4)
-        os.kill(server.worker_pids()[1], signal.SIGKILL)  # partitions are served on, by a worker that takes nobody
-        for _ in range(2):
+        other = 1 if "shard-0 user 0" in server.log() else 0  # the shard that the client is not connected to
+        os.kill(server.worker_pids()[other], signal.SIGKILL)
+        deadline = time.monotonic() + TIMEOUT_S
+        while f"shard {other} is back" not in server.log():  # it serves its partitions, and takes nobody
+            assert time.monotonic() < deadline
             client.ping()
+            time.sleep(0.05)
+        assert not client.poll("kept", "after the drain began", 1).messages
+        until_refused(server.address)
         assert command.poll() is None
         client.close()
         out, err = command.communicate(timeout=TIMEOUT_S)

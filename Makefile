@@ -197,6 +197,10 @@ soak: native ## hours of load with kills: nothing lost, memory, descriptors and 
 soak-retention: native ## an hour of expiry, a size limit, compression, a stopped consumer: disk, RSS, p99 flat (SOAK_ARGS="--minutes 20")
 	@$(BIN)/python -m tests.soak.retention $(SOAK_ARGS)
 
+.PHONY: soak-tail
+soak-tail: native ## an hour of `consume --follow` with kills of workers and servers: no gap (SOAK_ARGS="--minutes 10")
+	@$(BIN)/python -m tests.soak.tail $(SOAK_ARGS)
+
 .PHONY: sim
 sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual time, with crashes (SIM_ARGS="--seed N --trace")
 	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python sim

@@ -104,6 +104,12 @@ def free_address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
+def start_follower(address: str, output: Path) -> subprocess.Popen[bytes]:
+    words = ["consume", "followed", "events", "--follow", "-f", "%p %o %v\\n", "--url", f"shardd://iggy:iggy@{address}"]
+    with output.open("wb") as written:
+        return subprocess.Popen([sys.executable, "-P", "-m", "shardd", *words], stdout=written)
+
+
 async def follow(minutes: float, seed: int, every_s: float, directory: Path) -> list[str]:
     """Problems that were found; the account is printed."""
     address, output = free_address(), directory / "followed.txt"
@@ -113,18 +119,7 @@ async def follow(minutes: float, seed: int, every_s: float, directory: Path) -> 
         async with Client(f"shardd://iggy:iggy@{address}") as client:
             await client.create_stream("followed")
             await client.create_topic("followed", "events", PARTITIONS)
-        words = [
-            "consume",
-            "followed",
-            "events",
-            "--follow",
-            "-f",
-            "%p %o %v\n",
-            "--url",
-            f"shardd://iggy:iggy@{address}",
-        ]
-        with output.open("wb") as written:
-            follower = subprocess.Popen([sys.executable, "-P", "-m", "shardd", *words], stdout=written)
+        follower = await asyncio.to_thread(start_follower, address, output)
         try:
             until = time.monotonic() + minutes * 60
             kills = asyncio.to_thread(kill_now_and_then, server, random.Random(seed), until, every_s)

@@ -121,7 +121,7 @@ static void test_what_ends_wakes_those_whom_it_concerns(void) {
     CHECK(watcher_watch(k, &local.watcher, &here));
     enter(&far, 1, INT64_MAX);
     CHECK(watcher_watch(k, &far.watcher, &elsewhere));
-    enter(&stranger, 1 + ROUTE_USER_PLACES, INT64_MAX); /* shares the place of user 1, not its fate */
+    enter(&stranger, 2, INT64_MAX);
     CHECK(watcher_watch(k, &stranger.watcher, &also_elsewhere));
     watches_wake_topic(k, namespace_of(3, 1, 0));
     watches_wake_stream(k, 3);
@@ -153,7 +153,7 @@ static void test_deadlines_come_in_their_order_and_nobody_is_looked_at_before(vo
     k->now_us = 0;
     for (uint32_t i = 0; i < COUNT; i++) enter(&all[i], i, 1 + (int64_t)i * 7919 % COUNT);
     for (uint32_t i = 0; i < COUNT; i += 3) watcher_leave(k, &all[i].watcher); /* from the middle of the heap */
-    watches_expire(k);
+    watches_run(k, INT64_MAX);
     CHECK_EQUAL(wakes, 0);
     int64_t last = 0;
     while (k->watches.count > 0) {
@@ -161,11 +161,62 @@ static void test_deadlines_come_in_their_order_and_nobody_is_looked_at_before(vo
         CHECK(next > last);
         unsigned before = wakes;
         k->now_us = last = next;
-        watches_expire(k);
+        watches_run(k, INT64_MAX);
         CHECK_EQUAL(wakes, before + 1);
     }
     CHECK(watches_next_us(&k->watches) == INT64_MAX);
     for (uint32_t i = 0; i < COUNT; i++) CHECK_EQUAL(all[i].woken, i % 3 != 0);
+    free(all);
+    close_core();
+}
+
+static void test_a_crowd_is_woken_in_slices_and_who_comes_meanwhile_waits_on(void) {
+    begin();
+    enum { COUNT = 1000 };
+    waiting *all = calloc(COUNT, sizeof *all), late;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        enter(&all[i], 1, INT64_MAX);
+        CHECK(watcher_watch(k, &all[i].watcher, &elsewhere));
+    }
+    watches_told(k, NS_ELSEWHERE);
+    CHECK_EQUAL(wakes, WAKES_AT_ONCE);
+    CHECK(watches_next_us(&k->watches) <= k->now_us); /* the loop does not sleep */
+    enter(&late, 1, INT64_MAX);
+    CHECK(watcher_watch(k, &late.watcher, &elsewhere));
+    watcher_leave(k, &all[COUNT / 2].watcher);
+    watches_run(k, 0); /* no time: a few */
+    CHECK(wakes > WAKES_AT_ONCE && wakes < COUNT / 2);
+    watches_run(k, INT64_MAX);
+    CHECK_EQUAL(wakes, COUNT - 1);
+    CHECK_EQUAL(late.woken, 0);
+    CHECK_EQUAL(all[COUNT / 2].woken, 0);
+    for (uint32_t i = 1; i < COUNT / 2; i++) CHECK(all[i].order > all[i - 1].order); /* who waits longest first */
+    CHECK(watches_next_us(&k->watches) == INT64_MAX);
+    watches_told(k, NS_ELSEWHERE);
+    CHECK_EQUAL(late.woken, 1);
+    CHECK_EQUAL(k->watches.count, 0);
+    free(all);
+    close_core();
+}
+
+static void test_a_partition_that_ends_amid_a_crowd_and_begins_anew_is_watched_again(void) {
+    begin();
+    enum { COUNT = 3 * WAKES_AT_ONCE };
+    waiting *all = calloc(COUNT, sizeof *all), late;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        enter(&all[i], 1, INT64_MAX);
+        CHECK(watcher_watch(k, &all[i].watcher, &here));
+    }
+    watches_ended(core_owned(k, NS_HERE));
+    enter(&late, 1, INT64_MAX);
+    CHECK(watcher_watch(k, &late.watcher, &here));
+    watches_run(k, INT64_MAX);
+    CHECK_EQUAL(wakes, COUNT);
+    CHECK_EQUAL(late.woken, 0);
+    CHECK(core_owned(k, NS_HERE)->watched);
+    watches_ended(core_owned(k, NS_HERE));
+    CHECK_EQUAL(late.woken, 1);
+    CHECK(!core_owned(k, NS_HERE)->watched);
     free(all);
     close_core();
 }
@@ -182,6 +233,8 @@ static void test_one_user_has_half_of_the_places_and_a_shard_its_number(void) {
     watcher_leave(k, &all[0].watcher);
     CHECK(watcher_enter(k, &beyond->watcher, 1, INT64_MAX));
     watches_wake_all(k);
+    CHECK(wakes < MANY); /* the others in slices */
+    watches_run(k, INT64_MAX);
     CHECK_EQUAL(wakes, MANY);
     for (uint32_t i = 0; i < ROUTE_USER_PLACES; i++) CHECK_EQUAL(k->watches.by_user[i], 0);
     free(all);
@@ -210,6 +263,8 @@ int main(void) {
     RUN(test_another_shard_is_told_once_for_all_that_it_asks);
     RUN(test_what_ends_wakes_those_whom_it_concerns);
     RUN(test_deadlines_come_in_their_order_and_nobody_is_looked_at_before);
+    RUN(test_a_crowd_is_woken_in_slices_and_who_comes_meanwhile_waits_on);
+    RUN(test_a_partition_that_ends_amid_a_crowd_and_begins_anew_is_watched_again);
     RUN(test_one_user_has_half_of_the_places_and_a_shard_its_number);
     return check_report();
 }

@@ -33,7 +33,7 @@ PING: Final = 1
 LOGIN: Final = 38
 LOGIN_WITH_TOKEN: Final = 44
 POLL: Final = 100
-_POLL_AND_WAIT: Final = 0x5344_0018
+POLL_AND_WAIT: Final = 0x5344_0018
 SEND: Final = 101
 OFFSET, TIMESTAMP, FIRST, LAST, NEXT = 1, 2, 3, 4, 5
 _EXTENSIONS: Final = 0x53440000
@@ -159,7 +159,7 @@ def poll(
     place = _place(consumer, stream, topic, partition, group)
     if wait_ms > 0:
         payload = place + _STRATEGY.pack(strategy, value, count, 0) + wire.u32(wait_ms)
-        return Command(_POLL_AND_WAIT, payload, decode_polled, True)
+        return Command(POLL_AND_WAIT, payload, decode_polled, True)
     return Command(POLL, place + _STRATEGY.pack(strategy, value, count, 0), decode_polled, True)
 
 

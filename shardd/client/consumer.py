@@ -13,7 +13,8 @@ from shardd.client import commands, statuses
 from shardd.client.client import Client
 from shardd.client.errors import AlreadyExistsError, ClientError, ClosedError, NotFoundError, ServerError, SettingsError
 from shardd.client.link import Link
-from shardd.client.messages import Message, Polled
+from shardd.client.messages import Message
+from shardd.client.polls import WAIT_MAX_S, Polls, is_gone
 from shardd.client.positions import Place, Start, strategy_of
 from shardd.client.session import Session
 from shardd.client.wire import Identifier
@@ -51,8 +52,8 @@ class Consumer:
         on_assigned: Changed | None = None,
         on_revoked: Changed | None = None,
     ) -> None:
-        """`poll_interval_ms`: the longest pause while there is nothing; `assignment_interval_ms`: how often it is
-        asked which partitions there are."""
+        """`poll_interval_ms`: the longest pause while there is nothing, where the server cannot wait for all of it;
+        `assignment_interval_ms`: how often it is asked which partitions there are."""
         if (group is None) == (name is None):
             raise SettingsError("a consumer has either a group or a name")
         if group is not None and partitions is not None:
@@ -65,6 +66,7 @@ class Consumer:
         self._stream, self._topic = stream, topic
         self._group = group is not None
         self._name: Identifier = group if group is not None else name if name is not None else ""
+        self._polls = Polls(self._session, self._name, stream, topic, group=self._group)
         self._fixed = None if partitions is None else tuple(partitions)
         self._commit: Commit = commit
         self._start = strategy_of(start)
@@ -146,7 +148,7 @@ class Consumer:
             )
             try:
                 await self._session.call(command)
-                place.stored = offset
+                place.store(offset)
             except ServerError as error:
                 if error.status == statuses.OFFSET_BEHIND_THE_END:
                     place.done = place.stored  # a purge took what was done
@@ -200,7 +202,7 @@ class Consumer:
     # ---- polling ----
 
     async def _poll_some(self) -> list[Message]:
-        """One round over the partitions, until one of them brings something; with a pause behind it when none does."""
+        """One round over the partitions, until one of them brings something; behind one that does not it waits."""
         pause = _PAUSE_MIN_S
         while True:
             if self._closed:
@@ -217,14 +219,62 @@ class Consumer:
                     return messages
                 if self._rejoined:
                     break
-            await asyncio.sleep(pause)
+            messages = await self._wait(pause)
+            if messages:
+                return messages
             pause = min(2 * pause, self._poll_interval_s)
 
-    async def _poll(self, place: Place) -> list[Message]:
-        if place.strategy == commands.LAST:
-            place.read_to(await self._last_offset(place.partition))
+    async def _wait(self, pause_s: float) -> list[Message]:
+        """At the server, where it can wait, else here. What ends too early is followed by the rest of the pause."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        left_s = min(WAIT_MAX_S, self._asked_at + self._assignment_interval_s - began_s)
+        self._turn.rotate(-1)
+        places = [self._places[number] for number in self._turn if number not in self._paused]
+        found: list[Message] = []
+        if places and left_s > 0 and not self._rejoined and await self._polls.may_wait():
+            try:
+                found = await self._wait_there(places, left_s, pause_s)
+            except ServerError as error:
+                if not self._polls.may_not_wait(error):
+                    raise
+        if not found:
+            await asyncio.sleep(max(0.0, began_s + pause_s - loop.time()))
+        return found
+
+    async def _wait_there(self, places: list[Place], left_s: float, pause_s: float) -> list[Message]:
+        """For all partitions of a member at once, or for the only one, where the server's book says what is next. Else
+        for one after the other, and not so long that a purge could be missed."""
+        all_next = all(place.is_next for place in places)
+        if all_next and len(places) == 1:
+            return await self._poll_next(places[0].partition, left_s)
+        if all_next and self._group and len(places) == len(self._places):
+            return await self._poll_next(None, left_s)
+        return await self._poll(places[0], min(left_s, self._poll_interval_s if len(places) == 1 else pause_s))
+
+    async def _poll_next(self, partition: int | None, wait_s: float) -> list[Message]:
         try:
-            polled = await self._asked(place.partition, place.strategy, place.value, self._count)
+            polled = await self._polls.ask(partition, commands.NEXT, 0, self._count, wait_s)
+        except ServerError as error:
+            if error.status not in (statuses.MEMBER_NOT_FOUND, statuses.PARTITION_NOT_FOUND):
+                raise
+            return []  # as the next round will see
+        place, messages = self._places.get(polled.partition), polled.messages
+        if self._rejoined or not messages:
+            return []
+        if place is None:
+            self._asked_at = float("-inf")  # it has just come
+            return []
+        if messages[0].offset < place.value:
+            return []  # a purge, or somebody else has changed the book: the next round sees what it is
+        place.read_to(messages[-1].offset)
+        return messages
+
+    async def _poll(self, place: Place, wait_s: float = 0.0) -> list[Message]:
+        if place.strategy == commands.LAST:
+            place.read_to(await self._polls.last_offset(place.partition))
+        try:
+            polled = await self._polls.ask(place.partition, place.strategy, place.value, self._count, wait_s)
         except ServerError as error:
             if self._group and error.status == statuses.MEMBER_NOT_FOUND:
                 self._rejoined = True
@@ -235,7 +285,7 @@ class Consumer:
             raise
         if self._rejoined:
             return []  # the answer of another membership
-        if self._group and self._gone(place, polled):
+        if self._group and is_gone(place, polled):
             self._lose([place.partition])
             self._asked_at = float("-inf")
             return []
@@ -244,35 +294,6 @@ class Consumer:
         elif place.was_read and polled.current_offset + 1 < place.value:
             place.seek(commands.FIRST, 0)  # a purge: offsets begin anew
         return polled.messages
-
-    async def _asked(self, partition: int | None, strategy: int, value: int, count: int) -> Polled:
-        return await self._session.call(
-            commands.poll(
-                self._name,
-                self._stream,
-                self._topic,
-                partition,
-                strategy=strategy,
-                value=value,
-                count=count,
-                group=self._group,
-            )
-        )
-
-    @staticmethod
-    def _gone(place: Place, polled: Polled) -> bool:
-        """Of a partition that the member does not have the head is all zeros. Of partition 0 that looks as if it were
-        empty, and is believed when something was read from it."""
-        if polled.partition != place.partition:
-            return True
-        return place.was_read and not polled.messages and not polled.current_offset and place.value > 1
-
-    async def _last_offset(self, partition: int) -> int:
-        """-1: the partition is empty."""
-        polled = await self._asked(partition, commands.LAST, 0, 1)
-        if polled.messages:
-            return polled.messages[-1].offset
-        return polled.current_offset or -1
 
     # ---- which partitions ----
 
@@ -331,7 +352,7 @@ class Consumer:
         found: set[int] = set()
         while True:
             try:
-                polled = await self._asked(None, commands.NEXT, 0, 0)
+                polled = await self._polls.ask(None, commands.NEXT, 0, 0)
             except ServerError as error:
                 if error.status != statuses.MEMBER_NOT_FOUND:
                     raise
@@ -352,7 +373,7 @@ class Consumer:
         found = await self._session.call(command)
         if found is None:
             return Place(number, *self._start)
-        return Place(number, commands.OFFSET, found.stored + 1)
+        return Place(number, commands.OFFSET, found.stored + 1, found.stored + 1)
 
     def _lose(self, numbers: list[int]) -> None:
         """What was read of them and not handed out is dropped: another member gets it."""

@@ -28,12 +28,13 @@ def strategy_of(start: Start) -> tuple[int, int]:
 
 class Place:
     """A partition of a consumer. `strategy`, `value`: of its next poll; `was_read`: it is the end of the last one.
-    `done`: the last offset that was processed, `stored`: the one that the server knows; None: none since it came."""
+    `done`: the last offset that was processed, `stored`: the one that the server knows; None: none since it came.
+    `resumes`: where a consumer that begins now would."""
 
-    __slots__ = ("done", "partition", "stored", "strategy", "value", "was_read")
+    __slots__ = ("done", "partition", "resumes", "stored", "strategy", "value", "was_read")
 
-    def __init__(self, partition: int, strategy: int, value: int) -> None:
-        self.partition = partition
+    def __init__(self, partition: int, strategy: int, value: int, resumes: int = 0) -> None:
+        self.partition, self.resumes = partition, resumes
         self.strategy, self.value = strategy, value
         self.done: int | None = None
         self.stored: int | None = None
@@ -45,6 +46,14 @@ class Place:
 
     def read_to(self, offset: int) -> None:
         self.strategy, self.value, self.was_read = commands.OFFSET, offset + 1, True
+
+    def store(self, offset: int) -> None:
+        self.stored, self.resumes = offset, offset + 1
+
+    @property
+    def is_next(self) -> bool:
+        """A poll of what is next for the consumer, by the server's book, is the poll of this place."""
+        return self.strategy in (commands.OFFSET, commands.FIRST) and self.value == self.resumes
 
     def to_store(self) -> int | None:
         """None: nothing new is done."""

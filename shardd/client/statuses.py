@@ -127,8 +127,11 @@ NAMES: Final[dict[int, str]] = {
 }
 """Those that this server answers, and those that clients of it may meet elsewhere."""
 
+INVALID_COMMAND: Final = 3
+FEATURE_UNAVAILABLE: Final = 5
 STREAM_NOT_FOUND: Final = 1009
 TOPIC_NOT_FOUND: Final = 2010
+TOO_MANY_PARTITIONS: Final = 2015
 PARTITION_NOT_FOUND: Final = 3007
 OFFSET_NOT_RESOLVED: Final = 3022
 GROUP_NOT_FOUND: Final = 5000

@@ -4,6 +4,7 @@ them. What happens to the wait itself: test_waiting_polls.py."""
 from __future__ import annotations
 
 import os
+import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,28 @@ def test_who_leaves_while_it_waits_is_not_waited_for(
     for each in many:
         each.close()
     wait_until(lambda: waiting_polls(other) == 0, "their end")
+
+
+@pytest.mark.parametrize("way", ["plain", "tls", "unix"])
+def test_who_leaves_behind_later_requests_is_not_waited_for_and_they_are_carried_out(
+    server: Server, authority: Authority, other: Wire, way: str
+) -> None:
+    if way == "tls":
+        waiting: Wire = logged_in(server, client_context(authority.certificate))
+    else:
+        waiting = wire.connect(str(server.data_dir.parent / "s.sock") if way == "unix" else server.address)
+    waiting.send_bytes(wire.frame(ExtensionCode.POLL_AND_WAIT, question("s", 0)))
+    wait_until(lambda: waiting_polls(other) == 1, "the poll that waits")
+    later = wire.batch("s", "t", wire.to_partition(1), [wire.message(b"later")])
+    waiting.send_bytes(wire.frame(wire.SEND_MESSAGES, later))
+    assert is_silent(waiting)
+    with socket.socket(fileno=os.dup(waiting.socket.fileno())) as same:
+        same.shutdown(socket.SHUT_WR)
+    assert answer(waiting) == (0, [])
+    assert waiting.reply() == (0, b"")
+    assert waiting_polls(other) == 0
+    assert other.partitions("s", "t")[1].messages_count == 1
+    waiting.close()
 
 
 def test_bytes_behind_a_request_change_nothing(server: Server, other: Wire) -> None:

@@ -1,6 +1,7 @@
 /* See watch.h. */
 #include "core/watch.h"
 
+#include "base/clock.h"
 #include "core/core.h"
 
 #include <errno.h>
@@ -9,26 +10,27 @@
 
 #define HEAP_FIRST 64u
 #define SHARDS_PER_WORD 64u
+#define WAKES_BETWEEN_LOOKS 16u /* at the clock */
 
-struct watch {
-    watch *next, *previous; /* at its place */
-    watch *next_of;         /* of its watcher */
-    watcher *of;
-    watch_place *place;
-};
-
+/* Of a partition, or of the users whose ids share one. */
 struct watch_place {
-    watch_place *next; /* in its bucket */
+    watch_place *next;     /* in its bucket */
+    watch_place *in_topic; /* in that of its topic, ... */
+    watch_place **link;    /* ... what names it there; NULL: it is of users */
+    watch_place *next_due;
     uint64_t ns, seen; /* seen: where polls end, of a partition here */
+    uint64_t due;      /* watchers up to this number are to be woken */
     uint32_t owner;
-    bool firing;
-    watch *first;
+    bool queued; /* there are such */
+    watch *first, *last;
     uint64_t peers[SHARED_SHARDS_MAX / SHARDS_PER_WORD]; /* who asks for a partition here */
 };
 
 int watches_open(watches *w) {
-    w->places = calloc(WATCH_BUCKETS, sizeof *w->places);
-    return w->places != NULL ? 0 : -ENOMEM;
+    w->places = calloc(WATCH_BUCKETS, sizeof(watch_place *));
+    w->topics = calloc(WATCH_BUCKETS, sizeof(watch_place *));
+    w->users = calloc(ROUTE_USER_PLACES, sizeof(watch_place));
+    return w->places != NULL && w->topics != NULL && w->users != NULL ? 0 : -ENOMEM;
 }
 
 void watches_close(watches *w) {
@@ -42,6 +44,8 @@ void watches_close(watches *w) {
             free(p);
         }
     free(w->places);
+    free(w->topics);
+    free(w->users);
     free(w->heap);
     *w = (watches){0};
 }
@@ -77,19 +81,6 @@ static bool grow(watches *w) {
     return true;
 }
 
-bool watcher_enter(core *k, watcher *of, uint32_t user_id, int64_t until_us) {
-    watches *w = &k->watches;
-    uint32_t *of_user = &w->by_user[user_id % ROUTE_USER_PLACES];
-    if (w->count >= WATCHERS_MAX || *of_user >= WATCHERS_OF_USER_MAX) return false;
-    if (w->count == w->capacity && !grow(w)) return false;
-    ++*of_user;
-    of->user_id = user_id;
-    of->until_us = until_us;
-    of->watches = NULL;
-    rise(w, w->count++, of);
-    return true;
-}
-
 static void leave_heap(watches *w, watcher *of) {
     uint32_t at = of->at - 1;
     watcher *last = w->heap[--w->count];
@@ -102,22 +93,26 @@ static void leave_heap(watches *w, watcher *of) {
 
 /* ---- places ---- */
 
+static uint32_t bucket_of(uint64_t key) { return (key * 0x9E3779B97F4A7C15u >> 32) % WATCH_BUCKETS; }
+static uint64_t topic_of(uint64_t ns) { return ns >> 20; }
+
 static watch_place **link_of(core *k, uint64_t ns) {
-    uint64_t mixed = (ns * 0x9E3779B97F4A7C15u) >> 32;
-    watch_place **link = &k->watches.places[mixed % WATCH_BUCKETS];
+    watch_place **link = &k->watches.places[bucket_of(ns)];
     while (*link != NULL && (*link)->ns != ns) link = &(*link)->next;
     return link;
 }
 
 static watch_place *place_of(core *k, uint64_t ns, uint32_t owner) {
     watch_place **link = link_of(k, ns);
-    if (*link == NULL) {
-        *link = calloc(1, sizeof **link);
-        if (*link == NULL) return NULL;
-        (*link)->ns = ns;
-        (*link)->owner = owner;
-    }
-    return *link;
+    if (*link != NULL) return *link;
+    watch_place *p = calloc(1, sizeof *p), **topic = &k->watches.topics[bucket_of(topic_of(ns))];
+    if (p == NULL) return NULL;
+    p->ns = ns;
+    p->owner = owner;
+    p->in_topic = *topic;
+    p->link = topic;
+    if (*topic != NULL) (*topic)->link = &p->in_topic;
+    return *topic = *link = p;
 }
 
 static watch_place *place_here(core *k, owned *o) {
@@ -136,11 +131,46 @@ static bool has_peers(const watch_place *p) {
 }
 
 static void drop_unused(core *k, watch_place *p) {
-    if (p->firing || p->first != NULL || has_peers(p)) return;
+    if (p->link == NULL || p->queued || p->first != NULL || has_peers(p)) return;
     owned *o = p->owner == k->options.shard ? core_owned(k, p->ns) : NULL;
     if (o != NULL) o->watched = false;
     *link_of(k, p->ns) = p->next;
+    *p->link = p->in_topic;
+    if (p->in_topic != NULL) p->in_topic->link = p->link;
     free(p);
+}
+
+static void enter_place(watch *w, watch_place *p, watcher *of) {
+    *w = (watch){.previous = p->last, .of = of, .place = p};
+    if (p->last != NULL) p->last->next = w;
+    else p->first = w;
+    p->last = w;
+}
+
+static void leave_place(core *k, watch *w) {
+    watch_place *p = w->place;
+    if (w->next != NULL) w->next->previous = w->previous;
+    else p->last = w->previous;
+    if (w->previous != NULL) w->previous->next = w->next;
+    else p->first = w->next;
+    drop_unused(k, p);
+}
+
+/* ---- watchers ---- */
+
+bool watcher_enter(core *k, watcher *of, uint32_t user_id, int64_t until_us) {
+    watches *w = &k->watches;
+    uint32_t user = user_id % ROUTE_USER_PLACES;
+    if (w->count >= WATCHERS_MAX || w->by_user[user] >= WATCHERS_OF_USER_MAX) return false;
+    if (w->count == w->capacity && !grow(w)) return false;
+    w->by_user[user]++;
+    of->user_id = user_id;
+    of->until_us = until_us;
+    of->watches = NULL;
+    of->number = ++w->number;
+    enter_place(&of->as_user, &w->users[user], of);
+    rise(w, w->count++, of);
+    return true;
 }
 
 bool watcher_watch(core *k, watcher *of, const route_partition *r) {
@@ -153,9 +183,8 @@ bool watcher_watch(core *k, watcher *of, const route_partition *r) {
         free(w);
         return false;
     }
-    *w = (watch){.next = p->first, .next_of = of->watches, .of = of, .place = p};
-    if (w->next != NULL) w->next->previous = w;
-    p->first = w;
+    enter_place(w, p, of);
+    w->next_of = of->watches;
     of->watches = w;
     return here || k->remote->watch(k->remote, r->owner, r->ns, r->incarnation);
 }
@@ -163,15 +192,12 @@ bool watcher_watch(core *k, watcher *of, const route_partition *r) {
 void watcher_leave(core *k, watcher *of) {
     if (of->at == 0) return;
     leave_heap(&k->watches, of);
+    leave_place(k, &of->as_user);
     while (of->watches != NULL) {
         watch *w = of->watches;
-        watch_place *p = w->place;
         of->watches = w->next_of;
-        if (w->next != NULL) w->next->previous = w->previous;
-        if (w->previous != NULL) w->previous->next = w->next;
-        else p->first = w->next;
+        leave_place(k, w);
         free(w);
-        drop_unused(k, p);
     }
 }
 
@@ -182,21 +208,63 @@ static void wake(core *k, watcher *of) {
     of->woken(of);
 }
 
+static bool has_due(const watch_place *p) { return p->first != NULL && p->first->of->number <= p->due; }
+
+/* Whoever waits there now is to be woken. */
+static void make_due(core *k, watch_place *p) {
+    watches *w = &k->watches;
+    p->due = w->number;
+    if (p->queued || !has_due(p)) return;
+    p->queued = true;
+    p->next_due = NULL;
+    if (w->last_due != NULL) w->last_due->next_due = p;
+    else w->first_due = p;
+    w->last_due = p;
+}
+
+/* The place that is due first has nobody left to wake. */
+static void leave_due(core *k) {
+    watches *w = &k->watches;
+    watch_place *p = w->first_due;
+    w->first_due = p->next_due;
+    if (w->first_due == NULL) w->last_due = NULL;
+    p->queued = false;
+    drop_unused(k, p);
+}
+
+static void wake_some(core *k) {
+    for (uint32_t n = 0; n < WAKES_AT_ONCE && k->watches.first_due != NULL; n++)
+        if (has_due(k->watches.first_due)) wake(k, k->watches.first_due->first->of);
+        else leave_due(k);
+}
+
+void watches_run(core *k, int64_t until_us) {
+    watches *w = &k->watches;
+    for (uint32_t n = 1; watches_next_us(w) <= k->now_us; n++) {
+        if (w->first_due == NULL) wake(k, w->heap[0]);
+        else if (has_due(w->first_due)) wake(k, w->first_due->first->of);
+        else leave_due(k);
+        if (n % WAKES_BETWEEN_LOOKS == 0 && clock_monotonic_us() > until_us) return;
+    }
+}
+
 static void fire(core *k, watch_place *p) {
-    p->firing = true;
-    while (p->first != NULL) wake(k, p->first->of);
-    p->firing = false;
     for (uint32_t shard = 0; has_peers(p); shard++) {
         uint64_t bit = UINT64_C(1) << shard % SHARDS_PER_WORD;
         if ((p->peers[shard / SHARDS_PER_WORD] & bit) != 0) k->remote->tell(k->remote, shard, p->ns);
         p->peers[shard / SHARDS_PER_WORD] &= ~bit;
     }
-    drop_unused(k, p);
+    make_due(k, p);
+    if (!p->queued) drop_unused(k, p);
+    wake_some(k);
 }
 
 void watches_moved(owned *o) {
     watch_place *p = *link_of(o->core, o->ns);
-    if (p != NULL && partition_polls_end(o->p) != p->seen) fire(o->core, p);
+    uint64_t end = partition_polls_end(o->p);
+    if (p == NULL || end == p->seen) return;
+    p->seen = end;
+    fire(o->core, p);
 }
 
 void watches_ended(owned *o) { watches_told(o->core, o->ns); }
@@ -204,10 +272,6 @@ void watches_ended(owned *o) { watches_told(o->core, o->ns); }
 void watches_told(core *k, uint64_t ns) {
     watch_place *p = *link_of(k, ns);
     if (p != NULL) fire(k, p);
-}
-
-void watches_expire(core *k) {
-    while (watches_next_us(&k->watches) <= k->now_us) wake(k, k->watches.heap[0]);
 }
 
 bool watches_asked(core *k, uint32_t shard, uint64_t ns, uint64_t incarnation) {
@@ -218,39 +282,32 @@ bool watches_asked(core *k, uint32_t shard, uint64_t ns, uint64_t incarnation) {
     return true;
 }
 
-/* Those whose namespace or owner is that one. Who is woken waits again in a later turn. */
-static void fire_all(core *k, uint64_t ns, uint32_t shift, int64_t owner) {
-    for (uint32_t n = 0; k->watches.count > 0 && n < WATCH_BUCKETS; n++)
-        for (watch_place *p = k->watches.places[n]; p != NULL;) {
-            bool meant = p->first != NULL && (owner >= 0 ? p->owner == (uint32_t)owner : p->ns >> shift == ns);
-            if (meant) { /* may remove others of the bucket */
-                p->firing = true;
-                while (p->first != NULL) wake(k, p->first->of);
-                p->firing = false;
-                drop_unused(k, p);
-            }
-            p = meant ? k->watches.places[n] : p->next;
-        }
+void watches_wake_topic(core *k, uint64_t ns) {
+    for (watch_place *p = k->watches.topics[bucket_of(topic_of(ns))]; p != NULL; p = p->in_topic)
+        if (topic_of(p->ns) == topic_of(ns)) make_due(k, p);
+    wake_some(k);
 }
 
-void watches_wake_topic(core *k, uint64_t ns) { fire_all(k, ns >> 20, 20, -1); }
-void watches_wake_stream(core *k, uint32_t stream_id) { fire_all(k, stream_id, 32, -1); }
-void watches_owner_down(core *k, uint32_t shard) { fire_all(k, 0, 0, shard); }
+void watches_wake_stream(core *k, uint32_t stream_id) {
+    for (uint32_t n = 0; k->watches.count > 0 && n < WATCH_BUCKETS; n++)
+        for (watch_place *p = k->watches.places[n]; p != NULL; p = p->next)
+            if (p->ns >> 32 == stream_id) make_due(k, p);
+    wake_some(k);
+}
 
-void watches_wake_all(core *k) {
-    while (k->watches.count > 0) wake(k, k->watches.heap[k->watches.count - 1]);
+void watches_owner_down(core *k, uint32_t shard) {
+    for (uint32_t n = 0; k->watches.count > 0 && n < WATCH_BUCKETS; n++)
+        for (watch_place *p = k->watches.places[n]; p != NULL; p = p->next)
+            if (p->owner == shard) make_due(k, p);
+    wake_some(k);
 }
 
 void watches_wake_user(core *k, uint32_t user_id) {
-    watcher *first = NULL;
-    for (uint32_t i = 0; i < k->watches.count; i++) { /* a wake moves the heap */
-        watcher *of = k->watches.heap[i];
-        if (of->user_id != user_id) continue;
-        of->next = first;
-        first = of;
-    }
-    for (watcher *next; first != NULL; first = next) {
-        next = first->next;
-        wake(k, first);
-    }
+    make_due(k, &k->watches.users[user_id % ROUTE_USER_PLACES]);
+    wake_some(k);
+}
+
+void watches_wake_all(core *k) {
+    for (uint32_t user = 0; user < ROUTE_USER_PLACES; user++) make_due(k, &k->watches.users[user]);
+    wake_some(k);
 }

@@ -151,7 +151,8 @@ static void run_timers(engine *e) {
         e->core.sync.next_save_us = e->core.now_us + e->options.save_interval_us;
         sync_save_tick(&e->core);
     }
-    watches_expire(&e->core);
+    if (watches_next_us(&e->core.watches) <= e->core.now_us)
+        watches_run(&e->core, clock_monotonic_us() + BULK_SLICE_US);
     if (e->core.now_us >= e->next_housekeeping_us) {
         e->next_housekeeping_us = e->core.now_us + HOUSEKEEPING_US;
         housekeeping(e);

@@ -210,6 +210,7 @@ void conn_execute_for_group(conn *c, uint32_t owner, partition_request *what); /
 
 /* conn_wait.c: a poll that found nothing is asked again when there may be something. */
 void conn_wait_wake(conn *c); /* something has changed for it */
+void conn_wait_look(conn *c); /* has its client left, behind what it has sent ahead? */
 void conn_wait_free(conn *c);
 
 /* conn_packed.c: dialects that remember sessions, and pack records otherwise than they are stored. */

@@ -145,6 +145,7 @@ void conn_check_times(conn *c) {
         return;
     }
     stream_look(&c->stream);
+    conn_wait_look(c);
     if (c->closing || !overdue(c, &status)) return;
     if (c->state != CONN_LINGERING) c->core->counters.timeouts++;
     if (status != 0) conn_say_goodbye(c, status);

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "net/net.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,15 @@ void conn_wait_wake(conn *c) {
     if (w == NULL) return;
     watcher_leave(c->core, &w->watcher);
     on_woken(&w->watcher);
+}
+
+/* No receive is under way while later requests wait in the input, so the end of the client is not heard. Its wait is
+ * over then, and they have their turn. */
+void conn_wait_look(conn *c) {
+    struct pollfd ends = {.fd = c->stream.fd, .events = POLLRDHUP};
+    if (c->state != CONN_AWAITING || c->closing || c->input.armed || poll(&ends, 1, 0) <= 0) return;
+    c->wait_for->until_us = c->core->now_us;
+    conn_wait_wake(c);
 }
 
 void conn_wait_free(conn *c) {

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from shardd.config.http import Http
+from shardd.config.logs import Logging
 from shardd.config.metrics import Metrics
 
 NEVER = 2**64 - 1
@@ -141,13 +142,6 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def most_connections(self) -> int:
         """What one address, or all that are not logged in, may take: a tenth stays for the others."""
         return max(1, self.connections_max * 9 // 10)
-
-
-class Logging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`level`: trace, debug, info, warn, error or off. `format`: text or json."""
-
-    level: str
-    format: str
 
 
 class Sharding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
-from shardd.config.schema import Logging, Settings
+from shardd.config.logs import Logging
+from shardd.config.schema import Settings
 from shardd.runtime.trust import TrustInheritance
 
 

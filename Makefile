@@ -128,6 +128,7 @@ SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS)
 # packages, so they are built while those are installed. Then there is always something that does not wait.
 test: system ## lint, types, native tests under sanitizers and the Python tests, side by side
 	@.ci/setup-java.sh
+	@.ci/setup-prometheus.sh
 	@$(MAKE) --no-print-directory --silent --jobs $$(($(shell nproc) + 1)) $(SPARK_STAMP) test-programs
 	@$(MAKE) --no-print-directory --keep-going --jobs $$(($(shell nproc) + 1)) test-python lint test-native
 

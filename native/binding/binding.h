@@ -50,6 +50,7 @@ PyObject *shardd_call_seat_take(PyObject *self, PyObject *args);
 PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args);
 
 /* binding/engine_clients.c */
+PyObject *shardd_call_change_limits(PyObject *self, PyObject *args);
 PyObject *shardd_call_client_enter(PyObject *self, PyObject *args);
 PyObject *shardd_call_client_leave(PyObject *self, PyObject *args);
 PyObject *shardd_call_client_authenticated(PyObject *self, PyObject *arg);
@@ -67,6 +68,7 @@ PyObject *shardd_call_balance(PyObject *self, PyObject *args);
 /* binding/engine_statistics.c */
 PyObject *shardd_call_stats(PyObject *self, PyObject *arg);
 PyObject *shardd_call_stats_sums(PyObject *self, PyObject *args);
+PyObject *shardd_call_group_lag(PyObject *self, PyObject *args);
 
 /* binding/engine_logins.c */
 PyObject *shardd_call_login_failures(PyObject *self, PyObject *args);
@@ -103,6 +105,7 @@ PyObject *shardd_call_latency(PyObject *self, PyObject *unused);
 typedef enum shardd_result_type {
     SHARDD_STATS,
     SHARDD_STATS_SUMS,
+    SHARDD_GROUP_LAG,
     SHARDD_TURN,
     SHARDD_SEGMENT,
     SHARDD_WITHHELD_RANGE,

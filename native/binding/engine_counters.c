@@ -78,6 +78,7 @@ static const struct {
     GAUGE(index_pages_bytes),
     GAUGE(disk_free_bytes),
     GAUGE(disk_free_inodes),
+    GAUGE(disk_refuses),
 };
 
 static bool put_counter(PyObject *result, const char *name, uint64_t value) {

@@ -23,7 +23,7 @@ PyObject *shardd_call_stats(PyObject *self, PyObject *arg) {
 }
 
 typedef struct sums {
-    uint64_t segments, bytes, messages;
+    uint64_t segments, bytes, messages, appended, not_durable, read_only;
 } sums;
 
 /* A partition whose slot holds another incarnation is empty: one segment. */
@@ -39,6 +39,11 @@ static bool add(const engine *e, PyObject *partition, PyObject *slot_name, PyObj
     all->segments += known ? s->segments_count : 1;
     all->bytes += known ? s->size_bytes : 0;
     all->messages += known ? s->messages_count : 0;
+    if (!known) return true;
+    uint64_t durable = s->durable_offset, end = s->next_offset; /* in this order: neither is of the future */
+    all->appended += end;
+    all->not_durable += end > durable ? end - durable : 0;
+    all->read_only += s->state != 0;
     return true;
 }
 
@@ -58,5 +63,26 @@ PyObject *shardd_call_stats_sums(PyObject *self, PyObject *args) {
     Py_XDECREF(incarnation);
     if (!good) return NULL;
     return SHARDD_RESULT(SHARDD_STATS_SUMS, SHARDD_NUMBER(all.segments), SHARDD_NUMBER(all.bytes),
-                         SHARDD_NUMBER(all.messages));
+                         SHARDD_NUMBER(all.messages), SHARDD_NUMBER(all.appended), SHARDD_NUMBER(all.not_durable),
+                         SHARDD_NUMBER(all.read_only));
+}
+
+/* Of the partitions [first, end) of a topic, those that are open here. */
+PyObject *shardd_call_group_lag(PyObject *self, PyObject *args) {
+    const engine *e = shardd_engine_of(self);
+    unsigned long long ns;
+    unsigned group, first, end;
+    if (e == NULL || !PyArg_ParseTuple(args, "KIII", &ns, &group, &first, &end)) return NULL;
+    uint64_t partitions = 0, without_offset = 0, messages = 0, since_us = UINT64_MAX;
+    for (unsigned i = first; i < end; i++) {
+        const owned *o = core_owned(&e->core, ns + i);
+        if (o == NULL) continue;
+        partition_lag lag = partition_lag_of(o->p, OFFSET_GROUP, group);
+        partitions++;
+        without_offset += !lag.stored;
+        messages += lag.messages;
+        if (lag.since_us != 0 && lag.since_us < since_us) since_us = lag.since_us;
+    }
+    return SHARDD_RESULT(SHARDD_GROUP_LAG, SHARDD_NUMBER(partitions), SHARDD_NUMBER(without_offset),
+                         SHARDD_NUMBER(messages), SHARDD_NUMBER(since_us == UINT64_MAX ? 0 : since_us));
 }

@@ -5,20 +5,43 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Final
 
+from shardd import __version__
 from shardd.config.loader import ConfigError
 from shardd.config.schema import Settings
-from shardd.doors.http.options import COMMAND, DOOR_NAME, encode_options
+from shardd.doors.http import options as http
+from shardd.doors.metrics import options as metrics
 from shardd.server.doors import DoorSpecification
 
-_HTTP_MODULES: Final = ("httptools", "jwt", "starlette", "uvicorn")
+_MODULES: Final = {"http": ("httptools", "jwt", "starlette", "uvicorn"), "metrics": ("httptools", "uvicorn")}
 
 
 def doors_of(settings: Settings) -> list[DoorSpecification]:
     """ConfigError when a door cannot run here."""
-    if not settings.http.enabled:
-        return []
-    missing = [name for name in _HTTP_MODULES if find_spec(name) is None]
+    doors = []
+    if settings.http.enabled:
+        _check_modules("http")
+        addresses = {"http.address": settings.http.address}
+        doors.append(DoorSpecification(http.DOOR_NAME, http.COMMAND, addresses, http.encode_options(settings)))
+    if settings.metrics.enabled:
+        _check_modules("metrics")
+        addresses = {"metrics.address": settings.metrics.address}
+        doors.append(
+            DoorSpecification(
+                metrics.DOOR_NAME, metrics.COMMAND, addresses, _metrics_options(settings), before_workers=True
+            )
+        )
+    return doors
+
+
+def _check_modules(section: str) -> None:
+    missing = [name for name in _MODULES[section] if find_spec(name) is None]
     if missing:
-        raise ConfigError([f'http.enabled: {", ".join(missing)} cannot be imported; pip install "shardd[http]"'])
-    addresses = {"http.address": settings.http.address}
-    return [DoorSpecification(DOOR_NAME, COMMAND, addresses, encode_options(settings))]
+        problem = f'{section}.enabled: {", ".join(missing)} cannot be imported; pip install "shardd[http]"'
+        raise ConfigError([problem])
+
+
+def _metrics_options(settings: Settings) -> bytes:
+    try:
+        return metrics.encode_options(settings, __version__)
+    except ValueError as error:
+        raise ConfigError([f"metrics.token_file: {error}"]) from None

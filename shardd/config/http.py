@@ -47,8 +47,14 @@ class HttpTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_file: str
 
 
+class HttpMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`http.metrics.*`: `GET /metrics` with eight counts and no name, for everybody, as Iggy has it."""
+
+    enabled: bool
+
+
 class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`http.*`: the door for HTTP. `address` as that of TCP."""
+    """`http.*`: the door for HTTP. `address` as that of TCP. `access_log`: a line for each request."""
 
     enabled: bool
     address: str
@@ -56,6 +62,8 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cors: HttpCors
     jwt: HttpJwt
     tls: HttpTls
+    metrics: HttpMetrics
+    access_log: bool
 
 
 def parse_words(value: object) -> list[str]:

@@ -12,7 +12,7 @@ _NOT_SERVED: Final = {
     "http.cors": "allow_private_network",
     "http.jwt": "algorithm valid_issuers valid_audiences not_before encoding_secret decoding_secret use_base64_secret "
     "trusted_issuers",
-    "http.metrics": "enabled endpoint",
+    "http.metrics": "endpoint",
     "tcp": "enabled ipv6",
     "quic": "enabled address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window "
     "receive_window keep_alive_interval max_idle_timeout",

@@ -11,6 +11,8 @@ from typing import Final
 import msgspec
 
 from shardd.config.http import Http
+from shardd.config.logs import Logging
+from shardd.config.metrics import Metrics
 
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
@@ -140,13 +142,6 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def most_connections(self) -> int:
         """What one address, or all that are not logged in, may take: a tenth stays for the others."""
         return max(1, self.connections_max * 9 // 10)
-
-
-class Logging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`level`: trace, debug, info, warn, error or off. `format`: text or json."""
-
-    level: str
-    format: str
 
 
 class Sharding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -333,6 +328,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unix: Unix
     websocket: WebSocket
     http: Http
+    metrics: Metrics
     server: Server
     system: System
     consumer_group: ConsumerGroupSettings

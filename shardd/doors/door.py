@@ -24,6 +24,7 @@ from shardd.protocol.door_frames import (
     OpenClient,
 )
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.control_messages import Stalls, Standing
 from shardd.runtime.trust import PeerKey, Trust, TrustInheritance, shard_name
 
 _NO_HANDLE = 0
@@ -101,7 +102,7 @@ class Door:
     serves. `listeners`: what the supervisor has opened for it, in the order of its addresses; they stay open when the
     door is replaced. `options`: its settings, as whoever made its specification has encoded them.
     `tls_fd`: what it shows to clients (shardd/runtime/tls_material.py), -1: no TLS; `tls_changed` is called when there
-    is something else to show."""
+    is something else to show. `standing`: shards that stand still now."""
 
     def __init__(
         self,
@@ -115,6 +116,7 @@ class Door:
         self.ready = ready
         self.tls_fd = tls_fd
         self.tls_changed: Callable[[], None] = lambda: None
+        self.standing: list[Standing] = []
         self.listeners = listeners
         self.options = options
         self._trust = Trust(inheritance)
@@ -127,6 +129,9 @@ class Door:
     def renew(self, key: PeerKey) -> None:
         """A worker died: how its next process is spoken to."""
         self._trust.renew(key)
+
+    def hear_stalls(self, stalls: Stalls) -> None:
+        self.standing = stalls.standing
 
     async def open_client(
         self, address: str, ended: Callable[[], None] = lambda: None, shard: int | None = None

@@ -47,6 +47,7 @@ async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[
         peer_down=lambda shard: None,  # its connection ends by itself
         peer_up=lambda shard, generation: None,
         peer_key=lambda key: door.renew(key),
+        stalls=lambda stalls: door.hear_stalls(stalls),
         tls=lambda: door.tls_changed(),
     )
     listeners = [socket.socket(fileno=fd) for fd in inheritance.listener_fds]

@@ -188,6 +188,19 @@ class Engine:
     def generation(self) -> int: ...
     def listen(self, fd: int, kind: int = ..., /) -> None: ...
     def stop_listening(self) -> None: ...
+    def change_limits(
+        self,
+        connections_per_address_max: int,
+        connections_before_login_max: int,
+        login_timeout_ms: int,
+        idle_timeout_ms: int,
+        request_timeout_ms: int,
+        partial_frame_timeout_ms: int,
+        slow_reader_timeout_ms: int,
+        /,
+    ) -> None:
+        """Of open connections too, from now on."""
+
     def turn(self, epoll_fd: int, timeout_ms: int) -> Turn:
         """Runs until an event for Python, readiness of epoll_fd, or the timeout (-1: none). GIL released.
         `ready`: epoll_fd is; `events`: ...Event, in the order in which they happened."""
@@ -405,6 +418,9 @@ class Engine:
     def stats_sums(self, partitions: tuple[object, ...], first: int, end: int, /) -> StatsSums:
         """Of `partitions[first:end]`, by their `slot` and `incarnation`; one whose slot holds another incarnation is
         empty and has one segment."""
+    def group_lag(self, namespace: int, group: int, first: int, end: int, /) -> GroupLag:
+        """Of partitions [first, end) of the topic whose partition 0 has this namespace, those that are open here.
+        `group`: the id of its offsets. Reads no file."""
     def counter_reset(self, counter: int) -> None: ...
     # logins, the same on all shards (native/src/net/logins.h); `now_us` is CLOCK_MONOTONIC
     def login_failures(self, key: bytes, now_us: int, /) -> int: ...

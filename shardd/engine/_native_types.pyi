@@ -45,12 +45,25 @@ STATUS_TASK_TIMEOUT: Final[int]
 STATUS_INVALID_SESSION: Final[int]
 
 # Struct sequences (native/binding/results.c): tuples with names, made of one iterable of all their fields.
-class StatsSums(tuple[int, int, int]):
-    """Over partitions."""
+class StatsSums(tuple[int, int, int, int, int, int]):
+    """Over partitions. `appended`: where they end; `not_durable`: messages that the device may not have yet;
+    `read_only`: partitions that take no sends."""
 
     segments_count: Final[int]
     size_bytes: Final[int]
     messages_count: Final[int]
+    appended: Final[int]
+    not_durable: Final[int]
+    read_only: Final[int]
+
+class GroupLag(tuple[int, int, int, int]):
+    """Over partitions that are open here; `without_offset`: in so many of them nothing is stored, all of their messages
+    count. `since_us`: when the oldest message was taken that the group has not passed, 0: there is none."""
+
+    partitions: Final[int]
+    without_offset: Final[int]
+    messages: Final[int]
+    since_us: Final[int]
 
 class Turn(tuple[bool, list[tuple[object, ...]], int]):
     """What a turn of the engine brought. `longest_us`: CPU time of its longest pass, 0 below 1 ms."""

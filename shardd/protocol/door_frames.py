@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from shardd.protocol.door_figures import What
+
 REQUEST_BYTES_MAX: Final = 8 << 20  # a frame of a door, all in all
 ANSWER_BYTES_MAX: Final = 64 << 20  # a frame of a worker
 PROOF_BYTES_MAX: Final = 1024  # the first frame of a connection
@@ -35,6 +37,7 @@ class Kind(enum.IntEnum):
     LOGOUT = 6
     COMMAND = 7
     LOGIN_WITH_ACCESS_TOKEN = 8
+    FIGURES = 9
     ANSWER = 128
     CLIENT_ENDED = 129
 
@@ -117,6 +120,12 @@ class Command(_Payload):
     request: msgspec.Raw
 
 
+class Figures(_Payload):
+    """In nobody's name: what this door may know of the server (door_figures.py). Answer: as `what` says."""
+
+    what: What
+
+
 class ClientEnded(_Payload):
     """Unasked: the worker has closed a client."""
 
@@ -133,8 +142,9 @@ REQUESTS: Final[dict[int, type[_Payload]]] = {
     Kind.LOGOUT: Logout,
     Kind.COMMAND: Command,
     Kind.LOGIN_WITH_ACCESS_TOKEN: LoginWithAccessToken,
+    Kind.FIGURES: Figures,
 }
-Request = Prove | OpenClient | CloseClient | Login | LoginWithToken | LoginWithAccessToken | Logout | Command
+Request = Prove | OpenClient | CloseClient | Login | LoginWithToken | LoginWithAccessToken | Logout | Command | Figures
 
 
 class Frame(msgspec.Struct, frozen=True):

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from shardd.config.schema import Logging
-from shardd.runtime.control_messages import DOOR_HEARTBEAT_TIMEOUT_MS, PeerUp, SupervisorMessage, newest_lines
+from shardd.config.logs import Logging
+from shardd.runtime.control_messages import DOOR_HEARTBEAT_TIMEOUT_MS, PeerUp, Stalls, SupervisorMessage, newest_lines
 from shardd.runtime.inheritance import DoorInheritance
 from shardd.runtime.recent_logs import recent_lines
 from shardd.runtime.trust import PeerKey
@@ -29,12 +29,14 @@ _log = logging.getLogger(__name__)
 
 class DoorSpecification(msgspec.Struct, frozen=True):
     """One door: its name, and what the interpreter runs for it (`"-m", "package.module"`, or a path). `addresses`:
-    where its clients connect, by the setting that says so; `options`: its own settings, as it decodes them."""
+    where its clients connect, by the setting that says so; `options`: its own settings, as it decodes them.
+    `before_workers`: it starts first, else when all workers serve."""
 
     name: str
     command: tuple[str, ...]
     addresses: dict[str, str] = {}
     options: bytes = b""
+    before_workers: bool = False
 
 
 class DoorProcess(ChildProcess):
@@ -44,6 +46,7 @@ class DoorProcess(ChildProcess):
         super().__init__(door.command, DOOR_HEARTBEAT_TIMEOUT_MS)
         self.name = door.name
         self.options = door.options
+        self.before_workers = door.before_workers
 
 
 class DoorKeeper:
@@ -69,16 +72,24 @@ class DoorKeeper:
         self._logs = logs
         self._version = version
         self._down: set[int] = set()  # shards
+        self._stalls = Stalls([], {}, {})
         self._stopping = False
 
     @property
     def any_running(self) -> bool:
         return any(door.running for door in self._doors)
 
+    def start_first(self) -> None:
+        """Those that tell others that workers are on their way."""
+        for door in self._doors:
+            if door.before_workers:
+                self._spawn(door)
+
     def start(self) -> None:
         """When every worker serves."""
         for door in self._doors:
-            self._spawn(door)
+            if not door.before_workers:
+                self._spawn(door)
 
     def stop(self) -> None:
         """Who connects from now on is refused."""
@@ -93,6 +104,11 @@ class DoorKeeper:
                 _log.error("door %s (process %d) is killed", door.name, door.pid)
                 door.kill()
         return self.any_running
+
+    def tell_stalls(self, stalls: Stalls) -> None:
+        """Which shards stand still now."""
+        self._stalls = stalls
+        self._tell(SupervisorMessage(stalls=stalls))
 
     def tls_changed(self) -> None:
         """Certificates were read again."""
@@ -162,6 +178,8 @@ class DoorKeeper:
         self._selector.register(door.pidfd, selectors.EVENT_READ, door)
         for shard in self._down:
             door.send(SupervisorMessage(peer_down=shard))
+        if self._stalls.standing:
+            door.send(SupervisorMessage(stalls=self._stalls))
         _log.debug("started process %d for door %s", door.pid, door.name)
 
     def _on_control(self, door: DoorProcess) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from shardd.config.schema import Watchdog
-from shardd.runtime.control_messages import Stalls, SupervisorMessage
+from shardd.runtime.control_messages import Stalls, Standing, SupervisorMessage
 from shardd.server.child_process import ProcessState
 from shardd.server.stall_watch import SILENT_AFTER_S, StallWatch
 from shardd.server.standstill import Cause, WorkerSample
@@ -21,8 +21,12 @@ Sample = Callable[[WorkerProcess, bool], WorkerSample | None]
 class StallBoard:
     """Lives in the supervisor. Times are of the monotonic clock, in seconds."""
 
-    def __init__(self, workers: Sequence[WorkerProcess], limits: Watchdog, sample: Sample) -> None:
+    def __init__(
+        self, workers: Sequence[WorkerProcess], limits: Watchdog, sample: Sample, tell_doors: Callable[[Stalls], None]
+    ) -> None:
         self._workers: Final = workers
+        self._tell_doors = tell_doors
+        self._told_doors: list[Standing] = []
         self._watches = [StallWatch(worker.shard, limits, partial(sample, worker)) for worker in workers]
         self._told = [_NOTHING for _ in workers]
 
@@ -47,6 +51,9 @@ class StallBoard:
     def _tell(self, now: float) -> None:
         """Who is silent hears it when it is back: its end of the channel must not fill up."""
         standing = [each for watch in self._watches if (each := watch.standing) is not None]
+        if standing != self._told_doors:
+            self._told_doors = standing
+            self._tell_doors(Stalls(standing, _ZERO, _ZERO))
         for worker, watch in zip(self._workers, self._watches, strict=True):
             times = {cause.value: watch.stalls[cause] for cause in Cause}
             total_ms = {cause.value: int(watch.stalled_s[cause] * 1000) for cause in Cause}

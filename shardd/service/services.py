@@ -22,6 +22,7 @@ from shardd.service.access_tokens import AccessTokenService
 from shardd.service.bounds import BoundsService
 from shardd.service.connections import ConnectionService
 from shardd.service.extensions import ExtensionService
+from shardd.service.figures import FiguresService
 from shardd.service.groups import GroupService
 from shardd.service.logins import LoginService
 from shardd.service.messages import MessageService
@@ -82,6 +83,7 @@ class Services:
         self.snapshots = SnapshotService(metadata, bus, system, parts.own_logs, parts.supervisor_logs)
         self.groups = GroupService(metadata, self.members, engine, bus.shards, statistics.answers)
         self.extensions = ExtensionService(metadata, bus, parts.figures, parts.server.started_at_us)
+        self.figures = FiguresService(metadata, statistics, engine, sessions, parts.figures, parts.settings.metrics)
         self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory)
         self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
         self.messages = MessageService(metadata, self.partition_calls, self.groups, asked, engine)

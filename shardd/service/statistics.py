@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from shardd.engine import StatsSlot
+from shardd.engine import StatsSlot, StatsSums
 from shardd.metadata.state import Partition, Topic
 from shardd.service.base import Connections
 from shardd.service.identity import Identity
@@ -45,7 +45,7 @@ class StatisticsEngine(Connections, Protocol):
     """The part of the engine with the shared statistics."""
 
     def stats(self, slot: int) -> StatsSlot: ...
-    def stats_sums(self, partitions: tuple[Partition, ...], first: int, end: int, /) -> tuple[int, int, int]: ...
+    def stats_sums(self, partitions: tuple[Partition, ...], first: int, end: int, /) -> StatsSums: ...
 
 
 class Statistics:
@@ -68,7 +68,7 @@ class Statistics:
         count = len(topic.partitions)
         for first in range(0, count, _SUMMED_AT_ONCE):
             end = min(first + _SUMMED_AT_ONCE, count)
-            sums.add(Sums(*self.engine.stats_sums(topic.partitions, first, end)))
+            sums.add(Sums(*self.engine.stats_sums(topic.partitions, first, end)[:3]))
             yield
 
     async def take(self, identity: Identity, steps: Iterable[object]) -> None:

@@ -103,7 +103,7 @@ def run(base: Path, size: world.Size, limit_ms: int, show: Callable[[Row], None]
         logged_in = min(LOGGED_IN, size.connections)
         with world.connections(server.address, size.connections, logged_in) as crowd:
             add(Row("(connections)", f"{size.connections} opened, {logged_in} logins", *longest.new()))
-            asker = Asker(server.address, size, crowd)
+            asker = Asker(server.address, size, crowd, world.metrics_address(server))
             for question in questions(size):
                 add(_row(question, asker, longest))
         add(Row("(connections)", f"{size.connections} closed", *longest.new()))

@@ -3,6 +3,7 @@ connection makes the case, what they do together."""
 
 from __future__ import annotations
 
+import http.client
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,16 +21,18 @@ from tests.support.commands import Command
 from tests.support.commands import commands as usual_requests
 
 MEMBER = wire.identifier(WIDE) + wire.identifier(0) + wire.identifier(0)
+NO_COMMAND = 0
 Act = Callable[["Asker"], None]
 
 
 class Asker:
-    """The connections of a battery: one of root, and the crowd."""
+    """The connections of a battery: one of root, and the crowd. `metrics`: where the figures are told."""
 
-    def __init__(self, address: str, size: Size, crowd: list[wire.Wire]) -> None:
+    def __init__(self, address: str, size: Size, crowd: list[wire.Wire], metrics: tuple[str, int]) -> None:
         self.root = wire.connect(address, timeout_s=120.0)
         self.size = size
         self.crowd = crowd
+        self.metrics = metrics
 
     def together(self, code: int, payload: bytes, count: int) -> None:
         """Asks on so many connections at the same time."""
@@ -65,6 +68,7 @@ def questions(size: Size) -> Iterator[Question]:
     yield from _reading(size)
     yield from _changing(size)
     yield from _members(size)
+    yield Question(NO_COMMAND, "(metrics)", f"{size.topics} topics, {size.groups} groups", act=_scrape)
     yield from _taking_away(size)
     for code, each in usual.items():
         if code in _SMALL:
@@ -204,6 +208,15 @@ def _durable(stream: int | str, topic: int | str) -> bytes:
 def _new_token(asker: Asker) -> None:
     asker.root.request(Code.DELETE_PERSONAL_ACCESS_TOKEN, wire.str8("t2"))
     asker.root.request(Code.CREATE_PERSONAL_ACCESS_TOKEN, wire.str8("new") + bytes(8))
+
+
+def _scrape(asker: Asker) -> None:
+    """All that the door for metrics asks of the workers."""
+    connection = http.client.HTTPConnection(*asker.metrics, timeout=120)
+    connection.request("GET", "/metrics")
+    answer = connection.getresponse()
+    assert answer.status == 200 and b"shardd_group_lag_messages" in answer.read()
+    connection.close()
 
 
 def _join(asker: Asker) -> None:

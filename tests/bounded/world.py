@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -118,6 +119,10 @@ def prepared_server(base: Path, size: Size, limit_ms: int) -> Server:
         "SHARDD_SERVER_CONNECTIONS_MAX": "20000",
         "SHARDD_PERSONAL_ACCESS_TOKEN_MAX_TOKENS_PER_USER": "10000",
         "SHARDD_SYSTEM_MEMORY_POOL_SIZE": "1 GiB",
+        "SHARDD_METRICS_ENABLED": "true",
+        "SHARDD_METRICS_ADDRESS": "127.0.0.1:0",
+        "SHARDD_METRICS_TOPICS_MAX": "10000",
+        "SHARDD_METRICS_GROUPS_MAX": "10000",
         LIMIT_VARIABLE: str(limit_ms),
     }
     server = Server(base / "data", settings)
@@ -127,6 +132,11 @@ def prepared_server(base: Path, size: Size, limit_ms: int) -> Server:
     with log.open("ab") as file:
         file.writelines(history(load_state(log), size))
     return server
+
+
+def metrics_address(server: Server) -> tuple[str, int]:
+    """Where a server that has started tells its figures."""
+    return wire.host_and_port(tomllib.loads(server.runtime_config.read_text())["metrics"]["address"])
 
 
 def store_offsets(connection: wire.Wire, count: int) -> None:

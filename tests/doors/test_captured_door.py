@@ -15,10 +15,12 @@ import msgspec
 import psutil
 import pytest
 
+from shardd.protocol.door_figures import What
 from shardd.protocol.door_frames import (
     REQUEST_BYTES_MAX,
     CloseClient,
     Command,
+    Figures,
     Kind,
     Login,
     LoginWithToken,
@@ -65,6 +67,8 @@ def test_a_door_gets_nothing_without_a_login(captured: FrameWire) -> None:
     for handle in (0, 1, 2, 3, 2**31, 2**63, -1):
         assert captured.command(handle, "get_users") == 40
         assert captured.ask(Kind.LOGOUT, Logout(handle))[0] == 40
+    for what in What:
+        assert captured.ask(Kind.FIGURES, Figures(what))[0] == 41
     for client in (0, 2, 999, -1):
         assert captured.ask(Kind.LOGIN, Login(client, "iggy", "iggy"))[0] == 100
         assert captured.ask(Kind.CLOSE_CLIENT, CloseClient(client))[0] == 100

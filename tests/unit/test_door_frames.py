@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from shardd.protocol.door_figures import ALLOWED
 from shardd.protocol.door_frames import (
     PROOF_BYTES_MAX,
     REQUEST_BYTES_MAX,
@@ -98,6 +99,10 @@ def test_an_answer_is_read_as_it_was_written() -> None:
     assert (frame.request_id, frame.kind, decode_answer(frame.payload)) == (5, Kind.ANSWER, (41, 1, b"\xc0"))
     with pytest.raises(FrameError):
         decode_answer(b"1234")
+
+
+def test_only_the_doors_for_metrics_and_http_may_ask_in_nobodys_name() -> None:
+    assert {"metrics": {"shard", "counts", "topics", "groups"}, "http": {"counts"}} == ALLOWED
 
 
 def test_secrets_are_not_told() -> None:

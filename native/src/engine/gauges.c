@@ -14,7 +14,8 @@ void engine_read_gauges(const engine *e, engine_gauges *gauges) {
                               .call_record_bytes = e->calls.record_bytes,
                               .index_pages_bytes = e->core.files.indexes.bytes,
                               .disk_free_bytes = e->core.commit.room.free_bytes,
-                              .disk_free_inodes = e->core.commit.room.free_inodes};
+                              .disk_free_inodes = e->core.commit.room.free_inodes,
+                              .disk_refuses = e->core.commit.room.refused || e->core.commit.room.read_only};
     for (const owned *o = e->core.sync.dirty; o != NULL; o = o->sync.next_dirty) gauges->partitions_dirty++;
     for (const owned *o = e->core.sync.pending; o != NULL; o = o->sync.next_pending) gauges->syncs_waiting++;
     for (const waiter *w = e->core.waiters.first; w != NULL; w = w->next) gauges->waiters++;

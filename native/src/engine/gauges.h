@@ -9,6 +9,7 @@ typedef struct engine_gauges {
         receive_buffers_free, anonymous_buffers_free, partial_bytes, output_bytes, read_jobs, polls_surveying,
         polls_waiting, calls, call_record_bytes, index_pages_bytes;
     uint64_t disk_free_bytes, disk_free_inodes; /* of the disk: at the last look */
+    uint64_t disk_refuses;                      /* 1: it has no room for sends, or can only be read */
 } engine_gauges;
 
 void engine_read_gauges(const engine *e, engine_gauges *gauges);

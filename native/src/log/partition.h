@@ -226,6 +226,14 @@ void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_time
 
 /* ---- consumer offsets (docs/formats.md#consumer-offsets) ---- */
 bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value);
+/* How far a consumer is behind what polls see; without a stored offset all of it. `since_us`: when the first message
+ * that it has not passed was taken, near to it where only files know (partition_lag.c); 0: there is none, or not
+ * known. */
+typedef struct partition_lag {
+    bool stored;
+    uint64_t messages, since_us;
+} partition_lag;
+partition_lag partition_lag_of(const partition *p, uint8_t kind, uint32_t id);
 /* False: one more is refused (3023). */
 bool partition_offset_has_place(const partition *p, uint8_t kind, uint32_t id);
 uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,

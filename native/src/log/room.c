@@ -27,6 +27,7 @@ bool room_look(room *r) {
     r->low_bytes = r->reserve_bytes < part ? r->reserve_bytes : part;
     r->free_bytes = (uint64_t)s.f_bavail * s.f_frsize;
     r->free_inodes = s.f_favail;
+    r->read_only = (s.f_flag & ST_RDONLY) != 0;
     r->low_inodes = s.f_files / ROOM_PART < ROOM_INODES ? s.f_files / ROOM_PART : ROOM_INODES;
     r->refused = room_is_short(r->free_bytes, r->low_bytes, before) ||
                  room_is_short(r->free_inodes, r->low_inodes, before);

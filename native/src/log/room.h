@@ -19,6 +19,7 @@ typedef struct room {
     uint64_t free_inodes;   /* at the last look */
     uint64_t low_inodes;    /* as low_bytes; 0: there is no fixed number */
     bool refused;           /* sends are refused until half as much again as the reserve is free, of both */
+    bool read_only;         /* the file system was mounted so, or has become so by an error */
 } room;
 
 static inline bool room_is_short(uint64_t free, uint64_t low, bool refused_before) {

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 
+from shardd.config.http import HttpCors
 from shardd.doors.asgi import Application, Message, Receive, Scope, Send
 from shardd.doors.door import Door
 from shardd.doors.http import (
@@ -23,6 +24,7 @@ from shardd.doors.http import (
     stream_routes,
     system_routes,
 )
+from shardd.doors.http.access_log import AccessLog
 from shardd.doors.http.bodies import Bodies
 from shardd.doors.http.clients import Clients
 from shardd.doors.http.endpoint import Call, Endpoint
@@ -38,14 +40,16 @@ from shardd.doors.http.errors import (
 from shardd.doors.http.openapi import describe
 from shardd.doors.http.options import HttpOptions
 from shardd.doors.http.polls import Polls
+from shardd.doors.http.system_routes import METRICS
 from shardd.doors.links import WorkerLostError
+from shardd.doors.metrics.public import PublicFigures
 from shardd.protocol.errors import ShardError, Status
 
 PUBLIC: Final = frozenset(
     {
         "/",
         "/ping",
-        "/metrics",
+        METRICS,
         "/openapi.json",
         "/ui",
         "/users/login",
@@ -97,7 +101,9 @@ class HttpApplication:
         timeout_s = options.server.partial_frame_timeout_ms / 1000
         self._bodies = Bodies(options.http.max_request_size_bytes, timeout_s)
         self._polls = Polls()
-        self._router = Router([self._route(each) for each in ENDPOINTS], redirect_slashes=False)
+        self._figures = PublicFigures(door)
+        served = [each for each in ENDPOINTS if each.path != METRICS or options.http.metrics.enabled]
+        self._router = Router([self._route(each) for each in served], redirect_slashes=False)
 
     def _route(self, endpoint: Endpoint) -> Route:
         async def answer(request: Request) -> Response:
@@ -110,6 +116,7 @@ class HttpApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Everything that can be wrong becomes an answer; behind the head of one, the end of the connection."""
         started = False
+        self._figures.requests += 1
 
         async def sending(message: Message) -> None:
             nonlocal started
@@ -134,17 +141,19 @@ class HttpApplication:
         host = host.partition("%")[0]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         token = "" if path in PUBLIC else _bearer(scope)
-        scope[_CALL] = Call(Request(scope), self.clients, self._polls, token, address)
+        scope[_CALL] = Call(Request(scope), self.clients, self._polls, self._figures, token, address)
         if path not in PUBLIC:
             await self.clients.take(token, address)
 
 
 def make_application(door: Door, options: HttpOptions) -> tuple[Application, Clients]:
     inner = HttpApplication(door, options)
-    cors = options.http.cors
-    if not cors.enabled:
-        return inner, inner.clients
-    outer = CORSMiddleware(
+    served: Application = _with_cors(inner, options.http.cors) if options.http.cors.enabled else inner
+    return (AccessLog(served) if options.http.access_log else served), inner.clients
+
+
+def _with_cors(inner: HttpApplication, cors: HttpCors) -> Application:
+    return CORSMiddleware(
         inner,
         allow_origins=cors.allowed_origins,
         allow_methods=cors.allowed_methods,
@@ -152,7 +161,6 @@ def make_application(door: Door, options: HttpOptions) -> tuple[Application, Cli
         expose_headers=cors.exposed_headers,
         allow_credentials=cors.allow_credentials,
     )
-    return outer, inner.clients
 
 
 def _bearer(scope: Scope) -> str:

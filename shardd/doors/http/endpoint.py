@@ -15,6 +15,7 @@ from shardd.doors.http.clients import Clients
 from shardd.doors.http.errors import JSON, NotAuthenticatedError, RejectedError
 from shardd.doors.http.polls import Polls
 from shardd.doors.links import WorkerLostError
+from shardd.doors.metrics.public import PublicFigures
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
 
@@ -27,10 +28,13 @@ _QUERY_FIELDS_MAX: Final = 32
 class Call:
     """One request. `body` and `query` as their types say; `raw`: the body of a binary request."""
 
-    def __init__(self, request: Request, clients: Clients, polls: Polls, token: str, address: str) -> None:
+    def __init__(
+        self, request: Request, clients: Clients, polls: Polls, figures: PublicFigures, token: str, address: str
+    ) -> None:
         self.request = request
         self.clients = clients
         self.polls = polls
+        self.figures = figures
         self.address = address
         self.body: Any = None
         self.query: Any = None

@@ -13,9 +13,11 @@ from shardd.doors.http.endpoint import Call, Endpoint
 from shardd.doors.http.shapes import Value
 from shardd.doors.http.sizes import size_text
 from shardd.doors.http.stream_routes import found
+from shardd.doors.metrics.exposition import OPEN_METRICS
 from shardd.protocol.account_requests import SnapshotCompression, SnapshotType
 from shardd.protocol.replies import NODE_HEALTHY, ROLE_LEADER, TRANSPORT_HTTP, TRANSPORT_TCP
 
+METRICS: Final = "/metrics"
 ZIP: Final = "application/zip"
 _SIZES: Final = (
     "memory_usage", "total_memory", "available_memory", "read_bytes", "written_bytes", "messages_size_bytes",
@@ -155,6 +157,10 @@ async def get_snapshot(call: Call) -> Response:
     return Response(archive, media_type=ZIP, headers={"content-disposition": f'attachment; filename="{name}"'})
 
 
+async def get_metrics(call: Call) -> Response:
+    return Response(await call.figures.text(), media_type=OPEN_METRICS)
+
+
 def _client_fields(value: Value) -> dict[str, Any]:
     return {
         "client_id": value["client_id"],
@@ -177,6 +183,7 @@ def _node(value: Value) -> Node:
 
 
 ENDPOINTS: Final = (
+    Endpoint("GET", METRICS, get_metrics, "Counts for everybody, in OpenMetrics", media=OPEN_METRICS),
     Endpoint("GET", "/stats", get_stats, "Figures of the server", reply=Stats),
     Endpoint("GET", "/clients", get_clients, "Who is connected", reply=list[Client]),
     Endpoint("GET", "/clients/{client}", get_client, "A client and its groups", reply=ClientDetails),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.protocol.door_frames import REQUEST_BYTES_MAX
+from shardd.protocol.door_frames import REQUEST_BYTES_MAX, Command, Figures, Request
 from shardd.service.identity import Identity
 from shardd.service.messages import POLLED_BYTES_MAX
 from shardd.service.services import Services
@@ -50,11 +50,15 @@ def request_bytes_max(name: str) -> int:
     return _LONG_REQUESTS.get(name, _REQUEST_BYTES_MAX)
 
 
-def answer_bytes(name: str) -> int:
-    """What is kept free for the answer of a command while it is under way."""
-    if name == POLL:
+def answer_bytes(request: Request) -> int:
+    """What is kept free for the answer of a request while it is under way."""
+    if isinstance(request, Figures):
+        return _WIDE_ANSWER_BYTES
+    if not isinstance(request, Command):
+        return 0
+    if request.name == POLL:
         return POLLED_BYTES_MAX
-    return _WIDE_ANSWER_BYTES if name.startswith("get_") else _SMALL_ANSWER_BYTES
+    return _WIDE_ANSWER_BYTES if request.name.startswith("get_") else _SMALL_ANSWER_BYTES
 
 
 def command_table(services: Services) -> dict[str, DoorCommand]:

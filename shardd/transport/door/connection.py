@@ -20,7 +20,6 @@ from shardd.protocol.door_frames import (
     PROOF_BYTES_MAX,
     REQUEST_BYTES_MAX,
     ClientEnded,
-    Command,
     Frame,
     FrameError,
     Frames,
@@ -227,7 +226,7 @@ class DoorConnection(asyncio.Protocol):
         if not self._links.is_present(self._id) or isinstance(request, Prove):
             raise FrameError("it may not be sent now")
         is_login = isinstance(request, Login | LoginWithToken | LoginWithAccessToken)
-        cost_bytes = frame.size + (answer_bytes(request.name) if isinstance(request, Command) else 0)
+        cost_bytes = frame.size + answer_bytes(request)
         work = _Work(frame.request_id, cost_bytes, is_login)
         self._work.add(work)
         self._under_way_bytes += work.cost_bytes
@@ -248,8 +247,9 @@ class DoorConnection(asyncio.Protocol):
         self._stop_timer()
         self.door, self._id = name, request.id
         self._frames.frame_bytes_max = REQUEST_BYTES_MAX
-        self.clients = self._clients_of(name.removeprefix("door-"))
-        self._handler = RequestHandler(self.clients, self._parts, self._commands)
+        door = name.removeprefix("door-")
+        self.clients = self._clients_of(door)
+        self._handler = RequestHandler(door, self.clients, self._parts, self._commands)
         self._write(encode_answer(request_id, Status.OK, 0, _NIL))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

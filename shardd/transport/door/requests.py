@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from shardd.protocol import account_requests, requests
+from shardd.protocol import account_requests, door_figures, requests
 from shardd.protocol.account_replies import LoggedIn as LoggedInUser
+from shardd.protocol.door_figures import What
 from shardd.protocol.door_frames import (
     ANSWER_BYTES_MAX,
     CloseClient,
     Command,
+    Figures,
     LoggedIn,
     Login,
     LoginWithAccessToken,
@@ -27,7 +29,7 @@ from shardd.service.groups import ByEngine
 from shardd.service.identity import Identity
 from shardd.transport.door.clients import DoorClient, DoorClients
 from shardd.transport.door.commands import REFUSED, USER_CHANGES, DoorCommand, request_bytes_max
-from shardd.transport.door.values import encode_value
+from shardd.transport.door.values import encode_value, keep_encoded
 from shardd.worker.doors import DoorParts
 
 _LARGE_BYTES: Final = 4096  # of a request; what small ones cost is the same for everybody
@@ -38,7 +40,8 @@ Said = TypeVar("Said")
 class RequestHandler:
     """Of one connection of a door. Lives on the loop thread."""
 
-    def __init__(self, clients: DoorClients, parts: DoorParts, commands: dict[str, DoorCommand]) -> None:
+    def __init__(self, door: str, clients: DoorClients, parts: DoorParts, commands: dict[str, DoorCommand]) -> None:
+        self._door = door
         self._clients = clients
         self._parts = parts
         self._commands = commands
@@ -75,6 +78,8 @@ class RequestHandler:
                 return _NIL
             case Command():
                 return await self._command(request)
+            case Figures():
+                return encode_value(await self._figures(request.what))
         raise ShardError(Status.INVALID_COMMAND)
 
     def _of_handle(self, handle: int) -> DoorClient:
@@ -96,6 +101,20 @@ class RequestHandler:
         finally:
             client.logging_in = False
         return encode_value(LoggedIn(self._clients.logged_in(client), user.user_id))
+
+    async def _figures(self, what: What) -> object:
+        if what not in door_figures.ALLOWED.get(self._door, ()):
+            raise ShardError(Status.UNAUTHORIZED, f"no figures of that kind for door {self._door}")
+        figures = self._parts.services.figures
+        match what:
+            case What.SHARD:
+                return figures.of_shard()
+            case What.COUNTS:
+                return await figures.counts()
+            case What.TOPICS:
+                return await figures.topics(keep_encoded)
+            case What.GROUPS:
+                return await figures.groups(keep_encoded)
 
     async def _command(self, request: Command) -> bytes:
         client = self._of_handle(request.handle)

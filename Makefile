@@ -181,6 +181,10 @@ fuzz: native native-asan ## ten million mutated frames against sanitized servers
 	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
 	@for release in $(FUZZ_RELEASES); do $(BIN)/python -m tests.fuzz.run --release $$release $(FUZZ_RELEASE_ARGS) || exit 1; done
 
+.PHONY: fuzz-ways
+fuzz-ways: native ## five million inputs of TLS, upgrade requests and WebSocket frames in process, under ASan and UBSan, with counts
+	@$(MAKE) --no-print-directory -C native fuzz-ways
+
 crash: native ## a thousand kills of -9 under load, everything read and judged (CRASH_ARGS="--kills 1000 --seed N")
 	@$(PYTEST) tests/crash/test_checker_on_real_data.py
 	@$(BIN)/python -m tests.crash.kills $(CRASH_ARGS)

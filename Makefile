@@ -237,6 +237,10 @@ bench-recovery: native ## the recovery phase of a start: seconds for each GiB un
 bench: native ## compare with the bare-C floor server
 	@$(BIN)/python -m bench
 
+.PHONY: bench-waiting
+bench-waiting: native ## 10,000 polls that wait: CPU time, memory, wake-ups, sends beside them
+	@$(BIN)/python -m bench.waiting $(BENCH_ARGS)
+
 .PHONY: bench-dialects
 bench-dialects: native ## CPU time of a send and a poll in each dialect, against the classic one
 	@$(BIN)/python -m bench.dialects $(BENCH_ARGS)

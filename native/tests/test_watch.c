@@ -114,6 +114,35 @@ static void test_another_shard_is_told_once_for_all_that_it_asks(void) {
     close_core();
 }
 
+static void test_an_owner_is_asked_once_for_a_crowd_and_again_when_it_has_told(void) {
+    begin();
+    waiting crowd[3], again[3];
+    k->now_us = 5;
+    for (int i = 0; i < 3; i++) {
+        enter(&crowd[i], 1, INT64_MAX);
+        CHECK(watcher_watch(k, &crowd[i].watcher, &elsewhere));
+    }
+    CHECK_EQUAL(asked, 1);
+    watches_told(k, NS_ELSEWHERE);
+    CHECK_EQUAL(wakes, 3);
+    for (int i = 0; i < 3; i++) { /* the answer to the first question is no answer to later ones */
+        enter(&again[i], 1, INT64_MAX);
+        if (i == 2) k->now_us += 1000000;
+        CHECK(watcher_watch(k, &again[i].watcher, &elsewhere));
+    }
+    CHECK_EQUAL(asked, 3);
+    watches_owner_down(k, 1);
+    CHECK_EQUAL(wakes, 6);
+    enter(&crowd[0], 1, INT64_MAX);
+    CHECK(watcher_watch(k, &crowd[0].watcher, &elsewhere));
+    CHECK_EQUAL(asked, 4);
+    link_has_room = false;
+    enter(&crowd[1], 1, INT64_MAX);
+    CHECK(!watcher_watch(k, &crowd[1].watcher, &also_elsewhere));
+    watches_wake_all(k);
+    close_core();
+}
+
 static void test_what_ends_wakes_those_whom_it_concerns(void) {
     begin();
     waiting local, far, stranger;
@@ -261,6 +290,7 @@ int main(void) {
     RUN(test_a_partition_that_shows_nothing_new_wakes_nobody);
     RUN(test_a_partition_of_before_or_a_link_without_room_cannot_be_watched);
     RUN(test_another_shard_is_told_once_for_all_that_it_asks);
+    RUN(test_an_owner_is_asked_once_for_a_crowd_and_again_when_it_has_told);
     RUN(test_what_ends_wakes_those_whom_it_concerns);
     RUN(test_deadlines_come_in_their_order_and_nobody_is_looked_at_before);
     RUN(test_a_crowd_is_woken_in_slices_and_who_comes_meanwhile_waits_on);

@@ -69,7 +69,7 @@ class PollQuery(msgspec.Struct, frozen=True):
     auto_commit: bool = False
 
 
-class MessageHeader(msgspec.Struct, frozen=True):
+class MessageHeader(msgspec.Struct, frozen=True, gc=False):
     checksum: int
     id: int
     offset: int
@@ -80,7 +80,7 @@ class MessageHeader(msgspec.Struct, frozen=True):
     reserved: int = 0
 
 
-class PolledMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+class PolledMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Without headers there is no `user_headers`; a block that cannot be read is base64 of it."""
 
     header: MessageHeader

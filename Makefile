@@ -172,6 +172,10 @@ test-http-generated: native ## requests that schemathesis generates from the des
 bench-http: native ## sends and polls over HTTP against a bare handler
 	@$(BIN)/python -m bench.http $(BENCH_ARGS)
 
+.PHONY: bench-http-beside
+bench-http-beside: native ## p99 of a TCP producer alone, and beside HTTP at half of what it can take
+	@$(BIN)/python -m bench.http_beside $(BENCH_ARGS)
+
 .PHONY: examples
 examples: native ## the generated examples of the property and parity tests, 20 times as many as `make test` tries
 	@EXAMPLES_TIMES=20 $(PYTEST) tests/parity tests/property $(PYTEST_ARGS)

@@ -172,6 +172,10 @@ test-http-generated: native ## requests that schemathesis generates from the des
 bench-http: native ## sends and polls over HTTP against a bare handler
 	@$(BIN)/python -m bench.http $(BENCH_ARGS)
 
+.PHONY: bench-http-beside
+bench-http-beside: native ## p99 of a TCP producer alone, and beside HTTP at half of what it can take
+	@$(BIN)/python -m bench.http_beside $(BENCH_ARGS)
+
 .PHONY: examples
 examples: native ## the generated examples of the property and parity tests, 20 times as many as `make test` tries
 	@EXAMPLES_TIMES=20 $(PYTEST) tests/parity tests/property $(PYTEST_ARGS)
@@ -200,6 +204,10 @@ soak: native ## hours of load with kills: nothing lost, memory, descriptors and 
 .PHONY: soak-retention
 soak-retention: native ## an hour of expiry, a size limit, compression, a stopped consumer: disk, RSS, p99 flat (SOAK_ARGS="--minutes 20")
 	@$(BIN)/python -m tests.soak.retention $(SOAK_ARGS)
+
+.PHONY: soak-tail
+soak-tail: native ## an hour of `consume --follow` with kills of workers and servers: no gap (SOAK_ARGS="--minutes 10")
+	@$(BIN)/python -m tests.soak.tail $(SOAK_ARGS)
 
 .PHONY: sim
 sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual time, with crashes (SIM_ARGS="--seed N --trace")

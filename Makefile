@@ -185,6 +185,10 @@ fuzz: native native-asan ## ten million mutated frames against sanitized servers
 	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
 	@for release in $(FUZZ_RELEASES); do $(BIN)/python -m tests.fuzz.run --release $$release $(FUZZ_RELEASE_ARGS) || exit 1; done
 
+.PHONY: fuzz-ways
+fuzz-ways: native ## five million inputs of TLS, upgrade requests and WebSocket frames in process, under ASan and UBSan, with counts
+	@$(MAKE) --no-print-directory -C native fuzz-ways
+
 crash: native ## a thousand kills of -9 under load, everything read and judged (CRASH_ARGS="--kills 1000 --seed N")
 	@$(PYTEST) tests/crash/test_checker_on_real_data.py
 	@$(BIN)/python -m tests.crash.kills $(CRASH_ARGS)
@@ -200,6 +204,10 @@ soak: native ## hours of load with kills: nothing lost, memory, descriptors and 
 .PHONY: soak-retention
 soak-retention: native ## an hour of expiry, a size limit, compression, a stopped consumer: disk, RSS, p99 flat (SOAK_ARGS="--minutes 20")
 	@$(BIN)/python -m tests.soak.retention $(SOAK_ARGS)
+
+.PHONY: soak-tail
+soak-tail: native ## an hour of `consume --follow` with kills of workers and servers: no gap (SOAK_ARGS="--minutes 10")
+	@$(BIN)/python -m tests.soak.tail $(SOAK_ARGS)
 
 .PHONY: sim
 sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual time, with crashes (SIM_ARGS="--seed N --trace")

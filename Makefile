@@ -81,6 +81,10 @@ wheel: system $(WHEEL_VENV)/.installed ## dist/: the sdist, and a wheel for any 
 client-wheel: $(WHEEL_VENV)/.installed ## dist/: shardd-client, the client alone, with no dependency
 	@$(WHEEL_VENV)/bin/python distribution/client_wheel.py
 
+.PHONY: client-wheel-native
+client-wheel-native: wheel ## the same, and one with the native codec for any Linux on x86-64 with glibc 2.28 or newer
+	@$(WHEEL_VENV)/bin/python distribution/client_wheel.py dist dist/shardd-*.whl
+
 .PHONY: deb
 deb: wheel ## dist/: a Debian package for the Python of this release (or DEB_PYTHON=3.13), judged by lintian
 	@.ci/setup-packages.sh
@@ -248,6 +252,10 @@ bench-recovery: native ## the recovery phase of a start: seconds for each GiB un
 
 bench: native ## compare with the bare-C floor server
 	@$(BIN)/python -m bench
+
+.PHONY: bench-ways
+bench-ways: native ## WebSocket and Unix socket beside TCP, and TLS beside plain, in turns
+	@status=0; $(BIN)/python -m bench.ways_in || status=1; $(BIN)/python -m bench.tls_path || status=1; exit $$status
 
 .PHONY: bench-waiting
 bench-waiting: native ## 10,000 polls that wait: CPU time, memory, wake-ups, sends beside them

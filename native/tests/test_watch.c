@@ -4,7 +4,8 @@
 #include "core/watch.h"
 #include "wire/classic_request.h"
 
-#define MANY WATCHERS_MAX
+#define MANY 2000u /* test_core_support.h */
+#define OF_USER_MAX 1000u
 #define ALSO_ELSEWHERE namespace_of(2, 1, 1)
 
 typedef struct waiting {
@@ -253,11 +254,11 @@ static void test_a_partition_that_ends_amid_a_crowd_and_begins_anew_is_watched_a
 static void test_one_user_has_half_of_the_places_and_a_shard_its_number(void) {
     begin();
     waiting *all = calloc(MANY + 1, sizeof *all);
-    for (uint32_t i = 0; i < WATCHERS_OF_USER_MAX; i++) enter(&all[i], 1, INT64_MAX);
+    for (uint32_t i = 0; i < OF_USER_MAX; i++) enter(&all[i], 1, INT64_MAX);
     waiting *beyond = &all[MANY];
     beyond->watcher.woken = on_woken;
     CHECK(!watcher_enter(k, &beyond->watcher, 1, INT64_MAX));
-    for (uint32_t i = WATCHERS_OF_USER_MAX; i < MANY; i++) enter(&all[i], 2 + i % 2, INT64_MAX);
+    for (uint32_t i = OF_USER_MAX; i < MANY; i++) enter(&all[i], 2 + i % 2, INT64_MAX);
     CHECK(!watcher_enter(k, &beyond->watcher, 4, INT64_MAX));
     watcher_leave(k, &all[0].watcher);
     CHECK(watcher_enter(k, &beyond->watcher, 1, INT64_MAX));

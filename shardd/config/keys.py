@@ -224,6 +224,8 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("server.request_timeout", "server.request_timeout_ms", "1 m", 100, _HOUR_MS),
     _duration("server.partial_frame_timeout", "server.partial_frame_timeout_ms", "30 s", 100, _HOUR_MS),
     _duration("server.slow_reader_timeout", "server.slow_reader_timeout_ms", "30 s", 100, _HOUR_MS),
+    _count("server.waiting_polls_max", 32_768, 0, 1_000_000),
+    _count("server.waiting_polls_per_user_max", 0, 0, 1_000_000),
     Key("system.path", "system.path", "local_data", paths.parse_path),
     Key("system.group", "system.group", "", _parse_group),
     Key("system.runtime.path", "system.runtime_path", "runtime", paths.parse_path),

@@ -125,7 +125,8 @@ class WebSocket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`server.*`: limits of connections, whatever they come over. `idle_timeout_ms` 0: none.
 
-    `connections_per_address_max`, `connections_before_login_max` 0: `most_connections`.
+    `connections_per_address_max`, `connections_before_login_max` 0: `most_connections`. `waiting_polls_max`: on each
+    shard; `waiting_polls_per_user_max` 0: half of them.
     """
 
     connections_max: int
@@ -137,6 +138,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request_timeout_ms: int
     partial_frame_timeout_ms: int
     slow_reader_timeout_ms: int
+    waiting_polls_max: int
+    waiting_polls_per_user_max: int
 
     @property
     def most_connections(self) -> int:

@@ -183,6 +183,8 @@ class Engine:
         websocket_tls_mode: int,
         clients_have_names: bool,
         cache_indexes: int,
+        waiting_polls_max: int,
+        waiting_polls_per_user_max: int,
     ) -> None: ...
     @property
     def generation(self) -> int: ...

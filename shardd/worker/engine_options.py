@@ -59,6 +59,8 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         websocket_tls_mode=MODES[settings.tls_of_websocket.wanted_mode],
         clients_have_names=bool(settings.tcp.tls.client_users),
         cache_indexes=INDEX_MODES.index(system.cache_indexes),
+        waiting_polls_max=limits.waiting_polls_max,
+        waiting_polls_per_user_max=limits.waiting_polls_per_user_max or limits.waiting_polls_max // 2,
     )
 
 

@@ -163,7 +163,8 @@ static void leave_place(core *k, watch *w) {
 bool watcher_enter(core *k, watcher *of, uint32_t user_id, int64_t until_us) {
     watches *w = &k->watches;
     uint32_t user = user_id % ROUTE_USER_PLACES;
-    if (w->count >= WATCHERS_MAX || w->by_user[user] >= WATCHERS_OF_USER_MAX) return false;
+    const watch_limits *most = &k->options.waiting_polls;
+    if (w->count >= most->all || w->by_user[user] >= most->of_user) return false;
     if (w->count == w->capacity && !grow(w)) return false;
     w->by_user[user]++;
     of->user_id = user_id;

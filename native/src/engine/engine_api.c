@@ -36,7 +36,8 @@ static int open_parts(engine *e) {
                              .sync_interval_us = o->sync_interval_us,
                              .save_interval_us = o->save_interval_us,
                              .save_syncs = o->save_syncs,
-                             .calls_max = CALLS_MAX};
+                             .calls_max = CALLS_MAX,
+                             .waiting_polls = o->waiting_polls};
     net_options for_net = {.dialect = o->dialect,
                            .limits = o->limits,
                            .partial_frame_timeout_us = o->partial_frame_timeout_us,

@@ -81,6 +81,10 @@ wheel: system $(WHEEL_VENV)/.installed ## dist/: the sdist, and a wheel for any 
 client-wheel: $(WHEEL_VENV)/.installed ## dist/: shardd-client, the client alone, with no dependency
 	@$(WHEEL_VENV)/bin/python distribution/client_wheel.py
 
+.PHONY: client-wheel-native
+client-wheel-native: wheel ## the same, and one with the native codec for any Linux on x86-64 with glibc 2.28 or newer
+	@$(WHEEL_VENV)/bin/python distribution/client_wheel.py dist dist/shardd-*.whl
+
 .PHONY: deb
 deb: wheel ## dist/: a Debian package for the Python of this release (or DEB_PYTHON=3.13), judged by lintian
 	@.ci/setup-packages.sh
@@ -172,6 +176,10 @@ test-http-generated: native ## requests that schemathesis generates from the des
 bench-http: native ## sends and polls over HTTP against a bare handler
 	@$(BIN)/python -m bench.http $(BENCH_ARGS)
 
+.PHONY: bench-http-beside
+bench-http-beside: native ## p99 of a TCP producer alone, and beside HTTP at half of what it can take
+	@$(BIN)/python -m bench.http_beside $(BENCH_ARGS)
+
 .PHONY: examples
 examples: native ## the generated examples of the property and parity tests, 20 times as many as `make test` tries
 	@EXAMPLES_TIMES=20 $(PYTEST) tests/parity tests/property $(PYTEST_ARGS)
@@ -180,6 +188,10 @@ fuzz: native native-asan ## ten million mutated frames against sanitized servers
 	@$(MAKE) --no-print-directory -C native fuzz
 	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
 	@for release in $(FUZZ_RELEASES); do $(BIN)/python -m tests.fuzz.run --release $$release $(FUZZ_RELEASE_ARGS) || exit 1; done
+
+.PHONY: fuzz-ways
+fuzz-ways: native ## five million inputs of TLS, upgrade requests and WebSocket frames in process, under ASan and UBSan, with counts
+	@$(MAKE) --no-print-directory -C native fuzz-ways
 
 crash: native ## a thousand kills of -9 under load, everything read and judged (CRASH_ARGS="--kills 1000 --seed N")
 	@$(PYTEST) tests/crash/test_checker_on_real_data.py
@@ -196,6 +208,10 @@ soak: native ## hours of load with kills: nothing lost, memory, descriptors and 
 .PHONY: soak-retention
 soak-retention: native ## an hour of expiry, a size limit, compression, a stopped consumer: disk, RSS, p99 flat (SOAK_ARGS="--minutes 20")
 	@$(BIN)/python -m tests.soak.retention $(SOAK_ARGS)
+
+.PHONY: soak-tail
+soak-tail: native ## an hour of `consume --follow` with kills of workers and servers: no gap (SOAK_ARGS="--minutes 10")
+	@$(BIN)/python -m tests.soak.tail $(SOAK_ARGS)
 
 .PHONY: sim
 sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual time, with crashes (SIM_ARGS="--seed N --trace")
@@ -236,6 +252,14 @@ bench-recovery: native ## the recovery phase of a start: seconds for each GiB un
 
 bench: native ## compare with the bare-C floor server
 	@$(BIN)/python -m bench
+
+.PHONY: bench-ways
+bench-ways: native ## WebSocket and Unix socket beside TCP, and TLS beside plain, in turns
+	@status=0; $(BIN)/python -m bench.ways_in || status=1; $(BIN)/python -m bench.tls_path || status=1; exit $$status
+
+.PHONY: bench-waiting
+bench-waiting: native ## 10,000 polls that wait: CPU time, memory, wake-ups, sends beside them
+	@$(BIN)/python -m bench.waiting $(BENCH_ARGS)
 
 .PHONY: bench-dialects
 bench-dialects: native ## CPU time of a send and a poll in each dialect, against the classic one

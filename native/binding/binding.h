@@ -50,6 +50,7 @@ PyObject *shardd_call_seat_take(PyObject *self, PyObject *args);
 PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args);
 
 /* binding/engine_clients.c */
+PyObject *shardd_call_change_limits(PyObject *self, PyObject *args);
 PyObject *shardd_call_client_enter(PyObject *self, PyObject *args);
 PyObject *shardd_call_client_leave(PyObject *self, PyObject *args);
 PyObject *shardd_call_client_authenticated(PyObject *self, PyObject *arg);

@@ -191,6 +191,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"close", shardd_call_close, METH_NOARGS, "Closes everything."},
     {"listen", call_listen, METH_VARARGS, "Accepts connections from now on."},
     {"stop_listening", call_stop_listening, METH_NOARGS, "Accepts no more connections."},
+    {"change_limits", shardd_call_change_limits, METH_VARARGS, "Other limits of connections from now on."},
     {"reply", WITH_KEYWORDS(call_reply), METH_VARARGS | METH_KEYWORDS, "Answers the request that Python holds."},
     {"resume", call_resume, METH_O, "Executes the held frame again."},
     {"use_tls", shardd_call_use_tls, METH_VARARGS, "Certificates for those who connect from now on."},

@@ -1,6 +1,8 @@
-/* Rows of the engine's table: clients that come through a door, counted like connections (src/net/admission.h). */
+/* Rows of the engine's table: clients that come through a door, counted like connections (src/net/admission.h), and the
+ * limits of all of them. */
 #include "binding.h"
 #include "engine/engine.h"
+#include "engine/engine_api.h"
 #include "net/admission.h"
 
 /* false: a Python error is set. */
@@ -12,6 +14,22 @@ static bool network_of(const engine *e, const char *host, uint64_t *network) {
     }
     *network = admission_network(&e->core.links, &address);
     return true;
+}
+
+PyObject *shardd_call_change_limits(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    engine_options o = {0};
+    long long login_ms, idle_ms, request_ms, partial_ms, slow_ms;
+    if (e == NULL || !PyArg_ParseTuple(args, "IILLLLL", &o.limits.per_address, &o.limits.before_login, &login_ms,
+                                       &idle_ms, &request_ms, &partial_ms, &slow_ms))
+        return NULL;
+    o.login_timeout_us = login_ms * 1000;
+    o.idle_timeout_us = idle_ms * 1000;
+    o.request_timeout_us = request_ms * 1000;
+    o.partial_frame_timeout_us = partial_ms * 1000;
+    o.slow_reader_timeout_us = slow_ms * 1000;
+    engine_change_limits(e, &o);
+    Py_RETURN_NONE;
 }
 
 PyObject *shardd_call_client_enter(PyObject *self, PyObject *args) {

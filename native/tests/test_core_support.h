@@ -65,7 +65,7 @@ static void open_core(partition_level level) {
     k->now_us = clock_monotonic_us();
     k->commit.room.fd = -1;
     file_cache_open_for(&k->files, 100);
-    core_options options = {.shard = 0, .shards = 2, .sync_interval_us = 1000000};
+    core_options options = {.shard = 0, .shards = 2, .sync_interval_us = 1000000, .waiting_polls = {2000, 1000}};
     uint8_t *memory[BUFFER_SETS];
     for (buffer_set set = 0; set < BUFFER_SETS; set++) memory[set] = pool_alloc(k->pool, io_buffers_bytes(set));
     if (core_open(k, &options) != 0 || io_open(&k->io, IO_ENGINE_EPOLL, memory) != 0) abort();

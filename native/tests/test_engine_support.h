@@ -181,6 +181,7 @@ static void *run_shard(void *argument) {
                         .socket_migration = true,
                         .dialect = &dialect_undecided,
                         .pipeline_window_requests = WINDOW_REQUESTS_MAX,
+                        .waiting_polls = {1000, 500},
                         .io_engine = s->io_engine};
     engine *e;
     if (engine_open(&e, &o) != 0) abort();

@@ -4,7 +4,8 @@
 #include "core/watch.h"
 #include "wire/classic_request.h"
 
-#define MANY WATCHERS_MAX
+#define MANY 2000u /* test_core_support.h */
+#define OF_USER_MAX 1000u
 #define ALSO_ELSEWHERE namespace_of(2, 1, 1)
 
 typedef struct waiting {
@@ -111,6 +112,35 @@ static void test_another_shard_is_told_once_for_all_that_it_asks(void) {
     watches_told(k, NS_HERE);
     CHECK_EQUAL(told, 1);
     CHECK(!core_owned(k, NS_HERE)->watched);
+    close_core();
+}
+
+static void test_an_owner_is_asked_once_for_a_crowd_and_again_when_it_has_told(void) {
+    begin();
+    waiting crowd[3], again[3];
+    k->now_us = 5;
+    for (int i = 0; i < 3; i++) {
+        enter(&crowd[i], 1, INT64_MAX);
+        CHECK(watcher_watch(k, &crowd[i].watcher, &elsewhere));
+    }
+    CHECK_EQUAL(asked, 1);
+    watches_told(k, NS_ELSEWHERE);
+    CHECK_EQUAL(wakes, 3);
+    for (int i = 0; i < 3; i++) { /* the answer to the first question is no answer to later ones */
+        enter(&again[i], 1, INT64_MAX);
+        if (i == 2) k->now_us += 1000000;
+        CHECK(watcher_watch(k, &again[i].watcher, &elsewhere));
+    }
+    CHECK_EQUAL(asked, 3);
+    watches_owner_down(k, 1);
+    CHECK_EQUAL(wakes, 6);
+    enter(&crowd[0], 1, INT64_MAX);
+    CHECK(watcher_watch(k, &crowd[0].watcher, &elsewhere));
+    CHECK_EQUAL(asked, 4);
+    link_has_room = false;
+    enter(&crowd[1], 1, INT64_MAX);
+    CHECK(!watcher_watch(k, &crowd[1].watcher, &also_elsewhere));
+    watches_wake_all(k);
     close_core();
 }
 
@@ -224,11 +254,11 @@ static void test_a_partition_that_ends_amid_a_crowd_and_begins_anew_is_watched_a
 static void test_one_user_has_half_of_the_places_and_a_shard_its_number(void) {
     begin();
     waiting *all = calloc(MANY + 1, sizeof *all);
-    for (uint32_t i = 0; i < WATCHERS_OF_USER_MAX; i++) enter(&all[i], 1, INT64_MAX);
+    for (uint32_t i = 0; i < OF_USER_MAX; i++) enter(&all[i], 1, INT64_MAX);
     waiting *beyond = &all[MANY];
     beyond->watcher.woken = on_woken;
     CHECK(!watcher_enter(k, &beyond->watcher, 1, INT64_MAX));
-    for (uint32_t i = WATCHERS_OF_USER_MAX; i < MANY; i++) enter(&all[i], 2 + i % 2, INT64_MAX);
+    for (uint32_t i = OF_USER_MAX; i < MANY; i++) enter(&all[i], 2 + i % 2, INT64_MAX);
     CHECK(!watcher_enter(k, &beyond->watcher, 4, INT64_MAX));
     watcher_leave(k, &all[0].watcher);
     CHECK(watcher_enter(k, &beyond->watcher, 1, INT64_MAX));
@@ -261,6 +291,7 @@ int main(void) {
     RUN(test_a_partition_that_shows_nothing_new_wakes_nobody);
     RUN(test_a_partition_of_before_or_a_link_without_room_cannot_be_watched);
     RUN(test_another_shard_is_told_once_for_all_that_it_asks);
+    RUN(test_an_owner_is_asked_once_for_a_crowd_and_again_when_it_has_told);
     RUN(test_what_ends_wakes_those_whom_it_concerns);
     RUN(test_deadlines_come_in_their_order_and_nobody_is_looked_at_before);
     RUN(test_a_crowd_is_woken_in_slices_and_who_comes_meanwhile_waits_on);

@@ -1,5 +1,5 @@
-"""`shardd config show`: what is in effect, and where it came from; `shardd config reload`: a running server reads it
-again."""
+"""`shardd config show`: what is in effect, and where it came from; `set`: one key of the file; `reload`: a running
+server reads it again."""
 
 from __future__ import annotations
 
@@ -50,6 +50,30 @@ def show(
         typer.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
 
 
+@config_app.command("set")
+def set_(
+    key: Annotated[str, typer.Argument(help="As in the file: system.logging.level.")],
+    value: Annotated[str, typer.Argument(help="As in the file; quotes of a text may be left out.")],
+    file: Annotated[
+        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+) -> None:
+    """Changes one key of the settings file, and of the server that runs with it if that key can change at once: the
+    log level and limits of connections. It says when a restart is needed.
+
+    Exit status 0: done; 1: the file cannot be written, or the server did not take it; 2: the key or value is wrong.
+    """
+    from shardd.cli.config_set import RefusedError, set_key
+
+    try:
+        typer.echo(set_key(file, key, value, data, dry_run=dry_run))
+    except RefusedError as error:
+        typer.echo(f"shardd: {error}", err=True)
+        raise typer.Exit(error.status) from error
+
+
 @config_app.command()
 def reload(
     file: Annotated[
@@ -57,13 +81,12 @@ def reload(
     ] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
 ) -> None:
-    """Makes the server read its settings and certificates again. The log level changes at once; the log of the server
-    names what else has changed and needs a restart.
+    """Makes the server read its settings and certificates again. The log level and limits of connections change at
+    once; the log of the server names what else has changed and needs a restart.
 
     Exit status 0: it was told; 1: no server runs; 2: the settings are wrong.
     """
-    from shardd.cli.tls import holder_of
-    from shardd.server.tls_files import TlsError
+    from shardd.cli.holder import NoServerError, holder_of
 
     try:
         settings = load_settings(file, os.environ, {"system.path": str(data)} if data is not None else {}).settings
@@ -74,7 +97,7 @@ def reload(
     try:
         supervisor = holder_of(settings.system.data_directory)
         os.kill(supervisor, signal.SIGUSR1)
-    except (TlsError, ProcessLookupError, PermissionError) as error:
+    except (NoServerError, ProcessLookupError, PermissionError) as error:
         typer.echo(f"shardd: {error}", err=True)
         raise typer.Exit(1) from error
     typer.echo(f"process {supervisor} reads its settings again; its log says how that went")

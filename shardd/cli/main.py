@@ -152,6 +152,25 @@ def top(
 
 
 @app.command()
+def drain(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.0, help="Seconds; then the server stops with clients connected.")
+    ] = 60.0,
+) -> None:
+    """Stop the server on this machine when its clients have gone: it takes no new ones.
+
+    Exit status 0: all had gone; 1: some were cut off at the timeout, or no server runs; 2: the settings are wrong.
+    """
+    from shardd.cli.drain import drain_server
+
+    raise typer.Exit(drain_server(config, data, timeout))
+
+
+@app.command()
 def completion(shell: Annotated[str, typer.Argument(metavar="bash|zsh")]) -> None:
     """Print a script for the shell: `eval "$(shardd completion bash)"`."""
     from typer._completion_shared import get_completion_script

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import time
@@ -11,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from shardd.cli.holder import NoServerError, holder_of
 from shardd.config.loader import ConfigError, load_settings
-from shardd.server.data_directory import LOCK_NAME
 from shardd.server.tls_files import TlsError, read_tls
 
 tls_app = typer.Typer(help="Certificates of a running server.", rich_markup_mode=None, no_args_is_help=True)
@@ -47,22 +46,9 @@ def reload(
         read.check_ends(now_s)
         supervisor = holder_of(settings.system.data_directory)
         os.kill(supervisor, signal.SIGUSR1)
-    except (TlsError, ProcessLookupError, PermissionError) as error:
+    except (TlsError, NoServerError, ProcessLookupError, PermissionError) as error:
         typer.echo(f"shardd: {error}", err=True)
         raise typer.Exit(1) from error
     for sentence in read.sentences(now_s):
         typer.echo(f"warning: {sentence}")
     typer.echo(f"process {supervisor} reads its certificates again; its log says how that went")
-
-
-def holder_of(directory: Path) -> int:
-    """The supervisor that runs on a data directory. TlsError: there is none."""
-    try:
-        with (directory / LOCK_NAME).open("rb") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return int(lock.read(32))
-    except (OSError, ValueError):
-        pass
-    raise TlsError(f"no server runs on {directory}")

@@ -11,6 +11,7 @@ import sys
 import setproctitle
 
 from shardd.observability.logs import set_up_logs
+from shardd.runtime.audit_file import set_up_audit
 from shardd.runtime.control_messages import WorkerMessage, encode_message
 from shardd.runtime.inheritance import WorkerInheritance, read_inheritance
 from shardd.runtime.supervised import die_with, ignore_signals
@@ -33,6 +34,7 @@ def main() -> None:
     die_with(inheritance.supervisor_pid)
     source = f"shard-{inheritance.shard}"
     set_up_logs(source, inheritance.settings.system.logging.level, inheritance.settings.system.logging.format)
+    set_up_audit(inheritance.settings.system.logging.audit_file, source)
     setproctitle.setproctitle(f"shardd: shard {inheritance.shard}")
     pin(inheritance)
     bind_memory(inheritance)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from shardd.client.admin import Administration
 from shardd.client.commands import Command
 from shardd.client.session import Session
 from shardd.client.settings import Settings, resolve
+
+if TYPE_CHECKING:
+    from shardd.client.telemetry import Telemetry
 
 T = TypeVar("T")
 
@@ -18,9 +21,12 @@ class Client(Administration):
 
     Used by the tasks of one event loop; requests of several tasks share the connection and its window."""
 
-    def __init__(self, url: str | None = None, *, settings: Settings | None = None) -> None:
-        """`url`, or what `settings.resolve` finds. SettingsError."""
+    def __init__(
+        self, url: str | None = None, *, settings: Settings | None = None, telemetry: Telemetry | None = None
+    ) -> None:
+        """`url`, or what `settings.resolve` finds; `telemetry`: spans of what is asked and sent. SettingsError."""
         self.settings = settings or resolve(url)
+        self.telemetry = telemetry
         self.session = Session(self.settings)
 
     async def __aenter__(self) -> Self:
@@ -37,7 +43,10 @@ class Client(Administration):
 
     async def call(self, command: Command[T], deadline_s: float | None = None) -> T:
         """The answer of any command of `shardd.client.commands`. ClientError."""
-        return await self.session.call(command, deadline_s)
+        if self.telemetry is None:
+            return await self.session.call(command, deadline_s)
+        with self.telemetry.command(command.code, self.settings):
+            return await self.session.call(command, deadline_s)
 
     async def close(self) -> None:
         await self.session.close()

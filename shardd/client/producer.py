@@ -108,8 +108,18 @@ class Producer:
         """Takes the message, when there is room for it; the future is done when it is stored, or its fate is known.
 
         SettingsError, ClosedError, NotFoundError; the future: ClientError, whose `fate` says what became of it."""
-        record = encode_record(payload, encode_headers(headers)) if headers else records_of([payload])[0]
-        return await self._put([record], payload, key, partition, None)
+        telemetry = self._client.telemetry
+        if telemetry is None:
+            record = encode_record(payload, encode_headers(headers)) if headers else records_of([payload])[0]
+            return await self._put([record], payload, key, partition, None)
+        headers, span = telemetry.sending(str(self._topic), headers)
+        try:
+            answer = await self._put([encode_record(payload, encode_headers(headers))], payload, key, partition, None)
+        except BaseException:
+            span.end()
+            raise
+        telemetry.ends(span, answer)
+        return answer
 
     async def send_and_wait(
         self,

@@ -6,13 +6,16 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from shardd.client.admin import SyncAdministration
 from shardd.client.client import Client
 from shardd.client.commands import Command
 from shardd.client.errors import ClosedError
 from shardd.client.settings import Settings, resolve
+
+if TYPE_CHECKING:
+    from shardd.client.telemetry import Telemetry
 
 T = TypeVar("T")
 
@@ -47,14 +50,17 @@ class Portal:
 class SyncClient(SyncAdministration):
     """`with SyncClient("shardd://name:password@host") as client:`; for any thread, also several at a time."""
 
-    def __init__(self, url: str | None = None, *, settings: Settings | None = None) -> None:
-        """`url`, or what `settings.resolve` finds. SettingsError."""
+    def __init__(
+        self, url: str | None = None, *, settings: Settings | None = None, telemetry: Telemetry | None = None
+    ) -> None:
+        """`url`, or what `settings.resolve` finds; `telemetry`: spans of what is asked and sent. SettingsError."""
         self.settings = settings or resolve(url)
+        self._telemetry = telemetry
         self.portal = Portal()
         self.client = self.portal.run(self._make())
 
     async def _make(self) -> Client:
-        return Client(settings=self.settings)
+        return Client(settings=self.settings, telemetry=self._telemetry)
 
     def __enter__(self) -> Self:
         return self

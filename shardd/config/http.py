@@ -54,7 +54,7 @@ class HttpMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`http.*`: the door for HTTP. `address` as that of TCP."""
+    """`http.*`: the door for HTTP. `address` as that of TCP. `access_log`: a line for each request."""
 
     enabled: bool
     address: str
@@ -63,6 +63,7 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jwt: HttpJwt
     tls: HttpTls
     metrics: HttpMetrics
+    access_log: bool
 
 
 def parse_words(value: object) -> list[str]:

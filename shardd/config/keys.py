@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.config import cluster, http, local_socket, metrics, origins, tls, units
+from shardd.config import cluster, http, local_socket, metrics, origins, paths, tls, units
 from shardd.config.codecs import parse_codec
 from shardd.config.cpus import check_cpu_allocation
 from shardd.config.schema import (
@@ -49,19 +49,6 @@ class Key(msgspec.Struct, frozen=True):
         """The value as TOML writes it."""
         text = self.format(value)
         return msgspec.json.encode(text).decode() if self.quoted else text  # a JSON string is a TOML basic string
-
-
-def _parse_text(value: object) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise ValueError(f"{value!r} is no path")
-    return value
-
-
-def _parse_directory(value: object) -> str:
-    """An absolute path, or "" for none: a server is not always started in the same place."""
-    if not isinstance(value, str) or "\0" in value or (value and not value.startswith("/")):
-        raise ValueError(f"{value!r} is no absolute path")
-    return value
 
 
 def _parse_group(value: object) -> str:
@@ -222,6 +209,7 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("http.tls.cert_file", "http.tls.cert_file", "", tls.parse_path),
     Key("http.tls.key_file", "http.tls.key_file", "", tls.parse_path),
     _flag("http.metrics.enabled", True),
+    _flag("http.access_log", False),
     _flag("metrics.enabled", False),
     Key("metrics.address", "metrics.address", "127.0.0.1:9464", units.parse_address),
     Key("metrics.token_file", "metrics.token_file", "", tls.parse_path),
@@ -236,12 +224,15 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("server.request_timeout", "server.request_timeout_ms", "1 m", 100, _HOUR_MS),
     _duration("server.partial_frame_timeout", "server.partial_frame_timeout_ms", "30 s", 100, _HOUR_MS),
     _duration("server.slow_reader_timeout", "server.slow_reader_timeout_ms", "30 s", 100, _HOUR_MS),
-    Key("system.path", "system.path", "local_data", _parse_text),
+    _count("server.waiting_polls_max", 32_768, 0, 1_000_000),
+    _count("server.waiting_polls_per_user_max", 0, 0, 1_000_000),
+    Key("system.path", "system.path", "local_data", paths.parse_path),
     Key("system.group", "system.group", "", _parse_group),
-    Key("system.runtime.path", "system.runtime_path", "runtime", _parse_text),
+    Key("system.runtime.path", "system.runtime_path", "runtime", paths.parse_path),
     Key("system.io_engine", "system.io_engine", "auto", _parse_choice(IO_ENGINES)),
     Key("system.logging.level", "system.logging.level", "info", _parse_level),
     Key("system.logging.format", "system.logging.format", "text", _parse_choice(LOG_FORMATS)),
+    Key("system.logging.audit_file", "system.logging.audit_file", "", paths.parse_absolute),
     Key("system.sharding.cpu_allocation", "system.sharding.cpu_allocation", "all", check_cpu_allocation),
     _size("system.memory_pool.size", "system.memory_pool_size_bytes", "4 GiB", POOL_BYTES_PER_SHARD_MIN, 1 << 44),
     _size("system.segment.size", "system.segment_size_bytes", "1 GiB", 512, SEGMENT_BYTES_MAX, 512),
@@ -262,7 +253,7 @@ KEYS: Final[tuple[Key, ...]] = (
     ),
     _duration("system.retention.clock_jump_max", "system.retention.clock_jump_max_ms", "1 h", 0, 24 * 30 * _HOUR_MS),
     _duration("system.retention.held_max", "system.retention.held_max_ms", "0 s", 0, 24 * 3650 * _HOUR_MS),
-    Key("system.archive.directory", "system.archive.directory", "", _parse_directory),
+    Key("system.archive.directory", "system.archive.directory", "", paths.parse_absolute),
     _size("system.archive.rate", "system.archive.rate_bytes", "64 MiB", 64 << 10, 1 << 34),
     _size("system.archive.spool_max", "system.archive.spool_max_bytes", "16 GiB", 0, 1 << 50),
     _flag("system.scrubber.enabled", True),

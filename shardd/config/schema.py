@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from shardd.config.http import Http
+from shardd.config.logs import Logging
 from shardd.config.metrics import Metrics
 
 NEVER = 2**64 - 1
@@ -124,7 +125,8 @@ class WebSocket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`server.*`: limits of connections, whatever they come over. `idle_timeout_ms` 0: none.
 
-    `connections_per_address_max`, `connections_before_login_max` 0: `most_connections`.
+    `connections_per_address_max`, `connections_before_login_max` 0: `most_connections`. `waiting_polls_max`: on each
+    shard; `waiting_polls_per_user_max` 0: half of them.
     """
 
     connections_max: int
@@ -136,18 +138,13 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request_timeout_ms: int
     partial_frame_timeout_ms: int
     slow_reader_timeout_ms: int
+    waiting_polls_max: int
+    waiting_polls_per_user_max: int
 
     @property
     def most_connections(self) -> int:
         """What one address, or all that are not logged in, may take: a tenth stays for the others."""
         return max(1, self.connections_max * 9 // 10)
-
-
-class Logging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`level`: trace, debug, info, warn, error or off. `format`: text or json."""
-
-    level: str
-    format: str
 
 
 class Sharding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

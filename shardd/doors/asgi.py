@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 PIPELINED_MAX: Final = 16  # requests of one connection that wait for the one before
 STOP_S: Final = 2  # what is under way has so long; the supervisor waits for 3 s
 _BACKLOG: Final = 1024
+_VERSIONS: Final = ("1.0", "1.1")
 _STATUS_LINES: Final = {
     400: "400 Bad Request",
     431: "431 Request Header Fields Too Large",
@@ -189,9 +190,17 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._watch_head()
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Fields behind a body are none of the head: uvicorn would put them there, and the application believe them."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._stop_watching()
+        version, encodings = self.parser.get_http_version(), self._transfer_encodings()
+        if version not in _VERSIONS or encodings not in ([], [b"chunked"]) or (encodings and version != "1.1"):
+            raise _RefusedError
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self.limits.head_bytes_max:
             self._refusal = 431
@@ -200,6 +209,9 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._refusal = 503
             raise _RefusedError
         super().on_headers_complete()
+
+    def _transfer_encodings(self) -> list[bytes]:
+        return [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
 
     def send_400_response(self, msg: str) -> None:
         """Nothing is written into the middle of another answer."""

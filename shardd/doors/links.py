@@ -4,11 +4,10 @@ with it: nobody knows whether it was done."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -31,12 +30,49 @@ from shardd.runtime.trust import Trust, place_path, shard_name
 
 _RECONNECT_FIRST_S: Final = 0.01
 _RECONNECT_MAX_S: Final = 0.5
-_READ_BYTES: Final = 256 << 10
 _log = logging.getLogger(__name__)
 
 
 class WorkerLostError(Exception):
     """The worker is gone, or has closed the connection: all clients of the door there have ended."""
+
+
+class _Wire(asyncio.Protocol):
+    """One connection. What comes is followed at once: an answer costs one turn of the loop."""
+
+    def __init__(self, follow: Callable[[Frame], None]) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self._follow = follow
+        self._frames = Frames(ANSWER_BYTES_MAX)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._frames.feed(data)
+        try:
+            while (frame := self._frames.take()) is not None:
+                self._follow(frame)
+        except (FrameError, msgspec.MsgspecError) as error:
+            self._end(error)
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(error or EOFError())
+
+    def _end(self, error: Exception) -> None:
+        self.writable.set()  # whoever waits hears of it by the answer
+        if not self.ended.done():
+            self.ended.set_exception(error)
+            self.ended.exception()  # nobody may wait for it any more
 
 
 class WorkerLink:
@@ -59,7 +95,7 @@ class WorkerLink:
         self._lost = lost
         self._ids = itertools.count(1)
         self._answers: dict[int, asyncio.Future[bytes]] = {}
-        self._writer: asyncio.StreamWriter | None = None
+        self._wire: _Wire | None = None
 
     async def run(self) -> None:
         """Until it is cancelled: connects, and again whenever the connection is lost."""
@@ -80,35 +116,31 @@ class WorkerLink:
     async def request(self, kind: Kind, request: Request) -> bytes:
         """The value of the answer, in MessagePack. `ShardError` (`close`: the client is closed there),
         `WorkerLostError`."""
-        writer = self._writer
-        if writer is None or not self.connected.is_set():
+        wire = self._wire
+        if wire is None or not self.connected.is_set():
             raise WorkerLostError(f"shard {self.shard} is not connected")
-        answer = self._send(writer, kind, request)
-        with contextlib.suppress(ConnectionError):  # the answer tells
-            await writer.drain()
+        answer = self._send(wire, kind, request)
+        if not wire.writable.is_set():
+            await wire.writable.wait()
         return await answer
 
-    def _send(self, writer: asyncio.StreamWriter, kind: Kind, request: Request) -> asyncio.Future[bytes]:
+    def _send(self, wire: _Wire, kind: Kind, request: Request) -> asyncio.Future[bytes]:
         number = next(self._ids)
         frame = encode_request(number, kind, request)
         if len(frame) > REQUEST_BYTES_MAX:
             raise ShardError(Status.INVALID_COMMAND, f"a request of {len(frame)} bytes")
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
-        writer.write(frame)
+        wire.transport.write(frame)
         return answer
 
     async def _serve_connection(self) -> None:
-        reader, self._writer = await asyncio.open_unix_connection(self._path)
+        loop = asyncio.get_running_loop()
+        _, self._wire = await loop.create_unix_connection(lambda: _Wire(self._follow), self._path)
         id_, key = self._trust.credentials(shard_name(self.shard))
-        proof = self._send(self._writer, Kind.PROVE, Prove(id_, key))
+        proof = self._send(self._wire, Kind.PROVE, Prove(id_, key))
         proof.add_done_callback(self._proven)
-        frames = Frames(ANSWER_BYTES_MAX)
-        while data := await reader.read(_READ_BYTES):
-            frames.feed(data)
-            while (frame := frames.take()) is not None:
-                self._follow(frame)
-        raise EOFError
+        await self._wire.ended
 
     def _proven(self, proof: asyncio.Future[bytes]) -> None:
         if not proof.cancelled() and proof.exception() is None:
@@ -132,9 +164,9 @@ class WorkerLink:
     def _end(self) -> None:
         was_connected = self.connected.is_set()
         self.connected.clear()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        if self._wire is not None:
+            self._wire.transport.close()
+            self._wire = None
         answers, self._answers = self._answers, {}
         for answer in answers.values():
             if not answer.done():

@@ -183,11 +183,26 @@ class Engine:
         websocket_tls_mode: int,
         clients_have_names: bool,
         cache_indexes: int,
+        waiting_polls_max: int,
+        waiting_polls_per_user_max: int,
     ) -> None: ...
     @property
     def generation(self) -> int: ...
     def listen(self, fd: int, kind: int = ..., /) -> None: ...
     def stop_listening(self) -> None: ...
+    def change_limits(
+        self,
+        connections_per_address_max: int,
+        connections_before_login_max: int,
+        login_timeout_ms: int,
+        idle_timeout_ms: int,
+        request_timeout_ms: int,
+        partial_frame_timeout_ms: int,
+        slow_reader_timeout_ms: int,
+        /,
+    ) -> None:
+        """Of open connections too, from now on."""
+
     def turn(self, epoll_fd: int, timeout_ms: int) -> Turn:
         """Runs until an event for Python, readiness of epoll_fd, or the timeout (-1: none). GIL released.
         `ready`: epoll_fd is; `events`: ...Event, in the order in which they happened."""

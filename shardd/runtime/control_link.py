@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from shardd.config.schema import Server as ServerLimits
 from shardd.runtime.control_messages import (
     HEARTBEAT_INTERVAL_MS,
     MessageDecoder,
@@ -29,8 +30,8 @@ LOGS_TIMEOUT_S: Final = 0.5
 class ControlLink:
     """`peer_down` is called with a shard number, after `peer_key`; `peer_up` also with the generation of its process;
     `paused` with the seconds for which this loop stood still, `door_key` after the death of a door, `tls`
-    when there are other certificates. Made inside a
-    running loop; beats from then on."""
+    when there are other certificates, `limits` with those of `server.*`, `drain` when no new clients are wanted.
+    `connections` is asked from then on. Made inside a running loop; beats from then on."""
 
     def __init__(
         self,
@@ -42,6 +43,9 @@ class ControlLink:
         paused: Callable[[float], None] = lambda seconds: None,
         door_key: Callable[[PeerKey], None] = lambda key: None,
         tls: Callable[[], object] = lambda: None,
+        limits: Callable[[ServerLimits], object] = lambda limits: None,
+        drain: Callable[[], object] = lambda: None,
+        connections: Callable[[], int] = lambda: 0,
     ) -> None:
         self._socket = socket.socket(fileno=os.dup(fd))
         self._socket.setblocking(False)
@@ -53,6 +57,10 @@ class ControlLink:
         self._peer_key = peer_key
         self._door_key = door_key
         self._tls = tls
+        self._limits = limits
+        self._drain = drain
+        self._connections = connections
+        self._draining = False
         self._loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[float] = self._loop.create_future()
         self._beats = 0
@@ -87,7 +95,7 @@ class ControlLink:
 
     def _beat(self) -> None:
         self._beats += 1
-        self._send(WorkerMessage(heartbeat=self._beats))
+        self._send(WorkerMessage(self._beats, connections=self._connections() if self._draining else None))
         now = self._loop.time()
         if now - self._due > PAUSE_S:
             self._paused(now - self._due)  # before any timer that is due since then runs
@@ -130,6 +138,11 @@ class ControlLink:
                 self._door_key(message.door_key)
             elif message.tls:
                 self._tls()
+            elif message.limits is not None:
+                self._limits(message.limits)
+            elif message.drain:
+                self._drain()
+                self._draining = True
             elif message.log_level:
                 set_level(message.log_level)
             elif message.stop is not None and not self._stop.done():

@@ -1,6 +1,7 @@
 """The control channel between the supervisor and one worker or one door: JSON lines both ways, sans-IO.
 
     worker -> supervisor    {"heartbeat": n}         every HEARTBEAT_INTERVAL_MS, from the first moment of the loop
+                            ... "connections": n     in it, when it was told to drain: those that are open
                             {"ready": {...}}         once, when the shard serves
                             {"fatal": "sentence"}    before it ends because a new start would not help
                             {"logs": true}           asks for the newest log lines of the supervisor
@@ -13,6 +14,8 @@
                             {"stalls": {...}}        which shards stand still now, and how often this one did
                             {"tls": true}            certificates were read again (tls_material.py)
                             {"log_level": "debug"}   lines from there on are written from now on
+                            {"limits": {...}}        `server.*` from now on; `connections_max` needs a restart
+                            {"drain": true}          take no more clients, serve those that are here
                             {"stop": seconds}        flush and end within that time
 
 A door says the same to the supervisor, and hears of workers what a worker hears of its peers.
@@ -26,6 +29,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from shardd.config.schema import Server as ServerLimits
 from shardd.runtime.trust import PeerKey
 
 HEARTBEAT_INTERVAL_MS: Final = 250
@@ -70,9 +74,10 @@ class Stalls(msgspec.Struct, frozen=True):
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """From a worker; exactly one field is set."""
+    """From a worker; exactly one field is set, and `connections` beside `heartbeat`."""
 
     heartbeat: int | None = None
+    connections: int | None = None
     ready: Ready | None = None
     fatal: str | None = None
     logs: bool = False
@@ -89,6 +94,8 @@ class SupervisorMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_
     stalls: Stalls | None = None
     tls: bool = False
     log_level: str = ""
+    limits: ServerLimits | None = None
+    drain: bool = False
     stop: float | None = None
     logs: list[str] | None = None
 

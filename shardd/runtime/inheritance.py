@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
-from shardd.config.schema import Logging, Settings
+from shardd.config.logs import Logging
+from shardd.config.schema import Settings
 from shardd.runtime.trust import TrustInheritance
 
 
@@ -28,7 +29,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     `respawns`: how many workers of this shard there were before.
     `tls_fd`: what it shows to clients (tls_material.py); -1: no TLS.
     `doors`: the same proofs for the doors and the socket where they connect to; None when there is no door.
-    `unix_listener_fd`: one for all workers; `websocket_listener_fd`: of this one; -1: there is none.
+    `unix_listener_fd`: one for all workers; `listener_fd`, `websocket_listener_fd`: of this one; -1: there is none.
     `websocket_address`, `http_address`: the actual ones, "" without. `access_keys`: of access tokens
     (shardd/security/access_tokens.py).
     """
@@ -72,11 +73,14 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     def data_directory(self) -> Path:
         return self.settings.system.data_directory
 
+    @property
+    def _optional(self) -> tuple[int, ...]:
+        return self.tls_fd, self.listener_fd, self.unix_listener_fd, self.websocket_listener_fd
+
     def descriptors(self) -> list[int]:
         """Every inherited descriptor, for the spawn."""
         return [
             self.control_fd,
-            self.listener_fd,
             self.directory_lock_fd,
             self.shared_fd,
             self.handover_receive_fd,
@@ -85,7 +89,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             *self.handover_send_fds,
             *self.trust.descriptors(),
             *([] if self.doors is None else self.doors.descriptors()),
-            *(fd for fd in (self.tls_fd, self.unix_listener_fd, self.websocket_listener_fd) if fd >= 0),
+            *(fd for fd in self._optional if fd >= 0),
         ]
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.config.schema import Logging
+from shardd.config.logs import Logging
 from shardd.runtime.control_messages import DOOR_HEARTBEAT_TIMEOUT_MS, PeerUp, Stalls, SupervisorMessage, newest_lines
 from shardd.runtime.inheritance import DoorInheritance
 from shardd.runtime.recent_logs import recent_lines

@@ -28,6 +28,7 @@ from shardd.server.child_process import ProcessState
 from shardd.server.data_directory import remove_runtime_config, write_runtime_config
 from shardd.server.door_listeners import DoorListeners
 from shardd.server.doors import DoorKeeper, DoorProcess, DoorSpecification, describe_status
+from shardd.server.drain import Drain
 from shardd.server.service_manager import Watchdog, notify_service_manager
 from shardd.server.settings_reload import read_again
 from shardd.server.shared_resources import SharedResources
@@ -46,7 +47,7 @@ STOP_KILL_S: Final = 9.0  # then they are killed
 FIRST_START_DEATHS_MAX: Final = 3  # of one shard, or processes that could not be made, before all were ready once
 _TICK_S: Final = 0.1
 _PAUSE_S: Final = 1.0  # a tick so late means that the supervisor did not run
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _log = logging.getLogger(__name__)
 
 
@@ -93,6 +94,7 @@ class Supervisor:
         self._hangup_stops = os.isatty(0)  # started from a terminal, which ends
         self._stalls = StallBoard(self._workers, settings.system.watchdog, self._sample, self._doors.tell_stalls)
         self._all_ready = False
+        self._drain = Drain(self._workers)
         self._stop_at: float | None = None  # when stragglers get killed
         self._exit_status = 0
 
@@ -149,12 +151,12 @@ class Supervisor:
         for peer in self._workers:
             if peer is not worker and self._all_ready and not peer.running:
                 worker.send(SupervisorMessage(peer_down=peer.shard))
+        self._drain.tell(worker)
         _log.debug("started process %d for shard %d", worker.pid, worker.shard)
 
     def _inheritance(self, shard: int) -> WorkerInheritance:
         shared = self._resources
         listener = shared.listeners[shard]
-        assert listener is not None
         return WorkerInheritance(
             shard=shard,
             shards=len(self._cpus),
@@ -162,7 +164,7 @@ class Supervisor:
             settings=self._settings,
             address=shared.address,
             control_fd=-1,
-            listener_fd=listener.fileno(),
+            listener_fd=-1 if listener is None else listener.fileno(),
             directory_lock_fd=shared.directory_lock_fd,
             shared_fd=shared.shared_fd,
             pool_fds=shared.pool_fds,
@@ -190,6 +192,7 @@ class Supervisor:
 
     def _on_control(self, worker: WorkerProcess) -> None:
         for message in worker.receive():
+            self._drain.heard(worker, message)
             if message.fatal is not None:
                 worker.fatal = message.fatal
             elif message.ready is not None:
@@ -312,6 +315,10 @@ class Supervisor:
                 self._kill_all()
                 self._stop_at = float("inf")
             return
+        if self._drain.over:
+            _log.info("all clients have gone: stopping")
+            self._stop()
+            return
         self._doors.look(now, since_last_s if since_last_s > _PAUSE_S else 0.0)
         for worker in self._workers:
             if since_last_s > _PAUSE_S:
@@ -328,12 +335,28 @@ class Supervisor:
             if self._stop_at is None:
                 self._reload_tls()
                 self._reload_settings()
+        elif number == signal.SIGUSR2 and self._all_ready:
+            self._begin_drain()
         elif self._stop_at is None:
             _log.info("stopping")
             self._stop()
         else:
             _log.warning("second signal: workers are killed")
             self._kill_all()
+
+    def _begin_drain(self) -> None:
+        """Clients on TCP, WebSocket and the Unix socket stay; a door ends with its requests."""
+        if self._drain.begun or self._stop_at is not None:
+            return
+        _log.info("no more clients are taken; the server stops when those that are here have gone")
+        self._close_listeners()
+        self._doors.stop()
+        self._drain.begin()
+
+    def _close_listeners(self) -> None:
+        self._resources.close_unix_listener()
+        for worker in self._workers:
+            self._resources.close_listener(worker.shard)
 
     def _reload_tls(self) -> None:
         if self._tls.fd >= 0 and self._tls.reload():
@@ -362,9 +385,8 @@ class Supervisor:
         self._stop_at = time.monotonic() + STOP_KILL_S
         notify_service_manager("STOPPING=1")
         self._doors.stop()
-        self._resources.close_unix_listener()
+        self._close_listeners()
         for worker in self._workers:
-            self._resources.close_listener(worker.shard)
             worker.send(SupervisorMessage(stop=STOP_WORKERS_S))
 
     def _kill_all(self) -> None:

@@ -6,8 +6,7 @@ partition.
 
 from __future__ import annotations
 
-import logging
-from typing import Final, Protocol
+from typing import Protocol
 
 from shardd.metadata import Metadata, Result
 from shardd.metadata.commands import Command, Ref
@@ -17,9 +16,8 @@ from shardd.protocol.namespaces import namespace, partition_ids
 from shardd.protocol.primitives import Identifier
 from shardd.runtime.channel import BusError
 from shardd.security import Rule, allowed
+from shardd.service.audit import tell_change
 from shardd.service.identity import Identity
-
-_audit: Final = logging.getLogger("shardd.audit")
 
 
 class Connections(Protocol):
@@ -117,25 +115,12 @@ async def submit(metadata: Metadata, identity: Identity, command: Command) -> Re
     When shard 0 was lost on the way nobody knows whether the change was made: 11001, and the connection closes. A
     user who was deleted while the command waited may do nothing any more, though its id may be in use again: 41.
     """
+    before = metadata.state
     try:
         result = await metadata.submit(identity.ref, command)
     except BusError as error:
         raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error), close=True) from error
     if result.status != Status.OK:
         raise ShardError(Status(result.status))
-    _tell_audit(metadata.state, identity, command, result.id)
+    tell_change(before, identity, command, result.id)
     return result
-
-
-def _tell_audit(state: State, identity: Identity, command: Command, made: int) -> None:
-    """Who has changed what: the one line of the log for each change that a client has made. Only ids of what is
-    changed: there are hashes of passwords and digests of tokens among the values."""
-    user = state.users.get(identity.user)
-    name = user.name if user is not None and user.incarnation == identity.incarnation else "deleted"
-    door = "" if identity.session is None or not identity.session.door else f" through door {identity.session.door}"
-    fields = {field: getattr(command, field) for field in command.__struct_fields__}
-    what = [type(command).__name__, *(f"{field} {ref.id}" for field, ref in fields.items() if isinstance(ref, Ref))]
-    if what[0].startswith("Create"):
-        what.append(f"makes {made}")
-    where = identity.address or "no address"
-    _audit.info("user %d (%r) at %s%s: %s", identity.user, name, where, door, " ".join(what))

@@ -8,6 +8,7 @@ from shardd.protocol import account_requests, limits, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.security import Rule
 from shardd.service import base
+from shardd.service.audit import tell_deleted_segments
 from shardd.service.groups import GroupService
 from shardd.service.identity import Identity
 from shardd.service.partition_calls import PartitionCalls
@@ -54,3 +55,4 @@ class PartitionService:
         partition = base.partition_of(topic, request.partition)
         base.require(self._metadata.state, identity, Rule.CHANGE_TOPIC, stream, topic)
         await self._calls.delete_segments(self._calls.home(stream, topic, partition), request.count)
+        tell_deleted_segments(self._metadata.state, identity, (stream, topic, partition), request.count)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from shardd.config.schema import INDEX_MODES
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from shardd.config.schema import INDEX_MODES, Server
 from shardd.engine import LISTENER_UNIX, LISTENER_WEBSOCKET, Engine
 from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.tls_material import MODES
@@ -53,11 +59,41 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         websocket_tls_mode=MODES[settings.tls_of_websocket.wanted_mode],
         clients_have_names=bool(settings.tcp.tls.client_users),
         cache_indexes=INDEX_MODES.index(system.cache_indexes),
+        waiting_polls_max=limits.waiting_polls_max,
+        waiting_polls_per_user_max=limits.waiting_polls_per_user_max or limits.waiting_polls_max // 2,
+    )
+
+
+def connection_calls(
+    engine: Engine, inheritance: WorkerInheritance
+) -> tuple[Callable[[Server], None], Callable[[], None], Callable[[], int]]:
+    """What the supervisor asks of connections: other limits for them, no more of them, and how many there are."""
+    return partial(_change_limits, engine), partial(_refuse_clients, engine, inheritance), engine.connections
+
+
+def _refuse_clients(engine: Engine, inheritance: WorkerInheritance) -> None:
+    """Who connects from now on is refused by the kernel: other processes may hold these sockets open."""
+    engine.stop_listening()
+    for fd in (inheritance.listener_fd, inheritance.websocket_listener_fd, inheritance.unix_listener_fd):
+        if fd >= 0:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as listener:
+                listener.shutdown(socket.SHUT_RDWR)
+
+
+def _change_limits(engine: Engine, limits: Server) -> None:
+    engine.change_limits(
+        limits.connections_per_address_max or limits.most_connections,
+        limits.connections_before_login_max or limits.most_connections,
+        limits.login_timeout_ms,
+        limits.idle_timeout_ms,
+        limits.request_timeout_ms,
+        limits.partial_frame_timeout_ms,
+        limits.slow_reader_timeout_ms,
     )
 
 
 def listen(engine: Engine, inheritance: WorkerInheritance) -> None:
-    """Clients can connect from now on."""
+    """Clients can connect from now on, and other shards are served, which is all while the server drains."""
     if inheritance.unix_listener_fd >= 0:
         engine.listen(inheritance.unix_listener_fd, LISTENER_UNIX)
     if inheritance.websocket_listener_fd >= 0:

@@ -63,7 +63,7 @@ from shardd.service.sessions import SessionTable
 from shardd.worker.background import add_client_jobs, add_room_job, tell_room
 from shardd.worker.dispatcher import MakeDispatcher
 from shardd.worker.doors import DoorParts, MakeDoorEndpoint, WorkerDoors
-from shardd.worker.engine_options import listen, make_engine, server_facts
+from shardd.worker.engine_options import connection_calls, listen, make_engine, server_facts
 from shardd.worker.partition_changes import partitions_of
 from shardd.worker.partitions import RECOVERY_LANES, OwnedPartitions
 from shardd.worker.roles import ControlRole, FollowerRole, Role, is_control_shard
@@ -131,7 +131,8 @@ class Worker:
         self._stalls = StallFigures(inheritance.shard, patience)
         self._add_jobs()
         told = trust.renew, self._stalls.follow, patience.forgive, self._doors.renew, self._tls.reload
-        self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up, *told)
+        asked = connection_calls(self.engine, inheritance)
+        self._control = ControlLink(inheritance.control_fd, self._peer_down, self._peer_up, *told, *asked)
         sockets = TrustedSockets(inheritance.trust, trust, inheritance.shards, hear=self._control.hear)
         self._bus = Bus(inheritance.shard, inheritance.shards, sockets, patience)
         await self._bus.start()

@@ -124,8 +124,8 @@ def test_users_are_administered_and_the_log_names_who_did_it(server: DoorServer)
         assert status_of(other, "create_user", {"username": "third", "password": "secret", "status": 1}) == 41
         root.ask("update_permissions", {"user": "clerk", "permissions": {"manage_users": True, "manage_streams": True}})
         third = other.ask("create_user", {"username": "third", "password": "secret", "status": 1})
-        line = f"user {made['id']} ('clerk') at {other.address} through door json: CreateUser makes {third['id']}"
-        assert line in server.log()
+        line = f"user {made['id']} ('clerk') at {other.address} through door json: CreateUser name 'third' active True"
+        assert f"{line} makes {third['id']}" in server.log()
         other.ask("change_password", {"user": "clerk", "current_password": "secret", "new_password": "better"})
         other.ask("update_user", {"user": "third", "username": "fourth"})
         assert other.ask("get_user", {"user": "fourth"})["id"] == third["id"]

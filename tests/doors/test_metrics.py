@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from shardd.protocol.codes import Code
@@ -119,6 +120,27 @@ def test_a_worker_that_is_gone_is_told_until_it_is_back(tmp_path: Path) -> None:
         found = server.scrape()
         assert found.value("shardd_shard_starts_total", shard="1") == 2
         assert found.value("shardd_shard_starts_total", shard="0") == 1
+
+
+def test_a_killed_door_is_back_and_clients_notice_nothing(tmp_path: Path) -> None:
+    with MetricsServer(tmp_path / "data") as server, wire.connect(server.address) as root:
+        root.create_topic(root.create_stream("s"), "t", 1)
+        workers = server.worker_pids()
+        title = "shardd: door metrics"
+        for _ in range(3):
+            [door] = [each for each in psutil.Process(server.pid).children() if title in " ".join(each.cmdline())]
+            door.kill()
+            root.send("s", "t", wire.to_partition(0), [wire.message(b"x")])
+            eventually(lambda: _ready(server), server.log)
+        assert len(root.poll("s", "t", 0, count=10).messages) == 3
+        assert server.worker_pids() == workers
+
+
+def _ready(server: MetricsServer) -> bool:
+    try:
+        return server.ask("/readyz").status == 200
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 def test_a_token_is_asked_for_by_figures_and_not_by_probes(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ stop. All of them are paced, so that what they cost the others is the server's d
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import random
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable
@@ -22,6 +24,7 @@ HALF_OPEN, DRIPPING, SLOW_READERS, IDLE = 500, 200, 20, 10_000
 DRIPPED_BYTES_PER_S = 2_000
 CUTS_PER_S = 200
 RECONNECTS_PER_S = 200
+HANDSHAKES_PER_S, _HANDSHAKES_OPEN = 500, 100
 _IDLE_SOURCES = 10
 
 
@@ -139,6 +142,37 @@ def reconnect_storm(target: Target, ready: Event, stop: Event) -> None:
     act()
     ready.set()
     _pace(RECONNECTS_PER_S, stop, act)
+
+
+def handshakes(target: Target, ready: Event, stop: Event) -> None:
+    """Begin a handshake of TLS from one address and leave when the server has done its part, 500 times a second."""
+    context = ssl.create_default_context()
+    answer, first = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(answer, first, server_hostname="localhost").do_handshake()
+    hello, begun = first.read(), collections.deque[socket.socket]()
+
+    def act() -> None:
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("<ii", 1, 0))
+        made.bind(("127.0.0.9", 0))
+        made.connect(wire.host_and_port(target.address))
+        made.sendall(hello)
+        begun.append(made)
+        if len(begun) > _HANDSHAKES_OPEN:
+            oldest = begun.popleft()
+            oldest.settimeout(1.0)  # it has had a fifth of a second
+            with contextlib.suppress(OSError):
+                oldest.recv(1)
+            oldest.close()
+
+    act()
+    if begun[0].recv(5)[:1] != b"\x16":
+        raise RuntimeError("the server speaks no TLS")
+    ready.set()
+    _pace(HANDSHAKES_PER_S, stop, act)
+    for made in begun:
+        made.close()
 
 
 def idle(target: Target, ready: Event, stop: Event) -> None:

@@ -41,6 +41,7 @@ SCENARIOS: dict[str, bad.Bad] = {
     "drip": bad.drip,
     "cut mid-frame": bad.cut,
     "reconnect storm": bad.reconnect_storm,
+    "TLS handshakes": bad.handshakes,
     "10,000 idle": bad.idle,
     **crowds.CROWDS,
 }
@@ -152,6 +153,8 @@ def main() -> int:
     failures = []
     with tempfile.TemporaryDirectory(prefix="shardd-net-", ignore_cleanup_errors=True) as scratch:
         settings = {"SHARDD_SERVER_CONNECTIONS_MAX": "12000"}
+        if bad.handshakes in chosen.values():  # at the same port; the healthy client speaks plain
+            settings |= {"SHARDD_TCP_TLS_MODE": "both", "SHARDD_TCP_TLS_SELF_SIGNED": "true"}
         with Server(Path(scratch) / "data", env=settings) as server:
             target = prepare(server)
             first_on_the_cpu()

@@ -207,6 +207,26 @@ def test_lost_rights_and_a_deleted_user_end_the_wait(server: Server, other: Wire
         assert answer(gone)[0] in (Status.UNAUTHENTICATED, Status.UNAUTHORIZED)
 
 
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_a_user_who_becomes_inactive_keeps_session_and_wait(
+    server: Server, other: Wire, stream: str, shard: int
+) -> None:
+    name = f"disabled-{shard}"
+    everything = Permissions(poll_messages=True, read_streams=True)
+    other.request(Code.CREATE_USER, account_requests.CreateUserRequest(name, "secret", 1, everything).encode())
+    with connection_on(server, shard) as waiting:
+        waiting.request(wire.LOGOUT_USER)
+        waiting.login(name, "secret")
+        ask(waiting, question(stream))
+        assert is_silent(waiting)
+        other.request(Code.UPDATE_USER, account_requests.UpdateUserRequest(name, None, 2).encode())
+        send(other, stream, b"x")
+        assert answer(waiting) == (0, [b"x"])
+        assert waiting.status(wire.POLL_MESSAGES, question(stream)[:-4]) == 0
+        with wire.Wire(server.address) as later, pytest.raises(wire.StatusError):
+            later.login(name, "secret")
+
+
 def test_a_user_without_rights_waits_for_nothing(server: Server, other: Wire, stream: str) -> None:
     other.request(Code.CREATE_USER, account_requests.CreateUserRequest("stranger", "secret", 1, None).encode())
     with wire.connect(server.address) as stranger:

@@ -167,6 +167,40 @@ def test_one_member_cannot_wait_for_more_than_a_thousand_partitions(make_server:
         assert answer(waiting) == (0, [])
 
 
+def test_so_many_polls_wait_as_the_settings_say(make_server: MakeServer) -> None:
+    bounds = {"SHARDD_SERVER_WAITING_POLLS_MAX": "5", "SHARDD_SERVER_WAITING_POLLS_PER_USER_MAX": "3"}
+    server = make_server(ONE_SHARD | bounds)
+    with wire.connect(server.address) as other:
+        other.create_stream("s")
+        other.create_topic("s", "t", 1)
+        many = [wire.connect(server.address) for _ in range(4)]
+        questions = [question("s", 0)[:3] + struct.pack("<I", each) + question("s", 0)[7:] for each in range(4)]
+        for each, asked in zip(many[:3], questions[:3], strict=True):
+            ask(each, asked)
+        wait_until(lambda: waiting_polls(other) == 3, "polls that wait")
+        ask(many[3], questions[3])
+        assert answer(many[3])[0] == 5  # one user has enough
+        many[0].close()
+        wait_until(lambda: waiting_polls(other) == 2, "one that has left")
+        ask(many[3], questions[3])
+        send(other, "s", b"x")
+        for each in many[1:]:
+            assert answer(each) == (0, [b"x"])
+            each.close()
+
+
+def test_where_no_poll_may_wait_a_plain_one_is_answered_and_the_client_polls(make_server: MakeServer) -> None:
+    server = make_server(ONE_SHARD | {"SHARDD_SERVER_WAITING_POLLS_MAX": "0"})
+    with wire.connect(server.address) as other:
+        other.create_stream("s")
+        other.create_topic("s", "t", 1)
+        ask(other, question("s", 0))
+        assert answer(other)[0] == 5
+        send(other, "s", b"x")
+        ask(other, question("s", 0))
+        assert answer(other) == (0, [b"x"])  # what is there needs no wait
+
+
 def test_messages_that_expire_while_somebody_waits_end_no_wait(make_server: MakeServer) -> None:
     server = make_server(QUICK_RETENTION | ONE_SHARD)
     with wire.connect(server.address) as waiting, wire.connect(server.address) as other:

@@ -34,6 +34,7 @@ def test_the_help_lists_the_commands_in_their_order() -> None:
         "login",
         "logout",
         "top",
+        "drain",
         "completion",
         "produce",
         "consume",

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shardd.client.errors import of_status
+from shardd.doors.http.errors import http_status
 from shardd.engine import twin, twin_record
 from shardd.protocol import replies, requests
 from shardd.protocol.codes import Code
@@ -62,6 +64,16 @@ def test_every_status_stands_in_the_table_with_its_name() -> None:
     assert sorted((int(value), name) for value, name in rows) == sorted(
         (status.value, status.http_code) for status in Status
     )
+
+
+def test_the_table_says_what_http_answers_and_what_may_be_asked_again() -> None:
+    answered, _, _ = (PAGES / "statuses.md").read_text().partition("## 2.")
+    rows = re.findall(r"^\| (\d+) \| \w+ \| (\w+) \| ([\w-]+) \|", answered, re.MULTILINE)
+    assert len(rows) > 60 and rows[0] == ("0", "2xx", "-")
+    for value, http, again in rows[1:]:
+        status = Status(int(value))
+        assert (status, http) == (status, str(http_status(status)))
+        assert (status, again) == (status, "yes" if of_status(status).retryable else "no")
 
 
 def test_every_command_stands_in_the_table_with_its_code() -> None:

@@ -1,7 +1,7 @@
 /* A main for the fuzz targets where there is no libFuzzer (gcc): mutates inputs and keeps those that reach new edges.
  * The targets are compiled with sanitizers and -fsanitize-coverage=trace-pc, this file is not.
  *
- *   fuzz_x [-max_total_time=SECONDS] [-max_len=BYTES] [-seed=N]
+ *   fuzz_x [-max_total_time=SECONDS] [-runs=N] [-max_len=BYTES] [-seed=N]
  *
  * A crash prints seed and input through the sanitizers' death callback. */
 #include <sanitizer/asan_interface.h>
@@ -100,7 +100,8 @@ static uint64_t option(int count, char **values, const char *name, uint64_t othe
 }
 
 int main(int count, char **values) {
-    uint64_t seconds = option(count, values, "-max_total_time=", 60);
+    uint64_t runs_max = option(count, values, "-runs=", UINT64_MAX);
+    uint64_t seconds = option(count, values, "-max_total_time=", runs_max == UINT64_MAX ? 60 : UINT32_MAX);
     uint64_t size_max = option(count, values, "-max_len=", 4096);
     uint64_t seed = option(count, values, "-seed=", (uint64_t)time(NULL));
     state = seed * 0x9E3779B97F4A7C15u | 1;
@@ -112,7 +113,8 @@ int main(int count, char **values) {
     sizes[0] = 64 < size_max ? 64 : size_max;
     inputs_count = 1;
     uint64_t runs = 0;
-    for (time_t end = time(NULL) + (time_t)seconds; (runs & 255) != 0 || time(NULL) < end; runs++) {
+    time_t end = time(NULL) + (time_t)seconds;
+    for (; runs < runs_max && ((runs & 255) != 0 || time(NULL) < end); runs++) {
         size_t from = draw(inputs_count);
         memcpy(current, inputs[from], sizes[from]);
         current_size = sizes[from];

@@ -42,6 +42,7 @@ typedef struct core_options {
     int64_t save_interval_us; /* of the journals of `memory`; 0: no saver */
     bool save_syncs;          /* what the saver writes is synced, too */
     uint32_t calls_max;       /* requests of callers that are no connections */
+    watch_limits waiting_polls;
 } core_options;
 
 struct core {

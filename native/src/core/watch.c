@@ -11,6 +11,7 @@
 #define HEAP_FIRST 64u
 #define SHARDS_PER_WORD 64u
 #define WAKES_BETWEEN_LOOKS 16u /* at the clock */
+#define ASKED_FOR_US 10000      /* so long an owner that has not told is not asked again */
 
 /* Of a partition, or of the users whose ids share one. */
 struct watch_place {
@@ -20,6 +21,7 @@ struct watch_place {
     watch_place *next_due;
     uint64_t ns, seen; /* seen: where polls end, of a partition here */
     uint64_t due;      /* watchers up to this number are to be woken */
+    int64_t asked_us;  /* when its owner was, who has not told since; 0: it was not */
     uint32_t owner;
     bool queued; /* there are such */
     watch *first, *last;
@@ -161,7 +163,8 @@ static void leave_place(core *k, watch *w) {
 bool watcher_enter(core *k, watcher *of, uint32_t user_id, int64_t until_us) {
     watches *w = &k->watches;
     uint32_t user = user_id % ROUTE_USER_PLACES;
-    if (w->count >= WATCHERS_MAX || w->by_user[user] >= WATCHERS_OF_USER_MAX) return false;
+    const watch_limits *most = &k->options.waiting_polls;
+    if (w->count >= most->all || w->by_user[user] >= most->of_user) return false;
     if (w->count == w->capacity && !grow(w)) return false;
     w->by_user[user]++;
     of->user_id = user_id;
@@ -186,7 +189,10 @@ bool watcher_watch(core *k, watcher *of, const route_partition *r) {
     enter_place(w, p, of);
     w->next_of = of->watches;
     of->watches = w;
-    return here || k->remote->watch(k->remote, r->owner, r->ns, r->incarnation);
+    if (here || (p->asked_us > 0 && k->now_us - p->asked_us < ASKED_FOR_US)) return true; /* a crowd asks once */
+    if (!k->remote->watch(k->remote, r->owner, r->ns, r->incarnation)) return false;
+    p->asked_us = k->now_us;
+    return true;
 }
 
 void watcher_leave(core *k, watcher *of) {
@@ -271,7 +277,9 @@ void watches_ended(owned *o) { watches_told(o->core, o->ns); }
 
 void watches_told(core *k, uint64_t ns) {
     watch_place *p = *link_of(k, ns);
-    if (p != NULL) fire(k, p);
+    if (p == NULL) return;
+    p->asked_us = 0;
+    fire(k, p);
 }
 
 bool watches_asked(core *k, uint32_t shard, uint64_t ns, uint64_t incarnation) {
@@ -298,7 +306,10 @@ void watches_wake_stream(core *k, uint32_t stream_id) {
 void watches_owner_down(core *k, uint32_t shard) {
     for (uint32_t n = 0; k->watches.count > 0 && n < WATCH_BUCKETS; n++)
         for (watch_place *p = k->watches.places[n]; p != NULL; p = p->next)
-            if (p->owner == shard) make_due(k, p);
+            if (p->owner == shard) {
+                p->asked_us = 0;
+                make_due(k, p);
+            }
     wake_some(k);
 }
 

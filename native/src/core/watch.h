@@ -12,9 +12,7 @@
 #include "base/shared.h"
 #include "core/route.h"
 
-#define WATCHERS_MAX 32768u         /* of a shard */
-#define WATCHERS_OF_USER_MAX 16384u /* those whose ids share a place (ROUTE_USER_PLACES) count together */
-#define WATCHES_MAX 1000u           /* of one watcher */
+#define WATCHES_MAX 1000u /* of one watcher */
 #define WATCH_BUCKETS 4096u
 #define WAKES_AT_ONCE 64u
 
@@ -38,6 +36,11 @@ struct watcher {
     watch *watches;
     watch as_user;
 };
+
+typedef struct watch_limits {
+    uint32_t all;     /* watchers of a shard */
+    uint32_t of_user; /* those whose ids share a place (ROUTE_USER_PLACES) count together */
+} watch_limits;
 
 typedef struct watches {
     watch_place **places; /* buckets, by namespace */

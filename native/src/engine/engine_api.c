@@ -36,7 +36,8 @@ static int open_parts(engine *e) {
                              .sync_interval_us = o->sync_interval_us,
                              .save_interval_us = o->save_interval_us,
                              .save_syncs = o->save_syncs,
-                             .calls_max = CALLS_MAX};
+                             .calls_max = CALLS_MAX,
+                             .waiting_polls = o->waiting_polls};
     net_options for_net = {.dialect = o->dialect,
                            .limits = o->limits,
                            .partial_frame_timeout_us = o->partial_frame_timeout_us,
@@ -115,6 +116,17 @@ void engine_listen(engine *e, listener_kind kind, int fd) {
 }
 
 void engine_stop_listening(engine *e) { listeners_stop(e); }
+
+void engine_change_limits(engine *e, const engine_options *wanted) {
+    net_options *o = &e->net.options;
+    o->limits.per_address = wanted->limits.per_address;
+    o->limits.before_login = wanted->limits.before_login;
+    o->login_timeout_us = wanted->login_timeout_us;
+    o->idle_timeout_us = wanted->idle_timeout_us;
+    o->request_timeout_us = wanted->request_timeout_us;
+    o->partial_frame_timeout_us = wanted->partial_frame_timeout_us;
+    o->slow_reader_timeout_us = wanted->slow_reader_timeout_us;
+}
 
 void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t *data, size_t length, bool close) {
     conn *c = conn_find(&e->net, connection);

@@ -8,8 +8,10 @@ int engine_open(engine **out, const engine_options *options);
 void engine_close(engine *e);
 /* Works until an event for Python (in e->core.events), readiness of epoll_fd (true) or the timeout (-1: none). */
 bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us);
-void engine_listen(engine *e, listener_kind kind, int fd);
+void engine_listen(engine *e, listener_kind kind, int fd); /* -1: nobody connects, other shards are served */
 void engine_stop_listening(engine *e);
+/* Other limits of connections from now on: `per_address`, `before_login` and the timeouts of `wanted`. */
+void engine_change_limits(engine *e, const engine_options *wanted);
 /* Answers the request that Python holds; data is copied. */
 void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t *data, size_t length, bool close);
 void engine_resume(engine *e, uint64_t connection);

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/watch.h"
 #include "io/io.h"
 #include "log/index_pages.h"
 #include "net/admission.h"
@@ -27,7 +28,8 @@ typedef struct engine_options {
     bool socket_migration;
     const dialect *dialect;            /* of those who connect */
     uint32_t pipeline_window_requests; /* of one connection, in work at a time */
-    const char *data_directory;        /* whose file system is watched for room; NULL: none */
+    watch_limits waiting_polls;
+    const char *data_directory; /* whose file system is watched for room; NULL: none */
     uint64_t disk_reserve_bytes;
     index_mode cache_indexes;
     io_engine io_engine;

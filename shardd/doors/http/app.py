@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 
+from shardd.config.http import HttpCors
 from shardd.doors.asgi import Application, Message, Receive, Scope, Send
 from shardd.doors.door import Door
 from shardd.doors.http import (
@@ -23,6 +24,7 @@ from shardd.doors.http import (
     stream_routes,
     system_routes,
 )
+from shardd.doors.http.access_log import AccessLog
 from shardd.doors.http.bodies import Bodies
 from shardd.doors.http.clients import Clients
 from shardd.doors.http.endpoint import Call, Endpoint
@@ -146,10 +148,12 @@ class HttpApplication:
 
 def make_application(door: Door, options: HttpOptions) -> tuple[Application, Clients]:
     inner = HttpApplication(door, options)
-    cors = options.http.cors
-    if not cors.enabled:
-        return inner, inner.clients
-    outer = CORSMiddleware(
+    served: Application = _with_cors(inner, options.http.cors) if options.http.cors.enabled else inner
+    return (AccessLog(served) if options.http.access_log else served), inner.clients
+
+
+def _with_cors(inner: HttpApplication, cors: HttpCors) -> Application:
+    return CORSMiddleware(
         inner,
         allow_origins=cors.allowed_origins,
         allow_methods=cors.allowed_methods,
@@ -157,7 +161,6 @@ def make_application(door: Door, options: HttpOptions) -> tuple[Application, Cli
         expose_headers=cors.exposed_headers,
         allow_credentials=cors.allow_credentials,
     )
-    return outer, inner.clients
 
 
 def _bearer(scope: Scope) -> str:

@@ -27,7 +27,9 @@ class Bodies:
 
     async def read(self, request: Request, host: str) -> bytes:
         """RejectedError 400, 408, 413, 503. What is taken is given back with `release`."""
-        declared = request.headers.get("content-length", "0")
+        declared = request.headers.get("content-length", "")
+        if not declared and "transfer-encoding" not in request.headers:
+            return b""  # there is none
         if declared.isdecimal() and int(declared) > self._body_bytes_max:
             raise _too_large()
         body = bytearray()

@@ -13,7 +13,7 @@ from shardd.doors.asgi import Receive, Scope, Send
 from shardd.doors.http.consumer_routes import consumer_of
 from shardd.doors.http.endpoint import Call, Endpoint
 from shardd.doors.http.errors import NotAuthenticatedError, RejectedError
-from shardd.doors.http.message_shapes import POLLING, messages_of, polled_message
+from shardd.doors.http.message_shapes import POLLING, polled_messages
 from shardd.doors.http.shapes import U32, U64
 from shardd.doors.http.stream_routes import TOPIC
 from shardd.doors.links import WorkerLostError
@@ -88,10 +88,9 @@ async def _events(call: Call, polled: Any, at: int) -> AsyncIterator[bytes]:
     pause_s, silent_s = _PAUSE_FIRST_S, 0.0
     yield b": follows\n\n"
     while True:
-        for message in messages_of(polled["records"], polled["count"]):
-            at, pause_s, silent_s = message.offset + 1, _PAUSE_FIRST_S, 0.0
-            text = msgspec.json.encode(polled_message(message))
-            yield b"id: %d\ndata: %b\n\n" % (message.offset, text)
+        for message in polled_messages(polled["records"], polled["count"]):
+            at, pause_s, silent_s = message.header.offset + 1, _PAUSE_FIRST_S, 0.0
+            yield b"id: %d\ndata: %b\n\n" % (message.header.offset, msgspec.json.encode(message))
         if not polled["count"]:
             await asyncio.sleep(pause_s)
             pause_s, silent_s = min(pause_s * 2, _PAUSE_MAX_S), silent_s + pause_s

@@ -16,10 +16,9 @@ from shardd.doors.http.message_shapes import (
     Polled,
     PollQuery,
     SendRequest,
-    messages_of,
     new_message,
     partitioning_of,
-    polled_message,
+    polled_messages,
 )
 from shardd.doors.http.polls import HeldResponse
 from shardd.doors.http.stream_routes import TOPIC
@@ -62,10 +61,9 @@ async def _polled(call: Call) -> Response:
     if BATCH in call.request.headers.get("accept", ""):
         head = PolledHead(value["partition"], value["current_offset"], value["count"])
         return Response(head.encode() + value["records"], media_type=BATCH)
-    parts = _json_parts(value)
     if len(value["records"]) <= _SMALL_BYTES:
-        return Response(b"".join(parts), media_type=JSON)
-    return StreamingResponse(_one_by_one(parts), media_type=JSON)
+        return Response(encode_polled(value), media_type=JSON)
+    return StreamingResponse(_one_by_one(_json_parts(value)), media_type=JSON)
 
 
 async def flush(call: Call) -> Response:
@@ -101,14 +99,20 @@ def _sent_batch(call: Call) -> SendMessages:
     return SendMessages(address["stream"], address["topic"], Partitioning(partitioning, partition, key), count, batch)
 
 
+def encode_polled(value: Any) -> bytes:
+    """`Polled` as JSON."""
+    messages = [*polled_messages(value["records"], value["count"])]
+    return msgspec.json.encode(Polled(value["partition"], value["current_offset"], value["count"], messages))
+
+
 def _json_parts(value: Any) -> Iterator[bytes]:
     """`Polled`, in pieces: a large one is never there as a whole."""
     encode = msgspec.json.encode
     head = Polled(value["partition"], value["current_offset"], value["count"], ())
     yield encode(head)[: -len(b"]}")]
     slice_, first = [], True
-    for message in messages_of(value["records"], value["count"]):
-        slice_.append(polled_message(message))
+    for message in polled_messages(value["records"], value["count"]):
+        slice_.append(message)
         if len(slice_) == _SLICE_MESSAGES:
             yield (b"" if first else b",") + encode(slice_)[1:-1]
             slice_, first = [], False

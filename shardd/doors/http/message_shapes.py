@@ -12,8 +12,8 @@ import msgspec
 
 from shardd.doors.http.shapes import U32, U64
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.messages import Message
-from shardd.protocol.primitives import PollingKind, Reader
+from shardd.protocol.primitives import PollingKind
+from shardd.protocol.record_layout import RECORD_HEAD
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind
 
 HeaderKind = Literal[
@@ -69,7 +69,7 @@ class PollQuery(msgspec.Struct, frozen=True):
     auto_commit: bool = False
 
 
-class MessageHeader(msgspec.Struct, frozen=True):
+class MessageHeader(msgspec.Struct, frozen=True, gc=False):
     checksum: int
     id: int
     offset: int
@@ -80,7 +80,7 @@ class MessageHeader(msgspec.Struct, frozen=True):
     reserved: int = 0
 
 
-class PolledMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+class PolledMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Without headers there is no `user_headers`; a block that cannot be read is base64 of it."""
 
     header: MessageHeader
@@ -116,23 +116,24 @@ def new_message(said: SentMessage) -> NewMessage:
     return NewMessage(said.payload, _encoded_headers(said.user_headers), _id_of(said.id))
 
 
-def polled_message(message: Message) -> PolledMessage:
-    header = MessageHeader(
-        message.checksum,
-        message.id,
-        message.offset,
-        message.timestamp_us,
-        message.origin_timestamp_us,
-        len(message.user_headers),
-        len(message.payload),
-    )
-    return PolledMessage(header, message.payload, headers_of(message.user_headers) if message.user_headers else None)
-
-
-def messages_of(records: bytes, count: int) -> Iterator[Message]:
-    reader = Reader(records)
-    for _ in range(count):
-        yield Message.read(reader)
+def polled_messages(records: bytes, count: int) -> Iterator[PolledMessage]:
+    """The records of a poll. In one loop: this is most of what a poll over HTTP costs. ShardError 3 for cut ones."""
+    unpack, head_bytes, at = RECORD_HEAD.unpack_from, RECORD_HEAD.size, 0
+    try:
+        for _ in range(count):
+            checksum, id_, offset, timestamp_us, origin_us, headers, payload, _ = unpack(records, at)
+            at += head_bytes
+            end = at + payload
+            body = records[at:end]
+            at = end + headers
+            header = MessageHeader(
+                checksum, int.from_bytes(id_, "little"), offset, timestamp_us, origin_us, headers, payload
+            )
+            yield PolledMessage(header, body, headers_of(records[end:at]) if headers else None)
+    except struct.error:
+        at = len(records) + 1
+    if at > len(records):
+        raise ShardError(Status.INVALID_COMMAND, "the records are cut")
 
 
 def headers_of(block: bytes) -> Sequence[HeaderEntry] | str:

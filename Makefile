@@ -81,6 +81,10 @@ wheel: system $(WHEEL_VENV)/.installed ## dist/: the sdist, and a wheel for any 
 client-wheel: $(WHEEL_VENV)/.installed ## dist/: shardd-client, the client alone, with no dependency
 	@$(WHEEL_VENV)/bin/python distribution/client_wheel.py
 
+.PHONY: client-wheel-native
+client-wheel-native: wheel ## the same, and one with the native codec for any Linux on x86-64 with glibc 2.28 or newer
+	@$(WHEEL_VENV)/bin/python distribution/client_wheel.py dist dist/shardd-*.whl
+
 .PHONY: deb
 deb: wheel ## dist/: a Debian package for the Python of this release (or DEB_PYTHON=3.13), judged by lintian
 	@.ci/setup-packages.sh

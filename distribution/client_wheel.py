@@ -1,6 +1,10 @@
 """The distribution `shardd-client`, as `make client-wheel` makes it: `shardd.client` alone, without a dependency.
 
-The distribution `shardd` has the same files: one of the two is installed, not both.
+    client_wheel.py [DIRECTORY [WHEEL]]
+
+One wheel for any Python and machine. With the WHEEL of the server (`make wheel`) also one for its platform that has the
+native codec out of it: pip takes that one where it fits. The distribution `shardd` has the same files: one of the two
+is installed, not both.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +34,14 @@ requires-python = ">=3.11"
 packages = ["shardd", "shardd.client"]
 [tool.setuptools.package-data]
 shardd = ["py.typed"]
+"shardd.client" = ["*.so", "*.pyi"]
+"""
+CODEC: Final = "shardd/client/_codec.abi3.so"
+OF_A_PLATFORM: Final = """from setuptools import Distribution, setup
+class Native(Distribution):
+    def has_ext_modules(self):
+        return True
+setup(distclass=Native)
 """
 
 
@@ -47,15 +60,33 @@ def stage(into: Path) -> None:
     (into / "pyproject.toml").write_text(SETTINGS.format(version=found[1]))
 
 
+def add_codec(staged: Path, wheel: Path) -> None:
+    """The native codec out of the server's wheel, and the tags of that wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extract(CODEC, staged)
+    python, _abi, platform = wheel.stem.split("-")[-3:]
+    (staged / "setup.py").write_text(OF_A_PLATFORM)
+    (staged / "setup.cfg").write_text(f"[bdist_wheel]\npy_limited_api = {python}\nplat_name = {platform}\n")
+
+
+def build(target: Path, of_the_server: Path | None) -> Path:
+    """The wheel, in `target`."""
+    with tempfile.TemporaryDirectory() as temporary:
+        stage(Path(temporary))
+        if of_the_server is not None:
+            add_codec(Path(temporary), of_the_server)
+        code = f"from setuptools import build_meta; print(build_meta.build_wheel({str(target)!r}))"
+        done = subprocess.run([sys.executable, "-c", code], cwd=temporary, check=True, capture_output=True, text=True)
+    return target / done.stdout.splitlines()[-1]
+
+
 def main() -> None:
     """Into dist/, or where the argument says."""
     target = Path(sys.argv[1] if len(sys.argv) > 1 else PROJECT / "dist").resolve()
     target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as temporary:
-        stage(Path(temporary))
-        code = f"from setuptools import build_meta; print(build_meta.build_wheel({str(target)!r}))"
-        done = subprocess.run([sys.executable, "-c", code], cwd=temporary, check=True, capture_output=True, text=True)
-    print(target / done.stdout.splitlines()[-1])
+    print(build(target, None))
+    for wheel in sys.argv[2:3]:
+        print(build(target, Path(wheel).resolve()))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from shardd.log.diagnosis import (
     repair_offsets,
 )
 from shardd.log.directory_info import UnknownFormatError, check_format
+from shardd.log.incarnation import read_incarnation
+from shardd.log.removed_segments import removed_files
 from shardd.server.data_directory import lock_directory
 from shardd.server.errors import StartupError
 
@@ -101,6 +103,7 @@ def _list(directory: Path, wanted: tuple[int | None, ...]) -> tuple[dict[Path, l
                 _show(text, view)
                 if view.open_damage():
                     damaged.setdefault(path, []).extend(view.open_damage())
+            _show_removed(path)
             if _show_offsets(path):
                 offsets.append(path)
         except (OSError, ValueError) as error:
@@ -124,6 +127,11 @@ def _show(place: str, view: SegmentView) -> None:
         typer.echo(f"  isolated: offsets {start} to {end - 1}")
     for each in view.open_damage():
         typer.echo(f"  damage: {each}")
+
+
+def _show_removed(path: Path) -> None:
+    for each in removed_files(path, read_incarnation(path)):
+        typer.echo(f"  note: {each.name} is left of a segment that was removed; the next start removes it")
 
 
 def _show_offsets(path: Path) -> bool:

@@ -13,6 +13,7 @@ The rules:
 - an index that does not fit its log exactly is written again;
 - a directory of an earlier incarnation goes to the trash, one of a later incarnation is refused, one whose marker was
   never synced (power loss) is kept aside and not read;
+- files beside a log that retention has removed go to the trash (removed_segments.py);
 - what is not ours is reported and ignored, never removed.
 
 Nearly every partition is opened by `_native.recover_partition` (native/src/log/recover.h): it needs no decision.
@@ -45,6 +46,7 @@ from shardd.log.listing import list_segments
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
 from shardd.log.offsets_table import OFFSET_GROUP
 from shardd.log.recovered import Recovered
+from shardd.log.removed_segments import sweep_removed
 from shardd.log.segment_reader import layout_of, log_path
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
 from shardd.log.stored_offsets import bring_up_to_date, table_notes
@@ -74,8 +76,11 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     if not directory.exists():
         return Recovered()
     recovered = Recovered()
+    tidied = sweep_removed(directory, incarnation, recovered.notes)
     if (directory / layout.OFFSETS).is_dir() and _is_of(directory, incarnation):
-        _, recovered.notes = bring_up_to_date(directory, incarnation)
+        recovered.notes += bring_up_to_date(directory, incarnation)[1]
+        tidied = True
+    if tidied:
         usual = _open_usual(directory, incarnation, recovered.notes)
         if usual is not None:
             return usual

@@ -20,7 +20,9 @@ import secrets
 import signal
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,10 +49,12 @@ STREAM, TOPIC = "s", "t"
 BATCH: Final = 8
 SENDS_BETWEEN_LOOKS: Final = 4
 STEP_WAIT_S: Final = 45.0  # compressing begins 10 s after a start
+SERVED_S: Final = 300.0  # until somebody is served on a machine where much else runs
+ATTEMPTS: Final = 2  # for each kill: a step need not come
 WORKER_KILLS_MAX: Final = 3  # under one supervisor, which waits longer before each further restart
 RECORDS: Final = (".log", ".blocks", ".blocks.tmp")
 SEGMENT_FILES: Final = ("log", "index", "manifest")
-BESIDE_MAX: Final = 2  # index and manifest of one segment, for each kill
+BESIDE: Final = (*(f".{each}" for each in SEGMENT_FILES), ".blocks", ".tmp")
 SETTINGS: Final = ONE_SHARD | {
     "SHARDD_SYSTEM_IO_ENGINE": "epoll",
     "SHARDD_SYSTEM_SEGMENT_SIZE": "32 KiB",
@@ -130,12 +134,14 @@ class Figures:
     did_not_come: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)  # lanes that ended before all was done and judged, and why
 
     def add(self, other: Figures) -> None:
         self.killed += other.killed
         self.did_not_come += other.did_not_come
         self.counts += other.counts
         self.findings += other.findings
+        self.cut += other.cut
 
     def __str__(self) -> str:
         counts = self.counts
@@ -143,7 +149,7 @@ class Figures:
             f"{self.killed.total()} kills at {len(self.killed)} steps, {counts['starts']} starts; "
             f"{counts['acknowledged']:,} messages acknowledged, {counts['polls']:,} polls with {counts['served']:,} "
             f"messages judged, {counts['digests']} digests compared ({counts['compressed']} of compressed segments); "
-            f"{counts['archived']:,} messages in archives; {counts['beside']} indexes, manifests without a log left; "
+            f"{counts['archived']:,} messages in archives; {counts['swept']} indexes, manifests without a log swept; "
             f"{self.did_not_come.total()} steps did not come; {len(self.findings)} findings"
         )
 
@@ -164,7 +170,7 @@ class Lane:
     # ---- life ----
 
     def start(self) -> None:
-        self.server.start()
+        self.server.start(SERVED_S)
         self.figures.counts["starts"] += 1
         self.worker_kills = 0
 
@@ -230,26 +236,20 @@ class Lane:
         if self.worker_kills > WORKER_KILLS_MAX or self.random.random() < 0.6:
             self.server.kill_supervisor()
             self.start()
-        faults.wait_until_served(self.server.address, STREAM, TOPIC, [0])
+        faults.wait_until_served(self.server.address, STREAM, TOPIC, [0], SERVED_S)
         with wire.connect(self.server.address) as connection:
             self.look(connection)
             self.send(connection)
             self.look(connection)
 
-    def run(self, kills: int) -> Figures:
-        """Each step in turn, from one that the seed chooses on."""
-        first = self.random.randrange(len(self.kind.steps))
-        self.start()
+    def run(self, kills: int, stopping: threading.Event) -> Figures:
+        """So many kills, at each step in turn, from one that the seed chooses on; less where steps do not come. What it
+        could not do is no finding and no proof: the run is cut short."""
         try:
-            self.make_topic()
-            for number in range(kills):
-                if self.observer.findings:
-                    break
-                self.kill_at(self.kind.steps[(first + number) % len(self.kind.steps)])
-            self.server.stop()
-            self.check_digests()
-            self.start()
-            self.expire_all()
+            self._run(kills, stopping)
+        except Exception as problem:  # the figures of the other lanes count, and those of this one up to here
+            place = traceback.extract_tb(problem.__traceback__)[-1]
+            self.figures.cut.append(f"{self.kind.name}: {problem!r:.300} ({place.name}, line {place.lineno})")
         finally:
             self.server.stop()
         observer, counts = self.observer, self.figures.counts
@@ -258,6 +258,22 @@ class Lane:
         )  # fmt: skip
         self.figures.findings += observer.findings
         return self.figures
+
+    def _run(self, kills: int, stopping: threading.Event) -> None:
+        first = self.random.randrange(len(self.kind.steps))
+        self.start()
+        self.make_topic()
+        for number in range(kills * ATTEMPTS):
+            if self.observer.findings or stopping.is_set() or self.figures.killed.total() == kills:
+                break
+            self.kill_at(self.kind.steps[(first + number) % len(self.kind.steps)])
+        if (done := self.figures.killed.total()) < kills:
+            self.figures.cut.append(f"{self.kind.name}: {done} of {kills} kills")
+        self.server.stop()
+        self.check_digests()
+        self.start()
+        self.expire_all()
+        self.check_left()
 
     # ---- what must hold in the end ----
 
@@ -278,8 +294,7 @@ class Lane:
                 self.figures.findings.append(f"segment {start}: its file of blocks is not that of its digest")
 
     def expire_all(self) -> None:
-        """With everything expired one segment is left. Beside its files there may be what stood beside a log whose
-        removal was cut short: a start ignores it (shardd/log/README.md), and it holds no message."""
+        """With everything expired one segment is left."""
         self.observer.expiry_us = 1000
         with wire.connect(self.server.address) as root:
             fixed = b"\1" + (1000).to_bytes(8, "little") + bytes(9)
@@ -291,9 +306,13 @@ class Lane:
                 faults.wait_until(lambda: len(self.names(*RECORDS)) == 1, "one segment is left")
             except TimeoutError:
                 self.figures.findings.append(f"files are left: {self.names()}")
-        beside = len(self.names()) - len(SEGMENT_FILES)
-        self.figures.counts["beside"] += beside
-        if beside > BESIDE_MAX * self.figures.killed.total():
+
+    def check_left(self) -> None:
+        """The next start removes what kills have left of removed segments. Nothing is beside the one that is left."""
+        self.server.stop()
+        self.start()
+        self.figures.counts["swept"] += self.server.log().count("left of a segment that was removed, moved to the")
+        if len(self.names(*BESIDE)) > len(SEGMENT_FILES):
             self.figures.findings.append(f"files are left: {self.names()}")
 
     def names(self, *suffixes: str) -> list[str]:
@@ -303,38 +322,53 @@ class Lane:
 
 
 def run(
-    root: Path, kills: int, seed: int, lanes: int, kinds: Sequence[Kind] = KINDS, lane_of: type[Lane] = Lane
+    root: Path,
+    kills: int,
+    seed: int,
+    lanes: int,
+    kinds: Sequence[Kind] = KINDS,
+    lane_of: type[Lane] = Lane,
+    stopping: threading.Event | None = None,
 ) -> Figures:
-    """`lanes` at once; each kind has its share of the kills."""
-    figures = Figures()
+    """`lanes` at once; each kind has its share of the kills. `stopping`: no more kills; what was done is judged."""
+    figures, stop = Figures(), stopping or threading.Event()
     shares = [kills // lanes + (lane < kills % lanes) for lane in range(lanes)]
     made = [lane_of(root / f"lane-{lane}", kinds[lane % len(kinds)], seed + lane) for lane in range(lanes)]
     with ThreadPoolExecutor(lanes) as pool:
-        for done in pool.map(lambda pair: pair[0].run(pair[1]), zip(made, shares, strict=True)):
+        for done in pool.map(lambda pair: pair[0].run(pair[1], stop), zip(made, shares, strict=True)):
             figures.add(done)
     return figures
 
 
+def report(name: str, figures: Figures, minutes: float, seed: int) -> tuple[list[str], int]:
+    """Lines and exit status: 0 only when every kill was done, everything was judged and nothing was found."""
+    lines = [f"{count:5} {about}" for about, count in sorted(figures.killed.items())]
+    lines += [f"      did not come {count} times: {about}" for about, count in sorted(figures.did_not_come.items())]
+    lines += [f"FINDING {finding}" for finding in figures.findings[:20]]
+    lines += [f"CUT SHORT {why}" for why in figures.cut]
+    verdict = "cut short, which proves nothing" if figures.cut else "whole"
+    lines.append(f"{name}: {verdict}: {figures}; {minutes:.1f} minutes; seed {seed}")
+    return lines, 1 if figures.findings or figures.cut else 0
+
+
 def main(name: str, kinds: Sequence[Kind], lane_of: type[Lane]) -> int:
+    """SIGTERM and SIGINT: no more kills, and what was done so far is judged and told."""
     parser = argparse.ArgumentParser(description=f"{name}: kills of -9, one at each step.")
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--lanes", type=int, default=5)
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(2**32)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an end in order: the servers end, too
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
     print(f"seed {seed}", flush=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="shardd-clean-", ignore_cleanup_errors=True) as directory:
-        figures = run(Path(directory), given.kills, seed, given.lanes, kinds, lane_of)
-    for about, count in sorted(figures.killed.items()):
-        print(f"{count:5} {about}")
-    for about, count in sorted(figures.did_not_come.items()):
-        print(f"      did not come {count} times: {about}")
-    for finding in figures.findings[:20]:
-        print(f"FINDING {finding}")
-    print(f"{name}: {figures}; {(time.monotonic() - began) / 60:.1f} minutes; seed {seed}")
-    return 1 if figures.findings else 0
+        figures = run(Path(directory), given.kills, seed, given.lanes, kinds, lane_of, stopping)
+    lines, status = report(name, figures, (time.monotonic() - began) / 60, seed)
+    print("\n".join(lines))
+    return status
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.crash import faults
-from tests.crash.clean_kills import CLEANING, COMPRESSING, KINDS, STREAM, TOPIC, Kind, Lane, run
+from tests.crash.clean_kills import CLEANING, COMPRESSING, KINDS, STREAM, TOPIC, Figures, Kind, Lane, report, run
 from tests.support import wire
 from tests.support.expiry_observer import ExpiryObserver
 
@@ -30,6 +31,26 @@ def test_a_kill_at_a_step_of_cleaning_or_compressing_loses_nothing_and_brings_no
 
 def message(offset: int, timestamp_us: int, payload: bytes) -> wire.Message:
     return wire.Message(offset, timestamp_us, 0, b"", 0, 0, payload, b"", payload)
+
+
+def test_a_run_that_is_cut_short_tells_what_it_counted_and_is_not_green(tmp_path: Path) -> None:
+    stopping = threading.Event()
+    stopping.set()
+    figures = run(tmp_path / "stopped", 2, seed=1, lanes=1, kinds=KINDS[2:3], stopping=stopping)
+    lines, status = report("crash-clean", figures, 0.0, 1)
+    assert not figures.findings and status == 1
+    assert lines[0] == "CUT SHORT count: 0 of 2 kills" and lines[-1].startswith("crash-clean: cut short")
+
+    class Failing(Lane):
+        def make_topic(self) -> None:
+            raise TimeoutError("a busy machine")
+
+    figures = run(tmp_path / "failed", 2, seed=1, lanes=2, kinds=KINDS[2:3], lane_of=Failing)
+    lines, status = report("crash-clean", figures, 0.0, 1)
+    assert len(figures.cut) == 2 and "a busy machine" in lines[0] and status == 1
+    whole = Figures()
+    whole.killed["a step"] = 2
+    assert report("crash-clean", whole, 0.0, 1)[1] == 0
 
 
 class Scripted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 from tests.support.packages import PROJECT
@@ -40,3 +41,21 @@ def test_it_works_with_python_alone(tmp_path: Path) -> None:
         address = f"shardd://iggy:iggy@{server.address}"
         done = subprocess.run([python, "-c", PROGRAM, address], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.splitlines() == ["b'hello'", "[]"], done.stderr
+
+
+def test_the_wheel_of_a_platform_has_the_native_codec(tmp_path: Path) -> None:
+    of_the_server = tmp_path / "shardd-0.1.0-cp311-abi3-linux_x86_64.whl"
+    with zipfile.ZipFile(of_the_server, "w") as archive:
+        archive.write(PROJECT / "shardd/client/_codec.abi3.so", "shardd/client/_codec.abi3.so")
+    script, into = str(PROJECT / "distribution/client_wheel.py"), str(tmp_path / "made")
+    command = [sys.executable, script, into, str(of_the_server)]
+    built = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert [Path(each).name.partition("-py3")[2] for each in built[:1]] == ["-none-any.whl"]
+    assert built[1].endswith("-cp311-abi3-linux_x86_64.whl")
+    venv.create(tmp_path / "venv")
+    python = tmp_path / "venv/bin/python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", built[1]]
+    subprocess.run(pip, check=True)
+    code = "from shardd.client import codec; print(codec.IS_NATIVE)"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.strip() == "True", done.stdout + done.stderr

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
+from pathlib import Path
 
 import pytest
 import xxhash
 
+from tests.soak.sampler import descriptors
 from tests.soak.series import MEBIBYTE, TOLERANCES, Series, judge
 from tests.soak.truth import PartitionTruth
 from tests.support import wire
@@ -121,3 +124,15 @@ def test_a_short_series_is_not_judged() -> None:
     for step in range(10):
         series.add(0, step * 10.0, float(step * 100 * MEBIBYTE))
     assert judge(series).flat is None
+
+
+def test_open_files_of_segments_are_told_apart_from_what_somebody_forgets_to_close(tmp_path: Path) -> None:
+    partition = tmp_path / "partitions" / "0"
+    partition.mkdir(parents=True)
+    before = descriptors(os.getpid())
+    with (partition / f"{0:020}.log").open("wb"), (partition / f"{0:020}.index").open("wb"):
+        assert descriptors(os.getpid()) == (before[0] + 2, before[1])
+        (partition / f"{0:020}.index").unlink()  # its segment was removed
+        with (tmp_path / "forgotten").open("wb"):
+            assert descriptors(os.getpid()) == (before[0] + 1, before[1] + 2)
+    assert descriptors(os.getpid()) == before

@@ -39,10 +39,10 @@ static bool remove_left_over(partition *p, const segment *s, const char *trash) 
     return move_away(p, s, other->suffix, trash) == 0 && move_away(p, s, "blocks.tmp", trash) == 0;
 }
 
-/* A recovery ignores an index or a manifest without a log. */
+/* The next start removes an index or a manifest that is left without a log. */
 bool partition_remove_files(partition *p, segment *s, const char *trash) {
     if (!remove_left_over(p, s, trash) || move_away(p, s, s->layout->suffix, trash) != 0) return false;
-    move_away(p, s, segment_suffix(s, SEGMENT_INDEX), trash); /* one that stays is noted at the next start */
+    move_away(p, s, segment_suffix(s, SEGMENT_INDEX), trash);
     move_away(p, s, segment_suffix(s, SEGMENT_MANIFEST), trash);
     return true;
 }

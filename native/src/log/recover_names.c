@@ -66,7 +66,7 @@ name_kind names_parse_segment(const char *name, uint64_t *start) {
 
 /* ---- a partition ---- */
 
-enum { HAS_LOG = 1, HAS_INDEX = 2, HAS_MANIFEST = 4, HAS_TWO_LOGS = 8 };
+enum { HAS_LOG = 1, HAS_INDEX = 2, HAS_MANIFEST = 4, HAS_TWO_LOGS = 8, HAS_TEMPORARY = 16 };
 
 typedef struct segment_name {
     uint64_t start;
@@ -101,8 +101,8 @@ static bool take_name(partition_names *out, segment_names *list, const char *nam
     case NAME_BLOCKS: return add_name(list, start, HAS_LOG); /* its manifest has to say which */
     case NAME_INDEX: return add_name(list, start, HAS_INDEX);
     case NAME_MANIFEST: return add_name(list, start, HAS_MANIFEST);
-    case NAME_TORN:
-    case NAME_TEMPORARY: return true;
+    case NAME_TEMPORARY: return add_name(list, start, HAS_TEMPORARY);
+    case NAME_TORN: return true;
     default: break;
     }
     if (strcmp(name, "imported") == 0) return out->imported = true;
@@ -115,7 +115,8 @@ static bool take_name(partition_names *out, segment_names *list, const char *nam
     return false;
 }
 
-/* Every log has its index and its manifest; a manifest alone may only lie behind them all. */
+/* Every log has its index and its manifest; a manifest alone may only lie behind them all. What a change of a layout
+ * had begun is written over, but of a segment before the first one, which was removed: it has to go. */
 static bool join(partition_names *out, segment_names *list) {
     qsort(list->items, list->count, sizeof *list->items, by_start);
     out->starts = malloc((list->count + 1) * sizeof *out->starts);
@@ -125,7 +126,11 @@ static bool join(partition_names *out, segment_names *list) {
         unsigned has = 0;
         for (; i < list->count && list->items[i].start == start; i++)
             has |= list->items[i].has & has & HAS_LOG ? HAS_TWO_LOGS : list->items[i].has;
-        if (has == (HAS_LOG | HAS_INDEX | HAS_MANIFEST)) {
+        bool begun = has & HAS_TEMPORARY;
+        has &= ~(unsigned)HAS_TEMPORARY;
+        if (begun && has == 0) {
+            if (out->count == 0 && i < list->count) return false;
+        } else if (has == (HAS_LOG | HAS_INDEX | HAS_MANIFEST)) {
             out->starts[out->count++] = start;
         } else if (has == HAS_MANIFEST && i == list->count) {
             out->manifest_ahead = true;

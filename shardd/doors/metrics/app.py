@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from shardd.doors.asgi import Message, Receive, Scope, Send
@@ -13,6 +14,7 @@ from shardd.doors.metrics.exposition import OPEN_METRICS, TEXT, Exposition
 from shardd.doors.metrics.families import write_all
 from shardd.doors.metrics.options import MetricsOptions
 
+DEVICE: Final = "device"  # `Standing.cause`
 _PLAIN: Final = "text/plain; charset=utf-8"
 _METHODS: Final = frozenset({"GET", "HEAD"})
 
@@ -22,10 +24,10 @@ class MetricsApplication:
     `Authorization`."""
 
     def __init__(self, door: Door, options: MetricsOptions) -> None:
-        collector = Collector(door)
+        self._collector = Collector(door)
         self._options = options
-        self._shards = Once(collector.shards)
-        self._everything = Once(collector.everything)
+        self._shards = Once(self._collector.shards)
+        self._texts = {open_metrics: Once(partial(self._text, open_metrics)) for open_metrics in (False, True)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         status, media, body = await self._answer(scope)
@@ -51,7 +53,8 @@ class MetricsApplication:
             return (503, _PLAIN, "".join(f"{each}\n" for each in problems).encode()) if problems else _READY
         if not self._may_read(scope["headers"]):
             return 401, _PLAIN, b""
-        return self._metrics(await self._everything.get(), scope["headers"])
+        wanted = any(name == b"accept" and b"application/openmetrics-text" in value for name, value in scope["headers"])
+        return 200, OPEN_METRICS if wanted else TEXT, await self._texts[wanted].get()
 
     def _may_read(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         token = self._options.token
@@ -60,19 +63,20 @@ class MetricsApplication:
             return True
         return len(shown) == 1 and hmac.compare_digest(shown[0], b"Bearer " + token.encode())
 
-    def _metrics(self, server: Server, headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str, bytes]:
-        wanted = any(name == b"accept" and b"application/openmetrics-text" in value for name, value in headers)
-        to = Exposition(open_metrics=wanted)
+    async def _text(self, open_metrics: bool) -> bytes:
+        """Made once for all who ask at the same time, as the figures are."""
+        server, to = await self._collector.everything(), Exposition(open_metrics=open_metrics)
         write_all(server, problems_of(server), self._options.version, to)
-        return 200, OPEN_METRICS if wanted else TEXT, to.text()
+        return to.text()
 
 
 _READY: Final = (200, _PLAIN, b"ready\n")
 
 
 def problems_of(server: Server) -> list[str]:
-    """Why the server is not ready; none: every shard has recovered and answers, none stands still, all can write."""
-    problems = [f"shard {each.shard} stands still: {each.cause}" for each in server.standing]
+    """Why the server is not ready; none: every shard has recovered and answers, none waits for its device, all can
+    write. One that gets no CPU for a while is ready: to send its clients elsewhere makes others slow, too."""
+    problems = [f"shard {each.shard} stands still: {each.cause}" for each in server.standing if each.cause == DEVICE]
     for shard, figures in enumerate(server.shards):
         if figures is None:
             problems.append(f"shard {shard} is not up")

@@ -24,11 +24,14 @@ import msgspec
 
 from shardd.engine import _native
 from shardd.log import layout
+from shardd.log.imported import read_imported
 from shardd.log.incarnation import encode_incarnation
 from shardd.log.layout import PartitionIds
-from shardd.log.manifest import read_manifest
+from shardd.log.manifest import Manifest, read_manifest
 from shardd.log.sealing import seal_segment
 from shardd.log.segment_reader import log_path, opened
+from shardd.log.segments import scan_segment
+from shardd.log.trash import move_to_trash
 from shardd.runtime.throttle import Throttle
 
 ARCHIVE: Final = "archive"
@@ -39,6 +42,7 @@ SETTLE_S: Final = 0.5  # the engine may be in the middle of its renames
 _INCOMING: Final = "incoming"
 _SPOOL: Final = "spool"
 _BUILDING: Final = ".building"
+_LOGS: Final = ("log", "blocks")
 _FILE: Final = re.compile(
     r"([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+)-([0-9]{20})\.(log|blocks|blocks\.tmp|index|manifest)", re.ASCII
 )
@@ -118,8 +122,8 @@ def incoming_prefix(data: Path, ids: PartitionIds, incarnation: int) -> str:
 # ---- incoming -> entry ----
 
 
-def incoming(data: Path) -> list[Segment]:
-    """Segments that wait to become entries, in order. OSError."""
+def incoming(data: Path, settle_s: float = SETTLE_S) -> list[Segment]:
+    """Segments that wait to become entries, in order; not what was renamed within `settle_s`. OSError."""
     found, moving = set[Segment](), set[Segment]()
     directory, now_s = incoming_directory(data), time.time()
     for name in _names(directory):
@@ -128,7 +132,7 @@ def incoming(data: Path) -> list[Segment]:
             continue
         stream, topic, partition, incarnation, start = map(int, match.groups()[:5])
         segment = Segment((stream, topic, partition), incarnation, start)
-        fresh = not name.endswith(_BUILDING) and 0 <= now_s - (directory / name).stat().st_ctime < SETTLE_S
+        fresh = not name.endswith(_BUILDING) and 0 <= now_s - (directory / name).stat().st_ctime < settle_s
         (moving if fresh else found).add(segment)
     return sorted(found - moving)
 
@@ -142,11 +146,14 @@ def held(data: Path) -> Path | None:
 
 def make_entry(
     data: Path, segment: Segment, names: tuple[str, str], archive: str, throttle: Throttle
-) -> tuple[Path, SpoolManifest]:
-    """`names` of stream and topic. May be done again after a crash at any point. OSError, UnfitError, StoppedError."""
+) -> tuple[Path, SpoolManifest] | None:
+    """`names` of stream and topic. May be done again after a crash at any point. None: its log is in its partition, or
+    again, after a power loss; it leaves later. OSError, UnfitError, StoppedError."""
+    if _is_at_home(data, segment):
+        forget(data, segment)
+        return None
     building = _gathered(data, segment)
-    _, sentence = seal_segment(building, segment.start, segment.incarnation, throttle)
-    manifest = read_manifest(building, segment.start)
+    manifest, sentence = _sealed(building, segment, throttle)
     if sentence is not None or manifest is None or manifest.sealed is None:
         raise UnfitError(sentence or f"{building}: the segment has no manifest and cannot be given one")
     sealed, path = manifest.sealed, log_path(building, segment.start)
@@ -171,11 +178,54 @@ def make_entry(
     layout.write_durably(building / MANIFEST, msgspec.json.format(msgspec.json.encode(found)))
     entry = spool_directory(data) / relative_path(found)
     entry.parent.mkdir(parents=True, exist_ok=True)
+    if (entry / MANIFEST).exists():  # a power loss has brought back what had left
+        forget(data, segment)
+        return entry, read_entry(entry)
+    # First what tells that it has left: else a power loss could leave it in both places, or a log that begins anew.
+    home = layout.partition_directory(data, *segment.ids)
+    for directory in (building.parent, home):
+        if directory.exists():
+            layout.sync_directory(directory)
     building.rename(entry)
     for directory in entry.parents:  # the names of directories that are new, too
         if directory.is_relative_to(data):
             layout.sync_directory(directory)
     return entry, found
+
+
+def forget(data: Path, segment: Segment) -> None:
+    """What is on its way goes to the trash. OSError."""
+    prefix = Path(incoming_prefix(data, segment.ids, segment.incarnation))
+    for path in sorted(prefix.parent.glob(f"{prefix.name}-{segment.start:0{layout.START_OFFSET_DIGITS}d}.*")):
+        move_to_trash(path, layout.trash_directory(data), durable=False)
+
+
+def _is_at_home(data: Path, segment: Segment) -> bool:
+    """Whether only files beside its log are here: the log leaves behind what a change of its layout has left, and
+    before its index. A crash may come in between; what is missing then a recovery makes again."""
+    prefix = Path(incoming_prefix(data, segment.ids, segment.incarnation))
+    stem = f"{segment.start:0{layout.START_OFFSET_DIGITS}d}"
+    home = layout.partition_directory(data, *segment.ids)
+
+    def has(suffix: str) -> bool:
+        building = prefix.with_name(f"{prefix.name}-{stem}.log{_BUILDING}")
+        return prefix.with_name(f"{prefix.name}-{stem}.{suffix}").exists() or (building / f"{stem}.{suffix}").exists()
+
+    at_home = [each for each in _LOGS if layout.segment_file(home, segment.start, each).exists()]
+    return bool(at_home) and not has("log") and (at_home == ["log"] or not has("blocks"))
+
+
+def _sealed(building: Path, segment: Segment, throttle: Throttle) -> tuple[Manifest | None, str | None]:
+    """Its manifest, or why it has none. A lost index is made again. UnfitError, OSError, StoppedError."""
+    try:
+        if not layout.segment_index(building, segment.start).exists():
+            scan_segment(building, segment.start, 0, read_imported(building))
+        _, sentence = seal_segment(building, segment.start, segment.incarnation, throttle)
+        return (None, sentence) if sentence is not None else (read_manifest(building, segment.start), None)
+    except UnfitError:
+        raise
+    except ValueError as error:  # damaged, or of a later version
+        raise UnfitError(str(error)) from error
 
 
 def _gathered(data: Path, segment: Segment) -> Path:
@@ -186,7 +236,7 @@ def _gathered(data: Path, segment: Segment) -> Path:
     building.mkdir(exist_ok=True)
     layout.write_whole(building / layout.INCARNATION, encode_incarnation(segment.incarnation))
     home = layout.partition_directory(data, *segment.ids)
-    left = not any(layout.segment_file(home, segment.start, each).exists() for each in ("log", "blocks"))
+    left = not any(layout.segment_file(home, segment.start, each).exists() for each in _LOGS)
     for suffix in ("log", "blocks", "index", "manifest"):
         for source in (
             prefix.with_name(f"{prefix.name}-{stem}.{suffix}"),

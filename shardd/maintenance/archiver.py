@@ -98,7 +98,7 @@ class Archiver:
     def _try(self, what: str, step: Callable[..., None], *arguments: object) -> bool:
         try:
             step(*arguments)
-        except (OSError, UnfitError) as error:
+        except (OSError, ValueError) as error:  # of this one; the others are looked at
             self._counters["errors"] += 1
             self._tell(f"{what} cannot be archived: {error}")
             return False
@@ -115,26 +115,20 @@ class Archiver:
         stream = state.streams.get(segment.ids[0])
         topic = None if stream is None else stream.topics.get(segment.ids[1])
         if stream is None or topic is None or not _has(topic, segment):  # deleted or purged, and so is this
-            self._forget(segment)
+            spool.forget(self._data, segment)
             return
         required = topic.settings.get(ARCHIVE.key) == "required"  # "none" was said after it had left its log
         names = (stream.name, topic.name)
         try:
-            spool.make_entry(self._data, segment, names, "required" if required else "best_effort", throttle)
+            made = spool.make_entry(self._data, segment, names, "required" if required else "best_effort", throttle)
         except UnfitError:
             if required:
                 raise
-            self._forget(segment)
+            spool.forget(self._data, segment)
             self._counters["dropped"] += 1
             _log.warning("%s is damaged and deleted without an archive", segment)
             return
-        self._counters["spooled"] += 1
-
-    def _forget(self, segment: Segment) -> None:
-        directory = spool.incoming_directory(self._data)
-        prefix = Path(spool.incoming_prefix(self._data, segment.ids, segment.incarnation)).name
-        for path in directory.glob(f"{prefix}-{segment.start:0{layout.START_OFFSET_DIGITS}d}.*"):
-            move_to_trash(path, layout.trash_directory(self._data), durable=False)
+        self._counters["spooled"] += made is not None
 
     def _look_at(self, entry: Path, waiting: list[tuple[float, Path, SpoolManifest]], throttle: Throttle) -> None:
         """Removes what is acknowledged; the rest waits."""

@@ -191,8 +191,14 @@ class PartitionCalls:
         return self._engine.stats(home.slot).incarnation == home.incarnation
 
     async def _delete_segments(self, namespace: int, count: int) -> int:
-        """Answers that are being sent are let finish, for a while; what they still need stays after that."""
+        """Answers that are being sent are let finish, for a while; what they still need stays after that. What is to be
+        archived is on the device before it leaves: else a power loss could give its offsets to other messages."""
         attempts = 0
+        if count > 0 and self._archives(*partition_ids(namespace)[:2]):
+            status = self._engine.partition_flush(namespace)
+            status = status if status != Status.OK else await self._sync(namespace)
+            if status != Status.OK:
+                return status
         while count > 0 and attempts < DELETE_ATTEMPTS_MAX:
             step = min(count, DELETE_STEP)
             try:
@@ -207,7 +213,8 @@ class PartitionCalls:
         return Status.OK
 
     def _archives(self, stream: int, topic: int) -> bool:
-        settings = self._metadata.state.streams[stream].topics[topic].settings
+        known = self._metadata.state.streams.get(stream)
+        settings = known.topics[topic].settings if known is not None and topic in known.topics else {}
         return settings.get(ARCHIVE.key, "none") != "none"
 
     def _destination(self, namespace: int) -> str:

@@ -3,7 +3,7 @@
 The partition writes through its seam; every change is noted until an fdatasync of that file, or of the directory for
 names. `cut_power` makes the files anew: what was synced, and of the rest what the seed chooses: bytes sector by sector
 in any order, names up to some moment, as journals keep them. A rename is one change of both directories. What Python
-code does to the files itself (recovery) is taken over by `adopt`: it syncs each of its steps.
+code does to the files itself is taken over by `adopt`, where each of its steps is synced (recovery), or by `see`.
 """
 
 from __future__ import annotations
@@ -143,8 +143,10 @@ class LogDisk:
         return failure
 
     def fdatasync(self, descriptor: int) -> int:
+        return self._sync(self._nodes[descriptor])
+
+    def _sync(self, node: _Node) -> int:
         failure = self._judge("fdatasync")
-        node = self._nodes[descriptor]
         if failure:
             if failure != -errno.EINTR and not self.dead and isinstance(node, _File):
                 self.suspect = True
@@ -215,6 +217,31 @@ class LogDisk:
     def adopt(self) -> None:
         """What Python code has done to the files, each step synced."""
         self._adopt(self.root, self._tree)
+
+    def see(self) -> None:
+        """What Python code has done to the files, nothing of it synced."""
+        self._see(self.root, self._tree)
+
+    def sync_of(self, path: Path) -> int:
+        """As fdatasync, of a file or directory that Python code has open."""
+        directory, name = self._place(os.fsencode(path))
+        node = directory.entries.get(name) if name else directory
+        return self._sync(node) if node is not None else self._judge("fdatasync")
+
+    def _see(self, path: Path, directory: _Directory) -> None:
+        found = {entry.name: entry for entry in sorted(os.scandir(path), key=lambda each: each.name)}
+        for name in [each for each in directory.entries if each not in found]:
+            self._change([(directory, name, None)])
+        for name, entry in found.items():
+            node = directory.entries.get(name)
+            if node is None:
+                node = _Directory() if entry.is_dir() else _File()
+                self._change([(directory, name, node)])
+            if isinstance(node, _Directory):
+                self._see(path / name, node)
+            elif node.content != (content := (path / name).read_bytes()):
+                self._write(node, 0, None)
+                self._write(node, 0, content)
 
     def _remake(self, path: Path, directory: _Directory, survives: float) -> None:
         path.mkdir()
@@ -292,13 +319,20 @@ class LogDisk:
         self._changes.append(names)
 
     def _sync_names(self, directory: _Directory) -> None:
-        kept = []
-        for each in self._changes:
-            if any(concerned is directory for concerned, _, _ in each):
-                _apply(each, durable=True)
+        """With the earlier changes that these rest on: of the same name, or of what is renamed."""
+        touched: set[object] = set()
+        due, kept = [], []
+        for each in reversed(self._changes):
+            about = {(id(concerned), name) for concerned, name, _ in each}
+            about_nodes = {id(node) for _, _, node in each if node is not None}
+            if any(concerned is directory for concerned, _, _ in each) or (about | about_nodes) & touched:
+                touched |= about | about_nodes
+                due.append(each)
             else:
                 kept.append(each)
-        self._changes = kept
+        for each in reversed(due):
+            _apply(each, durable=True)
+        self._changes = kept[::-1]
 
 
 def _apply(names: _Change, *, durable: bool) -> None:

@@ -11,7 +11,7 @@ from tests.sim.log_world import LEVELS, LogWorld
 from tests.sim.planted import Planted
 from tests.sim.world import Outcome
 
-DONE = ("append", "poll", "sync ends", "purge", "offset", "clean", "compress")
+DONE = ("append", "poll", "sync ends", "purge", "offset", "clean", "compress", "archive")
 
 
 def run_log(seed: int, root: Path, planted: Planted, *, verbose: bool = False) -> Outcome:

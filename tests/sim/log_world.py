@@ -5,7 +5,6 @@ The model knows every message that was ever sent and what became of it; each pol
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import re
@@ -18,6 +17,7 @@ from shardd.log import layout
 from shardd.log.recovery import open_partition
 from shardd.log.segment_reader import segment_starts
 from tests.sim.findings import Trace
+from tests.sim.log_archive import IDS, Archiving
 from tests.sim.log_disk import LogDisk
 from tests.sim.log_library import (
     POLL_FIRST,
@@ -29,6 +29,7 @@ from tests.sim.log_library import (
     LogPartition,
 )
 from tests.sim.log_model import LogModel, split_records
+from tests.sim.log_syncs import Syncs
 from tests.sim.log_upkeep import Compressing, Retention
 from tests.sim.planted import Planted, trusting_recovery
 
@@ -40,7 +41,7 @@ INDEX_CONTRADICTS = 10002
 TRASH_NAME = re.compile(r"trash/\S+")  # has a time in it
 
 
-class LogWorld:
+class LogWorld(Syncs):
     """`root` is a directory of its own on a fast file system; it is removed at the end."""
 
     def __init__(self, seed: int, root: Path, planted: Planted, trace: Trace) -> None:
@@ -53,17 +54,16 @@ class LogWorld:
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(parents=True)
         self.root = root
-        self.directory = layout.partition_directory(root, 1, 2, 3)
+        self.directory = layout.partition_directory(root, *IDS)
         self.disk = LogDisk(root, random.Random(f"log disk {seed}"))
         self.incarnation = 5
         self.retention = Retention(random.Random(f"log retention {seed}"), planted)
         self.compressing = Compressing(self.disk, self.directory, random.Random(f"log compressing {seed}"), planted)
+        self.archiving = Archiving(self.disk, random.Random(f"log archive {seed}"), planted, trace)
         self.model = LogModel(trace, LEVELS[self.level], expires=self.retention.expiry_us > 0)
         self.now_us = self.monotonic_us = 1_000_000
         self.delete_died = False
         self.step = 0
-        self.running: list[int] | None = None  # descriptors of the sync under way
-        self.sync_error = 0
         self.next_id = 1
         self.partition = self._opened([], 0)
 
@@ -87,6 +87,7 @@ class LogWorld:
             (6, self._time_passes),
             (8, self._clean),
             (6, self._compress),
+            (12, self._archive),
         ]
         weights = [weight for weight, _ in operations]
         calls = [call for _, call in operations]
@@ -100,6 +101,7 @@ class LogWorld:
         self.disk.errno_share = 0.0
         if self.trace.finding is None:
             self._power()
+            self.archiving.finish(self.incarnation, self.model)
         self._let_go(orderly=False)
 
     def _note(self, kind: str, text: str = "") -> None:
@@ -144,41 +146,6 @@ class LogWorld:
         if status == 4027:
             self.trace.report(f"a poll at {first + records} finds damage that nobody has done")
 
-    def _sync_step(self) -> None:
-        """Begins a sync, or does one of its files, or ends it: other operations come between."""
-        if self.running is None:
-            everything = self.rng.random() < 0.3
-            most = self.rng.choice([1, 2, 64])
-            self.running = self.partition.sync_begin(everything=everything, most=most)
-            self.sync_error = 0
-            self.model.sync_begins(self.partition.ends())
-            self._note("sync begins", str(len(self.running)))
-        for _ in range(self.rng.choice([1, 1, 64])):
-            if not self.running or self.disk.dead:
-                break
-            descriptor = self.running.pop(0)
-            skipped = self._is_skipped(descriptor)
-            result = 0 if skipped else self._synced(descriptor)
-            self.disk.close(descriptor)
-            self.sync_error = self.sync_error or -result
-        if not self.running and not self.disk.dead:
-            covered = self.partition.sync_done(self.sync_error)
-            self._note("sync ends", f"{covered} {self.sync_error}")
-            self.model.sync_ends(covered=covered, ends=self.partition.ends())
-            self.running = None
-
-    def _is_skipped(self, descriptor: int) -> bool:
-        """A planted fault: whoever waits is told that it is on the device, and it is not."""
-        if self.planted.log == "stored offsets outside the sync":
-            return Path(f"/proc/self/fd/{descriptor}").readlink().name == layout.CONSUMER_OFFSETS
-        return self.planted.log == "answer before fsync" and self.rng.random() < 0.5
-
-    def _synced(self, descriptor: int) -> int:
-        result = -errno.EINTR
-        while result == -errno.EINTR:
-            result = self.disk.fdatasync(descriptor)
-        return result
-
     def _store_offset(self) -> None:
         number, value = self.rng.randrange(CONSUMERS), self.rng.randrange(self.model.end + 2)
         status = self.partition.offset_store(1, number, value)
@@ -198,27 +165,35 @@ class LogWorld:
             self.model.saved(self.partition.ends())
 
     def _delete_segments(self) -> None:
-        trash = layout.trash_directory(self.root)
-        if not trash.exists():
-            self.disk.mkdir(os.fsencode(trash))
-        if not trash.exists():
+        if self.archiving.on and not self._sync_whole():  # as `PartitionCalls._delete_segments`
             return
-        status, deleted = self.partition.delete_segments(self.rng.randint(1, 2), trash / f"{self.step}-segment")
+        before = segment_starts(self.directory) if self.directory.exists() else []
+        status, deleted = self.partition.delete_segments(self.rng.randint(1, 2), self._destination("segment"))
         self._note("delete segments", f"{status} {deleted}")
         self.delete_died |= self.disk.dead
         if not self.disk.dead:
             starts = segment_starts(self.directory) if self.directory.exists() else []
             self.model.deleted(self.partition.ends(), min(starts, default=0))
+        self.archiving.removed(self.incarnation, before, self.model.durable_end)
 
     def _clean(self) -> None:
-        trash = layout.trash_directory(self.root)
-        if not trash.exists():
-            self.disk.mkdir(os.fsencode(trash))
         wanted = self._wanted()
-        status, removed = self.partition.clean(trash / f"{self.step}-cleaned")
+        status, removed = self.partition.clean(self._destination("cleaned"))
         self._note("clean", f"{status} {removed}")
         if not self.disk.dead:
             self.model.expired(self.partition.ends(), wanted)
+
+    def _destination(self, name: str) -> Path:
+        """Of what leaves the log."""
+        trash = layout.trash_directory(self.root)
+        if not trash.exists():
+            self.disk.mkdir(os.fsencode(trash))
+        return self.archiving.destination(self.incarnation, trash / f"{self.step}-{name}")
+
+    def _archive(self) -> None:
+        done = self.archiving.step(self.incarnation)
+        if done:
+            self._note("archive", done)
 
     def _compress(self) -> None:
         done = self.compressing.step(self.partition, self.incarnation, self.model.durable_end)
@@ -244,7 +219,7 @@ class LogWorld:
         self._note("time passes", str(us))
         self._tick(us)
 
-    def _purge(self, *, unproven: bool = False) -> None:
+    def _purge(self, *, unproven: bool = False, by_operator: bool = False) -> None:
         """As `OwnedPartitions.follow`: the metadata has a new incarnation for good, the directory goes to the trash.
         `unproven`: nothing in it tells its incarnation any more. Whoever dies before the rename leaves it as it was,
         read only, and every later start finds it so (docs/formats.md)."""
@@ -254,7 +229,7 @@ class LogWorld:
         if self.disk.dead:
             self.disk.restart()
         trash = layout.trash_directory(self.root)
-        lost = self.planted.log == "lost purge"
+        lost = self.planted.log == "lost purge" and not by_operator
         share, self.disk.errno_share = self.disk.errno_share, 0.0
         if not lost:
             if not trash.exists():
@@ -365,7 +340,7 @@ class LogWorld:
         self.disk.errno_share = share
         if hole:  # later bytes have survived than some before them: it waits for an operator
             self._note(f"{LEVELS[self.level]}: hole behind the durable end")
-            self._purge(unproven=any("marker is damaged" in note for note in found.notes))
+            self._purge(unproven=any("marker is damaged" in note for note in found.notes), by_operator=True)
 
     def _opened_in_vain(self, segments: list[SegmentInfo]) -> None:
         last = segments[-1] if segments else None

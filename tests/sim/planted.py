@@ -173,6 +173,11 @@ class BlocksOfOthers(Planted):
     log = name
 
 
+class PastTheArchive(Planted):
+    name = "past the archive"
+    log = name
+
+
 ALL: list[type[Planted]] = [
     AnswerBeforeSync,
     DisorderlyReplica,
@@ -184,6 +189,7 @@ ALL: list[type[Planted]] = [
     ExpiresEarly,
     ExpiresLate,
     BlocksOfOthers,
+    PastTheArchive,
 ]
 
 

@@ -382,3 +382,18 @@ def test_a_crash_at_every_step_of_sealing_loses_nothing(directory: Path, monkeyp
             if calls <= at:
                 break
     assert failed >= 6
+
+
+@pytest.mark.parametrize("records", [0, 3])
+def test_zeros_behind_the_checkpoint_do_not_set_the_clock_back(records: int, directory: Path) -> None:
+    """Level durable allocates ahead. What comes next must not be older than the birth of its segment."""
+    write(directory, ACTIVE)
+    log, stored = layout.segment_log(directory, ACTIVE.start), manifest_of(ACTIVE, records, born_at=1990)
+    write_manifest(directory, stored)
+    log.write_bytes(ACTIVE.log[: ACTIVE.borders[records]] + bytes(5000))
+    layout.segment_index(directory, ACTIVE.start).write_bytes(ACTIVE.index[: 16 * records])
+    expected = 1990 if stored.checkpoint is None else stored.checkpoint.last_timestamp
+    for _ in range(2):
+        [found] = open_partition(directory, INCARNATION).segments
+        assert (found.records, found.last_timestamp) == (records, expected)
+    assert log.stat().st_size == ACTIVE.borders[records]

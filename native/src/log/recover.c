@@ -133,6 +133,7 @@ static bool scan_open(recovery *r, const manifest *m, int log, int index, bool a
     if (size > c->log_bytes &&
         record_scan_file(log, c->log_bytes, m->start_offset, expected, minimum, index, &scan) != 0)
         return false;
+    if (scan.count == 0) scan.first_timestamp = scan.last_timestamp = minimum; /* zeros, allocated ahead */
     uint64_t end = c->log_bytes + scan.valid_bytes;
     if (end < size && (!active || !tail_is_zero(log, end, size) || ftruncate(log, (off_t)end) != 0))
         return false; /* the cut is synced with the log, by the engine */

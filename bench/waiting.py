@@ -70,12 +70,14 @@ class Workers:
             found[task] = (cpu_ns / 1e9, sleeps)
         return found
 
-    def memory_bytes(self) -> int:
-        found = 0
+    def memory_bytes(self) -> tuple[int, int]:
+        """Of their own, and with their parts of what they share: buffers that anybody's requests have used lately."""
+        own = whole = 0
         for process in self._processes:
             lines = (process / "smaps_rollup").read_text().splitlines()
-            found += next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-        return found
+            sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines[1:]}
+            own, whole = own + sizes["Anonymous"], whole + sizes["Pss"]
+        return own, whole
 
 
 class Idle(msgspec.Struct, frozen=True):
@@ -255,13 +257,14 @@ def measure(server: Shardd, options: argparse.Namespace) -> bool:
         before = workers.memory_bytes()
         crowd.begin(messages.offsets, server)
         waiting = idle(workers, options.idle_s)
-        held = workers.memory_bytes() - before
+        held, whole = (now - then for now, then in zip(workers.memory_bytes(), before, strict=True))
         print(f"{WAITERS} connections that do not wait: {quiet.cpu:.4f} of a CPU, {quiet.sleeps_per_s:.0f} sleeps/s")
         print(
             f"{WAITERS} that wait:                    {waiting.cpu:.4f} of a CPU, {waiting.sleeps_per_s:.0f} sleeps/s"
         )
         good = verdict("CPU of the workers while nothing happens", waiting.cpu, IDLE_CPU_MAX)
         good &= verdict("memory for the waits, MB", held / 1e6, MEMORY_BYTES_MAX / 1e6)
+        print(f"with buffers that the workers share and use again: {whole / 1e6:.3f} MB")
         times = wake_times_ms(crowd, messages, options.sends)
         print(f"wake-up, ms: p50 {median(times):.3f}, max {max(times):.3f}, of {len(times)}")
         good &= verdict("wake-up, ms: p99", percentile(times, 0.99), WAKE_P99_MS_MAX)

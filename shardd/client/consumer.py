@@ -14,7 +14,7 @@ from shardd.client.client import Client
 from shardd.client.errors import AlreadyExistsError, ClientError, ClosedError, NotFoundError, ServerError, SettingsError
 from shardd.client.link import Link
 from shardd.client.messages import Message
-from shardd.client.polls import WAIT_MAX_S, Polls, is_gone
+from shardd.client.polls import Polls, is_gone
 from shardd.client.positions import Place, Start, strategy_of
 from shardd.client.session import Session
 from shardd.client.wire import Identifier
@@ -228,7 +228,7 @@ class Consumer:
         """At the server, where it can wait, else here. What ends too early is followed by the rest of the pause."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        left_s = min(WAIT_MAX_S, self._asked_at + self._assignment_interval_s - began_s)
+        left_s = min(self._polls.wait_max_s, self._asked_at + self._assignment_interval_s - began_s)
         self._turn.rotate(-1)
         places = [self._places[number] for number in self._turn if number not in self._paused]
         found: list[Message] = []

@@ -14,7 +14,8 @@ from shardd.client.positions import Place
 from shardd.client.session import Session
 from shardd.client.wire import Identifier
 
-WAIT_MAX_S: Final = 1.0  # later requests of the connection come behind it
+_WAIT_MAX_S: Final = 1.0  # later requests of the connection come behind it ...
+_WAIT_PART: Final = 4  # ... and have more than this part of their time left, when who waited is cancelled
 _PUT_OFF_S: Final = 5.0
 _TOO_MANY: Final = frozenset({statuses.FEATURE_UNAVAILABLE, statuses.TOO_MANY_PARTITIONS})
 
@@ -29,6 +30,7 @@ class Polls:
         self._name, self._stream, self._topic, self._group = name, stream, topic, group
         self._offered: bool | None = None
         self._not_before = float("-inf")
+        self.wait_max_s = min(_WAIT_MAX_S, session.settings.deadline_s / _WAIT_PART)
 
     async def ask(self, partition: int | None, strategy: int, value: int, count: int, wait_s: float = 0.0) -> Polled:
         """ClientError."""

@@ -104,6 +104,15 @@ def test_a_member_waits_for_all_its_partitions_at_once(server: Server) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("deadline", "longest"), [("30", 1.0), ("2", 0.5)])
+def test_what_comes_behind_a_wait_keeps_most_of_its_time(deadline: str, longest: float) -> None:
+    async def main() -> None:
+        client = Client(f"shardd://iggy:iggy@127.0.0.1:1?deadline={deadline}")
+        assert Consumer(client, "s", "t", name="c")._polls.wait_max_s == longest
+
+    asyncio.run(main())
+
+
 def test_a_server_that_offers_no_waits_is_asked_for_none(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "extensions", lambda: FOREIGN)
     observed = asyncio.run(read_slowly(server, "foreign", 2, name="c", waits=False))

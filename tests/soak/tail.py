@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.client import Client, Producer
+from shardd.client.errors import ClientError
 from shardd.client.outbox import Position
 from tests.support.server import Server
 
@@ -52,9 +53,10 @@ def problems(lines: Iterable[str], acknowledged: set[tuple[int, str]]) -> list[s
     return found
 
 
-async def produce(address: str, until: float, acknowledged: set[tuple[int, str]]) -> int:
-    """Sends until that moment (monotonic clock); how many messages were sent. Each is tried for five minutes."""
-    number = 0
+async def produce(address: str, until: float, acknowledged: set[tuple[int, str]]) -> tuple[int, int]:
+    """Sends until that moment (monotonic clock); how many messages were sent, and were told to have failed. Each is
+    tried for five minutes."""
+    number = failed = 0
     async with (
         Client(f"shardd://iggy:iggy@{address}") as client,
         Producer(client, "followed", "events", deadline_s=300.0) as producer,
@@ -66,18 +68,22 @@ async def produce(address: str, until: float, acknowledged: set[tuple[int, str]]
                 waiting.append((payload, await producer.send(payload.encode(), key=str(number % 97).encode())))
                 number += 1
             if len(waiting) >= 50 * _BATCH:
-                await _settle(waiting, acknowledged)
+                failed += await _settle(waiting, acknowledged)
             await asyncio.sleep(_PAUSE_S)
-        await _settle(waiting, acknowledged)
-    return number
+        failed += await _settle(waiting, acknowledged)
+    return number, failed
 
 
-async def _settle(waiting: list[tuple[str, asyncio.Future[Position]]], acknowledged: set[tuple[int, str]]) -> None:
+async def _settle(waiting: list[tuple[str, asyncio.Future[Position]]], acknowledged: set[tuple[int, str]]) -> int:
+    """How many were not stored, or of unknown fate: their producer was told so."""
+    failed = 0
     for payload, future in waiting:
-        position = await future
-        if position.partition is not None:
-            acknowledged.add((position.partition, payload))
+        try:
+            acknowledged.add(((await future).partition, payload))
+        except ClientError:
+            failed += 1
     waiting.clear()
+    return failed
 
 
 def kill_now_and_then(server: Server, chance: random.Random, until: float, every_s: float) -> dict[str, int]:
@@ -123,7 +129,7 @@ async def follow(minutes: float, seed: int, every_s: float, directory: Path) -> 
         try:
             until = time.monotonic() + minutes * 60
             kills = asyncio.to_thread(kill_now_and_then, server, random.Random(seed), until, every_s)
-            sent, killed = await asyncio.gather(produce(address, until, acknowledged), kills)
+            (sent, failed), killed = await asyncio.gather(produce(address, until, acknowledged), kills)
             await asyncio.to_thread(_caught_up, output, follower, len(acknowledged))
         finally:
             follower.send_signal(signal.SIGINT)
@@ -132,7 +138,8 @@ async def follow(minutes: float, seed: int, every_s: float, directory: Path) -> 
     found = problems(lines, acknowledged)
     print(
         f"{minutes:g} minutes: {killed['worker']} workers and {killed['server']} servers killed; {sent} messages sent, "
-        f"{len(acknowledged)} acknowledged, {len(lines)} written; {len(found)} problems; seed {seed}"
+        f"{len(acknowledged)} acknowledged, {failed} told to have failed, {len(lines)} written; "
+        f"{len(found)} problems; seed {seed}"
     )
     return found if status == 130 else [*found, f"the follower ended with {status}"]
 

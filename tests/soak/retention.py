@@ -6,8 +6,8 @@ that are compressed meanwhile, beside a consumer that has stopped: disk, memory 
 Two topics on one server: `aged` (expiry of a minute, zstd; a consumer has stored an offset in each partition once and
 never again, which holds messages back for another minute) and `sized` (a limit of its size, lz4). Every producer has a
 partition. A follower reads all of them in time and checks every message (truth.py). Each series is judged (series.py),
-also once more with a planted leak, which must be found. With `--leak` retention is off: the run must find that the
-directory grows. Exit status 1 when something was lost or grows.
+the p99 as a multiple of a control's (control.py), also once more with a planted leak, which must be found. With
+`--leak` retention is off: the run must find that the directory grows. Exit status 1 when something was lost or grows.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.topic_settings import SetTopicSettings
+from tests.soak.control import Control
 from tests.soak.load import Latencies, Producer, Verifier
 from tests.soak.run import Result, leak_of
 from tests.soak.sampler import WARM_UP_S, Sampler
@@ -107,6 +108,7 @@ class RetentionSoak:
     def __init__(self, root: Path, producers: int, seed: int, *, leak: bool, warm_up_s: float = WARM_UP_S) -> None:
         self.server = Server(root / "data", SETTINGS)
         self.loads: list[TopicLoad] = []
+        self.control = Control(seed)
         self.sampler = Sampler(warm_up_s)
         try:
             self.server.start()
@@ -125,12 +127,14 @@ class RetentionSoak:
     def run(self, duration_s: float, sample_every_s: float) -> None:
         for thread in (thread for load in self.loads for thread in load.threads):
             thread.start()
+        self.control.start()
         self.loads[0].stop_a_consumer()
         end = time.monotonic() + duration_s
         while time.monotonic() < end and not self.failures():
             time.sleep(sample_every_s)
             answers = [seconds for load in self.loads for seconds in load.latencies.take()]
-            self.sampler.sample("retention", self.server, answers, disturbed=False)
+            control = self.control.latencies.take()
+            self.sampler.sample("retention", self.server, answers, disturbed=False, control_s=control)
 
     def failures(self) -> list[str]:
         threads = [thread for load in self.loads for thread in load.threads]
@@ -159,6 +163,7 @@ class RetentionSoak:
         return result
 
     def stop(self) -> None:
+        self.control.stop()
         for load in self.loads:
             for thread in load.threads:
                 thread.stopping.set()

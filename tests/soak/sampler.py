@@ -75,8 +75,17 @@ class Sampler:
         self.rows: list[Row] = []
         self.series: dict[tuple[str, str], Series] = {}
 
-    def sample(self, name: str, server: Server, answers_s: Sequence[float], *, disturbed: bool) -> None:
-        """`answers_s`: of the SENDs since the last sample; with `disturbed` (a kill) their p99 is no measurement."""
+    def sample(
+        self,
+        name: str,
+        server: Server,
+        answers_s: Sequence[float],
+        *,
+        disturbed: bool,
+        control_s: Sequence[float] = (),
+    ) -> None:
+        """`answers_s`: of the SENDs since the last sample; with `disturbed` (a kill) their p99 is no measurement.
+        `control_s`: of a control (control.py); then the p99 of the SENDs counts as a multiple of its p99."""
         now = time.monotonic() - self.began
         warm = now >= self.warm_up_s
         fds = segment_fds = 0
@@ -97,7 +106,11 @@ class Sampler:
         self._add(now, name, "segment fds", 0, segment_fds, False)
         if len(answers_s) >= P99_SAMPLES_MIN:
             p99 = statistics.quantiles(answers_s, n=100)[98]
-            self._add(now, name, "p99", 0, p99, warm and not disturbed)
+            self._add(now, name, "p99", 0, p99, warm and not disturbed and not control_s)
+            if len(control_s) >= P99_SAMPLES_MIN:
+                control = statistics.quantiles(control_s, n=100)[98]
+                self._add(now, name, "p99 of control", 0, control, False)
+                self._add(now, name, "p99 ratio", 0, p99 / control, warm and not disturbed)
         self._add(now, name, "data", 0, directory_bytes(server.data_dir), warm)
 
     def _add(self, now: float, who: str, quantity: str, life: int, value: float, counts: bool) -> None:

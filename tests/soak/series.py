@@ -34,6 +34,7 @@ TOLERANCES = {
     "fds": Tolerance(6.0),
     "threads": Tolerance(1.0),
     "p99": Tolerance(0.005, 0.5),
+    "p99 ratio": Tolerance(0.5, 0.5),
     "data": Tolerance(32 * MEBIBYTE, 0.1),
 }
 
@@ -76,7 +77,7 @@ class Verdict:
     flat: bool | None
 
     def row(self) -> str:
-        scale, unit = {"p99": (1e3, "ms"), "fds": (1.0, ""), "threads": (1.0, "")}.get(
+        scale, unit = {"p99": (1e3, "ms"), "fds": (1.0, ""), "threads": (1.0, ""), "p99 ratio": (1.0, "x")}.get(
             self.series.quantity, (1 / MEBIBYTE, "MiB")
         )
         verdict = "too short" if self.flat is None else "flat" if self.flat else "GROWS"

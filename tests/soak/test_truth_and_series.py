@@ -100,7 +100,13 @@ def measured(quantity: str, level: float, noise: float, lives: int = 3) -> Serie
 
 @pytest.mark.parametrize(
     ("quantity", "level", "noise"),
-    [("rss", 90 * MEBIBYTE, MEBIBYTE), ("fds", 80.0, 1.0), ("threads", 9.0, 0.0), ("p99", 0.004, 0.001)],
+    [
+        ("rss", 90 * MEBIBYTE, MEBIBYTE),
+        ("fds", 80.0, 1.0),
+        ("threads", 9.0, 0.0),
+        ("p99", 0.004, 0.001),
+        ("p99 ratio", 2.0, 0.3),
+    ],
 )
 def test_a_noisy_level_is_flat_and_a_planted_leak_is_found(quantity: str, level: float, noise: float) -> None:
     series = measured(quantity, level, noise)

@@ -253,6 +253,10 @@ bench-recovery: native ## the recovery phase of a start: seconds for each GiB un
 bench: native ## compare with the bare-C floor server
 	@$(BIN)/python -m bench
 
+.PHONY: bench-retention
+bench-retention: native ## compression by algorithm, cold polls, producers beside deletions and compressing (BENCH_ARGS="cold --rounds 3")
+	@$(BIN)/python -m bench.retention $(BENCH_ARGS)
+
 .PHONY: bench-ways
 bench-ways: native ## WebSocket and Unix socket beside TCP, and TLS beside plain, in turns
 	@status=0; $(BIN)/python -m bench.ways_in || status=1; $(BIN)/python -m bench.tls_path || status=1; exit $$status

@@ -100,6 +100,7 @@ PyObject *shardd_call_flush_all_done(PyObject *self, PyObject *arg);
 PyObject *shardd_call_counters(PyObject *self, PyObject *unused);
 PyObject *shardd_call_gauges(PyObject *self, PyObject *unused);
 PyObject *shardd_call_latency(PyObject *self, PyObject *unused);
+PyObject *shardd_call_samples(PyObject *self, PyObject *unused);
 
 /* binding/results.c: results with named fields (_native.pyi). */
 typedef enum shardd_result_type {

@@ -270,6 +270,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"peer_up", call_peer_up, METH_VARARGS, "A peer serves, in this generation."},
     {"counters", shardd_call_counters, METH_NOARGS, "Engine counters."},
     {"gauges", shardd_call_gauges, METH_NOARGS, "What is queued up now."},
+    {"samples", shardd_call_samples, METH_NOARGS, "Traced requests that have ended since the last call."},
     {"latency", shardd_call_latency, METH_NOARGS, "Requests by time, in log2 buckets."},
     {"flush_all", shardd_call_flush_all, METH_NOARGS, "Starts the sync of all; descriptors to fdatasync and close."},
     {"flush_all_done", shardd_call_flush_all_done, METH_O, "Ends that sync with an errno."},

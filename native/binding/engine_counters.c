@@ -142,3 +142,22 @@ PyObject *shardd_call_latency(PyObject *self, PyObject *unused) {
     }
     return result;
 }
+
+/* (code, dialect, user, connection, status, bytes, began_us, took_us, the first bytes of the payload) for each. */
+PyObject *shardd_call_samples(PyObject *self, PyObject *unused) {
+    engine *e = shardd_engine_of(self);
+    (void)unused;
+    PyObject *result = e != NULL ? PyList_New(0) : NULL;
+    for (uint32_t i = 0; result != NULL && e->net.samples.every != 0 && i < SAMPLES_MAX; i++) {
+        sample *one = &e->net.samples.places[i];
+        if (one->state != SAMPLE_ENDED) continue;
+        one->state = SAMPLE_FREE;
+        PyObject *told = Py_BuildValue("(IBIKIILLy#)", one->code, one->dialect, one->user_id,
+                                       (unsigned long long)one->connection, one->status, one->length,
+                                       (long long)one->began_us, (long long)one->took_us, (const char *)one->begin,
+                                       (Py_ssize_t)one->begin_length);
+        if (told == NULL || PyList_Append(result, told) != 0) Py_CLEAR(result);
+        Py_XDECREF(told);
+    }
+    return result;
+}

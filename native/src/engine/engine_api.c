@@ -48,6 +48,7 @@ static int open_parts(engine *e) {
                            .socket_migration = o->socket_migration,
                            .tls = {o->tls[TLS_OF_TCP], o->tls[TLS_OF_WEBSOCKET]},
                            .clients_have_names = o->clients_have_names,
+                           .sample_every = o->sample_every,
                            .pipeline_window_requests = o->pipeline_window_requests,
                            .websocket = o->websocket};
     result = core_open(k, &for_core);

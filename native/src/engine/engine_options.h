@@ -36,6 +36,7 @@ typedef struct engine_options {
     websocket_settings websocket;
     tls_mode tls[TLS_PORTS];
     bool clients_have_names; /* by their certificates */
+    uint32_t sample_every;   /* of the requests that never reach Python; 0: none is traced */
 } engine_options;
 
 #endif

@@ -171,6 +171,7 @@ void conn_try_free(conn *c) {
     conn_wait_free(c);
     conn_free_input(c);
     conn_free_output(c);
+    sample_drop(&c->sample);
     seats_free(&c->session.seats);
     conn_uncount(c);
     leave(c);

@@ -123,18 +123,19 @@ struct conn {
     uint32_t index, generation;
     conn_state state;
     bool closing, close_after_reply, move_wanted, moved, in_ready;
-    bool in_bulk;        /* its turn is one of those who have sent ahead */
-    bool has_sent_ahead; /* it has had a window */
-    bool sends_ahead;    /* since its last receive more than one request was there at a time */
-    bool lending;        /* its records go to a peer: they are parked, not dropped */
-    bool uncounted;      /* admission.h: the shard that it moves to counts it */
-    bool unanswered;     /* the core has a request of it whose end it has not heard */
-    bool alone_once;     /* its next request is not for a window */
-    bool local;          /* over the Unix socket */
-    pending *work;       /* where that request waits, or what the output came from */
-    window *window;      /* NULL: one request at a time */
-    conn_wait *wait_for; /* messages, for so long; NULL: its poll does not wait */
-    conn_large *large;   /* NULL: its dialect needs no more room */
+    bool in_bulk;          /* its turn is one of those who have sent ahead */
+    bool has_sent_ahead;   /* it has had a window */
+    bool sends_ahead;      /* since its last receive more than one request was there at a time */
+    bool lending;          /* its records go to a peer: they are parked, not dropped */
+    bool uncounted;        /* admission.h: the shard that it moves to counts it */
+    bool unanswered;       /* the core has a request of it whose end it has not heard */
+    bool alone_once;       /* its next request is not for a window */
+    bool local;            /* over the Unix socket */
+    pending *work;         /* where that request waits, or what the output came from */
+    window *window;        /* NULL: one request at a time */
+    conn_wait *wait_for;   /* messages, for so long; NULL: its poll does not wait */
+    conn_large *large;     /* NULL: its dialect needs no more room */
+    struct sample *sample; /* its request is traced (samples.h); NULL: it is not */
     conn *next_ready;
     session session;
     conn_input input;
@@ -202,7 +203,8 @@ void conn_told_who(conn *c); /* the answer to conn_ask_who: its head is judged a
 void conn_advance(conn *c);  /* runs frames until the connection has to wait */
 
 /* conn_request.c */
-void conn_execute(conn *c); /* the frame in work */
+void conn_execute(conn *c);                                                          /* the frame in work */
+struct sample *conn_sample(conn *c, const frame_head *head, const uint8_t *payload); /* NULL: no place */
 /* Who sends this without a login? Python sets session and dialect, and resumes. False: no memory, it closes. */
 bool conn_ask_who(conn *c);
 bool conn_retry(waiter *w); /* of a connection that waited: its frame again */

@@ -63,6 +63,7 @@ void conn_reply_status(conn *c, uint32_t status) {
     bool ahead = c->has_sent_ahead || c->input.length > 0;
     if (ahead && status == STATUS_SHARD_COMMUNICATION_ERROR && c->frame.head.kind == REQUEST_SEND)
         c->close_after_reply = true;
+    sample_status(c->sample, status);
     size_t length = c->dialect->put_status(c->frame.head_bytes, c->output.small, status);
     conn_reply_bytes(c, c->output.small, length);
     hold_body(c, status, length);
@@ -104,7 +105,10 @@ void conn_say_goodbye(conn *c, uint32_t status) {
     conn_close(c);
 }
 
-static void count_latency(net *n, int64_t request_us) { n->latency[latency_bucket(n->core->now_us - request_us)]++; }
+static void count_latency(net *n, int64_t request_us, sample **traced) {
+    n->latency[latency_bucket(n->core->now_us - request_us)]++;
+    sample_end(traced, n->core->now_us);
+}
 
 /* Everything that was asked is answered, and with the kernel. */
 static void next_frame(conn *c) {
@@ -145,7 +149,9 @@ static void window_over(conn *c) {
 static void window_sent(conn *c) {
     window *w = c->window;
     while (w->leaving > 0) {
-        count_latency(c->net, window_place(w, 0)->request_us);
+        place *p = window_place(w, 0);
+        sample_status(p->sample, p->end.status);
+        count_latency(c->net, p->request_us, &p->sample);
         window_pop(w);
     }
     if (w->count == 0) {
@@ -185,7 +191,7 @@ void conn_drop_body(conn *c) {
     c->core->counters.bytes_out -= c->output.held;
     c->output.held = 0;
     conn_free_output(c);
-    count_latency(c->net, c->clocks.request_us);
+    count_latency(c->net, c->clocks.request_us, &c->sample);
     next_frame(c);
 }
 
@@ -216,7 +222,7 @@ static void output_done(conn *c) {
         if (!last && conn_waits_for(c, WAITS_FOR_PEER)) c->state = CONN_WORKING;
     }
     if (!last || c->closing) return;
-    count_latency(c->net, c->clocks.request_us);
+    count_latency(c->net, c->clocks.request_us, &c->sample);
     next_frame(c);
 }
 

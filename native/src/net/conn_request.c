@@ -38,6 +38,7 @@ static event *event_with_data(conn *c, event_kind kind, const uint8_t *data, uin
 static void ask_python(conn *c) {
     bool large = c->frame.head.length > LARGE_REQUEST_BYTES;
     session_start_over(&c->session);
+    sample_drop(&c->sample); /* Python traces what it answers */
     if (large && c->net->large_in_python >= LARGE_REQUESTS_MAX) {
         c->state = CONN_WAITING;
         core_wait(c->core, &c->wait, conn_retry);
@@ -318,7 +319,19 @@ static void execute_packed(conn *c) {
     else if (result == PACKED_NEEDS_PLACE) not_executed(c, NEEDS_PLACE, NULL);
 }
 
+sample *conn_sample(conn *c, const frame_head *head, const uint8_t *payload) {
+    sample what = {.code = head->code,
+                   .user_id = c->session.user_id,
+                   .length = head->length,
+                   .connection = conn_id(c),
+                   .began_us = c->core->now_us,
+                   .dialect = c->dialect->number};
+    return samples_begin_chosen(&c->net->samples, &what, payload);
+}
+
 void conn_execute(conn *c) {
+    bool native = c->frame.head.kind != REQUEST_OTHER && c->session.authenticated && c->sample == NULL;
+    if (native && samples_choose(&c->net->samples)) c->sample = conn_sample(c, &c->frame.head, c->frame.payload);
     switch (c->frame.head.kind) {
     case REQUEST_PING:
         c->clocks.heartbeat_us = c->core->now_us;

@@ -196,6 +196,7 @@ static bool take(conn *c) {
         return false;
     }
     uint32_t size = c->dialect->head_bytes + head.length;
+    if (samples_choose(&c->net->samples)) p->sample = conn_sample(c, &head, c->input.bytes + c->dialect->head_bytes);
     c->input.bytes += size;
     c->input.length -= size;
     return true;

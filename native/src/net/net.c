@@ -26,7 +26,8 @@ int net_open(net *n, core *k, const net_options *options) {
     n->send_bytes_max = quarter < options->dialect->send_bytes_max ? (uint32_t)quarter
                                                                    : options->dialect->send_bytes_max;
     shares_open(n);
-    int result = websockets_open(&n->websockets, &options->websocket);
+    int result = samples_open(&n->samples, options->sample_every);
+    if (result == 0) result = websockets_open(&n->websockets, &options->websocket);
     return result != 0 ? result : tls_open(&n->tls, options->tls);
 }
 
@@ -56,6 +57,7 @@ bool net_stream(net *n, tls_port port, int fd, stream *out) {
 void net_free(net *n) {
     websockets_close(&n->websockets);
     tls_close(&n->tls);
+    samples_free(&n->samples);
     free(n->conns.places);
     free(n->conns.generations);
     free(n->conns.free_indexes);

@@ -3,6 +3,7 @@
 #define SHARDD_NET_H
 #include "net/admission.h"
 #include "net/conn.h"
+#include "net/samples.h"
 #include "net/tls.h"
 #include "net/websocket.h"
 
@@ -59,6 +60,7 @@ typedef struct net_options {
     websocket_settings websocket;
     tls_mode tls[TLS_PORTS];
     bool clients_have_names; /* by their certificates: Python is told before their first request */
+    uint32_t sample_every;   /* of requests; 0: none */
 } net_options;
 
 struct net {
@@ -83,7 +85,8 @@ struct net {
     conn *buffer_holders[BUFFERS_IN_ALL];
     uint32_t large_in_python;
     websockets websockets;
-    uint64_t filled_bytes;             /* in this pass */
+    uint64_t filled_bytes; /* in this pass */
+    samples samples;
     uint64_t latency[LATENCY_BUCKETS]; /* requests, from the complete frame to the whole answer with the kernel */
 };
 

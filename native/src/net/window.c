@@ -1,5 +1,6 @@
 /* See window.h. */
 #include "net/window.h"
+#include "net/samples.h"
 
 #include "base/assert.h"
 #include "base/status.h"
@@ -18,6 +19,7 @@ window *window_open(conn *c) {
 
 void window_close(conn *c) {
     if (c->window == NULL) return;
+    for (uint32_t i = 0; i < c->window->count; i++) sample_drop(&window_place(c->window, i)->sample);
     share_give_back(c, sizeof *c->window);
     free(c->window);
     c->window = NULL;

@@ -21,6 +21,7 @@ typedef struct place {
     uint8_t *frame; /* they begin here */
     pending *work;  /* where it waits */
     outcome end;
+    struct sample *sample; /* it is traced */
     int64_t request_us;
 } place;
 

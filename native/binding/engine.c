@@ -80,7 +80,7 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     unsigned mode = TLS_OFF, websocket_mode = TLS_OFF, indexes = INDEX_MODE_OPEN_SEGMENT;
     const char *io_engine, *dialect_name;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpsIzKsKKpsIIpIII|I", engine_arguments, &o.shard, &o.shards,
+            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpsIzKsKKpsIIpIIII", engine_arguments, &o.shard, &o.shards,
             &o.shared_fd, &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.limits.connections,
             &o.limits.per_address, &o.limits.before_login, &login_ms, &idle_ms, &request_ms, &partial_ms, &slow_ms,
             &sync_ms, &save_ms, &save_syncs, &journal_messages, &journal_bytes, &o.consumer_offsets_max, &migration,

@@ -72,7 +72,7 @@ static void test_a_refusal_is_told_with_its_status(void) {
 static void test_requests_in_work_together_are_told_each(void) {
     memory_stream *m = open_sampled(2);
     sample told[8];
-    for (int i = 0; i < 6; i++) put_send(HERE, 600);
+    for (int i = 0; i < 6; i++) put_send(HERE, 5000);
     receive_all(m);
     CHECK_EQUAL(in_work(m), 6);
     EXPECT(m, 0, 0, 0, 0, 0, 0);

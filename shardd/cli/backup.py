@@ -25,9 +25,11 @@ from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
+from shardd.observability.traces import end_traces, set_up_traces
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
 from shardd.protocol.requests import FlushUnsavedBuffer
+from shardd.runtime import tracing
 
 EXIT_REFUSED: Final = 1  # not made, not restored, damaged
 EXIT_USAGE: Final = 2
@@ -73,10 +75,12 @@ def create(
     options = Options(base, full, _rate(rate))
     flushing = (lambda: None) if flush is None else _flusher(flush, Credentials(username, password), source)
     try:
-        with made_like(directory):
+        with tracing.span("backup"), made_like(directory):
             made = create_backup(source, directory, options, flushing)
     except (BackupError, ConnectionFailedError, RefusedError) as error:
         _fail(str(error), EXIT_REFUSED)
+    finally:
+        end_traces()
     _print_made(made, as_json)
     if made.backup.left_out:
         raise typer.Exit(EXIT_LEFT_OUT)
@@ -172,10 +176,13 @@ def _fail(sentence: str, status: int) -> NoReturn:
 
 
 def _data_directory(config: Path | None, data: Path | None) -> Path:
-    if data is not None:
+    """A command that is given the settings is traced as they say."""
+    if data is not None and config is None:
         return data
     try:
-        return load_settings(config, os.environ).settings.system.data_directory
+        settings = load_settings(config, os.environ).settings
+        set_up_traces(settings.telemetry, "backup")
+        return data or settings.system.data_directory
     except ConfigError as error:
         _fail("; ".join(error.problems), EXIT_USAGE)
 

@@ -10,6 +10,7 @@ from shardd.config.loader import ConfigError
 from shardd.config.schema import Settings
 from shardd.doors.http import options as http
 from shardd.doors.metrics import options as metrics
+from shardd.observability.traces import missing_modules
 from shardd.server.doors import DoorSpecification
 
 _MODULES: Final = {"http": ("httptools", "jwt", "starlette", "uvicorn"), "metrics": ("httptools", "uvicorn")}
@@ -18,6 +19,10 @@ _MODULES: Final = {"http": ("httptools", "jwt", "starlette", "uvicorn"), "metric
 def doors_of(settings: Settings) -> list[DoorSpecification]:
     """ConfigError when a door cannot run here."""
     doors = []
+    if settings.telemetry.enabled and (missing := missing_modules()):
+        raise ConfigError(
+            [f'telemetry.enabled: {", ".join(missing)} cannot be imported; pip install "shardd[telemetry]"']
+        )
     if settings.http.enabled:
         _check_modules("http")
         addresses = {"http.address": settings.http.address}

@@ -11,6 +11,7 @@ import sys
 import setproctitle
 
 from shardd.observability.logs import set_up_logs
+from shardd.observability.traces import end_traces, set_up_traces
 from shardd.runtime.audit_file import set_up_audit
 from shardd.runtime.control_messages import WorkerMessage, encode_message
 from shardd.runtime.inheritance import WorkerInheritance, read_inheritance
@@ -35,10 +36,12 @@ def main() -> None:
     source = f"shard-{inheritance.shard}"
     set_up_logs(source, inheritance.settings.system.logging.level, inheritance.settings.system.logging.format)
     set_up_audit(inheritance.settings.system.logging.audit_file, source)
+    set_up_traces(inheritance.settings.telemetry, source)
     setproctitle.setproctitle(f"shardd: shard {inheritance.shard}")
     pin(inheritance)
     bind_memory(inheritance)
     status = serve(inheritance)
+    end_traces()
     logging.shutdown()
     os._exit(status)  # whatever a helper thread waits for must not delay the successor
 

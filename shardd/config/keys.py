@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.config import cluster, http, local_socket, metrics, origins, paths, tls, units
+from shardd.config import cluster, http, local_socket, metrics, origins, paths, telemetry, tls, units
 from shardd.config.codecs import parse_codec
 from shardd.config.cpus import check_cpu_allocation
 from shardd.config.schema import (
@@ -215,6 +215,11 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("metrics.token_file", "metrics.token_file", "", tls.parse_path),
     _count("metrics.topics_max", 1000, 0, metrics.SERIES_MAX),
     _count("metrics.groups_max", 1000, 0, metrics.SERIES_MAX),
+    _flag("telemetry.enabled", False),
+    Key("telemetry.service_name", "telemetry.service_name", "shardd", telemetry.parse_service_name),
+    Key("telemetry.traces.transport", "telemetry.traces.transport", "http", telemetry.parse_transport),
+    Key("telemetry.traces.endpoint", "telemetry.traces.endpoint", telemetry.ENDPOINT, telemetry.parse_endpoint),
+    Key("telemetry.traces.sample_ratio", "telemetry.traces.sample_ratio", 0.01, telemetry.parse_ratio, quoted=False),
     _count("server.connections_max", 10_000, 1, 1_000_000),
     _count("server.connections_per_address_max", 0, 0, 1_000_000),
     _count("server.connections_before_login_max", 0, 0, 1_000_000),

@@ -13,6 +13,7 @@ import msgspec
 from shardd.config.http import Http
 from shardd.config.logs import Logging
 from shardd.config.metrics import Metrics
+from shardd.config.telemetry import Telemetry
 
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
@@ -332,6 +333,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     websocket: WebSocket
     http: Http
     metrics: Metrics
+    telemetry: Telemetry
     server: Server
     system: System
     consumer_group: ConsumerGroupSettings

@@ -7,7 +7,8 @@ import contextlib
 import itertools
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Final
 
 import msgspec
 
@@ -27,6 +28,8 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.control_messages import Stalls, Standing
 from shardd.runtime.trust import PeerKey, Trust, TrustInheritance, shard_name
 
+TRACE: Final = ContextVar("trace", default="")
+"""The traceparent of the request that a command is for, or ""."""
 _NO_HANDLE = 0
 
 
@@ -61,7 +64,7 @@ class DoorClient:
     async def command(self, name: str, request: object = None) -> Any:
         """What the service of that name returns, as maps and lists. `request`: its fields."""
         fields: Any = {} if request is None else request  # encoded with its frame: as Raw it would be copied twice
-        value = await self._request(Kind.COMMAND, Command(self.handle, name, fields))
+        value = await self._request(Kind.COMMAND, Command(self.handle, name, fields, TRACE.get()))
         return msgspec.msgpack.decode(value, strict=False)
 
     async def close(self) -> None:

@@ -113,11 +113,13 @@ class Logout(_Payload):
 
 
 class Command(_Payload):
-    """`request` as the service wants it: a map of its fields. Answer: what the service returns."""
+    """`request` as the service wants it: a map of its fields. `trace`: a traceparent, or "". Answer: what the service
+    returns."""
 
     handle: int
     name: str
     request: msgspec.Raw
+    trace: str = ""
 
 
 class Figures(_Payload):

@@ -14,6 +14,7 @@ from shardd.metadata.state import Partition, State, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.namespaces import namespace, partition_ids
 from shardd.protocol.primitives import Identifier
+from shardd.runtime import tracing
 from shardd.runtime.channel import BusError
 from shardd.security import Rule, allowed
 from shardd.service.audit import tell_change
@@ -117,7 +118,8 @@ async def submit(metadata: Metadata, identity: Identity, command: Command) -> Re
     """
     before = metadata.state
     try:
-        result = await metadata.submit(identity.ref, command)
+        with tracing.span("metadata", change=type(command).__name__):
+            result = await metadata.submit(identity.ref, command)
     except BusError as error:
         raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error), close=True) from error
     if result.status != Status.OK:

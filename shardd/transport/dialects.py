@@ -11,8 +11,10 @@ from shardd.engine import DIALECT_CLASSIC, DIALECT_IGGY09, DIALECT_UNNAMED, Engi
 from shardd.metadata import Metadata
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.extensions import command_name
 from shardd.protocol.legacy.generations import GENERATIONS, generation_of_login, is_versioned_login
 from shardd.protocol.primitives import Reader
+from shardd.runtime import tracing
 from shardd.security import Rule
 from shardd.service.identity import Identity
 from shardd.service.services import Services
@@ -23,6 +25,12 @@ from shardd.transport.legacy.unnamed import UnnamedDispatcher
 from shardd.worker.dispatcher import RequestHandler
 
 _log = logging.getLogger(__name__)
+
+
+async def _traced(answering: Coroutine[Any, Any, None], request: RequestEvent) -> None:
+    who = {"user_id": request.user_id, "connection": request.connection, "dialect": request.dialect}
+    with tracing.span(command_name(request.code).lower(), "", **who):
+        await answering
 
 
 class Dialects:
@@ -42,7 +50,12 @@ class Dialects:
         }
 
     def handle(self, request: RequestEvent) -> Coroutine[Any, Any, None]:
-        """Answers a request. Who logs in tells which generation it is."""
+        """Answers a request."""
+        answering = self._answering(request)
+        return answering if tracing.current() is None else _traced(answering, request)
+
+    def _answering(self, request: RequestEvent) -> Coroutine[Any, Any, None]:
+        """Who logs in tells which generation it is."""
         if request.dialect == DIALECT_CLASSIC and not request.authenticated and self._tells_generations:
             generation = generation_of_login(request.code, request.payload)
             if generation is not None:

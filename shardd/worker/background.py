@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import Settings
-from shardd.engine import RoomEvent
+from shardd.engine import Engine, RoomEvent
 from shardd.maintenance.job import Job, Turn
 from shardd.maintenance.scheduler import JobScheduler
+from shardd.protocol.extensions import command_name
+from shardd.runtime import tracing
 from shardd.runtime.threads import Threads
 from shardd.service.connections import ConnectionService
 from shardd.worker.partitions import OwnedPartitions
@@ -19,6 +22,7 @@ from shardd.worker.refusals import REPORT_INTERVAL_S, RefusalReport
 from shardd.worker.roles import Role
 
 _ROOM_INTERVAL_S: Final = 30.0
+_TRACES_INTERVAL_S: Final = 0.25  # the engine has places for 64 requests
 _log = logging.getLogger(__name__)
 
 
@@ -46,12 +50,12 @@ def add_room_job(
 
 def add_client_jobs(
     jobs: JobScheduler,
-    counters: Callable[[], Mapping[str, int]],
+    engine: Engine,
     connections: ConnectionService,
     settings: Settings,
 ) -> None:
-    """Refusals are told, clients without a heartbeat evicted. `counters` are those of the engine."""
-    refusals, heartbeat = RefusalReport(counters), settings.heartbeat
+    """Refusals are told, clients without a heartbeat evicted, requests that the engine has chosen traced."""
+    refusals, heartbeat = RefusalReport(engine.counters), settings.heartbeat
 
     async def report(_turn: Turn) -> None:
         refusals.report()
@@ -59,7 +63,29 @@ def add_client_jobs(
     async def evict(turn: Turn) -> None:
         await turn.on_loop(connections.evict_stale_clients(heartbeat.interval_ms))
 
+    async def trace(_turn: Turn) -> None:
+        for sample in engine.samples():
+            tracing.sampled(_told(*sample))
+
     jobs.add(Job("refusals", report, REPORT_INTERVAL_S, first_s=REPORT_INTERVAL_S))
+    if settings.telemetry.enabled and settings.telemetry.traces.sample_every:
+        jobs.add(Job("traces", trace, _TRACES_INTERVAL_S, first_s=_TRACES_INTERVAL_S))
     if heartbeat.enabled:
         interval_s = heartbeat.interval_ms / 1000
         jobs.add(Job("eviction", evict, interval_s, first_s=interval_s))
+
+
+def _told(
+    code: int,
+    dialect: int,
+    user: int,
+    connection: int,
+    status: int,
+    size: int,
+    began_us: int,
+    took_us: int,
+    begin: bytes,
+) -> tracing.Sampled:
+    began_ns = time.time_ns() - time.monotonic_ns() + began_us * 1000
+    attributes: dict[str, str | int] = {"user_id": user, "connection": connection, "dialect": dialect, "bytes": size}
+    return tracing.Sampled(command_name(code).lower(), began_ns, took_us * 1000, status, attributes, begin)

@@ -61,6 +61,7 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         cache_indexes=INDEX_MODES.index(system.cache_indexes),
         waiting_polls_max=limits.waiting_polls_max,
         waiting_polls_per_user_max=limits.waiting_polls_per_user_max or limits.waiting_polls_max // 2,
+        sample_every=settings.telemetry.traces.sample_every if settings.telemetry.enabled else 0,
     )
 
 

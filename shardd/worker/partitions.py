@@ -27,6 +27,7 @@ from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.errors import Status
 from shardd.protocol.namespaces import namespace, partition_ids
 from shardd.protocol.topic_setting_table import ACK
+from shardd.runtime import tracing
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.threads import Threads
 from shardd.worker.id_windows import known_ids, window_of
@@ -129,6 +130,10 @@ class OwnedPartitions:
         Directories are scanned in helper threads, and the loop goes on meanwhile. `current` gives the state of the
         moment: what was deleted or purged since is not opened, its slot may belong to another partition by then.
         """
+        with tracing.span("recovery", shard=self._shard):
+            return await self._recover(current, threads)
+
+    async def _recover(self, current: Callable[[], State], threads: Threads) -> State:
         phase_began_ns, cpu_began_ns = time.monotonic_ns(), time.process_time_ns()
         state, directories = current(), Directories(self._data)
         waiting: list[tuple[PartitionIds, Identity]] = []

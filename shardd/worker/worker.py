@@ -195,7 +195,7 @@ class Worker:
         self._role.serve()  # the members of groups announce themselves to what it makes
         self._services = Services(self._service_parts())
         self._dispatcher = self._make_dispatcher(self.engine, self._metadata, self._services)
-        add_client_jobs(self._jobs, self.engine.counters, self._services.connections, self._inheritance.settings)
+        add_client_jobs(self._jobs, self.engine, self._services.connections, self._inheritance.settings)
         self._metadata.subscribe(self._services.routes.applied)
         self._metadata.subscribe(self._services.connections.applied)
         await self._doors.start(self._door_parts())

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define SAMPLES_MAX 64u
-#define SAMPLE_BYTES 512u /* address, and the headers of the first message of a SEND */
+#define SAMPLE_BYTES 4096u /* address, index of a SEND, headers of its first message */
 
 typedef enum sample_state { SAMPLE_FREE, SAMPLE_OPEN, SAMPLE_ENDED } sample_state;
 

@@ -14,7 +14,7 @@ from starlette.routing import Route, Router
 
 from shardd.config.http import HttpCors
 from shardd.doors.asgi import Application, Message, Receive, Scope, Send
-from shardd.doors.door import Door
+from shardd.doors.door import TRACE, Door
 from shardd.doors.http import (
     account_routes,
     consumer_routes,
@@ -44,6 +44,7 @@ from shardd.doors.http.system_routes import METRICS
 from shardd.doors.links import WorkerLostError
 from shardd.doors.metrics.public import PublicFigures
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.tracing import TRACEPARENT_BYTES
 
 PUBLIC: Final = frozenset(
     {
@@ -117,6 +118,7 @@ class HttpApplication:
         """Everything that can be wrong becomes an answer; behind the head of one, the end of the connection."""
         started = False
         self._figures.requests += 1
+        TRACE.set(_traceparent(scope))
 
         async def sending(message: Message) -> None:
             nonlocal started
@@ -161,6 +163,12 @@ def _with_cors(inner: HttpApplication, cors: HttpCors) -> Application:
         expose_headers=cors.exposed_headers,
         allow_credentials=cors.allow_credentials,
     )
+
+
+def _traceparent(scope: Scope) -> str:
+    """The worker judges it. "": there is none, or several."""
+    found = [value for name, value in scope["headers"] if name == b"traceparent"]
+    return found[0][: TRACEPARENT_BYTES + 1].decode("latin-1") if len(found) == 1 else ""
 
 
 def _bearer(scope: Scope) -> str:

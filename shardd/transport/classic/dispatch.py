@@ -13,6 +13,7 @@ from shardd.metadata import Metadata
 from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.requests import decode
+from shardd.runtime import tracing
 from shardd.security import Rule, allowed
 from shardd.service.groups import ByEngine
 from shardd.service.services import Services
@@ -42,6 +43,7 @@ class ClassicDispatcher:
             reply = await self._answer(connection, code, request.payload, user_id)
         except ShardError as error:
             _log.debug("request %d refused with %d: %s", code, error.status, error)
+            tracing.refused(error.status)
             self._engine.reply(connection, error.status, b"", error.close)
         except Exception:
             _log.exception("request %d failed", code)

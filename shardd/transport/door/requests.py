@@ -23,6 +23,7 @@ from shardd.protocol.door_frames import (
     Request,
 )
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime import tracing
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.groups import ByEngine
@@ -127,7 +128,8 @@ class RequestHandler:
             base.require(self._parts.metadata.state, identity, Rule.MANAGE_USERS)
         if size > request_bytes_max(request.name):
             raise ShardError(Status.INVALID_COMMAND, f"a request of {size} bytes")
-        value = await command.execute(identity, command.decode(request.request))
+        with tracing.span(request.name, request.trace, user_id=identity.user_id or 0, door=self._door):
+            value = await command.execute(identity, command.decode(request.request))
         if isinstance(value, ByEngine):
             raise RuntimeError(f"{request.name} was left to the engine, which has no such connection")
         answer = encode_value(value)

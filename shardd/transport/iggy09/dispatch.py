@@ -15,6 +15,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.iggy09 import EVICTION, Head, Register
 from shardd.protocol.primitives import Reader
 from shardd.protocol.requests import decode
+from shardd.runtime import tracing
 from shardd.security import Rule, allowed
 from shardd.service.groups import ByEngine
 from shardd.service.registrations import FencedError
@@ -67,6 +68,7 @@ class Iggy09Dispatcher:
             self._engine.reply(connection, evicted.status, b"", evicted.close)
         except ShardError as error:
             _log.debug("operation %d refused with %d: %s", head.operation, error.status, error)
+            tracing.refused(error.status)
             self._engine.reply(connection, error.status, b"", error.close)
         except Exception:
             _log.exception("operation %d failed", head.operation)

@@ -20,6 +20,7 @@ from shardd.protocol.legacy.requests import LegacyRequest, decode
 from shardd.protocol.replies import ConsumerOffset
 from shardd.protocol.requests import GetClient, GroupRequest, OffsetRequest, StreamRequest, TopicRequest
 from shardd.protocol.send_request import SendMessages
+from shardd.runtime import tracing
 from shardd.security import Rule, allowed
 from shardd.service import base
 from shardd.service.groups import ByEngine, group_of
@@ -64,6 +65,7 @@ class LegacyDispatcher:
             reply = await self._answer(connection, code, asked, generation, user_id)
         except ShardError as error:
             _log.debug("request %d refused with %d: %s", code, error.status, error)
+            tracing.refused(error.status)
             self._refuse(connection, speaks, generation, error)
         except Exception:
             _log.exception("request %d failed", code)

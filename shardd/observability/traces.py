@@ -19,6 +19,7 @@ from shardd.runtime.tracing import Attributes, Sampled
 
 SPANS_MAX: Final = 2048
 _BATCH: Final = 128  # spans are encoded under the lock of the interpreter: a few milliseconds at a time
+_EVERY_MS: Final = 1000
 _EXPORT_S: Final = 10
 _END_S: Final = 1.0  # for what is left when a process ends
 
@@ -60,7 +61,7 @@ class _OpenTelemetry:
             {"service.name": settings.service_name, "service.instance.id": source, "service.version": __version__}
         )
         exporter = OTLPSpanExporter(settings.traces.endpoint, timeout=_EXPORT_S)
-        self._processor = BatchSpanProcessor(exporter, max_queue_size=SPANS_MAX, max_export_batch_size=_BATCH)
+        self._processor = BatchSpanProcessor(exporter, SPANS_MAX, _EVERY_MS, _BATCH)
         ratio = ParentBased(TraceIdRatioBased(settings.traces.sample_ratio))
         by_ratio, chosen = (
             TracerProvider(sampler, resource, shutdown_on_exit=False) for sampler in (ratio, ParentBased(ALWAYS_ON))

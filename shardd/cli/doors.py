@@ -12,7 +12,11 @@ from shardd.doors.http import options as http
 from shardd.doors.metrics import options as metrics
 from shardd.server.doors import DoorSpecification
 
-_MODULES: Final = {"http": ("httptools", "jwt", "starlette", "uvicorn"), "metrics": ("httptools", "uvicorn")}
+_MODULES: Final = {
+    "http": ("httptools", "jwt", "starlette", "uvicorn"),
+    "http.jwt.trusted_issuers": ("cryptography",),
+    "metrics": ("httptools", "uvicorn"),
+}
 
 
 def doors_of(settings: Settings) -> list[DoorSpecification]:
@@ -20,6 +24,8 @@ def doors_of(settings: Settings) -> list[DoorSpecification]:
     doors = []
     if settings.http.enabled:
         _check_modules("http")
+        if settings.http.jwt.trusted_issuers:
+            _check_modules("http.jwt.trusted_issuers")
         addresses = {"http.address": settings.http.address}
         doors.append(DoorSpecification(http.DOOR_NAME, http.COMMAND, addresses, http.encode_options(settings)))
     if settings.metrics.enabled:
@@ -36,7 +42,8 @@ def doors_of(settings: Settings) -> list[DoorSpecification]:
 def _check_modules(section: str) -> None:
     missing = [name for name in _MODULES[section] if find_spec(name) is None]
     if missing:
-        problem = f'{section}.enabled: {", ".join(missing)} cannot be imported; pip install "shardd[http]"'
+        key = section if section.count(".") else f"{section}.enabled"
+        problem = f'{key}: {", ".join(missing)} cannot be imported; pip install "shardd[http]"'
         raise ConfigError([problem])
 
 

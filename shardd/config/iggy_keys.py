@@ -10,8 +10,7 @@ from typing import Final
 _NOT_SERVED: Final = {
     "http": "web_ui",
     "http.cors": "allow_private_network",
-    "http.jwt": "algorithm valid_issuers valid_audiences not_before encoding_secret decoding_secret use_base64_secret "
-    "trusted_issuers",
+    "http.jwt": "algorithm valid_issuers valid_audiences not_before encoding_secret decoding_secret use_base64_secret",
     "http.metrics": "endpoint",
     "tcp": "enabled ipv6",
     "quic": "enabled address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window "
@@ -39,7 +38,6 @@ NOT_SERVED_PATHS: Final = frozenset(
     f"{section}.{name}" for section, names in _NOT_SERVED.items() for name in names.split()
 )
 _NOT_SERVED_SUFFIXES: Final = frozenset(path.upper().replace(".", "_") for path in NOT_SERVED_PATHS)
-_ELEMENT: Final = re.compile(r"HTTP_JWT_TRUSTED_ISSUERS_\d_(ISSUER|JWKS_URL|AUDIENCE|USER_ID)")
 # names of Iggy's programs, its tests and its root user: nothing to warn about
 _NO_SETTING: Final = re.compile(
     r"CI_BUILD|CONFIG_PATH|ENV_PATH|DISPLAY_CONFIG|ROOT_USERNAME|ROOT_PASSWORD|TEST_.*"
@@ -53,4 +51,4 @@ def is_no_setting(suffix: str) -> bool:
 
 
 def is_known_to_iggy(suffix: str) -> bool:
-    return suffix in _NOT_SERVED_SUFFIXES or _ELEMENT.fullmatch(suffix) is not None
+    return suffix in _NOT_SERVED_SUFFIXES

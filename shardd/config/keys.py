@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.config import cluster, http, local_socket, metrics, origins, paths, tls, units
+from shardd.config import cluster, http, issuers, local_socket, metrics, origins, paths, tls, units
 from shardd.config.codecs import parse_codec
 from shardd.config.cpus import check_cpu_allocation
 from shardd.config.schema import (
@@ -204,6 +204,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("http.jwt.access_token_expiry", "http.jwt.access_token_expiry_ms", "1 h", 1000, 24 * 30 * _HOUR_MS),
     _duration("http.jwt.clock_skew", "http.jwt.clock_skew_ms", "5 s", 0, 600_000),
     Key("http.jwt.key_file", "http.jwt.key_file", "", tls.parse_path),
+    Key(issuers.ISSUERS_PATH, issuers.ISSUERS_PATH, (), issuers.parse_issuers, issuers.format_issuers, quoted=False),
     _flag("http.tls.enabled", False),
     _flag("http.tls.self_signed", False),
     Key("http.tls.cert_file", "http.tls.cert_file", "", tls.parse_path),

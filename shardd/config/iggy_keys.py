@@ -13,9 +13,7 @@ _NOT_SERVED: Final = {
     "http.jwt": "algorithm valid_issuers valid_audiences not_before encoding_secret decoding_secret use_base64_secret",
     "http.metrics": "endpoint",
     "tcp": "enabled ipv6",
-    "quic": "enabled address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window "
-    "receive_window keep_alive_interval max_idle_timeout",
-    "quic.certificate": "self_signed cert_file key_file",
+    "quic": "datagram_send_buffer_size send_window",
     "quic.socket": "override_defaults recv_buffer_size send_buffer_size keepalive",
     "telemetry": "enabled service_name",
     "telemetry.logs": "transport endpoint",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.config import cluster, http, issuers, local_socket, metrics, origins, paths, tls, units
+from shardd.config import cluster, http, issuers, local_socket, metrics, origins, paths, quic, tls, units
 from shardd.config.codecs import parse_codec
 from shardd.config.cpus import check_cpu_allocation
 from shardd.config.schema import (
@@ -211,6 +211,16 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("http.tls.key_file", "http.tls.key_file", "", tls.parse_path),
     _flag("http.metrics.enabled", True),
     _flag("http.access_log", False),
+    _flag("quic.enabled", False),
+    Key("quic.address", "quic.address", "127.0.0.1:8080", units.parse_address),
+    _count("quic.max_concurrent_bidi_streams", 100, 1, 10_000),
+    _size("quic.receive_window", "quic.receive_window_bytes", "100 KB", 16 << 10, 1 << 20),
+    _size("quic.initial_mtu", "quic.initial_mtu_bytes", "1200 B", quic.DATAGRAM_BYTES_MIN, quic.DATAGRAM_BYTES_MAX),
+    _duration("quic.keep_alive_interval", "quic.keep_alive_interval_ms", "5 s", 0, _HOUR_MS),
+    _duration("quic.max_idle_timeout", "quic.max_idle_timeout_ms", "10 s", 1000, _HOUR_MS),
+    _flag("quic.certificate.self_signed", True),
+    Key("quic.certificate.cert_file", "quic.certificate.cert_file", "", tls.parse_path),
+    Key("quic.certificate.key_file", "quic.certificate.key_file", "", tls.parse_path),
     _flag("metrics.enabled", False),
     Key("metrics.address", "metrics.address", "127.0.0.1:9464", units.parse_address),
     Key("metrics.token_file", "metrics.token_file", "", tls.parse_path),
@@ -369,7 +379,7 @@ def check_together(settings: Settings) -> list[str]:
     websocket = settings.websocket
     if websocket.enabled and websocket.port and websocket.address == settings.tcp.address:
         return ["websocket.address: the same as tcp.address"]
-    if problems := http.check(settings) or metrics.check(settings):
+    if problems := http.check(settings) or quic.check(settings) or metrics.check(settings):
         return problems
     return tls.check(settings.all_tls)
 

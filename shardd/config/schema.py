@@ -13,6 +13,7 @@ import msgspec
 from shardd.config.http import Http
 from shardd.config.logs import Logging
 from shardd.config.metrics import Metrics
+from shardd.config.quic import Quic
 
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
@@ -331,6 +332,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unix: Unix
     websocket: WebSocket
     http: Http
+    quic: Quic
     metrics: Metrics
     server: Server
     system: System
@@ -366,23 +368,28 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def tls_of_doors(self) -> dict[str, Tls]:
         """Of the doors that have TLS, by the section of their settings. Certificates of clients are a matter of TCP."""
-        own = self.http.tls
-        if not (self.http.enabled and own.enabled):
-            return {}
-        shown = own if own.self_signed or own.cert_file or own.key_file else self.tcp.tls
-        of_door = msgspec.structs.replace(
+        doors, own, of_quic = {}, self.http.tls, self.quic.certificate
+        if self.http.enabled and own.enabled:
+            shown = own if own.self_signed or own.cert_file or own.key_file else self.tcp.tls
+            doors["http.tls"] = self._tls_of_door(shown.self_signed, shown.cert_file, shown.key_file)
+        if self.quic.enabled:
+            files = of_quic if of_quic.cert_file or of_quic.key_file else self.tcp.tls
+            doors["quic.certificate"] = self._tls_of_door(of_quic.self_signed, files.cert_file, files.key_file)
+        return doors
+
+    def _tls_of_door(self, self_signed: bool, cert_file: str, key_file: str) -> Tls:
+        return msgspec.structs.replace(
             self.tcp.tls,
             enabled=True,
             mode="required",
-            self_signed=shown.self_signed,
-            cert_file=shown.cert_file,
-            key_file=shown.key_file,
+            self_signed=self_signed,
+            cert_file=cert_file,
+            key_file=key_file,
             other_certificates=(),
             client_certificates="off",
             client_ca_file="",
             client_users={},
         )
-        return {"http.tls": of_door}
 
     @property
     def all_tls(self) -> dict[str, Tls]:

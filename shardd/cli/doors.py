@@ -10,10 +10,16 @@ from shardd.config.loader import ConfigError
 from shardd.config.schema import Settings
 from shardd.doors.http import options as http
 from shardd.doors.metrics import options as metrics
+from shardd.doors.quic import options as quic
 from shardd.observability.traces import missing_modules
 from shardd.server.doors import DoorSpecification
 
-_MODULES: Final = {"http": ("httptools", "jwt", "starlette", "uvicorn"), "metrics": ("httptools", "uvicorn")}
+_MODULES: Final = {
+    "http": ("httptools", "jwt", "starlette", "uvicorn"),
+    "http.jwt.trusted_issuers": ("cryptography",),
+    "metrics": ("httptools", "uvicorn"),
+    "quic": ("aioquic",),
+}
 
 
 def doors_of(settings: Settings) -> list[DoorSpecification]:
@@ -25,8 +31,14 @@ def doors_of(settings: Settings) -> list[DoorSpecification]:
         )
     if settings.http.enabled:
         _check_modules("http")
+        if settings.http.jwt.trusted_issuers:
+            _check_modules("http.jwt.trusted_issuers")
         addresses = {"http.address": settings.http.address}
         doors.append(DoorSpecification(http.DOOR_NAME, http.COMMAND, addresses, http.encode_options(settings)))
+    if settings.quic.enabled:
+        _check_modules("quic")
+        addresses = {"quic.address": settings.quic.address}
+        doors.append(DoorSpecification(quic.DOOR_NAME, quic.COMMAND, addresses, quic.encode_options(settings)))
     if settings.metrics.enabled:
         _check_modules("metrics")
         addresses = {"metrics.address": settings.metrics.address}
@@ -41,7 +53,9 @@ def doors_of(settings: Settings) -> list[DoorSpecification]:
 def _check_modules(section: str) -> None:
     missing = [name for name in _MODULES[section] if find_spec(name) is None]
     if missing:
-        problem = f'{section}.enabled: {", ".join(missing)} cannot be imported; pip install "shardd[http]"'
+        key = section if section.count(".") else f"{section}.enabled"
+        extra = "quic" if section == "quic" else "http"
+        problem = f'{key}: {", ".join(missing)} cannot be imported; pip install "shardd[{extra}]"'
         raise ConfigError([problem])
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.config.schema import ClusterNodeSettings
+from shardd.config.nodes import ClusterNodeSettings
 
 OTHERS_PATH: Final = "cluster.node.others"
 OTHERS_MAX: Final = 64

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from shardd.config.issuers import TrustedIssuer
+
 if TYPE_CHECKING:
     from shardd.config.schema import Settings
 
@@ -36,6 +38,7 @@ class HttpJwt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     access_token_expiry_ms: int
     clock_skew_ms: int
     key_file: str
+    trusted_issuers: tuple[TrustedIssuer, ...]
 
 
 class HttpTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,4 +95,6 @@ def check(settings: Settings) -> list[str]:
         return ["http.address: another port has it"]
     if http.cors.enabled and http.cors.allow_credentials and "*" in http.cors.allowed_origins:
         return ["http.cors.allow_credentials: browsers refuse it for any origin; name http.cors.allowed_origins"]
+    if any(each.issuer == http.jwt.issuer for each in http.jwt.trusted_issuers):
+        return ["http.jwt.trusted_issuers: one has the name of http.jwt.issuer, whose tokens this server makes"]
     return []

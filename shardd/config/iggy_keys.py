@@ -10,13 +10,10 @@ from typing import Final
 _NOT_SERVED: Final = {
     "http": "web_ui",
     "http.cors": "allow_private_network",
-    "http.jwt": "algorithm valid_issuers valid_audiences not_before encoding_secret decoding_secret use_base64_secret "
-    "trusted_issuers",
+    "http.jwt": "algorithm valid_issuers valid_audiences not_before encoding_secret decoding_secret use_base64_secret",
     "http.metrics": "endpoint",
     "tcp": "enabled ipv6",
-    "quic": "enabled address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window "
-    "receive_window keep_alive_interval max_idle_timeout",
-    "quic.certificate": "self_signed cert_file key_file",
+    "quic": "datagram_send_buffer_size send_window",
     "quic.socket": "override_defaults recv_buffer_size send_buffer_size keepalive",
     "telemetry.logs": "transport endpoint",
     "system.backup": "path",
@@ -37,7 +34,6 @@ NOT_SERVED_PATHS: Final = frozenset(
     f"{section}.{name}" for section, names in _NOT_SERVED.items() for name in names.split()
 )
 _NOT_SERVED_SUFFIXES: Final = frozenset(path.upper().replace(".", "_") for path in NOT_SERVED_PATHS)
-_ELEMENT: Final = re.compile(r"HTTP_JWT_TRUSTED_ISSUERS_\d_(ISSUER|JWKS_URL|AUDIENCE|USER_ID)")
 # names of Iggy's programs, its tests and its root user: nothing to warn about
 _NO_SETTING: Final = re.compile(
     r"CI_BUILD|CONFIG_PATH|ENV_PATH|DISPLAY_CONFIG|ROOT_USERNAME|ROOT_PASSWORD|TEST_.*"
@@ -51,4 +47,4 @@ def is_no_setting(suffix: str) -> bool:
 
 
 def is_known_to_iggy(suffix: str) -> bool:
-    return suffix in _NOT_SERVED_SUFFIXES or _ELEMENT.fullmatch(suffix) is not None
+    return suffix in _NOT_SERVED_SUFFIXES

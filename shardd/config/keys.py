@@ -8,21 +8,31 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.config import cluster, http, local_socket, metrics, origins, paths, telemetry, tls, units
-from shardd.config.codecs import parse_codec
+from shardd.config import (
+    cluster,
+    http,
+    issuers,
+    local_socket,
+    metrics,
+    origins,
+    paths,
+    quic,
+    telemetry,
+    tls,
+    units,
+    values,
+)
 from shardd.config.cpus import check_cpu_allocation
 from shardd.config.schema import (
     ACK_LEVELS,
     DEDUPLICATION_ENTRIES_MAX,
     DEDUPLICATION_EXPIRY_MAX_MS,
-    INDEX_MODES,
     NEVER,
     Settings,
 )
 
 POOL_BYTES_PER_SHARD_MIN: Final = 32 << 20
 SEGMENT_BYTES_MAX: Final = 1 << 30
-LOG_LEVELS: Final = ("trace", "debug", "info", "warn", "error", "off")
 LOG_FORMATS: Final = ("text", "json")
 ACK_PATH: Final = "system.partition.ack"
 ENFORCE_FSYNC_PATH: Final = "system.partition.enforce_fsync"
@@ -51,76 +61,6 @@ class Key(msgspec.Struct, frozen=True):
         return msgspec.json.encode(text).decode() if self.quoted else text  # a JSON string is a TOML basic string
 
 
-def _parse_group(value: object) -> str:
-    """A name or a number; whether there is one the server looks up when it starts."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32 - 1:
-        return str(value)
-    if not isinstance(value, str) or any(character in value for character in "\0:\n"):
-        raise ValueError(f"{value!r} is no group")
-    return value.strip()
-
-
-def _parse_user(value: object) -> str:
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"{value!r} is no name of a user")
-    return value
-
-
-def _parse_release(value: object) -> str:
-    """One of those without a login (docs/protocol/legacy.md#anonymous)."""
-    parts = value.strip().split(".") if isinstance(value, str) else []
-    if parts[:2] == ["0", "0"] and len(parts) == 3 and parts[2].isdecimal() and 11 <= int(parts[2]) <= 69:
-        return ".".join(parts)
-    raise ValueError(f"{value!r} is no release from 0.0.11 to 0.0.69")
-
-
-def _parse_codec(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
-    return parse_codec(value.strip().lower())
-
-
-def _parse_choice(choices: tuple[str, ...]) -> Callable[[object], str]:
-    def parse(value: object) -> str:
-        if isinstance(value, str) and value.strip().lower() in choices:
-            return value.strip().lower()
-        raise ValueError(f"{value!r} is none of {', '.join(choices)}")
-
-    return parse
-
-
-def _parse_index_mode(value: object) -> str:
-    """Iggy takes a flag, too: true for all, false for none."""
-    text = str(value).strip().lower() if isinstance(value, str | bool) else value
-    return _parse_choice(INDEX_MODES)({"true": "all", "false": "none"}.get(str(text), text))
-
-
-def _parse_level(value: object) -> str:
-    """A level; of a filter list such as "info,hyper=warn" the part for everything counts."""
-    parts = [part for part in value.split(",") if "=" not in part] if isinstance(value, str) else [value]
-    return _parse_choice(LOG_LEVELS)(parts[0] if len(parts) == 1 else value)
-
-
-def _bounded(
-    parse: Callable[[object], int], low: int, high: int, show: Callable[[int], str], step: int = 1
-) -> Callable[[object], int]:
-    def parse_bounded(value: object) -> int:
-        number = parse(value)
-        if not low <= number <= high:
-            raise ValueError(f"{value!r} is out of range; {show(low)} to {show(high)}")
-        if number % step:
-            raise ValueError(f"{value!r} is not a multiple of {step}")
-        return number
-
-    return parse_bounded
-
-
-def _parse_count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip().isdecimal():
-        raise ValueError(f"{value!r} is no count")
-    return int(value)
-
-
 def _format_bool(value: bool) -> str:
     return "true" if value else "false"
 
@@ -130,16 +70,16 @@ def _flag(path: str, default: bool, field: str | None = None) -> Key:
 
 
 def _count(path: str, default: int, low: int, high: int) -> Key:
-    return Key(path, path, default, _bounded(_parse_count, low, high, str), quoted=False)
+    return Key(path, path, default, values.bounded(values.parse_count, low, high, str), quoted=False)
 
 
 def _size(path: str, field: str, default: str, low: int, high: int, step: int = 1) -> Key:
-    parse = _bounded(units.parse_size_bytes, low, high, units.format_size, step)
+    parse = values.bounded(units.parse_size_bytes, low, high, units.format_size, step)
     return Key(path, field, default, parse, units.format_size)
 
 
 def _duration(path: str, field: str, default: str, low_ms: int, high_ms: int) -> Key:
-    parse = _bounded(units.parse_duration_ms, low_ms, high_ms, units.format_duration_ms)
+    parse = values.bounded(units.parse_duration_ms, low_ms, high_ms, units.format_duration_ms)
     return Key(path, field, default, parse, units.format_duration_ms)
 
 
@@ -154,19 +94,19 @@ _EXPIRY: Final = units.parse_expiry_us
 KEYS: Final[tuple[Key, ...]] = (
     Key("tcp.address", "tcp.address", "127.0.0.1:8090", units.parse_address),
     _flag("tcp.socket_migration", True),
-    Key("legacy.anonymous_user", "legacy.anonymous_user", "", _parse_user),
-    Key("legacy.anonymous_release", "legacy.anonymous_release", "0.0.69", _parse_release),
-    Key("tcp.dialect", "tcp.dialect", "auto", _parse_choice(DIALECTS)),
+    Key("legacy.anonymous_user", "legacy.anonymous_user", "", values.parse_user),
+    Key("legacy.anonymous_release", "legacy.anonymous_release", "0.0.69", values.parse_release),
+    Key("tcp.dialect", "tcp.dialect", "auto", values.parse_choice(DIALECTS)),
     _count("tcp.pipeline_window_requests", 32, 1, 32),
     _flag("tcp.tls.enabled", False),
-    Key("tcp.tls.mode", "tcp.tls.mode", "off", _parse_choice(tls.MODES)),
+    Key("tcp.tls.mode", "tcp.tls.mode", "off", values.parse_choice(tls.MODES)),
     _flag("tcp.tls.self_signed", False),
     Key("tcp.tls.cert_file", "tcp.tls.cert_file", "", tls.parse_path),
     Key("tcp.tls.key_file", "tcp.tls.key_file", "", tls.parse_path),
     Key("tcp.tls.other_certificates", "tcp.tls.other_certificates", "", tls.parse_pairs, tls.format_pairs),
-    Key("tcp.tls.min_version", "tcp.tls.min_version", "1.2", _parse_choice(tls.VERSIONS)),
+    Key("tcp.tls.min_version", "tcp.tls.min_version", "1.2", values.parse_choice(tls.VERSIONS)),
     Key("tcp.tls.ciphers", "tcp.tls.ciphers", tls.CIPHERS, tls.parse_ciphers),
-    Key("tcp.tls.client_certificates", "tcp.tls.client_certificates", "off", _parse_choice(tls.CLIENTS)),
+    Key("tcp.tls.client_certificates", "tcp.tls.client_certificates", "off", values.parse_choice(tls.CLIENTS)),
     Key("tcp.tls.client_ca_file", "tcp.tls.client_ca_file", "", tls.parse_path),
     Key("tcp.tls.client_users", "tcp.tls.client_users", "", tls.parse_users, tls.format_users),
     _flag("tcp.socket.override_defaults", False),
@@ -177,7 +117,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("tcp.socket.linger", "tcp.socket.linger_ms", "0 s", 0, _HOUR_MS),
     Key("unix.path", "unix.path", "", local_socket.parse_path),
     Key("unix.mode", "unix.mode", "0600", local_socket.parse_mode, local_socket.format_mode),
-    Key("unix.group", "unix.group", "", _parse_group),
+    Key("unix.group", "unix.group", "", values.parse_group),
     Key("unix.users", "unix.users", "", local_socket.parse_users, local_socket.format_users, quoted=False),
     _flag("websocket.enabled", False),
     Key("websocket.address", "websocket.address", "127.0.0.1:8092", units.parse_address),
@@ -186,7 +126,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _flag("websocket.accept_unmasked_frames", False),
     _list("websocket.allowed_origins", "", origins.parse_origins),
     _flag("websocket.tls.enabled", False),
-    Key("websocket.tls.mode", "websocket.tls.mode", "off", _parse_choice(tls.MODES)),
+    Key("websocket.tls.mode", "websocket.tls.mode", "off", values.parse_choice(tls.MODES)),
     _flag("websocket.tls.self_signed", False),
     Key("websocket.tls.cert_file", "websocket.tls.cert_file", "", tls.parse_path),
     Key("websocket.tls.key_file", "websocket.tls.key_file", "", tls.parse_path),
@@ -204,12 +144,23 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("http.jwt.access_token_expiry", "http.jwt.access_token_expiry_ms", "1 h", 1000, 24 * 30 * _HOUR_MS),
     _duration("http.jwt.clock_skew", "http.jwt.clock_skew_ms", "5 s", 0, 600_000),
     Key("http.jwt.key_file", "http.jwt.key_file", "", tls.parse_path),
+    Key(issuers.ISSUERS_PATH, issuers.ISSUERS_PATH, (), issuers.parse_issuers, issuers.format_issuers, quoted=False),
     _flag("http.tls.enabled", False),
     _flag("http.tls.self_signed", False),
     Key("http.tls.cert_file", "http.tls.cert_file", "", tls.parse_path),
     Key("http.tls.key_file", "http.tls.key_file", "", tls.parse_path),
     _flag("http.metrics.enabled", True),
     _flag("http.access_log", False),
+    _flag("quic.enabled", False),
+    Key("quic.address", "quic.address", "127.0.0.1:8080", units.parse_address),
+    _count("quic.max_concurrent_bidi_streams", 100, 1, 10_000),
+    _size("quic.receive_window", "quic.receive_window_bytes", "100 KB", 16 << 10, 1 << 20),
+    _size("quic.initial_mtu", "quic.initial_mtu_bytes", "1200 B", quic.DATAGRAM_BYTES_MIN, quic.DATAGRAM_BYTES_MAX),
+    _duration("quic.keep_alive_interval", "quic.keep_alive_interval_ms", "5 s", 0, _HOUR_MS),
+    _duration("quic.max_idle_timeout", "quic.max_idle_timeout_ms", "10 s", 1000, _HOUR_MS),
+    _flag("quic.certificate.self_signed", True),
+    Key("quic.certificate.cert_file", "quic.certificate.cert_file", "", tls.parse_path),
+    Key("quic.certificate.key_file", "quic.certificate.key_file", "", tls.parse_path),
     _flag("metrics.enabled", False),
     Key("metrics.address", "metrics.address", "127.0.0.1:9464", units.parse_address),
     Key("metrics.token_file", "metrics.token_file", "", tls.parse_path),
@@ -232,19 +183,19 @@ KEYS: Final[tuple[Key, ...]] = (
     _count("server.waiting_polls_max", 32_768, 0, 1_000_000),
     _count("server.waiting_polls_per_user_max", 0, 0, 1_000_000),
     Key("system.path", "system.path", "local_data", paths.parse_path),
-    Key("system.group", "system.group", "", _parse_group),
+    Key("system.group", "system.group", "", values.parse_group),
     Key("system.runtime.path", "system.runtime_path", "runtime", paths.parse_path),
-    Key("system.io_engine", "system.io_engine", "auto", _parse_choice(IO_ENGINES)),
-    Key("system.logging.level", "system.logging.level", "info", _parse_level),
-    Key("system.logging.format", "system.logging.format", "text", _parse_choice(LOG_FORMATS)),
+    Key("system.io_engine", "system.io_engine", "auto", values.parse_choice(IO_ENGINES)),
+    Key("system.logging.level", "system.logging.level", "info", values.parse_level),
+    Key("system.logging.format", "system.logging.format", "text", values.parse_choice(LOG_FORMATS)),
     Key("system.logging.audit_file", "system.logging.audit_file", "", paths.parse_absolute),
     Key("system.sharding.cpu_allocation", "system.sharding.cpu_allocation", "all", check_cpu_allocation),
     _size("system.memory_pool.size", "system.memory_pool_size_bytes", "4 GiB", POOL_BYTES_PER_SHARD_MIN, 1 << 44),
     _size("system.segment.size", "system.segment_size_bytes", "1 GiB", 512, SEGMENT_BYTES_MAX, 512),
-    Key("system.segment.cache_indexes", "system.cache_indexes", "open_segment", _parse_index_mode),
+    Key("system.segment.cache_indexes", "system.cache_indexes", "open_segment", values.parse_index_mode),
     _size("system.disk.reserve", "system.disk_reserve_bytes", "64 MiB", 0, 1 << 44),
     _count("system.trash.names_max", 50_000, 1_000, 100_000_000),
-    Key("system.compression.default_algorithm", "system.compression.default_algorithm", "none", _parse_codec),
+    Key("system.compression.default_algorithm", "system.compression.default_algorithm", "none", values.parse_codec),
     _flag("system.compression.allow_override", True),
     _size("system.compression.rate", "system.compression.rate_bytes", "64 MiB", 64 << 10, 1 << 34),
     _flag("system.message_deduplication.enabled", False),
@@ -278,14 +229,14 @@ KEYS: Final[tuple[Key, ...]] = (
     ),
     _flag("heartbeat.enabled", False),
     _duration("heartbeat.interval", "heartbeat.interval_ms", "5 s", 100, _HOUR_MS),
-    Key(ACK_PATH, ACK_PATH, "written", _parse_choice(ACK_LEVELS)),
+    Key(ACK_PATH, ACK_PATH, "written", values.parse_choice(ACK_LEVELS)),
     _flag(ENFORCE_FSYNC_PATH, False),
     _duration("system.partition.sync_interval", "system.partition.sync_interval_ms", "1 s", 10, _HOUR_MS),
     Key(
         "system.partition.messages_required_to_save",
         "system.partition.messages_required_to_save",
         1024,
-        _bounded(_parse_count, 1, 1 << 24, str),
+        values.bounded(values.parse_count, 1, 1 << 24, str),
         quoted=False,
     ),
     _size(
@@ -373,7 +324,7 @@ def check_together(settings: Settings) -> list[str]:
     websocket = settings.websocket
     if websocket.enabled and websocket.port and websocket.address == settings.tcp.address:
         return ["websocket.address: the same as tcp.address"]
-    if problems := http.check(settings) or metrics.check(settings):
+    if problems := http.check(settings) or quic.check(settings) or metrics.check(settings):
         return problems
     return tls.check(settings.all_tls)
 

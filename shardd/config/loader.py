@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.config.cluster import OTHERS_PATH, read_variable
+from shardd.config import cluster, issuers
 from shardd.config.iggy_keys import NOT_SERVED_PATHS, is_known_to_iggy, is_no_setting
 from shardd.config.keys import (
     ACK_PATH,
@@ -34,6 +34,7 @@ _IGGY: Final = "IGGY_"
 _OF_CLIENTS: Final = {"URL", "CONTEXT", "TOKEN", "USERNAME", "PASSWORD", "CLIENT_CODEC"}
 _OWN_NO_SETTING: Final = frozenset({"CONFIG_PATH", "ROOT_USERNAME", "ROOT_PASSWORD", *_OF_CLIENTS})
 _PATHS_BY_SUFFIX: Final = {environment_suffix(path): path for path in KEYS_BY_PATH}
+_READ_ELEMENT: Final = {cluster.OTHERS_PATH: cluster.read_variable, issuers.ISSUERS_PATH: issuers.read_variable}
 _RENAMED_BY_SUFFIX: Final = {environment_suffix(path): path for path in RENAMED}
 
 
@@ -182,7 +183,7 @@ def _read_environment(environment: Mapping[str, str], given: _Given) -> tuple[tu
     not_served: list[str] = []
     unknown: list[str] = []
     for prefix in (_IGGY, _OWN):  # ours last: it wins
-        nodes: dict[int, dict[str, Any]] = {}
+        lists: dict[str, dict[int, dict[str, Any]]] = {path: {} for path in _READ_ELEMENT}
         for variable in sorted(environment):
             suffix = variable.removeprefix(prefix)
             if suffix == variable or not environment[variable]:
@@ -190,9 +191,9 @@ def _read_environment(environment: Mapping[str, str], given: _Given) -> tuple[tu
             path = _PATHS_BY_SUFFIX.get(suffix) or _RENAMED_BY_SUFFIX.get(suffix)
             if path is not None:
                 given.put(path, environment[variable], variable)
-            elif read_variable(suffix, environment[variable], nodes):
-                others = [nodes[number] for number in sorted(nodes)]
-                given.put(OTHERS_PATH, others, f"{prefix}CLUSTER_NODE_OTHERS_*")
+            elif path := _read_element(suffix, environment[variable], lists):
+                entries = [entry for _, entry in sorted(lists[path].items())]
+                given.put(path, entries, f"{prefix}{environment_suffix(path)}_*")
             elif prefix == _OWN:
                 if suffix not in _OWN_NO_SETTING and not suffix.startswith("TEST_"):
                     given.problems.append(_refusal_of_variable(variable, suffix))
@@ -201,6 +202,11 @@ def _read_environment(environment: Mapping[str, str], given: _Given) -> tuple[tu
             elif not is_no_setting(suffix):
                 unknown.append(variable)
     return tuple(not_served), tuple(unknown)
+
+
+def _read_element(suffix: str, text: str, lists: dict[str, dict[int, dict[str, Any]]]) -> str | None:
+    """Enters a variable of an element into its list: the path of that."""
+    return next((path for path, read in _READ_ELEMENT.items() if read(suffix, text, lists[path])), None)
 
 
 def _refusal_of_variable(variable: str, suffix: str) -> str:

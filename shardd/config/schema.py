@@ -13,6 +13,8 @@ import msgspec
 from shardd.config.http import Http
 from shardd.config.logs import Logging
 from shardd.config.metrics import Metrics
+from shardd.config.nodes import Cluster
+from shardd.config.quic import Quic
 from shardd.config.telemetry import Telemetry
 
 NEVER = 2**64 - 1
@@ -301,29 +303,6 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_ms: int
 
 
-class ClusterNodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of `cluster.node.others`. A port 0 is not set: the one of this node is told."""
-
-    name: str
-    ip: str
-    tcp: int
-    quic: int
-    http: int
-    websocket: int
-
-
-class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`cluster.*`: what clients are told about nodes (docs/protocol/system.md#get-cluster-metadata). `follower`: this
-    node is not the leader."""
-
-    enabled: bool
-    name: str
-    follower: bool
-    current_name: str
-    current_ip: str
-    others: tuple[ClusterNodeSettings, ...]
-
-
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of one server."""
 
@@ -332,6 +311,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unix: Unix
     websocket: WebSocket
     http: Http
+    quic: Quic
     metrics: Metrics
     telemetry: Telemetry
     server: Server
@@ -368,23 +348,28 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def tls_of_doors(self) -> dict[str, Tls]:
         """Of the doors that have TLS, by the section of their settings. Certificates of clients are a matter of TCP."""
-        own = self.http.tls
-        if not (self.http.enabled and own.enabled):
-            return {}
-        shown = own if own.self_signed or own.cert_file or own.key_file else self.tcp.tls
-        of_door = msgspec.structs.replace(
+        doors, own, of_quic = {}, self.http.tls, self.quic.certificate
+        if self.http.enabled and own.enabled:
+            shown = own if own.self_signed or own.cert_file or own.key_file else self.tcp.tls
+            doors["http.tls"] = self._tls_of_door(shown.self_signed, shown.cert_file, shown.key_file)
+        if self.quic.enabled:
+            files = of_quic if of_quic.cert_file or of_quic.key_file else self.tcp.tls
+            doors["quic.certificate"] = self._tls_of_door(of_quic.self_signed, files.cert_file, files.key_file)
+        return doors
+
+    def _tls_of_door(self, self_signed: bool, cert_file: str, key_file: str) -> Tls:
+        return msgspec.structs.replace(
             self.tcp.tls,
             enabled=True,
             mode="required",
-            self_signed=shown.self_signed,
-            cert_file=shown.cert_file,
-            key_file=shown.key_file,
+            self_signed=self_signed,
+            cert_file=cert_file,
+            key_file=key_file,
             other_certificates=(),
             client_certificates="off",
             client_ca_file="",
             client_users={},
         )
-        return {"http.tls": of_door}
 
     @property
     def all_tls(self) -> dict[str, Tls]:

@@ -20,7 +20,7 @@ def tls_context(door: Door, section: str) -> ssl.SSLContext | None:
     """None without TLS. New connections get other certificates as soon as there are some."""
     if door.tls_fd < 0:
         return None
-    material = _material(door.tls_fd, section)
+    material = shown_material(door.tls_fd, section)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if material.only_13 else ssl.TLSVersion.TLSv1_2
     context.set_ciphers(material.ciphers)
@@ -29,7 +29,7 @@ def tls_context(door: Door, section: str) -> ssl.SSLContext | None:
 
     def load_again() -> None:
         try:
-            _load(context, _material(door.tls_fd, section))
+            _load(context, shown_material(door.tls_fd, section))
         except (OSError, ValueError) as error:
             _log.error("the certificate stays as it was: %s", error)
 
@@ -37,7 +37,7 @@ def tls_context(door: Door, section: str) -> ssl.SSLContext | None:
     return context
 
 
-def _material(fd: int, section: str) -> TlsMaterial:
+def shown_material(fd: int, section: str) -> TlsMaterial:
     for _ in range(_TRIES):
         state = read_state(fd)
         if state is not None:

@@ -34,6 +34,7 @@ _MEMBER: Final = struct.Struct("<II")
 Kept = TypeVar("Kept")
 
 TRANSPORT_TCP: Final = 1  # docs/protocol/system.md#clients
+TRANSPORT_QUIC: Final = 2
 TRANSPORT_HTTP: Final = 3
 ROLE_LEADER: Final = 0
 ROLE_FOLLOWER: Final = 1

@@ -103,8 +103,8 @@ class HelperThreads:
         """Calls that wait for a thread, and those waiting or at work."""
         return {"jobs_waiting": len(self._waiting), "jobs": len(self._jobs)}
 
-    async def close(self) -> None:
-        """Returns when the calls at work have ended (at most 5 s); the ones that wait fail with RuntimeError."""
+    async def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
+        """Returns when the calls at work have ended, or after that time; the ones that wait fail with RuntimeError."""
         if self._closed:
             return
         self._closed = True
@@ -115,7 +115,7 @@ class HelperThreads:
             await self._socket.send_multipart([identity, _IDLE])
         self._idle.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._all_ended.wait(), _CLOSE_TIMEOUT_S)
+            await asyncio.wait_for(self._all_ended.wait(), timeout_s)
         self._loop_task.cancel()
         await asyncio.gather(self._loop_task, return_exceptions=True)
         self._socket.close()

@@ -30,7 +30,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     `tls_fd`: what it shows to clients (tls_material.py); -1: no TLS.
     `doors`: the same proofs for the doors and the socket where they connect to; None when there is no door.
     `unix_listener_fd`: one for all workers; `listener_fd`, `websocket_listener_fd`: of this one; -1: there is none.
-    `websocket_address`, `http_address`: the actual ones, "" without. `access_keys`: of access tokens
+    `websocket_address`, `http_address`, `quic_address`: the actual ones, "" without. `access_keys`: of access tokens
     (shardd/security/access_tokens.py).
     """
 
@@ -63,6 +63,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     websocket_listener_fd: int = -1
     websocket_address: str = ""
     http_address: str = ""
+    quic_address: str = ""
     access_keys: list[bytes] = []
 
     @property

@@ -44,6 +44,14 @@ class AccessClaims(msgspec.Struct, frozen=True):
         return self.exp * 1_000_000
 
 
+class IssuedLogin(msgspec.Struct, frozen=True):
+    """What a login rests on that a trusted issuer has vouched for: it ends with the user and with the token."""
+
+    user_id: int
+    incarnation: int
+    expires_at_s: int
+
+
 class AccessTokens:
     """`keys`: the first one signs, all of them verify; none: there are no access tokens."""
 

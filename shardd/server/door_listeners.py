@@ -11,6 +11,8 @@ from shardd.config.units import format_address
 from shardd.server.errors import StartupError
 
 _BACKLOG: Final = 1024
+_OVER_UDP: Final = {"quic.address"}
+_DATAGRAMS_BYTES: Final = 4 << 20  # that wait for the door; the kernel gives net.core.rmem_max at most
 
 
 class DoorListeners:
@@ -28,13 +30,18 @@ class DoorListeners:
             host, _, port = address.rpartition(":")
             host = host.strip("[]")
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            kind = socket.SOCK_DGRAM if setting in _OVER_UDP else socket.SOCK_STREAM
+            listener = socket.socket(family, kind | socket.SOCK_CLOEXEC)
             self._sockets.setdefault(door, []).append(listener)
             try:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                listener.bind((host, int(port)))
-                listener.listen(_BACKLOG)
+                if kind == socket.SOCK_DGRAM:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _DATAGRAMS_BYTES)
+                    listener.bind((host, int(port)))
+                else:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    listener.bind((host, int(port)))
+                    listener.listen(_BACKLOG)
             except OSError as error:
                 self.close()
                 raise StartupError(f"{setting}: cannot listen on {address}: {error.strerror}") from error

@@ -187,6 +187,7 @@ class Supervisor:
             websocket_listener_fd=-1 if shared.websocket is None else shared.websocket.fileno(shard),
             websocket_address="" if shared.websocket is None else shared.websocket.address,
             http_address=self._door_addresses.get("http.address", ""),
+            quic_address=self._door_addresses.get("quic.address", ""),
             access_keys=self._access_keys,
         )
 

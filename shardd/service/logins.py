@@ -110,7 +110,7 @@ class LoginService:
         if self.stopping:
             raise ShardError(Status.DISCONNECTED)
         session = _entered(identity)
-        found = self._access_tokens.owner(request.token)
+        found = await self._access_tokens.owner(request.token)
         if found is None:
             raise ShardError(Status.INVALID_ACCESS_TOKEN)
         logged_in = self._log_in(identity, found[0])

@@ -17,6 +17,7 @@ from shardd.runtime.metrics import ShardFigures
 from shardd.runtime.threads import Threads
 from shardd.security import Passwords
 from shardd.security.access_tokens import AccessTokens
+from shardd.security.issuers import Issuers
 from shardd.security.login_turns import LoginTurns
 from shardd.service.access_tokens import AccessTokenService
 from shardd.service.bounds import BoundsService
@@ -46,7 +47,7 @@ from shardd.service.users import UserService
 class ServiceParts(msgspec.Struct, frozen=True):
     """What a worker has for its services; each of them gets what it needs of that. `threads` run blocking calls that
     may take as long as the device; `figures` are those of this worker; the logs are newest lines. `access_keys`: of
-    access tokens, none when there are no doors."""
+    access tokens, none when there are no doors; `issuers`: others whose tokens count."""
 
     settings: Settings
     engine: Engine
@@ -61,6 +62,7 @@ class ServiceParts(msgspec.Struct, frozen=True):
     own_logs: Callable[[], list[str]]
     supervisor_logs: Callable[[], Awaitable[list[str]]]
     access_keys: Sequence[bytes] = ()
+    issuers: Issuers | None = None
 
 
 class Services:
@@ -102,6 +104,7 @@ class Services:
                 jwt.access_token_expiry_ms // 1000,
                 jwt.clock_skew_ms // 1000,
             ),
+            parts.issuers,
         )
         self.logins = LoginService(
             metadata,

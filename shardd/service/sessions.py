@@ -14,7 +14,7 @@ import msgspec
 from shardd.engine import xxh32
 from shardd.groups import Membership
 from shardd.protocol.replies import TRANSPORT_TCP
-from shardd.security.access_tokens import AccessClaims
+from shardd.security.access_tokens import AccessClaims, IssuedLogin
 
 
 class Session(msgspec.Struct):
@@ -27,7 +27,8 @@ class Session(msgspec.Struct):
     which it comes (docs/protocol/doors.md); "": it is a socket of this worker. `transport`: as clients are told;
     only TCP moves. `chosen_id`: which client it is, in its own words (0.9), b"" when it has none or another connection
     has come with it since; `number`: of its session. `shown`: the token that its login rests on for as long as the
-    token holds: what an access token says, or the digest of a personal one; None: the login stands by itself.
+    token holds: what an access token says, the login that an issuer vouches for, or the
+    digest of a personal one; None: the login stands by itself.
     """
 
     connection: int
@@ -44,7 +45,7 @@ class Session(msgspec.Struct):
     transport: int = TRANSPORT_TCP
     chosen_id: bytes = b""
     number: int = 0
-    shown: AccessClaims | bytes | None = None
+    shown: AccessClaims | IssuedLogin | bytes | None = None
 
     @property
     def key(self) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.config.schema import Cluster
+from shardd.config.nodes import Cluster
 from shardd.metadata import Metadata
 from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
@@ -84,8 +84,8 @@ def _whole_seconds_us(microseconds: int) -> int:
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """What stays the same while a server runs. `tcp_address`, `websocket_port`, `http_port`: those it is really bound
-    to (0: it is not)."""
+    """What stays the same while a server runs. `tcp_address`, `websocket_port`, `http_port`, `quic_port`: those it is
+    really bound to (0: it is not)."""
 
     started_at_us: int
     tcp_address: tuple[str, int]
@@ -93,6 +93,7 @@ class ServerFacts(msgspec.Struct, frozen=True):
     cluster: Cluster
     websocket_port: int = 0
     http_port: int = 0
+    quic_port: int = 0
 
 
 class SystemService:
@@ -197,8 +198,9 @@ class SystemService:
     async def get_cluster_metadata(self, identity: Identity, request: requests.Empty) -> ClusterMetadata:
         """The nodes of the settings; clients go to the leader. Without a cluster one node, this one: they stay."""
         host, port = self._server.tcp_address
-        ports = {"websocket_port": self._server.websocket_port, "http_port": self._server.http_port}
-        cluster = self._server.cluster
+        server = self._server
+        ports = {"websocket_port": server.websocket_port, "http_port": server.http_port, "quic_port": server.quic_port}
+        cluster = server.cluster
         if not cluster.enabled:
             return ClusterMetadata("single-node", [ClusterNode("iggy-node", host, port, **ports)])
         ours, theirs = ROLE_LEADER, ROLE_FOLLOWER

@@ -4,17 +4,23 @@ of them. Nothing at all when the server has no door."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
+from shardd.config.http import Http
 from shardd.config.schema import Server
 from shardd.engine import Engine
 from shardd.metadata import Metadata
+from shardd.runtime.helper_threads import HelperThreads
 from shardd.runtime.metrics import MetricRegistry
 from shardd.runtime.trust import PeerKey, Trust, TrustInheritance
+from shardd.security.issuers import Issuers
 from shardd.service.services import Services
 from shardd.service.sessions import SessionTable
+
+_FETCHING_THREADS: Final = 4  # at most so many trusted issuers are waited for at a time
+_CLOSE_ISSUERS_S: Final = 0.1  # whoever waits for one at the stop is not waited for
 
 
 class DoorParts(msgspec.Struct, frozen=True):
@@ -52,6 +58,17 @@ class WorkerDoors:
         self._trust = None if inheritance is None else Trust(inheritance)
         self._make = make
         self._endpoint: DoorEndpoint | None = None
+        self._issuer_threads: list[HelperThreads] = []
+
+    def issuers(self, http: Http) -> Issuers | None:
+        """Others whose tokens count, with threads of their own; None where there are none. Once."""
+        trusted = http.jwt.trusted_issuers
+        if not http.enabled or not trusted:
+            return None
+        fetching = HelperThreads(min(len(trusted), _FETCHING_THREADS), "issuers")
+        verifying = HelperThreads(1, "tokens")
+        self._issuer_threads = [fetching, verifying]
+        return Issuers(trusted, http.jwt.clock_skew_ms // 1000, fetching, verifying)
 
     def renew(self, key: PeerKey) -> None:
         """A door has died: what its next process will prove itself with."""
@@ -67,6 +84,8 @@ class WorkerDoors:
     async def stop(self, seconds: float) -> None:
         if self._endpoint is not None:
             await self._endpoint.stop(seconds)
+        for threads in self._issuer_threads:
+            await threads.close(_CLOSE_ISSUERS_S)
 
     def add_figures(self, metrics: MetricRegistry) -> None:
         if self._trust is not None:

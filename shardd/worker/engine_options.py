@@ -108,4 +108,5 @@ def server_facts(inheritance: WorkerInheritance) -> ServerFacts:
     address = (host.strip("[]"), int(port))
     data = settings.system.data_directory
     http_port = int(inheritance.http_address.rpartition(":")[2] or 0)
-    return ServerFacts(inheritance.started_at_us, address, data, settings.cluster, websocket_port, http_port)
+    quic_port = int(inheritance.quic_address.rpartition(":")[2] or 0)
+    return ServerFacts(inheritance.started_at_us, address, data, settings.cluster, websocket_port, http_port, quic_port)

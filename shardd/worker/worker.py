@@ -228,6 +228,7 @@ class Worker:
             own_logs=self._recent_logs.lines,
             supervisor_logs=self._control.supervisor_logs,
             access_keys=inheritance.access_keys,
+            issuers=self._doors.issuers(inheritance.settings.http),
         )
 
     def _metrics(self) -> MetricRegistry:

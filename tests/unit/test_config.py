@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from shardd.config.iggy_keys import NOT_SERVED_PATHS
+from shardd.config.issuers import TrustedIssuer
 from shardd.config.keys import KEYS, RENAMED, environment_suffix, settings_toml, value_of
 from shardd.config.loader import ConfigError, load_settings
+from shardd.config.nodes import ClusterNodeSettings
 from shardd.config.root_user import resolve_root_user
-from shardd.config.schema import NEVER, ClusterNodeSettings
+from shardd.config.schema import NEVER
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,13 +65,13 @@ def test_settings_are_frozen() -> None:
 
 
 def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
-    file = write(tmp_path, "[tcp]\nadress = 'x'\n[server]\nconnections_max = 0\n[quic]\nenabled = true\n")
+    file = write(tmp_path, "[tcp]\nadress = 'x'\n[server]\nconnections_max = 0\n[telemetry]\nenabled = true\n")
     problems = problems_of(file, {"SHARDD_SYSTEM_SEGMENT_SIZ": "1 MB", "IGGY_TCP_SOCKET_LINGER": "soon"})
     assert len(problems) == 5
     text = "\n".join(problems)
     assert "tcp.adress" in text and "closest known key is tcp.address" in text
     assert "server.connections_max" in text
-    assert "quic.enabled" in text and "does not serve" in text
+    assert "telemetry.enabled" in text and "does not serve" in text
     assert "SHARDD_SYSTEM_SEGMENT_SIZ: unknown setting; the closest known one is SHARDD_SYSTEM_SEGMENT_SIZE" in text
     assert "tcp.socket.linger (IGGY_TCP_SOCKET_LINGER): 'soon' is no duration" in text
 
@@ -95,11 +97,11 @@ def test_other_iggy_variables() -> None:
     silent = ["IGGY_ROOT_USERNAME", "IGGY_TEST_X", "IGGY_CI_BUILD", "IGGY_CONFIG_PATH", "IGGY_CONNECTORS_SINK_A"]
     environment = dict.fromkeys(silent, "x") | {
         "IGGY_TCP_ADRESS": "x",
-        "IGGY_HTTP_JWT_TRUSTED_ISSUERS_3_ISSUER": "x",
+        "IGGY_QUIC_SOCKET_KEEPALIVE": "x",
         "SHARDD_TEST_SEED": "1",
     }
     loaded = load_settings(None, environment)
-    assert loaded.not_served == ("IGGY_HTTP_JWT_TRUSTED_ISSUERS_3_ISSUER",)
+    assert loaded.not_served == ("IGGY_QUIC_SOCKET_KEEPALIVE",)
     assert loaded.unknown == ("IGGY_TCP_ADRESS",)
     assert "did you mean IGGY_TCP_ADDRESS?" in " ".join(loaded.warnings())
     assert load_settings(None, dict.fromkeys(silent, "x")).warnings() == []
@@ -169,6 +171,65 @@ def test_nodes_of_the_cluster_come_from_the_file_or_from_variables(tmp_path: Pat
     again = tmp_path / "again.toml"
     again.write_text(settings_toml(loaded.settings))
     assert load_settings(again, {}).settings == loaded.settings
+
+
+def test_trusted_issuers_come_from_the_file_or_from_variables(tmp_path: Path) -> None:
+    text = "[[http.jwt.trusted_issuers]]\nissuer = 'a'\naudience = 'b'\njwks_file = 'keys'\nuser_claim = 'sub'\n"
+    file = write(tmp_path, text + "users = 'x@y=alice, a=b=bob'\n")
+    users = {"x@y": "alice", "a=b": "bob"}
+    expected = TrustedIssuer("a", "b", "RS256", "", "keys", 0, "sub", users)
+    assert load_settings(file, {}).settings.http.jwt.trusted_issuers == (expected,)
+    environment = {
+        "IGGY_HTTP_JWT_TRUSTED_ISSUERS_0_ISSUER": "test-issuer",
+        "IGGY_HTTP_JWT_TRUSTED_ISSUERS_0_JWKS_URL": "http://127.0.0.1:8081/.well-known/jwks.json",
+        "IGGY_HTTP_JWT_TRUSTED_ISSUERS_0_AUDIENCE": "iggy.apache.org",
+        "IGGY_HTTP_JWT_TRUSTED_ISSUERS_0_USER_ID": "7",
+    }
+    loaded = load_settings(file, environment)
+    [issuer] = loaded.settings.http.jwt.trusted_issuers
+    assert (issuer.issuer, issuer.user_id, issuer.algorithm) == ("test-issuer", 7, "RS256")
+    for settings in (loaded.settings, load_settings(file, {}).settings):
+        again = tmp_path / "again.toml"
+        again.write_text(settings_toml(settings))
+        assert load_settings(again, {}).settings == settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"issuer": ""}, "issuer: '' is no text"),
+        ({"audience": None}, "audience: None is no text"),
+        ({"algorithm": "HS256"}, "is none of RS256"),
+        ({"algorithm": "none"}, "is none of RS256"),
+        ({"jwks_url": "https://a/keys"}, "one of them"),
+        ({"jwks_file": ""}, "one of them"),
+        ({"jwks_file": "", "jwks_url": "http://a/keys"}, "https"),
+        ({"jwks_file": "", "jwks_url": "http://127.0.0.1.a/keys"}, "https"),
+        ({"jwks_file": "", "jwks_url": "file:///etc/passwd"}, "no address of keys"),
+        ({"jwks_file": "", "jwks_url": "https://u:p@a/keys"}, "no address of keys"),
+        ({"jwks_file": "", "jwks_url": "https://a:99999/"}, "no address of keys"),
+        ({"user_claim": ""}, "that is root"),
+        ({"user_claim": "", "user_id": "0"}, "that is root"),
+        ({"user_id": "1"}, "one of them"),
+        ({"user_id": "-1"}, "no id of a user"),
+        ({"users": "alice"}, "no list"),
+        ({"users": "a=b,a=c"}, "twice"),
+        ({"secret": "x"}, "is no issuer"),
+    ],
+)
+def test_issuers_that_are_refused(changes: dict[str, str | None], problem: str, tmp_path: Path) -> None:
+    entry = {"issuer": "i", "audience": "a", "jwks_file": "k", "user_claim": "sub"} | changes
+    fields = ", ".join(f"{name} = '{value}'" for name, value in entry.items() if value is not None)
+    [said] = problems_of(write(tmp_path, f"[http.jwt]\ntrusted_issuers = [{{ {fields} }}]\n"), {})
+    assert problem in said
+
+
+def test_an_issuer_is_not_this_server_and_none_is_there_twice(tmp_path: Path) -> None:
+    entry = "{ issuer = 'iggy.apache.org', audience = 'a', jwks_file = 'k', user_id = 1 }"
+    for count, problem in ((1, "whose tokens this server makes"), (2, "there twice"), (11, "at most 10")):
+        text = f"[http]\nenabled = true\n[http.jwt]\ntrusted_issuers = [{', '.join([entry] * count)}]\n"
+        [said] = problems_of(write(tmp_path, text), {})
+        assert problem in said
 
 
 def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:

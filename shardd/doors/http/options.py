@@ -31,7 +31,9 @@ class HttpOptions(msgspec.Struct, frozen=True):
 
 
 def encode_options(settings: Settings) -> bytes:
-    return msgspec.msgpack.encode(HttpOptions(settings.http, settings.server))
+    """Which issuers are trusted is a matter of the workers."""
+    jwt = msgspec.structs.replace(settings.http.jwt, trusted_issuers=())
+    return msgspec.msgpack.encode(HttpOptions(msgspec.structs.replace(settings.http, jwt=jwt), settings.server))
 
 
 def decode_options(data: bytes) -> HttpOptions:

@@ -15,7 +15,7 @@ from shardd.doors.http.sizes import size_text
 from shardd.doors.http.stream_routes import found
 from shardd.doors.metrics.exposition import OPEN_METRICS
 from shardd.protocol.account_requests import SnapshotCompression, SnapshotType
-from shardd.protocol.replies import NODE_HEALTHY, ROLE_LEADER, TRANSPORT_HTTP, TRANSPORT_TCP
+from shardd.protocol.replies import NODE_HEALTHY, ROLE_LEADER, TRANSPORT_HTTP, TRANSPORT_QUIC, TRANSPORT_TCP
 
 METRICS: Final = "/metrics"
 ZIP: Final = "application/zip"
@@ -23,7 +23,7 @@ _SIZES: Final = (
     "memory_usage", "total_memory", "available_memory", "read_bytes", "written_bytes", "messages_size_bytes",
     "free_disk_space", "total_disk_space",
 )  # fmt: skip
-_TRANSPORTS: Final = {TRANSPORT_TCP: "tcp", 2: "quic", TRANSPORT_HTTP: "http", 4: "ws"}
+_TRANSPORTS: Final = {TRANSPORT_TCP: "tcp", TRANSPORT_QUIC: "quic", TRANSPORT_HTTP: "http", 4: "ws"}
 _COMPRESSIONS: Final = {each.name.capitalize(): each for each in SnapshotCompression}
 _TYPES: Final = {each.name.title().replace("_", ""): each for each in SnapshotType}
 

@@ -1,0 +1,1 @@
+"""The door for the classic protocol over QUIC (docs/protocol/quic.md)."""

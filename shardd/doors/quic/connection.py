@@ -1,0 +1,309 @@
+"""One connection of a client: requests on streams of their own, answers as they are ready (docs/protocol/quic.md).
+
+Everything that a client makes the door keep has an owner: what may come without asking is `quic.receive_window`; the
+rest of a long request, and answers until they are read, have room in budgets of the whole door."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Final, Protocol
+
+import msgspec
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEvent, StreamDataReceived, StreamReset
+
+from shardd.doors.door import Door, DoorClient
+from shardd.doors.links import WorkerLostError
+from shardd.doors.quic.budget import Budget
+from shardd.doors.quic.classic import execute, refusal
+from shardd.doors.quic.flow import BoundedQuic
+from shardd.doors.quic.options import QuicOptions
+from shardd.protocol.codes import Code
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.replies import FRAME_HEAD, frame
+
+HANDSHAKE_S: Final = 10.0
+REQUESTS_MAX: Final = 16  # of one connection that are with a worker at a time
+POLL_BYTES: Final = 8 << 20  # kept free for the answer of a poll until it is there
+ANSWER_BYTES: Final = 16 << 10  # and of every other request
+OWED_SHARE: Final = 4  # of the window: so much is granted at once
+_LOGINS: Final = frozenset({Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, Code.LOGOUT_USER})
+_LENGTH_BYTES: Final = 4
+_log = logging.getLogger(__name__)
+
+
+class _Request(msgspec.Struct, eq=False):
+    """A stream. `end`: of its frame, 0 until the head is there; `reserved`: bytes of the budget; `begun`: its frame is
+    whole, or refused."""
+
+    stream_id: int
+    came_at_s: float
+    data: bytearray
+    end: int = 0
+    code: int = 0
+    reserved: int = 0
+    begun: bool = False
+    waiting: asyncio.Task[None] | None = None
+
+
+class Shared(Protocol):
+    """What all connections of the door have together."""
+
+    door: Door
+    options: QuicOptions
+    requests: Budget
+    answers: Budget
+
+    def left(self, connection: ClientConnection) -> None: ...
+
+
+class ClientConnection(QuicConnectionProtocol):
+    """Loop thread only. `host`, `address`: of the client, validated. `cids`: by which packets find it."""
+
+    def __init__(self, quic: BoundedQuic, shared: Shared, host: str, address: str) -> None:
+        super().__init__(quic)
+        self.host = host
+        self.cids: set[bytes] = set()
+        self._flow = quic
+        self._shared = shared
+        self._address = address
+        self._requests: dict[int, _Request] = {}
+        self._unread: dict[int, int] = {}  # bytes of answers, by stream
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._places = asyncio.Semaphore(REQUESTS_MAX)
+        self._logins = asyncio.Lock()  # one after the other, as on every connection
+        self._client: asyncio.Task[DoorClient] | None = None
+        self._came_at_s = self._moved_at_s = self._pinged_at_s = self._loop.time()
+        self._taken = -1
+        self._owed = 0  # bytes that are not kept any more, and not granted yet
+        self._over = self._gone = False
+
+    # ---- events ----
+
+    def quic_event_received(self, event: QuicEvent) -> None:
+        if isinstance(event, StreamDataReceived):
+            self._on_data(event.stream_id, event.data, event.end_stream)
+        elif isinstance(event, StreamReset):
+            self._drop(event.stream_id)
+            self._quic.reset_stream(event.stream_id, int(Status.INVALID_COMMAND))
+        elif isinstance(event, HandshakeCompleted) and self._client is None:
+            self._client = asyncio.create_task(self._open())
+        elif isinstance(event, ConnectionTerminated):
+            self.gone()
+
+    def gone(self) -> None:
+        """All it had is given back."""
+        if self._gone:
+            return
+        self._gone = True
+        for task in self._tasks:
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        for stream_id in [*self._requests]:
+            self._drop(stream_id)
+        for count in self._unread.values():
+            self._shared.answers.give(self.host, count)
+        self._unread.clear()
+        if self._client is not None:
+            self._client.add_done_callback(self._close_client)
+        self._shared.left(self)
+
+    def _close_client(self, opened: asyncio.Task[DoorClient]) -> None:
+        if not opened.cancelled() and opened.exception() is None:
+            closing = asyncio.create_task(self._shared.door.close_client(opened.result()))
+            _closing.add(closing)
+            closing.add_done_callback(_closing.discard)
+
+    async def _open(self) -> DoorClient:
+        try:
+            return await self._shared.door.open_client(self._address, self._ended)
+        except (ShardError, WorkerLostError):
+            self.end(Status.DISCONNECTED)
+            raise
+
+    def _ended(self) -> None:
+        """The worker has closed its client: so the connection ends, after what is being answered."""
+        self._over = True
+        if not self._tasks:
+            self.end(Status.DISCONNECTED)
+
+    def end(self, status: Status) -> None:
+        """Closes the connection; what was written goes out before."""
+        if not self._gone:
+            self.transmit()
+            self.close(error_code=int(status))
+
+    # ---- requests ----
+
+    def _on_data(self, stream_id: int, data: bytes, ended: bool) -> None:
+        request = self._requests.get(stream_id)
+        if request is None:
+            if not self._flow.may_answer(stream_id):
+                return  # bytes behind a frame that has its answer
+            request = self._requests[stream_id] = _Request(stream_id, self._loop.time(), bytearray())
+        if request.begun:
+            return  # bytes behind the frame
+        request.data += data
+        if not request.end and len(request.data) >= FRAME_HEAD.size:
+            self._on_head(request)
+        if request.begun:
+            return
+        if request.end and len(request.data) >= request.end:
+            self._begin(request)
+        elif ended:
+            self._refuse(request, Status.INVALID_COMMAND)
+        elif request.end and request.waiting is None:
+            request.waiting = self._spawn(self._let_in(request))
+
+    def _on_head(self, request: _Request) -> None:
+        length, request.code = FRAME_HEAD.unpack_from(request.data)
+        client = self._opened()
+        status = refusal(length, request.code, logged_in=client is not None and bool(client.handle))
+        if status is None:
+            request.end = _LENGTH_BYTES + length
+        else:
+            self._refuse(request, status)
+
+    def _opened(self) -> DoorClient | None:
+        client = self._client
+        done = client is not None and client.done() and not client.cancelled() and client.exception() is None
+        return client.result() if client is not None and done else None
+
+    async def _let_in(self, request: _Request) -> None:
+        """The rest of a frame, as soon as there is room for it."""
+        rest = request.end - len(request.data)
+        await self._shared.requests.take(self.host, rest)
+        if request.begun or self._gone:
+            self._shared.requests.give(self.host, rest)
+            return
+        request.reserved = rest
+        self._flow.grant(rest)
+        self._flow.grant_stream(request.stream_id, request.end)
+        self.transmit()
+
+    def _refuse(self, request: _Request, status: Status) -> None:
+        """The rest is not asked for."""
+        request.begun = True
+        self._quic.stop_stream(request.stream_id, int(status))
+        self._shared.answers.charge(self.host, FRAME_HEAD.size)
+        self._write(request, frame(status), FRAME_HEAD.size)
+
+    def _begin(self, request: _Request) -> None:
+        request.begun = True
+        self._spawn(self._answer(request))
+
+    def _spawn(self, work: object) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _answer(self, request: _Request) -> None:
+        expected = POLL_BYTES if request.code == Code.POLL_MESSAGES else ANSWER_BYTES
+        closes = False
+        async with self._places:
+            await self._shared.answers.take(self.host, expected)
+            try:
+                status, payload, closes = await self._executed(request)
+            except WorkerLostError:  # nobody knows whether it was done
+                status, payload, closes = None, b"", True
+            except BaseException:
+                self._shared.answers.give(self.host, expected)
+                raise
+            answer = b"" if status is None else frame(status, payload)
+            self._write(request, answer, expected)
+        if closes or self._over:
+            self.end(Status.DISCONNECTED)
+
+    async def _executed(self, request: _Request) -> tuple[Status, bytes, bool]:
+        """(status, payload, whether the connection ends)."""
+        try:
+            assert self._client is not None
+            client = await asyncio.shield(self._client)
+            turn = self._logins if request.code in _LOGINS else contextlib.nullcontext()
+            with memoryview(request.data) as data, data[FRAME_HEAD.size : request.end] as payload:
+                async with turn:
+                    return Status.OK, await execute(client, request.code, payload), False
+        except ShardError as error:
+            _log.debug("request %d refused with %d: %s", request.code, error.status, error)
+            return error.status, b"", error.close
+        except WorkerLostError:
+            raise
+        except Exception:
+            _log.exception("request %d failed", request.code)
+            return Status.ERROR, b"", False
+
+    def _write(self, request: _Request, answer: bytes, charged: int) -> None:
+        """`charged`: what the answer has of the budget until now; in the end, its length until it is read."""
+        self._drop(request.stream_id)
+        if self._gone or not answer or not self._flow.may_answer(request.stream_id):
+            self._shared.answers.give(self.host, charged)
+            return
+        if not self._unread:
+            self._moved_at_s = self._loop.time()
+        self._unread[request.stream_id] = len(answer)
+        if charged > len(answer):
+            self._shared.answers.give(self.host, charged - len(answer))
+        else:
+            self._shared.answers.charge(self.host, len(answer) - charged)
+        self._quic.send_stream_data(request.stream_id, answer, end_stream=True)
+        self._transmit_soon()
+
+    def _drop(self, stream_id: int) -> None:
+        """Its bytes are not kept any more: the client may send as many again. Room that was asked for and not used
+        cannot be taken back: so whoever gives a long request up half-way loses the connection."""
+        request = self._requests.pop(stream_id, None)
+        if request is None:
+            return
+        request.begun = True
+        request.data = bytearray()
+        self._owed += self._flow.received_bytes(stream_id) - request.reserved
+        if request.reserved:
+            self._shared.requests.give(self.host, request.reserved)
+            request.reserved = 0
+        if self._owed < 0:
+            self.end(Status.INVALID_COMMAND)
+        elif self._owed * OWED_SHARE >= self._shared.options.quic.receive_window_bytes:
+            self._flow.grant(self._owed)
+            self._owed = 0
+
+    # ---- time ----
+
+    def datagram_received(self, data: bytes | str, addr: tuple[str, int]) -> None:
+        super().datagram_received(data, addr)
+        self._look_read()
+
+    def _look_read(self) -> None:
+        """Gives room back for answers that the client has."""
+        taken = 0
+        for stream_id, count in [*self._unread.items()]:
+            read = self._flow.taken_bytes(stream_id)
+            if read is None:
+                del self._unread[stream_id]
+                self._shared.answers.give(self.host, count)
+                self._moved_at_s = self._loop.time()
+            else:
+                taken += read
+        if taken != self._taken:
+            self._taken, self._moved_at_s = taken, self._loop.time()
+
+    def look(self, now_s: float) -> None:
+        """Every second: who takes too long is closed, who is silent is asked."""
+        limits, quic = self._shared.options.server, self._shared.options.quic
+        if self._client is None and now_s - self._came_at_s >= HANDSHAKE_S:
+            self.end(Status.DISCONNECTED)
+        oldest_s = min((each.came_at_s for each in self._requests.values() if not each.begun), default=now_s)
+        if now_s - oldest_s >= limits.partial_frame_timeout_ms / 1000:
+            self.end(Status.INVALID_COMMAND)
+        elif self._unread and now_s - self._moved_at_s >= limits.slow_reader_timeout_ms / 1000:
+            self.end(Status.DISCONNECTED)
+        elif self._client is not None and now_s - self._pinged_at_s >= quic.keep_alive_interval_ms / 1000 > 0:
+            self._pinged_at_s = now_s
+            self._quic.send_ping(0)
+            self.transmit()
+
+
+_closing: Final[set[asyncio.Task[None]]] = set()

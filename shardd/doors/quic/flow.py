@@ -1,0 +1,80 @@
+"""A QUIC connection that takes only what it was granted.
+
+aioquic doubles its limits of flow control whenever half of them is used, whatever the application does with the data,
+and keeps room for gaps in a stream. So a client that sends one byte far ahead, again and again, would make it allocate
+gigabytes. Here limits grow by `grant` and `grant_stream` alone. Bound to aioquic 1.7: what is overridden is private."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aioquic.quic.connection import MAX_STREAM_DATA_FRAME_CAPACITY, Limit, QuicConnection
+from aioquic.quic.packet import QuicFrameType
+from aioquic.quic.packet_builder import QuicPacketBuilder
+from aioquic.quic.stream import QuicStream
+
+
+class _Granted(Limit):
+    """It does not grow by itself."""
+
+    def __init__(self, of: Limit) -> None:
+        self.granted = of.value
+        super().__init__(of.frame_type, of.name, of.value)
+
+    @property
+    def value(self) -> int:
+        return self.granted
+
+    @value.setter
+    def value(self, wanted: int) -> None:
+        """aioquic wants to."""
+
+
+class BoundedQuic(QuicConnection):
+    """`streams_max`: of the client's at a time, both ways; one-way streams there are none."""
+
+    def __init__(self, *, streams_max: int, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._local_max_data = self._granted = _Granted(self._local_max_data)
+        self._local_max_streams_bidi.value = self._local_max_streams_bidi.sent = streams_max
+        self._local_max_streams_uni.value = self._local_max_streams_uni.sent = 0
+
+    def grant(self, count: int) -> None:
+        """The client may send so many bytes more, all streams together."""
+        self._granted.granted += count
+
+    def grant_stream(self, stream_id: int, offset: int) -> None:
+        """And in this stream up to that byte."""
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            stream.max_stream_data_local = max(stream.max_stream_data_local, offset)
+
+    def received_bytes(self, stream_id: int) -> int:
+        """Up to which byte of a stream something has come."""
+        stream = self._streams.get(stream_id)
+        return 0 if stream is None else stream.receiver.highest_offset
+
+    def taken_bytes(self, stream_id: int) -> int | None:
+        """How much of what was written the client has; None: all, and the stream is over."""
+        stream = self._streams.get(stream_id)
+        return None if stream is None or stream.sender.is_finished else stream.sender._buffer_start
+
+    def may_answer(self, stream_id: int) -> bool:
+        """Nobody has, and the client has not said that it does not want to know."""
+        stream = self._streams.get(stream_id)
+        sender = None if stream is None else stream.sender
+        return sender is not None and sender._buffer_fin is None and sender._reset_error_code is None
+
+    def _write_stream_limits(self, builder: QuicPacketBuilder, space: Any, stream: QuicStream) -> None:
+        if stream.max_stream_data_local_sent == stream.max_stream_data_local:
+            return
+        frame = builder.start_frame(
+            QuicFrameType.MAX_STREAM_DATA,
+            capacity=MAX_STREAM_DATA_FRAME_CAPACITY,
+            handler=self._on_max_stream_data_delivery,
+            handler_args=(stream,),
+        )
+        assert stream.stream_id is not None
+        frame.push_uint_var(stream.stream_id)
+        frame.push_uint_var(stream.max_stream_data_local)
+        stream.max_stream_data_local_sent = stream.max_stream_data_local

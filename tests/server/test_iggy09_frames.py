@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def connection(server: Server) -> Iterator[Connection]:
-    with Connection(server.address, iggy09.CLIENT_ID) as opened:
+    with Connection(server.address) as opened:
         assert opened.login().status == 0
         yield opened
 

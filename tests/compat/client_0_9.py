@@ -87,6 +87,8 @@ async def errors(client: Any) -> dict[str, str]:
         "too_many_partitions": await refusal(client.create_topic(STREAM, "wide", 1001)),
         "unknown_option": await refusal(client.create_topic(STREAM, "wide", 1, options={"unheard": "1"})),
         "segment_size": await refusal(client.create_topic(STREAM, "wide", 1, segment_size=1 << 20)),
+        "messages_to_save": await refusal(client.create_topic(STREAM, "wide", 1, messages_required_to_save=10)),
+        "preallocate": await refusal(client.create_topic(STREAM, "wide", 1, preallocate_segments=True)),
         "bad_value": await refusal(client.create_topic(STREAM, "wide", 1, options={"message_expiry": "x"})),
         "send_without_stream": await refusal(client.send_messages("nowhere", TOPIC, 0, message)),
         "send_without_topic": await refusal(client.send_messages(STREAM, "nowhere", 0, message)),

@@ -96,6 +96,8 @@ def test_it_gets_each_error_and_stays_connected(session: tuple[Server, Any]) -> 
         "too_many_partitions": "Too many partitions",
         "unknown_option": "Unsupported option key",
         "segment_size": "Unsupported option key",
+        "messages_to_save": "Unsupported option key",
+        "preallocate": "Unsupported option key",
         "bad_value": "Invalid option value",
         "send_without_stream": "Stream with ID",
         "send_without_topic": "Topic with ID",

@@ -210,6 +210,10 @@ async def users(client: Any, address: str) -> dict[str, Any]:
 async def changes(client: Any) -> dict[str, Any]:
     await client.create_stream("passing")
     await client.create_topic("passing", "t", 1, durability=Durability.PERSISTED)
+    await client.create_stream("levels")
+    await client.create_topic("levels", "offsets", 1, consumer_offset_durability=Durability.PERSISTED)
+    await client.create_topic("levels", "text", 1, options={"durability": "persisted"})
+    await client.create_topic("levels", "plain", 1)
     await client.update_stream("passing", "passed")
     await client.update_topic("passed", "t", "u", compression_algorithm="gzip")
     await client.create_partitions("passed", "u", 2)
@@ -271,7 +275,7 @@ async def session(address: str, url: str) -> dict[str, Any]:
         "high_level": await high_level(client),
         "users": await users(client, address),
         "changes": await changes(client),
-        "described": sorted(each.key for each in await client.describe_options("topic")),
+        "described": {each.key: str(each.default_value) for each in await client.describe_options("topic")},
         "stats": (await client.get_stats()).streams_count,
     }
 

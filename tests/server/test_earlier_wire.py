@@ -1,5 +1,5 @@
-"""The translating connections of the kill campaign (tests.support.earlier_wire, wire09) against a real server: what each release
-writes and reads is what classic clients do."""
+"""The translating connections of the kill campaign (tests.support.earlier_wire, wire09) against a real server: what
+each release writes and reads is what classic clients do."""
 
 from __future__ import annotations
 
@@ -73,3 +73,4 @@ def test_the_load_of_the_kills_has_clients_of_every_release() -> None:
         thread.finish()
     for kind, most in (("Producer", 6), ("Member", 4)):
         assert len({release for name, release in kinds if name == kind}) >= most, kind
+    assert {name for name, release in kinds if release == RELEASE} >= {"Producer", "Member", "Consumer"}

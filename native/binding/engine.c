@@ -150,7 +150,7 @@ static PyObject *event_object(engine *e, const event *v) {
     switch (v->kind) {
     case EVENT_ACCEPTED:
         return SHARDD_RESULT(SHARDD_ACCEPTED, first, PyUnicode_FromString(v->address), SHARDD_NUMBER(v->code));
-    case EVENT_CLOSED: return SHARDD_RESULT(SHARDD_CLOSED, first);
+    case EVENT_CLOSED: return SHARDD_RESULT(SHARDD_CLOSED, first, DATA(0, v->data_length));
     case EVENT_REQUEST:
         return SHARDD_RESULT(SHARDD_REQUEST, first, SHARDD_NUMBER(v->code), DATA(0, v->data_length),
                              SHARDD_NUMBER(v->user_id), PyBool_FromLong(v->authenticated), SHARDD_NUMBER(v->dialect));

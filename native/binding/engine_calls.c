@@ -90,9 +90,21 @@ static PyObject *call_speak(PyObject *self, PyObject *args) {
 
 static PyObject *call_begin_session(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
-    unsigned long long connection, session, request;
-    if (e == NULL || !PyArg_ParseTuple(args, "KKK", &connection, &session, &request)) return NULL;
-    return PyLong_FromUnsignedLongLong(engine_begin_session(e, connection, session, request));
+    unsigned long long connection, session;
+    const char *memory;
+    Py_ssize_t length;
+    if (e == NULL || !PyArg_ParseTuple(args, "KKy#", &connection, &session, &memory, &length)) return NULL;
+    if (!engine_begin_session(e, connection, session, (const uint8_t *)memory, (size_t)length))
+        return PyErr_Format(PyExc_ValueError, "these bytes are no memory of a session");
+    Py_RETURN_NONE;
+}
+
+static PyObject *call_session_memory(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long connection = PyLong_AsUnsignedLongLong(arg);
+    uint8_t bytes[IGGY09_MEMORY_MAX];
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    return SHARDD_BYTES(bytes, engine_session_memory(e, connection, bytes));
 }
 
 static PyObject *call_close_all(PyObject *self, PyObject *arg) {
@@ -198,6 +210,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"use_tickets", shardd_call_use_tickets, METH_VARARGS, "What session tickets are sealed with."},
     {"execute_poll", call_execute_poll, METH_VARARGS, "Executes the poll that Python holds as a consumer group."},
     {"begin_session", call_begin_session, METH_VARARGS, "The number of its session in a dialect that has one."},
+    {"session_memory", call_session_memory, METH_O, "What its session remembers."},
     {"speak", call_speak, METH_VARARGS, "The dialect of one connection from now on."},
     {"close_connection", WITH_KEYWORDS(call_close_connection), METH_VARARGS | METH_KEYWORDS, "Closes one connection."},
     {"close_all", call_close_all, METH_O, "Every connection gets this status when idle, and is closed."},

@@ -52,7 +52,7 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_SEAT_STATE] = RESULT(SeatState, "A membership that was lent.", FIELD(rotation), FIELD(last_polled),
                                  FIELD(busy), FIELD(auto_commit), FIELD(partitions)),
     [SHARDD_ACCEPTED] = RESULT(AcceptedEvent, "A new connection.", FIELD(connection), FIELD(address), FIELD(transport)),
-    [SHARDD_CLOSED] = RESULT(ClosedEvent, "The end of a connection.", FIELD(connection)),
+    [SHARDD_CLOSED] = RESULT(ClosedEvent, "The end of a connection.", FIELD(connection), FIELD(memory)),
     [SHARDD_REQUEST] = RESULT(RequestEvent, "A request for Python.", FIELD(connection), FIELD(code), FIELD(payload),
                               FIELD(user_id), FIELD(authenticated), FIELD(dialect)),
     [SHARDD_ROUTE_MISS] = RESULT(RouteMissEvent, "A request without a route.", FIELD(connection), FIELD(code),

@@ -244,6 +244,67 @@ static void test_a_number_is_carried_out_once(void) {
     close_net();
 }
 
+/* Of a connection that is closed, for the next one of its client. */
+static void test_the_last_answer_outlives_its_connection(void) {
+    open_net(LEVEL_WRITTEN);
+    partition *p = core_owned(k, NS_HERE)->p;
+    memory_stream *m = dial(&dialect_undecided, true, true);
+    uint8_t frame[1024], body[512], kept[IGGY09_MEMORY_MAX];
+    size_t size = bytes_of(recorded_send, body), length = put_frame(frame, IGGY09_NON_REPLICATED, 1, 0, NULL, 0);
+    CHECK_EQUAL(status_of(m, frame, length), 0);
+    open_orders(m);
+    CHECK_EQUAL(iggy09_pack_memory(&m->c->large->memory, kept), 0); /* no number was used */
+    length = put_frame(frame, IGGY09_SEND, 0, 7, body, size);
+    CHECK_EQUAL(status_of(m, frame, length), 0);
+    uint64_t after = partition_next_offset(p);
+    CHECK(after > 0);
+    events_clear(&k->events);
+    hang_up(m);
+    const event *v = NULL;
+    for (uint32_t i = 0; i < k->events.count; i++)
+        if (k->events.list[i].kind == EVENT_CLOSED) v = &k->events.list[i];
+    REQUIRE(v != NULL && v->data_length > 0 && v->data_length <= sizeof kept);
+    memcpy(kept, v->data, size = v->data_length);
+    for (uint64_t session = 10; session < 13; session++) {
+        m = dial(&dialect_undecided, true, true);
+        CHECK_EQUAL(status_of(m, frame, put_frame(frame, IGGY09_NON_REPLICATED, 1, 0, NULL, 0)), 0);
+        CHECK(iggy09_unpack_memory(&m->c->large->memory, kept, size));
+        m->c->large->memory.session = session;
+        length = put_frame(frame, IGGY09_SEND, 0, 7, body, bytes_of(recorded_send, body));
+        put_u64(frame + 184, session);
+        CHECK_EQUAL(status_of(m, frame, length), 0);
+        put_u64(frame + 168, 6);
+        CHECK_EQUAL(status_of(m, frame, length), STATUS_REQUEST_ALREADY_APPLIED);
+        hang_up(m);
+    }
+    CHECK_EQUAL(partition_next_offset(p), after); /* it was stored once */
+    close_net();
+}
+
+/* They come from another process. */
+static void test_bytes_that_no_session_has_packed_are_refused(void) {
+    iggy09_memory m = {.session = 1, .request = 2, .operation = 128, .answered = true, .answer_length = 300}, got;
+    uint8_t packed[IGGY09_MEMORY_MAX + 1] = {0};
+    memset(m.answer, 7, sizeof m.answer);
+    size_t length = iggy09_pack_memory(&m, packed);
+    CHECK_EQUAL(length, sizeof m - IGGY09_KEPT_MAX + 300);
+    REQUIRE(iggy09_unpack_memory(&got, packed, length));
+    CHECK(memcmp(&got, &m, length) == 0 && got.answer[300] == 0);
+    for (size_t other = 0; other <= sizeof packed; other++)
+        CHECK(iggy09_unpack_memory(&got, packed, other) == (other == length));
+    for (size_t at = 0; at < sizeof m - IGGY09_KEPT_MAX; at++)
+        for (unsigned value = 0; value < 256; value++) {
+            uint8_t changed[IGGY09_MEMORY_MAX];
+            memcpy(changed, packed, length);
+            changed[at] = (uint8_t)value;
+            if (iggy09_unpack_memory(&got, changed, length)) CHECK(got.answer_length <= IGGY09_KEPT_MAX);
+        }
+    m.answered = false;
+    m.answer_length = 0;
+    length = iggy09_pack_memory(&m, packed);
+    CHECK(length == sizeof m - IGGY09_KEPT_MAX && iggy09_unpack_memory(&got, packed, length) && !got.answered);
+}
+
 static void test_without_a_login_changes_are_evicted(void) {
     open_net(LEVEL_WRITTEN);
     memory_stream *m = dial(&dialect_undecided, true, false);
@@ -299,6 +360,8 @@ int main(void) {
     RUN(test_parts_are_the_batches_that_were_announced);
     RUN(test_recorded_frames_are_answered_however_they_are_cut);
     RUN(test_a_number_is_carried_out_once);
+    RUN(test_the_last_answer_outlives_its_connection);
+    RUN(test_bytes_that_no_session_has_packed_are_refused);
     RUN(test_without_a_login_changes_are_evicted);
     RUN(test_what_is_no_request_ends_the_connection);
     RUN(test_first_bytes_are_ambiguous_for_nobody);

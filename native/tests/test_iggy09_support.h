@@ -63,7 +63,7 @@ static void open_orders(memory_stream *m) {
     static const uint8_t key[16] = "\2\6orders\2\6events";
     route *r = routes_put(&k->routes, 0, key, 16, routes_topic(&k->routes, NS_HERE));
     r->can_send = r->can_poll = true;
-    iggy09_begin_session(&m->c->large->memory, 9, 0);
+    iggy09_begin_session(&m->c->large->memory, 9);
 }
 
 static size_t put_poll(uint8_t *at, uint32_t count) {

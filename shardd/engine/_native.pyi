@@ -244,9 +244,11 @@ class Engine:
 
         GroupPolledEvent follows, or RouteMissEvent when the owner does not know the partition, or RequestEvent
         again."""
-    def begin_session(self, connection: int, session: int, request: int, /) -> int:
-        """The number of its session in a dialect that has one (0.9), from now on; 0: none. Its requests have numbers
-        above `request`. Returns the number of its last request before."""
+    def begin_session(self, connection: int, session: int, memory: bytes, /) -> None:
+        """The number of its session in a dialect that has one (0.9), from now on; 0: none. `memory`: of an earlier
+        connection of its client, whose last number and answer go on here; b"": there is none. ValueError."""
+    def session_memory(self, connection: int, /) -> bytes:
+        """The number of the last request of its session, and its answer; b"": there was none."""
 
     def speak(self, connection: int, dialect: int, /) -> None:
         """The dialect of a connection that waits for Python from now on, which its request is answered in, too.

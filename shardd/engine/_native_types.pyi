@@ -224,10 +224,11 @@ class AcceptedEvent(tuple[int, str, int]):
     address: Final[str]
     transport: Final[int]
 
-class ClosedEvent(tuple[int]):
-    """The connection is gone."""
+class ClosedEvent(tuple[int, bytes]):
+    """The connection is gone. `memory`: what its session remembers (`Engine.session_memory`)."""
 
     connection: Final[int]
+    memory: Final[bytes]
 
 class RequestEvent(tuple[int, int, bytes, int, bool, int]):
     """A request that Python answers. `dialect`: DIALECT_..."""

@@ -128,7 +128,13 @@ def _purge_stream(state: State, record: Record, command: commands.PurgeStream) -
     return _set_stream(state, replace(stream, topics=topics))
 
 
-def _create_topic(state: State, record: Record, command: commands.CreateTopic) -> State:
+def _create_topic_with_settings(state: State, record: Record, command: commands.CreateTopicWithSettings) -> State:
+    return _create_topic(state, record, command, _with_settings(EMPTY, record, command.settings))
+
+
+def _create_topic(
+    state: State, record: Record, command: commands.CreateTopic, settings: Map[str, str] = EMPTY
+) -> State:
     stream = state.streams[command.stream.id]
     topic_id = next_id(stream.free_topic_ids, len(stream.topics), command.chosen_id)
     state, partitions = _new_partitions(state, record, 0, command.partitions_count)
@@ -142,7 +148,7 @@ def _create_topic(state: State, record: Record, command: commands.CreateTopic) -
         max_topic_size_bytes=command.max_topic_size_bytes,
         replication_factor=command.replication_factor,
         partitions=partitions,
-        settings=_with_retention(EMPTY, command.retention),
+        settings=_with_retention(settings, command.retention),
     )
     changed = replace(
         stream,
@@ -202,15 +208,18 @@ def _purge_topic(state: State, record: Record, command: commands.PurgeTopic) -> 
 def _set_topic_settings(state: State, record: Record, command: commands.SetTopicSettings) -> State:
     stream = state.streams[command.stream.id]
     topic = stream.topics[command.topic.id]
-    settings = topic.settings
-    for key, value in command.settings:
+    return _set_topic(state, stream, replace(topic, settings=_with_settings(topic.settings, record, command.settings)))
+
+
+def _with_settings(settings: Map[str, str], record: Record, changes: tuple[tuple[str, str], ...]) -> Map[str, str]:
+    for key, value in changes:
         if check_stored(key, value) != Status.OK:
             raise ApplyError(f"record {record.index} sets {key!r} to {value!r}, which this version does not know")
         if value:
             settings = settings.set(key, value)
         elif key in settings:
             settings = settings.delete(key)
-    return _set_topic(state, stream, replace(topic, settings=settings))
+    return settings
 
 
 def _create_partitions(state: State, record: Record, command: commands.CreatePartitions) -> State:
@@ -339,6 +348,7 @@ _CHANGES: Final[dict[type[commands.Command], Callable[[State, Record, Any], Stat
     commands.DeleteStream: _delete_stream,
     commands.PurgeStream: _purge_stream,
     commands.CreateTopic: _create_topic,
+    commands.CreateTopicWithSettings: _create_topic_with_settings,
     commands.UpdateTopic: _update_topic,
     commands.DeleteTopic: _delete_topic,
     commands.PurgeTopic: _purge_topic,

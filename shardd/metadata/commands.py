@@ -56,6 +56,13 @@ class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag=302):
     retention: bool = False
 
 
+class CreateTopicWithSettings(CreateTopic, frozen=True, array_like=True, tag=0x5344_0022):
+    """The same with settings from the start, as those of SetTopicSettings: there is no moment without them. Its tag is
+    its own: a program that does not know them must not leave them out (docs/adr/0014-topic-settings.md)."""
+
+    settings: tuple[tuple[str, str], ...] = ()
+
+
 class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag=303):
     stream: Ref
     topic: Ref
@@ -186,6 +193,7 @@ Command = (
     | UpdateStream
     | PurgeStream
     | CreateTopic
+    | CreateTopicWithSettings
     | DeleteTopic
     | UpdateTopic
     | PurgeTopic

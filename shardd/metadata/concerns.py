@@ -71,6 +71,7 @@ _CONCERNS: Final[dict[type[commands.Command], Callable[[State, Any], Concern | N
     commands.DeleteStream: _stream,
     commands.PurgeStream: _stream,
     commands.CreateTopic: _nothing,
+    commands.CreateTopicWithSettings: _nothing,
     commands.UpdateTopic: _topic,
     commands.DeleteTopic: _topic,
     commands.PurgeTopic: _topic,

@@ -39,8 +39,10 @@ def validate_values(command: Command) -> Status:
             return Status.TOO_MANY_PARTITIONS
         case commands.DeletePartitions() if command.count <= 0:
             return Status.TOO_MANY_PARTITIONS
-    if isinstance(command, commands.SetTopicSettings):
-        return next(filter(None, (check_stored(key, value) for key, value in command.settings)), Status.OK)
+    if isinstance(command, commands.SetTopicSettings | commands.CreateTopicWithSettings):
+        refused = next(filter(None, (check_stored(key, value) for key, value in command.settings)), None)
+        if refused is not None:
+            return refused
     if isinstance(command, commands.CreateTopic | commands.UpdateTopic) and not _topic_values_fit(command):
         return Status.INVALID_COMMAND
     if isinstance(command, _NAMED) and not 1 <= len(command.name.encode()) <= limits.NAME_BYTES_MAX:

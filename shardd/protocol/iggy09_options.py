@@ -136,20 +136,32 @@ def no_options(reader: Reader) -> None:
 
 SCOPE_TOPIC: Final = 1
 SCOPES: Final = (SCOPE_TOPIC, 2, 3)
-_DESCRIBED: Final[tuple[tuple[str, Value, str], ...]] = (
-    ("compression_algorithm", (KIND_STRING, b"none"), "Compression: none or gzip"),
-    ("message_expiry", (KIND_U64, NEVER.to_bytes(8, "little")), "Age at which messages go, in microseconds"),
-    ("max_topic_size", (KIND_U64, NEVER.to_bytes(8, "little")), "Size at which old segments go, in bytes"),
-    ("durability", (KIND_STRING, REPLICATED.encode()), "persisted: on the device before a send is answered"),
-    ("consumer_offset_durability", (KIND_STRING, REPLICATED.encode()), "The same for stored offsets"),
-)
+_NAMES: Final = {number: name.encode() for name, number in _COMPRESSIONS.items()}
 
 
-def describe(scope: int) -> bytes:
-    """The answer of DESCRIBE_OPTIONS: those that have an effect. `ShardError` 3 for another scope."""
+def _described(defaults: TopicOptions) -> tuple[tuple[str, Value, str], ...]:
+    def number(value: int | None) -> Value:
+        return KIND_U64, (NEVER if value is None else value).to_bytes(8, "little")
+
+    def level(value: str | None) -> Value:
+        return KIND_STRING, (value or REPLICATED).encode()
+
+    compression = _NAMES[defaults.compression or int(Compression.NONE)]
+    return (
+        ("compression_algorithm", (KIND_STRING, compression), "Compression: none or gzip"),
+        ("message_expiry", number(defaults.message_expiry_us), "Age at which messages go, in microseconds"),
+        ("max_topic_size", number(defaults.max_topic_size_bytes), "Size at which old segments go, in bytes"),
+        ("durability", level(defaults.durability), "persisted: on the device before a send is answered"),
+        ("consumer_offset_durability", level(defaults.consumer_offset_durability), "The same for stored offsets"),
+    )
+
+
+def describe(scope: int, defaults: TopicOptions) -> bytes:
+    """The answer of DESCRIBE_OPTIONS: those that have an effect, and what holds for a topic that does not say.
+    `ShardError` 3 for another scope."""
     if scope not in SCOPES:
         raise ShardError(Status.INVALID_COMMAND, f"scope {scope}")
-    described = _DESCRIBED if scope == SCOPE_TOPIC else ()
+    described = _described(defaults) if scope == SCOPE_TOPIC else ()
     return wire.u32(len(described)) + b"".join(
         wire.text8(key) + wire.u8(kind) + wire.u32(len(data)) + data + wire.text32(text)
         for key, (kind, data), text in described

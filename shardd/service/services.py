@@ -92,6 +92,7 @@ class Services:
         self.routes = RouteService(metadata, engine)
         self.streams = StreamService(metadata, statistics, system)
         self.topics = TopicService(metadata, statistics, system)
+        self.topic_defaults = system
         self.topic_settings = TopicSettingsService(metadata, system)
         self.partitions = PartitionService(metadata, self.partition_calls, self.groups)
         jwt = parts.settings.http.jwt

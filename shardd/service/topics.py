@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+import msgspec
+
 from shardd.config import codecs
 from shardd.config.schema import System
 from shardd.metadata import Metadata
-from shardd.metadata.commands import CreateTopic, DeleteTopic, PurgeTopic, UpdateTopic
+from shardd.metadata.commands import CreateTopic, CreateTopicWithSettings, DeleteTopic, PurgeTopic, UpdateTopic
 from shardd.metadata.state import Stream, Topic
 from shardd.protocol import limits, requests
 from shardd.protocol.errors import ShardError, Status
@@ -90,10 +92,14 @@ class TopicService:
         return kept
 
     async def create_topic(
-        self, identity: Identity, request: requests.CreateTopicRequest, keep: Keep[PartitionSummary, Kept]
+        self,
+        identity: Identity,
+        request: requests.CreateTopicRequest,
+        keep: Keep[PartitionSummary, Kept],
+        settings: tuple[tuple[str, str], ...] = (),
     ) -> TopicDetails[Kept]:
         """Checks in this order: 2015, 3, 1009, 41, 1019, 2013; zeros become server defaults
-        (docs/protocol/primitives.md#topic-values)."""
+        (docs/protocol/primitives.md#topic-values). `settings`: canonical ones, from the start."""
         if request.partitions_count > limits.PARTITIONS_PER_REQUEST_MAX:
             raise ShardError(Status.TOO_MANY_PARTITIONS)
         _check_compression(request.compression)
@@ -112,6 +118,8 @@ class TopicService:
             chosen_id=request.chosen_id,
             retention=True,
         )
+        if settings:
+            command = CreateTopicWithSettings(**msgspec.structs.asdict(command), settings=settings)
         result = await base.submit(self._metadata, identity, command)
         topic = result.state.streams[stream.id].topics[result.id]
         return await self._details(identity, topic, keep, created=True)

@@ -339,6 +339,7 @@ class Worker:
         self._services.connections.accepted(event.connection, event.address, event.transport)
 
     def _on_closed(self, event: ClosedEvent) -> None:
+        self._services.registrations.closed(event.connection, event.memory)
         self._sessions.close(event.connection)
         if not len(self._sessions):
             self._all_closed.set()

@@ -87,6 +87,8 @@ async def errors(client: Any) -> dict[str, str]:
         "too_many_partitions": await refusal(client.create_topic(STREAM, "wide", 1001)),
         "unknown_option": await refusal(client.create_topic(STREAM, "wide", 1, options={"unheard": "1"})),
         "segment_size": await refusal(client.create_topic(STREAM, "wide", 1, segment_size=1 << 20)),
+        "messages_to_save": await refusal(client.create_topic(STREAM, "wide", 1, messages_required_to_save=10)),
+        "preallocate": await refusal(client.create_topic(STREAM, "wide", 1, preallocate_segments=True)),
         "bad_value": await refusal(client.create_topic(STREAM, "wide", 1, options={"message_expiry": "x"})),
         "send_without_stream": await refusal(client.send_messages("nowhere", TOPIC, 0, message)),
         "send_without_topic": await refusal(client.send_messages(STREAM, "nowhere", 0, message)),
@@ -208,6 +210,10 @@ async def users(client: Any, address: str) -> dict[str, Any]:
 async def changes(client: Any) -> dict[str, Any]:
     await client.create_stream("passing")
     await client.create_topic("passing", "t", 1, durability=Durability.PERSISTED)
+    await client.create_stream("levels")
+    await client.create_topic("levels", "offsets", 1, consumer_offset_durability=Durability.PERSISTED)
+    await client.create_topic("levels", "text", 1, options={"durability": "persisted"})
+    await client.create_topic("levels", "plain", 1)
     await client.update_stream("passing", "passed")
     await client.update_topic("passed", "t", "u", compression_algorithm="gzip")
     await client.create_partitions("passed", "u", 2)
@@ -269,7 +275,7 @@ async def session(address: str, url: str) -> dict[str, Any]:
         "high_level": await high_level(client),
         "users": await users(client, address),
         "changes": await changes(client),
-        "described": sorted(each.key for each in await client.describe_options("topic")),
+        "described": {each.key: str(each.default_value) for each in await client.describe_options("topic")},
         "stats": (await client.get_stats()).streams_count,
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shardd.protocol.extensions import ExtensionCode
 from tests.support import clients, wire
 from tests.support.server import Server
 from tests.support.venvs import CLIENT_VERSIONS
@@ -58,7 +59,7 @@ def test_it_creates_and_reads_streams_and_topics(session: tuple[Server, Any]) ->
         "purged": 0,
         "topics": ["u"],
         "gone": True,
-        "streams": ["made", "orders"],
+        "streams": ["levels", "made", "orders"],
     }
 
 
@@ -96,6 +97,8 @@ def test_it_gets_each_error_and_stays_connected(session: tuple[Server, Any]) -> 
         "too_many_partitions": "Too many partitions",
         "unknown_option": "Unsupported option key",
         "segment_size": "Unsupported option key",
+        "messages_to_save": "Unsupported option key",
+        "preallocate": "Unsupported option key",
         "bad_value": "Invalid option value",
         "send_without_stream": "Stream with ID",
         "send_without_topic": "Topic with ID",
@@ -107,6 +110,26 @@ def test_it_gets_each_error_and_stays_connected(session: tuple[Server, Any]) -> 
     for name, start in starts.items():
         assert seen["errors"].pop(name).startswith(start), name
     assert seen["errors"] == {"still_works": ""}
+
+
+def test_a_level_is_never_weaker_than_asked_for(session: tuple[Server, Any]) -> None:
+    server, seen = session
+    with wire.connect(server.address) as classic:
+        durable = wire.str8("ack") + wire.str8("durable")
+        for topic in ("offsets", "text", "plain"):
+            asked = wire.identifier("levels") + wire.identifier(topic)
+            settings = classic.request(int(ExtensionCode.GET_TOPIC_SETTINGS), asked)
+            assert (durable + b"\1" in settings) == (topic != "plain"), topic
+        level = "persisted" if durable in settings else "replicated"  # of the server
+    described = seen["described"]
+    assert list(described) == [
+        "compression_algorithm",
+        "message_expiry",
+        "max_topic_size",
+        "durability",
+        "consumer_offset_durability",
+    ]
+    assert described["durability"] == described["consumer_offset_durability"] == f'HeaderValue.String("{level}")'
 
 
 def test_members_share_the_partitions(session: tuple[Server, Any]) -> None:

@@ -1,7 +1,7 @@
 """The load of the kill campaign: producers of every kind, readers, consumers that store offsets, members of groups.
 
 Three topics of eight partitions, fewer producers than partitions. Clients of every generation that shares the classic
-frame are among them. Everything keeps going through kills, as in
+frame, and of 0.9, are among them. Everything keeps going through kills, as in
 tests.support.load, and is written into one `History` a topic and one `OffsetHistory`.
 """
 
@@ -20,6 +20,7 @@ from tests.support.checker import Destination, Finding, History, Report
 from tests.support.earlier_wire import RELEASES
 from tests.support.load import LoadThread, Target
 from tests.support.offset_history import NOTHING, Key, OffsetHistory
+from tests.support.wire09 import RELEASE as RELEASE_0_9
 
 STREAM = "load"
 TOPICS = ("first", "second", "third")
@@ -34,7 +35,8 @@ GROUP = "group"
 MEMBERS = 2
 CREATE_GROUP, JOIN_GROUP, LEAVE_GROUP = 602, 604, 605
 CONSUMER_KIND, GROUP_KIND = 1, 2
-CLIENTS = ("", *RELEASES)  # in turn: producers and readers of a topic, and members of its group, are of several
+CLIENTS = ("", RELEASE_0_9, *RELEASES)  # in turn: what a topic has is of several
+CLIENTS_APART = 3  # from one topic to the next
 
 
 class Observer(Protocol):
@@ -195,7 +197,12 @@ class Load:
                 self.producers.append(PipelinedProducer(target, history, number, partitions, self.seed + number))
             self.threads.append(load.Reader(client(), history, 5))
             self.threads.append(Consumer(client(), history, self.offsets, topic, 0))
+            of_0_9 = replace(target, release=RELEASE_0_9)
+            self._of_releases.append(of_0_9)
+            self.threads.append(Consumer(of_0_9, history, self.offsets, topic, 3))
             self.threads += [Member(client(), history, self.offsets, topic, number) for number in range(MEMBERS)]
+            for _ in range(CLIENTS_APART):
+                next(releases)
         self.threads += self.producers
         for thread in self.threads:
             thread.start()

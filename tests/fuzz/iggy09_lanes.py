@@ -20,7 +20,9 @@ from tests.support.iggy09 import CLIENT_ID, EVICTION, REFUSED, REPLY, RESULT_FRA
 _EVICTED: Final = 0x8000_0000
 _FENCED: Final = _EVICTED | 7
 _REFUSED_LOGINS: Final = frozenset({_EVICTED | reason for reason in (9, 10, 11, 12)})  # maybe a close follows
-# Two connections of the same user come with one id: each login takes the session from the other lane.
+# Two connections of the same user come with one id: each login takes the session from the other lane. Numbers go on
+# from one to the next, and a drawn one may be the largest there is: now and then all come with other ids.
+_ID_FOR_S: Final = 5
 _SHARES_ITS_ID_WITH: Final = {8: 5, 14: 11}
 _LOST: Final = frozenset({_EVICTED | iggy09.NO_SESSION, _FENCED, Status.INVALID_SESSION})
 
@@ -40,7 +42,8 @@ class Lane09(Lane):
     ) -> None:
         super().__init__(address, number, role, seed, mutator, totals, generation)
         self._own = Mutator09(str(seed))
-        self._client = CLIENT_ID[:15] + bytes([CLIENT_ID[15] ^ _SHARES_ITS_ID_WITH.get(number, number)])
+        self._id = bytes([CLIENT_ID[15] ^ _SHARES_ITS_ID_WITH.get(number, number)])
+        self._client = CLIENT_ID[:15] + self._id
         self._session, self._next = 0, 1
         self._logged_out = False
 
@@ -63,6 +66,7 @@ class Lane09(Lane):
         return frames
 
     def _log_in(self, made: socket.socket, token: bytes) -> None:
+        self._client = CLIENT_ID[:7] + struct.pack("<Q", int(time.monotonic()) // _ID_FOR_S) + self._id
         version = struct.pack("<I", iggy09.VERSION)
         body = version + b"\4fuzz\0010" + token + bytes(4)
         made.sendall(head(256 + len(body), iggy09.REGISTER, client=self._client) + body)

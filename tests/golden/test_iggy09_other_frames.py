@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support import wire
-from tests.support.iggy09 import CLIENT_ID, Connection, bytes_of, head
+from tests.support.iggy09 import Connection, bytes_of, head
 from tests.support.server import Server
 
 CREATE_TOKEN, CREATE_STREAM, CREATE_TOPIC, UPDATE_TOPIC, DELETE_PARTITIONS = 146, 128, 132, 133, 137
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def root(server: Server) -> Iterator[Connection]:
-    with Connection(server.address, CLIENT_ID) as opened:
+    with Connection(server.address) as opened:
         assert opened.login().status == 0
         yield opened
 

@@ -1,5 +1,5 @@
-"""The translating connection of the kill campaign (tests.support.earlier_wire) against a real server: what each release
-writes and reads is what classic clients do."""
+"""The translating connections of the kill campaign (tests.support.earlier_wire, wire09) against a real server: what
+each release writes and reads is what classic clients do."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.crash.kill_load import CLIENTS, GROUP_KIND, Load
 from tests.support import wire
 from tests.support.earlier_wire import RELEASES, EarlierWire
 from tests.support.server import ONE_SHARD, Server
+from tests.support.wire09 import RELEASE, Wire09
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +26,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_release_writes_and_reads_what_classic_clients_do(server: Server, release: str) -> None:
+    with EarlierWire(server.address, release) as client:
+        check(server, client, release)
+
+
+def test_0_9_writes_and_reads_what_classic_clients_do(server: Server) -> None:
+    with Wire09(server.address) as client:
+        check(server, client, RELEASE)
+
+
+def check(server: Server, client: wire.Wire, release: str) -> None:
     place = wire.identifier("s") + wire.identifier(release)
-    with wire.Wire(server.address) as root, EarlierWire(server.address, release) as client:
+    with wire.Wire(server.address) as root:
         root.login()
         token = root.create_token(f"of {release}")
         client.login_with_token(token)
@@ -54,7 +65,7 @@ def test_a_release_writes_and_reads_what_classic_clients_do(server: Server, rele
 
 def test_the_load_of_the_kills_has_clients_of_every_release() -> None:
     load = Load(1)
-    assert set(CLIENTS) == {"", *RELEASES}
+    assert set(CLIENTS) == {"", RELEASE, *RELEASES}
     load.resume("127.0.0.1:1")  # nobody listens: threads try again until they are stopped
     load.stop()
     kinds = {(type(thread).__name__, thread.target.release) for thread in load.threads}
@@ -62,3 +73,4 @@ def test_the_load_of_the_kills_has_clients_of_every_release() -> None:
         thread.finish()
     for kind, most in (("Producer", 6), ("Member", 4)):
         assert len({release for name, release in kinds if name == kind}) >= most, kind
+    assert {name for name, release in kinds if release == RELEASE} >= {"Producer", "Member", "Consumer"}

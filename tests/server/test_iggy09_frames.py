@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def connection(server: Server) -> Iterator[Connection]:
-    with Connection(server.address, iggy09.CLIENT_ID) as opened:
+    with Connection(server.address) as opened:
         assert opened.login().status == 0
         yield opened
 
@@ -180,6 +180,40 @@ def test_options_have_their_effect_or_are_refused(connection: Connection, server
     assert connection.change(130, wire.identifier("options")).status == 0
     assert connection.read(13, b"\x02").body == bytes(4)
     assert connection.read(13, b"\x09").status == 3
+
+
+OPTION_KEYS = ("compression_algorithm", "message_expiry", "max_topic_size", "durability", "consumer_offset_durability")
+
+
+def test_described_options_have_the_defaults_of_this_server(tmp_path_factory: pytest.TempPathFactory) -> None:
+    settings = {
+        "SHARDD_SYSTEM_PARTITION_ACK": "durable",
+        "SHARDD_SYSTEM_TOPIC_MESSAGE_EXPIRY": "1 h",
+        "SHARDD_SYSTEM_TOPIC_MAX_SIZE": "10 GiB",
+        "SHARDD_SYSTEM_COMPRESSION_DEFAULT_ALGORITHM": "zstd",
+    }
+    persisted = (2, b"persisted")
+    for environment, expected in (
+        (settings, ((2, b"gzip"), (12, struct.pack("<Q", 3_600_000_000)), (12, struct.pack("<Q", 10 << 30)))),
+        ({}, ((2, b"none"), (12, b"\xff" * 8), (12, b"\xff" * 8))),
+    ):
+        levels = (persisted, persisted) if environment else ((2, b"replicated"), (2, b"replicated"))
+        with Server(tmp_path_factory.mktemp("described"), environment) as own, Connection(own.address) as c:
+            assert c.login().status == 0
+            assert described(c.read(13, b"\x01").body) == dict(zip(OPTION_KEYS, (*expected, *levels), strict=True))
+
+
+def described(body: bytes) -> dict[str, tuple[int, bytes]]:
+    found, at = dict[str, tuple[int, bytes]](), 4
+    for _ in range(struct.unpack_from("<I", body)[0]):
+        key = body[at + 1 : at + 1 + body[at]].decode()
+        at += 1 + body[at]
+        kind, length = struct.unpack_from("<BI", body, at)
+        found[key] = kind, body[at + 5 : at + 5 + length]
+        at += 5 + length
+        at += 4 + struct.unpack_from("<I", body, at)[0]
+    assert at == len(body)
+    return found
 
 
 MUTATED = {

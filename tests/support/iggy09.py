@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 from types import TracebackType
@@ -75,6 +76,15 @@ class Connection:
 
     def send(self, frame: bytes) -> None:
         self._socket.sendall(frame)
+
+    def wait_for_answer(self, timeout_s: float) -> bool:
+        """Whether bytes have come, which stay unread."""
+        return bool(select.select([self._socket], [], [], timeout_s)[0])
+
+    def reset(self) -> None:
+        """Ends the connection without a farewell."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
 
     def receive(self) -> Answer:
         """EOFError at the end of the stream."""

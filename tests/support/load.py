@@ -20,6 +20,7 @@ from shardd.protocol.namespaces import namespace
 from tests.support import wire
 from tests.support.checker import Destination, History, Identity, make_payload
 from tests.support.earlier_wire import EarlierWire
+from tests.support.wire09 import RELEASE, Wire09
 
 RETRY_PAUSE_S = 0.02
 REFUSALS = frozenset({11001})  # statuses of a SEND that was not carried out
@@ -37,7 +38,8 @@ class Target:
 
     `address` may be changed while a load runs (a server that was started again has another port). While `paused` is
     set nothing is asked. `token`: how clients log in; without one by a password, which waits for a thread that gives
-    way to all others: on a busy machine longer than `answer_timeout_s`. `release`: of earlier clients, or "".
+    way to all others: on a busy machine longer than `answer_timeout_s`. `release`: of other clients than
+    classic ones, or "".
     """
 
     address: str
@@ -53,8 +55,10 @@ class Target:
 
 def logged_in(target: Target, timeout_s: float) -> wire.Wire:
     """A connection of the first user; tried once."""
-    if target.release:
-        connection: wire.Wire = EarlierWire(target.address, target.release, timeout_s=timeout_s)
+    if target.release == RELEASE:
+        connection: wire.Wire = Wire09(target.address, timeout_s=timeout_s)
+    elif target.release:
+        connection = EarlierWire(target.address, target.release, timeout_s=timeout_s)
     else:
         connection = wire.Wire(target.address, timeout_s=timeout_s)
     try:

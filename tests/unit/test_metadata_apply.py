@@ -184,6 +184,14 @@ def refusals() -> list[tuple[Command, Status]]:
         (commands.SetTopicSettings(stream, none, (("ack", "durable"),)), Status.TOPIC_ID_NOT_FOUND),
         (commands.SetTopicSettings(none, topic, (("ack", "sure"),)), Status.INVALID_CONFIGURATION),
         (commands.SetTopicSettings(none, topic, (("ack", ""), ("colour", "red"))), Status.FEATURE_UNAVAILABLE),
+        (
+            commands.CreateTopicWithSettings(stream, "n", 1, 1, 0, 0, 1, settings=(("ack", "sure"),)),
+            Status.INVALID_CONFIGURATION,
+        ),
+        (
+            commands.CreateTopicWithSettings(stream, "t0", 1, 1, 0, 0, 1, settings=(("ack", "durable"),)),
+            Status.TOPIC_NAME_ALREADY_EXISTS,
+        ),
         (commands.CreatePartitions(stream, topic, 0), Status.TOO_MANY_PARTITIONS),
         (commands.CreatePartitions(none, topic, 1001), Status.TOO_MANY_PARTITIONS),
         (commands.DeletePartitions(stream, topic, 0), Status.TOO_MANY_PARTITIONS),
@@ -205,6 +213,19 @@ def test_topic_settings_stay_until_they_are_reset_or_the_topic_goes(populated: S
     state = create_topic(run(state, commands.DeleteTopic(stream, topic)), 0, "next", 1)
     assert state.stream_ids["s0"] == 0 and state.streams[0].topics[0].name == "next"
     assert state.streams[0].topics[0].settings == Map()
+
+
+def test_a_topic_has_its_settings_from_the_start(populated: State) -> None:
+    stream = stream_ref(populated, 0)
+    settings = (("ack", "durable"), ("discard", "refuse"))
+    command = commands.CreateTopicWithSettings(stream, "n", 2, 1, NEVER, NEVER, 1, retention=True, settings=settings)
+    state = run(populated, command)
+    topic = state.streams[0].topics[state.streams[0].topic_ids["n"]]
+    assert dict(topic.settings) == {"ack": "durable", "discard": "refuse", "retention": "on"}
+    assert len(topic.partitions) == 2
+    unknown = commands.CreateTopicWithSettings(stream, "m", 1, 1, NEVER, NEVER, 1, settings=(("colour", "red"),))
+    with pytest.raises(ApplyError, match="'colour'"):
+        state_machine(state, Record(state.index + 1, 1, 0, 0, unknown))
 
 
 def test_a_record_with_an_unknown_topic_setting_is_not_applied(populated: State) -> None:

@@ -192,12 +192,18 @@ bool engine_speak(engine *e, uint64_t connection, uint8_t number) {
     return true;
 }
 
-uint64_t engine_begin_session(engine *e, uint64_t connection, uint64_t session, uint64_t request) {
+bool engine_begin_session(engine *e, uint64_t connection, uint64_t session, const uint8_t *memory, size_t length) {
     conn *c = conn_find(&e->net, connection);
-    if (c == NULL || c->large == NULL) return 0;
-    uint64_t last = c->large->memory.request;
-    iggy09_begin_session(&c->large->memory, session, request);
-    return last;
+    if (c == NULL || c->large == NULL) return true;
+    iggy09_begin_session(&c->large->memory, session);
+    bool good = length == 0 || iggy09_unpack_memory(&c->large->memory, memory, length);
+    c->large->memory.session = session;
+    return good;
+}
+
+size_t engine_session_memory(engine *e, uint64_t connection, uint8_t out[IGGY09_MEMORY_MAX]) {
+    const conn *c = conn_find_closing(&e->net, connection);
+    return c != NULL && c->large != NULL ? iggy09_pack_memory(&c->large->memory, out) : 0;
 }
 
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status) {

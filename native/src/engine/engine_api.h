@@ -27,7 +27,10 @@ seat *engine_seat_take(engine *e, uint64_t connection, uint64_t group, seat_work
 bool engine_speak(engine *e, uint64_t connection, uint8_t number);
 /* Its number in a dialect that has one, from now on; 0: none. Its requests have numbers above `request`. Returns the
  * number of the last request before. */
-uint64_t engine_begin_session(engine *e, uint64_t connection, uint64_t session, uint64_t request);
+/* `memory`: of an earlier connection of its client, whose number and answer go on here; false: these are no such bytes.
+ */
+bool engine_begin_session(engine *e, uint64_t connection, uint64_t session, const uint8_t *memory, size_t length);
+size_t engine_session_memory(engine *e, uint64_t connection, uint8_t out[IGGY09_MEMORY_MAX]); /* 0: there is none */
 void engine_close_connection(engine *e, uint64_t connection, uint32_t status);
 /* Certificates for those who connect from now on. NULL, or why not, and which pair it is about. */
 const char *engine_use_tls(engine *e, tls_port port, const tls_settings *settings, uint32_t *pair);

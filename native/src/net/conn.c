@@ -11,10 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-conn *conn_find(const net *n, uint64_t id) {
+conn *conn_find_closing(const net *n, uint64_t id) {
     uint32_t index = (uint32_t)id;
     conn *c = index < n->conns.capacity ? n->conns.places[index] : NULL;
-    return c != NULL && c->generation == id >> 32 && !c->closing ? c : NULL;
+    return c != NULL && c->generation == id >> 32 ? c : NULL;
+}
+
+conn *conn_find(const net *n, uint64_t id) {
+    conn *c = conn_find_closing(n, id);
+    return c != NULL && !c->closing ? c : NULL;
 }
 
 static void read_address(conn *c) {

@@ -169,6 +169,7 @@ bool conn_speak(conn *c, const dialect *d);
 void conn_set_session(conn *c, uint32_t user_id, bool authenticated);
 void conn_uncount(conn *c); /* leaves the counts before its end */
 conn *conn_find(const net *n, uint64_t id);
+conn *conn_find_closing(const net *n, uint64_t id); /* also one that is closed, as long as it is there */
 bool conn_has_left(conn *c); /* the client has ended its half, and nothing more of it is to come */
 void conn_try_free(conn *c);
 

@@ -4,6 +4,7 @@
 #include "net/net.h"
 #include "net/window.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void enter_ready(conn *c, conn_queue *q) {
@@ -61,13 +62,24 @@ void conn_release_sources(conn *c) {
     }
 }
 
+/* Python keeps what its session remembers; without memory for that nothing is. */
+static void tell_end(const conn *c) {
+    uint8_t bytes[IGGY09_MEMORY_MAX];
+    size_t length = c->large != NULL ? iggy09_pack_memory(&c->large->memory, bytes) : 0;
+    event *v = events_promised(&c->core->events, EVENT_CLOSED, conn_id(c));
+    if (length > 0) v->data = malloc(length);
+    if (v->data == NULL) return;
+    memcpy(v->data, bytes, length);
+    v->data_length = length;
+}
+
 void conn_close(conn *c) {
     if (c->closing) return;
     c->closing = true;
     c->core->counters.closed++;
     if (!c->moved) {             /* a moved socket lives on in another process */
         stream_stop(&c->stream); /* makes armed operations complete */
-        events_promised(&c->core->events, EVENT_CLOSED, conn_id(c));
+        tell_end(c);
     }
     if (c->wait.queued) waiters_remove(&c->core->waiters, &c->wait);
     if (c->wait_for != NULL) watcher_leave(c->core, &c->wait_for->watcher);

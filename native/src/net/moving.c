@@ -10,7 +10,7 @@
 typedef struct moving_header {
     uint32_t user_id, session_length, unread_length;
     uint8_t authenticated, dialect, reserved[2];
-    uint64_t dialect_session, dialect_request;
+    iggy09_memory memory;
     char address[ADDRESS_BYTES];
 } moving_header;
 _Static_assert(sizeof(moving_header) <= MOVING_BYTES_MAX - MOVING_SESSION_MAX - RECEIVE_BUFFER_SIZE, "it fits");
@@ -22,8 +22,7 @@ size_t moving_pack(const moving *m, uint8_t *out) {
                             .unread_length = m->unread_length,
                             .authenticated = m->authenticated,
                             .dialect = m->dialect->number,
-                            .dialect_session = m->dialect_session,
-                            .dialect_request = m->dialect_request};
+                            .memory = m->memory};
     memcpy(header.address, m->address, sizeof header.address);
     memcpy(out, &header, sizeof header);
     uint8_t *at = out + sizeof header;
@@ -38,12 +37,12 @@ bool moving_unpack(const uint8_t *bytes, size_t length, moving *out) {
     memcpy(&header, bytes, sizeof header);
     if (header.session_length > MOVING_SESSION_MAX || header.unread_length > RECEIVE_BUFFER_SIZE) return false;
     if (length != sizeof header + header.session_length + header.unread_length) return false;
+    if (header.memory.answer_length > IGGY09_KEPT_MAX) return false;
     if (header.authenticated > 1 || memchr(header.address, 0, sizeof header.address) == NULL) return false;
     *out = (moving){.dialect = dialect_of(header.dialect),
                     .user_id = header.user_id,
                     .authenticated = header.authenticated != 0,
-                    .dialect_session = header.dialect_session,
-                    .dialect_request = header.dialect_request,
+                    .memory = header.memory,
                     .session = bytes + sizeof header,
                     .session_length = header.session_length,
                     .unread = bytes + sizeof header + header.session_length,
@@ -61,8 +60,7 @@ moving conn_moving(const conn *c, const uint8_t *session, size_t session_length)
                 .unread = c->input.bytes,
                 .unread_length = c->input.length};
     memcpy(m.address, c->address, sizeof m.address);
-    if (c->large != NULL) m.dialect_session = c->large->memory.session;
-    if (c->large != NULL) m.dialect_request = c->large->memory.request;
+    if (c->large != NULL) m.memory = c->large->memory;
     return m;
 }
 
@@ -86,8 +84,7 @@ conn *conn_arrived(net *n, int fd, const moving *m) {
     if (c == NULL) return NULL;
     memcpy(c->address, m->address, sizeof c->address);
     c->session.user_id = m->user_id;
-    if (c->large != NULL)
-        c->large->memory = (iggy09_memory){.session = m->dialect_session, .request = m->dialect_request};
+    if (c->large != NULL) c->large->memory = m->memory;
     if (m->unread_length > 0) {
         c->input.block = pool_alloc(n->core->pool, m->unread_length);
         if (c->input.block == NULL) {

@@ -4,7 +4,7 @@
 #include "net/conn.h"
 
 #define MOVING_SESSION_MAX 65536u /* Python's part */
-#define MOVING_BYTES_MAX (128u + MOVING_SESSION_MAX + RECEIVE_BUFFER_SIZE)
+#define MOVING_BYTES_MAX (1024u + MOVING_SESSION_MAX + RECEIVE_BUFFER_SIZE)
 
 typedef struct moving {
     const dialect *dialect;
@@ -14,7 +14,7 @@ typedef struct moving {
     const uint8_t *session; /* Python's part */
     const uint8_t *unread;  /* bytes of the stream */
     uint32_t session_length, unread_length;
-    uint64_t dialect_session, dialect_request; /* iggy09.h: its number, and that of the last request */
+    iggy09_memory memory; /* of its session, with the last answer */
 } moving;
 
 /* Bytes written into `out` (MOVING_BYTES_MAX); 0: it is too much. */

@@ -225,6 +225,23 @@ void iggy09_answered(iggy09_memory *m, const uint8_t *head, uint32_t status, con
     if (length > 0) memcpy(m->answer, payload, length);
 }
 
-void iggy09_begin_session(iggy09_memory *m, uint64_t session, uint64_t request) {
-    *m = (iggy09_memory){.session = session, .request = request};
+void iggy09_begin_session(iggy09_memory *m, uint64_t session) { *m = (iggy09_memory){.session = session}; }
+
+size_t iggy09_pack_memory(const iggy09_memory *m, uint8_t out[IGGY09_MEMORY_MAX]) {
+    size_t length = offsetof(iggy09_memory, answer) + (m->answered ? m->answer_length : 0u);
+    if (m->request == 0) return 0;
+    memcpy(out, m, length);
+    return length;
+}
+
+bool iggy09_unpack_memory(iggy09_memory *m, const uint8_t *bytes, size_t length) {
+    uint8_t answered;
+    uint16_t answer_length;
+    if (length < offsetof(iggy09_memory, answer) || length > IGGY09_MEMORY_MAX) return false;
+    memcpy(&answered, bytes + offsetof(iggy09_memory, answered), 1);
+    memcpy(&answer_length, bytes + offsetof(iggy09_memory, answer_length), 2);
+    if (answered > 1 || length != offsetof(iggy09_memory, answer) + (answered ? answer_length : 0u)) return false;
+    *m = (iggy09_memory){0};
+    memcpy(m, bytes, length);
+    return true;
 }

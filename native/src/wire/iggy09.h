@@ -47,6 +47,11 @@ iggy09_admission iggy09_admit(iggy09_memory *m, bool authenticated, const uint8_
                               size_t length, uint32_t *status);
 /* The answer to the request with this head. */
 void iggy09_answered(iggy09_memory *m, const uint8_t *head, uint32_t status, const uint8_t *payload, size_t length);
-/* 0: none. Numbers up to `request` were used. */
-void iggy09_begin_session(iggy09_memory *m, uint64_t session, uint64_t request);
+/* 0: none. Forgets what was before. */
+void iggy09_begin_session(iggy09_memory *m, uint64_t session);
+
+/* What it remembers outlives its connection: bytes for another one, of this process or of one like it. */
+#define IGGY09_MEMORY_MAX sizeof(iggy09_memory)
+size_t iggy09_pack_memory(const iggy09_memory *m, uint8_t out[IGGY09_MEMORY_MAX]); /* 0: no number was used */
+bool iggy09_unpack_memory(iggy09_memory *m, const uint8_t *bytes, size_t length);  /* false: these are no such bytes */
 #endif

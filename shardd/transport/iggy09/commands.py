@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from shardd.config import codecs
+from shardd.config.schema import System
 from shardd.metadata import Metadata
 from shardd.protocol import iggy09, requests
 from shardd.protocol.account_replies import UserDetails
@@ -17,6 +19,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.iggy09_options import (
     PERSISTED,
+    REPLICATED,
     UPDATABLE,
     TopicOptions,
     describe,
@@ -26,8 +29,7 @@ from shardd.protocol.iggy09_options import (
 )
 from shardd.protocol.primitives import Compression, Identifier, Reader
 from shardd.protocol.replies import PartitionSummary, StreamSummary, TopicDetails
-from shardd.protocol.topic_setting_table import ACK
-from shardd.protocol.topic_settings import SetTopicSettings
+from shardd.protocol.topic_setting_table import ACK, codec_of
 from shardd.service import base
 from shardd.service.groups import NothingPolled
 from shardd.service.identity import Identity
@@ -119,13 +121,13 @@ class TopicCommands:
     def __init__(self, metadata: Metadata, services: Services) -> None:
         self._metadata = metadata
         self._topics = services.topics
-        self._settings = services.topic_settings
 
     async def create(self, identity: Identity, request: CreateTopic) -> TopicDetails[bytes]:
         """The level of the topic is durable when one of the two durabilities asks for the device: theirs may answer
         from memory, so that nothing is weaker than asked."""
         options = request.options
-        created = await self._topics.create_topic(
+        persisted = PERSISTED in (options.durability, options.consumer_offset_durability)
+        return await self._topics.create_topic(
             identity,
             requests.CreateTopicRequest(
                 stream=request.stream,
@@ -137,13 +139,8 @@ class TopicCommands:
                 name=request.name,
             ),
             keep=answers.created_partition,
+            settings=((ACK.key, _DURABLE),) if persisted else (),
         )
-        if PERSISTED in (options.durability, options.consumer_offset_durability):
-            settings = ((ACK.key, _DURABLE),)
-            await self._settings.set_topic_settings(
-                identity, SetTopicSettings(request.stream, created.topic.id, settings)
-            )
-        return created
 
     async def update(self, identity: Identity, request: UpdateTopic) -> None:
         """What the options do not say stays as it is."""
@@ -171,8 +168,21 @@ def partition_summary(partition: PartitionSummary) -> bytes:
     return partition.encode()
 
 
-async def _describe(identity: Identity, request: DescribeOptions) -> bytes:
-    return describe(request.scope)
+def defaults_of(system: System) -> TopicOptions:
+    """What holds for a topic that does not say."""
+    durability = PERSISTED if system.partition.ack == _DURABLE else REPLICATED
+    compressed = codec_of({}, Compression.NONE, system) != codecs.NONE
+    return TopicOptions(
+        int(Compression.GZIP if compressed else Compression.NONE),
+        system.topic_message_expiry_us,
+        system.topic_max_size_bytes,
+        durability,
+        durability,
+    )
+
+
+async def _describe(defaults: TopicOptions, identity: Identity, request: DescribeOptions) -> bytes:
+    return describe(request.scope, defaults)
 
 
 def _polled(value: NothingPolled) -> bytes:
@@ -208,6 +218,6 @@ def commands_of(metadata: Metadata, services: Services) -> Commands:
         Code.CREATE_USER: Command[Any, UserDetails](users.create_user, answers.user, is_large),
         Code.POLL_MESSAGES: Command[Any, Any](services.messages.poll_messages, _polled),
         Code.FLUSH_UNSAVED_BUFFER: Command(_unavailable, nothing),
-        iggy09.DESCRIBE_OPTIONS: Command(_describe, bytes),
+        iggy09.DESCRIBE_OPTIONS: Command(partial(_describe, defaults_of(services.topic_defaults)), bytes),
         iggy09.SYNC_CONSUMER_GROUP: Command(groups.sync_group, optional(answers.assignment)),
     }

@@ -153,8 +153,8 @@ class Iggy09Dispatcher:
         """The session ends with its memberships; the connection stays."""
         identity = self._services.connections.identity(connection, user_id)
         await self._services.logins.logout(identity, requests.Empty())
-        if identity.session is not None:
-            self._services.registrations.leave(identity.session)
+        if identity.session is not None and user_id is not None:
+            self._services.registrations.leave(identity.session, (user_id, identity.incarnation))
         self._services.connections.leave_groups(connection)
         return b""
 

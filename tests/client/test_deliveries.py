@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
@@ -24,6 +25,7 @@ from tests.support import wire
 from tests.support.generated import examples
 from tests.support.server import Server
 
+pytestmark = pytest.mark.io_engine
 PARTITIONS: Final = 2
 MEMBERS_MAX: Final = 3
 KILLS_MAX: Final = 12  # of all examples: a shard that dies too often is given up

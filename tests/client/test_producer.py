@@ -29,6 +29,7 @@ from shardd.client.producer import BATCH_BYTES_MAX, Delivery
 from tests.support import wire
 from tests.support.server import Server
 
+pytestmark = pytest.mark.io_engine
 PARTITIONS = 4
 ONCE = {"message_deduplication": "on", "message_deduplication_expiry": "1 h"}
 

@@ -98,7 +98,7 @@ $(DOCS_VENV)/.installed: Makefile
 	@touch $@
 
 .PHONY: docs
-docs: setup $(DOCS_VENV)/.installed ## build/site: the documents as a site, with a reference of commands and settings; warnings are errors
+docs: native $(DOCS_VENV)/.installed ## build/site: the documents as a site, with a reference of client, commands, settings, metrics; warnings are errors
 	@$(BIN)/python distribution/site/stage.py build/site-sources
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file build/site-sources/mkdocs.yml
 	@echo "build/site/index.html"

@@ -98,7 +98,7 @@ $(DOCS_VENV)/.installed: Makefile
 	@touch $@
 
 .PHONY: docs
-docs: setup $(DOCS_VENV)/.installed ## build/site: the documents as a site, with a reference of commands and settings; warnings are errors
+docs: native $(DOCS_VENV)/.installed ## build/site: the documents as a site, with a reference of client, commands, settings, metrics; warnings are errors
 	@$(BIN)/python distribution/site/stage.py build/site-sources
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file build/site-sources/mkdocs.yml
 	@echo "build/site/index.html"
@@ -181,8 +181,8 @@ bench-http-beside: native ## p99 of a TCP producer alone, and beside HTTP at hal
 	@$(BIN)/python -m bench.http_beside $(BENCH_ARGS)
 
 .PHONY: examples
-examples: native ## the generated examples of the property and parity tests, 20 times as many as `make test` tries
-	@EXAMPLES_TIMES=20 $(PYTEST) tests/parity tests/property $(PYTEST_ARGS)
+examples: native ## the generated examples of the property and parity tests and of deliveries, 20 times as many as `make test` tries
+	@EXAMPLES_TIMES=20 $(PYTEST) tests/parity tests/property tests/client/test_deliveries.py tests/client/test_outbox.py $(PYTEST_ARGS)
 
 fuzz: native native-asan ## ten million mutated frames against sanitized servers, also as earlier clients, and the parsers in process
 	@$(MAKE) --no-print-directory -C native fuzz

@@ -19,10 +19,13 @@ import typer
 
 from shardd.client import Client, Consumer, Producer, SyncClient
 from shardd.testing import server
+from tests.support.venvs import client_python
 
 PAYLOAD_BYTES: Final = 100
 BATCH: Final = 1000
 LINE_BYTES: Final = 1024
+IN_FLIGHT: Final = 32
+RELEASED: Final = "0.8.0"
 CODEC: Final = "SHARDD_CLIENT_CODEC"
 # name -> what it shall reach: with the native codec, with the pure one
 TARGETS: Final = {
@@ -97,6 +100,37 @@ def measure_library(url: str, count: int, rounds: int) -> None:
             print(f"{name:<11} {codec:<6} {median(found):>12,.0f} messages/s of CPU{wanted}")
 
 
+async def single_sends(url: str, count: int) -> float:
+    """Seconds, with 32 tasks that each wait for the answer."""
+    payload, numbers = b"x" * PAYLOAD_BYTES, iter(range(count))
+
+    async def send(producer: Producer) -> None:
+        for _ in numbers:
+            await producer.send_and_wait(payload, partition=0)
+
+    async with Client(url) as client, Producer(client, "bench", "iggy", in_flight=IN_FLIGHT) as producer:
+        await producer.send_and_wait(payload, partition=0)
+        begun = time.perf_counter()
+        await asyncio.gather(*(send(producer) for _ in range(IN_FLIGHT)))
+        return time.perf_counter() - begun
+
+
+def measure_released(url: str, address: str, count: int, rounds: int) -> None:
+    """Single sends against the released client, in turns, in messages a second as the clock on the wall goes."""
+    script, python = Path(__file__).with_name("iggy_sends.py"), client_python(RELEASED)
+    ours, theirs = [], []
+    for _ in range(rounds):
+        ours.append(count / asyncio.run(single_sends(url, count)))
+        words = [str(python), str(script), f"iggy+tcp://iggy:iggy@{address}", str(count)]
+        theirs.append(count / float(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout))
+    ratio = median(our / their for our, their in zip(ours, theirs, strict=True))
+    print(
+        f"single sends, {IN_FLIGHT} in flight: {median(ours):,.0f}/s, apache-iggy {RELEASED} {median(theirs):,.0f}/s:",
+        end=" ",
+    )
+    print(f"{ratio:.2f} times (>= 3) {'ok' if ratio >= 3 else 'BELOW'}")
+
+
 def measure_commands(url: str, size_mb: int, rounds: int, directory: Path) -> None:
     shardd = str(Path(sys.executable).with_name("shardd"))
     lines, null = directory / "lines", Path(os.devnull)
@@ -137,7 +171,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="bench-client-") as directory, server() as running:
         with SyncClient(running.url) as client:
             client.create_stream("bench")
-            for topic in ("in", "out", "lines"):
+            for topic in ("in", "out", "lines", "iggy"):
                 client.create_topic("bench", topic)
             token = client.create_token("bench")
         tokened = f"shardd://{quote(token, safe='')}@{running.address}"
@@ -149,6 +183,7 @@ def main(
 
         asyncio.run(fill())
         measure_library(tokened, count, rounds)
+        measure_released(tokened, running.address, count // 20, rounds)
         measure_commands(tokened, size_mb, rounds, Path(directory))
 
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-_READY = re.compile(r" tcp (\S+), ready\n")
+_READY = re.compile(r" tcp ([^\s,]+),(?: .*,)? ready\n")  # doors stand between
 _POLL_S = 0.02
 
 

@@ -2,7 +2,8 @@
 
     python distribution/site/stage.py build/site-sources     # then mkdocs builds it
 
-Generated: the commands of the command line, the settings with their variables, and the list of decisions.
+Generated: the commands of the command line, the settings with their variables, what the client offers, the metrics of
+a server, and the list of decisions.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import typer
+from reference import cell, client_reference, metric_reference
 
 from shardd.cli.main import app
 from shardd.config.keys import KEYS, environment_suffix
@@ -34,7 +36,8 @@ NAVIGATION: Final[list[Any]] = [
     {"How to": ["operating.md", "cli.md", "spark.md", "security.md"]},
     {
         "Reference": [
-            *("reference/commands.md", "reference/settings.md", "configuration.md", "limits.md", "extensions.md"),
+            *(f"reference/{name}.md" for name in ("client", "commands", "settings", "metrics")),
+            *("configuration.md", "limits.md", "extensions.md"),
             *("compatibility.md", "benchmarks.md", "formats.md", "glossary.md"),
         ]
     },
@@ -79,12 +82,6 @@ def commands(command: Any, path: str) -> Iterator[str]:
             yield from commands(found, f"{path} {name}")
 
 
-def cell(text: str | None) -> str:
-    """In one line, as it was written."""
-    words = re.sub(r"([\\*_<>|])", r"\\\1", " ".join((text or "").split()))
-    return words.replace("[", "\\[")
-
-
 def command_reference() -> str:
     head = "# Commands\n\nWhat each command takes. How they behave: [the command line](../cli.md).\n\n"
     return head + "\n".join(commands(typer.main.get_command(app), "shardd"))
@@ -110,6 +107,8 @@ def stage(into: Path) -> None:
     (docs / "reference").mkdir()
     (docs / "reference/commands.md").write_text(command_reference())
     (docs / "reference/settings.md").write_text(setting_reference())
+    (docs / "reference/client.md").write_text(client_reference())
+    (docs / "reference/metrics.md").write_text(metric_reference())
     for page in docs.rglob("*.md"):
         text = re.sub(
             r"\((?:\.\./)*start\.md", lambda found: found[0].replace("start.md", "index.md"), page.read_text()

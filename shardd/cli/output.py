@@ -26,14 +26,18 @@ def shown(name: str, value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if name.endswith("_at_us"):
+    if name.endswith("_at_us") or name == "start_time_us":
         return time_text(value) if value else "never"
+    if name == "run_time_us":
+        return f"{value // 1_000_000} s"
     if name == "message_expiry_us":
         return "never" if value in (0, _NEVER) else f"{value / 1e6:g} s"
     if name == "max_topic_size_bytes" and value in (0, _NEVER):
         return "unlimited"
     if name.endswith("_bytes"):
         return size_text(value)
+    if isinstance(value, float):
+        return f"{value:.1f}"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "-"
     return str(value)

@@ -261,6 +261,7 @@ def export(
 
         views = pipeline.view_names(topic)
         sources = {views[each]: source_of(each, servers, option) for each in topic}
+        pipeline.check_target(to, kind)
         spark = make_session(master, "export")
         pipeline.register_views(spark, sources)
         if dry_run:

@@ -203,6 +203,8 @@ async def explained(client: Client, error: Any, values: dict[str, Any]) -> Comma
             found = re.search(r"\[Errno (\d+)\].*", str(error))
             sentence = str(error) if found is None else str(error).replace(found[0], os.strerror(int(found[1])))
             return CommandError(sentence, EXIT_NO_SERVER)
+        case errors.TlsError():
+            return CommandError(str(error), EXIT_NO_SERVER)
         case errors.SettingsError():
             return CommandError(str(error), EXIT_USAGE)
     return CommandError(str(error), EXIT_FAILED)

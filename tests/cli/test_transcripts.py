@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from shardd.cli.main import app
 from tests.cli.transcript import DIRECTORY, Shell, replay
 from tests.support.server import ONE_SHARD, Server
 
@@ -42,6 +46,23 @@ def test_commands_print_what_the_transcript_says(name: str, emptied: Shell) -> N
     expected = (DIRECTORY / f"{name}.txt").read_text()
     assert replay(expected, emptied) == expected
     assert "Traceback" not in expected
+
+
+def every_command(command: Any, words: tuple[str, ...] = ("shardd",)) -> Iterator[str]:
+    if not hasattr(command, "list_commands"):
+        yield " ".join(words)
+        return
+    context = typer.Context(command, info_name=words[-1])
+    for name in command.list_commands(context):
+        yield from every_command(command.get_command(context, name), (*words, name))
+
+
+def test_every_command_has_its_transcript() -> None:
+    text = "".join((DIRECTORY / f"{name}.txt").read_text() for name in TRANSCRIPTS)
+    run = re.findall(r"^\$ (?:[A-Z_]+=\S* )*(.*)$", text, re.MULTILINE)
+    commands = list(every_command(typer.main.get_command(app)))
+    assert "shardd topic settings set" in commands
+    assert [each for each in commands if not any(f"{line} ".startswith(f"{each} ") for line in run)] == []
 
 
 def test_contexts_are_for_their_owner_alone(emptied: Shell) -> None:

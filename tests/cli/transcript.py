@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from shardd.cli.direct import direct
 from shardd.cli.main import app
 
+PROJECT: Final = Path(__file__).parents[2]
 DIRECTORY: Final = Path(__file__).parent / "transcripts"
 _VOLATILE: Final = (
     (re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)"), "TIME"),
@@ -27,7 +28,11 @@ _VOLATILE: Final = (
     (re.compile(r"^[\w+/=-]{40,}$", re.MULTILINE), "SECRET"),
     (re.compile(r'(?<="id":)\d{6,}'), "N"),
     (re.compile(r"\d+\.\d(?= ms$)", re.MULTILINE), "N"),
+    (re.compile(r"^((?:free|total) disk|(?:total |available )?memory|read|written) +[\d.]+ \w+$", re.M), r"\1  SIZE"),
+    (re.compile(r"^((?:total )?cpu percent|process id|run time|threads) +[\d.]+( s)?$", re.M), r"\1  N\2"),
+    (re.compile(r"^(hostname|os name|os version|kernel version) .*$", re.M), r"\1  NAME"),
     (re.compile(r" +\d+\.\d$", re.MULTILINE), "  SECONDS"),
+    (re.compile(r"(?<=-shop_orders-)[0-9a-f]{12}"), "HASH"),  # of where the server is, too
     (re.compile(r'(?<="seconds":)\d+\.\d'), "N"),
 )
 
@@ -65,7 +70,7 @@ class Shell:
 
     def run(self, line: str, typed: str = "") -> str:
         """What is printed, with the status, without what differs from run to run."""
-        line = line.replace("ADDRESS", self.address).replace("HOME", str(self.home))
+        line = line.replace("ADDRESS", self.address).replace("HOME", str(self.home)).replace("PROJECT", str(PROJECT))
         variables: dict[str, str | None] = {"SHARDD_URL": f"shardd://iggy:iggy@{self.address}", "HOME": str(self.home)}
         words = shlex.split(line)
         while words and "=" in words[0]:
@@ -73,7 +78,7 @@ class Shell:
             variables[name] = value
         unset = {"SHARDD_CONTEXT": None, "SHARDD_TOKEN": None, "XDG_CONFIG_HOME": None, "SHARDD_PASSWORD": None}
         output, status = invoked(words[1:], typed, unset | variables, self.by_typer)
-        shown = output.replace(str(self.home), "HOME")
+        shown = output.replace(str(self.home), "HOME").replace(str(PROJECT), "PROJECT")
         if self.address in shown:
             shown = re.sub(" {3,}", "  ", shown)  # columns are as wide as the port
         shown = without_what_varies(shown)

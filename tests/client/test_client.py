@@ -29,6 +29,8 @@ from shardd.client.settings import parse
 from tests.client import sample_program
 from tests.support.server import Server
 
+pytestmark = pytest.mark.io_engine
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:

@@ -58,6 +58,9 @@ def test_what_is_trusted_is_served_and_the_rest_is_told_in_a_sentence(tmp_path: 
     assert run_ping(ours) == (0, "")
     code, told = run_ping(url(server, other.certificate).replace("iggy:iggy@", ""))
     assert code == 1 and "its certificate is not trusted" in told and told.count("\n") == 1
+    listed = cli("stream", "list", "--url", url(server, other.certificate), env={})
+    assert listed.returncode == 6 and "its certificate is not trusted" in listed.stderr
+    assert listed.stderr.count("\n") == 1
     assert "wrong.example" in refused(url(server, trusted, "&server_name=wrong.example"))
     assert "No such file" in refused(url(server, tmp_path / "missing.pem"))
     text = tmp_path / "text.pem"

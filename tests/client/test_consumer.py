@@ -18,6 +18,7 @@ from shardd.client.errors import NotFoundError, SettingsError
 from shardd.client.positions import strategy_of
 from tests.support.server import Server
 
+pytestmark = pytest.mark.io_engine
 PARTITIONS = 4
 
 

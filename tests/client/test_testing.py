@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,13 @@ def test_servers_beside_each_other_know_nothing_of_each_other(tmp_path: Path) ->
     assert first.process.returncode == second.process.returncode == 0
     with server(data=tmp_path / "kept") as again, SyncClient(again.url) as client:
         assert [each.name for each in client.streams()] == ["b"]
+
+
+def test_a_server_may_have_more_ways_in() -> None:
+    more = {"SHARDD_METRICS_ENABLED": "true", "SHARDD_METRICS_ADDRESS": "127.0.0.1:0"}
+    with server(more) as running, SyncClient(running.url) as client:
+        client.ping()
+        assert re.search(r", metrics 127\.0\.0\.1:\d+, ready\n", running.log.read_text())
 
 
 def test_one_that_does_not_start_says_why() -> None:

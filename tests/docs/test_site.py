@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import subprocess
@@ -12,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from shardd import client
 from shardd.cli.families import ALONE, FAMILIES
+from shardd.client import errors
+from shardd.client.errors import ClientError
 from shardd.config.keys import KEYS
 
 PROJECT = Path(__file__).parents[2]
@@ -57,3 +61,16 @@ def test_the_reference_has_every_command_and_every_setting(staged: Path) -> None
     settings = (staged / "docs" / "reference/settings.md").read_text()
     assert all(f"`{key.path}`" in settings for key in KEYS)
     assert "`SHARDD_TCP_TLS_MODE`" in settings
+
+
+def test_the_reference_has_all_of_the_client_and_the_metrics(staged: Path) -> None:
+    text = (staged / "docs" / "reference/client.md").read_text()
+    shapes = [getattr(client, name) for name in ("Producer", "Consumer", "Client")]
+    methods = {name for each in shapes for name, _ in inspect.getmembers(each, callable) if not name.startswith("_")}
+    assert [name for name in methods if f"| `{name}(" not in text] == []
+    kinds = [name for name, each in vars(errors).items() if inspect.isclass(each) and issubclass(each, ClientError)]
+    assert [name for name in kinds if f"| `{name}(" not in text] == []
+    metrics = (staged / "docs" / "reference/metrics.md").read_text()
+    assert "| `shardd_request_duration_seconds` | histogram |" in metrics
+    assert "| `shardd_group_lag_seconds` | gauge |" in metrics
+    assert metrics.count("\n| `shardd_") > 50

@@ -43,12 +43,17 @@ def distinct_name(topic: str) -> str:
     return f"{view_name(topic)}_{hashlib.sha256(topic.encode()).hexdigest()[:8]}"
 
 
-def export(spark: SparkSession, statement: str, target: Path, kind: str) -> dict[str, Any]:
-    """Writes the result of a statement to a new directory."""
+def check_target(target: Path, kind: str) -> None:
+    """PipelineError; what needs no Java to be told."""
     if kind not in FORMATS:
         raise PipelineError(f"--format is '{kind}', but must be one of {', '.join(FORMATS)}")
     if target.exists():
         raise PipelineError(f"{target} exists already; export writes to a new directory")
+
+
+def export(spark: SparkSession, statement: str, target: Path, kind: str) -> dict[str, Any]:
+    """Writes the result of a statement to a new directory."""
+    check_target(target, kind)
     with Meter("export", None) as meter:
         result = query(spark, statement)
         result.write.format(kind).options(**({"header": "true"} if kind == "csv" else {})).save(str(target))

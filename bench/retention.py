@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -86,13 +85,10 @@ class Topics:
 
     def read(self, name: str) -> int:
         """Bytes of all messages, header and payload. Nothing of them is looked at: this is the server's time."""
-        place = wire.consumer() + wire.identifier(STREAM) + wire.identifier(name) + wire.optional_partition(0)
         found = offset = 0
         while True:
-            polled = self.root.request(
-                wire.POLL_MESSAGES, place + struct.pack("<BQIB", wire.POLL_OFFSET, offset, BATCH, False)
-            )
-            _, _, count = struct.unpack_from("<IQI", polled)
+            polled = self.root.poll_raw(STREAM, name, 0, value=offset, count=BATCH)
+            count = int.from_bytes(polled[12:16], "little")
             if not count:
                 return found
             found, offset = found + len(polled), offset + count

@@ -107,6 +107,7 @@ typedef enum shardd_result_type {
     SHARDD_STATS,
     SHARDD_STATS_SUMS,
     SHARDD_GROUP_LAG,
+    SHARDD_SAMPLE,
     SHARDD_TURN,
     SHARDD_SEGMENT,
     SHARDD_WITHHELD_RANGE,

@@ -143,7 +143,6 @@ PyObject *shardd_call_latency(PyObject *self, PyObject *unused) {
     return result;
 }
 
-/* (code, dialect, user, connection, status, bytes, began_us, took_us, the first bytes of the payload) for each. */
 PyObject *shardd_call_samples(PyObject *self, PyObject *unused) {
     engine *e = shardd_engine_of(self);
     (void)unused;
@@ -152,10 +151,11 @@ PyObject *shardd_call_samples(PyObject *self, PyObject *unused) {
         sample *one = &e->net.samples.places[i];
         if (one->state != SAMPLE_ENDED) continue;
         one->state = SAMPLE_FREE;
-        PyObject *told = Py_BuildValue("(IBIKIILLy#)", one->code, one->dialect, one->user_id,
-                                       (unsigned long long)one->connection, one->status, one->length,
-                                       (long long)one->began_us, (long long)one->took_us, (const char *)one->begin,
-                                       (Py_ssize_t)one->begin_length);
+        PyObject *begin = PyBytes_FromStringAndSize((const char *)one->begin, (Py_ssize_t)one->begin_length);
+        PyObject *told = SHARDD_RESULT(
+            SHARDD_SAMPLE, SHARDD_NUMBER(one->code), SHARDD_NUMBER(one->dialect), SHARDD_NUMBER(one->user_id),
+            SHARDD_NUMBER(one->connection), SHARDD_NUMBER(one->status), SHARDD_NUMBER(one->length),
+            SHARDD_NUMBER((uint64_t)one->began_us), SHARDD_NUMBER((uint64_t)one->took_us), begin);
         if (told == NULL || PyList_Append(result, told) != 0) Py_CLEAR(result);
         Py_XDECREF(told);
     }

@@ -452,9 +452,8 @@ class Engine:
         """Since the start; connections, pool_*, routes, partitions and syncs_running are what there is now."""
     def gauges(self) -> dict[str, int]:
         """What is queued up now. Walks lists: for whoever asks, not for the path of a request."""
-    def samples(self) -> list[tuple[int, int, int, int, int, int, int, int, bytes]]:
-        """Requests that were chosen by `sample_every` and have ended since the last call: code, dialect, user,
-        connection, status, bytes of the payload, when it began (monotonic) and how long it took in us, first bytes."""
+    def samples(self) -> list[Sample]:
+        """Requests that were chosen by `sample_every` and have ended since the last call."""
     def latency(self) -> list[int]:
         """Answered requests by the time from the complete frame to the whole answer with the kernel: bucket 0 below
         1 us, bucket i from 2**(i - 1) to 2**i - 1 us, the last one everything longer."""

@@ -65,6 +65,20 @@ class GroupLag(tuple[int, int, int, int]):
     messages: Final[int]
     since_us: Final[int]
 
+class Sample(tuple[int, int, int, int, int, int, int, int, bytes]):
+    """A request that the engine answered alone. `length`: of its payload, which starts with `begin`. `began_us`:
+    monotonic."""
+
+    code: Final[int]
+    dialect: Final[int]
+    user_id: Final[int]
+    connection: Final[int]
+    status: Final[int]
+    length: Final[int]
+    began_us: Final[int]
+    took_us: Final[int]
+    begin: Final[bytes]
+
 class Turn(tuple[bool, list[tuple[object, ...]], int]):
     """What a turn of the engine brought. `longest_us`: CPU time of its longest pass, 0 below 1 ms."""
 

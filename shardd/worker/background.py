@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import Settings
-from shardd.engine import Engine, RoomEvent
+from shardd.engine import Engine, RoomEvent, Sample
 from shardd.maintenance.job import Job, Turn
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.protocol.extensions import command_name
@@ -65,7 +65,7 @@ def add_client_jobs(
 
     async def trace(_turn: Turn) -> None:
         for sample in engine.samples():
-            tracing.sampled(_told(*sample))
+            tracing.sampled(_told(sample))
 
     jobs.add(Job("refusals", report, REPORT_INTERVAL_S, first_s=REPORT_INTERVAL_S))
     if settings.telemetry.enabled and settings.telemetry.traces.sample_every:
@@ -75,17 +75,8 @@ def add_client_jobs(
         jobs.add(Job("eviction", evict, interval_s, first_s=interval_s))
 
 
-def _told(
-    code: int,
-    dialect: int,
-    user: int,
-    connection: int,
-    status: int,
-    size: int,
-    began_us: int,
-    took_us: int,
-    begin: bytes,
-) -> tracing.Sampled:
-    began_ns = time.time_ns() - time.monotonic_ns() + began_us * 1000
-    attributes: dict[str, str | int] = {"user_id": user, "connection": connection, "dialect": dialect, "bytes": size}
-    return tracing.Sampled(command_name(code).lower(), began_ns, took_us * 1000, status, attributes, begin)
+def _told(of: Sample) -> tracing.Sampled:
+    began_ns = time.time_ns() - time.monotonic_ns() + of.began_us * 1000
+    attributes = {"user_id": of.user_id, "connection": of.connection, "dialect": of.dialect, "bytes": of.length}
+    name = command_name(of.code).lower()
+    return tracing.Sampled(name, began_ns, of.took_us * 1000, of.status, dict(attributes), of.begin)

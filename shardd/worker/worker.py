@@ -163,15 +163,8 @@ class Worker:
     def _make_role(self) -> Role:
         if not is_control_shard(self._inheritance):
             return FollowerRole(self._data, self._bus, self._helpers, self._diverged)
-        return ControlRole(
-            self._inheritance,
-            self.engine,
-            self._bus,
-            self._helpers,
-            self._passwords,
-            self._jobs,
-            self._control.hear,
-        )
+        beside = self._helpers, self._passwords, self._jobs, self._control.hear
+        return ControlRole(self._inheritance, self.engine, self._bus, *beside)
 
     async def _open_partitions(self) -> None:
         """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""

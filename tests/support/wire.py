@@ -279,16 +279,26 @@ class Wire:
         auto_commit: bool = False,
         who: Who = 1,
     ) -> Polled:
+        where = stream, topic, partition
         return parse_polled(
-            self.request(
-                POLL_MESSAGES,
-                consumer(who)
-                + identifier(stream)
-                + identifier(topic)
-                + optional_partition(partition)
-                + struct.pack("<BQIB", strategy, value, count, auto_commit),
-            )
+            self.poll_raw(*where, strategy=strategy, value=value, count=count, auto_commit=auto_commit, who=who)
         )
+
+    def poll_raw(
+        self,
+        stream: int | str,
+        topic: int | str,
+        partition: int | None,
+        *,
+        strategy: int = POLL_OFFSET,
+        value: int = 0,
+        count: int = 100,
+        auto_commit: bool = False,
+        who: Who = 1,
+    ) -> bytes:
+        """The answer as it came: a head of 16 bytes, whose last four are the count, and the messages."""
+        place = consumer(who) + identifier(stream) + identifier(topic) + optional_partition(partition)
+        return self.request(POLL_MESSAGES, place + struct.pack("<BQIB", strategy, value, count, auto_commit))
 
     def read_all(
         self, stream: int | str, topic: int | str, partition: int, *, count: int = 1000, timeout_s: float = 60.0

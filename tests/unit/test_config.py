@@ -65,13 +65,13 @@ def test_settings_are_frozen() -> None:
 
 
 def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
-    file = write(tmp_path, "[tcp]\nadress = 'x'\n[server]\nconnections_max = 0\n[telemetry]\nenabled = true\n")
+    file = write(tmp_path, "[tcp]\nadress = 'x'\n[server]\nconnections_max = 0\n[system.encryption]\nenabled = true\n")
     problems = problems_of(file, {"SHARDD_SYSTEM_SEGMENT_SIZ": "1 MB", "IGGY_TCP_SOCKET_LINGER": "soon"})
     assert len(problems) == 5
     text = "\n".join(problems)
     assert "tcp.adress" in text and "closest known key is tcp.address" in text
     assert "server.connections_max" in text
-    assert "telemetry.enabled" in text and "does not serve" in text
+    assert "system.encryption.enabled" in text and "does not serve" in text
     assert "SHARDD_SYSTEM_SEGMENT_SIZ: unknown setting; the closest known one is SHARDD_SYSTEM_SEGMENT_SIZE" in text
     assert "tcp.socket.linger (IGGY_TCP_SOCKET_LINGER): 'soon' is no duration" in text
 

@@ -23,17 +23,18 @@ from shardd.protocol.codes import Code
 from tests.compat.members import group_of_all
 from tests.compat.other_languages import other_languages
 from tests.compat.run_on_default_port import loopback_up
+from tests.compat.rust_client import CLIENT as RUST
+from tests.compat.rust_client import command_of, rust_client
 from tests.support import wire
 from tests.support.server import Server
 from tests.support.venvs import client_python, earlier_python
 from tests.support.wire import Wire
 
-HERE: Final = Path(__file__).parent
-PAGE: Final = HERE.parents[1] / "docs" / "compatibility.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "compatibility.md"
 BEGIN, END = "<!-- made by `make test-compat` -->", "<!-- end -->"
 IGGY_PY: Final = ("0.1.0", "0.2.0", "0.2.1", "0.2.2", "0.2.3", "0.2.4", "0.2.5", "0.2.6", "0.2.7", "0.4.0")
 APACHE_IGGY: Final = ("0.5.0", "0.6.0", "0.7.0", "0.8.0", "0.9.0")
-CLIENTS: Final = (*(f"iggy-py {each}" for each in IGGY_PY), *(f"apache-iggy {each}" for each in APACHE_IGGY))
+CLIENTS: Final = (*(f"iggy-py {each}" for each in IGGY_PY), *(f"apache-iggy {each}" for each in APACHE_IGGY), RUST)
 COLUMNS: Final = ("log in", "create", "send", "poll", "commit", "reads all others", "group")
 SENT: Final = ("one", "two" * 300, "three")
 THAT_CUT_TEXTS: Final = ("iggy-py 0.2.0", "iggy-py 0.2.1")
@@ -63,7 +64,9 @@ def as_sent(client: str, text: str) -> str:
 
 
 def python_of(client: str) -> Path:
-    """The interpreter of its environment; LookupError or CalledProcessError when there is none."""
+    """The interpreter of its environment, or the program; LookupError or CalledProcessError when there is none."""
+    if client == RUST:
+        return Path(rust_client())
     name, version = client.split()
     return client_python(version) if name == "apache-iggy" and version >= "0.7" else earlier_python(client)
 
@@ -78,8 +81,10 @@ def stream_of(client: str) -> str:
 
 def run(python: str, client: str, address: str, stream: str, others: Iterable[str]) -> dict[str, Any]:
     """What the client saw; the text of its error instead when it failed."""
-    arguments = [client.split()[1], address, str(first_partition(client)), stream, *others]
-    command = [python, str(HERE / "client_earlier.py"), *arguments]
+    arguments = [address, stream, *others]
+    if client != RUST:
+        arguments = [client.split()[1], address, str(first_partition(client)), stream, *others]
+    command = command_of("session", client, python, arguments)
     try:
         done = subprocess.run(command, check=True, timeout=RUN_TIMEOUT_S, capture_output=True, text=True)
         seen: dict[str, Any] = json.loads(done.stdout)
@@ -145,7 +150,7 @@ def fill(pythons: dict[str, str], data: Path) -> dict[str, Found]:
                 if (read := seen.get("others", {}).get(stream_of(other))) != found[other].wrote
             ]
             found[client].cells["reads all others"] = yes(not wrong, wrong[:1])
-        members = {client: python for client, python in pythons.items() if client.startswith("apache-iggy")}
+        members = {client: python for client, python in pythons.items() if not client.startswith("iggy-py")}
         outcome = group_of_all(root, server.address, members)
         for client in pythons:
             found[client].cells["group"] = yes(outcome[client] == "", outcome[client]) if client in members else "-"

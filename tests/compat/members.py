@@ -6,10 +6,10 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Final
 
 from shardd.protocol.codes import Code
+from tests.compat.rust_client import command_of
 from tests.support import wire
 from tests.support.wire import Wire
 
@@ -27,7 +27,7 @@ class Member:
     def __init__(self, client: str, python: str, address: str) -> None:
         self.client = client
         self.got: list[str] = []
-        command = [python, str(Path(__file__).parent / "client_member.py"), address, STREAM, TOPIC, GROUP]
+        command = command_of("member", client, python, [address, STREAM, TOPIC, GROUP])
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -1,4 +1,4 @@
-"""Clients in other languages: whether their registries have them here."""
+"""Clients in other languages than Python and Rust: whether their registries have them here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ ASKED: Final = {
         "-versions",
         "github.com/apache/iggy/foreign/go",
     ),
-    "Rust (`iggy` of crates.io)": ("cargo", "info", "iggy"),
 }
 
 

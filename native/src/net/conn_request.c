@@ -352,7 +352,12 @@ bool conn_retry(waiter *w) {
 
 void conn_execute_for_group(conn *c, uint32_t owner, partition_request *what) {
     request q;
-    if (parse(c, &q) != 0 || q.kind != REQUEST_POLL) return;
+    if (parse(c, &q) != 0 || q.kind != REQUEST_POLL) { /* Python reads more than the dialect: it is answered, too */
+        c->session.group_asked = true;
+        session_failed(&c->session);
+        conn_reply_status(c, STATUS_INVALID_COMMAND);
+        return;
+    }
     caller from = caller_of(c);
     execution result = execute_for_group(c->core, &c->session, owner, what, &from);
     if (result != EXECUTED) not_executed(c, result, &q);

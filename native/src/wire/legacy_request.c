@@ -45,8 +45,8 @@ static uint32_t take_consumer(reader *r, bool numbered, uint8_t *out, consumer_r
     return length;
 }
 
-/* Consumer, stream, topic, partition: with exactly `tail` bytes behind the topic. */
-static bool parse_head(reader *r, uint32_t tail, bool numbered, request *out) {
+/* Consumer, stream, topic, partition: with exactly `tail` bytes behind the topic, or at least so many. */
+static bool parse_head(reader *r, uint32_t tail, bool numbered, bool surplus, request *out) {
     consumer_request *q = &out->consumer;
     uint8_t *written = out->written;
     memset(q, 0, sizeof *q);
@@ -57,7 +57,7 @@ static bool parse_head(reader *r, uint32_t tail, bool numbered, request *out) {
     q->stream_length = take_identifier(r, written + consumer, 1);
     if (q->stream_length == 0) return false;
     q->topic_length = take_identifier(r, written + consumer + q->stream_length, 1);
-    if (q->topic_length == 0 || left(r) != tail) return false;
+    if (q->topic_length == 0 || left(r) < tail || (left(r) > tail && !surplus)) return false;
     q->member_key_length = consumer + q->stream_length + q->topic_length;
     uint32_t partition = load_u32(r->at);
     q->partition_given = partition != 0;
@@ -66,11 +66,12 @@ static bool parse_head(reader *r, uint32_t tail, bool numbered, request *out) {
     return true;
 }
 
-/* An identifier of a consumer first: a number alone fits it by accident at most, and then the rest does not. */
+/* An identifier of a consumer first: a number alone fits it by accident at most, and then the rest does not. Bytes
+ * behind the end are not looked at, when nothing else fits. */
 static bool parse_either(const uint8_t *payload, size_t length, uint32_t tail, reader *r, request *out) {
-    for (int numbered = 0; numbered < 2; numbered++) {
+    for (int form = 0; form < 4; form++) {
         *r = (reader){payload, payload + length};
-        if (parse_head(r, tail, numbered != 0, out)) return true;
+        if (parse_head(r, tail, form % 2 != 0, form >= 2, out)) return true;
     }
     return false;
 }

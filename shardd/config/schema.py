@@ -358,18 +358,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return doors
 
     def _tls_of_door(self, self_signed: bool, cert_file: str, key_file: str) -> Tls:
-        return msgspec.structs.replace(
-            self.tcp.tls,
-            enabled=True,
-            mode="required",
-            self_signed=self_signed,
-            cert_file=cert_file,
-            key_file=key_file,
-            other_certificates=(),
-            client_certificates="off",
-            client_ca_file="",
-            client_users={},
-        )
+        shown = {"self_signed": self_signed, "cert_file": cert_file, "key_file": key_file, "other_certificates": ()}
+        nobody = {"client_certificates": "off", "client_ca_file": "", "client_users": {}}
+        return msgspec.structs.replace(self.tcp.tls, enabled=True, mode="required", **shown, **nobody)
 
     @property
     def all_tls(self) -> dict[str, Tls]:

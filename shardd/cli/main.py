@@ -99,8 +99,11 @@ def serve(
 @app.command()
 def ping(
     address: Annotated[
-        str, typer.Option("--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens.")
-    ] = "127.0.0.1:8090",
+        str | None,
+        typer.Option(
+            "--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens; else the context."
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds.")] = 5.0,
 ) -> None:
     """Ask a server whether it answers; no login. Exit status 1 and a sentence when it does not."""
@@ -135,12 +138,15 @@ def logout(context: Annotated[str | None, typer.Option("--context", "-C", help="
 @app.command()
 def top(
     address: Annotated[
-        str, typer.Option("--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens.")
-    ] = "127.0.0.1:8090",
-    username: Annotated[str, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")] = "iggy",
+        str | None,
+        typer.Option(
+            "--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens; else the context."
+        ),
+    ] = None,
+    username: Annotated[str | None, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")] = None,
     password: Annotated[
-        str, typer.Option("--password", "-p", envvar="SHARDD_PASSWORD", help="Better in the variable.")
-    ] = "iggy",
+        str | None, typer.Option("--password", "-p", envvar="SHARDD_PASSWORD", help="Better in the variable.")
+    ] = None,
     interval: Annotated[float, typer.Option("--interval", min=0.1, max=3600.0, help="Seconds between figures.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="One interval, then the end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each interval.")] = False,

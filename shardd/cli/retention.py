@@ -11,7 +11,8 @@ import typer
 
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
 from shardd.cli.topic import Address, Password, Username
-from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
+from shardd.cli.whom import whom
+from shardd.client import Connection, ConnectionFailedError, RefusedError
 from shardd.config.units import format_size
 from shardd.protocol import limits, requests
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
@@ -49,13 +50,14 @@ class _Kept(msgspec.Struct, frozen=True):
 @retention_app.command("enable")
 def enable(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    address: Address = "127.0.0.1:8090",
-    username: Username = "iggy",
-    password: Password = "iggy",
+    address: Address = None,
+    username: Username = None,
+    password: Password = None,
 ) -> None:
     """Switch retention on for all topics of earlier versions in which nobody has switched it off."""
     try:
-        with Connection(check_address(address), Credentials(username, password), timeout_s=30.0) as connection:
+        asked = whom(address, username, password)
+        with Connection(check_address(asked.address), asked.credentials, timeout_s=30.0) as connection:
             kept = list(_kept(connection))
             for each in kept:
                 typer.echo(f"{each.name}: {_would_go(connection, each)}")

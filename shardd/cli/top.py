@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.live import Live
 
 from shardd.cli.top_view import View, compare, tables
-from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
+from shardd.cli.whom import Whom, whom
+from shardd.client import Connection, ConnectionFailedError, RefusedError
 from shardd.client.errors import SettingsError
 from shardd.client.transport import way_to
 from shardd.protocol.errors import Status
@@ -41,12 +42,13 @@ def check_address(address: str) -> str:
     return address
 
 
-def open_connection(address: str, username: str, password: str) -> Connection:
+def open_connection(asked: Whom) -> Connection:
     """Logged in at a server that has the metrics. TopError, ConnectionFailedError."""
+    address, who = asked
     try:
-        connection = Connection(check_address(address), Credentials(username, password), timeout_s=30.0)
+        connection = Connection(check_address(address), who, timeout_s=30.0)
     except RefusedError as error:
-        raise TopError(f"{address} refuses the login of {username} (status {error.status})") from error
+        raise TopError(f"{address} refuses the login of {_name(asked)} (status {error.status})") from error
     try:
         codes = {each.code for each in connection.list_extensions().extensions}
         if ExtensionCode.GET_METRICS not in codes:
@@ -62,21 +64,29 @@ def open_connection(address: str, username: str, password: str) -> Connection:
     return connection
 
 
-def watch(address: str, username: str, password: str, *, interval_s: float, once: bool, as_json: bool) -> int:
+def _name(asked: Whom) -> str:
+    return asked.credentials.username or "a token"
+
+
+def watch(
+    address: str | None, username: str | None, password: str | None, *, interval_s: float, once: bool, as_json: bool
+) -> int:
     """Shows until interrupted, or one interval; exit status."""
+    asked = None
     try:
-        with open_connection(address, username, password) as connection:
-            _watch(connection, address, interval_s, once, as_json)
+        asked = whom(address, username, password)
+        with open_connection(asked) as connection:
+            _watch(connection, asked.address, interval_s, once, as_json)
     except KeyboardInterrupt:
         return 0
     except RefusedError as error:
-        if error.status == Status.UNAUTHORIZED:
-            sentence = f"user {username} may not read the server; it needs the permission read_servers"
+        if error.status == Status.UNAUTHORIZED and asked is not None:
+            sentence = f"user {_name(asked)} may not read the server; it needs the permission read_servers"
         else:
             sentence = str(error)
         typer.echo(f"shardd: {sentence}", err=True)
         return EXIT_REFUSED
-    except (ConnectionFailedError, TopError) as error:
+    except (ConnectionFailedError, TopError, ValueError) as error:
         typer.echo(f"shardd: {error}", err=True)
         return EXIT_REFUSED
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,7 +12,8 @@ import msgspec
 import typer
 
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
-from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
+from shardd.cli.whom import ADDRESS_HELP, whom
+from shardd.client import Connection, ConnectionFailedError, RefusedError
 from shardd.config.units import format_size
 from shardd.engine import owner
 from shardd.protocol import limits, topic_setting_table
@@ -26,9 +28,11 @@ EXIT_USAGE: Final = 2
 _HOLDER: Final = re.compile(r"retention\.held_by\.(\d+)/(\d+)/(\d+)\.(consumer|group)\.(\d+)", re.ASCII)
 topic_app = typer.Typer(no_args_is_help=True, help="Topics of a running server.", rich_markup_mode=None)
 
-Address = Annotated[str, typer.Option("--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens.")]
-Username = Annotated[str, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")]
-Password = Annotated[str, typer.Option("--password", "-p", envvar="SHARDD_PASSWORD", help="Better in the variable.")]
+Address = Annotated[str | None, typer.Option("--address", "-a", envvar="SHARDD_TCP_ADDRESS", help=ADDRESS_HELP)]
+Username = Annotated[str | None, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")]
+Password = Annotated[
+    str | None, typer.Option("--password", "-p", envvar="SHARDD_PASSWORD", help="Better in the variable.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 Stream = Annotated[str, typer.Argument(help="Name, or id when it is a number.")]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name, or id when it is a number.")]
@@ -51,9 +55,9 @@ class TopicError(Exception):
 def get_topic(
     stream: Stream,
     topic: TopicArgument,
-    address: Address = "127.0.0.1:8090",
-    username: Username = "iggy",
-    password: Password = "iggy",
+    address: Address = None,
+    username: Username = None,
+    password: Password = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a topic: settings, sizes, partitions."""
@@ -61,7 +65,7 @@ def get_topic(
     def show(connection: Connection) -> None:
         found = connection.topic(_identifier(stream), _identifier(topic))
         if found is None:
-            raise TopicError(f"there is no topic {topic} in stream {stream}")
+            raise TopicError(_absent(connection, stream, topic))
         settings = connection.settings_of_topic(_identifier(stream), _identifier(topic))
         head, partitions = found
         holders = _holders(connection, _identifier(stream), head.id)
@@ -73,14 +77,24 @@ def get_topic(
     _run(show, address, username, password)
 
 
+def _absent(connection: Connection, stream: str, topic: str) -> str:
+    sentence = f"there is no topic {topic} in stream {stream}"
+    streams = connection.streams()
+    if not any(_identifier(stream) in (each.id, each.name) for each in streams):
+        close = difflib.get_close_matches(stream, [each.name for each in streams], 1)
+    else:
+        close = difflib.get_close_matches(topic, [each.name for each in connection.topics(_identifier(stream))], 1)
+    return sentence + (f"; is {close[0]!r} meant?" if close else "")
+
+
 @topic_app.command("set")
 def set_topic(
     stream: Stream,
     topic: TopicArgument,
     settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help=_help())],
-    address: Address = "127.0.0.1:8090",
-    username: Username = "iggy",
-    password: Password = "iggy",
+    address: Address = None,
+    username: Username = None,
+    password: Password = None,
 ) -> None:
     """Change settings of a topic, all of them or none; every shard has them when this returns."""
     pairs = tuple((key, value) for key, mark, value in (each.partition("=") for each in settings) if mark and key)
@@ -107,12 +121,15 @@ def _identifier(text: str) -> Identifier:
     return int(text) if text.isdecimal() and int(text) < 1 << 32 else text
 
 
-def _run(work: Callable[[Connection], None], address: str, username: str, password: str) -> None:
+def _run(work: Callable[[Connection], None], address: str | None, username: str | None, password: str | None) -> None:
     """With a connection to a server that has topic settings; one sentence and a status when that is not to be."""
     try:
-        with Connection(check_address(address), Credentials(username, password), timeout_s=10.0) as connection:
+        asked = whom(address, username, password)
+        with Connection(check_address(asked.address), asked.credentials, timeout_s=10.0) as connection:
             if ExtensionCode.SET_TOPIC_SETTINGS not in {each.code for each in _extensions(connection)}:
-                raise TopicError(f"the server at {address} has no topic settings; it is not shardd, or an older one")
+                raise TopicError(
+                    f"the server at {asked.address} has no topic settings; it is not shardd, or an older one"
+                )
             work(connection)
     except RefusedError as error:
         typer.echo(f"shardd: {_SENTENCES.get(error.status, str(error))}", err=True)

@@ -10,7 +10,12 @@ import pytest
 from tests.docs.pages import Reader, blocks_of
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
-PAGES: Final = [DOCS / "start.md", *sorted(DOCS.glob("tutorial/*.md")), *sorted(DOCS.glob("coming-from/*.md"))]
+PAGES: Final = [
+    DOCS / "start.md",
+    DOCS / "cli.md",
+    *sorted(DOCS.glob("tutorial/*.md")),
+    *sorted(DOCS.glob("coming-from/*.md")),
+]
 SLOW: Final = {"spark"}  # starts Java
 
 

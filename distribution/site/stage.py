@@ -31,7 +31,7 @@ NAVIGATION: Final[list[Any]] = [
         ]
     },
     {"Coming from": ["coming-from/iggy.md", "coming-from/kafka.md", "coming-from/liftbridge.md"]},
-    {"How to": ["operating.md", "cli.md", "spark.md", "security.md"]},
+    {"How to": ["operating.md", "cli.md", "bench.md", "spark.md", "security.md"]},
     {
         "Reference": [
             *("reference/commands.md", "reference/settings.md", "configuration.md", "limits.md", "extensions.md"),

@@ -1,4 +1,4 @@
-/* Requests of the classic wire (docs/protocol) that load clients send: bench/native/load.c and the actors beside this. */
+/* Requests of the classic wire (docs/protocol) that load clients send: bench/native/load.c, and the actors. */
 #ifndef LOAD_FRAMES_H
 #define LOAD_FRAMES_H
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* Sends and polls of an actor. Sends that are all alike are made once; from one to the next their time changes alone. */
+/* Sends and polls of an actor. Sends that are all alike are made once; from one to the next their time changes. */
 #include "frames.h"
 
 #include <string.h>

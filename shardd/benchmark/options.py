@@ -11,7 +11,6 @@ from shardd.benchmark.kinds import Kind
 from shardd.client.settings import Settings
 from shardd.config.units import parse_duration_us, parse_size_bytes
 
-PAYLOAD_BYTES_MAX: Final = 64_000_000
 BATCH_MAX: Final = 1_000_000
 ACTORS_MAX: Final = 10_000
 DEPTH_MAX: Final = 1024

@@ -13,6 +13,7 @@ from typing import Any, Final
 from shardd.benchmark import engine, machine
 from shardd.benchmark.metrics import actor_figures, groups_of
 from shardd.benchmark.options import BenchError, Options, Output, check
+from shardd.benchmark.page import page_of
 from shardd.benchmark.plan import make_plan
 from shardd.benchmark.prepare import prepare
 from shardd.benchmark.report import Findings, directory_name, report_of, write_report
@@ -35,7 +36,7 @@ def benchmark(options: Options, output: Output, say: Callable[[str], None]) -> d
     try:
         directory.mkdir(parents=True, exist_ok=True)
         report = measure(options, output)
-        _write(directory, report, options, output)
+        _write(directory, report, options)
     except OSError as error:
         raise BenchError(f"{directory}: {error.strerror or error}") from error
     except BaseException:
@@ -43,6 +44,8 @@ def benchmark(options: Options, output: Output, say: Callable[[str], None]) -> d
         raise
     _say_all(report, say)
     say(f"Written to {directory}")
+    if output.open_charts:
+        webbrowser.open((directory.absolute() / "report.html").as_uri())
     return report
 
 
@@ -84,13 +87,12 @@ def measure(options: Options, output: Output) -> dict[str, Any]:
     return report_of(options, output, found, datetime.now(UTC))
 
 
-def _write(directory: Path, report: dict[str, Any], options: Options, output: Output) -> None:
+def _write(directory: Path, report: dict[str, Any], options: Options) -> None:
     write_report(report, directory / "report.json")
+    (directory / "report.html").write_text(page_of(report))
     (directory / "bench.log").write_text("\n".join(lines_of(report)) + "\n")
     try:
         with SyncClient(settings=options.settings()) as client:
             (directory / "server_logs.zip").write_bytes(client.snapshot((_SERVER_LOGS,)))
     except ClientError as error:
         (directory / "bench.log").open("a").write(f"no server_logs.zip: {error}\n")
-    if output.open_charts:
-        webbrowser.open((directory / "report.html").as_uri())

@@ -6,6 +6,7 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,7 +16,6 @@ from shardd.benchmark.options import (
     ACTORS_MAX,
     BATCH_MAX,
     DEPTH_MAX,
-    PAYLOAD_BYTES_MAX,
     BenchError,
     Options,
     Output,
@@ -23,6 +23,7 @@ from shardd.benchmark.options import (
     parse_span,
     parse_us,
 )
+from shardd.protocol.limits import MESSAGE_PAYLOAD_BYTES_MAX
 
 bench_app = typer.Typer(
     help="Measure a server under load, as iggy-bench does (docs/bench.md).", rich_markup_mode=None, no_args_is_help=True
@@ -33,9 +34,9 @@ Eight producers, a stream each, a million messages of 1000 bytes each:
 Then read them:
   shardd bench pinned-consumer tcp
 Four producers and a group of four at once, 12 partitions, batches of 100:
-  shardd bench -P 100 balanced-producer-and-consumer-group -a 12 -p 4 -c 4 tcp
+  shardd bench --messages-per-batch 100 balanced-producer-and-consumer-group -a 12 -p 4 -c 4 tcp
 Latency at 50 MB/s, requests sent when they are due, whatever the server does:
-  shardd bench -r 50MB --open-loop -P 100 pinned-producer -p 4 tcp
+  shardd bench -r 50MB --open-loop --messages-per-batch 100 pinned-producer -p 4 tcp
 A server on another machine, with a report:
   shardd bench -u NAME -p PASSWORD pinned-producer tcp --server-address 192.0.2.7:8090 output -o results
 Compare two of them:
@@ -99,7 +100,7 @@ def bench(
         if sampling_us < 100:
             raise BenchError("--sampling-time is 100us or more")
         context.obj = {
-            "message_size": parse_span(message_size, 0, PAYLOAD_BYTES_MAX, "--message-size"),
+            "message_size": parse_span(message_size, 0, MESSAGE_PAYLOAD_BYTES_MAX, "--message-size"),
             "batch": parse_span(messages_per_batch, 1, BATCH_MAX, "--messages-per-batch"),
             "batches": 1000 if message_batches is None else message_batches,
             "total_data_bytes": parse_bytes(total_data, "--total-data"),
@@ -125,6 +126,22 @@ def bench(
 def examples() -> None:
     """Show commands to begin with."""
     typer.echo(_EXAMPLES)
+
+
+@bench_app.command("compare")
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A report.json, or the directory of a run.")],
+    second: Annotated[Path, typer.Argument(metavar="B")],
+) -> None:
+    """Show two reports beside each other, also of iggy-bench, and what is more than noise."""
+    from shardd.benchmark.compare import compare, load_report
+
+    try:
+        lines = compare(load_report(first), load_report(second))
+    except BenchError as error:
+        raise _refuse(error) from error
+    for line in lines:
+        typer.echo(line)
 
 
 # ---- kinds: each has the options that it needs ----

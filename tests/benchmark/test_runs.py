@@ -183,6 +183,7 @@ def test_a_report_and_what_belongs_to_it_are_written(server: Server, tmp_path: P
     assert directory.name.startswith("pinned_producer_2_100_10_10_tcp_a remark_here_")
     report = json.loads((directory / "report.json").read_text())
     assert report["hardware"]["identifier"] == "here" and report["params"]["message_batches"] == 20
+    assert (directory / "report.html").read_text().startswith("<!doctype html>")
     assert (directory / "server_logs.zip").read_bytes().startswith(b"PK")
     assert any("producers" in line for line in lines) and (directory / "bench.log").stat().st_size > 0
 

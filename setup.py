@@ -11,9 +11,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
-MODULES = ("shardd.engine._native", "shardd.spark._decode", "shardd.client._codec")
+MODULES = ("shardd.engine._native", "shardd.spark._decode", "shardd.client._codec", "shardd.benchmark._load")
 NEEDS = (
-    "shardd builds three native modules. That needs Linux, gcc or clang, make, pkg-config and the headers of Python, "
+    "shardd builds four native modules. That needs Linux, gcc or clang, make, pkg-config and the headers of Python, "
     "liburing (2.3 or newer), xxHash (0.8.1 or newer), lz4, zstd, zlib and OpenSSL 3. On Debian: "
     "apt-get install gcc make pkg-config python3-dev liburing-dev libxxhash-dev liblz4-dev libzstd-dev zlib1g-dev "
     "libssl-dev"

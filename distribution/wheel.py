@@ -21,7 +21,7 @@ PROJECT: Final = Path(__file__).resolve().parents[1]
 GLIBC: Final = "2.28"
 PLATFORM: Final = "manylinux_2_28_x86_64"
 INCLUDE: Final = Path("/usr/include")
-MODULES: Final = {"_native", "_decode", "_codec"}
+MODULES: Final = {"_native", "_decode", "_codec", "_load"}
 
 
 class Library(NamedTuple):

@@ -6,13 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    LOAD_CONNECTIONS_MAX = 4096,
-    LOAD_THREADS_MAX = 64,
-    LOAD_DEPTH_MAX = 1024,
-    KEY_BYTES = 8,
-    REPLY_TIMEOUT_MS = 10000
-};
+enum { LOAD_CONNECTIONS_MAX = 4096, LOAD_THREADS_MAX = 64, LOAD_DEPTH_MAX = 1024, REPLY_TIMEOUT_MS = 10000 };
 
 typedef enum load_mode { MODE_SEND, MODE_POLL } load_mode;
 

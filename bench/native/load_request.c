@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "frames.h"
 #include "wire.h"
 
 static uint64_t random_next(uint64_t *state) { /* splitmix64 */
@@ -21,68 +22,40 @@ static uint8_t *allocate(size_t bytes) {
     return data;
 }
 
-static uint8_t *put_messages(uint8_t *at, const load_options *o, uint64_t origin_us) {
-    uint32_t size = RECORD_HEAD + o->payload_bytes;
-    for (uint32_t i = 0; i < o->batch; i++) {
-        put_u32(at, 0);
-        put_u32(at + 4, (i + 1) * size); /* END of the message; relative offset and timestamp stay 0 */
-        at += INDEX_ENTRY;
-    }
-    for (uint32_t i = 0; i < o->batch; i++) {
-        put_u64(at + 40, origin_us);
-        put_u32(at + RECORD_PAYLOAD_LENGTH_AT, o->payload_bytes);
-        for (uint32_t j = 0; j < o->payload_bytes; j++) at[RECORD_HEAD + j] = (uint8_t)('a' + (i + j) % 26);
-        at += size;
-    }
-    return at;
+static frame_target target_of(const load_options *o, uint32_t stream) {
+    return (frame_target){.stream = stream,
+                          .topic = o->topic,
+                          .partition = o->partition,
+                          .partitioning = o->keyed      ? TO_KEY
+                                          : o->balanced ? TO_BALANCED
+                                                        : TO_PARTITION,
+                          .member = o->group >= 0,
+                          .group = (uint32_t)o->group};
 }
 
 static void build_send(request *r, const load_options *o, uint32_t stream) {
-    uint32_t partitioning = 2 + (o->keyed ? KEY_BYTES : o->balanced ? 0 : 4);
-    uint32_t metadata = 2 * NUMERIC_IDENTIFIER + partitioning + 4;
-    r->length = REQUEST_HEAD + 4 + metadata + o->batch * (INDEX_ENTRY + RECORD_HEAD + o->payload_bytes);
-    r->bytes = allocate(r->length);
-    uint8_t *at = put_u32(r->bytes, r->length - 4);
-    at = put_u32(at, CODE_SEND);
-    at = put_u32(at, metadata);
-    at = put_identifier(at, stream);
-    at = put_identifier(at, o->topic);
-    if (o->keyed) {
-        at = put_u8(at, 3);
-        at = put_u8(at, KEY_BYTES);
-        r->key_at = (uint32_t)(at - r->bytes);
-        at += KEY_BYTES;
-    } else if (o->balanced) {
-        at = put_u8(at, 1);
-        at = put_u8(at, 0);
-    } else {
-        at = put_u8(at, 2);
-        at = put_u8(at, 4);
-        at = put_u32(at, o->partition);
-    }
-    at = put_u32(at, o->batch);
+    frame_target target = target_of(o, stream);
+    uint32_t record = RECORD_HEAD + o->payload_bytes, messages = o->batch * (INDEX_ENTRY + record);
+    r->bytes = allocate(SEND_HEAD_MAX + messages);
+    uint32_t head = frame_send_head(r->bytes, &target, o->batch, messages);
+    r->length = head + messages;
+    if (o->keyed) r->key_at = head - 4 - KEY_BYTES;
+    frame_messages(r->bytes + head, o->batch, o->payload_bytes);
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    put_messages(at, o, (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u);
+    uint64_t origin_us = (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+    uint8_t *at = r->bytes + head + o->batch * INDEX_ENTRY;
+    for (uint32_t i = 0; i < o->batch; i++, at += record) {
+        put_u64(at + RECORD_ORIGIN_AT, origin_us);
+        for (uint32_t j = 0; j < o->payload_bytes; j++) at[RECORD_HEAD + j] = (uint8_t)('a' + (i + j) % 26);
+    }
 }
 
 static void build_poll(request *r, const load_options *o, uint32_t stream) {
-    r->length = REQUEST_HEAD + 1 + 3 * NUMERIC_IDENTIFIER + 5 + 9 + 4 + 1;
-    r->bytes = allocate(r->length);
-    uint8_t *at = put_u32(r->bytes, r->length - 4);
-    at = put_u32(at, CODE_POLL);
-    bool member = o->group >= 0;
-    at = put_u8(at, member ? 2 : 1);
-    at = put_identifier(at, member ? (uint32_t)o->group : 1);
-    at = put_identifier(at, stream);
-    at = put_identifier(at, o->topic);
-    at = put_u8(at, !member); /* whether the partition id counts; a member gets one after the other */
-    at = put_u32(at, o->partition);
-    at = put_u8(at, 1); /* strategy: offset */
-    r->offset_at = (uint32_t)(at - r->bytes);
-    at = put_u64(at, 0);
-    at = put_u32(at, o->batch);
-    put_u8(at, member); /* auto-commit */
+    frame_target target = target_of(o, stream);
+    r->bytes = allocate(POLL_FRAME_MAX);
+    r->length = frame_poll(r->bytes, &target, false, o->batch);
+    r->offset_at = r->length - POLL_OFFSET_FROM_END;
 }
 
 void request_build(request *r, const load_options *options, uint32_t stream, uint64_t seed) {

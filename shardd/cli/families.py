@@ -7,6 +7,7 @@ from typing import Final
 # imported when they are asked for: `serve` waits for none of them
 FAMILIES: Final = {
     "backup": ("shardd.cli.backup", "backup_app"),
+    "bench": ("shardd.cli.bench", "bench_app"),
     "client": ("shardd.cli.users", "client_family"),
     "context": ("shardd.cli.contexts", "context_family"),
     "config": ("shardd.cli.config_command", "config_app"),

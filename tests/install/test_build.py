@@ -43,8 +43,8 @@ def test_the_wheel_serves(site: Path, tmp_path: Path) -> None:
         assert not any(path.startswith(str(PROJECT / "shardd")) for path in loaded)
 
 
-@pytest.mark.parametrize("module", ["shardd.spark._decode", "shardd.client._codec"])
-def test_the_wheel_has_the_module_of_spark_and_that_of_clients(site: Path, module: str) -> None:
+@pytest.mark.parametrize("module", ["shardd.spark._decode", "shardd.client._codec", "shardd.benchmark._load"])
+def test_the_wheel_has_the_modules_of_spark_clients_and_benchmarks(site: Path, module: str) -> None:
     code = f"import {module} as module; print(module.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(site), capture_output=True, text=True, check=True
@@ -64,7 +64,7 @@ def test_the_sdist_has_what_the_build_reads(tmp_path: Path) -> None:
         names = {name.partition("/")[2] for name in content.getnames()}
     sources = {
         str(path.relative_to(PROJECT))
-        for part in ("src", "binding")
+        for part in ("src", "load", "binding")
         for path in (PROJECT / "native" / part).rglob("*.[ch]")
     }
     assert len(sources) > 100

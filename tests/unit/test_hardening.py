@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from shardd.benchmark import _load
 from shardd.client import _codec
 from shardd.engine import _native
 from shardd.spark import _decode
 
-MODULES = [Path(str(module.__file__)) for module in (_native, _decode, _codec)]
+MODULES = [Path(str(module.__file__)) for module in (_native, _decode, _codec, _load)]
 
 
 def readelf(path: Path, *options: str) -> str:

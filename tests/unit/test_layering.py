@@ -18,7 +18,7 @@ ROWS = [
     {"worker", "maintenance"},
     {"server", "client"},
     {"transport"},
-    {"observability", "spark"},
+    {"observability", "spark", "benchmark"},
     {"doors"},
     {"cli"},
 ]

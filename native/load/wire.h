@@ -1,6 +1,7 @@
-/* The few pieces of the classic wire (little-endian, as the host) that the load client and the floor server share. */
-#ifndef BENCH_WIRE_H
-#define BENCH_WIRE_H
+/* The few pieces of the classic wire (little-endian, as the host) that load clients and the floor server of bench/
+ * share. */
+#ifndef LOAD_WIRE_H
+#define LOAD_WIRE_H
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -19,6 +20,7 @@ enum {
     POLLED_HEAD = 16, /* u32 partition, u64 current offset, u32 count */
     RECORD_HEAD = 64,
     RECORD_OFFSET_AT = 24,
+    RECORD_ORIGIN_AT = 40,
     RECORD_HEADERS_LENGTH_AT = 48,
     RECORD_PAYLOAD_LENGTH_AT = 52,
     INDEX_ENTRY = 16,

@@ -1,0 +1,88 @@
+/* shardd.benchmark._load: the load engine of `shardd bench` (native/load). Contract: shardd/benchmark/_load.pyi. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "load/load.h"
+
+enum { ACTORS_MAX = 65536 };
+
+static const char *wrong_plan(const actor_plan *p, size_t slots, size_t payload) {
+    if (p->sends_slot >= slots || p->polls_slot >= slots) return "a budget is behind the slots";
+    if (p->payload_max > payload || p->payload_min > p->payload_max) return "a payload is longer than what is given";
+    if (p->batch_min == 0 || p->batch_min > p->batch_max || p->batch_max > UINT32_MAX) return "a batch has no messages";
+    if (p->depth == 0 || p->depth > 1024 || (p->polls && p->depth != 1)) return "this depth makes no sense";
+    if (!p->sends && !p->polls) return "an actor does nothing";
+    if (p->open_loop && p->send_rate == 0) return "an open loop has no rate";
+    return NULL;
+}
+
+static PyObject *results_of(const actor *actors, size_t count) {
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        const records *r = &actors[i].records;
+        PyObject *bytes = PyBytes_FromStringAndSize((const char *)r->items,
+                                                    (Py_ssize_t)(r->count * sizeof(load_record)));
+        if (bytes == NULL) Py_CLEAR(list);
+        else PyList_SetItem(list, (Py_ssize_t)i, bytes);
+    }
+    return list;
+}
+
+static PyObject *run_actors(load_run *run, const actor_plan *plans, size_t count) {
+    actor *actors = calloc(count, sizeof *actors);
+    if (actors == NULL) return PyErr_NoMemory();
+    bool done = true;
+    for (size_t i = 0; done && i < count; i++) done = actor_open(&actors[i], &plans[i], run, i + 1);
+    Py_BEGIN_ALLOW_THREADS;
+    done = done && load_run_actors(run, actors, count);
+    Py_END_ALLOW_THREADS;
+    PyObject *results = NULL;
+    if (!done) PyErr_SetString(PyExc_RuntimeError, run->fault);
+    else if ((results = results_of(actors, count)) != NULL)
+        results = Py_BuildValue("(NKKKK)", results, (unsigned long long)run->cpu_ns, (unsigned long long)run->wall_ns,
+                                (unsigned long long)run->waited_ns, (unsigned long long)run->empty_polls);
+    for (size_t i = 0; i < count; i++) actor_close(&actors[i]);
+    free(actors);
+    return results;
+}
+
+static PyObject *run(PyObject *module, PyObject *args) {
+    Py_buffer slots, plans, payload;
+    unsigned long long warmup_ns;
+    long long parent;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "w*y*y*KL", &slots, &plans, &payload, &warmup_ns, &parent)) return NULL;
+    size_t count = (size_t)plans.len / sizeof(actor_plan), slots_count = (size_t)slots.len / sizeof(int64_t);
+    const char *wrong = NULL;
+    PyObject *result = NULL;
+    if ((size_t)plans.len != count * sizeof(actor_plan) || count == 0 || count > ACTORS_MAX)
+        wrong = "no plan of actors";
+    else if ((uintptr_t)slots.buf % sizeof(int64_t) != 0 || slots_count < SLOTS_FIXED) wrong = "no slots";
+    actor_plan *copies = wrong == NULL ? malloc((size_t)plans.len) : NULL;
+    if (copies != NULL) memcpy(copies, plans.buf, (size_t)plans.len);
+    for (size_t i = 0; copies != NULL && wrong == NULL && i < count; i++)
+        wrong = wrong_plan(&copies[i], slots_count, (size_t)payload.len);
+    if (wrong != NULL) PyErr_SetString(PyExc_ValueError, wrong);
+    else if (copies == NULL) PyErr_NoMemory();
+    else {
+        load_run state = {.slots = slots.buf, .payload = payload.buf, .warmup_ns = warmup_ns, .parent = parent};
+        result = run_actors(&state, copies, count);
+    }
+    free(copies);
+    PyBuffer_Release(&slots);
+    PyBuffer_Release(&plans);
+    PyBuffer_Release(&payload);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"run", run, METH_VARARGS, "Runs actors to their ends."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "shardd.benchmark._load", .m_doc = "Load.",
+                                        .m_size = 0, .m_methods = functions};
+
+PyMODINIT_FUNC PyInit__load(void) { return PyModule_Create(&definition); }

@@ -1,0 +1,118 @@
+/* The load engine of `shardd bench`: actors on connections that are logged in already, one thread, one epoll. What is
+ * shared with other processes of the run is in `slots`. It links nothing of the core. */
+#ifndef LOAD_LOAD_H
+#define LOAD_LOAD_H
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "frames.h"
+
+enum { REPLY_TIMEOUT_MS = 10000, EMPTY_POLLS_MS = 5000, TICK_MS = 100, NO_GROUP = 0 };
+
+/* What each process of a run sees; budgets of actors are behind these. */
+enum { SLOT_STOP, SLOT_START_NS, SLOT_READY, SLOT_SENDERS, SLOTS_FIXED };
+
+/* One actor, as shardd/benchmark/engine.py packs it. Fields of 0 and 1 are no and yes. */
+typedef struct actor_plan {
+    uint64_t fd;
+    uint64_t sends, polls; /* both: it reads what it has sent */
+    uint64_t stream, topic;
+    uint64_t balanced; /* the server picks the partition; else it is 0 */
+    uint64_t group;    /* of its polls: id + 1, or NO_GROUP */
+    uint64_t batch_min, batch_max;
+    uint64_t payload_min, payload_max;
+    uint64_t sends_slot, polls_slot; /* budgets */
+    uint64_t budget_in_bytes;        /* else in batches */
+    uint64_t send_rate, poll_rate;   /* user bytes per second, 0: no limit */
+    uint64_t from_origin;            /* the latency of a poll: since its first message was made; else its round trip */
+    uint64_t awaits;                 /* sends no more before it has read something */
+    uint64_t depth;                  /* requests in flight of a sender */
+    uint64_t open_loop;              /* requests have a time at which they are due, and latencies begin there */
+    uint64_t records_max;
+} actor_plan;
+
+/* One measured batch; counts and bytes since the actor's record before. */
+typedef struct load_record {
+    uint64_t elapsed_ns, latency_ns, service_ns; /* service: from the send of its request to its answer */
+    uint64_t messages, batches, user_bytes, total_bytes;
+} load_record;
+
+typedef struct records {
+    load_record *items;
+    size_t count, room;
+} records;
+
+typedef struct load_run {
+    _Atomic int64_t *slots;
+    const char *payload; /* payload_max bytes of the largest actor */
+    uint64_t warmup_ns;
+    int64_t parent; /* the run ends when this is no longer the parent; 0: not asked */
+    uint64_t measure_from_ns;
+    uint64_t progress_ns;                /* when something was answered */
+    uint64_t cpu_ns, wall_ns, waited_ns; /* of the measurement */
+    uint64_t empty_polls;                /* while measuring */
+    char fault[160];
+} load_run;
+
+typedef struct asked {
+    uint64_t due_ns, started_ns;
+    uint64_t messages, user_bytes;
+    bool poll, measured;
+} asked;
+
+typedef struct reply {
+    uint64_t received, user_bytes, header_bytes, count;
+    uint64_t lengths_at; /* of the next record: where its lengths are */
+    uint32_t lengths_have;
+    uint8_t lengths[8];
+    uint8_t head[8 + 16 + 64]; /* of the answer, of a poll, of the first record */
+} reply;
+
+typedef struct actor {
+    const actor_plan *plan;
+    load_run *run;
+    bool sends_over, polls_over, over;
+    bool reads_now; /* of one that does both */
+    uint8_t *out;
+    const uint8_t *sending; /* `out`, or `poll` */
+    size_t out_length, out_sent;
+    uint32_t head_length, frame_length; /* of sends that are all alike; frame_length 0: they are not */
+    uint8_t poll[POLL_FRAME_MAX];
+    uint32_t poll_length;
+    uint64_t offset;
+    bool measures; /* has begun to */
+    asked *asked;  /* ring of `depth` */
+    uint32_t first, in_flight;
+    reply reply;
+    uint64_t due_ns, wake_ns; /* the next request is due; wake_ns 0: nobody waits for that */
+    uint64_t empty_since_ns;
+    uint64_t random;
+    load_record sums; /* since the last record */
+    records records;
+} actor;
+
+/* actor.c: false, with a fault in the run, when memory is short. */
+bool actor_open(actor *a, const actor_plan *plan, load_run *run, uint64_t seed);
+void actor_close(actor *a);
+/* Sends and receives until the socket would block, or until its next request is due. False with a fault. */
+bool actor_advance(actor *a, uint8_t *scratch, size_t room);
+
+/* requests.c: appends the next send to `out`, with its messages and bytes in `asked`; a poll goes alone. */
+void request_send(actor *a, asked *asked, uint64_t now);
+void request_poll(actor *a, asked *asked);
+/* The room that a send needs, and its head and records where they never change. */
+size_t request_room(const actor_plan *plan);
+void request_prepare(actor *a);
+
+/* reply.c: takes bytes up to the end of the reply; how many that were. */
+size_t reply_take(reply *r, bool poll, const uint8_t *bytes, size_t length);
+bool reply_complete(const reply *r);
+/* NULL, or what is wrong with a complete one. */
+const char *reply_wrong(const reply *r, bool poll);
+void reply_reset(reply *r);
+
+/* run.c: connects nothing, waits for SLOT_START_NS, runs all actors to their ends. False with a fault. */
+bool load_run_actors(load_run *run, actor *actors, size_t count);
+#endif

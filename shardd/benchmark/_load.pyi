@@ -1,0 +1,7 @@
+from typing import Any
+
+def run(
+    slots: Any, plans: bytes, payload: bytes, warmup_ns: int, parent: int, /
+) -> tuple[list[bytes], int, int, int, int]:
+    """Runs actors (native/load/load.h) to their ends: their records; of the measurement CPU and wall time, and how long
+    it waited for a CPU, in nanoseconds; empty polls. RuntimeError with a sentence."""

@@ -1,0 +1,174 @@
+"""Processes of the native load engine: each has some of the actors on its connections."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import string
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from typing import Any, Final, TypeAlias
+
+from shardd.benchmark import _load
+from shardd.benchmark.options import BenchError, Options
+from shardd.benchmark.plan import SLOT_READY, SLOT_START_NS, SLOT_STOP, Actor, Plan
+from shardd.benchmark.prepare import TOPIC, Places, stream_name
+from shardd.client import commands
+from shardd.client.transport import connect
+
+_CONNECT_TIMEOUT_S: Final = 10.0
+_READY_TIMEOUT_S: Final = 60.0
+_HEAD: Final = struct.Struct("<II")
+
+Process: TypeAlias = tuple[Any, Pipe]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one process did. `waited_ns`: it could run, but another had its CPU."""
+
+    records: list[bytes]
+    cpu_ns: int
+    wall_ns: int
+    waited_ns: int
+    empty_polls: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """`records` by actor of the plan: seven numbers for each batch (native/load/load.h)."""
+
+    records: list[bytes]
+    shares: list[Share]
+
+
+def run(plan: Plan, places: Places) -> Done:
+    """Connects, runs, and collects. BenchError; KeyboardInterrupt ends all processes first."""
+    count = plan.options.processes_used()
+    slots = mmap.mmap(-1, max(mmap.PAGESIZE, 8 * len(plan.slots())))
+    view = memoryview(slots).cast("q")
+    view[: len(plan.slots())] = memoryview(struct.pack(f"<{len(plan.slots())}q", *plan.slots())).cast("q")
+    dealt = [plan.actors[first::count] for first in range(count)]
+    processes: list[Process] = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # an interrupt is lost inside of fork()
+    try:
+        processes += [_start(plan, places, actors, slots) for actors in dealt]
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _begin(view, processes)
+        answers = [_answer(pipe) for _, pipe in processes]
+    finally:
+        view[SLOT_STOP] = 1
+        for process, _ in processes:
+            process.join()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    faults = [answer for answer in answers if isinstance(answer, str)]
+    if faults:
+        raise BenchError(next((fault for fault in faults if fault != "stopped"), faults[0]))
+    shares = [answer for answer in answers if isinstance(answer, Share)]
+    records = [b""] * len(plan.actors)
+    for first, share in enumerate(shares):
+        records[first::count] = share.records
+    return Done(records, shares)
+
+
+def _start(plan: Plan, places: Places, actors: list[Actor], slots: mmap.mmap) -> Process:
+    fork = multiprocessing.get_context("fork")  # the slots are shared
+    mine, theirs = fork.Pipe(duplex=False)
+    process = fork.Process(target=_child, args=(plan, places, actors, slots, theirs, os.getpid()), daemon=True)
+    process.start()
+    theirs.close()
+    return process, mine
+
+
+def _begin(view: memoryview, processes: list[Process]) -> None:
+    """All at once, when all are ready."""
+    until = time.monotonic() + _READY_TIMEOUT_S
+    while view[SLOT_READY] < len(processes) and view[SLOT_STOP] == 0:
+        if any(not process.is_alive() for process, _ in processes):
+            break  # it has said why
+        if time.monotonic() > until:
+            raise BenchError(f"the connections were not there after {_READY_TIMEOUT_S:.0f} s")
+        time.sleep(0.001)
+    view[SLOT_START_NS] = time.monotonic_ns()
+
+
+def _answer(pipe: Pipe) -> Share | str:
+    try:
+        answer: Share | str = pipe.recv()
+    except EOFError:
+        return "a process of the load engine died"
+    return answer
+
+
+def _child(plan: Plan, places: Places, actors: list[Actor], slots: mmap.mmap, pipe: Pipe, parent: int) -> None:
+    # interrupts stay blocked: the parent ends this by its slot
+    try:
+        with _connections(plan.options, actors) as sockets:
+            packed = b"".join(
+                plan.packed(
+                    actor,
+                    each.fileno(),
+                    places.streams[actor.stream],
+                    places.topics[actor.stream],
+                    places.groups.get(actor.group, 0),
+                )
+                for actor, each in zip(actors, sockets, strict=True)
+            )
+            payload = _payload(plan.options.message_size.most)
+            found = _load.run(slots, packed, payload, plan.options.warmup_us * 1000, parent)
+            pipe.send(Share(*found))
+    except (BenchError, OSError, RuntimeError) as error:
+        memoryview(slots).cast("q")[SLOT_STOP] = 1
+        pipe.send(str(error))
+
+
+def _payload(size_bytes: int) -> bytes:
+    piece = "".join(random.choices(string.ascii_letters + string.digits, k=min(size_bytes, 1 << 20)))
+    return (piece * (size_bytes // max(1, len(piece)) + 1))[:size_bytes].encode()
+
+
+@contextmanager
+def _connections(options: Options, actors: list[Actor]) -> Iterator[list[socket.socket]]:
+    """Logged in, and members of their groups."""
+    settings, sockets = options.settings(), []
+    try:
+        for actor in actors:
+            each = connect(settings, _CONNECT_TIMEOUT_S)
+            sockets.append(each)
+            if not options.unix_path:
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, options.nodelay)
+            _ask(each, commands.login(options.username, options.password), "the login")
+            if actor.group:
+                join = commands.join_group(stream_name(actor.stream), TOPIC, f"cg-{actor.group}")
+                _ask(each, join, "a consumer group")
+            each.setblocking(False)
+        yield sockets
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _ask(connection: socket.socket, command: commands.Command[Any], what: str) -> None:
+    connection.sendall(_HEAD.pack(len(command.payload) + 4, command.code) + command.payload)
+    status, length = _HEAD.unpack(_exactly(connection, _HEAD.size))
+    _exactly(connection, length)
+    if status != 0:
+        raise BenchError(f"{what} was refused (status {status})")
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    taken = b""
+    while len(taken) < length:
+        piece = connection.recv(min(length - len(taken), 1 << 16))
+        if not piece:
+            raise BenchError("the server closed a connection")
+        taken += piece
+    return taken

@@ -1,0 +1,183 @@
+"""What a benchmark is asked for, in values; `BenchError` for what makes no sense."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from shardd.benchmark.kinds import Kind
+from shardd.client.settings import Settings
+from shardd.config.units import parse_duration_us, parse_size_bytes
+
+BATCH_MAX: Final = 1_000_000
+ACTORS_MAX: Final = 10_000
+DEPTH_MAX: Final = 1024
+MEMORY_BYTES_MAX: Final = 2 << 30
+"""Of all requests that actors hold ready."""
+
+
+class BenchError(Exception):
+    """A sentence for the person who asked."""
+
+
+class Span(NamedTuple):
+    """A number, or a random one of a range, both ends included."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return str(self.least) if self.least == self.most else f"{self.least}..{self.most}"
+
+    @property
+    def report(self) -> int | str:
+        return self.least if self.least == self.most else str(self)
+
+
+_THOUSAND: Final = Span(1000, 1000)
+
+
+def parse_span(text: str, least: int, most: int, what: str) -> Span:
+    first, dots, second = text.partition("..")
+    try:
+        span = Span(int(first), int(second if dots else first))
+    except ValueError:
+        raise BenchError(f"{what} is a number or a range like 100..1000, not {text!r}") from None
+    if not least <= span.least <= span.most <= most:
+        raise BenchError(f"{what} is between {least} and {most}, not {text}")
+    return span
+
+
+def parse_bytes(text: str | None, what: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        size = parse_size_bytes(text.removesuffix("/s"))
+    except ValueError as error:
+        raise BenchError(f"{what}: {error}") from None
+    if size <= 0:
+        raise BenchError(f"{what} is more than 0 bytes")
+    return size
+
+
+def parse_us(text: str, what: str) -> int:
+    try:
+        return parse_duration_us(text)
+    except ValueError as error:
+        raise BenchError(f"{what}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Output:
+    """`directory` None: nothing is written."""
+
+    directory: str | None = None
+    identifier: str = field(default_factory=socket.gethostname)
+    remark: str | None = None
+    extra_info: str | None = None
+    gitref: str | None = None
+    gitref_date: str | None = None
+    open_charts: bool = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """Names as iggy-bench has them. `rate_limit_bytes`: user bytes each second, of all actors. `processes` 0: one for
+    each CPU, as far as there are actors."""
+
+    kind: Kind
+    streams: int
+    partitions: int
+    producers: int
+    consumers: int
+    groups: int
+    message_size: Span = _THOUSAND
+    batch: Span = _THOUSAND
+    batches: int = 1000
+    total_data_bytes: int | None = None
+    rate_limit_bytes: int | None = None
+    rate_limit_text: str | None = None
+    warmup_us: int = 0
+    sampling_us: int = 10_000
+    window: int = 20
+    username: str = "iggy"
+    password: str = "iggy"
+    reuse_streams: bool = False
+    max_topic_size_bytes: int | None = None
+    expiry_us: int | None = None
+    read_amplification: float = 1.0
+    depth: int = 1
+    open_loop: bool = False
+    processes: int = 0
+    nodelay: bool = False
+    unix_path: str = ""
+    server_address: str = "127.0.0.1:8090"
+    command: str = ""
+
+    @property
+    def transport(self) -> str:
+        return "unix" if self.unix_path else "tcp"
+
+    @property
+    def address(self) -> str:
+        return f"unix:{self.unix_path}" if self.unix_path else self.server_address
+
+    @property
+    def actors(self) -> int:
+        """Connections."""
+        return self.producers + self.consumers if len(self.kind.actors) == 2 else max(self.producers, self.consumers)
+
+    def settings(self) -> Settings:
+        who = {"username": self.username, "password": self.password}
+        if self.unix_path:
+            return Settings(unix_path=self.unix_path, **who)  # type: ignore[arg-type]
+        host, colon, port = self.server_address.rpartition(":")
+        if not colon or not port.isdigit():
+            raise BenchError(f"--server-address is host:port, not {self.server_address!r}")
+        return Settings(host.strip("[]"), int(port), **who)  # type: ignore[arg-type]
+
+    def processes_used(self) -> int:
+        wanted = self.processes or len(os.sched_getaffinity(0))
+        return max(1, min(wanted, self.actors))
+
+
+def check(options: Options) -> None:
+    """BenchError for what this kind cannot do."""
+    kind, name = options.kind, options.kind.name
+    if min(options.streams, options.partitions, options.groups, options.actors, options.batches) < 1:
+        raise BenchError("streams, partitions, actors, groups and batches are 1 or more")
+    if name == "pinned-producer" and options.streams != options.producers:
+        raise BenchError(f"{name} has as many streams as producers")
+    if name == "pinned-consumer" and options.streams != options.consumers:
+        raise BenchError(f"{name} has as many streams as consumers")
+    if name == "pinned-producer-and-consumer":
+        if options.partitions != 1:
+            raise BenchError(f"{name} has one partition in each stream")
+        if options.streams != options.producers:
+            raise BenchError(f"{name} has as many streams as producers")
+    if name == "balanced-producer" and options.partitions < 2:
+        raise BenchError(f"{name} has two partitions or more")
+    if kind.groups is not None and options.groups < options.streams:
+        raise BenchError(f"{name} has a group or more for each stream")
+    if name == "balanced-producer-and-consumer-group" and options.partitions < options.consumers:
+        raise BenchError(f"{name} has a partition or more for each consumer")
+    if name.startswith("end-to-end") and options.streams > options.producers:
+        raise BenchError(f"{name} has no more streams than producers")
+    _check_own(options)
+
+
+def _check_own(options: Options) -> None:
+    if options.open_loop and options.rate_limit_bytes is None:
+        raise BenchError("--open-loop needs --rate-limit: it says when a request is due")
+    if options.open_loop and not options.kind.sends:
+        raise BenchError("--open-loop is for kinds that send")
+    if options.actors > ACTORS_MAX:
+        raise BenchError(f"there are at most {ACTORS_MAX} actors")
+    senders = options.producers if options.kind.sends else 0
+    one = 128 + options.batch.most * (80 + options.message_size.most)
+    if one > 1 << 30:
+        raise BenchError("a batch has more than 1 GiB: let it have fewer or smaller messages")
+    if senders * options.depth * one > MEMORY_BYTES_MAX:
+        raise BenchError("the requests of all producers would take more than 2 GiB of memory")

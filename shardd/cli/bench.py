@@ -1,0 +1,320 @@
+"""`shardd bench`: words as iggy-bench has them. [GLOBAL] KIND [OPTIONS] [TRANSPORT [OPTIONS] [output [OPTIONS]]]"""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from shardd.benchmark.kinds import CONSUMER, KINDS, PRODUCER, Kind
+from shardd.benchmark.options import (
+    ACTORS_MAX,
+    BATCH_MAX,
+    DEPTH_MAX,
+    BenchError,
+    Options,
+    Output,
+    parse_bytes,
+    parse_span,
+    parse_us,
+)
+from shardd.protocol.limits import MESSAGE_PAYLOAD_BYTES_MAX
+
+bench_app = typer.Typer(
+    help="Measure a server under load, as iggy-bench does (docs/bench.md).", rich_markup_mode=None, no_args_is_help=True
+)
+_EXAMPLES: Final = """\
+Eight producers, a stream each, a million messages of 1000 bytes each:
+  shardd bench pinned-producer tcp
+Then read them:
+  shardd bench pinned-consumer tcp
+Four producers and a group of four at once, 12 partitions, batches of 100:
+  shardd bench --messages-per-batch 100 balanced-producer-and-consumer-group -a 12 -p 4 -c 4 tcp
+Latency at 50 MB/s, requests sent when they are due, whatever the server does:
+  shardd bench -r 50MB --open-loop --messages-per-batch 100 pinned-producer -p 4 tcp
+A server on another machine, with a report:
+  shardd bench -u NAME -p PASSWORD pinned-producer tcp --server-address 192.0.2.7:8090 output -o results
+Compare two of them:
+  shardd bench compare results/A results/B"""
+
+
+def _refuse(error: BenchError) -> typer.Exit:
+    typer.echo(f"shardd: {error}", err=True)
+    return typer.Exit(2)
+
+
+@bench_app.callback()
+def bench(
+    context: typer.Context,
+    message_size: Annotated[
+        str, typer.Option("--message-size", "-m", help="Bytes of a payload: a number, or a range like 100..1000.")
+    ] = "1000",
+    messages_per_batch: Annotated[
+        str, typer.Option("--messages-per-batch", "-P", help="A number, or a range.")
+    ] = "1000",
+    message_batches: Annotated[
+        int | None, typer.Option("--message-batches", "-b", min=1, help="Of each actor; 1000 without --total-data.")
+    ] = None,
+    total_data: Annotated[
+        str | None, typer.Option("--total-data", "-T", help="Of all actors together, instead: 10GB.")
+    ] = None,
+    rate_limit: Annotated[
+        str | None, typer.Option("--rate-limit", "-r", help="Payload bytes each second, all actors: 100MB.")
+    ] = None,
+    warmup_time: Annotated[str, typer.Option("--warmup-time", "-w", help="Before the measurement: 5s.")] = "0s",
+    sampling_time: Annotated[str, typer.Option("--sampling-time", "-t", help="Width of a point in series.")] = "10ms",
+    moving_average_window: Annotated[
+        int, typer.Option("--moving-average-window", "-W", min=1, max=100_000, help="Points that throughput averages.")
+    ] = 20,
+    username: Annotated[str, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")] = "iggy",
+    password: Annotated[
+        str, typer.Option("--password", "-p", envvar="SHARDD_PASSWORD", help="Better in the variable.")
+    ] = "iggy",
+    reuse_streams: Annotated[
+        bool, typer.Option("--reuse-streams", help="Keep bench streams of earlier runs, and write behind them.")
+    ] = False,
+    depth: Annotated[
+        int, typer.Option("--depth", min=1, max=DEPTH_MAX, help="Requests in flight of each producer.")
+    ] = 1,
+    open_loop: Annotated[
+        bool,
+        typer.Option("--open-loop", help="Requests are due by --rate-limit, and latencies begin when they are due."),
+    ] = False,
+    processes: Annotated[
+        int, typer.Option("--processes", min=0, max=1024, help="Of the client; 0: as many as CPUs.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print report.json instead of a table.")] = False,
+) -> None:
+    """Measure a server under load, as iggy-bench does (docs/bench.md)."""
+    if context.invoked_subcommand in ("compare", "examples", "e"):
+        return
+    try:
+        if message_batches is not None and total_data is not None:
+            raise BenchError("--message-batches and --total-data exclude each other")
+        sampling_us = parse_us(sampling_time, "--sampling-time")
+        if sampling_us < 100:
+            raise BenchError("--sampling-time is 100us or more")
+        context.obj = {
+            "message_size": parse_span(message_size, 0, MESSAGE_PAYLOAD_BYTES_MAX, "--message-size"),
+            "batch": parse_span(messages_per_batch, 1, BATCH_MAX, "--messages-per-batch"),
+            "batches": 1000 if message_batches is None else message_batches,
+            "total_data_bytes": parse_bytes(total_data, "--total-data"),
+            "rate_limit_bytes": parse_bytes(rate_limit, "--rate-limit"),
+            "rate_limit_text": rate_limit,
+            "warmup_us": parse_us(warmup_time, "--warmup-time"),
+            "sampling_us": sampling_us,
+            "window": moving_average_window,
+            "username": username,
+            "password": password,
+            "reuse_streams": reuse_streams,
+            "depth": depth,
+            "open_loop": open_loop,
+            "processes": processes,
+            "as_json": as_json,
+        }
+    except BenchError as error:
+        raise _refuse(error) from error
+
+
+@bench_app.command("examples")
+@bench_app.command("e", hidden=True)
+def examples() -> None:
+    """Show commands to begin with."""
+    typer.echo(_EXAMPLES)
+
+
+@bench_app.command("compare")
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A report.json, or the directory of a run.")],
+    second: Annotated[Path, typer.Argument(metavar="B")],
+) -> None:
+    """Show two reports beside each other, also of iggy-bench, and what is more than noise."""
+    from shardd.benchmark.compare import compare, load_report
+
+    try:
+        lines = compare(load_report(first), load_report(second))
+    except BenchError as error:
+        raise _refuse(error) from error
+    for line in lines:
+        typer.echo(line)
+
+
+# ---- kinds: each has the options that it needs ----
+
+_OPTIONS: Final[dict[str, tuple[Any, tuple[str, ...], str]]] = {
+    "streams": (int | None, ("--streams", "-s"), "Bench streams."),
+    "partitions": (int, ("--partitions", "-a"), "Of each topic."),
+    "producers": (int, ("--producers", "-p"), ""),
+    "consumers": (int, ("--consumers", "-c"), ""),
+    "groups": (int, ("--consumer-groups", "-g"), ""),
+    "max_topic_size": (str | None, ("--max-topic-size", "-T"), "A size like 10GB; none: unlimited."),
+    "message_expiry": (str | None, ("--message-expiry", "-e"), "A duration like 1h; none: never."),
+    "read_amplification": (float, ("--read-amplification", "-R"), "Consumers may be so many times as fast."),
+}
+
+
+def _defaults(kind: Kind) -> dict[str, Any]:
+    found: dict[str, Any] = {"streams": kind.streams or None}
+    if kind.partitions is not None:
+        found["partitions"] = kind.partitions
+    if kind.sends:
+        found["producers"] = 8
+    if CONSUMER in kind.actors or (kind.groups is not None and kind.polls):
+        found["consumers"] = 8
+    if kind.groups is not None:
+        found["groups"] = kind.groups
+    if kind.sends:
+        found |= {"max_topic_size": None, "message_expiry": None}
+    if kind.amplifies:
+        found["read_amplification"] = 1.05
+    return found
+
+
+def _parameter(name: str, default: Any) -> inspect.Parameter:
+    annotation, names, about = _OPTIONS[name]
+    most = ACTORS_MAX if annotation in (int, int | None) else 1000 if annotation is float else None
+    least = None if most is None else 1
+    option = typer.Option(*names, help=about or None, min=least, max=most)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
+    )
+
+
+def _family(kind: Kind) -> typer.Typer:
+    """`KIND [OPTIONS] [tcp|unix ...]`; without a transport it is tcp."""
+    app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+
+    def choose(*, context: typer.Context, **values: Any) -> None:
+        context.obj = {**context.obj, "kind": kind, **_chosen(kind, values)}
+        if context.invoked_subcommand is None:
+            _run(context.obj, Output())
+
+    parameters = [_parameter(name, default) for name, default in _defaults(kind).items()]
+    every = [
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+        *parameters,
+    ]
+    choose.__doc__ = kind.about
+    choose.__annotations__ = {each.name: each.annotation for each in every}
+    choose.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    app.callback()(choose)
+    app.add_typer(_tcp, name="tcp")
+    app.add_typer(_unix, name="unix")
+    return app
+
+
+def _chosen(kind: Kind, values: dict[str, Any]) -> dict[str, Any]:
+    producers = values.get("producers", 0)
+    consumers = values.get("consumers", 0)
+    try:
+        expiry = values.get("message_expiry")
+        return {
+            "producers": producers,
+            "consumers": consumers,
+            "streams": values["streams"] or (producers if PRODUCER in kind.actors else consumers),
+            "partitions": values.get("partitions", 1),
+            "groups": values.get("groups", 1),
+            "read_amplification": values.get("read_amplification", 1.0),
+            "max_topic_size_bytes": parse_bytes(values.get("max_topic_size"), "--max-topic-size"),
+            "expiry_us": None if expiry is None else parse_us(expiry, "--message-expiry"),
+        }
+    except BenchError as error:
+        raise _refuse(error) from error
+
+
+# ---- transports, and what is written ----
+
+_tcp = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+_unix = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+
+
+@_tcp.callback()
+def tcp(
+    context: typer.Context,
+    server_address: Annotated[str, typer.Option("--server-address", help="host:port")] = "127.0.0.1:8090",
+    nodelay: Annotated[bool, typer.Option("--nodelay", help="Set TCP_NODELAY.")] = False,
+) -> None:
+    """Over TCP."""
+    context.obj = {**context.obj, "server_address": server_address, "nodelay": nodelay}
+    if context.invoked_subcommand is None:
+        _run(context.obj, Output())
+
+
+@_unix.callback()
+def unix(
+    context: typer.Context,
+    path: Annotated[str, typer.Option("--path", help="The socket of the server.")],
+) -> None:
+    """Over a Unix socket."""
+    context.obj = {**context.obj, "unix_path": path}
+    if context.invoked_subcommand is None:
+        _run(context.obj, Output())
+
+
+def output(
+    context: typer.Context,
+    output_dir: Annotated[str, typer.Option("--output-dir", "-o", help="A directory is made in it.")] = (
+        "performance_results"
+    ),
+    identifier: Annotated[str | None, typer.Option("--identifier", help="Of this machine; its name.")] = None,
+    remark: Annotated[str | None, typer.Option("--remark")] = None,
+    extra_info: Annotated[str | None, typer.Option("--extra-info")] = None,
+    gitref: Annotated[str | None, typer.Option("--gitref", help="What was measured; the server's version.")] = None,
+    gitref_date: Annotated[str | None, typer.Option("--gitref-date")] = None,
+    open_charts: Annotated[bool, typer.Option("--open-charts", "-c", help="Open the page in a browser.")] = False,
+) -> None:
+    """Write report.json, a page with charts, and the logs of the server."""
+    chosen = {"identifier": identifier} if identifier else {}
+    told = Output(
+        output_dir,
+        remark=remark,
+        extra_info=extra_info,
+        gitref=gitref,
+        gitref_date=gitref_date,
+        open_charts=open_charts,
+        **chosen,
+    )
+    _run(context.obj, told)
+
+
+_tcp.command("output")(output)
+_unix.command("output")(output)
+for _kind in KINDS:
+    bench_app.add_typer(_family(_kind), name=_kind.name, help=f"{_kind.about} ({_kind.alias})")
+    bench_app.add_typer(_family(_kind), name=_kind.alias, hidden=True)
+
+
+def _run(chosen: dict[str, Any], told: Output) -> None:
+    import json
+
+    from shardd.benchmark.run import benchmark
+
+    as_json = chosen["as_json"]
+    values = {name: value for name, value in chosen.items() if name != "as_json"}
+    options = Options(**values, command=_without_password(["shardd", *sys.argv[1:]]))
+    say: Callable[[str], None] = (lambda line: None) if as_json else typer.echo
+    try:
+        report = benchmark(options, told, say)
+    except BenchError as error:
+        typer.echo(f"shardd: {error}", err=True)
+        raise typer.Exit(1) from error
+    if as_json:
+        typer.echo(json.dumps(report))
+
+
+def _without_password(words: list[str]) -> str:
+    kind = next((at for at, word in enumerate(words) if word in _NAMES), len(words))
+    for at in range(1, kind):
+        if words[at - 1] in ("-p", "--password"):
+            words[at] = "***"
+        elif words[at].startswith("--password="):
+            words[at] = "--password=***"
+    return shlex.join(words)
+
+
+_NAMES: Final = {name for kind in KINDS for name in (kind.name, kind.alias)}

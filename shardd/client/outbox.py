@@ -55,14 +55,12 @@ class Batch:
 
 class Lane:
     """The batches of one partition. `waiting`: in their order, the last one may be open; `failed`: since the last
-    settlement; `messages_max`: on the way, as the server knows no more ids of them. None: any number."""
+    settlement."""
 
-    def __init__(self, partition: int, messages_max: int | None = None) -> None:
+    def __init__(self, partition: int) -> None:
         self.partition = partition
-        self.messages_max = messages_max
         self.waiting: deque[Batch] = deque()
         self.on_the_way = 0
-        self.messages_on_the_way = 0
         self.failed: list[Batch] = []
         self.broken = 0  # of `failed`: those in front of one that was stored
         self.doubtful = 0  # those in front of one that may be
@@ -71,22 +69,14 @@ class Lane:
 
     def ready(self) -> bool:
         """Whether its next batch may go out."""
-        return bool(self.waiting) and self.waiting[0].sealed and not self.failed and self._fits(self.waiting[0])
-
-    def _fits(self, batch: Batch) -> bool:
-        if self.messages_max is None or not self.on_the_way:
-            return True
-        return self.messages_on_the_way + len(batch.records) <= self.messages_max
+        return bool(self.waiting) and self.waiting[0].sealed and not self.failed
 
     def take(self) -> Batch:
-        batch = self.waiting.popleft()
         self.on_the_way += 1
-        self.messages_on_the_way += len(batch.records)
-        return batch
+        return self.waiting.popleft()
 
     def answered(self, batch: Batch, error: ClientError | None) -> None:
         self.on_the_way -= 1
-        self.messages_on_the_way -= len(batch.records)
         if error is None:
             self.broken = len(self.failed)
             self.attempts = 0

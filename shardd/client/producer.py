@@ -16,12 +16,12 @@ from shardd.client.errors import (
     ClosedError,
     ConnectionLostError,
     DeadlineError,
+    FeatureUnavailableError,
     NotFoundError,
     SettingsError,
 )
 from shardd.client.link import Link
 from shardd.client.messages import Header, batch_head, encode_headers, encode_record
-from shardd.client.once import Identities, messages_known
 from shardd.client.outbox import Batch, Lane, Position
 from shardd.client.partitioning import Partitioner, by_key
 from shardd.client.session import PAUSE_S, Session, pause_s
@@ -39,8 +39,7 @@ class Producer:
     batch may grow. `in_flight`: batches on the way. `buffer_bytes`: of messages whose end is not known; `send` waits
     while they are more. `partitioner`: of messages with a key; those without one go to one partition after the other,
     a batch to each. `delivery` after a lost connection: "at_least_once" sends again what may have been stored,
-    "at_most_once" does not; "idempotent" does, with ids in a topic with message_deduplication=on, where it is stored
-    once. `deadline_s`: how long a message is tried. `shares_connection`: goes over
+    "at_most_once" does not. `deadline_s`: how long a message is tried. `shares_connection`: goes over
     that of the client, beside its requests, instead of one of its own."""
 
     def __init__(
@@ -58,8 +57,10 @@ class Producer:
         deadline_s: float | None = None,
         shares_connection: bool = False,
     ) -> None:
-        if delivery not in ("at_least_once", "at_most_once", "idempotent"):
-            raise SettingsError(f"delivery is at_least_once, at_most_once or idempotent, not {delivery!r}")
+        if delivery == "idempotent":
+            raise FeatureUnavailableError("the server has no idempotent producers yet")
+        if delivery not in ("at_least_once", "at_most_once"):
+            raise SettingsError(f"delivery is at_least_once or at_most_once, not {delivery!r}")
         if not 0 < batch_bytes <= BATCH_BYTES_MAX or in_flight < 1 or buffer_bytes < 1 or linger_ms < 0:
             raise SettingsError("batch_bytes, in_flight, buffer_bytes or linger_ms is out of range")
         self._client = client
@@ -69,9 +70,7 @@ class Producer:
         self._linger_s = linger_ms / 1000
         self._batch_bytes, self._in_flight, self._buffer_bytes = batch_bytes, in_flight, buffer_bytes
         self._partitioner = partitioner
-        self._again_when_unknown = delivery != "at_most_once"
-        self._identities = Identities() if delivery == "idempotent" else None
-        self._known: int | None = None  # of the last ids of a partition, by the server
+        self._again_when_unknown = delivery == "at_least_once"
         self._deadline_s = client.settings.deadline_s if deadline_s is None else deadline_s
         self._loop = asyncio.get_running_loop()
         self._partitions = 0
@@ -153,10 +152,6 @@ class Producer:
             raise SettingsError(f"a batch of {size} bytes is too large, at most {BATCH_BYTES_MAX} go together")
         if not self._partitions:
             await self.refresh()
-        if self._identities is not None:
-            records = self._identities.given(records)
-            if self._known is not None and len(records) > self._known:
-                raise SettingsError(f"{len(records)} messages together, the topic knows the ids of {self._known}")
         await self._room_for(size)
         lane = self._lane(self._chosen(key, payload, partition))
         batch = own or self._open_batch(lane, size)
@@ -192,15 +187,14 @@ class Producer:
     def _lane(self, partition: int) -> Lane:
         found = self._lanes.get(partition)
         if found is None:
-            found = self._lanes[partition] = Lane(partition, self._known)
+            found = self._lanes[partition] = Lane(partition)
         return found
 
     def _open_batch(self, lane: Lane, size: int) -> Batch:
         """The last one of the lane while there is room in it."""
         if lane.waiting and not lane.waiting[-1].sealed:
             batch = lane.waiting[-1]
-            full = self._known is not None and len(batch.records) >= self._known
-            if not batch.records or (batch.size_bytes + size <= self._batch_bytes and not full):
+            if not batch.records or batch.size_bytes + size <= self._batch_bytes:
                 return batch
             batch.sealed = True
             self._offer(lane)
@@ -240,15 +234,11 @@ class Producer:
             raise ClosedError("this producer is closed")
 
     async def refresh(self) -> None:
-        """Asks how many partitions the topic has, and what `idempotent` needs of it. NotFoundError, ClientError."""
+        """Asks how many partitions the topic has. NotFoundError, ClientError."""
         async with self._asking:
             topic = await self._client.call(commands.topic(self._stream, self._topic), self._deadline_s)
             if topic is None or not topic.partitions_count:
                 raise NotFoundError(statuses.TOPIC_NOT_FOUND)
-            if self._identities is not None:
-                self._known = await messages_known(self._client, self._stream, self._topic, self._deadline_s)
-                for lane in self._lanes.values():
-                    lane.messages_max = self._known
             self._partitions = topic.partitions_count
 
     # ---- the way out ----
@@ -298,7 +288,6 @@ class Producer:
         if lane.failed and not lane.on_the_way:
             again = any(each.error is not None and each.error.retryable for each in lane.failed)
             self._loop.call_later(pause_s(lane.attempts) if again else 0, self._settle, lane)
-        self._offer(lane)
         self._pump()
 
     def _settle(self, lane: Lane) -> None:

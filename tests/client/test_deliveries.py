@@ -30,11 +30,6 @@ PARTITIONS: Final = 2
 MEMBERS_MAX: Final = 3
 KILLS_MAX: Final = 12  # of all examples: a shard that dies too often is given up
 END_S: Final = 120.0
-ONCE: Final = {
-    "message_deduplication": "on",
-    "message_deduplication_max_entries": "600",  # less than what may be on the way
-    "message_deduplication_expiry": "1 h",
-}
 _NUMBERS: Final = itertools.count()
 
 
@@ -51,16 +46,12 @@ class Deliveries(RuleBasedStateMachine):
         self.delivered: list[set[int]] = [set() for _ in range(PARTITIONS)]
         self.killed = False
 
-    @initialize(
-        delivery=st.sampled_from(["at_least_once", "at_most_once", "idempotent"]), in_flight=st.sampled_from([1, 4, 32])
-    )
+    @initialize(delivery=st.sampled_from(["at_least_once", "at_most_once"]), in_flight=st.sampled_from([1, 4, 32]))
     def start(self, delivery: Delivery, in_flight: int) -> None:
         async def make() -> None:
             self.client = Client(f"shardd://{self.token}@{self.server.address}?deadline=60")
             await self.client.create_stream(self.stream)
             await self.client.create_topic(self.stream, "t", PARTITIONS)
-            if delivery == "idempotent":
-                await self.client.set_topic_settings(self.stream, "t", ONCE)
             self.producer = Producer(
                 self.client, self.stream, "t", delivery=delivery, in_flight=in_flight, batch_bytes=2000, deadline_s=60
             )

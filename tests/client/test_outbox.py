@@ -105,20 +105,3 @@ def test_the_end_of_a_batch_is_that_of_all_its_messages() -> None:
         assert batch.answers[2].exception() is not raised.value  # each has its own: tracebacks grow
 
     asyncio.run(main())
-
-
-def test_no_more_messages_are_on_the_way_than_the_server_knows_the_ids_of() -> None:
-    lane = Lane(0, messages_max=5)
-    for size in (3, 2, 1, 9):
-        batch = Batch(1e9)
-        batch.records, batch.sealed = [b"x"] * size, True
-        lane.waiting.append(batch)
-    first, second = lane.take(), lane.take()
-    assert not lane.ready()
-    lane.answered(first, None)
-    assert lane.ready()
-    third = lane.take()
-    assert not lane.ready()  # 9 alone are more: they go when nothing else is on the way
-    lane.answered(second, None)
-    lane.answered(third, None)
-    assert lane.ready() and len(lane.take().records) == 9

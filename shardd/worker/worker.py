@@ -66,6 +66,7 @@ from shardd.worker.doors import DoorParts, MakeDoorEndpoint, WorkerDoors
 from shardd.worker.engine_options import connection_calls, listen, make_engine, server_facts
 from shardd.worker.partition_changes import partitions_of
 from shardd.worker.partitions import RECOVERY_LANES, OwnedPartitions
+from shardd.worker.producers import KnownProducers
 from shardd.worker.roles import ControlRole, FollowerRole, Role, is_control_shard
 from shardd.worker.tls import WorkerTls
 
@@ -176,6 +177,9 @@ class Worker:
     async def _open_partitions(self) -> None:
         """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""
         scanners = HelperThreads(RECOVERY_LANES, "recovery")
+        producers = KnownProducers(self.engine, self._data)
+        producers.begin(self._metadata.state)
+        self._metadata.subscribe(producers.applied)
         state = await self._partitions.recover(lambda: self._metadata.state, scanners)
         await scanners.close()
         await self._sweep(state)

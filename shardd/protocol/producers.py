@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
+from shardd.protocol import primitives as wire
 from shardd.protocol.primitives import Reader
 
 _INIT: Final = struct.Struct("<QIB")
 _INITIATED: Final = struct.Struct("<QIQ")
-_HEAD: Final = struct.Struct("<QQI")
 _PRODUCED: Final = struct.Struct("<B3xIQ")
 
 
@@ -77,4 +77,4 @@ class Produced(msgspec.Struct, frozen=True):
 
 def send_once_head(producer: int, epoch: int, sequence: int) -> bytes:
     """Stands before the payload of a SEND_MESSAGES."""
-    return _HEAD.pack(producer, sequence, epoch)
+    return wire.u64(producer) + wire.u64(sequence) + wire.u32(epoch)

@@ -24,7 +24,7 @@ import xxhash
 from shardd.engine import Engine
 from shardd.log import layout
 from shardd.maintenance.clock_memory import boot_id
-from shardd.metadata import commands
+from shardd.metadata import Metadata, commands
 from shardd.metadata.records import Record
 from shardd.metadata.state import State
 
@@ -67,15 +67,16 @@ class KnownProducers:
         self._engine = engine
         self._data = data
 
-    def begin(self, state: State) -> None:
-        """Before partitions are opened; `applied` follows from then on."""
-        boot = this_boot()
+    def follow(self, metadata: Metadata) -> None:
+        """From now on; before partitions are opened."""
+        state, boot = metadata.state, this_boot()
         barrier = _read(self._data, boot)
         self._engine.producers_begin(boot, state.index if barrier is None else barrier, state.index)
         for number in state.producer_owners:
             self._put(state, number)
+        metadata.subscribe(self._applied)
 
-    def applied(self, old: State, new: State, record: Record) -> None:
+    def _applied(self, old: State, new: State, record: Record) -> None:
         if isinstance(record.command, commands.InitProducer):
             self._put(new, record.command.producer or record.index)
         elif old.producer_owners is not new.producer_owners:

@@ -177,9 +177,7 @@ class Worker:
     async def _open_partitions(self) -> None:
         """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""
         scanners = HelperThreads(RECOVERY_LANES, "recovery")
-        producers = KnownProducers(self.engine, self._data)
-        producers.begin(self._metadata.state)
-        self._metadata.subscribe(producers.applied)
+        KnownProducers(self.engine, self._data).follow(self._metadata)
         state = await self._partitions.recover(lambda: self._metadata.state, scanners)
         await scanners.close()
         await self._sweep(state)

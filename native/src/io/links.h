@@ -17,7 +17,8 @@
 #define LINK_SLOTS 1024u
 
 typedef enum link_operation {
-    LINK_SEND = 1, /* lease = records; count, ns, incarnation; of a producer: assignment, its epoch consumer_id, value */
+    LINK_SEND = 1, /* lease = records; count, ns, incarnation; assignment, value, consumer_id: who wants it stored
+                    * once, the number of the batch, his epoch */
     LINK_POLL,     /* strategy, value, count, consumer; answered by LINK_WINDOW or LINK_STATUS */
     LINK_STORE,    /* value, consumer */
     LINK_NEXT,     /* the window of `handle` was sent: give the next one, or (flag) the end of the job */

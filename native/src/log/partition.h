@@ -150,8 +150,8 @@ bool partition_filter(partition *p, append_batch *b, id_filter *f, uint32_t most
 void partition_take_back_ids(partition *p, uint64_t count);
 
 /* ---- batches of producers, each once (partition_producers.c, docs/adr/0073-idempotent-producers.md) ---- */
-/* Whether the batch may be appended (`made` is PRODUCED_STORED then), alone in a call of partition_append and not large.
- * 0, or a status: STATUS_FEATURE_UNAVAILABLE when there is no room for one more producer. */
+/* Whether the batch may be appended (`made` is PRODUCED_STORED then), alone in a call of partition_append and not
+ * large. 0, or a status: STATUS_FEATURE_UNAVAILABLE when there is no room for one more producer. */
 uint32_t partition_judge_producer(partition *p, append_batch *b);
 /* It may, but nothing of it is new: it is remembered all the same. 0 or a status. */
 uint32_t partition_produced_nothing(partition *p, append_batch *b);

@@ -111,7 +111,7 @@ struct partition {
     uint32_t references;
 };
 
-/* partition_producers.c. Around the write of a group: before it (0 or a status), when it has failed, when it is there. */
+/* Around the write of a group (partition_producers.c): before it (0 or a status), when it failed, when it is there. */
 uint32_t partition_note_producers(partition *p, const append_batch *batches, size_t count);
 void partition_unnote_producers(partition *p, const append_batch *batches, size_t count);
 void partition_keep_producers(partition *p, const append_batch *batches, size_t count);

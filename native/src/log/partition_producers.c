@@ -1,5 +1,5 @@
-/* Batches of producers that are stored once: what a partition knows of them (producers.h). A partition that none has sent
- * to pays nothing. */
+/* Batches of producers that are stored once: what a partition knows of them (producers.h). A partition that none has
+ * sent to pays nothing. */
 #include "log/partition_internal.h"
 
 #include "base/assert.h"
@@ -12,6 +12,7 @@ static producers *make(const partition *p) {
     if (made == NULL) return NULL;
     *made = (producers){.incarnation = p->incarnation,
                         .barrier = p->producing->barrier,
+                        .covered = UINT64_MAX,
                         .fd = -1,
                         .memory = p->producing,
                         .disk = p->disk,
@@ -21,7 +22,7 @@ static producers *make(const partition *p) {
 }
 
 int partition_open_producers(partition *p) {
-    if (p->producing == NULL || p->segments.count == 0) return 0;
+    if (p->producing == NULL || p->segments.count == 0 || p->state != 0) return 0;
     producers *found = make(p);
     int result = found != NULL ? producers_open(found, p->next_offset) : -1, error = errno;
     if (result == 0 && found->exists) {

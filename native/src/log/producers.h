@@ -1,5 +1,5 @@
-/* What a partition knows of the producers whose batches it stores once (docs/adr/0073-idempotent-producers.md): the last
- * batches of each, in memory and in the file `<dir>/producers`, written in place.
+/* What a partition knows of the producers whose batches it stores once (docs/adr/0073-idempotent-producers.md): the
+ * last batches of each, in memory and in the file `<dir>/producers`, written in place.
  *
  *   head    0  8  "SHRDPROD"      8  4  version, 1      12  4  size of an entry, PRODUCER_ENTRY_BYTES
  *          16  8  incarnation of the partition          24  8  barrier: a record of the metadata
@@ -79,7 +79,7 @@ typedef struct producers {
     producer_entry **table; /* open addressing by id; NULL until the first one */
     uint32_t capacity, count;
     uint32_t places;        /* of the file */
-    uint64_t incarnation, barrier, covered, covered_number;
+    uint64_t incarnation, barrier, covered, covered_number; /* covered UINT64_MAX: nothing is said */
     bool exists, dirty, directory_dirty;
     bool lost;          /* what the file says cannot be trusted */
     int fd;             /* -1: not open */

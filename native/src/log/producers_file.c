@@ -169,7 +169,7 @@ static int make_file(producers *p) {
         return -1;
     }
     producers_file_close(p);
-    p->covered = 0;
+    p->covered = UINT64_MAX;
     p->covered_number = 0;
     encode_head(p, content);
     for (uint32_t i = 0; i < p->capacity; i++) {
@@ -192,7 +192,8 @@ static int read_all(producers *p, int fd, uint8_t **content, size_t *length) {
     size_t capacity = entry_at(4), have = 0;
     uint8_t *bytes = malloc(capacity);
     for (;;) {
-        ssize_t n = bytes != NULL ? p->disk->pread(p->disk->context, fd, bytes + have, capacity - have, (off_t)have) : -1;
+        ssize_t n = -1;
+        if (bytes != NULL) n = p->disk->pread(p->disk->context, fd, bytes + have, capacity - have, (off_t)have);
         if (n < 0 && bytes != NULL && errno == EINTR) continue;
         if (n < 0 || (have += (size_t)n) > entry_at(PRODUCERS_OF_PARTITION_MAX)) {
             free(bytes);
@@ -228,7 +229,7 @@ static int take_content(producers *p, const uint8_t *content, size_t length, uin
     }
     p->barrier = load_u64(content + 24);
     bool same_boot = memcmp(content + 32, p->memory->boot, sizeof p->memory->boot) == 0, proven = true;
-    if (!same_boot && read_covered(p, content) != end) return forget_all(p);
+    if (read_covered(p, content) != end && !same_boot) return forget_all(p);
     for (uint64_t at = PRODUCERS_HEAD_BYTES; at + PRODUCER_ENTRY_BYTES <= length; at += PRODUCER_ENTRY_BYTES)
         proven &= take_entry(p, content + at, p->places++, end);
     if (p->lost) return forget_all(p);
@@ -242,6 +243,7 @@ int producers_open(producers *p, uint64_t end) {
     path_of(p, path, sizeof path);
     p->fd = -1;
     p->barrier = p->memory->barrier;
+    p->covered = UINT64_MAX;
     int fd = file_open(p->disk, p->files, path, O_RDONLY);
     if (fd < 0) return errno == ENOENT ? 0 : -1;
     int result = read_all(p, fd, &content, &length), error = errno;

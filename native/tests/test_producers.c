@@ -98,7 +98,6 @@ static void send(uint64_t i) {
         CHECK_EQUAL(made.kind, PRODUCED_UNKNOWN);
     } else if (sequence == m->next) {
         CHECK_EQUAL(made.kind, PRODUCED_STORED);
-        if (made.kind != PRODUCED_STORED) fprintf(stderr, "DBG i %lu seq %lu begun %lu barrier %lu epoch %u lost %d count %u end %lu used %u\n", i, sequence, m->begun, known.barrier, m->epoch, known.lost, known.count, end, memory.used);
         if (made.kind == PRODUCED_STORED && m->next < BATCHES_MAX) store(i);
     } else if (sequence > m->next) {
         CHECK(made.kind == PRODUCED_GAP || (made.kind == PRODUCED_UNKNOWN && m->next == 0));
@@ -129,7 +128,7 @@ static void boot(void) {
     else end += 1 + next_random() % 3; /* records of somebody else came behind it */
     memory.boot[0]++;
     CHECK_EQUAL(reopen(), 0);
-    for (uint64_t i = 0; i < PRODUCERS; i++) models[i].stranger = !covered;
+    for (uint64_t i = 0; i < PRODUCERS; i++) models[i].stranger |= !covered;
 }
 
 static void step(void) {

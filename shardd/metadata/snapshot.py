@@ -4,8 +4,7 @@ little-endian.
     offset size field
     0      8    magic "SHRDSNAP"
     8      4    version, u32: 4 when a user has producers; 3 when access tokens of a user were revoked; 2 when a topic
-                has settings of its own; else
-                1 (what earlier programs read)
+                has settings of its own; else 1 (what earlier programs read)
     12     4    reserved, 0
     16     8    index of the last record that it covers
     24     32   digest of that record (records.py): ties the snapshot to the chain of the log

@@ -165,13 +165,7 @@ class Worker:
         if not is_control_shard(self._inheritance):
             return FollowerRole(self._data, self._bus, self._helpers, self._diverged)
         return ControlRole(
-            self._inheritance,
-            self.engine,
-            self._bus,
-            self._helpers,
-            self._passwords,
-            self._jobs,
-            self._control.hear,
+            self._inheritance, self.engine, self._bus, self._helpers, self._passwords, self._jobs, self._control.hear
         )
 
     async def _open_partitions(self) -> None:

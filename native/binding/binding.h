@@ -44,6 +44,11 @@ PyObject *shardd_call_routes_end_topic(PyObject *self, PyObject *arg);
 PyObject *shardd_call_routes_end_stream(PyObject *self, PyObject *arg);
 PyObject *shardd_call_routes_end_all(PyObject *self, PyObject *unused);
 
+/* binding/engine_producers.c */
+PyObject *shardd_call_producers_begin(PyObject *self, PyObject *args);
+PyObject *shardd_call_producer_put(PyObject *self, PyObject *args);
+PyObject *shardd_call_producer_drop(PyObject *self, PyObject *arg);
+
 /* binding/engine_groups.c */
 PyObject *shardd_call_seat_put(PyObject *self, PyObject *args);
 PyObject *shardd_call_seat_take(PyObject *self, PyObject *args);

@@ -85,6 +85,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
                            .stats = &e->core.links.stats[slot],
                            .disk = &disk_system,
                            .files = &e->core.files,
+                           .producing = &e->core.producing,
                            .ids = &e->core.ids};
     partition *p = partition_open(&o, segments, count);
     free(segments);

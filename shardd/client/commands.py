@@ -35,9 +35,14 @@ LOGIN_WITH_TOKEN: Final = 44
 POLL: Final = 100
 POLL_AND_WAIT: Final = 0x5344_0018
 SEND: Final = 101
+UNKNOWN_COMMAND: Final = 3  # status
+INIT_PRODUCER: Final = 0x5344_0030
+SEND_ONCE: Final = 0x5344_0031
 OFFSET, TIMESTAMP, FIRST, LAST, NEXT = 1, 2, 3, 4, 5
 _EXTENSIONS: Final = 0x53440000
 _STRATEGY: Final = struct.Struct("<BQIB")
+_PRODUCER: Final = struct.Struct("<QIB")
+_PRODUCER_EPOCH: Final = struct.Struct("<QIQ")
 
 
 def nothing(answer: bytes) -> None:
@@ -332,6 +337,18 @@ def bounds(
     head = wire.u8(segments) + wire.u32(1) + wire.identifiers(stream, topic) + wire.u32(len(partitions))
     payload = head + b"".join(map(wire.u32, partitions))
     return Command(_EXTENSIONS + 0x10, payload, answers.topic_bounds, True)
+
+
+def init_producer(producer: int = 0, epoch: int = 0, *, renew: bool = False) -> Command[tuple[int, int, int]]:
+    """(id, epoch, expiry in microseconds) of a new one, or of the next epoch of one, or of the same with `renew`. Each
+    time that it is carried out makes another one, which is forgotten when nobody uses it."""
+    payload = _PRODUCER.pack(producer, epoch, renew)
+    return Command(INIT_PRODUCER, payload, _producer_epoch, producer == 0 or renew)
+
+
+def _producer_epoch(answer: bytes) -> tuple[int, int, int]:
+    producer, epoch, expiry_us = _PRODUCER_EPOCH.unpack(answer)
+    return producer, epoch, expiry_us
 
 
 def set_topic_settings(stream: Identifier, topic: Identifier, settings: Mapping[str, str]) -> Command[None]:

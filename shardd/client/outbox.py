@@ -30,7 +30,7 @@ class SentOutOfOrderError(ClientError):
 class Batch:
     """Records of one request. `fate`: UNKNOWN from the first attempt on whose answer did not come."""
 
-    __slots__ = ("answers", "error", "fate", "records", "sealed", "size_bytes", "until")
+    __slots__ = ("answers", "error", "fate", "records", "sealed", "sequence", "size_bytes", "until")
 
     def __init__(self, until: float) -> None:
         self.records: list[bytes] = []
@@ -40,6 +40,7 @@ class Batch:
         self.sealed = False
         self.error: ClientError | None = None
         self.fate = Fate.NOT_SENT
+        self.sequence: int | None = None  # its number in the partition, when it is to be stored once
 
     def stored(self, position: Position) -> None:
         for answer in self.answers:
@@ -65,6 +66,8 @@ class Lane:
         self.broken = 0  # of `failed`: those in front of one that was stored
         self.doubtful = 0  # those in front of one that may be
         self.attempts = 0  # since something was stored
+        self.next_sequence = 0
+        self.ended: ClientError | None = None  # a numbered batch was given up: none behind it can be stored
         self.listed = False  # among those of which a batch may go out
 
     def ready(self) -> bool:
@@ -89,6 +92,8 @@ class Lane:
 
     def settle(self, now: float, again_when_unknown: bool) -> list[tuple[Batch, ClientError]]:
         """When nothing is on the way: what ends with its error. The rest of what failed waits in front."""
+        if any(batch.sequence is not None for batch in self.failed):
+            self.broken = self.doubtful = 0  # the server takes none before its turn
         ended: list[tuple[Batch, ClientError]] = []
         again: list[Batch] = []
         for number, batch in enumerate(self.failed):

@@ -16,10 +16,13 @@ from shardd.client.errors import (
     ClosedError,
     ConnectionLostError,
     DeadlineError,
-    FeatureUnavailableError,
+    DeliveryError,
+    Fate,
     NotFoundError,
     SettingsError,
 )
+from shardd.client.idempotence import BATCH_BYTES_MAX as ONCE_BYTES_MAX
+from shardd.client.idempotence import Sequencer
 from shardd.client.link import Link
 from shardd.client.messages import Header, batch_head, encode_headers, encode_record
 from shardd.client.outbox import Batch, Lane, Position
@@ -39,8 +42,8 @@ class Producer:
     batch may grow. `in_flight`: batches on the way. `buffer_bytes`: of messages whose end is not known; `send` waits
     while they are more. `partitioner`: of messages with a key; those without one go to one partition after the other,
     a batch to each. `delivery` after a lost connection: "at_least_once" sends again what may have been stored,
-    "at_most_once" does not. `deadline_s`: how long a message is tried. `shares_connection`: goes over
-    that of the client, beside its requests, instead of one of its own."""
+    "at_most_once" does not, "idempotent" does and the server stores it once. `deadline_s`: how long a message is
+    tried. `shares_connection`: goes over that of the client, beside its requests, instead of one of its own."""
 
     def __init__(
         self,
@@ -57,11 +60,10 @@ class Producer:
         deadline_s: float | None = None,
         shares_connection: bool = False,
     ) -> None:
-        if delivery == "idempotent":
-            raise FeatureUnavailableError("the server has no idempotent producers yet")
-        if delivery not in ("at_least_once", "at_most_once"):
-            raise SettingsError(f"delivery is at_least_once or at_most_once, not {delivery!r}")
-        if not 0 < batch_bytes <= BATCH_BYTES_MAX or in_flight < 1 or buffer_bytes < 1 or linger_ms < 0:
+        if delivery not in ("at_least_once", "at_most_once", "idempotent"):
+            raise SettingsError(f"delivery is at_least_once, at_most_once or idempotent, not {delivery!r}")
+        self._batch_max = ONCE_BYTES_MAX if delivery == "idempotent" else BATCH_BYTES_MAX
+        if not 0 < batch_bytes <= self._batch_max or in_flight < 1 or buffer_bytes < 1 or linger_ms < 0:
             raise SettingsError("batch_bytes, in_flight, buffer_bytes or linger_ms is out of range")
         self._client = client
         self._session = client.session if shares_connection else Session(client.settings)
@@ -70,7 +72,8 @@ class Producer:
         self._linger_s = linger_ms / 1000
         self._batch_bytes, self._in_flight, self._buffer_bytes = batch_bytes, in_flight, buffer_bytes
         self._partitioner = partitioner
-        self._again_when_unknown = delivery == "at_least_once"
+        self._again_when_unknown = delivery != "at_most_once"
+        self._once = Sequencer(self._session) if delivery == "idempotent" else None
         self._deadline_s = client.settings.deadline_s if deadline_s is None else deadline_s
         self._loop = asyncio.get_running_loop()
         self._partitions = 0
@@ -148,12 +151,14 @@ class Producer:
         if self._closed:
             raise ClosedError("this producer is closed")
         size = sum(map(len, records)) + _RECORD_OVERHEAD_BYTES * len(records)
-        if own is not None and size > BATCH_BYTES_MAX:
-            raise SettingsError(f"a batch of {size} bytes is too large, at most {BATCH_BYTES_MAX} go together")
+        if (own is not None or self._once is not None) and size > self._batch_max:
+            raise SettingsError(f"{size} bytes are too many, at most {self._batch_max} go together")
         if not self._partitions:
             await self.refresh()
         await self._room_for(size)
         lane = self._lane(self._chosen(key, payload, partition))
+        if lane.ended is not None:
+            raise DeliveryError(lane.ended, Fate.NOT_SENT)
         batch = own or self._open_batch(lane, size)
         answer: asyncio.Future[Position] = self._loop.create_future()
         batch.answers.append(answer)
@@ -257,16 +262,19 @@ class Producer:
             if not lane.ready():
                 continue
             if lane.waiting[0].until <= now:
-                self._end(lane.waiting.popleft(), DeadlineError("there was no time to send it"))
+                self._end(lane.waiting.popleft(), DeadlineError("there was no time to send it"), lane)
             else:
                 self._post(link, lane, lane.take())
             self._offer(lane)
 
     def _post(self, link: Link, lane: Lane, batch: Batch) -> None:
-        head = batch_head(self._stream, self._topic, lane.partition)
+        payload = encode_batch(batch_head(self._stream, self._topic, lane.partition), batch.records)
+        code, once = commands.SEND, self._once
+        if once is not None:
+            code, payload = commands.SEND_ONCE, once.head(lane, batch) + payload
         self._on_the_way += 1
         try:
-            future = link.post(commands.SEND, encode_batch(head, batch.records))
+            future = link.post(code, payload)
         except ConnectionLostError as error:
             self._answered(lane, batch, error)
             return
@@ -275,6 +283,8 @@ class Producer:
         def ended(done: asyncio.Future[bytes]) -> None:
             silent.cancel()
             error = done.exception()
+            if error is None and once is not None:
+                error = once.judge(done.result())
             self._answered(lane, batch, error if error is None or isinstance(error, ClientError) else ClientError())
 
         future.add_done_callback(ended)
@@ -292,15 +302,20 @@ class Producer:
 
     def _settle(self, lane: Lane) -> None:
         for batch, error in lane.settle(self._loop.time(), self._again_when_unknown):
-            self._end(batch, error)
+            self._end(batch, error, lane)
             if isinstance(error, NotFoundError):
                 self._partitions = 0  # asked again by the next message
         self._offer(lane)
         self._pump()
 
-    def _end(self, batch: Batch, error: ClientError) -> None:
+    def _end(self, batch: Batch, error: ClientError, lane: Lane) -> None:
+        """Behind a numbered batch nothing of its partition can be stored any more."""
         batch.failed(error)
         self._released(batch)
+        if batch.sequence is not None and lane.ended is None:
+            lane.ended = error
+            while lane.waiting:
+                self._end(lane.waiting.popleft(), error, lane)
 
     def _released(self, batch: Batch) -> None:
         self._buffered -= batch.size_bytes
@@ -315,7 +330,10 @@ class Producer:
             while waiting := [lane for lane in self._lanes.values() if lane.ready()]:
                 until = min(lane.waiting[0].until for lane in waiting)
                 try:
-                    self._link = await self._session.link(until)
+                    link = await self._session.link(until)
+                    if self._once is not None:
+                        await self._once.begin(until - self._loop.time())
+                    self._link = link
                     return
                 except ClientError as error:
                     self._give_up(error, waiting)
@@ -328,7 +346,7 @@ class Producer:
         soon = self._loop.time() + 2 * PAUSE_S
         for lane in waiting:
             while lane.ready() and (not error.retryable or soon >= lane.waiting[0].until):
-                self._end(lane.waiting.popleft(), error)
+                self._end(lane.waiting.popleft(), error, lane)
 
     # ---- the end ----
 
@@ -350,10 +368,12 @@ class Producer:
             self._closed = True
             if self._timer is not None:
                 self._timer.cancel()
+            if self._once is not None:
+                self._once.close()
             if self._own_session:
                 await self._session.close()
             for lane in self._lanes.values():
                 for batch in (*lane.failed, *lane.waiting):
-                    self._end(batch, ClosedError("the producer was closed"))
+                    self._end(batch, ClosedError("the producer was closed"), lane)
                 lane.failed.clear()
                 lane.waiting.clear()

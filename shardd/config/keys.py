@@ -182,6 +182,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("server.slow_reader_timeout", "server.slow_reader_timeout_ms", "30 s", 100, _HOUR_MS),
     _count("server.waiting_polls_max", 32_768, 0, 1_000_000),
     _count("server.waiting_polls_per_user_max", 0, 0, 1_000_000),
+    _duration("server.producer_expiry", "server.producer_expiry_ms", "7 days", 60_000, 365 * 24 * _HOUR_MS),
     Key("system.path", "system.path", "local_data", paths.parse_path),
     Key("system.group", "system.group", "", values.parse_group),
     Key("system.runtime.path", "system.runtime_path", "runtime", paths.parse_path),

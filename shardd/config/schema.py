@@ -129,7 +129,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`server.*`: limits of connections, whatever they come over. `idle_timeout_ms` 0: none.
 
     `connections_per_address_max`, `connections_before_login_max` 0: `most_connections`. `waiting_polls_max`: on each
-    shard; `waiting_polls_per_user_max` 0: half of them.
+    shard; `waiting_polls_per_user_max` 0: half of them. `producer_expiry_ms`: how long a producer may be idle.
     """
 
     connections_max: int
@@ -143,6 +143,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slow_reader_timeout_ms: int
     waiting_polls_max: int
     waiting_polls_per_user_max: int
+    producer_expiry_ms: int
 
     @property
     def most_connections(self) -> int:

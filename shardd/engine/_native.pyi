@@ -386,6 +386,15 @@ class Engine:
         KeyError."""
     def partition_set_limits(self, namespace: int, limits: PartitionLimits, /) -> None:
         """As those of partition_open. KeyError."""
+    # producers whose batches are stored once (docs/adr/0073)
+    def producers_begin(self, boot: bytes, barrier: int, known: int, /) -> None:
+        """Before partitions are opened. `boot`: 16 bytes of this boot of the machine; who began up to the record
+        `barrier` of the metadata is a stranger to partitions without producers, and up to `known` to those whose
+        producers cannot be trusted. ValueError."""
+    def producer_put(self, producer: int, user_id: int, epoch: int, begun: int, /) -> None:
+        """It is known from now on, in this epoch alone. ValueError, MemoryError."""
+    def producer_drop(self, producer: int, /) -> None:
+        """It is not known any more; unknown ones are no error."""
     def partition_set_window(self, namespace: int, window: IdWindow, known: bytes = ..., /) -> bool:
         """Which ids of messages are compared from now on; `known`: those of the newest messages that are there, as
         `record_ids` gives them, oldest first, not more than the window has. False: no memory for them. KeyError."""

@@ -9,6 +9,7 @@
     <start offset, 20 digits>.manifest what is known about the log, see manifest.py
     <start offset, 20 digits>.torn[.n] bytes that recovery has cut off a log
     consumer-offsets                   stored offsets of consumers and groups, see offsets_table.py
+    producers                          idempotent producers, see native/src/log/producers.h
     offsets/consumers/<consumer id>    in format version 1: 8 bytes, little-endian: last processed offset
     offsets/groups/<group id>
     offsets.imported/                  what of that could not be taken over; never read again
@@ -29,6 +30,7 @@ TRASH = "trash"
 INCARNATION = "incarnation"
 IMPORTED = "imported"
 CONSUMER_OFFSETS = "consumer-offsets"
+PRODUCERS = "producers"
 OFFSETS = "offsets"
 OFFSETS_KEPT = "offsets.imported"
 CONSUMERS = "consumers"

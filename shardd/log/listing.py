@@ -9,7 +9,7 @@ from shardd.log.segment_reader import layout_of
 
 _OWN_FILES = tuple(
     name + suffix
-    for name in (layout.INCARNATION, layout.IMPORTED, layout.CONSUMER_OFFSETS)
+    for name in (layout.INCARNATION, layout.IMPORTED, layout.CONSUMER_OFFSETS, layout.PRODUCERS)
     for suffix in ("", layout.TEMPORARY_SUFFIX)
 )
 _OWN_DIRECTORIES = (layout.OFFSETS, layout.OFFSETS_KEPT)

@@ -16,6 +16,7 @@ from shardd.config import codecs
 from shardd.metadata import commands
 from shardd.metadata.apply_users import USER_CHANGES
 from shardd.metadata.ids import free_after, next_id
+from shardd.metadata.producers import PRODUCER_CHANGES
 from shardd.metadata.records import Record
 from shardd.metadata.state import EMPTY, ConsumerGroup, Partition, Permissions, State, Stream, Topic, User
 from shardd.metadata.validate import SLOTS_MAX
@@ -68,6 +69,8 @@ def created_id(state: State, command: commands.Command) -> int:
             return 0 if topic is None else next_id(topic.free_group_ids, len(topic.groups), command.chosen_id)
         case commands.CreateUser():
             return next_id(state.free_user_ids, len(state.users))
+        case commands.InitProducer():
+            return command.producer or state.index + 1
         case _:
             return 0
 
@@ -359,4 +362,5 @@ _CHANGES: Final[dict[type[commands.Command], Callable[[State, Record, Any], Stat
     commands.DeleteConsumerGroup: _delete_group,
     commands.CreateUser: _create_user,
     **USER_CHANGES,
+    **PRODUCER_CHANGES,
 }

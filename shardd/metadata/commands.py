@@ -183,6 +183,22 @@ class RevokeAccessToken(msgspec.Struct, frozen=True, array_like=True, tag=1044):
     expires_at_us: int
 
 
+class InitProducer(msgspec.Struct, frozen=True, array_like=True, tag=0x5344_0030):
+    """`producer` 0: a new one, whose epoch is 0. Otherwise that one of the user begins its next epoch; with `renew` it
+    stays in `epoch`, which has to be its own, and counts as used."""
+
+    user: Ref
+    producer: int = 0
+    epoch: int = 0
+    renew: bool = False
+
+
+class ExpireProducers(msgspec.Struct, frozen=True, array_like=True, tag=1045):
+    """Of every user, those that were renewed last before this time. Made by the server itself: no wire code."""
+
+    before_us: int
+
+
 class DeleteExpiredTokens(msgspec.Struct, frozen=True, array_like=True, tag=1043):
     """Of every user, what has expired at the time of the record. Made by the server itself: no wire code."""
 
@@ -211,6 +227,8 @@ Command = (
     | DeleteToken
     | RevokeAccessToken
     | DeleteExpiredTokens
+    | InitProducer
+    | ExpireProducers
 )
 
 

@@ -89,4 +89,6 @@ _CONCERNS: Final[dict[type[commands.Command], Callable[[State, Any], Concern | N
     commands.DeleteToken: _nothing,
     commands.RevokeAccessToken: _nothing,
     commands.DeleteExpiredTokens: _nothing,
+    commands.InitProducer: _nothing,  # the engine knows producers by themselves
+    commands.ExpireProducers: _nothing,
 }

@@ -12,7 +12,18 @@ import msgspec
 from immutables import Map
 
 from shardd.metadata.commands import plain_map, typed_map
-from shardd.metadata.state import EMPTY, ConsumerGroup, Partition, Permissions, State, Stream, Token, Topic, User
+from shardd.metadata.state import (
+    EMPTY,
+    ConsumerGroup,
+    Partition,
+    Permissions,
+    Producer,
+    State,
+    Stream,
+    Token,
+    Topic,
+    User,
+)
 from shardd.metadata.validate import PARTITIONS_MAX, SLOTS_MAX, STREAMS_MAX, TOPICS_MAX
 from shardd.protocol.errors import Status
 from shardd.protocol.topic_setting_table import check_stored
@@ -79,6 +90,7 @@ class UserImage(msgspec.Struct, array_like=True, frozen=True):
     tokens: list[TokenImage]
     revoked: list[tuple[bytes, int]] = []  # in version 3
     access_mark: int = 0
+    producers: list[tuple[int, int, int, int]] = []  # in version 4: id, epoch, begun, renewed
 
 
 class Image(msgspec.Struct, array_like=True, frozen=True):
@@ -125,6 +137,7 @@ def decode_image(data: bytes | memoryview, index: int, digest: bytes) -> tuple[S
         user_ids=Map({user.name: user.id for user in users.values()}),
         free_user_ids=image.free_user_ids,
         token_owners=Map(owners),
+        producer_owners=Map({number: user.id for user in users.values() for number in user.producers}),
         free_slots=image.free_slots,
         next_slot=image.next_slot,
     )
@@ -217,7 +230,12 @@ def _user_image(user: User) -> UserImage:
         tokens=[TokenImage(token.name, token.digest, token.expires_at_us) for token in tokens],
         revoked=sorted(user.revoked.items()),
         access_mark=user.access_mark,
+        producers=[_producer_image(user.producers[number]) for number in sorted(user.producers)],
     )
+
+
+def _producer_image(producer: Producer) -> tuple[int, int, int, int]:
+    return producer.id, producer.epoch, producer.begun, producer.renewed_at_us
 
 
 def _stream(image: StreamImage) -> Stream:
@@ -272,4 +290,5 @@ def _user(image: UserImage) -> User:
         tokens=Map({token.name: token for token in tokens}) if tokens else EMPTY,
         revoked=Map(dict(image.revoked)) if image.revoked else EMPTY,
         access_mark=image.access_mark,
+        producers=Map({each[0]: Producer(*each) for each in image.producers}) if image.producers else EMPTY,
     )

@@ -21,6 +21,7 @@ __all__ = [
     "ConsumerGroup",
     "Partition",
     "Permissions",
+    "Producer",
     "State",
     "Stream",
     "StreamPermissions",
@@ -99,6 +100,16 @@ def has_expired(token: Token, now_us: int) -> bool:
     return 0 < token.expires_at_us <= now_us
 
 
+class Producer(msgspec.Struct, frozen=True, gc=False):
+    """A producer whose batches are stored once (docs/adr/0073). Its id is the record that made it, so none is given out
+    twice. `begun`: the record that began its epoch; `renewed_at_us`: from then on it counts as idle."""
+
+    id: int
+    epoch: int
+    begun: int
+    renewed_at_us: int
+
+
 class User(msgspec.Struct, frozen=True, gc=False):
     """`password_hash` is a PHC string (argon2id). `incarnation`: the record that made the user; ids are reused.
     `revoked`: access tokens that were given back, by id, until they expire (microseconds); `access_mark`: the record
@@ -114,6 +125,7 @@ class User(msgspec.Struct, frozen=True, gc=False):
     tokens: Map[str, Token] = EMPTY
     revoked: Map[bytes, int] = EMPTY
     access_mark: int = 0
+    producers: Map[int, Producer] = EMPTY
 
 
 class State(msgspec.Struct, frozen=True):
@@ -128,5 +140,6 @@ class State(msgspec.Struct, frozen=True):
     user_ids: Map[str, int] = EMPTY
     free_user_ids: tuple[int, ...] = ()
     token_owners: Map[bytes, tuple[int, str]] = EMPTY  # digest -> user id, name of the token
+    producer_owners: Map[int, int] = EMPTY  # id of a producer -> user id
     free_slots: tuple[int, ...] = ()
     next_slot: int = 0

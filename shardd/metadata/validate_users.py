@@ -9,6 +9,7 @@ from typing import Final
 
 from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
+from shardd.metadata.producers import may_init
 from shardd.metadata.state import State, User, has_expired
 from shardd.protocol import limits
 from shardd.protocol.errors import Status
@@ -44,6 +45,9 @@ def user_values(command: Command) -> Status:
         case commands.RevokeAccessToken():
             fits = len(command.id) == ACCESS_TOKEN_ID_BYTES and 0 <= command.expires_at_us < 1 << 64
             return Status.OK if fits else Status.INVALID_COMMAND
+        case commands.InitProducer():
+            fits = 0 <= command.producer < 1 << 64 and 0 <= command.epoch < 1 << 32
+            return Status.OK if fits else Status.INVALID_COMMAND
         case _:
             return Status.OK
 
@@ -57,7 +61,7 @@ def user_effect(state: State, command: Command) -> Status:
             return Status.OK if len(state.users) < USERS_MAX else Status.USERS_LIMIT_REACHED
         case commands.DeleteUser() | commands.UpdatePermissions() | commands.UpdateUser() | commands.ChangePassword():
             user = find_user(state, command.user)
-        case commands.CreateToken() | commands.DeleteToken() | commands.RevokeAccessToken():
+        case commands.CreateToken() | commands.DeleteToken() | commands.RevokeAccessToken() | commands.InitProducer():
             user = find_user(state, command.user)
         case _:
             return Status.OK
@@ -85,6 +89,8 @@ def _effect_on(state: State, user: User, command: Command) -> Status:
             return Status.OK if command.name in user.tokens else Status.RESOURCE_NOT_FOUND
         case commands.RevokeAccessToken():
             return Status.INVALID_ACCESS_TOKEN if command.id in user.revoked else Status.OK
+        case commands.InitProducer():
+            return may_init(state, user, command)
         case _:
             return Status.OK
 

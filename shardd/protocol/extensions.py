@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.protocol import bounds, topic_settings
+from shardd.protocol import bounds, producers, topic_settings
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.primitives import Reader
@@ -33,6 +33,8 @@ class ExtensionCode(IntEnum):
     POLL_AND_WAIT = 0x5344_0018  # shardd.protocol.requests.WaitingPoll
     SET_TOPIC_SETTINGS = 0x5344_0020  # shardd.protocol.topic_settings
     GET_TOPIC_SETTINGS = 0x5344_0021
+    INIT_PRODUCER = 0x5344_0030  # shardd.protocol.producers
+    SEND_ONCE = 0x5344_0031
 
 
 _NAMES: Final[dict[int, str]] = {int(each): each.name for each in (*Code, *ExtensionCode)}
@@ -62,7 +64,11 @@ class ExtensionRequest(msgspec.Struct, frozen=True):
 
 
 AnyExtensionRequest = (
-    ExtensionRequest | bounds.GetPartitionBounds | topic_settings.SetTopicSettings | topic_settings.GetTopicSettings
+    ExtensionRequest
+    | bounds.GetPartitionBounds
+    | topic_settings.SetTopicSettings
+    | topic_settings.GetTopicSettings
+    | producers.InitProducer
 )
 
 READERS: Final[dict[int, Callable[[Reader], AnyExtensionRequest]]] = {
@@ -71,6 +77,7 @@ READERS: Final[dict[int, Callable[[Reader], AnyExtensionRequest]]] = {
     ExtensionCode.GET_PARTITION_BOUNDS: bounds.GetPartitionBounds.read,
     ExtensionCode.SET_TOPIC_SETTINGS: topic_settings.SetTopicSettings.read,
     ExtensionCode.GET_TOPIC_SETTINGS: topic_settings.GetTopicSettings.read,
+    ExtensionCode.INIT_PRODUCER: producers.InitProducer.read,
 }
 
 
@@ -89,6 +96,8 @@ EXTENSIONS: Final = (
     Extension(ExtensionCode.POLL_AND_WAIT, 1, "poll_and_wait"),
     Extension(ExtensionCode.SET_TOPIC_SETTINGS, 1, "set_topic_settings"),
     Extension(ExtensionCode.GET_TOPIC_SETTINGS, 1, "get_topic_settings"),
+    Extension(ExtensionCode.INIT_PRODUCER, 1, "init_producer"),
+    Extension(ExtensionCode.SEND_ONCE, 1, "send_once"),
 )
 
 

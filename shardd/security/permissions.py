@@ -127,9 +127,9 @@ def _command_allowed(state: State, user_id: int, command: Command) -> bool:
             return allowed(state, user_id, Rule.MANAGE_USERS)
         case commands.ChangePassword():
             return command.user.id == user_id or allowed(state, user_id, Rule.MANAGE_USERS)
-        case commands.CreateToken() | commands.DeleteToken() | commands.RevokeAccessToken():
+        case commands.CreateToken() | commands.DeleteToken() | commands.RevokeAccessToken() | commands.InitProducer():
             return command.user.id == user_id
-        case commands.DeleteExpiredTokens():
+        case commands.DeleteExpiredTokens() | commands.ExpireProducers():
             return user_id == ROOT_USER_ID  # the server itself
         case _:
             return allowed(state, user_id, Rule.CHANGE_TOPIC, command.stream.id, command.topic.id)

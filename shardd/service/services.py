@@ -31,6 +31,7 @@ from shardd.service.offsets import OffsetService
 from shardd.service.partition_calls import PartitionCalls
 from shardd.service.partition_requests import PartitionRequests
 from shardd.service.partitions import PartitionService
+from shardd.service.producers import ProducerService
 from shardd.service.registrations import Registrations
 from shardd.service.routes import RouteService
 from shardd.service.sessions import SessionTable
@@ -120,6 +121,7 @@ class Services:
         self.tokens = TokenService(
             metadata, parts.settings.personal_access_token.max_tokens_per_user, statistics.answers
         )
+        self.producers = ProducerService(metadata, parts.settings.server.producer_expiry_ms)
         self.registrations = Registrations(engine, bus, sessions)
         self.connections = ConnectionService(metadata, engine, sessions, self.members, parts.settings.unix.users)
 

@@ -11,7 +11,7 @@ from shardd.engine import DIALECT_CLASSIC, DIALECT_IGGY09, DIALECT_UNNAMED, Engi
 from shardd.metadata import Metadata
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.extensions import command_name
+from shardd.protocol.extensions import ExtensionCode, command_name
 from shardd.protocol.legacy.generations import GENERATIONS, generation_of_login, is_versioned_login
 from shardd.protocol.primitives import Reader
 from shardd.runtime import tracing
@@ -25,6 +25,8 @@ from shardd.transport.legacy.unnamed import UnnamedDispatcher
 from shardd.worker.dispatcher import RequestHandler
 
 _log = logging.getLogger(__name__)
+
+_SENDS: Final = frozenset({Code.SEND_MESSAGES, ExtensionCode.SEND_ONCE})
 
 
 async def _traced(answering: Coroutine[Any, Any, None], request: RequestEvent) -> None:
@@ -74,7 +76,7 @@ class Dialects:
         self._services.members.polled(connection, 0, 0)  # a group poll, if it is one, starts over
         try:
             names = Reader(missed.stream).identifier(), Reader(missed.topic).identifier()
-            rule = Rule.SEND_MESSAGES if code == Code.SEND_MESSAGES else Rule.POLL_MESSAGES
+            rule = Rule.SEND_MESSAGES if code in _SENDS else Rule.POLL_MESSAGES
             written = missed.stream, missed.topic
             await self._services.routes.enter(Identity(missed.user_id), rule, names, written, missed.attempt)
         except ShardError as error:

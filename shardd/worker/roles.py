@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from shardd.engine import Engine
 from shardd.groups.hub import GroupHub
@@ -26,10 +27,14 @@ from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.metrics import MetricRegistry
 from shardd.runtime.threads import Threads
 from shardd.security import Passwords, command_allowed, ensure_root
+from shardd.service.producers import expire_producers
 from shardd.service.tokens import clean_expired_tokens
 from shardd.worker.partition_changes import changed_streams
+from shardd.worker.producers import begin_boot
 
 _log = logging.getLogger(__name__)
+
+PRODUCERS_INTERVAL_S: Final = 60.0
 
 
 def is_control_shard(inheritance: WorkerInheritance) -> bool:
@@ -88,6 +93,14 @@ def _raise_version(directory: Path) -> None:
         raise LogError(f"the format version of {directory} cannot be raised: {error}") from error
 
 
+def _begin_boot(directory: Path, index: int) -> None:
+    """As `_raise_version`. LogError."""
+    try:
+        with_reserve(directory, lambda: begin_boot(directory, index))
+    except OSError as error:
+        raise LogError(f"what producers of {directory} may be believed cannot be written: {error}") from error
+
+
 class FollowerRole(Role):
     """`diverged(sentence)`: this replica cannot follow."""
 
@@ -143,6 +156,7 @@ class ControlRole(Role):
         tokens = settings.personal_access_token
         if tokens.cleaner_enabled:
             jobs.add(Job("tokens", self._clean_tokens, tokens.cleaner_interval_ms / 1000))
+        jobs.add(Job("producers", self._expire_producers, PRODUCERS_INTERVAL_S, first_s=PRODUCERS_INTERVAL_S))
 
     def _state(self) -> State:
         return self._writer.state
@@ -152,6 +166,7 @@ class ControlRole(Role):
 
         async def prepare() -> None:
             await self._threads.run(_raise_version, self._data)
+            await self._threads.run(_begin_boot, self._data, self._writer.state.index)
             created.append(await ensure_root(self._writer, self._passwords, *self._root))
 
         await self._writer.start(prepare)
@@ -198,6 +213,9 @@ class ControlRole(Role):
     async def _check_groups(self, _turn: Turn) -> None:
         if self._hub is not None:
             await self._hub.check()
+
+    async def _expire_producers(self, _turn: Turn) -> None:
+        await expire_producers(self._writer, self._settings.server.producer_expiry_ms)
 
     async def _clean_tokens(self, _turn: Turn) -> None:
         await clean_expired_tokens(self._writer)

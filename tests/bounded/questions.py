@@ -14,6 +14,7 @@ from shardd.protocol.bounds import PARTITIONS_MAX, GetPartitionBounds, TopicSele
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions, encode_permissions
+from shardd.protocol.producers import InitProducer, send_once_head
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings
 from tests.bounded.world import MANY, NARROW, SECRET, TOPICS, WIDE, Size
 from tests.support import wire
@@ -156,6 +157,9 @@ def _changing(size: Size) -> Iterator[Question]:
     large = wire.batch(NARROW, 0, wire.to_partition(0), [wire.message(bytes(1_000_000))] * size.large)
     yield _of(Code.SEND_MESSAGES, f"{size.large} MB", large)
     yield _of(Code.POLL_MESSAGES, f"{size.large} MB", _poll(100))
+    yield _of(ExtensionCode.INIT_PRODUCER, "", InitProducer().encode())
+    sent_once = wire.batch(NARROW, 0, wire.to_partition(0), [wire.message(bytes(1_000_000))] * 2)
+    yield _of(ExtensionCode.SEND_ONCE, "2 MB of a stranger", send_once_head(1, 0, 0) + sent_once)
     yield _of(ExtensionCode.POLL_AND_WAIT, f"{size.large} MB", _poll(100) + struct.pack("<I", 1))
     small = wire.batch(NARROW, 0, wire.to_partition(1), [wire.message(b"")] * size.small)
     yield _of(Code.SEND_MESSAGES, f"{size.small} messages", small)

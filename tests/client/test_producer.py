@@ -19,7 +19,6 @@ from shardd.client.errors import (
     ClosedError,
     DeliveryError,
     Fate,
-    FeatureUnavailableError,
     NotFoundError,
     SettingsError,
 )
@@ -98,8 +97,8 @@ def test_what_is_refused_is_told_and_the_rest_goes_on(server: Server) -> None:
     async def main() -> None:
         async with Client(url(server)) as client:
             await made_topic(client, "b")
-            with pytest.raises(FeatureUnavailableError, match="idempotent"):
-                Producer(client, "b", "t", delivery="idempotent")
+            with pytest.raises(SettingsError):
+                Producer(client, "b", "t", delivery="idempotent", batch_bytes=(2 << 20) + 1)
             with pytest.raises(SettingsError):
                 Producer(client, "b", "t", batch_bytes=0)
             with pytest.raises(NotFoundError):
@@ -189,7 +188,7 @@ async def _load(
     return fates
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once", "idempotent"])
 def test_killed_workers_cost_what_delivery_allows_and_no_order(delivery: Delivery, tmp_path: Path) -> None:
     async def main(server: Server) -> dict[bytes, str]:
         async with Client(url(server)) as client:
@@ -211,7 +210,9 @@ def test_killed_workers_cost_what_delivery_allows_and_no_order(delivery: Deliver
     for payload, end in fates.items():
         assert end != "stored" or times.get(payload), payload
         assert end != "not sent" or payload not in times, payload
-    if delivery == "at_most_once":
+    if delivery == "idempotent":
+        assert set(ends) == {"stored"} and set(times.values()) == {1}
+    elif delivery == "at_most_once":
         assert max(times.values()) == 1
     else:
         assert set(ends) <= {"stored", "not sent"}  # not sent: only where sending again would be out of order

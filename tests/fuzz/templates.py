@@ -176,6 +176,9 @@ _OFFSET = (consumer(), *_ADDRESS, _optional_partition())
 _GROUP = (*_ADDRESS, identifier(GROUP))
 _TOPIC_TAIL = (u8(1), u64(0), u64(0), u8(0))
 
+_SENT_ONCE: Field = tuple(
+    wire.batch(STREAM, TOPIC, place, [wire.message(b"x")]) for place in (wire.to_partition(0), wire.balanced())
+)
 TEMPLATES: tuple[Template, ...] = (
     *(_send(count, size) for count, size in ((1, 100), (1, 0), (10, 20), (100, 1))),
     *(
@@ -240,6 +243,8 @@ TEMPLATES: tuple[Template, ...] = (
         for level in ("memory", "written", "durable")
     ),
     Template(ExtensionCode.GET_TOPIC_SETTINGS, 0.3, _ADDRESS),
+    Template(ExtensionCode.INIT_PRODUCER, 0.05, (u64(0), u32(0), u8(0, 1))),
+    Template(ExtensionCode.SEND_ONCE, 0.2, (u64(100), u64(0), u32(0), _SENT_ONCE)),
 )
 
 

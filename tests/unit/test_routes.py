@@ -30,6 +30,8 @@ from shardd.metadata.commands import (
     DeleteToken,
     DeleteTopic,
     DeleteUser,
+    ExpireProducers,
+    InitProducer,
     PurgeStream,
     PurgeTopic,
     Ref,
@@ -166,8 +168,10 @@ CASES: dict[type[Command], tuple[str, Callable[[Scene], Command]]] = {
     DeleteToken: (NOTHING, lambda s: DeleteToken(s.user, s.token())),
     RevokeAccessToken: (NOTHING, lambda s: RevokeAccessToken(s.user, next(_numbers).to_bytes(16, "big"), 0)),
     DeleteExpiredTokens: (NOTHING, lambda s: DeleteExpiredTokens()),
+    InitProducer: (NOTHING, lambda s: InitProducer(s.user)),
+    ExpireProducers: (NOTHING, lambda s: ExpireProducers(1)),
 }
-BY_THE_USER = (CreateToken, DeleteToken, RevokeAccessToken)
+BY_THE_USER = (CreateToken, DeleteToken, RevokeAccessToken, InitProducer)
 
 
 def test_every_kind_of_change_says_what_it_concerns() -> None:

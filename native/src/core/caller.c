@@ -7,6 +7,10 @@ void caller_status(const caller *to, uint32_t status) {
 }
 
 void caller_end(const caller *to, const outcome *o) {
+    if (o->status == 0 && o->made.kind != PRODUCED_NONE) {
+        to->calls->produced(to, &o->made);
+        return;
+    }
     if (o->status != 0 || !o->committed) {
         caller_status(to, o->status);
         return;

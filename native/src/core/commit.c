@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "core/once.h"
+#include "core/producing.h"
 #include "core/sync.h"
 
 #include <errno.h>
@@ -72,6 +73,7 @@ static inline __attribute__((always_inline)) void stage(core *k, owned *target, 
         k->commit.list[target->staged.last - 1].next = number;
     }
     target->staged.last = number;
+    target->staged.produced |= batch->by.producer != 0;
 }
 
 /* One event for each change: sends are refused for want of room, or no more. */
@@ -101,8 +103,8 @@ static inline __attribute__((always_inline)) void append_or_refuse(core *k, part
 }
 
 /* Appends what the topic takes; the others have their status. */
-static __attribute__((noinline)) void append_within_limits(core *k, owned *target, size_t count, uint64_t wall_us) {
-    append_batch *batches = k->commit.scratch;
+static __attribute__((noinline)) void append_within_limits(core *k, owned *target, append_batch *batches, size_t count,
+                                                           uint64_t wall_us) {
     send_limits_judge(target->send_limits, target->p, target->send_place, batches, count, k->counters.commits);
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first; end < count && batches[end].status == 0;) end++;
@@ -113,8 +115,8 @@ static __attribute__((noinline)) void append_within_limits(core *k, owned *targe
 
 /* Each message once. What is there already is answered, not appended; where one batch cannot be written, none behind it
  * is either. */
-static __attribute__((noinline)) void append_once(core *k, owned *target, size_t count, uint64_t wall_us) {
-    append_batch *batches = k->commit.scratch;
+static __attribute__((noinline)) void append_once(core *k, owned *target, append_batch *batches, size_t count,
+                                                  uint64_t wall_us) {
     once_judge(k, target, batches, count, wall_us);
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first; end < count && batches[end].count > 0;) end++;
@@ -125,6 +127,27 @@ static __attribute__((noinline)) void append_once(core *k, owned *target, size_t
             return;
         }
         while (end < count && batches[end].count == 0) end++;
+    }
+}
+
+static inline __attribute__((always_inline)) void append_some(core *k, owned *target, append_batch *batches,
+                                                              size_t count, uint64_t wall_us) {
+    if (!target->judged) append_or_refuse(k, target->p, batches, count, wall_us);
+    else if (partition_has_window(target->p)) append_once(k, target, batches, count, wall_us);
+    else append_within_limits(k, target, batches, count, wall_us);
+}
+
+/* Some are of producers: each of these is judged when all before it are stored, and goes alone. */
+static __attribute__((noinline)) void append_produced(core *k, owned *target, size_t count, uint64_t wall_us) {
+    append_batch *batches = k->commit.scratch;
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first; end < count && batches[end].by.producer == 0;) end++;
+        if (end > first) append_some(k, target, batches + first, end - first, wall_us);
+        for (; end < count && batches[end].by.producer != 0; end++) {
+            if (!producing_judge(k, target, &batches[end])) continue;
+            append_some(k, target, &batches[end], 1, wall_us);
+            producing_done(target, &batches[end]);
+        }
     }
 }
 
@@ -142,9 +165,8 @@ static void commit_partition(core *k, owned *target, uint64_t wall_us) {
     size_t count = 0;
     for (uint32_t n = target->staged.first; n != 0; n = k->commit.list[n - 1].next)
         k->commit.scratch[count++] = k->commit.list[n - 1].batch;
-    if (!target->judged) append_or_refuse(k, target->p, k->commit.scratch, count, wall_us);
-    else if (partition_has_window(target->p)) append_once(k, target, count, wall_us);
-    else append_within_limits(k, target, count, wall_us);
+    if (target->staged.produced) append_produced(k, target, count, wall_us);
+    else append_some(k, target, k->commit.scratch, count, wall_us);
     commit_report_rolls(k, target);
     k->counters.append_calls++;
     count = 0;
@@ -152,9 +174,11 @@ static void commit_partition(core *k, owned *target, uint64_t wall_us) {
         next = k->commit.list[n - 1].next;
         staged *s = &k->commit.list[n - 1];
         if (s->block != NULL) pool_free(k->pool, s->block);
-        sync_answer(target, &s->from, &(outcome){.status = k->commit.scratch[count++].status});
+        const append_batch *b = &k->commit.scratch[count++];
+        sync_answer(target, &s->from, &(outcome){.status = b->status, .made = b->made});
     }
     target->staged.first = target->staged.last = 0;
+    target->staged.produced = false;
     sync_mark_dirty(target);
     if (partition_state(target->p) != 0) sync_report_poison(target, EIO);
     if (target->watched) watches_moved(target);

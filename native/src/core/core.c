@@ -59,6 +59,7 @@ void core_free(core *k) {
     events_close(&k->events);
     commit_close(k);
     free(k->partitions.slots);
+    producer_table_free(&k->known_producers);
     free(k->peer_is_down);
 }
 

@@ -12,6 +12,7 @@
 #include "core/caller.h"
 #include "core/counters.h"
 #include "core/partition_table.h"
+#include "core/producer_table.h"
 #include "core/waiters.h"
 #include "core/watch.h"
 #include "io/io.h"
@@ -62,6 +63,9 @@ struct core {
     journal_memory journals;
     id_memory id_windows; /* of all partitions */
     int64_t ids_swept_us; /* once.c */
+    producer_table known_producers;
+    producer_memory producing;  /* of all partitions */
+    int64_t producers_swept_us; /* producing.c */
     file_cache files;     /* of all partitions */
     expiry_clock expiry;
     core_counters counters;

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "core/commit.h"
+#include "core/producing.h"
 #include "core/reads.h"
 #include "base/status.h"
 #include "core/sync.h"
@@ -62,13 +63,19 @@ static execution forward(core *k, uint32_t shard, const partition_request *what,
     return k->remote->forward(k->remote, shard, what, from) ? EXECUTED : NEEDS_PLACE;
 }
 
-static execution execute_send(core *k, session *who, const send_request *s, const caller *from) {
+static execution execute_send(core *k, session *who, const send_request *s, const producer_batch *by,
+                              const caller *from) {
+    produced refused;
     uint32_t status = 0;
     const route *r = find_route(k, who, s->address, s->stream_length + s->topic_length);
     if (r == NULL) return NEEDS_ROUTE;
     route_partition *p = r->can_send ? chosen_partition(k, r->topic, s, &status) : NULL;
     if (p == NULL) {
         caller_status(from, r->can_send ? status : STATUS_UNAUTHORIZED);
+        return EXECUTED;
+    }
+    if (by->producer != 0 && !producing_allowed(k, who->user_id, by, &refused)) {
+        caller_end(from, &(outcome){.made = refused});
         return EXECUTED;
     }
     session_count_streak(who, p->owner, k->options.shard);
@@ -79,6 +86,7 @@ static execution execute_send(core *k, session *who, const send_request *s, cons
                                   .ns = p->ns,
                                   .incarnation = p->incarnation,
                                   .count = s->count,
+                                  .by = *by,
                                   .records = s->messages,
                                   .records_length = s->messages_length};
         if (!from->calls->lend(from, &what.records)) return NOT_WANTED;
@@ -86,7 +94,7 @@ static execution execute_send(core *k, session *who, const send_request *s, cons
     }
     owned *target = local_partition(k, p);
     if (target == NULL) return NEEDS_ROUTE;
-    append_batch batch = {.messages = s->messages, .length = s->messages_length, .count = s->count};
+    append_batch batch = {.messages = s->messages, .length = s->messages_length, .count = s->count, .by = *by};
     return commit_stage(k, target, &batch, from, NULL) ? EXECUTED : NOT_WANTED;
 }
 
@@ -148,7 +156,7 @@ static execution execute_consumer(core *k, session *who, request_kind kind, cons
 execution execute_request(core *k, session *s, request *q, const caller *from) {
     session_start_over(s);
     switch (q->kind) {
-    case REQUEST_SEND: return execute_send(k, s, &q->send, from);
+    case REQUEST_SEND: return execute_send(k, s, &q->send, &q->by, from);
     case REQUEST_POLL:
     case REQUEST_STORE: return execute_consumer(k, s, q->kind, &q->consumer, from);
     default: return NEEDS_PYTHON;

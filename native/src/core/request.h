@@ -3,6 +3,7 @@
 #ifndef SHARDD_CORE_REQUEST_H
 #define SHARDD_CORE_REQUEST_H
 #include "log/batch.h"
+#include "log/producers.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,7 +45,10 @@ typedef struct consumer_request {
 typedef struct request {
     request_kind kind;
     union {
-        send_request send;
+        struct {
+            send_request send;
+            producer_batch by; /* SEND: producer 0, or who wants it stored once */
+        };
         consumer_request consumer; /* POLL, STORE */
     };
     uint8_t written[REQUEST_WRITTEN_MAX]; /* what a dialect cannot leave as it was sent; pointers above lead here */
@@ -64,5 +68,6 @@ typedef struct partition_request {
     uint32_t consumer_id;
     uint64_t value;
     uint64_t assignment; /* fence.h; 0: not as a member */
+    producer_batch by;   /* SEND */
 } partition_request;
 #endif

@@ -17,7 +17,8 @@
 #define LINK_SLOTS 1024u
 
 typedef enum link_operation {
-    LINK_SEND = 1, /* lease = records; count, ns, incarnation */
+    LINK_SEND = 1, /* lease = records; count, ns, incarnation; assignment, value, consumer_id: who wants it stored
+                    * once, the number of the batch, his epoch */
     LINK_POLL,     /* strategy, value, count, consumer; answered by LINK_WINDOW or LINK_STATUS */
     LINK_STORE,    /* value, consumer */
     LINK_NEXT,     /* the window of `handle` was sent: give the next one, or (flag) the end of the job */
@@ -33,7 +34,8 @@ enum {
     LINK_FLAG_AUTO_COMMIT = 2,
     LINK_FLAG_UNKNOWN_PARTITION = 4,
     LINK_FLAG_BROKEN = 8,
-    LINK_FLAG_STOP = 16
+    LINK_FLAG_STOP = 16,
+    LINK_FLAG_PRODUCED = 32 /* an answer: strategy, count, value say what became of a batch of a producer */
 };
 enum { SLOT_EMPTY = 0, SLOT_POSTED = 1, SLOT_TAKEN = 2, SLOT_CANCELLED = 3 };
 

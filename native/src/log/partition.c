@@ -88,6 +88,7 @@ partition *partition_open(const partition_options *options, const segment_info *
                      .state = options->state,
                      .level = options->level,
                      .clock = options->clock,
+                     .producing = options->producing,
                      .start = {.expires_at_us = UINT64_MAX, .written = options->log_start},
                      .references = 1,
                      .directory = strdup(options->directory)};
@@ -102,9 +103,10 @@ partition *partition_open(const partition_options *options, const segment_info *
     p->offsets.incarnation = p->incarnation;
     p->offsets.count_max = options->offsets_max > 0 ? options->offsets_max : OFFSETS_PLACES_MAX;
     if (p->directory == NULL || take_segments(p, segments, count) != 0 ||
-        (!p->unreadable && offsets_open(&p->offsets) != 0)) {
+        (!p->unreadable && (offsets_open(&p->offsets) != 0 || partition_open_producers(p) != 0))) {
         int error = errno;
         offsets_free(&p->offsets);
+        partition_free_producers(p);
         segment_set_free(&p->segments);
         free(p->directory);
         free(p);
@@ -136,6 +138,7 @@ void partition_release(partition *p) {
     index_cache_free(&p->index);
     offsets_free(&p->offsets);
     partition_set_window(p, NULL, 0, 0);
+    partition_free_producers(p);
     free(p->damaged);
     free(p->directory);
     free(p);

@@ -21,6 +21,7 @@
 #include "io/disk.h"
 #include "log/file_cache.h"
 #include "log/offsets_table.h"
+#include "log/producers.h"
 #include "log/record.h"
 #include "log/segment_reader.h"
 #include "base/shared.h"
@@ -79,6 +80,7 @@ typedef struct partition_options {
     partition_stats *stats;   /* slot in the shared region; may be NULL in tests */
     const disk *disk;
     file_cache *files; /* its open files; outlives the partition */
+    producer_memory *producing; /* outlives it; NULL: it takes no batches of producers */
     id_source *ids;
 } partition_options;
 
@@ -115,6 +117,8 @@ typedef struct append_batch {
     uint32_t count;
     uint32_t status;       /* out: 0 or 10006 (disk full, I/O error) or the sticky status or 3007 */
     uint64_t first_offset; /* out when status == 0 */
+    producer_batch by;     /* producer 0: whoever sends it takes care of repeats himself */
+    produced made;         /* of one with a producer: its answer when status == 0 */
 } append_batch;
 /* Appends the batches in order, as few vectored writes as possible, each judged for the roll as if it came alone
  * (docs/protocol/records.md#segments: a segment that was full BEFORE a request takes this request and is then sealed).
@@ -144,6 +148,14 @@ typedef struct id_filter { /* how far it is in a batch; all zero at the beginnin
 bool partition_filter(partition *p, append_batch *b, id_filter *f, uint32_t most, uint64_t now_us);
 /* The newest `count` ids belong to messages that were not stored. */
 void partition_take_back_ids(partition *p, uint64_t count);
+
+/* ---- batches of producers, each once (partition_producers.c, docs/adr/0073-idempotent-producers.md) ---- */
+/* Whether the batch may be appended (`made` is PRODUCED_STORED then), alone in a call of partition_append and not
+ * large. 0, or a status: STATUS_FEATURE_UNAVAILABLE when there is no room for one more producer. */
+uint32_t partition_judge_producer(partition *p, append_batch *b);
+/* It may, but nothing of it is new: it is remembered all the same. 0 or a status. */
+uint32_t partition_produced_nothing(partition *p, append_batch *b);
+void partition_sweep_producers(partition *p, bool (*is_known)(void *context, uint64_t producer), void *context);
 
 #define APPEND_LARGE_BYTES (2u << 20) /* a batch with more is large */
 #define APPEND_PART_BYTES (1u << 20)  /* at least 64 for a record: 16,384 of them at most */

@@ -253,13 +253,16 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
         if (*status != 0) return 0;
         if (g.batches == 0) continue;
         allocate_ahead(p, s, fd, g.bytes);
-        bool journal = p->level == LEVEL_MEMORY && !g.seals &&
-                       partition_journal_take(p, parts + 1, g.batches, g.bytes, g.records);
-        *status = journal ? 0 : write_behind(p, s, fd, parts, g.batches);
+        *status = p->producers != NULL ? partition_note_producers(p, batches, g.batches) : 0;
+        bool noted = *status == 0, journal = noted && p->level == LEVEL_MEMORY && !g.seals &&
+                                             partition_journal_take(p, parts + 1, g.batches, g.bytes, g.records);
+        if (noted && !journal) *status = write_behind(p, s, fd, parts, g.batches);
         if (*status == 0) {
+            if (p->producers != NULL) partition_keep_producers(p, batches, g.batches);
             commit(p, s, &g);
             return g.batches;
         }
+        if (noted && p->producers != NULL) partition_unnote_producers(p, batches, g.batches);
         p->index.count -= (uint32_t)g.records;
         return 0;
     } while (p->roll_pending);

@@ -72,6 +72,9 @@ struct partition {
     } journal;
     offsets offsets;
     id_window *window;    /* NULL: ids are not compared */
+    producers *producers; /* NULL: none has sent anything */
+    producer_memory *producing;
+    uint64_t covered_target; /* what producers and log have on the device when the running sync succeeds */
     poll_cursor *cursors; /* of answers on their way */
 
     uint64_t durable_offset;
@@ -108,6 +111,12 @@ struct partition {
     uint32_t references;
 };
 
+/* Around the write of a group (partition_producers.c): before it (0 or a status), when it failed, when it is there. */
+uint32_t partition_note_producers(partition *p, const append_batch *batches, size_t count);
+void partition_unnote_producers(partition *p, const append_batch *batches, size_t count);
+void partition_keep_producers(partition *p, const append_batch *batches, size_t count);
+int partition_open_producers(partition *p); /* 0, or -1 and errno */
+void partition_free_producers(partition *p);
 /* Moves the log start up to `offset`, at most to the end of what polls see. */
 void partition_move_start(partition *p, uint64_t offset);
 /* The same, also beyond what polls see: what is before it is not there any more. */

@@ -12,6 +12,7 @@
 bool partition_is_dirty(const partition *p) {
     if (p->closed || p->sync_failed) return false;
     return p->sync_running || p->dirty_directories != 0 || p->offsets.dirty || p->offsets.directory_dirty ||
+           (p->producers != NULL && p->producers->dirty) ||
            ((index_cache_waiting(&p->index) > 0 || p->journal.length > 0) && p->state == 0) ||
            p->dirty_from < p->segments.count;
 }
@@ -103,6 +104,15 @@ static bool collect_offsets(partition *p, collection *c) {
     return !p->offsets.directory_dirty; /* it was gone and is made anew: its name comes with the next sync */
 }
 
+/* The same of what is known of producers. */
+static bool collect_producers(partition *p, collection *c) {
+    producers *known = p->producers;
+    if (known == NULL || !known->dirty) return true;
+    if (c->count == c->max || !collect(c, producers_duplicate(known))) return false;
+    known->dirty = false;
+    return !known->directory_dirty;
+}
+
 void partition_sync_lost(partition *p) {
     p->sync_failed = true;
     partition_poison(p, STATUS_CANNOT_SYNC_FILE);
@@ -116,12 +126,14 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     if (scope == SYNC_EVERYTHING) partition_index_flush(p);
     if (p->offsets.directory_dirty) p->dirty_directories |= 1;
     p->offsets.directory_dirty = false;
+    if (p->producers != NULL && p->producers->directory_dirty) p->dirty_directories |= 1;
+    if (p->producers != NULL) p->producers->directory_dirty = false;
     collection c = {.fds = fds, .max = max};
     errno = 0;
     file_cache_spares_lend(p->segments.files); /* they come back when the sync is done */
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
     bool complete = collect_directories(p, &c) && collect_marker(p, &c) && collect_segments(p, &c, SEGMENT_MANIFEST) &&
-                    collect_segments(p, &c, SEGMENT_LOG);
+                    collect_segments(p, &c, SEGMENT_LOG) && collect_producers(p, &c);
     p->sync_covers = complete && collect_offsets(p, &c) && saved;
     partition_checkpoint_begin(p, p->sync_covers && scope == SYNC_EVERYTHING && collect_segments(p, &c, SEGMENT_INDEX));
     file_cache_spares_end(p->segments.files);
@@ -131,6 +143,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     segment_set_trim(&p->segments);
     p->sync_target = complete ? p->next_offset - p->journal.count : p->durable_offset;
     p->start.sync_target = complete ? p->start.written : p->start.synced;
+    p->covered_target = p->sync_covers ? p->sync_target : 0;
     p->sync_open_error = c.error;
     p->sync_running = true;
     ASSERT(c.count <= max && p->sync_target <= p->next_offset);
@@ -153,6 +166,7 @@ bool partition_sync_done(partition *p, int error) {
     }
     p->start.synced = p->start.sync_target;
     partition_checkpoint_done(p);
+    if (p->covered_target > 0 && p->producers != NULL) producers_cover(p->producers, p->covered_target);
     return p->sync_covers;
 }
 

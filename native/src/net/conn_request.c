@@ -156,6 +156,13 @@ static void on_committed(const caller *to, uint64_t offset) {
     conn_reply_bytes(c, c->output.small, c->dialect->put_committed(c->frame.head_bytes, c->output.small, offset));
 }
 
+static void on_produced(const caller *to, const produced *made) {
+    conn *c = to->owner;
+    if (!ended(c)) return;
+    c->move_wanted = conn_wants_to_move(c);
+    conn_reply_bytes(c, c->output.small, c->dialect->put_produced(c->output.small, made));
+}
+
 static void on_window(const caller *to, const answer_window *w) {
     conn *c = to->owner;
     if (w->last && !ended(c)) {
@@ -257,6 +264,7 @@ static caller caller_of(conn *c) {
                                         .put_head = put_head};
     static const caller_calls calls = {.status = on_status,
                                        .committed = on_committed,
+                                       .produced = on_produced,
                                        .window = on_window,
                                        .gone = on_gone,
                                        .again = on_again,

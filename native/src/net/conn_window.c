@@ -92,6 +92,10 @@ static void on_committed(const caller *to, uint64_t offset) {
     ended(to, PLACE_ANSWERED, &(outcome){.committed = true, .offset = offset});
 }
 
+static void on_produced(const caller *to, const produced *made) {
+    ended(to, PLACE_ANSWERED, &(outcome){.made = *made});
+}
+
 static void on_again(const caller *to) { ended(to, PLACE_AGAIN, &(outcome){0}); }
 
 /* Its end is unknown or not wanted, and nothing behind it can be told. */
@@ -165,6 +169,7 @@ static bool execute(conn *c, const frame_head *head, const caller *from) {
 static bool take(conn *c) {
     static const caller_calls calls = {.status = on_status,
                                        .committed = on_committed,
+                                       .produced = on_produced,
                                        .gone = on_gone,
                                        .again = on_again,
                                        .dropped = on_dropped,

@@ -34,7 +34,9 @@ size_t window_gather(window *w, const dialect *d) {
         if (refused && w->working > 0) break;
         if (refused) w->count = w->leaving + 1;
         uint8_t *at = w->answers + length;
-        length += p->end.committed ? d->put_committed(NULL, at, p->end.offset) : d->put_status(NULL, at, p->end.status);
+        if (p->end.made.kind != PRODUCED_NONE) length += d->put_produced(at, &p->end.made);
+        else if (p->end.committed) length += d->put_committed(NULL, at, p->end.offset);
+        else length += d->put_status(NULL, at, p->end.status);
     }
     return length;
 }

@@ -30,6 +30,18 @@ static void on_committed(const caller *to, uint64_t offset) {
     answer(to->owner, to, 0, 0);
 }
 
+static void on_produced(const caller *to, const produced *made) {
+    descriptor d = {.operation = LINK_STATUS,
+                    .flags = LINK_FLAG_PRODUCED,
+                    .strategy = (uint8_t)made->kind,
+                    .count = made->count,
+                    .value = made->first,
+                    .connection = to->connection,
+                    .sequence = to->sequence,
+                    .requester_generation = to->generation};
+    peers_post(to->owner, to->shard, &d);
+}
+
 static void on_gone(const caller *to) { answer(to->owner, to, 0, LINK_FLAG_BROKEN); }
 
 static void on_again(const caller *to) { answer(to->owner, to, 0, LINK_FLAG_UNKNOWN_PARTITION); }
@@ -48,6 +60,7 @@ static bool is_wanted(const caller *to) {
 
 static const caller_calls write_calls = {.status = on_status,
                                          .committed = on_committed,
+                                         .produced = on_produced,
                                          .gone = on_gone,
                                          .again = on_again,
                                          .dropped = ignore,
@@ -245,6 +258,7 @@ static bool serve_send(peers *p, uint32_t from, remote_send *r) {
         return true;
     }
     append_batch batch = {.messages = r->block, .length = d->lease_length, .count = d->count};
+    batch.by = (producer_batch){.producer = d->assignment, .sequence = d->value, .epoch = d->consumer_id};
     end_copy(p, r);
     commit_stage(k, target, &batch, &to, batch.messages);
     return true;

@@ -2,6 +2,7 @@
  *
  * request  u32 length of what follows, u32 code, payload
  * answer   u32 status, u32 length, payload
+ * produced u8 kind, 3 zeros, u32 count, u64 first
  * polled   u32 partition, u64 current offset, u32 count, records */
 #include "wire/dialect.h"
 
@@ -10,11 +11,13 @@
 #include "wire/classic_request.h"
 
 #define POLLED_HEAD_SIZE 16u
+#define PRODUCED_SIZE 16u
 
 static request_kind kind_of(uint32_t code) {
     switch (code) {
     case CODE_PING: return REQUEST_PING;
-    case CODE_SEND_MESSAGES: return REQUEST_SEND;
+    case CODE_SEND_MESSAGES:
+    case CODE_SEND_ONCE: return REQUEST_SEND;
     case CODE_POLL_MESSAGES:
     case CODE_POLL_AND_WAIT: return REQUEST_POLL;
     case CODE_STORE_CONSUMER_OFFSET: return REQUEST_STORE;
@@ -38,6 +41,8 @@ static bool read_head(const uint8_t *head, frame_head *out) {
 static uint32_t parse(const frame_head *head, uint8_t *payload, request *out) {
     bool good = true;
     out->kind = head->kind;
+    out->by = (producer_batch){0};
+    if (head->code == CODE_SEND_ONCE) return request_parse_send_once(payload, head->length, out);
     if (head->kind == REQUEST_SEND) return send_request_parse(payload, head->length, &out->send);
     if (head->code == CODE_POLL_AND_WAIT) good = request_parse_waiting_poll(payload, head->length, &out->consumer);
     else if (head->kind == REQUEST_POLL) good = request_parse_poll(payload, head->length, &out->consumer);
@@ -62,6 +67,15 @@ static size_t put_status(const uint8_t *head, uint8_t *at, uint32_t status) {
 static size_t put_committed(const uint8_t *head, uint8_t *at, uint64_t offset) {
     (void)offset;
     return put_status(head, at, 0);
+}
+
+static size_t put_produced(uint8_t *at, const produced *made) {
+    put_payload_head(NULL, at, 0, PRODUCED_SIZE);
+    memset(at + FRAME_HEADER_SIZE, 0, 4);
+    at[FRAME_HEADER_SIZE] = (uint8_t)made->kind;
+    put_u32(at + FRAME_HEADER_SIZE + 4, made->count);
+    memcpy(at + FRAME_HEADER_SIZE + 8, &made->first, 8);
+    return FRAME_HEADER_SIZE + PRODUCED_SIZE;
 }
 
 static void put_poll_head(uint8_t *at, const poll_summary *whole) {
@@ -89,5 +103,6 @@ const dialect dialect_classic = {.name = "classic",
                                  .put_status = put_status,
                                  .put_committed = put_committed,
                                  .put_empty_poll = put_empty_poll,
+                                 .put_produced = put_produced,
                                  .put_payload_head = put_payload_head,
                                  .put_poll_head = put_poll_head};

@@ -4,8 +4,12 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/identifier.h"
+#include "base/status.h"
+#include "log/partition.h"
 
 #include <string.h>
+
+#define PRODUCER_HEAD_BYTES 20u
 
 typedef struct reader {
     const uint8_t *at, *end;
@@ -56,6 +60,17 @@ bool request_parse_waiting_poll(const uint8_t *payload, size_t length, consumer_
     out->wait_ms = load_u32(payload + poll_length);
     out->kept_length = poll_length + 4;
     return out->wait_ms <= POLL_WAIT_MAX_MS;
+}
+
+uint32_t request_parse_send_once(uint8_t *payload, size_t length, request *out) {
+    if (length < PRODUCER_HEAD_BYTES || load_u64(payload) == 0) return STATUS_INVALID_COMMAND;
+    out->by = (producer_batch){.producer = load_u64(payload), .sequence = load_u64(payload + 8)};
+    out->by.epoch = load_u32(payload + 16);
+    if (out->by.sequence == UINT64_MAX || out->by.epoch == UINT32_MAX) return STATUS_INVALID_COMMAND;
+    uint32_t status = send_request_parse(payload + PRODUCER_HEAD_BYTES, length - PRODUCER_HEAD_BYTES, &out->send);
+    if (status != 0) return status;
+    if (out->send.partitioning != PARTITIONING_PARTITION_ID) return STATUS_INVALID_COMMAND;
+    return out->send.messages_length <= APPEND_LARGE_BYTES ? 0 : (uint32_t)STATUS_INVALID_MESSAGES_SIZE;
 }
 
 bool request_parse_store(const uint8_t *payload, size_t length, consumer_request *out) {

@@ -15,11 +15,14 @@ enum {
     CODE_STORE_CONSUMER_OFFSET = 121,
     CODE_GET_PARTITION_BOUNDS = 0x53440010,
     CODE_POLL_AND_WAIT = 0x53440018,
-    CODE_SET_TOPIC_SETTINGS = 0x53440020
+    CODE_SET_TOPIC_SETTINGS = 0x53440020,
+    CODE_SEND_ONCE = 0x53440031
 };
 
 bool request_parse_poll(const uint8_t *payload, size_t length, consumer_request *out);
 /* The same with the time to wait behind it. */
 bool request_parse_waiting_poll(const uint8_t *payload, size_t length, consumer_request *out);
+/* u64 producer, u64 sequence, u32 epoch, then a whole SEND_MESSAGES by partition id. 0 or a status. */
+uint32_t request_parse_send_once(uint8_t *payload, size_t length, request *out);
 bool request_parse_store(const uint8_t *payload, size_t length, consumer_request *out);
 #endif

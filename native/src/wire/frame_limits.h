@@ -9,6 +9,7 @@
 #define FRAME_CONTROL_MAX 10485760u     /* what is drained at most (docs/protocol/framing.md#sizes) */
 #define FRAME_SEND_MAX (96u << 20)      /* SEND_MESSAGES: >= 64 MB + headers; less when the pool is small */
 #define FRAME_LEGACY_SEND_MAX 16777216u /* SEND_MESSAGES whose records Python has copied: their clients stop at 10 MB */
+#define FRAME_SEND_ONCE_MAX 4194304u    /* SEND_ONCE: records of 2 MiB, an index entry for each, a head */
 #define FRAME_SMALL_MAX 4096u           /* every command that is not named, LOGIN with its texts, too */
 #define FRAME_PERMISSIONS_MAX 524288u   /* CREATE_USER, UPDATE_PERMISSIONS: 32,768 entries of at most 12 bytes */
 #define FRAME_SETTINGS_MAX 65536u       /* SET_TOPIC_SETTINGS: 64 pairs of str8 */

@@ -72,6 +72,7 @@ static bool read_head(const uint8_t *head, frame_head *out) {
 static uint32_t parse(const frame_head *head, uint8_t *payload, request *out) {
     bool good = true;
     out->kind = head->kind;
+    out->by = (producer_batch){0};
     if (head->kind == REQUEST_SEND) return iggy09_send_request(payload, head->length, &out->send);
     if (head->kind == REQUEST_POLL) good = request_parse_poll(payload, head->length, &out->consumer);
     else if (head->kind == REQUEST_STORE) good = request_parse_store(payload, head->length, &out->consumer);

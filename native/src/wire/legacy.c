@@ -34,7 +34,9 @@ static uint32_t parse(const frame_head *head, uint8_t *payload, request *out) {
 
 /* SENDs that Python has to look at are bounded as those of all other generations. */
 static uint32_t parse_send(const frame_head *head, uint8_t *payload, uint32_t first_id, request *out) {
-    out->kind = REQUEST_SEND;
+    out->kind = head->code == CODE_SEND_MESSAGES ? REQUEST_SEND : REQUEST_OTHER;
+    out->by = (producer_batch){0};
+    if (out->kind == REQUEST_OTHER) return 0; /* an extension, which they do not have */
     uint32_t status = legacy_parse_send(payload, head->length, first_id, head->again, out);
     bool too_large = out->kind == REQUEST_OTHER && head->length > FRAME_LEGACY_SEND_MAX;
     return status == 0 && too_large ? STATUS_TOO_BIG_MESSAGE_PAYLOAD : status;

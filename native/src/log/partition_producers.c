@@ -1,0 +1,88 @@
+/* Batches of producers that are stored once: what a partition knows of them (producers.h). A partition that none has
+ * sent to pays nothing. */
+#include "log/partition_internal.h"
+
+#include "base/assert.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static producers *make(const partition *p) {
+    producers *made = malloc(sizeof *made);
+    if (made == NULL) return NULL;
+    *made = (producers){.incarnation = p->incarnation,
+                        .barrier = p->producing->barrier,
+                        .covered = UINT64_MAX,
+                        .fd = -1,
+                        .memory = p->producing,
+                        .disk = p->disk,
+                        .files = p->segments.files,
+                        .directory = p->directory};
+    return made;
+}
+
+int partition_open_producers(partition *p) {
+    if (p->producing == NULL || p->segments.count == 0 || p->state != 0) return 0;
+    producers *found = make(p);
+    int result = found != NULL ? producers_open(found, p->next_offset) : -1, error = errno;
+    if (result == 0 && found->exists) {
+        p->producers = found;
+        return 0;
+    }
+    if (found != NULL) producers_free(found);
+    free(found);
+    errno = error;
+    return result;
+}
+
+void partition_free_producers(partition *p) {
+    if (p->producers != NULL) producers_free(p->producers);
+    free(p->producers);
+    p->producers = NULL;
+}
+
+uint32_t partition_judge_producer(partition *p, append_batch *b) {
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
+    if (p->state != 0) return p->state;
+    if (p->producers == NULL && p->producing != NULL) p->producers = make(p);
+    if (p->producers == NULL) return STATUS_CANNOT_WRITE_TO_FILE;
+    return producers_judge(p->producers, &b->by, &b->made);
+}
+
+/* What is written must not count, as its records are not there: a restart could take others for them. */
+static void take_back(partition *p, const append_batch *b) {
+    if (!producers_failed(p->producers, &b->by)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
+}
+
+uint32_t partition_note_producers(partition *p, const append_batch *batches, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const append_batch *b = &batches[i];
+        if (b->by.producer == 0 || producers_write(p->producers, &b->by, b->first_offset, b->count) == 0) continue;
+        partition_unnote_producers(p, batches, i + 1);
+        return STATUS_CANNOT_WRITE_TO_FILE;
+    }
+    return 0;
+}
+
+void partition_unnote_producers(partition *p, const append_batch *batches, size_t count) {
+    while (count-- > 0)
+        if (batches[count].by.producer != 0) take_back(p, &batches[count]);
+}
+
+void partition_keep_producers(partition *p, const append_batch *batches, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const append_batch *b = &batches[i];
+        if (b->by.producer != 0) producers_stored(p->producers, &b->by, b->first_offset, b->count);
+    }
+}
+
+uint32_t partition_produced_nothing(partition *p, append_batch *b) {
+    b->first_offset = p->next_offset;
+    uint32_t status = p->segments.count > 0 ? partition_note_producers(p, b, 1) : STATUS_CANNOT_WRITE_TO_FILE;
+    if (status == 0) partition_keep_producers(p, b, 1);
+    return status;
+}
+
+void partition_sweep_producers(partition *p, bool (*is_known)(void *context, uint64_t producer), void *context) {
+    if (p->producers != NULL && !p->closed && p->state == 0) producers_sweep(p->producers, is_known, context);
+}

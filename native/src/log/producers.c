@@ -1,0 +1,72 @@
+/* See producers.h: the state machine. Memory: producers_table.c, the file: producers_file.c. */
+#include "log/producers.h"
+
+#include "base/status.h"
+#include "log/producers_file.h"
+#include "log/producers_table.h"
+
+void producers_free(producers *p) {
+    if (p->memory == NULL) return;
+    producers_clear(p);
+    producers_file_close(p);
+}
+
+/* Of a batch that is stored. */
+static produced duplicate(const producer_entry *e, const producer_batch *b) {
+    const producer_slot *s = &e->slots[b->sequence % PRODUCER_SLOTS];
+    produced known = {.kind = PRODUCED_DUPLICATE};
+    if (s->epoch == b->epoch && s->sequence == b->sequence) {
+        known.count = s->count;
+        known.first = s->first_offset;
+    }
+    return known;
+}
+
+uint32_t producers_judge(producers *p, const producer_batch *b, produced *out) {
+    producer_entry *e = producers_find(p, b->producer);
+    *out = (produced){.kind = PRODUCED_STORED};
+    if (e != NULL && b->epoch < e->epoch) {
+        *out = (produced){.kind = PRODUCED_STALE, .count = e->epoch};
+    } else if (p->lost || (e == NULL && (b->begun <= p->barrier || b->sequence > 0))) {
+        *out = (produced){.kind = PRODUCED_UNKNOWN};
+    } else if (e == NULL) {
+        if (producers_enter(p, b->producer) == NULL) return STATUS_FEATURE_UNAVAILABLE;
+        producers_begin_epoch(producers_find(p, b->producer), b->epoch);
+    } else {
+        if (b->epoch > e->epoch) producers_begin_epoch(e, b->epoch);
+        if (b->sequence < e->next) *out = duplicate(e, b);
+        else if (b->sequence > e->next) *out = (produced){.kind = PRODUCED_GAP, .first = e->next};
+    }
+    return 0;
+}
+
+uint32_t producers_write(producers *p, const producer_batch *b, uint64_t first, uint32_t count) {
+    producer_entry *e = producers_find(p, b->producer);
+    producer_slot s = {.sequence = b->sequence, .first_offset = first, .count = count, .epoch = b->epoch};
+    return producers_file_put(p, e, &s) == 0 ? 0 : (uint32_t)STATUS_CANNOT_WRITE_TO_FILE;
+}
+
+void producers_stored(producers *p, const producer_batch *b, uint64_t first, uint32_t count) {
+    producer_entry *e = producers_find(p, b->producer);
+    producers_take(e, &(producer_slot){b->sequence, first, count, b->epoch});
+}
+
+bool producers_failed(producers *p, const producer_batch *b) {
+    producer_entry *e = producers_find(p, b->producer);
+    const producer_slot *before = &e->slots[b->sequence % PRODUCER_SLOTS];
+    producer_slot none = {.sequence = b->sequence, .epoch = UINT32_MAX};
+    p->lost |= producers_file_put(p, e, before->epoch != UINT32_MAX ? before : &none) != 0;
+    return !p->lost;
+}
+
+void producers_sweep(producers *p, bool (*is_known)(void *context, uint64_t producer), void *context) {
+    for (uint32_t i = 0; i < p->capacity;) {
+        producer_entry *e = p->table[i];
+        if (e == NULL || is_known(context, e->producer)) {
+            i++;
+            continue;
+        }
+        producers_file_drop(p, e);
+        producers_forget(p, e); /* another one may be here now */
+    }
+}

@@ -1,0 +1,110 @@
+/* What a partition knows of the producers whose batches it stores once (docs/adr/0073-idempotent-producers.md): the
+ * last batches of each, in memory and in the file `<dir>/producers`, written in place.
+ *
+ *   head    0  8  "SHRDPROD"      8  4  version, 1      12  4  size of an entry, PRODUCER_ENTRY_BYTES
+ *          16  8  incarnation of the partition          24  8  barrier: a record of the metadata
+ *          32 16  boot of the machine that wrote it     48  8  0
+ *          56  8  checksum of the bytes before
+ *   covered at 64, two halves
+ *           0  8  end offset      8  8  number, the higher one counts     16  8  0
+ *          24  8  checksum of the bytes before
+ *   then entries
+ *           0  8  producer        8 48  0               56  8  checksum of the bytes before
+ *          64     PRODUCER_SLOTS slots; a batch is in that of its sequence number modulo their count
+ *   slot    0  8  sequence        8  8  first offset    16  4  messages, 20  4  epoch
+ *          24  8  checksum of the producer's id and the bytes before
+ *
+ * Little-endian; checksums are XXH3-64 with the incarnation as seed. A slot is written before the records of its batch:
+ * after a kill it counts if and only if the log has them. After a power loss the log may have records whose slot is
+ * lost: then nothing is known, and who began before that is a stranger here (the barrier). `covered` says up to where
+ * both were on the device. Single-threaded. */
+#ifndef SHARDD_PRODUCERS_H
+#define SHARDD_PRODUCERS_H
+#include "io/disk.h"
+#include "log/file_cache.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PRODUCER_WINDOW 32u /* batches of a producer whose place is told again */
+#define PRODUCER_SLOTS 40u  /* of the file: a torn one is none of those */
+#define PRODUCER_ENTRY_BYTES (64u + 32u * PRODUCER_SLOTS)
+#define PRODUCERS_HEAD_BYTES 128u
+#define PRODUCERS_OF_PARTITION_MAX 4096u
+#define PRODUCERS_OF_WORKER_MAX 65536u /* about 1 KiB each */
+
+/* What the batch says of itself; producer 0: nothing. */
+typedef struct producer_batch {
+    uint64_t producer, sequence;
+    uint64_t begun; /* the record of the metadata that began its epoch */
+    uint32_t epoch;
+} producer_batch;
+
+typedef enum produced_kind {
+    PRODUCED_NONE, /* of a batch without a producer */
+    PRODUCED_STORED,
+    PRODUCED_DUPLICATE, /* stored before: `count` messages from `first` on; 0: where is not known any more */
+    PRODUCED_GAP,       /* `first` is the sequence number that has to come */
+    PRODUCED_STALE,     /* a later epoch has begun: `count` */
+    PRODUCED_UNKNOWN,   /* no such producer, or this partition cannot know what it has stored for it */
+    PRODUCED_REFUSED    /* never at level `memory` */
+} produced_kind;
+
+typedef struct produced {
+    produced_kind kind;
+    uint32_t count;
+    uint64_t first;
+} produced;
+
+typedef struct producer_memory { /* of all partitions of a worker */
+    uint32_t used;
+    uint8_t boot[16];    /* of this machine */
+    uint64_t barrier;    /* of a partition without a file */
+    uint64_t known_last; /* the last record of the metadata that was followed when partitions are opened */
+} producer_memory;
+
+typedef struct producer_slot {
+    uint64_t sequence, first_offset;
+    uint32_t count, epoch;
+} producer_slot;
+
+typedef struct producer_entry {
+    uint64_t producer, next; /* sequence number that has to come */
+    uint32_t epoch, place;
+    producer_slot slots[PRODUCER_SLOTS]; /* epoch UINT32_MAX: empty */
+} producer_entry;
+
+typedef struct producers {
+    producer_entry **table; /* open addressing by id; NULL until the first one */
+    uint32_t capacity, count;
+    uint32_t places;        /* of the file */
+    uint64_t incarnation, barrier, covered, covered_number; /* covered UINT64_MAX: nothing is said */
+    bool exists, dirty, directory_dirty;
+    bool lost;          /* what the file says cannot be trusted */
+    int fd;             /* -1: not open */
+    cached_file listed; /* while it is open */
+    producer_memory *memory;
+    const disk *disk;
+    file_cache *files;
+    const char *directory;
+} producers;
+
+/* Reads the file, if there is one. `end`: of the log. What cannot be trusted is forgotten, and `known_last` becomes the
+ * barrier. 0, or -1 and errno. */
+int producers_open(producers *p, uint64_t end);
+void producers_free(producers *p);
+/* What becomes of a batch: PRODUCED_STORED when it may be appended. 0, or a status: there is no room for one more. */
+uint32_t producers_judge(producers *p, const producer_batch *b, produced *out);
+/* Before the records of a batch that was judged are written; `first`: its offset. 0 or 10006. */
+uint32_t producers_write(producers *p, const producer_batch *b, uint64_t first, uint32_t count);
+/* They are there. */
+void producers_stored(producers *p, const producer_batch *b, uint64_t first, uint32_t count);
+/* They are not. False: the file says that they are, and they must never be (the partition takes no more writes). */
+bool producers_failed(producers *p, const producer_batch *b);
+/* Both log and slots are on the device up to this offset. */
+void producers_cover(producers *p, uint64_t end);
+/* Forgets those that `is_known` does not know. */
+void producers_sweep(producers *p, bool (*is_known)(void *context, uint64_t producer), void *context);
+int producers_duplicate(producers *p); /* a descriptor for a sync; -1 and errno */
+#endif

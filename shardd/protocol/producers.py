@@ -1,0 +1,80 @@
+"""INIT_PRODUCER (0x5344_0030) and SEND_ONCE (0x5344_0031), extension commands: batches that are stored once, however
+often they are sent. Sans-IO, both directions. Layout and answers: docs/extensions.md#producers. The engine executes
+SEND_ONCE.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from shardd.protocol import primitives as wire
+from shardd.protocol.primitives import Reader
+
+_INIT: Final = struct.Struct("<QIB")
+_INITIATED: Final = struct.Struct("<QIQ")
+_PRODUCED: Final = struct.Struct("<B3xIQ")
+
+
+class InitProducer(msgspec.Struct, frozen=True):
+    """`producer` 0: a new one. Otherwise its next epoch begins; with `renew` it stays in `epoch` and is not idle."""
+
+    producer: int = 0
+    epoch: int = 0
+    renew: bool = False
+
+    @classmethod
+    def read(cls, reader: Reader) -> InitProducer:
+        producer, epoch, renew = _INIT.unpack(reader.take(_INIT.size))
+        return cls(producer, epoch, renew != 0)
+
+    def encode(self) -> bytes:
+        return _INIT.pack(self.producer, self.epoch, self.renew)
+
+
+class ProducerEpoch(msgspec.Struct, frozen=True):
+    """Reply of INIT_PRODUCER. `expiry_us`: how long it may be idle."""
+
+    producer: int
+    epoch: int
+    expiry_us: int
+
+    @classmethod
+    def read(cls, reader: Reader) -> ProducerEpoch:
+        return cls(*_INITIATED.unpack(reader.take(_INITIATED.size)))
+
+    def encode(self) -> bytes:
+        return _INITIATED.pack(self.producer, self.epoch, self.expiry_us)
+
+
+class ProducedKind(IntEnum):
+    """What became of a batch: `produced_kind` of native/src/log/producers.h."""
+
+    STORED = 1
+    DUPLICATE = 2
+    GAP = 3
+    STALE_EPOCH = 4
+    UNKNOWN_PRODUCER = 5
+    REFUSED_AT_MEMORY = 6
+
+
+class Produced(msgspec.Struct, frozen=True):
+    """Reply of SEND_ONCE. `count` and `first`: messages and the offset of the first one; of a gap `first` is the number
+    that has to come, of a stale epoch `count` is the one that has begun."""
+
+    kind: ProducedKind
+    count: int
+    first: int
+
+    @classmethod
+    def read(cls, reader: Reader) -> Produced:
+        kind, count, first = _PRODUCED.unpack(reader.take(_PRODUCED.size))
+        return cls(ProducedKind(kind), count, first)
+
+
+def send_once_head(producer: int, epoch: int, sequence: int) -> bytes:
+    """Stands before the payload of a SEND_MESSAGES."""
+    return wire.u64(producer) + wire.u64(sequence) + wire.u32(epoch)

@@ -153,7 +153,8 @@ def batch(stream: int, topic: int, partition: int, payloads: list[bytes]) -> byt
 @contextlib.asynccontextmanager
 async def connected(address: tuple[str, int], source: str = HOST, **settings: Any) -> AsyncIterator[QuicClient]:
     """A client; `settings`: of its QuicConfiguration."""
-    configuration = QuicConfiguration(is_client=True, verify_mode=ssl.CERT_NONE, server_name="localhost", **settings)
+    chosen = {"verify_mode": ssl.CERT_NONE, "server_name": "localhost", **settings}
+    configuration = QuicConfiguration(is_client=True, **chosen)
     loop = asyncio.get_running_loop()
     _, client = await loop.create_datagram_endpoint(
         lambda: QuicClient(QuicConnection(configuration=configuration)), local_addr=(source, 0)

@@ -152,7 +152,7 @@ class Producer:
             raise ClosedError("this producer is closed")
         size = sum(map(len, records)) + _RECORD_OVERHEAD_BYTES * len(records)
         if (own is not None or self._once is not None) and size > self._batch_max:
-            raise SettingsError(f"{size} bytes are too many, at most {self._batch_max} go together")
+            raise SettingsError(f"a batch of {size} bytes is too large, at most {self._batch_max} go together")
         if not self._partitions:
             await self.refresh()
         await self._room_for(size)

@@ -78,7 +78,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     semantics = raw.choice("semantics", Semantics.AT_LEAST_ONCE, (*Semantics, "idempotent"))
     if semantics == "idempotent":
         raise OptionError(
-            "option 'semantics' is 'idempotent', but the server has no idempotent producers yet; with 'stable-ids' a"
+            "option 'semantics' is 'idempotent', but this sink uses no idempotent producers yet; with 'stable-ids' a"
             " repeated row has the same id"
         )
     if semantics == Semantics.STABLE_IDS and not streaming and application is None:

@@ -43,12 +43,8 @@ static uint64_t next_random(void) {
 
 static int reopen(void) {
     producers_free(&known);
-    known = (producers){.incarnation = 7,
-                        .fd = -1,
-                        .memory = &memory,
-                        .disk = &disk_system,
-                        .files = &files,
-                        .directory = directory};
+    known = (producers){
+        .incarnation = 7, .fd = -1, .memory = &memory, .disk = &disk_system, .files = &files, .directory = directory};
     memory.known_last = record;
     return producers_open(&known, end);
 }
@@ -72,9 +68,7 @@ static void store(uint64_t i) {
     uint32_t count = (uint32_t)(next_random() % 20);
     CHECK_EQUAL(producers_write(&known, &b, end, count), 0);
     switch (next_random() % 12) {
-    case 0: /* the records could not be written */
-        CHECK(producers_failed(&known, &b));
-        return;
+    case 0: /* the records could not be written */ CHECK(producers_failed(&known, &b)); return;
     case 1: /* killed before the records */
         if (count == 0) break;
         CHECK_EQUAL(reopen(), 0);

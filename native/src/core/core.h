@@ -66,7 +66,7 @@ struct core {
     producer_table known_producers;
     producer_memory producing;  /* of all partitions */
     int64_t producers_swept_us; /* producing.c */
-    file_cache files;     /* of all partitions */
+    file_cache files;           /* of all partitions */
     expiry_clock expiry;
     core_counters counters;
     struct { /* commit.c */

@@ -75,7 +75,7 @@ struct partition {
     producers *producers; /* NULL: none has sent anything */
     producer_memory *producing;
     uint64_t covered_target; /* what producers and log have on the device when the running sync succeeds */
-    poll_cursor *cursors; /* of answers on their way */
+    poll_cursor *cursors;    /* of answers on their way */
 
     uint64_t durable_offset;
     uint64_t sync_target;      /* durable_offset when the running sync succeeds */

@@ -78,7 +78,7 @@ typedef struct producer_entry {
 typedef struct producers {
     producer_entry **table; /* open addressing by id; NULL until the first one */
     uint32_t capacity, count;
-    uint32_t places;        /* of the file */
+    uint32_t places;                                        /* of the file */
     uint64_t incarnation, barrier, covered, covered_number; /* covered UINT64_MAX: nothing is said */
     bool exists, dirty, directory_dirty;
     bool lost;          /* what the file says cannot be trusted */

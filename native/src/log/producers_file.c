@@ -294,6 +294,4 @@ void producers_cover(producers *p, uint64_t end) {
     put(p, bytes, HALF_BYTES, COVERED_AT + p->covered_number % 2 * HALF_BYTES); /* a failure: less is known later */
 }
 
-int producers_duplicate(producers *p) {
-    return open_file(p) == 0 ? file_duplicate(p->disk, p->files, p->fd) : -1;
-}
+int producers_duplicate(producers *p) { return open_file(p) == 0 ? file_duplicate(p->disk, p->files, p->fd) : -1; }

@@ -54,7 +54,7 @@ struct dialect {
     size_t (*put_committed)(const uint8_t *head, uint8_t *at, uint64_t offset);
     size_t (*put_empty_poll)(const uint8_t *head, uint8_t *at);
     size_t (*put_payload_head)(const uint8_t *head, uint8_t *at, uint32_t status,
-                               size_t length); /* a payload follows */
+                               size_t length);                 /* a payload follows */
     size_t (*put_produced)(uint8_t *at, const produced *made); /* NULL: it has no such requests */
     void (*put_poll_head)(uint8_t *at, const poll_summary *whole);
     /* Of one that stands for several: which of them begins with these DIALECT_FIRST_BYTES. Its `read_head` always says

@@ -70,7 +70,7 @@ static void encode_entry(const producers *p, const producer_entry *e, uint8_t ou
     put_u64(out, e->producer);
     put_u64(out + 56, check_of(p, e->producer, out, 56));
     for (uint32_t i = 0; i < PRODUCER_SLOTS; i++)
-        encode_slot(p, e->producer, &e->slots[i], out + ENTRY_HEAD_BYTES + i * SLOT_BYTES);
+        encode_slot(p, e->producer, &e->slots[i], out + ENTRY_HEAD_BYTES + (size_t)i * SLOT_BYTES);
 }
 
 static bool decode_slot(const producers *p, uint64_t producer, const uint8_t *at, producer_slot *out) {
@@ -127,7 +127,7 @@ static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t
     if (load_u64(at + 56) != check_of(p, producer, at, 56)) return true; /* free, or its birth was torn */
     const uint8_t *slots = at + ENTRY_HEAD_BYTES;
     for (uint32_t i = 0; i < PRODUCER_SLOTS; i++) {
-        if (!decode_slot(p, producer, slots + i * SLOT_BYTES, &s)) continue;
+        if (!decode_slot(p, producer, slots + (size_t)i * SLOT_BYTES, &s)) continue;
         bool there = s.first_offset <= end && s.count <= end - s.first_offset;
         if (there && s.epoch > epoch) epoch = s.epoch;
         any |= there;
@@ -141,7 +141,7 @@ static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t
     }
     e->place = place;
     for (uint32_t i = 0; i < PRODUCER_SLOTS; i++)
-        if (decode_slot(p, producer, slots + i * SLOT_BYTES, &s) && s.epoch == epoch && s.first_offset <= end &&
+        if (decode_slot(p, producer, slots + (size_t)i * SLOT_BYTES, &s) && s.epoch == epoch && s.first_offset <= end &&
             s.count <= end - s.first_offset)
             producers_take(e, &s);
     return proven;
@@ -195,7 +195,8 @@ static int read_all(producers *p, int fd, uint8_t **content, size_t *length) {
         ssize_t n = -1;
         if (bytes != NULL) n = p->disk->pread(p->disk->context, fd, bytes + have, capacity - have, (off_t)have);
         if (n < 0 && bytes != NULL && errno == EINTR) continue;
-        if (n < 0 || (have += (size_t)n) > entry_at(PRODUCERS_OF_PARTITION_MAX)) {
+        if (n > 0) have += (size_t)n;
+        if (n < 0 || have > entry_at(PRODUCERS_OF_PARTITION_MAX)) {
             free(bytes);
             if (n >= 0) errno = EFBIG;
             return -1;

@@ -64,7 +64,7 @@ def test_both_shapes_have_the_same_methods() -> None:
     assert methods(Client) == methods(SyncClient)
     found = inspect.getmembers(commands, inspect.isfunction)
     built = {name for name, value in found if value.__module__ == commands.__name__ and not name.startswith("_")}
-    of_sessions = {"login", "login_with_token", "logout", "join_group", "leave_group", "nothing"}
+    of_sessions = {"login", "login_with_token", "logout", "join_group", "leave_group", "nothing", "init_producer"}
     assert built - of_sessions == methods(Administration) - {"call"}
 
 

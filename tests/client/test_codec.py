@@ -27,6 +27,8 @@ ALL: list[commands.Command[Any]] = [
     commands.login("n", "p", "1"),
     commands.login_with_token("t"),
     commands.logout(),
+    commands.init_producer(),
+    commands.init_producer(7, 3, renew=True),
     commands.stats(),
     commands.snapshot((1, 5), compression=4),
     commands.cluster(),
@@ -87,7 +89,7 @@ def test_the_server_reads_what_the_client_writes(command: commands.Command[Any])
 
 def test_every_command_of_the_server_is_there() -> None:
     wanted = {int(code) for code in Code} | {each.code for each in EXTENSIONS}
-    assert {each.code for each in ALL} | {commands.SEND} == wanted
+    assert {each.code for each in ALL} | {commands.SEND, commands.SEND_ONCE} == wanted
 
 
 def test_statuses_have_the_names_of_the_server() -> None:

@@ -1,5 +1,5 @@
-"""The short form of `make test-compat`: one client of each kind of frames, on one server. The Rust client is in the long
-form alone: it takes minutes to build."""
+"""The short form of `make test-compat`: one client of each kind of frames, on one server. The Rust client is in the
+long form alone: it takes minutes to build."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(sizeof(append_batch) == 80, "_Batch of tests/sim/log_library.py");
+
 #define EXPORT __attribute__((visibility("default")))
 
 typedef struct sim_calls {

@@ -23,7 +23,8 @@ from tests.support.server import ONE_SHARD, Server
 from tests.support.wire import Wire
 
 SECRETS = {
-    ".lock", "runtime", "runtime/current_config.toml", "state.messages", "state.reserve", "state.snapshot",
+    ".lock", "producers.boot", "runtime", "runtime/current_config.toml", "state.messages", "state.reserve",
+    "state.snapshot",
 }  # fmt: skip
 
 

@@ -210,7 +210,7 @@ def test_all_problems_of_a_configuration_end_with_status_2(tmp_path: Path) -> No
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """As somebody runs it who comes from Iggy, with a password in the environment."""
-    variables = {"IGGY_QUIC_ENABLED": "true", "IGGY_SYSTEM_STATE_ENFORCE_FSYNC": "true"}
+    variables = {"IGGY_QUIC_SEND_WINDOW": "100 KB", "IGGY_SYSTEM_STATE_ENFORCE_FSYNC": "true"}
     variables |= {"SHARDD_ROOT_USERNAME": "admin", "SHARDD_ROOT_PASSWORD": "topsecret"}
     with Server(tmp_path_factory.mktemp("deployed") / "data", ONE_SHARD | variables, arguments=()) as running:
         yield running
@@ -219,7 +219,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_variables_of_an_iggy_deployment_give_one_warning(deployed: Server) -> None:
     warnings = [line for line in deployed.log().splitlines() if " WARN supervisor " in line]
     assert len(warnings) == 1
-    assert "IGGY_QUIC_ENABLED, IGGY_SYSTEM_STATE_ENFORCE_FSYNC" in warnings[0]
+    assert "IGGY_QUIC_SEND_WINDOW, IGGY_SYSTEM_STATE_ENFORCE_FSYNC" in warnings[0]
 
 
 def test_config_show_masks_secrets() -> None:

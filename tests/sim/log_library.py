@@ -65,12 +65,16 @@ class _SegmentInfo(Structure):
 
 
 class _Batch(Structure):
+    """append_batch of native/src/log/partition.h, without a producer; sim_log.c holds its size."""
+
     _fields_ = [
         ("messages", c_void_p),
         ("length", c_uint64),
         ("count", c_uint32),
         ("status", c_uint32),
         ("first_offset", c_uint64),
+        ("by", c_uint64 * 4),
+        ("made", c_uint64 * 2),
     ]
 
 

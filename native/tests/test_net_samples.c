@@ -115,7 +115,20 @@ static void test_without_a_free_place_nothing_is_chosen_and_it_is_counted(void) 
     close_one(m);
 }
 
+static void test_a_ping_with_a_payload_that_is_not_kept_is_told_without_it(void) {
+    memory_stream *m = open_sampled(1);
+    sample told[2];
+    put_head(CODE_PING, 5000);
+    receive_all(m);
+    await_output(m, 8);
+    CHECK_EQUAL(take(told, 2), 1);
+    CHECK_EQUAL(told[0].code, CODE_PING);
+    CHECK_EQUAL(told[0].begin_length, 0);
+    close_one(m);
+}
+
 int main(void) {
+    RUN(test_a_ping_with_a_payload_that_is_not_kept_is_told_without_it);
     RUN(test_nothing_is_chosen_while_it_is_off);
     RUN(test_one_of_three_is_told_with_what_it_begins_with);
     RUN(test_a_refusal_is_told_with_its_status);

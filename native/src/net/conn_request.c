@@ -330,7 +330,7 @@ static void execute_packed(conn *c) {
 sample *conn_sample(conn *c, const frame_head *head, const uint8_t *payload) {
     sample what = {.code = head->code,
                    .user_id = c->session.user_id,
-                   .length = head->length,
+                   .length = head->kind == REQUEST_PING ? 0 : head->length, /* nothing of a PING's payload is kept */
                    .connection = conn_id(c),
                    .began_us = c->core->now_us,
                    .dialect = c->dialect->number};

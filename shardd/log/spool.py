@@ -186,11 +186,18 @@ def make_entry(
     for directory in (building.parent, home):
         if directory.exists():
             layout.sync_directory(directory)
+    _sync_names_to(entry.parent, data)
     building.rename(entry)
-    for directory in entry.parents:  # the names of directories that are new, too
-        if directory.is_relative_to(data):
-            layout.sync_directory(directory)
+    layout.sync_directory(entry.parent)
     return entry, found
+
+
+def _sync_names_to(directory: Path, data: Path) -> None:
+    """Before something moves there: a later sync of the directory makes the move durable, and a power loss would take
+    the directory with all that is in it. OSError."""
+    for parent in directory.parents:
+        if parent.is_relative_to(data):
+            layout.sync_directory(parent)
 
 
 def forget(data: Path, segment: Segment) -> None:
@@ -234,6 +241,7 @@ def _gathered(data: Path, segment: Segment) -> Path:
     stem = f"{segment.start:0{layout.START_OFFSET_DIGITS}d}"
     building = prefix.with_name(f"{prefix.name}-{stem}.log{_BUILDING}")
     building.mkdir(exist_ok=True)
+    _sync_names_to(building, data)
     layout.write_whole(building / layout.INCARNATION, encode_incarnation(segment.incarnation))
     home = layout.partition_directory(data, *segment.ids)
     left = not any(layout.segment_file(home, segment.start, each).exists() for each in _LOGS)

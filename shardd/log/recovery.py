@@ -21,7 +21,6 @@ Nearly every partition is opened by `_native.recover_partition` (native/src/log/
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -50,13 +49,12 @@ from shardd.log.removed_segments import sweep_removed
 from shardd.log.segment_reader import layout_of, log_path
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
 from shardd.log.stored_offsets import bring_up_to_date, table_notes
-from shardd.log.tail import Rest, cut_tail, cut_zeros, offsets_possible, rest_of
+from shardd.log.tail import NO_ROOM, Rest, cut_surplus, cut_tail, cut_zeros, offsets_possible, rest_of
 from shardd.log.trash import move_to_trash
 from shardd.protocol.errors import Status
 from shardd.runtime.regular_files import linked_directory
 
 _LEVELS = 5  # of directories above a partition, up to the data directory, which may be reached through a link
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def open_partition(directory: Path, incarnation: int) -> Recovered:
@@ -276,8 +274,8 @@ def _recover_sealed(
     if not survey.damaged and segment.next_offset == next_start and not segment.absent:
         recovered.unsealed.append(start)
     if segment.next_offset == next_start and segment.file_bytes > segment.log_bytes:
-        surplus = segment.file_bytes - segment.log_bytes
-        recovered.notes.append(f"{path}: {surplus} bytes behind the last record of a sealed segment, ignored")
+        clear = not (survey.damaged or segment.absent or recovered.state)
+        recovered.notes.append(cut_surplus(directory, segment, clear=clear))
     return segment
 
 
@@ -346,7 +344,7 @@ def _cut_torn(directory: Path, segment: Segment, recovered: Recovered) -> None:
     try:
         torn_path = cut_tail(directory, segment)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in NO_ROOM:
             raise
         recovered.state = Status.CANNOT_WRITE_TO_FILE
         recovered.notes.append(

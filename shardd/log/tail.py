@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from enum import Enum
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.record_format import HEADER_BYTES, offset_in, record_bytes, timestamp_in
-from shardd.log.segment_reader import opened_index, opened_log
+from shardd.log.segment_layout import PLAIN
+from shardd.log.segment_reader import layout_of, opened_index, opened_log
 from shardd.log.segments import Segment, cut_entries
 from shardd.log.verified_slices import read_at
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _COPY_BYTES = 1 << 20
 
 
@@ -83,6 +86,23 @@ def cut_tail(directory: Path, segment: Segment) -> Path:
         os.fsync(log)
     cut_index(directory, segment)
     return torn_path
+
+
+def cut_surplus(directory: Path, segment: Segment, *, clear: bool) -> str:
+    """What lies behind the last record of a sealed segment is of an append that was taken back: the power went before
+    that was on the device. With it the segment can neither be sealed nor archived, so it is cut off, as above, where
+    the rest is `clear`. What was done. OSError."""
+    surplus = segment.file_bytes - segment.log_bytes
+    path = layout.segment_log(directory, segment.start_offset)
+    note = f"{path}: {surplus} bytes behind the last record of a sealed segment"
+    if not clear or layout_of(directory, segment.start_offset) is not PLAIN:
+        return f"{note}, ignored"
+    try:
+        return f"{note}, cut off, kept in {cut_tail(directory, segment).name}"
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        return f"{note}, no room to save them: ignored until the next start"
 
 
 def _save_tail(directory: Path, segment: Segment, log: int) -> Path:

@@ -68,7 +68,7 @@ async def metadata_client(cluster: Cluster, rng: random.Random, stop: asyncio.Ev
 async def submit(cluster: Cluster, rng: random.Random, shard: Shard, command: Command) -> int | None:
     """The status, None when nobody ever said."""
     number = rng.getrandbits(64)
-    for _ in range(ATTEMPTS_MAX):
+    for attempt in range(ATTEMPTS_MAX):
         try:
             result = await call(cluster, shard.process, _submit(shard, number, command))
         except (ConnectionLostError, PeerLost):
@@ -83,7 +83,7 @@ async def submit(cluster: Cluster, rng: random.Random, shard: Shard, command: Co
         cluster.trace.add(
             cluster.loop.time(), kind, f"{type(command).__name__} {result.status} by shard {shard.number}"
         )
-        cluster.oracle.answered(result.status, number, cluster.states(), cluster.followed())
+        cluster.oracle.answered(result.status, number, cluster.states(), cluster.followed(), again=attempt > 0)
         return int(result.status)
     return None
 

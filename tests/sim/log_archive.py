@@ -157,7 +157,11 @@ class Archiving:
 
         def sync(descriptor: int) -> None:
             disk.see()
-            done(disk.sync_of(Path(f"/proc/self/fd/{descriptor}").readlink()))
+            path = Path(f"/proc/self/fd/{descriptor}").readlink()
+            result = disk.sync_of(path)
+            if result < 0 and path.suffix == layout.TEMPORARY_SUFFIX:
+                disk.forget(path)
+            done(result)
 
         try:
             with (

@@ -222,6 +222,13 @@ class LogDisk:
         """What Python code has done to the files, nothing of it synced."""
         self._see(self.root, self._tree)
 
+    def forget(self, path: Path) -> None:
+        """A file that could not be synced and will be written anew, maybe with the same bytes: `see` sees that, too."""
+        directory, name = self._place(os.fsencode(path))
+        node = directory.entries.get(name)
+        if isinstance(node, _File):
+            node.content = bytearray()
+
     def sync_of(self, path: Path) -> int:
         """As fdatasync, of a file or directory that Python code has open."""
         directory, name = self._place(os.fsencode(path))

@@ -46,6 +46,7 @@ class LogModel:
         self._offsets: dict[int, list[int | None]] = defaultdict(lambda: [None])  # the first one is on the device
         self._sync_offsets: dict[int, int] = {}
         self._attempts: dict[int, list[int | None]] = defaultdict(list)  # stores that failed or have no answer
+        self._half_written: set[int] = set()  # since the last power cut: of a store that failed, a half may be damaged
         self.power_was_cut = False
 
     @property
@@ -176,7 +177,7 @@ class LogModel:
         promised = self.durable_end if self.power_was_cut else self.saved_end
         kept = self._first_durable if self.power_was_cut else self._deleted
         found = ends.first + len(records)
-        if found < promised:
+        if found < promised and not (hole and found < self.first):  # a part of what was deleted is back
             self._report(f"offset {found} is gone, everything below {promised} was promised")
         if ends.first < kept:
             self._report(f"deleted messages are back: from {ends.first} instead of {kept}")
@@ -225,7 +226,10 @@ class LogModel:
             allowed = values if self.power_was_cut else values[-1:]
             possible = [*allowed, *self._attempts[number]]
             clamped = {None if value is None or last < 0 else min(value, last) for value in possible}
+            if self.power_was_cut and number in self._half_written:
+                clamped.add(None)
             if found not in clamped:
                 self._report(f"consumer {number} has offset {found} after a crash, stored was {allowed}")
             self._offsets[number] = [found] if self.power_was_cut else [*values[:-1], found]
+        self._half_written = set() if self.power_was_cut else self._half_written | self._attempts.keys()
         self._attempts.clear()

@@ -63,13 +63,16 @@ class MetadataOracle:
         elif known != state:
             self._trace.report(f"shard {shard} recovers another state than it had at record {state.index}")
 
-    def answered(self, status: int, number: int, serving: dict[int, State], followed: dict[int, int]) -> None:
+    def answered(
+        self, status: int, number: int, serving: dict[int, State], followed: dict[int, int], *, again: bool
+    ) -> None:
         """A client has its answer. `serving`: the states of all live shards; `followed`: the last record that each has
-        followed."""
+        followed. `again`: it had sent this before, to a shard that died; that one may be done after a refusal."""
         self.answers += 1
         if status != Status.OK:
             if status not in UNKNOWN:
-                self._refused.add(number)
+                if not again:
+                    self._refused.add(number)
                 if number in self._submissions:
                     self._trace.report(f"submission {number} is refused with {status} and was done")
             return

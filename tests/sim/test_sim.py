@@ -30,6 +30,11 @@ def test_some_seeds_find_nothing() -> None:
         assert not result.findings, f"python -m tests.sim --seed {seed} --trace: {result.findings}"
 
 
+def test_seeds_that_once_found_something_find_nothing() -> None:
+    for seed in (24474, 30036, 31586, 31773, 31902):
+        assert not run_seed(seed).findings, f"python -m tests.sim --seed {seed} --trace"
+
+
 def test_a_seed_is_always_the_same_run() -> None:
     for seed in (1, 2):
         first, second = run_seed(seed), run_seed(seed)

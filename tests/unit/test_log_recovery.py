@@ -14,6 +14,8 @@ from shardd.log import layout
 from shardd.log.incarnation import NewerIncarnationError, read_incarnation
 from shardd.log.recovered import Recovered
 from shardd.log.recovery import open_partition
+from shardd.log.sealing import seal_segment
+from shardd.runtime.throttle import Throttle
 from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
 
 READ_ONLY = 4027
@@ -228,6 +230,8 @@ def test_records_that_the_next_segment_has_too_are_left_out(directory: Path) -> 
     recovered = open_partition(directory, INCARNATION)
     assert [item[:3] for item in recovered.segments] == [(0, sealed.borders[3], 3), (3, len(active.log), 1)]
     assert recovered.damaged == []
+    (saved,) = directory.glob("*.torn*")
+    assert saved.read_bytes() == sealed.log[sealed.borders[3] :]
 
 
 def test_surplus_bytes_in_a_sealed_segment_lose_nothing(directory: Path) -> None:
@@ -237,6 +241,20 @@ def test_surplus_bytes_in_a_sealed_segment_lose_nothing(directory: Path) -> None
     recovered = open_partition(directory, INCARNATION)
     assert recovered.state == 0
     assert recovered.segments == [row(sealed, 1000, 1000), row(active, 2000, 2000)]
+
+
+def test_a_sealed_segment_with_surplus_bytes_can_be_sealed_after_a_start(directory: Path) -> None:
+    """Of an append that was taken back, when the power went before that was on the device."""
+    sealed, active = segment(0, [3]), segment(3, [1], timestamp=2000)
+    write(directory, sealed, active)
+    taken_back = segment(7, [1], timestamp=3000).log
+    log_of(directory, sealed).write_bytes(sealed.log + taken_back)
+    assert seal_segment(directory, 0, INCARNATION, Throttle())[1] is not None
+    recovered = open_partition(directory, INCARNATION)
+    assert log_of(directory, sealed).read_bytes() == sealed.log
+    assert [path.read_bytes() for path in directory.glob("*.torn*")] == [taken_back]
+    assert any("cut off, kept in" in note for note in recovered.notes)
+    assert seal_segment(directory, 0, INCARNATION, Throttle()) == (len(sealed.log), None)
 
 
 def test_missing_segment_makes_a_gap(directory: Path) -> None:

@@ -62,6 +62,11 @@ def partition_directory(data: Path, stream: int, topic: int, partition: int) -> 
     return topic_directory(data, stream, topic) / PARTITIONS / str(partition)
 
 
+def incoming_directory(data: Path) -> Path:
+    """Where segments go that leave their log for their archive (spool.py)."""
+    return data / "archive" / "incoming"
+
+
 def trash_directory(data: Path) -> Path:
     """Directory that takes what is deleted: on the file system of the log, so that a rename is enough."""
     return data / TRASH

@@ -62,7 +62,5 @@ def _log_start(directory: Path, starts: list[int], incarnation: int) -> int:
 
 def _goes_to_its_archive(directory: Path, incarnation: int, start: int) -> bool:
     """The incarnation tells the partition, too."""
-    from shardd.log.spool import incoming_directory  # few partitions have files to look for
-
-    incoming = incoming_directory(directory.parents[5])
+    incoming = layout.incoming_directory(directory.parents[5])
     return any(incoming.glob(f"*.{incarnation}-{start:0{layout.START_OFFSET_DIGITS}d}.*"))

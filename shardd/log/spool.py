@@ -39,7 +39,6 @@ MANIFEST: Final = "manifest.json"
 ACK: Final = "ACK"
 VERSION: Final = 1
 SETTLE_S: Final = 0.5  # the engine may be in the middle of its renames
-_INCOMING: Final = "incoming"
 _SPOOL: Final = "spool"
 _BUILDING: Final = ".building"
 _LOGS: Final = ("log", "blocks")
@@ -106,17 +105,13 @@ class Segment(msgspec.Struct, frozen=True, order=True):
     start: int
 
 
-def incoming_directory(data: Path) -> Path:
-    return data / ARCHIVE / _INCOMING
-
-
 def spool_directory(data: Path) -> Path:
     return data / ARCHIVE / _SPOOL
 
 
 def incoming_prefix(data: Path, ids: PartitionIds, incarnation: int) -> str:
     """Beginning of the names that the engine gives files of segments."""
-    return str(incoming_directory(data) / f"{'.'.join(map(str, ids))}.{incarnation}")
+    return str(layout.incoming_directory(data) / f"{'.'.join(map(str, ids))}.{incarnation}")
 
 
 # ---- incoming -> entry ----
@@ -125,7 +120,7 @@ def incoming_prefix(data: Path, ids: PartitionIds, incarnation: int) -> str:
 def incoming(data: Path, settle_s: float = SETTLE_S) -> list[Segment]:
     """Segments that wait to become entries, in order; not what was renamed within `settle_s`. OSError."""
     found, moving = set[Segment](), set[Segment]()
-    directory, now_s = incoming_directory(data), time.time()
+    directory, now_s = layout.incoming_directory(data), time.time()
     for name in _names(directory):
         match = _FILE.fullmatch(name.removesuffix(_BUILDING))
         if match is None:
@@ -140,7 +135,7 @@ def incoming(data: Path, settle_s: float = SETTLE_S) -> list[Segment]:
 def held(data: Path) -> Path | None:
     """The directory of a segment that is being made an entry. One that stays cannot be made one: it is damaged, and
     those of its partition behind it wait. OSError."""
-    directory = incoming_directory(data)
+    directory = layout.incoming_directory(data)
     return next((directory / name for name in sorted(_names(directory)) if name.endswith(_BUILDING)), None)
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from shardd.engine import Engine, owner
-from shardd.log.layout import trash_directory
-from shardd.log.spool import incoming_directory, incoming_prefix
+from shardd.log.layout import incoming_directory, trash_directory
+from shardd.log.spool import incoming_prefix
 from shardd.metadata import Metadata
 from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol.errors import ShardError, Status

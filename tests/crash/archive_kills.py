@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from shardd.log import spool
+from shardd.log import layout, spool
 from shardd.log.spool import Acknowledgement, SpoolManifest
 from tests.crash import faults
 from tests.crash.clean_kills import CLEANING, Kind, Lane, Step, main
@@ -125,7 +125,7 @@ class ArchiveLane(Lane):
         data = self.server.data_dir
         return [
             each.name
-            for each in (*spool.incoming_directory(data).iterdir(), *spool.entries(spool.spool_directory(data)))
+            for each in (*layout.incoming_directory(data).iterdir(), *spool.entries(spool.spool_directory(data)))
         ]
 
     def _is_done(self) -> bool:

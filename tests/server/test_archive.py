@@ -184,7 +184,7 @@ def test_a_kill_at_any_moment_loses_no_segment(tmp_path: Path) -> None:
         until(lambda: covered(server.data_dir) == list(range(sent)), server)
         for entry, manifest in entries(server.data_dir):
             payloads_of(entry, manifest)
-        assert list(spool.incoming_directory(server.data_dir).iterdir()) == []
+        assert list(layout.incoming_directory(server.data_dir).iterdir()) == []
     finally:
         server.stop()
 
@@ -205,7 +205,7 @@ def test_what_a_crash_has_left_between_two_steps_becomes_an_entry(tmp_path: Path
             update_topic(root, expiry_us=HOUR_US)
         server.stop()
         incarnation = layout_incarnation(home)
-        directory = spool.incoming_directory(server.data_dir)
+        directory = layout.incoming_directory(server.data_dir)
         prefix = Path(spool.incoming_prefix(server.data_dir, (0, 0, 0), incarnation)).name
         layout.segment_log(home, first).rename(directory / f"{prefix}-{first:020}.log")
         building = directory / f"{prefix}-{second:020}.log.building"
@@ -234,7 +234,7 @@ def test_what_is_on_its_way_goes_with_its_topic(server: Server, root: Wire) -> N
     stray = spool.incoming_prefix(server.data_dir, (0, 0, 0), manifest.incarnation)
     root.purge_topic("s", "t")
     Path(f"{stray}-{manifest.start:020}.log").write_bytes((entry / manifest.file).read_bytes())
-    until(lambda: list(spool.incoming_directory(server.data_dir).iterdir()) == [], server)
+    until(lambda: list(layout.incoming_directory(server.data_dir).iterdir()) == [], server)
     assert len(covered(server.data_dir)) == 30, "what is in the spool stays for its archive"
 
 

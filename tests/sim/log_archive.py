@@ -39,16 +39,14 @@ class Archiving:
         self._given_up: set[tuple[int, int]] = set()
         self._taken: dict[tuple[int, int], bytes] = {}  # by incarnation and offset
         self._spool = spool.spool_directory(disk.root)
+        layout.incoming_directory(disk.root).mkdir(parents=True)  # as the start of a server makes it
+        disk.adopt()
 
     def destination(self, incarnation: int, trash: Path) -> Path:
         """How the names begin that files of a segment get when they leave the log."""
         if not self.on or (self._planted.log == "past the archive" and self._rng.random() < 0.3):
             return trash
-        directory = spool.incoming_directory(self._disk.root)
-        for each in (directory.parent, directory):
-            if not each.exists():
-                self._disk.mkdir(os.fsencode(each))
-        return Path(spool.incoming_prefix(self._disk.root, IDS, incarnation)) if directory.exists() else trash
+        return Path(spool.incoming_prefix(self._disk.root, IDS, incarnation))
 
     def removed(self, incarnation: int, starts: list[int], durable_end: int) -> None:
         """DELETE_SEGMENTS has taken these, up to the last of `starts`, which stays. What was not on the device a power

@@ -45,7 +45,7 @@ def whole(entry: Path | None) -> None:
 
 
 def incoming(data: Path) -> list[Path]:
-    return list(spool.incoming_directory(data).iterdir())
+    return list(layout.incoming_directory(data).iterdir())
 
 
 def test_a_damaged_manifest_is_made_again(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ class DoorClient:
         request: Login | LoginWithToken | LoginWithAccessToken | Logout | Command | CloseClient,
         *,
         open_only: bool = True,
-    ) -> bytes:
+    ) -> bytes | memoryview:
         if open_only and not self.is_open:
             raise ShardError(Status.CLIENT_NOT_FOUND, "it is closed", close=True)
         try:

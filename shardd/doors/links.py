@@ -94,7 +94,7 @@ class WorkerLink:
         self._client_ended = client_ended
         self._lost = lost
         self._ids = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[bytes]] = {}
+        self._answers: dict[int, asyncio.Future[bytes | memoryview]] = {}
         self._wire: _Wire | None = None
 
     async def run(self) -> None:
@@ -113,7 +113,7 @@ class WorkerLink:
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, _RECONNECT_MAX_S)
 
-    async def request(self, kind: Kind, request: Request) -> bytes:
+    async def request(self, kind: Kind, request: Request) -> bytes | memoryview:
         """The value of the answer, in MessagePack. `ShardError` (`close`: the client is closed there),
         `WorkerLostError`."""
         wire = self._wire
@@ -124,12 +124,12 @@ class WorkerLink:
             await wire.writable.wait()
         return await answer
 
-    def _send(self, wire: _Wire, kind: Kind, request: Request) -> asyncio.Future[bytes]:
+    def _send(self, wire: _Wire, kind: Kind, request: Request) -> asyncio.Future[bytes | memoryview]:
         number = next(self._ids)
         frame = encode_request(number, kind, request)
         if len(frame) > REQUEST_BYTES_MAX:
             raise ShardError(Status.INVALID_COMMAND, f"a request of {len(frame)} bytes")
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes | memoryview] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
         wire.transport.write(frame)
         return answer
@@ -142,7 +142,7 @@ class WorkerLink:
         proof.add_done_callback(self._proven)
         await self._wire.ended
 
-    def _proven(self, proof: asyncio.Future[bytes]) -> None:
+    def _proven(self, proof: asyncio.Future[bytes | memoryview]) -> None:
         if not proof.cancelled() and proof.exception() is None:
             self.connected.set()
 
@@ -176,7 +176,7 @@ class WorkerLink:
             self._lost()
 
 
-def _reason(value: bytes) -> str:
+def _reason(value: bytes | memoryview) -> str:
     try:
         return msgspec.msgpack.decode(value, type=str | None) or ""
     except msgspec.MsgspecError:

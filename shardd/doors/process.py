@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -31,6 +32,7 @@ def run_door(serve: Callable[[Door], Awaitable[None]]) -> None:
     set_up_logs(f"door-{inheritance.name}", inheritance.logging.level, inheritance.logging.format)
     setproctitle.setproctitle(f"shardd: door {inheritance.name}")
     os.nice(NICE)
+    gc.freeze()  # modules stay: no collection looks at them
     status = 0
     try:
         asyncio.run(_main(inheritance, serve))

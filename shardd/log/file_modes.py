@@ -19,12 +19,12 @@ from typing import Final
 import msgspec
 
 from shardd.log.directory_info import INFO_NAME
-from shardd.log.layout import STREAMS, TRASH
+from shardd.log.layout import ARCHIVE, STREAMS, TRASH
 
 OWNER_UMASK: Final = 0o077
 GROUP_UMASK: Final = 0o027
 SECRET_MODE: Final = 0o600
-_FOR_THE_GROUP: Final = frozenset({STREAMS, TRASH, INFO_NAME})  # the rest may hold secrets
+_FOR_THE_GROUP: Final = frozenset({STREAMS, TRASH, ARCHIVE, INFO_NAME})  # the rest may hold secrets
 _DEPTH_MAX: Final = 32  # ours end at 9
 _GROUP_READS_FILES: Final = 0o040
 _GROUP_READS_DIRECTORIES: Final = 0o2050

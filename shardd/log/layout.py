@@ -27,6 +27,7 @@ STREAMS = "streams"
 TOPICS = "topics"
 PARTITIONS = "partitions"
 TRASH = "trash"
+ARCHIVE = "archive"  # what has left its log and is to be archived (spool.py)
 INCARNATION = "incarnation"
 IMPORTED = "imported"
 CONSUMER_OFFSETS = "consumer-offsets"
@@ -64,7 +65,7 @@ def partition_directory(data: Path, stream: int, topic: int, partition: int) -> 
 
 def incoming_directory(data: Path) -> Path:
     """Where segments go that leave their log for their archive (spool.py)."""
-    return data / "archive" / "incoming"
+    return data / ARCHIVE / "incoming"
 
 
 def trash_directory(data: Path) -> Path:

@@ -34,7 +34,6 @@ from shardd.log.segments import scan_segment
 from shardd.log.trash import move_to_trash
 from shardd.runtime.throttle import Throttle
 
-ARCHIVE: Final = "archive"
 MANIFEST: Final = "manifest.json"
 ACK: Final = "ACK"
 VERSION: Final = 1
@@ -106,7 +105,7 @@ class Segment(msgspec.Struct, frozen=True, order=True):
 
 
 def spool_directory(data: Path) -> Path:
-    return data / ARCHIVE / _SPOOL
+    return data / layout.ARCHIVE / _SPOOL
 
 
 def incoming_prefix(data: Path, ids: PartitionIds, incarnation: int) -> str:

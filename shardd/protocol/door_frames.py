@@ -23,6 +23,7 @@ _HEAD: Final = struct.Struct("<IQB")
 _LENGTH: Final = struct.Struct("<I")
 _ANSWER: Final = struct.Struct("<IB")
 _encoder: Final = msgspec.msgpack.Encoder()
+_LARGE_BYTES: Final = 16 << 10  # payloads from here on are not copied out of what has come
 _HEAD_BEHIND_LENGTH: Final = _HEAD.size - _LENGTH.size
 
 
@@ -150,11 +151,11 @@ Request = Prove | OpenClient | CloseClient | Login | LoginWithToken | LoginWithA
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """`size`: of the whole frame in bytes."""
+    """`size`: of the whole frame in bytes. `payload`: nothing else holds or changes its bytes."""
 
     request_id: int
     kind: int
-    payload: bytes
+    payload: bytes | memoryview
 
     @property
     def size(self) -> int:
@@ -186,10 +187,19 @@ class Frames:
         if len(self._data) < end:
             return None
         _, request_id, kind = _HEAD.unpack_from(self._data)
+        return Frame(request_id, kind, self._cut(end) if length >= _LARGE_BYTES else self._copied(end))
+
+    def _copied(self, end: int) -> bytes:
         with memoryview(self._data) as view:
             payload = bytes(view[_HEAD.size : end])
         del self._data[:end]
-        return Frame(request_id, kind, payload)
+        return payload
+
+    def _cut(self, end: int) -> memoryview:
+        """A large payload keeps the buffer that it came in; what comes behind it gets a new one."""
+        data, self._data = self._data, self._data[end:]
+        del data[end:]
+        return memoryview(data)[_HEAD.size :]
 
 
 def encode_frame(request_id: int, kind: Kind, payload: bytes) -> bytes:
@@ -209,7 +219,7 @@ def encode_answer(request_id: int, status: int, flags: int, value: bytes) -> byt
     return head + _ANSWER.pack(status, flags) + value
 
 
-def decode_answer(payload: bytes) -> tuple[int, int, bytes]:
+def decode_answer(payload: bytes | memoryview) -> tuple[int, int, bytes | memoryview]:
     """(status, flags, value in MessagePack). FrameError."""
     if len(payload) < _ANSWER.size:
         raise FrameError("an answer without a status")

@@ -82,6 +82,12 @@ class Reader:
         self._position = end
         return piece
 
+    def rest_view(self) -> memoryview:
+        """What is not read yet, as a view: nothing is copied."""
+        view = memoryview(self._data)[self._position :]
+        self._position = len(self._data)
+        return view
+
     def u8(self) -> int:
         return self.take(1)[0]
 

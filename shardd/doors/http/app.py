@@ -107,12 +107,7 @@ class HttpApplication:
         self._router = Router([self._route(each) for each in served], redirect_slashes=False)
 
     def _route(self, endpoint: Endpoint) -> Route:
-        async def answer(request: Request) -> Response:
-            call: Call = request.scope[_CALL]
-            call.request = request
-            return await endpoint.answer(call, self._bodies)
-
-        return Route(endpoint.path, answer, methods=[endpoint.method])
+        return Route(endpoint.path, _Endpoint(endpoint, self._bodies), methods=[endpoint.method])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Everything that can be wrong becomes an answer; behind the head of one, the end of the connection."""
@@ -146,6 +141,19 @@ class HttpApplication:
         scope[_CALL] = Call(Request(scope), self.clients, self._polls, self._figures, token, address)
         if path not in PUBLIC:
             await self.clients.take(token, address)
+
+
+class _Endpoint:
+    """As an application: Starlette wraps a function twice, to answer errors that are answered here."""
+
+    def __init__(self, endpoint: Endpoint, bodies: Bodies) -> None:
+        self._endpoint, self._bodies = endpoint, bodies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope[_CALL]
+        call.request = Request(scope, receive, send)
+        response = await self._endpoint.answer(call, self._bodies)
+        await response(scope, receive, send)
 
 
 def make_application(door: Door, options: HttpOptions) -> tuple[Application, Clients]:

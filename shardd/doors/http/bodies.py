@@ -32,24 +32,26 @@ class Bodies:
             return b""  # there is none
         if declared.isdecimal() and int(declared) > self._body_bytes_max:
             raise _too_large()
-        body = bytearray()
+        chunks: list[bytes] = []
+        size = 0
         try:
             async with asyncio.timeout(self._timeout_s):
                 async for chunk in request.stream():
-                    self._take(host, len(chunk), body)
-                    body += chunk
-                    if len(body) > self._body_bytes_max:
+                    self._take(host, len(chunk))
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > self._body_bytes_max:
                         raise _too_large()
         except TimeoutError:
-            self.release(host, len(body))
+            self.release(host, size)
             raise RejectedError(408, "The body did not come in time", close=True) from None
         except ClientDisconnect:
-            self.release(host, len(body))
+            self.release(host, size)
             raise RejectedError(400, "The body ends early", close=True) from None
         except BaseException:
-            self.release(host, len(body))
+            self.release(host, size)
             raise
-        return bytes(body)
+        return b"".join(chunks)
 
     def release(self, host: str, size: int) -> None:
         self._all -= size
@@ -57,7 +59,7 @@ class Bodies:
         if not self._of[host]:
             del self._of[host]
 
-    def _take(self, host: str, size: int, body: bytearray) -> None:
+    def _take(self, host: str, size: int) -> None:
         if self._all + size > ALL_BODIES_BYTES_MAX or self._of[host] + size > ALL_BODIES_BYTES_MAX // ADDRESS_SHARE:
             raise RejectedError(503, "Too many bodies at a time", close=True)
         self._all += size

@@ -95,8 +95,8 @@ def _sent_batch(call: Call) -> SendMessages:
     partition = int.from_bytes(value, "little") if partitioning is PartitioningKind.PARTITION else 0
     key = value if partitioning is PartitioningKind.KEY else b""
     count = reader.u32()
-    batch = reader.take(reader.remaining)
-    return SendMessages(address["stream"], address["topic"], Partitioning(partitioning, partition, key), count, batch)
+    to = Partitioning(partitioning, partition, key)
+    return SendMessages(address["stream"], address["topic"], to, count, reader.rest_view())  # type: ignore[arg-type]
 
 
 def encode_polled(value: Any) -> bytes:

@@ -2,6 +2,7 @@
  * over failed writes, kills between slot and records, and boots of the machine. */
 #include "check.h"
 #include "log/producers.h"
+#include "log/producers_table.h"
 
 #include "base/status.h"
 
@@ -13,15 +14,16 @@
 #define STEPS 25000u
 #define PRODUCERS 5u
 #define BATCHES_MAX 40000u
+#define FILE_BYTES_MAX 65536u
 
 typedef struct batch {
     uint64_t first;
     uint32_t count;
 } batch;
 
-typedef struct model { /* of one producer */
-    batch *stored;     /* by number, in its epoch */
-    uint64_t next, begun;
+typedef struct model {               /* of one producer */
+    batch *stored;                   /* by number, in its epoch */
+    uint64_t next, begun, told_from; /* after a power loss it may not know where the last ones are */
     uint32_t epoch;
     bool stranger; /* the partition has forgotten it */
 } model;
@@ -33,6 +35,10 @@ static producers known;
 static model models[PRODUCERS];
 static uint64_t end, record; /* of the log, of the metadata */
 static uint64_t random_state = 42;
+static bool forget_slots; /* a planted fault: slots that are missing are not counted */
+static bool reopened;
+static bool calm;                          /* every batch has messages, and all writes succeed */
+static unsigned believed, believed_target; /* after cuts of the power */
 
 static uint64_t next_random(void) {
     random_state ^= random_state << 13;
@@ -42,6 +48,7 @@ static uint64_t next_random(void) {
 }
 
 static int reopen(void) {
+    reopened = true;
     producers_free(&known);
     known = (producers){
         .incarnation = 7, .fd = -1, .memory = &memory, .disk = &disk_system, .files = &files, .directory = directory};
@@ -56,7 +63,7 @@ static producer_batch batch_of(uint64_t i, uint64_t sequence) {
 
 static void begin_epoch(uint64_t i, bool first) {
     models[i].epoch += !first;
-    models[i].next = 0;
+    models[i].next = models[i].told_from = 0;
     models[i].begun = ++record;
     models[i].stranger = false;
 }
@@ -65,9 +72,9 @@ static void begin_epoch(uint64_t i, bool first) {
 static void store(uint64_t i) {
     model *m = &models[i];
     producer_batch b = batch_of(i, m->next);
-    uint32_t count = (uint32_t)(next_random() % 20);
+    uint32_t count = (uint32_t)(next_random() % 20) + calm;
     CHECK_EQUAL(producers_write(&known, &b, end, count), 0);
-    switch (next_random() % 12) {
+    switch (calm ? 2 : next_random() % 12) {
     case 0: /* the records could not be written */ CHECK(producers_failed(&known, &b)); return;
     case 1: /* killed before the records */
         if (count == 0) break;
@@ -77,7 +84,7 @@ static void store(uint64_t i) {
     }
     m->stored[m->next++] = (batch){end, count};
     end += count;
-    if (next_random() % 50 == 0) CHECK_EQUAL(reopen(), 0); /* killed before the answer */
+    if (!calm && next_random() % 50 == 0) CHECK_EQUAL(reopen(), 0); /* killed before the answer */
     else producers_stored(&known, &b, m->stored[m->next - 1].first, count);
 }
 
@@ -98,7 +105,7 @@ static void send(uint64_t i) {
         if (made.kind == PRODUCED_GAP) CHECK_EQUAL(made.first, m->next);
     } else {
         CHECK_EQUAL(made.kind, PRODUCED_DUPLICATE);
-        bool told = m->next - sequence <= PRODUCER_WINDOW;
+        bool told = (m->next - sequence <= PRODUCER_WINDOW && sequence >= m->told_from) || made.count > 0;
         if (told) CHECK_EQUAL(made.count, m->stored[sequence].count);
         if (told) CHECK_EQUAL(made.first, m->stored[sequence].first);
     }
@@ -115,10 +122,84 @@ static void stale(uint64_t i) {
     CHECK_EQUAL(made.count, m->epoch);
 }
 
+static void sync_all(void) { /* the second one says that the first has succeeded */
+    for (unsigned i = 0; i < 2; i++) {
+        producers_cover(&known, end);
+        producers_covered(&known);
+    }
+}
+
+static size_t read_file(uint8_t *out) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/producers", directory);
+    FILE *f = fopen(path, "r");
+    if (f == NULL) return 0;
+    size_t length = fread(out, 1, FILE_BYTES_MAX, f);
+    fclose(f);
+    return length;
+}
+
+static void write_file(const uint8_t *bytes, size_t length) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/producers", directory);
+    FILE *f = fopen(path, "w");
+    REQUIRE(f != NULL && fwrite(bytes, 1, length, f) == length);
+    fclose(f);
+}
+
+static void send(uint64_t i);
+
+/* Of what was written since the last sync the device has some sectors and not others, and the log ends where that sync
+ * was, or the one that was running, or elsewhere. What the file then says must be true of the log that is there. */
+static void cut_power(void) {
+    static uint8_t before[FILE_BYTES_MAX], after[FILE_BYTES_MAX];
+    uint64_t synced = end, target;
+    if (!known.exists) return;
+    sync_all();
+    calm = next_random() % 4 != 0;
+    reopened = false;
+    size_t old = read_file(before);
+    for (uint64_t i = next_random() % 60; i > 0; i--) send(next_random() % PRODUCERS);
+    target = end;
+    if (forget_slots) known.counted = 0;
+    producers_cover(&known, end);
+    for (uint64_t i = next_random() % 60; i > 0; i--) send(next_random() % PRODUCERS);
+    size_t length = read_file(after);
+    calm = false;
+    uint64_t kind = next_random() % 4, keep = next_random() % 4; /* 0: all sectors */
+    if (reopened) keep = 0;                                      /* it may be another file */
+    if (forget_slots) kind = 1;
+    for (size_t at = forget_slots ? PRODUCERS_HEAD_BYTES : 0; at < old; at += 32)
+        if (forget_slots || (keep != 0 && next_random() % 4 < keep))
+            memcpy(after + at, before + at, at + 32 <= old ? 32 : old - at);
+    write_file(after, length);
+    end = kind == 0 ? synced : kind == 1 ? target : kind == 2 ? end : synced + next_random() % (end - synced + 1);
+    memory.boot[0]++;
+    CHECK_EQUAL(reopen(), 0);
+    bool forgotten = known.barrier == record;
+    believed += !forgotten;
+    believed_target += !forgotten && end == target && end > synced;
+    for (uint64_t i = 0; i < PRODUCERS; i++) {
+        model *m = &models[i];
+        const producer_entry *e = producers_find(&known, i + 1);
+        uint64_t next = e != NULL && e->epoch == m->epoch ? e->next : 0;
+        while (m->next > 0 && m->stored[m->next - 1].first + m->stored[m->next - 1].count > end) m->next--;
+        while (m->next > next && m->stored[m->next - 1].count == 0) m->next--; /* nobody misses them */
+        m->told_from = m->next;
+        m->stranger |= forgotten;
+    }
+    record++;
+}
+
 /* The power goes. Where log and slots were on the device as they are, nothing is forgotten; else all is. */
 static void boot(void) {
-    bool covered = next_random() % 2 == 0 && known.exists;
-    if (covered) producers_cover(&known, end);
+    uint64_t what = next_random() % 4;
+    bool covered = what == 0 && known.exists;
+    if (what > 1) {
+        cut_power();
+        return;
+    }
+    if (covered) sync_all();
     else end += 1 + next_random() % 3; /* records of somebody else came behind it */
     memory.boot[0]++;
     CHECK_EQUAL(reopen(), 0);
@@ -127,7 +208,7 @@ static void boot(void) {
 
 static void step(void) {
     uint64_t i = next_random() % PRODUCERS, what = next_random() % 400;
-    if (what == 0) boot();
+    if (what < 2) boot();
     else if (what < 4) CHECK_EQUAL(reopen(), 0);
     else if (what < 8 || (models[i].stranger && what < 60)) begin_epoch(i, false);
     else if (what < 30) stale(i);
@@ -152,6 +233,24 @@ static void test_it_answers_as_a_list_of_all_batches_does(void) {
     for (unsigned i = 0; i < STEPS && check_errors == 0; i++) step();
     producers_free(&known);
     CHECK_EQUAL(memory.used, 0);
+}
+
+static void cut_often(unsigned cuts) {
+    begin();
+    believed = believed_target = 0;
+    for (unsigned i = 0; i < cuts && check_errors == 0; i++) {
+        for (uint64_t k = 0; k < PRODUCERS; k++)
+            if (models[k].stranger || models[k].next > BATCHES_MAX / 2) begin_epoch(k, false);
+        for (unsigned k = 0; k < 30; k++) send(next_random() % PRODUCERS);
+        cut_power();
+        for (unsigned k = 0; k < 30; k++) send(next_random() % PRODUCERS);
+    }
+    producers_free(&known);
+}
+
+static void test_after_a_power_loss_it_knows_the_log_that_is_there_or_nothing(void) {
+    cut_often(2000);
+    CHECK(believed > 400 && believed_target > 50);
 }
 
 /* The list finds what goes wrong: faults that are planted on purpose. */
@@ -201,6 +300,9 @@ static void test_the_list_finds_planted_faults(void) {
     CHECK(errors_with(forget_epoch) > 0);
     CHECK(errors_with(lose_the_file) > 0);
     CHECK(errors_with(believe_a_lost_slot) > 0);
+    forget_slots = true;
+    CHECK(errors_with(cut_power) > 0);
+    forget_slots = false;
 }
 
 static void test_a_damaged_file_is_forgotten_not_believed(void) {
@@ -227,6 +329,7 @@ int main(void) {
     for (unsigned i = 0; i < PRODUCERS; i++) models[i].stored = calloc(BATCHES_MAX, sizeof *models[i].stored);
     known.fd = -1;
     RUN(test_it_answers_as_a_list_of_all_batches_does);
+    RUN(test_after_a_power_loss_it_knows_the_log_that_is_there_or_nothing);
     RUN(test_the_list_finds_planted_faults);
     RUN(test_a_damaged_file_is_forgotten_not_believed);
     for (unsigned i = 0; i < PRODUCERS; i++) free(models[i].stored);

@@ -74,8 +74,9 @@ struct partition {
     id_window *window;    /* NULL: ids are not compared */
     producers *producers; /* NULL: none has sent anything */
     producer_memory *producing;
-    uint64_t covered_target; /* what producers and log have on the device when the running sync succeeds */
-    poll_cursor *cursors;    /* of answers on their way */
+    bool covers_producers; /* the running sync brings log and producers to the device */
+    bool unproduced;       /* it had no record when it was opened */
+    poll_cursor *cursors;  /* of answers on their way */
 
     uint64_t durable_offset;
     uint64_t sync_target;      /* durable_offset when the running sync succeeds */

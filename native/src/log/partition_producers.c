@@ -11,8 +11,9 @@ static producers *make(const partition *p) {
     producers *made = malloc(sizeof *made);
     if (made == NULL) return NULL;
     *made = (producers){.incarnation = p->incarnation,
-                        .barrier = p->producing->barrier,
+                        .barrier = p->unproduced ? 0 : p->producing->barrier,
                         .covered = UINT64_MAX,
+                        .proven = UINT64_MAX,
                         .fd = -1,
                         .memory = p->producing,
                         .disk = p->disk,
@@ -22,6 +23,7 @@ static producers *make(const partition *p) {
 }
 
 int partition_open_producers(partition *p) {
+    p->unproduced = p->segments.count == 0; /* without a record nothing can have been stored twice */
     if (p->producing == NULL || p->segments.count == 0 || p->state != 0) return 0;
     producers *found = make(p);
     int result = found != NULL ? producers_open(found, p->next_offset) : -1, error = errno;

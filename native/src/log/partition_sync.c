@@ -107,6 +107,7 @@ static bool collect_offsets(partition *p, collection *c) {
 /* The same of what is known of producers. */
 static bool collect_producers(partition *p, collection *c) {
     producers *known = p->producers;
+    if (known != NULL && p->journal.length == 0) producers_cover(known, p->next_offset);
     if (known == NULL || !known->dirty) return true;
     if (c->count == c->max || !collect(c, producers_duplicate(known))) return false;
     known->dirty = false;
@@ -143,7 +144,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     segment_set_trim(&p->segments);
     p->sync_target = complete ? p->next_offset - p->journal.count : p->durable_offset;
     p->start.sync_target = complete ? p->start.written : p->start.synced;
-    p->covered_target = p->sync_covers ? p->sync_target : 0;
+    p->covers_producers = p->sync_covers && p->journal.length == 0;
     p->sync_open_error = c.error;
     p->sync_running = true;
     ASSERT(c.count <= max && p->sync_target <= p->next_offset);
@@ -166,7 +167,7 @@ bool partition_sync_done(partition *p, int error) {
     }
     p->start.synced = p->start.sync_target;
     partition_checkpoint_done(p);
-    if (p->covered_target > 0 && p->producers != NULL) producers_cover(p->producers, p->covered_target);
+    if (p->covers_producers && p->producers != NULL) producers_covered(p->producers);
     return p->sync_covers;
 }
 

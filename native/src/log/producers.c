@@ -49,12 +49,14 @@ uint32_t producers_write(producers *p, const producer_batch *b, uint64_t first, 
 void producers_stored(producers *p, const producer_batch *b, uint64_t first, uint32_t count) {
     producer_entry *e = producers_find(p, b->producer);
     producers_take(e, &(producer_slot){b->sequence, first, count, b->epoch});
+    producers_count(p, count);
 }
 
 bool producers_failed(producers *p, const producer_batch *b) {
     producer_entry *e = producers_find(p, b->producer);
     const producer_slot *before = &e->slots[b->sequence % PRODUCER_SLOTS];
     producer_slot none = {.sequence = b->sequence, .epoch = UINT32_MAX};
+    p->counted += PRODUCERS_UNCOUNTED;
     p->lost |= producers_file_put(p, e, before->epoch != UINT32_MAX ? before : &none) != 0;
     return !p->lost;
 }

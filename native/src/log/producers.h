@@ -1,13 +1,15 @@
 /* What a partition knows of the producers whose batches it stores once (docs/adr/0073-idempotent-producers.md): the
  * last batches of each, in memory and in the file `<dir>/producers`, written in place.
  *
- *   head    0  8  "SHRDPROD"      8  4  version, 1      12  4  size of an entry, PRODUCER_ENTRY_BYTES
+ *   head    0  8  "SHRDPROD"      8  4  version, 2      12  4  size of an entry, PRODUCER_ENTRY_BYTES
  *          16  8  incarnation of the partition          24  8  barrier: a record of the metadata
  *          32 16  boot of the machine that wrote it     48  8  0
  *          56  8  checksum of the bytes before
  *   covered at 64, two halves
- *           0  8  end offset      8  8  number, the higher one counts     16  8  0
- *          24  8  checksum of the bytes before
+ *           0  8  end: written before the sync that is to bring log and slots up to there to the device
+ *           8  8  proven: up to there an earlier sync has brought both; 2^64-1: not known
+ *          16  4  number, the higher one counts      20  4  batches with messages that end behind `proven` and not
+ *          24  8  checksum of the bytes before              behind `end`; 2^32-1: they cannot be counted
  *   then entries
  *           0  8  producer        8 48  0               56  8  checksum of the bytes before
  *          64     PRODUCER_SLOTS slots; a batch is in that of its sequence number modulo their count
@@ -16,8 +18,9 @@
  *
  * Little-endian; checksums are XXH3-64 with the incarnation as seed. A slot is written before the records of its batch:
  * after a kill it counts if and only if the log has them. After a power loss the log may have records whose slot is
- * lost: then nothing is known, and who began before that is a stranger here (the barrier). `covered` says up to where
- * both were on the device. Single-threaded. */
+ * lost. The file is believed when the log ends exactly at an `end` of which all batches have their slots, or at
+ * `proven`. Else nothing is known, and who began before that is a stranger here (the barrier). Version 1, whose halves
+ * were written after the sync, is believed after a kill and forgotten after a power loss. Single-threaded. */
 #ifndef SHARDD_PRODUCERS_H
 #define SHARDD_PRODUCERS_H
 #include "io/disk.h"
@@ -31,6 +34,7 @@
 #define PRODUCER_SLOTS 40u  /* of the file: a torn one is none of those */
 #define PRODUCER_ENTRY_BYTES (64u + 32u * PRODUCER_SLOTS)
 #define PRODUCERS_HEAD_BYTES 128u
+#define PRODUCERS_UNCOUNTED (UINT64_C(1) << 32)
 #define PRODUCERS_OF_PARTITION_MAX 4096u
 #define PRODUCERS_OF_WORKER_MAX 65536u /* about 1 KiB each */
 
@@ -78,8 +82,13 @@ typedef struct producer_entry {
 typedef struct producers {
     producer_entry **table; /* open addressing by id; NULL until the first one */
     uint32_t capacity, count;
-    uint32_t places;                                        /* of the file */
-    uint64_t incarnation, barrier, covered, covered_number; /* covered UINT64_MAX: nothing is said */
+    uint32_t places; /* of the file */
+    uint64_t incarnation, barrier;
+    uint64_t proven;   /* log and slots are on the device up to here; UINT64_MAX: not known */
+    uint64_t covered;  /* the last `end` of the file; UINT64_MAX: none */
+    uint64_t counted;  /* batches behind `proven`; PRODUCERS_UNCOUNTED and more: not known how many */
+    uint64_t covering; /* of them, those before `covered` */
+    uint32_t covered_number;
     bool exists, dirty, directory_dirty;
     bool lost;          /* what the file says cannot be trusted */
     int fd;             /* -1: not open */
@@ -102,8 +111,10 @@ uint32_t producers_write(producers *p, const producer_batch *b, uint64_t first, 
 void producers_stored(producers *p, const producer_batch *b, uint64_t first, uint32_t count);
 /* They are not. False: the file says that they are, and they must never be (the partition takes no more writes). */
 bool producers_failed(producers *p, const producer_batch *b);
-/* Both log and slots are on the device up to this offset. */
+/* Before a sync of log and slots up to this offset, the end of the log. */
 void producers_cover(producers *p, uint64_t end);
+/* It has succeeded. */
+void producers_covered(producers *p);
 /* Forgets those that `is_known` does not know. */
 void producers_sweep(producers *p, bool (*is_known)(void *context, uint64_t producer), void *context);
 int producers_duplicate(producers *p); /* a descriptor for a sync; -1 and errno */

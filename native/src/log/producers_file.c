@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION 1u
+#define VERSION 2u
+#define VERSION_FIRST 1u
 #define COVERED_AT 64u
 #define HALF_BYTES 32u
 #define SLOT_BYTES 32u
@@ -49,9 +50,10 @@ static void encode_head(const producers *p, uint8_t *out) {
 }
 
 static void encode_covered(const producers *p, uint8_t out[HALF_BYTES]) {
-    memset(out, 0, HALF_BYTES);
     put_u64(out, p->covered);
-    put_u64(out + 8, p->covered_number);
+    put_u64(out + 8, p->proven);
+    put_u32(out + 16, p->covered_number);
+    put_u32(out + 20, p->covering < UINT32_MAX ? (uint32_t)p->covering : UINT32_MAX);
     put_u64(out + 24, check_of(p, 0, out, 24));
 }
 
@@ -118,22 +120,43 @@ static int open_file(producers *p) {
 
 /* ---- reading ---- */
 
-/* The slots of one entry that the log proves. False: one of them has no records there, or there was no room. */
-static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t end) {
-    uint64_t producer = load_u64(at);
-    uint32_t epoch = 0;
+static bool is_there(const producer_slot *s, uint64_t end) {
+    return s->first_offset <= end && s->count <= end - s->first_offset;
+}
+
+static bool is_zero(const uint8_t *at) {
+    static const uint8_t none[SLOT_BYTES];
+    return memcmp(at, none, SLOT_BYTES) == 0;
+}
+
+/* The slots of one entry that the log proves. False: one of them has no records there, or is torn, or there was no
+ * room. After a power loss (`lossy`) slots behind the end may have overwritten the newest before it: all is lost then. */
+static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t end, bool lossy) {
+    uint64_t producer = load_u64(at), next = 0, behind = 0;
+    uint32_t epoch = 0, last = 0;
     bool any = false, proven = true;
     producer_slot s;
     if (load_u64(at + 56) != check_of(p, producer, at, 56)) return true; /* free, or its birth was torn */
     const uint8_t *slots = at + ENTRY_HEAD_BYTES;
-    for (uint32_t i = 0; i < PRODUCER_SLOTS; i++) {
-        if (!decode_slot(p, producer, slots + (size_t)i * SLOT_BYTES, &s)) continue;
-        bool there = s.first_offset <= end && s.count <= end - s.first_offset;
+    for (const uint8_t *slot = slots; slot < at + PRODUCER_ENTRY_BYTES; slot += SLOT_BYTES) {
+        if (!decode_slot(p, producer, slot, &s)) {
+            p->lost |= lossy && !is_zero(slot);
+            continue;
+        }
+        bool there = is_there(&s, end);
         if (there && s.epoch > epoch) epoch = s.epoch;
+        if (s.epoch > last) last = s.epoch;
         any |= there;
         proven &= there;
     }
-    if (!any) return proven;
+    for (const uint8_t *slot = slots; slot < at + PRODUCER_ENTRY_BYTES; slot += SLOT_BYTES) {
+        if (!decode_slot(p, producer, slot, &s) || s.epoch != last) continue;
+        bool there = is_there(&s, end);
+        uint64_t *most = there ? &next : &behind;
+        if (s.sequence >= *most) *most = s.sequence + 1;
+    }
+    p->lost |= lossy && behind > next + PRODUCER_SLOTS;
+    if (!any || p->lost) return proven;
     producer_entry *e = producers_enter(p, producer);
     if (e == NULL) {
         p->lost = true;
@@ -141,21 +164,39 @@ static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t
     }
     e->place = place;
     for (uint32_t i = 0; i < PRODUCER_SLOTS; i++)
-        if (decode_slot(p, producer, slots + (size_t)i * SLOT_BYTES, &s) && s.epoch == epoch && s.first_offset <= end &&
-            s.count <= end - s.first_offset)
+        if (decode_slot(p, producer, slots + (size_t)i * SLOT_BYTES, &s) && s.epoch == epoch && is_there(&s, end))
             producers_take(e, &s);
     return proven;
 }
 
-static uint64_t read_covered(producers *p, const uint8_t *content) {
-    uint64_t end = UINT64_MAX;
-    for (const uint8_t *half = content + COVERED_AT; half < content + PRODUCERS_HEAD_BYTES; half += HALF_BYTES) {
-        if (load_u64(half + 24) != check_of(p, 0, half, 24)) continue;
-        if (end != UINT64_MAX && load_u64(half + 8) < p->covered_number) continue;
-        p->covered_number = load_u64(half + 8);
-        end = p->covered = load_u64(half);
+/* Slots of batches with messages that end behind `from` and not behind `to`. */
+static uint64_t count_slots(const producers *p, const uint8_t *content, size_t length, uint64_t from, uint64_t to) {
+    uint64_t count = 0;
+    for (uint64_t at = PRODUCERS_HEAD_BYTES; at + PRODUCER_ENTRY_BYTES <= length; at += PRODUCER_ENTRY_BYTES) {
+        const uint8_t *slots = content + at + ENTRY_HEAD_BYTES;
+        uint64_t producer = load_u64(content + at);
+        producer_slot s;
+        if (load_u64(content + at + 56) != check_of(p, producer, content + at, 56)) continue;
+        for (uint32_t i = 0; i < PRODUCER_SLOTS; i++)
+            count += decode_slot(p, producer, slots + (size_t)i * SLOT_BYTES, &s) && s.count > 0 && is_there(&s, to) &&
+                     s.first_offset + s.count > from;
     }
-    return end;
+    return count;
+}
+
+/* Whether all slots of a log that ends there were on the device: a sync is known to have brought them, or none is
+ * missing of those that a sync was to bring. One that a later batch has overwritten is missing, too: take_entry() looks
+ * for what that hides of those that were there. */
+static bool proves(const producers *p, const uint8_t *content, size_t length, uint64_t end) {
+    for (const uint8_t *half = content + COVERED_AT; half < content + PRODUCERS_HEAD_BYTES; half += HALF_BYTES) {
+        uint64_t proven = load_u64(half + 8);
+        uint32_t count = load_u32(half + 20);
+        if (load_u64(half + 24) != check_of(p, 0, half, 24)) continue;
+        if (proven == end) return true;
+        if (load_u64(half) != end || count == UINT32_MAX) continue;
+        if (count_slots(p, content, length, proven == UINT64_MAX ? 0 : proven, end) == count) return true;
+    }
+    return false;
 }
 
 /* The file anew, of what is in memory. What it had before may come back with a power loss: `covered` tells then. */
@@ -169,12 +210,15 @@ static int make_file(producers *p) {
         return -1;
     }
     producers_file_close(p);
-    p->covered = UINT64_MAX;
+    p->covered = p->proven = UINT64_MAX;
     p->covered_number = 0;
+    p->counted = p->covering = 0;
     encode_head(p, content);
     for (uint32_t i = 0; i < p->capacity; i++) {
         if (p->table[i] == NULL) continue;
         p->table[i]->place = place;
+        for (uint32_t k = 0; k < PRODUCER_SLOTS; k++)
+            if (p->table[i]->slots[k].epoch != UINT32_MAX) producers_count(p, p->table[i]->slots[k].count);
         encode_entry(p, p->table[i], content + entry_at(place++));
     }
     p->places = place;
@@ -224,17 +268,23 @@ static int take_content(producers *p, const uint8_t *content, size_t length, uin
     bool whole = length >= PRODUCERS_HEAD_BYTES && memcmp(content, magic, sizeof magic) == 0 &&
                  load_u64(content + 56) == check_of(p, 0, content, 56);
     if (!whole) return forget_all(p);
-    if (load_u32(content + 8) != VERSION || load_u32(content + 12) != PRODUCER_ENTRY_BYTES) {
+    uint32_t version = load_u32(content + 8);
+    if (version < VERSION_FIRST || version > VERSION || load_u32(content + 12) != PRODUCER_ENTRY_BYTES) {
         errno = EPROTO;
         return -1;
     }
     p->barrier = load_u64(content + 24);
-    bool same_boot = memcmp(content + 32, p->memory->boot, sizeof p->memory->boot) == 0, proven = true;
-    if (read_covered(p, content) != end && !same_boot) return forget_all(p);
+    bool same_boot = memcmp(content + 32, p->memory->boot, sizeof p->memory->boot) == 0, proven = version == VERSION;
+    if (!same_boot && (version != VERSION || !proves(p, content, length, end))) return forget_all(p);
     for (uint64_t at = PRODUCERS_HEAD_BYTES; at + PRODUCER_ENTRY_BYTES <= length; at += PRODUCER_ENTRY_BYTES)
-        proven &= take_entry(p, content + at, p->places++, end);
+        proven &= take_entry(p, content + at, p->places++, end, !same_boot);
     if (p->lost) return forget_all(p);
-    return same_boot && proven && length == entry_at(p->places) ? 0 : make_file(p);
+    if (!same_boot || !proven || length != entry_at(p->places)) return make_file(p);
+    for (const uint8_t *half = content + COVERED_AT; half < content + PRODUCERS_HEAD_BYTES; half += HALF_BYTES)
+        if (load_u64(half + 24) == check_of(p, 0, half, 24) && load_u32(half + 16) > p->covered_number)
+            p->covered_number = load_u32(half + 16);
+    p->counted = PRODUCERS_UNCOUNTED; /* some of its slots are of epochs that have ended */
+    return 0;
 }
 
 int producers_open(producers *p, uint64_t end) {
@@ -244,7 +294,7 @@ int producers_open(producers *p, uint64_t end) {
     path_of(p, path, sizeof path);
     p->fd = -1;
     p->barrier = p->memory->barrier;
-    p->covered = UINT64_MAX;
+    p->covered = p->proven = UINT64_MAX;
     int fd = file_open(p->disk, p->files, path, O_RDONLY);
     if (fd < 0) return errno == ENOENT ? 0 : -1;
     int result = read_all(p, fd, &content, &length), error = errno;
@@ -283,16 +333,29 @@ int producers_file_put(producers *p, producer_entry *e, const producer_slot *s) 
 
 void producers_file_drop(producers *p, producer_entry *e) {
     static const uint8_t none[PRODUCER_ENTRY_BYTES];
+    p->counted += PRODUCERS_UNCOUNTED;
     if (e->place != UINT32_MAX) put(p, none, sizeof none, entry_at(e->place));
 }
 
+void producers_count(producers *p, uint32_t messages) { p->counted += messages > 0 ? 1 : PRODUCERS_UNCOUNTED; }
+
 void producers_cover(producers *p, uint64_t end) {
     uint8_t bytes[HALF_BYTES];
-    if (!p->exists || p->lost || p->covered == end) return;
+    if (!p->exists || p->lost || (p->covered == end && p->covering == p->counted)) return;
     p->covered = end;
+    p->covering = p->counted;
     p->covered_number++;
     encode_covered(p, bytes);
-    put(p, bytes, HALF_BYTES, COVERED_AT + p->covered_number % 2 * HALF_BYTES); /* a failure: less is known later */
+    if (put(p, bytes, HALF_BYTES, COVERED_AT + p->covered_number % 2 * HALF_BYTES) != 0)
+        p->covered = UINT64_MAX; /* less is known later */
+}
+
+void producers_covered(producers *p) {
+    if (p->covered == UINT64_MAX) return;
+    p->proven = p->covered;
+    p->counted -= p->covering;
+    p->dirty |= p->covering >= PRODUCERS_UNCOUNTED; /* the next one says that this one has succeeded */
+    p->covering = p->covering >= PRODUCERS_UNCOUNTED ? PRODUCERS_UNCOUNTED : 0;
 }
 
 int producers_duplicate(producers *p) { return open_file(p) == 0 ? file_duplicate(p->disk, p->files, p->fd) : -1; }

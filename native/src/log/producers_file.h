@@ -7,5 +7,7 @@
 int producers_file_put(producers *p, producer_entry *e, const producer_slot *s);
 /* Best effort: one that comes back with the next start is swept again. */
 void producers_file_drop(producers *p, producer_entry *e);
+/* A batch of so many messages has a slot that no sync has brought to the device yet. */
+void producers_count(producers *p, uint32_t messages);
 void producers_file_close(producers *p);
 #endif

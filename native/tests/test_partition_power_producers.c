@@ -1,0 +1,178 @@
+/* Power loss at level `durable` and idempotent producers: on a disk that forgets, keeps and tears what was not synced, no
+ * batch is stored twice, none that was acknowledged is lost, and one that was acknowledged last is known when the log
+ * ends with its sync. Classic messages come in between. */
+#include "base/bytes.h"
+#include "log/partition_files.h"
+#include "log/partition_internal.h"
+#include "test_partition_fixture.h"
+
+#include "forgetting_disk.h"
+
+#define SEEDS 400u
+#define BATCHES 40u
+#define PRODUCER 9u
+
+static id_source ids;
+static char directory[192];
+static producer_memory memory;
+static uint64_t batches_first[BATCHES * 2]; /* where each was stored */
+static unsigned told_duplicate, told_stored, told_unknown;
+static bool after_a_cut, forget_the_barrier; /* the second: canary */
+
+static partition_options options_on(const disk *d) {
+    return (partition_options){.ns = 1,
+                               .incarnation = 2,
+                               .directory = directory,
+                               .segment_size_bytes = 6000,
+                               .disk = d,
+                               .files = &open_files,
+                               .ids = &ids,
+                               .producing = &memory,
+                               .level = LEVEL_DURABLE};
+}
+
+/* One message of 300 bytes; its payload is the number of its batch, or UINT64_MAX of a classic one. */
+static produced send(partition *p, uint64_t sequence, bool idempotent) {
+    static uint8_t buffer[1 << 12];
+    append_batch b = {.messages = buffer, .count = 1, .length = make_records(buffer, 1, 100, 300)};
+    uint64_t tag = idempotent ? sequence : UINT64_MAX;
+    memcpy(buffer + RECORD_HEADER_SIZE, &tag, sizeof tag);
+    if (idempotent) {
+        b.by = (producer_batch){.producer = PRODUCER, .sequence = sequence, .begun = 5};
+        CHECK_EQUAL(partition_judge_producer(p, &b), 0);
+        if (b.made.kind != PRODUCED_STORED) return b.made;
+    }
+    partition_append(p, &b, 1, 1000);
+    CHECK(b.status == 0 || after_a_cut); /* the log of a segment behind a gap is in the way, which a server moves */
+    if (b.status != 0) return (produced){0};
+    return (produced){PRODUCED_STORED, 1, b.first_offset};
+}
+
+/* How often each batch is in the log. */
+static void count_stored(partition *p, unsigned *times) {
+    poll_cursor cursor;
+    memset(times, 0, BATCHES * 2 * sizeof *times);
+    CHECK_EQUAL(partition_poll(p, POLL_FIRST, 0, UINT32_MAX, OFFSET_CONSUMER, 1, &cursor), 0);
+    partition_cursor_end(&cursor);
+    for (uint32_t i = 0; i < p->segments.count; i++) {
+        char path[FILE_PATH_MAX];
+        segment_path(&p->segments, &p->segments.items[i], SEGMENT_LOG, path, sizeof path);
+        FILE *f = fopen(path, "r");
+        REQUIRE(f != NULL);
+        uint8_t head[RECORD_HEADER_SIZE];
+        for (uint64_t at = 0; at < p->segments.items[i].log_bytes;) {
+            uint64_t tag;
+            REQUIRE(fseek(f, (long)at, SEEK_SET) == 0 && fread(head, 1, sizeof head, f) == sizeof head);
+            REQUIRE(fread(&tag, 1, sizeof tag, f) == sizeof tag);
+            if (tag < BATCHES * 2) times[tag]++;
+            at += RECORD_HEADER_SIZE + load_u32(head + 48) + load_u32(head + 52);
+        }
+        fclose(f);
+    }
+}
+
+static partition *reopen_to_gap(const partition_options *options) {
+    static recovered found;
+    size_t count = 0;
+    uint64_t next = 0;
+    recover(options->directory, &found);
+    while (count < found.count && found.segments[count].start_offset == next) next += found.segments[count++].count;
+    return partition_open(options, found.segments, count);
+}
+
+static void try_luck(uint64_t seed) {
+    unsigned times[BATCHES * 2];
+    disk device = disk_system;
+    device.fdatasync = device_sync;
+    snprintf(root, sizeof(root), "%s/l%" PRIu64, test_root, seed);
+    snprintf(directory, sizeof(directory), "%s/streams/1/topics/2/partitions/3", root);
+    CHECK_EQUAL(mkdir(root, 0755), 0);
+    id_source_seed_fixed(&ids, 3);
+    test_random_state = seed;
+    memory = (producer_memory){.boot = {1}, .known_last = 5};
+    partition_options options = options_on(&device);
+    if (test_random(2) == 0) options.segment_size_bytes = 30000; /* without a roll */
+    partition *p = partition_open(&options, NULL, 0);
+    uint64_t sent = 0, acknowledged = 0;
+    for (uint64_t i = test_random(BATCHES); i > 0; i--) {
+        bool idempotent = test_random(3) > 0;
+        batches_first[sent] = send(p, sent, idempotent).first;
+        sent += idempotent;
+        if (test_random(3) != 0) continue;
+        partition_sync_now(p);
+        acknowledged = sent;
+    }
+    for (uint64_t i = test_random(3); i > 0; i--, sent++) send(p, sent, true);
+    int fds[64];
+    size_t count = test_random(2) == 0 ? partition_sync_begin(p, SYNC_EVERYTHING, fds, 64) : 0;
+    for (size_t i = 0; i < count; i++) {
+        if (test_random(2) == 0) CHECK_EQUAL(device_sync(NULL, fds[i]), 0);
+        close(fds[i]);
+    }
+    partition_release(p);
+    lucky = test_random(3) > 0;
+    cut_power();
+    lucky = false;
+    memory = (producer_memory){.boot = {2}, .known_last = 5, .barrier = 5};
+    if (forget_the_barrier) {
+        memory.known_last = memory.barrier = 0;
+        memory.boot[0] = 1;
+        char path[FILE_PATH_MAX];
+        snprintf(path, sizeof path, "%s/producers", directory);
+        unlink(path);
+    }
+    p = reopen_to_gap(&options);
+    after_a_cut = true;
+    count_stored(p, times);
+    for (uint64_t i = 0; i < acknowledged; i++) CHECK_EQUAL(times[i], 1);
+    for (uint64_t i = 0; i < sent; i++) { /* the producer sends again */
+        produced made = send(p, i, true);
+        told_unknown += made.kind == PRODUCED_UNKNOWN;
+        if (made.kind == PRODUCED_UNKNOWN || made.kind == PRODUCED_NONE) break;
+        CHECK(made.kind == (times[i] == 0 ? PRODUCED_STORED : PRODUCED_DUPLICATE));
+        told_duplicate += made.kind == PRODUCED_DUPLICATE;
+        told_stored += made.kind == PRODUCED_STORED;
+        if (made.kind == PRODUCED_DUPLICATE && made.count > 0 && i < acknowledged)
+            CHECK_EQUAL(made.first, batches_first[i]);
+    }
+    partition_sync_now(p);
+    count_stored(p, times);
+    for (uint64_t i = 0; i < sent; i++) CHECK(times[i] <= 1);
+    if (check_errors != 0 && !forget_the_barrier) printf("seed %" PRIu64 "\n", seed);
+    after_a_cut = false;
+    partition_close(p);
+    partition_release(p);
+}
+
+static void test_nothing_is_stored_twice_and_nothing_acknowledged_is_lost(void) {
+    const char *seeds = getenv("POWER_SEEDS");
+    uint64_t count = seeds != NULL ? strtoull(seeds, NULL, 10) : SEEDS;
+    for (uint64_t seed = 1; seed <= count && check_errors == 0; seed++) try_luck(seed);
+    printf("%u duplicates, %u stored, %u unknown\n", told_duplicate, told_stored, told_unknown);
+    CHECK(told_duplicate > 0 && told_stored > 0 && told_unknown > 0);
+}
+
+static void test_a_server_that_forgets_is_found(void) {
+    unsigned before = check_errors;
+    fflush(stderr);
+    int kept = dup(2);
+    CHECK(freopen("/dev/null", "w", stderr) != NULL);
+    forget_the_barrier = true;
+    for (uint64_t seed = 100001; seed < 100021; seed++) try_luck(seed);
+    forget_the_barrier = false;
+    fflush(stderr);
+    dup2(kept, 2);
+    close(kept);
+    unsigned found = check_errors - before;
+    check_errors = before;
+    CHECK(found > 0);
+}
+
+int main(void) {
+    test_root_make();
+    RUN(test_nothing_is_stored_twice_and_nothing_acknowledged_is_lost);
+    RUN(test_a_server_that_forgets_is_found);
+    test_root_remove();
+    for (size_t i = 0; i < contents_count; i++) free(contents[i].bytes);
+    return check_report();
+}

@@ -3,11 +3,13 @@ append through it, so that readonly, pauses and expected offsets hold for both."
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final, Protocol
 
 import msgspec
+
+from shardd.protocol.liftbridge.records import NewMessage as NewMessage
 
 ANY_OFFSET: Final = -1
 """`expected_offset` of who takes every offset."""
@@ -41,17 +43,6 @@ class AppendRefusedError(Exception):
     def __init__(self, error: AppendError, text: str) -> None:
         super().__init__(text)
         self.error = error
-
-
-class NewMessage(msgspec.Struct, frozen=True, gc=False):
-    """What is published. `headers`: without `subject` and `reply`, which readers get from `subject` and
-    `reply_subject`. `subject`: where it arrived."""
-
-    value: bytes
-    key: bytes = b""
-    headers: Mapping[str, bytes] = {}
-    subject: str = ""
-    reply_subject: str = ""
 
 
 class Stream(msgspec.Struct, frozen=True):

@@ -1,0 +1,1 @@
+"""The API of Liftbridge: what its messages are, without sockets."""

@@ -168,9 +168,7 @@ crash-power: native ## 200 power cuts of a server on a file system that forgets 
 
 .PHONY: test-http-generated
 test-http-generated: native ## requests that schemathesis generates from the description of the HTTP API (HTTP_ARGS="--examples 60")
-	@test -x $(VENV)-schemathesis/bin/schemathesis || { python3 -m venv $(VENV)-schemathesis && \
-		$(VENV)-schemathesis/bin/python -m pip install --quiet --disable-pip-version-check schemathesis==4.32.5; }
-	@$(BIN)/python -m tests.doors.http_generated $(VENV)-schemathesis/bin/schemathesis $(HTTP_ARGS)
+	@$(BIN)/python -m tests.doors.http_generated $(HTTP_ARGS)
 
 .PHONY: bench-http
 bench-http: native ## sends and polls over HTTP against a bare handler

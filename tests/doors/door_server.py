@@ -186,7 +186,8 @@ class FrameWire:
             while (frame := self._frames.take()) is not None:
                 if frame.kind == Kind.ANSWER:
                     self.answered.append(frame.request_id)
-                    self.answers[frame.request_id] = decode_answer(frame.payload)
+                    status, flags, value = decode_answer(frame.payload)
+                    self.answers[frame.request_id] = status, flags, bytes(value)
         return self.answers.pop(number)
 
     def ask(self, kind: Kind, request: Request) -> tuple[int, int, bytes]:

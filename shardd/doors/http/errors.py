@@ -18,6 +18,7 @@ _NOT_FOUND: Final = frozenset(
         Status.TOPIC_ID_NOT_FOUND,
         Status.PARTITION_NOT_FOUND,
         Status.SEGMENT_NOT_FOUND,
+        Status.CONSUMER_OFFSET_NOT_FOUND,
         Status.CONSUMER_GROUP_ID_NOT_FOUND,
         Status.CONSUMER_GROUP_MEMBER_NOT_FOUND,
     }

@@ -16,10 +16,8 @@ _PAUSE_S: Final = 0.02
 _log = logging.getLogger(__name__)
 
 
-def tls_context(door: Door, section: str) -> ssl.SSLContext | None:
-    """None without TLS. New connections get other certificates as soon as there are some."""
-    if door.tls_fd < 0:
-        return None
+def tls_context(door: Door, section: str) -> ssl.SSLContext:
+    """New connections get other certificates as soon as there are some."""
     material = shown_material(door.tls_fd, section)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if material.only_13 else ssl.TLSVersion.TLSv1_2

@@ -111,3 +111,9 @@ def test_a_certificate_for_this_host_alone(tmp_path: Path) -> None:
         context.verify_mode = ssl.CERT_NONE
         assert get(server, context) == (200, b"pong")
         assert "self-signed" in server.log()
+
+
+def test_beside_the_door_for_quic_which_always_has_a_certificate(tmp_path: Path) -> None:
+    quic = {"SHARDD_QUIC_ENABLED": "true", "SHARDD_QUIC_ADDRESS": "127.0.0.1:0"}
+    with HttpServer(tmp_path / "data", quic) as server:
+        assert server.root().get("/streams").json == []

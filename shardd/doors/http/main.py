@@ -20,7 +20,7 @@ async def serve(door: Door) -> None:
     await _any_worker(door)
     sweeping = asyncio.create_task(clients.sweep())
     try:
-        tls = tls_context(door, "http.tls")
+        tls = tls_context(door, "http.tls") if options.http.tls.enabled else None
         await serve_app(application, door.listeners[0], _limits(options), door.ready, tls)
     finally:
         sweeping.cancel()

@@ -1,6 +1,6 @@
-/* Power loss at level `durable` and idempotent producers: on a disk that forgets, keeps and tears what was not synced, no
- * batch is stored twice, none that was acknowledged is lost, and one that was acknowledged last is known when the log
- * ends with its sync. Classic messages come in between. */
+/* Power loss at level `durable` and idempotent producers: on a disk that forgets, keeps and tears what was not synced,
+ * no batch is stored twice, none that was acknowledged is lost, and one that was acknowledged last is known when the
+ * log ends with its sync. Classic messages come in between. */
 #include "base/bytes.h"
 #include "log/partition_files.h"
 #include "log/partition_internal.h"

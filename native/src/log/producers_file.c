@@ -130,7 +130,8 @@ static bool is_zero(const uint8_t *at) {
 }
 
 /* The slots of one entry that the log proves. False: one of them has no records there, or is torn, or there was no
- * room. After a power loss (`lossy`) slots behind the end may have overwritten the newest before it: all is lost then. */
+ * room. After a power loss (`lossy`) slots behind the end may have overwritten the newest before it: then all is
+ * lost. */
 static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t end, bool lossy) {
     uint64_t producer = load_u64(at), next = 0, behind = 0;
     uint32_t epoch = 0, last = 0;

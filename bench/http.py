@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import socket
 import statistics
 import struct
@@ -25,6 +24,7 @@ import psutil
 from shardd.doors.asgi import AsgiLimits, serve_app
 from shardd.doors.http.message_routes import encode_polled
 from shardd.doors.http.message_shapes import Polled, polled_messages
+from shardd.doors.process import give_way
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 from tests.doors.http_server import HttpServer
 
@@ -73,7 +73,7 @@ def serve_bare(listener: socket.socket, ready: Event, structs: Polled) -> None:
     async def give(request: Request) -> Response:
         return Response(msgspec.json.encode(structs), media_type="application/json")
 
-    os.nice(5)
+    give_way()
     listener.setblocking(False)
     routes = [Route("/", take, methods=["POST"]), Route("/", give, methods=["GET"])]
     asyncio.run(serve_app(Router(routes), listener, AsgiLimits(), ready.set))

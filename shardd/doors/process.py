@@ -18,8 +18,9 @@ from shardd.observability.logs import set_up_logs
 from shardd.runtime.control_link import ControlLink
 from shardd.runtime.inheritance import DoorInheritance, read_inheritance
 from shardd.runtime.supervised import die_with, ignore_signals
+from shardd.runtime.time_slice import ask_for_long_slices
 
-NICE: Final = 5  # a door gives way to the workers
+NICE: Final = 12  # a door gives way to the workers, and to their clients on the same machine (docs/adr/0086)
 _log = logging.getLogger(__name__)
 
 
@@ -31,7 +32,7 @@ def run_door(serve: Callable[[Door], Awaitable[None]]) -> None:
     die_with(inheritance.supervisor_pid)
     set_up_logs(f"door-{inheritance.name}", inheritance.logging.level, inheritance.logging.format)
     setproctitle.setproctitle(f"shardd: door {inheritance.name}")
-    os.nice(NICE)
+    give_way()
     gc.freeze()  # modules stay: no collection looks at them
     status = 0
     try:
@@ -41,6 +42,11 @@ def run_door(serve: Callable[[Door], Awaitable[None]]) -> None:
         status = 1
     logging.shutdown()
     os._exit(status)
+
+
+def give_way() -> None:
+    os.nice(NICE)
+    ask_for_long_slices()
 
 
 async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[None]]) -> None:

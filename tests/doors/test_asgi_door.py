@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from shardd.doors.process import NICE
 from tests.doors.asgi_door import LIMITS
 from tests.doors.door_server import HOST, WAIT_S, DoorServer
 
@@ -143,7 +144,7 @@ def test_a_killed_door_loses_no_connection_that_waits(server: DoorServer) -> Non
     door = server.door("asgi")
     door.kill()
     assert get(server) == b"hello"  # connected to the socket of the supervisor
-    assert server.door("asgi", other_than=door.pid).nice() == 5
+    assert server.door("asgi", other_than=door.pid).nice() == NICE
 
 
 def test_what_is_under_way_is_finished_at_the_end(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from shardd.doors.process import NICE
 from tests.doors.http_server import HttpClient, HttpServer
 from tests.support import wire
 
@@ -256,5 +257,5 @@ def test_a_door_that_is_killed_comes_back_and_tokens_go_on(server: HttpServer) -
         door.kill()
         again = server.door(other_than=door.pid)
         tcp.ping()
-        assert again.nice() == 5
+        assert again.nice() == NICE
     assert HttpClient(server.http_address, root.token).get("/streams").status == 200

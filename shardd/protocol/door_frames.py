@@ -163,43 +163,60 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Frames:
-    """Bytes in, whole frames out, one at a time: what is not taken stays as bytes."""
+    """Bytes in, whole frames out, one at a time: what is not taken stays as bytes. A large payload is not copied when
+    its frame came whole, in one piece with others perhaps: it keeps that piece then."""
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self._data = bytearray()
+        self._data: bytes | bytearray = b""
+        self._begin = 0  # what stands before it was taken
 
     @property
     def waiting_bytes(self) -> int:
-        return len(self._data)
+        return len(self._data) - self._begin
 
     def feed(self, data: bytes) -> None:
+        if not self.waiting_bytes:
+            self._data, self._begin = data, 0
+            return
+        if isinstance(self._data, bytearray):
+            del self._data[: self._begin]
+        else:
+            self._data = bytearray(memoryview(self._data)[self._begin :])
+        self._begin = 0
         self._data += data
 
     def take(self) -> Frame | None:
         """The next frame, None when it is not whole. FrameError as soon as its length is wrong."""
-        if len(self._data) < _LENGTH.size:
+        begin, waiting = self._begin, self.waiting_bytes
+        if waiting < _LENGTH.size:
             return None
-        (length,) = _LENGTH.unpack_from(self._data)
-        end = _LENGTH.size + length
-        if length < _HEAD_BEHIND_LENGTH or end > self.frame_bytes_max:
-            raise FrameError(f"a frame of {end} bytes")
-        if len(self._data) < end:
+        (length,) = _LENGTH.unpack_from(self._data, begin)
+        size = _LENGTH.size + length
+        if length < _HEAD_BEHIND_LENGTH or size > self.frame_bytes_max:
+            raise FrameError(f"a frame of {size} bytes")
+        if waiting < size:
             return None
-        _, request_id, kind = _HEAD.unpack_from(self._data)
-        return Frame(request_id, kind, self._cut(end) if length >= _LARGE_BYTES else self._copied(end))
+        _, request_id, kind = _HEAD.unpack_from(self._data, begin)
+        payload = self._kept(begin + size) if length >= _LARGE_BYTES else self._copied(begin + size)
+        if not self.waiting_bytes:
+            self._data, self._begin = b"", 0
+        return Frame(request_id, kind, payload)
 
     def _copied(self, end: int) -> bytes:
         with memoryview(self._data) as view:
-            payload = bytes(view[_HEAD.size : end])
-        del self._data[:end]
+            payload = bytes(view[self._begin + _HEAD.size : end])
+        self._begin = end
         return payload
 
-    def _cut(self, end: int) -> memoryview:
-        """A large payload keeps the buffer that it came in; what comes behind it gets a new one."""
-        data, self._data = self._data, self._data[end:]
-        del data[end:]
-        return memoryview(data)[_HEAD.size :]
+    def _kept(self, end: int) -> memoryview:
+        """What can grow cannot while a payload keeps it: what comes behind that gets a new one."""
+        data, begin = self._data, self._begin + _HEAD.size
+        self._begin = end
+        if isinstance(data, bytearray):
+            self._data, self._begin = data[end:], 0
+            del data[end:]
+        return memoryview(data)[begin:end]
 
 
 def encode_frame(request_id: int, kind: Kind, payload: bytes) -> bytes:

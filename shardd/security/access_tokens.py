@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -116,6 +117,12 @@ def user_of(state: State, claims: AccessClaims) -> User | None:
     return user if said == (user.incarnation, user.access_mark, _password_mark(user)) else None
 
 
+@lru_cache(maxsize=1024)
+def _mark_of(password_hash: str) -> str:
+    return hashlib.blake2b(password_hash.encode(), digest_size=8, person=b"shardd-access").hexdigest()
+
+
 def _password_mark(user: User) -> str:
-    """Another one with every change of the password, also to the same one: each has a salt of its own."""
-    return hashlib.blake2b(user.password_hash.encode(), digest_size=8, person=b"shardd-access").hexdigest()
+    """Another one with every change of the password, also to the same one: each has a salt of its own. It is asked for
+    with every request."""
+    return _mark_of(user.password_hash)

@@ -45,6 +45,7 @@ REQUESTS_MAX: Final = 256
 UNDER_WAY_BYTES_MAX: Final = 64 << 20
 STARTS_PER_TURN: Final = 32  # requests begun in one turn of the loop,
 BYTES_PER_TURN: Final = 1 << 20  # and after so many bytes of them none
+LOOK_S: Final = 0.1  # how often requests under way are looked at: so much late one may be answered with a timeout
 _NIL: Final = encode_value(None)
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class _Work(msgspec.Struct, eq=False):
     request_id: int
     cost_bytes: int
     is_login: bool
-    overdue: asyncio.TimerHandle | None = None
+    due_s: float
     client: DoorClient | None = None
     answered: bool = False
 
@@ -94,6 +95,7 @@ class DoorConnection(asyncio.Protocol):
         self._under_way_bytes = self._written_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None  # for the proof, then for a door that does not read
+        self._look_timer: asyncio.TimerHandle | None = None  # while requests are under way
         self._pumping = False
         self._paused = False
         self._stopping = self._ended = False
@@ -106,12 +108,12 @@ class DoorConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
         self.clients = self._no_clients()
         if not self._links.may_connect(self):
             self.end()
             return
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(PROOF_TIMEOUT_S, self._give_up, "a connection that proves nothing")
+        self._timer = self._loop.call_later(PROOF_TIMEOUT_S, self._give_up, "a connection that proves nothing")
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
@@ -136,7 +138,7 @@ class DoorConnection(asyncio.Protocol):
             self._give_up(f"{self.door}, which does not read")
             return
         timeout_s = self._parts.limits.slow_reader_timeout_ms / 1000
-        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._watch_reader, taken)
+        self._timer = self._loop.call_later(timeout_s, self._watch_reader, taken)
 
     # ---- life ----
 
@@ -153,9 +155,8 @@ class DoorConnection(asyncio.Protocol):
         self._ended = True
         self._stop_timer()
         self.clients.close_all()
-        for work in self._work:
-            if work.overdue is not None:
-                work.overdue.cancel()
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         self._links.left(self)
         self._transport.close() if self._stopping else self._transport.abort()
         self.finished.set()
@@ -187,7 +188,7 @@ class DoorConnection(asyncio.Protocol):
             while not self._ended and not self._stopping and self._has_room():
                 if started == STARTS_PER_TURN or started_bytes >= BYTES_PER_TURN:
                     self._pumping = True
-                    asyncio.get_running_loop().call_soon(self._pump_again)
+                    self._loop.call_soon(self._pump_again)
                     break
                 frame = self._frames.take()
                 if frame is None:
@@ -226,14 +227,15 @@ class DoorConnection(asyncio.Protocol):
         if not self._links.is_present(self._id) or isinstance(request, Prove):
             raise FrameError("it may not be sent now")
         is_login = isinstance(request, Login | LoginWithToken | LoginWithAccessToken)
+        limits = self._parts.limits
+        timeout_s = (limits.login_timeout_ms if is_login else limits.request_timeout_ms) / 1000
         cost_bytes = frame.size + answer_bytes(request)
-        work = _Work(frame.request_id, cost_bytes, is_login)
+        work = _Work(frame.request_id, cost_bytes, is_login, self._loop.time() + timeout_s)
         self._work.add(work)
         self._under_way_bytes += work.cost_bytes
         self._requests += not is_login
-        limits = self._parts.limits
-        timeout_s = (limits.login_timeout_ms if is_login else limits.request_timeout_ms) / 1000
-        work.overdue = asyncio.get_running_loop().call_later(timeout_s, self._overdue, work)
+        if self._look_timer is None:
+            self._look_timer = self._loop.call_later(LOOK_S, self._look)
         self._spawn(self._execute(work, request))
 
     def _prove(self, request_id: int, request: Request) -> None:
@@ -253,7 +255,7 @@ class DoorConnection(asyncio.Protocol):
         self._write(encode_answer(request_id, Status.OK, 0, _NIL))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -261,7 +263,7 @@ class DoorConnection(asyncio.Protocol):
         """Never raises for a request: a fault is status 1 and a traceback in the log."""
         try:
             work.client = self._handler.client_of(request)
-            value = await self._handler.handle(request)
+            value = await self._handler.handle(request, work.client)
         except ShardError as error:
             _log.debug("a request of %s refused with %d: %s", self.door, error.status, error)
             self._answer(work, error.status, encode_value(str(error)), close=error.close)
@@ -273,9 +275,12 @@ class DoorConnection(asyncio.Protocol):
         finally:
             self._done(work)
 
-    def _overdue(self, work: _Work) -> None:
-        """It goes on, and keeps its place until it ends; its client is closed, as a connection would be."""
-        self._answer(work, Status.UNAUTHENTICATED if work.is_login else Status.TASK_TIMEOUT, _NIL, close=True)
+    def _look(self) -> None:
+        """What is overdue goes on, keeping its place until it ends; its client is closed, as a connection would be."""
+        now_s = self._loop.time()
+        for work in [each for each in self._work if each.due_s <= now_s]:
+            self._answer(work, Status.UNAUTHENTICATED if work.is_login else Status.TASK_TIMEOUT, _NIL, close=True)
+        self._look_timer = self._loop.call_later(LOOK_S, self._look) if self._work and not self._ended else None
 
     def _answer(self, work: _Work, status: Status, value: bytes, *, close: bool = False) -> None:
         if work.answered or self._ended:
@@ -289,8 +294,6 @@ class DoorConnection(asyncio.Protocol):
 
     def _done(self, work: _Work) -> None:
         self._work.discard(work)
-        if work.overdue is not None:
-            work.overdue.cancel()
         self._under_way_bytes -= work.cost_bytes
         self._requests -= not work.is_login
         self._look_finished()

@@ -55,8 +55,8 @@ class RequestHandler:
             return self._clients.get(request.client)
         return None
 
-    async def handle(self, request: Request) -> bytes:
-        """The answer in MessagePack, or `ShardError`."""
+    async def handle(self, request: Request, named: DoorClient | None) -> bytes:
+        """The answer in MessagePack, or `ShardError`. `named`: whom `client_of` has found."""
         match request:
             case OpenClient():
                 return encode_value(self._clients.open(request.address).number)
@@ -72,13 +72,12 @@ class RequestHandler:
             case LoginWithAccessToken():
                 token = account_requests.TokenLogin(request.token)
                 return await self._login(request.client, self._parts.services.logins.login_with_bearer, token)
-            case Logout():
-                client = self._of_handle(request.handle)
-                await self._parts.services.logins.logout(client.identity(), requests.Empty())
-                self._clients.logged_out(client)
+            case Logout() if named is not None:
+                await self._parts.services.logins.logout(named.identity(), requests.Empty())
+                self._clients.logged_out(named)
                 return _NIL
-            case Command():
-                return await self._command(request)
+            case Command() if named is not None:
+                return await self._command(request, named)
             case Figures():
                 return encode_value(await self._figures(request.what))
         raise ShardError(Status.INVALID_COMMAND)
@@ -117,8 +116,7 @@ class RequestHandler:
             case What.GROUPS:
                 return await figures.groups(keep_encoded)
 
-    async def _command(self, request: Command) -> bytes:
-        client = self._of_handle(request.handle)
+    async def _command(self, request: Command, client: DoorClient) -> bytes:
         command = self._commands.get(request.name)
         if command is None:
             status = Status.FEATURE_UNAVAILABLE if request.name in REFUSED else Status.INVALID_COMMAND

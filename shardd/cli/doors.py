@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from shardd import __version__
+from shardd.config.cpus import CpuAllocationError, own_cpus
 from shardd.config.loader import ConfigError
 from shardd.config.schema import Settings
 from shardd.doors.http import options as http
@@ -33,12 +34,12 @@ def doors_of(settings: Settings) -> list[DoorSpecification]:
         _check_modules("http")
         if settings.http.jwt.trusted_issuers:
             _check_modules("http.jwt.trusted_issuers")
-        addresses = {"http.address": settings.http.address}
-        doors.append(DoorSpecification(http.DOOR_NAME, http.COMMAND, addresses, http.encode_options(settings)))
+        doors += _http_doors(settings)
     if settings.quic.enabled:
         _check_modules("quic")
         addresses = {"quic.address": settings.quic.address}
-        doors.append(DoorSpecification(quic.DOOR_NAME, quic.COMMAND, addresses, quic.encode_options(settings)))
+        options, cpus = quic.encode_options(settings), _cpus("quic.cpus", settings.quic.cpus)
+        doors.append(DoorSpecification(quic.DOOR_NAME, quic.COMMAND, addresses, options, cpus=cpus))
     if settings.metrics.enabled:
         _check_modules("metrics")
         addresses = {"metrics.address": settings.metrics.address}
@@ -48,6 +49,23 @@ def doors_of(settings: Settings) -> list[DoorSpecification]:
             )
         )
     return doors
+
+
+def _http_doors(settings: Settings) -> list[DoorSpecification]:
+    """They take connections from one socket."""
+    addresses = {"http.address": settings.http.address}
+    options, cpus = http.encode_options(settings), _cpus("http.cpus", settings.http.cpus)
+    first = DoorSpecification(http.DOOR_NAME, http.COMMAND, addresses, options, cpus=cpus)
+    names = [f"{http.DOOR_NAME}-{number}" for number in range(2, settings.http.processes + 1)]
+    others = [DoorSpecification(each, http.COMMAND, {}, options, cpus=cpus, listens_as=first.name) for each in names]
+    return [first, *others]
+
+
+def _cpus(key: str, cpus: str) -> tuple[int, ...]:
+    try:
+        return tuple(own_cpus(cpus))
+    except CpuAllocationError as error:
+        raise ConfigError([f"{key}: {error}"]) from None
 
 
 def _check_modules(section: str) -> None:

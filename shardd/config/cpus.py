@@ -14,10 +14,11 @@ from typing import Final
 from shardd.config.cgroups import cpu_quota
 from shardd.config.numa import PREFIX, NumaError, numa_cpus, parse_numa
 from shardd.config.numa import node_numbers as numa_node_numbers
-from shardd.config.topology import SYSTEM, TopologyError, format_list, read_nodes
+from shardd.config.topology import SYSTEM, TopologyError, format_list, parse_list, read_nodes
 
 SHARDS_MAX: Final = 256  # native/src/base/shared.h
 _RANGE: Final = re.compile(r"(\d{1,6})\.\.(\d{1,6})")
+_LIST: Final = re.compile(r"((\d{1,4}(-\d{1,4})?)(,\d{1,4}(-\d{1,4})?){0,255})?", re.ASCII)
 _FORMS: Final = "all, a count, a range like 0..4, or numa:auto"
 
 
@@ -46,6 +47,30 @@ def check_cpu_allocation(value: object) -> str:
     if text != "all" and span is None and not text.isdecimal():
         raise ValueError(f"{value!r} is no CPU allocation; write {_FORMS}")
     return text
+
+
+def parse_cpus(value: object) -> str:
+    """CPUs in the kernel's list format ("0-2,5"), in its shortest form; "": none is named.
+
+    ValueError with a sentence.
+    """
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not _LIST.fullmatch(text.strip()):
+        raise ValueError(f"{value!r} is no list of CPUs; write them like 0-2,5")
+    for span in text.split(","):
+        first, _, last = span.partition("-")
+        if last and int(last) < int(first):
+            raise ValueError(f"{span.strip()} is an empty range of CPUs")
+    return format_list(sorted(parse_list(text)))
+
+
+def own_cpus(cpus: str) -> list[int]:
+    """Those of `parse_cpus`. Raises CpuAllocationError when this process may not run on one of them."""
+    wanted, own = sorted(parse_list(cpus)), sorted(os.sched_getaffinity(0))
+    foreign = sorted(set(wanted) - set(own))
+    if foreign:
+        raise CpuAllocationError(f"CPU {foreign[0]} of {cpus} is not in this process's cpuset ({format_list(own)})")
+    return wanted
 
 
 def allocate_cpus(

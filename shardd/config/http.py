@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES_MAX: Final = 7 << 20  # of a body: with what stands around it it fits into a frame of a door (8 MiB)
 KEY_BYTES_MIN: Final = 32  # of access tokens
+PROCESSES_MAX: Final = 16
 WORDS_MAX: Final = 64
 _WORD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", re.ASCII)  # a token of HTTP
 _CLAIM: Final = re.compile(r"[\x21-\x7e]{1,128}")
@@ -57,10 +58,13 @@ class HttpMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`http.*`: the door for HTTP. `address` as that of TCP. `access_log`: a line for each request."""
+    """`http.*`: the door for HTTP. `address` as that of TCP. `access_log`: a line for each request. `cpus`: where its
+    processes run, as cpus.parse_cpus has it; "": on all."""
 
     enabled: bool
     address: str
+    processes: int
+    cpus: str
     max_request_size_bytes: int
     cors: HttpCors
     jwt: HttpJwt

@@ -22,7 +22,7 @@ from shardd.config import (
     units,
     values,
 )
-from shardd.config.cpus import check_cpu_allocation
+from shardd.config.cpus import check_cpu_allocation, parse_cpus
 from shardd.config.schema import (
     ACK_LEVELS,
     DEDUPLICATION_ENTRIES_MAX,
@@ -132,6 +132,8 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("websocket.tls.key_file", "websocket.tls.key_file", "", tls.parse_path),
     _flag("http.enabled", False),
     Key("http.address", "http.address", "127.0.0.1:3000", units.parse_address),
+    _count("http.processes", 1, 1, http.PROCESSES_MAX),
+    Key("http.cpus", "http.cpus", "", parse_cpus),
     _size("http.max_request_size", "http.max_request_size_bytes", "2 MB", 1024, http.REQUEST_BYTES_MAX),
     _flag("http.cors.enabled", False),
     _list("http.cors.allowed_origins", ["*"], origins.parse_origins),
@@ -153,6 +155,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _flag("http.access_log", False),
     _flag("quic.enabled", False),
     Key("quic.address", "quic.address", "127.0.0.1:8080", units.parse_address),
+    Key("quic.cpus", "quic.cpus", "", parse_cpus),
     _count("quic.max_concurrent_bidi_streams", 100, 1, 10_000),
     _size("quic.receive_window", "quic.receive_window_bytes", "100 KB", 16 << 10, 1 << 20),
     _size("quic.initial_mtu", "quic.initial_mtu_bytes", "1200 B", quic.DATAGRAM_BYTES_MIN, quic.DATAGRAM_BYTES_MAX),

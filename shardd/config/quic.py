@@ -23,10 +23,11 @@ class QuicCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Quic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`quic.*`: the door for QUIC. `address` as that of TCP, over UDP. `receive_window_bytes`: what a client may send
-    ahead without asking. `keep_alive_interval_ms` 0: the server sends nothing by itself."""
+    ahead without asking. `cpus` as those of HTTP. `keep_alive_interval_ms` 0: the server sends nothing by itself."""
 
     enabled: bool
     address: str
+    cpus: str
     max_concurrent_bidi_streams: int
     receive_window_bytes: int
     initial_mtu_bytes: int

@@ -32,6 +32,8 @@ def run_door(serve: Callable[[Door], Awaitable[None]]) -> None:
     die_with(inheritance.supervisor_pid)
     set_up_logs(f"door-{inheritance.name}", inheritance.logging.level, inheritance.logging.format)
     setproctitle.setproctitle(f"shardd: door {inheritance.name}")
+    if inheritance.cpus:
+        os.sched_setaffinity(0, inheritance.cpus)
     give_way()
     gc.freeze()  # modules stay: no collection looks at them
     status = 0

@@ -33,6 +33,11 @@ def door_name(door: str) -> str:
     return f"door-{door}"
 
 
+def door_kind(name: str) -> str:
+    """Of a name of `door_name`: a door of several processes calls them http, http-2, http-3."""
+    return name.removeprefix("door-").partition("-")[0]
+
+
 class PeerKey(msgspec.Struct, frozen=True):
     """The key between the process that gets this and one incarnation of the process `name`."""
 

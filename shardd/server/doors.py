@@ -30,13 +30,16 @@ _log = logging.getLogger(__name__)
 class DoorSpecification(msgspec.Struct, frozen=True):
     """One door: its name, and what the interpreter runs for it (`"-m", "package.module"`, or a path). `addresses`:
     where its clients connect, by the setting that says so; `options`: its own settings, as it decodes them.
-    `before_workers`: it starts first, else when all workers serve."""
+    `before_workers`: it starts first, else when all workers serve. `cpus`: where it runs; none: on all. `listens_as`:
+    the door whose addresses it shares."""
 
     name: str
     command: tuple[str, ...]
     addresses: dict[str, str] = {}
     options: bytes = b""
     before_workers: bool = False
+    cpus: tuple[int, ...] = ()
+    listens_as: str = ""
 
 
 class DoorProcess(ChildProcess):
@@ -47,6 +50,8 @@ class DoorProcess(ChildProcess):
         self.name = door.name
         self.options = door.options
         self.before_workers = door.before_workers
+        self.cpus = door.cpus
+        self.listens_as = door.listens_as or door.name
 
 
 class DoorKeeper:
@@ -162,8 +167,9 @@ class DoorKeeper:
             supervisor_pid=os.getpid(),
             version=self._version,
             respawns=0,
-            listener_fds=self._listeners.descriptors_of(door.name),
+            listener_fds=self._listeners.descriptors_of(door.listens_as),
             options=door.options,
+            cpus=list(door.cpus),
             tls_fd=self._tls_fd,
         )
         try:

@@ -93,6 +93,11 @@ class HttpClient:
     def close(self) -> None:
         self._connection.close()
 
+    @property
+    def port(self) -> int:
+        """Of this end, while it is connected."""
+        return int(self._connection.sock.getsockname()[1])
+
     def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Answer:
         """`body`: bytes as they are, anything else as JSON."""
         sent = dict(headers or {})

@@ -22,7 +22,7 @@ class HttpOptions(msgspec.Struct, frozen=True):
 
     @property
     def connections_max(self) -> int:
-        return max(1, self.server.connections_max // CLIENT_SHARE)
+        return max(1, self.server.connections_max // (CLIENT_SHARE * self.http.processes))
 
     @property
     def connections_per_address_max(self) -> int:

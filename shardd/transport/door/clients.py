@@ -60,7 +60,8 @@ class DoorClient(msgspec.Struct, eq=False):
 
 
 class DoorClients:
-    """Lives on the loop thread of the worker. `expired`: a client had no login for too long and was closed."""
+    """Lives on the loop thread of the worker. `count`: clients of all processes of the door. `expired`: a client had no
+    login for too long and was closed."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class DoorClients:
         engine: Engine,
         sessions: SessionTable,
         limits: Server,
+        count: Callable[[], int],
         expired: Callable[[int, Status], None],
     ) -> None:
         self._door = door
@@ -76,6 +78,7 @@ class DoorClients:
         self._sessions = sessions
         self._login_timeout_s = limits.login_timeout_ms / 1000
         self._clients_max = max(1, limits.connections_max // (CLIENT_SHARE * shards))
+        self._count_all = count
         self._expired = expired
         self._numbers = itertools.count(1)
         self._clients: dict[int, DoorClient] = {}
@@ -90,7 +93,7 @@ class DoorClients:
     def open(self, address: str) -> DoorClient:
         """`ShardError` 8 when there is no room for it, as a connection would hear."""
         host, whole = parse_address(address)
-        if len(self._clients) >= self._clients_max or not self._engine.client_enter(host):
+        if self._count_all() >= self._clients_max or not self._engine.client_enter(host):
             raise ShardError(Status.DISCONNECTED, f"no room for a client of {host}")
         connection = (next(_connections) & 0xFFFF_FFFF) << 32 | _NO_SOCKET
         transport = _TRANSPORTS.get(self._door, TRANSPORT_TCP)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 import msgspec
@@ -34,6 +35,7 @@ from shardd.protocol.door_frames import (
     encode_frame,
 )
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.trust import door_kind
 from shardd.transport.door.clients import DoorClient, DoorClients
 from shardd.transport.door.commands import DoorCommand, answer_bytes
 from shardd.transport.door.requests import RequestHandler
@@ -63,6 +65,7 @@ class Links(Protocol):
     def may_connect(self, connection: DoorConnection) -> bool: ...
     def prove(self, connection: DoorConnection, peer: socket.socket, id_: str, key: str) -> str | None: ...
     def is_present(self, id_: str) -> bool: ...
+    def clients_count(self, kind: str) -> int: ...
     def left(self, connection: DoorConnection) -> None: ...
     def refused(self, what: str) -> None: ...
 
@@ -166,7 +169,8 @@ class DoorConnection(asyncio.Protocol):
 
     def _clients_of(self, door: str) -> DoorClients:
         parts = self._parts
-        return DoorClients(door, parts.shards, parts.engine, parts.sessions, parts.limits, self._client_ended)
+        count = partial(self._links.clients_count, door)
+        return DoorClients(door, parts.shards, parts.engine, parts.sessions, parts.limits, count, self._client_ended)
 
     def _give_up(self, what: str) -> None:
         self._links.refused(what)
@@ -249,7 +253,7 @@ class DoorConnection(asyncio.Protocol):
         self._stop_timer()
         self.door, self._id = name, request.id
         self._frames.frame_bytes_max = REQUEST_BYTES_MAX
-        door = name.removeprefix("door-")
+        door = door_kind(name)
         self.clients = self._clients_of(door)
         self._handler = RequestHandler(door, self.clients, self._parts, self._commands)
         self._write(encode_answer(request_id, Status.OK, 0, _NIL))

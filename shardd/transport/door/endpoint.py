@@ -14,7 +14,7 @@ import socket
 import struct
 from typing import Final
 
-from shardd.runtime.trust import Trust
+from shardd.runtime.trust import Trust, door_kind
 from shardd.transport.door.commands import command_table
 from shardd.transport.door.connection import Counters, DoorConnection, Links
 from shardd.worker.doors import DoorParts
@@ -98,6 +98,10 @@ class Doors:
 
     def is_present(self, id_: str) -> bool:
         return self._trust.sender(id_) is not None
+
+    def clients_count(self, kind: str) -> int:
+        """Of all processes of a door."""
+        return sum(len(each.clients) for name, each in self._proven.items() if door_kind(name) == kind)
 
     def left(self, connection: DoorConnection) -> None:
         self._unproven.discard(connection)

@@ -240,6 +240,10 @@ crash-clean: native ## 300 kills of -9, one at each step of retention and of com
 crash-archive: native ## 300 kills of -9, one at each step of archiving (CRASH_ARGS="--kills 300 --seed N")
 	@$(BIN)/python -m tests.crash.archive_kills $(CRASH_ARGS)
 
+.PHONY: crash-producers
+crash-producers: native ## 300 kills of -9, one at each step of what idempotent producers need (CRASH_ARGS="--kills 300 --seed N")
+	@$(BIN)/python -m tests.crash.producer_kills $(CRASH_ARGS)
+
 fmt: setup ## format all sources
 	@$(BIN)/ruff check --fix --quiet $(PY_DIRS) distribution setup.py
 	@$(BIN)/ruff format $(PY_DIRS) distribution setup.py

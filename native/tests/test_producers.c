@@ -323,6 +323,34 @@ static void test_a_damaged_file_is_forgotten_not_believed(void) {
     producers_free(&known);
 }
 
+/* A recovery cuts such a log. Where it may not, nobody is told that the batch is new. */
+static void test_a_log_that_ends_inside_a_batch_is_known_and_never_believed(void) {
+    static uint8_t content[FILE_BYTES_MAX];
+    begin();
+    for (uint64_t i = 0; i < 3; i++) {
+        producer_batch b = batch_of(i, 0);
+        produced made;
+        CHECK(producers_judge(&known, &b, &made) == 0 && made.kind == PRODUCED_STORED);
+        CHECK_EQUAL(producers_write(&known, &b, end, 5), 0);
+        producers_stored(&known, &b, end, 5);
+        end += 5;
+        models[i].next++;
+    }
+    size_t length = read_file(content);
+    for (uint64_t at = 0; at <= 16; at++)
+        CHECK_EQUAL(producers_end_inside(content, length, 7, at), at < 15 && at % 5 != 0);
+    CHECK(!producers_end_inside(content, length, 8, 7));
+    end = 12;
+    CHECK_EQUAL(reopen(), 0);
+    for (uint64_t i = 0; i < 3; i++) {
+        producer_batch b = batch_of(i, models[i].next);
+        produced made;
+        CHECK_EQUAL(producers_judge(&known, &b, &made), 0);
+        CHECK_EQUAL(made.kind, PRODUCED_UNKNOWN);
+    }
+    producers_free(&known);
+}
+
 int main(void) {
     if (mkdtemp(directory) == NULL) return 1;
     files.budget = (descriptor_budget){.segment_pairs = 4, .offset_files = 4};
@@ -332,6 +360,7 @@ int main(void) {
     RUN(test_after_a_power_loss_it_knows_the_log_that_is_there_or_nothing);
     RUN(test_the_list_finds_planted_faults);
     RUN(test_a_damaged_file_is_forgotten_not_believed);
+    RUN(test_a_log_that_ends_inside_a_batch_is_known_and_never_believed);
     for (unsigned i = 0; i < PRODUCERS; i++) free(models[i].stored);
     lose_the_file();
     producers_free(&known);

@@ -3,6 +3,7 @@
 The rules:
 - only valid records count: checksum, dense offsets, timestamps that never fall; not zero bytes, not
   stale records; timestamps may fall in what Apache Iggy wrote (imported.py);
+- of a batch of an idempotent producer that a kill has cut short nothing is kept (unfinished_batch.py);
 - zeros behind the last record of the active segment are cut off (level durable allocates space ahead);
 - a torn tail is copied to `<start>.torn` and cut off; but when what looks like a later record lies in it, or a segment
   is missing, the log is surveyed (damage_survey.py): damaged offsets are withheld (status 4027), what is proven to be a
@@ -24,6 +25,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -49,8 +51,9 @@ from shardd.log.removed_segments import sweep_removed
 from shardd.log.segment_reader import layout_of, log_path
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
 from shardd.log.stored_offsets import bring_up_to_date, table_notes
-from shardd.log.tail import NO_ROOM, Rest, cut_surplus, cut_tail, cut_zeros, offsets_possible, rest_of
+from shardd.log.tail import Rest, cut_surplus, cut_torn, cut_zeros, offsets_possible, rest_of
 from shardd.log.trash import move_to_trash
+from shardd.log.unfinished_batch import without_unfinished_batch
 from shardd.protocol.errors import Status
 from shardd.runtime.regular_files import linked_directory
 
@@ -191,6 +194,11 @@ def _recover_segments(
             segment = _recover_sealed(directory, start, go_on_at, minimum_timestamp, imported_end, manifest, recovered)
         else:
             segment, go_on_at = _recover_active(directory, start, minimum_timestamp, imported_end, manifest, recovered)
+            if go_on_at is None and not recovered.state:
+                again = partial(
+                    scan_segment, directory, start, minimum_timestamp, imported_end, _last_checkpoint(manifest)
+                )
+                segment = without_unfinished_batch(directory, incarnation, segment, again, recovered)
             _renew_manifest(directory, start, incarnation, manifest, starts[0], recovered)
         if segment.count:
             minimum_timestamp = segment.last_timestamp
@@ -327,7 +335,7 @@ def _recover_active(
     elif rest is Rest.ZEROS:
         cut_zeros(directory, segment)
     elif rest is Rest.TORN or (rest is Rest.CLAIMED and clear):
-        _cut_torn(directory, segment, recovered)
+        cut_torn(directory, segment, segment.fault.name, recovered)
     else:
         end = segment.next_offset + offsets_possible(directory, segment)
         recovered.notes.append(
@@ -336,22 +344,6 @@ def _recover_active(
             "partition goes on behind them"
         )
     return segment, end
-
-
-def _cut_torn(directory: Path, segment: Segment, recovered: Recovered) -> None:
-    damage = f"{layout.segment_log(directory, segment.start_offset)}: {segment.fault.name} at byte {segment.log_bytes}"
-    surplus = segment.file_bytes - segment.log_bytes
-    try:
-        torn_path = cut_tail(directory, segment)
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        recovered.state = Status.CANNOT_WRITE_TO_FILE
-        recovered.notes.append(
-            f"{damage}, no room to save the {surplus} bytes behind it: read only until the next start"
-        )
-        return
-    recovered.notes.append(f"{damage}: torn tail of {surplus} bytes cut off, kept in {torn_path.name}")
 
 
 def _last_checkpoint(manifest: Manifest | None) -> Checkpoint | None:

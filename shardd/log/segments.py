@@ -159,6 +159,13 @@ def _agrees(checkpoint: Checkpoint, file_bytes: int, index: int) -> bool:
     return checkpoint.log_bytes <= file_bytes and _read_entry(index, checkpoint.count - 1) == entry
 
 
+def position_of(directory: Path, segment: Segment, offset: int) -> int:
+    """Where the record of an offset begins in the log of a segment whose index fits it. OSError."""
+    count = offset - segment.start_offset
+    with opened_index(directory, segment.start_offset) as index:
+        return _read_entry(index, count - 1)[1] if count else 0
+
+
 def cut_entries(index: int, count: int) -> None:
     """Entries without records are gone durably: after a power loss they would be those of other records."""
     if os.fstat(index).st_size > count * INDEX_ENTRY_BYTES:

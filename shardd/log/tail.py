@@ -10,10 +10,12 @@ from pathlib import Path
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.record_format import HEADER_BYTES, offset_in, record_bytes, timestamp_in
+from shardd.log.recovered import Recovered
 from shardd.log.segment_layout import PLAIN
 from shardd.log.segment_reader import layout_of, opened_index, opened_log
 from shardd.log.segments import Segment, cut_entries
 from shardd.log.verified_slices import read_at
+from shardd.protocol.errors import Status
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _COPY_BYTES = 1 << 20
@@ -86,6 +88,24 @@ def cut_tail(directory: Path, segment: Segment) -> Path:
         os.fsync(log)
     cut_index(directory, segment)
     return torn_path
+
+
+def cut_torn(directory: Path, segment: Segment, what: str, recovered: Recovered) -> None:
+    """Cuts what lies behind the segment's last record, and says `what` it is. Without room for the copy the partition
+    is read only. OSError."""
+    damage = f"{layout.segment_log(directory, segment.start_offset)}: {what} at byte {segment.log_bytes}"
+    surplus = segment.file_bytes - segment.log_bytes
+    try:
+        torn_path = cut_tail(directory, segment)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        recovered.state = Status.CANNOT_WRITE_TO_FILE
+        recovered.notes.append(
+            f"{damage}, no room to save the {surplus} bytes behind it: read only until the next start"
+        )
+        return
+    recovered.notes.append(f"{damage}: torn tail of {surplus} bytes cut off, kept in {torn_path.name}")
 
 
 def cut_surplus(directory: Path, segment: Segment, *, clear: bool) -> str:

@@ -40,12 +40,6 @@ def _boot() -> tuple[bytes, int]:
     return (boot if len(boot) == _BOOT_ID_BYTES else bytes(_BOOT_ID_BYTES)), since_us
 
 
-def boot_id() -> bytes:
-    """Of this boot of the machine, 16 bytes; none where nobody tells it."""
-    boot, _ = _boot()
-    return bytes.fromhex(boot.decode().replace("-", "")) if any(boot) else b""
-
-
 def encode(now_us: int, boot: bytes, since_boot_us: int) -> bytes:
     """The whole file."""
     body = _FIELDS.pack(_MAGIC, now_us, since_boot_us, boot)

@@ -23,10 +23,10 @@ import xxhash
 
 from shardd.engine import Engine
 from shardd.log import layout
-from shardd.maintenance.clock_memory import boot_id
 from shardd.metadata import Metadata, commands
 from shardd.metadata.records import Record
 from shardd.metadata.state import State
+from shardd.runtime.boot import boot_id
 
 FILE_NAME: Final = "producers.boot"
 _MAGIC: Final = b"SHRDBOOT"

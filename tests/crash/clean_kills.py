@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import xxhash
 
@@ -150,8 +150,20 @@ class Figures:
             f"{counts['acknowledged']:,} messages acknowledged, {counts['polls']:,} polls with {counts['served']:,} "
             f"messages judged, {counts['digests']} digests compared ({counts['compressed']} of compressed segments); "
             f"{counts['archived']:,} messages in archives; {counts['swept']} indexes, manifests without a log swept; "
+            f"{counts['duplicates']:,} batches sent again, {counts['epochs']} epochs; "
             f"{self.did_not_come.total()} steps did not come; {len(self.findings)} findings"
         )
+
+
+class Observed(Protocol):
+    """What judges a lane."""
+
+    polls: int
+    served: int
+    findings: list[str]
+
+    @property
+    def acknowledged(self) -> int: ...
 
 
 class Lane:
@@ -182,6 +194,9 @@ class Lane:
             chosen = tuple((key, value) for key, value in self.chosen().items() if value)
             if chosen:
                 root.request(ExtensionCode.SET_TOPIC_SETTINGS, SetTopicSettings(STREAM, TOPIC, chosen).encode())
+
+    def observed(self) -> Observed:
+        return self.observer
 
     def settings(self) -> dict[str, str]:
         """Of the server, beside `SETTINGS`."""
@@ -226,9 +241,12 @@ class Lane:
             except (OSError, wire.StatusError) as problem:  # TimeoutError is an OSError
                 last = problem
         _, killed, _ = self.control.disarm()
+        if not killed and not isinstance(last, TimeoutError):
+            self.figures.findings.append(f"{step.about}: {last!r} without a kill")
+        self.go_on_after(step, killed)
+
+    def go_on_after(self, step: Step, killed: int) -> None:
         if not killed:
-            if not isinstance(last, TimeoutError):
-                self.figures.findings.append(f"{step.about}: {last!r} without a kill")
             self.figures.did_not_come[step.about] += 1
             return
         self.figures.killed[step.about] += 1
@@ -252,7 +270,7 @@ class Lane:
             self.figures.cut.append(f"{self.kind.name}: {problem!r:.300} ({place.name}, line {place.lineno})")
         finally:
             self.server.stop()
-        observer, counts = self.observer, self.figures.counts
+        observer, counts = self.observed(), self.figures.counts
         counts["acknowledged"], counts["polls"], counts["served"] = (
             observer.acknowledged, observer.polls, observer.served,
         )  # fmt: skip
@@ -264,18 +282,21 @@ class Lane:
         self.start()
         self.make_topic()
         for number in range(kills * ATTEMPTS):
-            if self.observer.findings or stopping.is_set() or self.figures.killed.total() == kills:
+            if self.observed().findings or stopping.is_set() or self.figures.killed.total() == kills:
                 break
             self.kill_at(self.kind.steps[(first + number) % len(self.kind.steps)])
         if (done := self.figures.killed.total()) < kills:
             self.figures.cut.append(f"{self.kind.name}: {done} of {kills} kills")
+        self.check()
+
+    # ---- what must hold in the end ----
+
+    def check(self) -> None:
         self.server.stop()
         self.check_digests()
         self.start()
         self.expire_all()
         self.check_left()
-
-    # ---- what must hold in the end ----
 
     def check_digests(self) -> None:
         """The server is stopped. Each segment that says what it holds holds that."""

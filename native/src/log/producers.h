@@ -102,6 +102,9 @@ typedef struct producers {
 /* Reads the file, if there is one. `end`: of the log. What cannot be trusted is forgotten, and `known_last` becomes the
  * barrier. 0, or -1 and errno. */
 int producers_open(producers *p, uint64_t end);
+/* For a recovery: whether a log that ends there ends inside a batch of this file. The batch was cut short, so it is not
+ * stored, and what is there of it has to go. */
+bool producers_end_inside(const uint8_t *content, size_t length, uint64_t incarnation, uint64_t end);
 void producers_free(producers *p);
 /* What becomes of a batch: PRODUCED_STORED when it may be appended. 0, or a status: there is no room for one more. */
 uint32_t producers_judge(producers *p, const producer_batch *b, produced *out);

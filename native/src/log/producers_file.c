@@ -124,6 +124,10 @@ static bool is_there(const producer_slot *s, uint64_t end) {
     return s->first_offset <= end && s->count <= end - s->first_offset;
 }
 
+static bool ends_inside(const producer_slot *s, uint64_t end) {
+    return s->first_offset < end && s->count > end - s->first_offset;
+}
+
 static bool is_zero(const uint8_t *at) {
     static const uint8_t none[SLOT_BYTES];
     return memcmp(at, none, SLOT_BYTES) == 0;
@@ -145,6 +149,7 @@ static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t
             continue;
         }
         bool there = is_there(&s, end);
+        p->lost |= ends_inside(&s, end); /* a part of it is there: nobody may send it again as if none were */
         if (there && s.epoch > epoch) epoch = s.epoch;
         if (s.epoch > last) last = s.epoch;
         any |= there;
@@ -183,6 +188,18 @@ static uint64_t count_slots(const producers *p, const uint8_t *content, size_t l
                      s.first_offset + s.count > from;
     }
     return count;
+}
+
+bool producers_end_inside(const uint8_t *content, size_t length, uint64_t incarnation, uint64_t end) {
+    const producers p = {.incarnation = incarnation};
+    for (uint64_t at = PRODUCERS_HEAD_BYTES; at + PRODUCER_ENTRY_BYTES <= length; at += PRODUCER_ENTRY_BYTES) {
+        const uint8_t *slots = content + at + ENTRY_HEAD_BYTES;
+        producer_slot s;
+        for (uint32_t i = 0; i < PRODUCER_SLOTS; i++)
+            if (decode_slot(&p, load_u64(content + at), slots + (size_t)i * SLOT_BYTES, &s) && ends_inside(&s, end))
+                return true;
+    }
+    return false;
 }
 
 /* Whether all slots of a log that ends there were on the device: a sync is known to have brought them, or none is

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "log/manifest.h"
 #include "log/offsets_table.h"
+#include "log/producers.h"
 #include "log/recover_names.h"
 
 #include <errno.h>
@@ -209,6 +210,23 @@ static bool read_table(const recovery *r) {
     return whole && scan.head == OFFSETS_HEAD_WHOLE && scan.hurt == 0 && !offsets_scan_is_sparse(&scan);
 }
 
+/* ---- idempotent producers ---- */
+
+/* No batch of theirs is there in part. */
+static bool whole_batches(const recovery *r) {
+    struct stat st;
+    int fd = open_in(r->directory, "producers", O_RDONLY);
+    if (fd < 0) return false;
+    size_t size = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
+    uint8_t *content = size > 0 ? malloc(size) : NULL;
+    const segment_info *last = r->out->segments_count > 0 ? &r->out->segments[r->out->segments_count - 1] : NULL;
+    bool whole = content != NULL && pread(fd, content, size, 0) == (ssize_t)size && last != NULL &&
+                 !producers_end_inside(content, size, r->incarnation, last->start_offset + last->count);
+    free(content);
+    close(fd);
+    return whole;
+}
+
 /* ---- the directory ---- */
 
 static bool recover_found(recovery *r, const partition_names *found) {
@@ -226,7 +244,7 @@ static bool recover_found(recovery *r, const partition_names *found) {
         if (is_unknown(r, found->ahead))
             return false; /* its records are elsewhere; the next segment would write it over */
     }
-    return !found->table || read_table(r);
+    return (!found->table || read_table(r)) && (!found->producers || whole_batches(r));
 }
 
 #define LEVELS 5u /* of directories above a partition up to the data directory, which a link may lead to */

@@ -108,6 +108,7 @@ static bool take_name(partition_names *out, segment_names *list, const char *nam
     if (strcmp(name, "imported") == 0) return out->imported = true;
     if (strcmp(name, "consumer-offsets") == 0) return out->table = true;
     if (strcmp(name, "offsets") == 0) return out->offsets = true;
+    if (strcmp(name, "producers") == 0) return out->producers = true;
     static const char *const others[] = {"incarnation", "incarnation.tmp", "imported.tmp", "consumer-offsets.tmp",
                                          "offsets.imported"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)

@@ -32,7 +32,7 @@ typedef struct partition_names {
     size_t count;
     bool manifest_ahead; /* a manifest without a log behind all logs, at `ahead` */
     uint64_t ahead;
-    bool imported, table;
+    bool imported, table, producers;
     bool offsets; /* those of format version 1 */
 } partition_names;
 /* False when there is a name that is not of a healthy partition: unknown, an index without a log and the like. To be

@@ -1,0 +1,88 @@
+"""A batch of an idempotent producer of which a kill has left a part in the log. Its place was written before it
+(native/src/log/producers.h has the format of the file). It was never acknowledged and will be sent again, so the part
+is cut off: a batch is stored whole and once.
+
+Only what was written in this boot of the machine says so. After a power loss a place may be older than the records
+there, and the partition forgets its producers instead (docs/adr/0084-producers-over-a-power-loss.md).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import xxhash
+from msgspec.structs import replace
+
+from shardd.log import layout
+from shardd.log.recovered import Recovered
+from shardd.log.segments import Segment, position_of
+from shardd.log.tail import cut_torn
+from shardd.runtime.boot import boot_id
+
+_MAGIC: Final = b"SHRDPROD"
+_HEAD: Final = struct.Struct("<8sIIQQ16s8xQ")
+_HEAD_BYTES: Final = 128
+_ENTRY_HEAD_BYTES: Final = 64
+_SLOT: Final = struct.Struct("<QQIIQ")
+_SLOTS: Final = 40
+_ENTRY_BYTES: Final = _ENTRY_HEAD_BYTES + _SLOTS * _SLOT.size
+_EMPTY: Final = 2**32 - 1  # epoch of a slot without a batch
+_KEYS: Final = struct.Struct("<QQ")
+_PRODUCER: Final = struct.Struct("<Q")
+
+
+def unfinished_batch(directory: Path, incarnation: int, end: int) -> int | None:
+    """The first offset of the batch inside which a log with this end breaks off. OSError."""
+    try:
+        content = (directory / layout.PRODUCERS).read_bytes()
+    except FileNotFoundError:
+        return None
+    if not _is_of_this_boot(content, incarnation):
+        return None
+    return min((first for first, count in _batches(content, incarnation) if first < end < first + count), default=None)
+
+
+def without_unfinished_batch(
+    directory: Path, incarnation: int, segment: Segment, again: Callable[[], Segment], recovered: Recovered
+) -> Segment:
+    """The active segment, whose index fits it, without such a part of a batch; what is `again` found in it then. What
+    its checkpoint covers is never cut. OSError."""
+    first = unfinished_batch(directory, incarnation, segment.next_offset)
+    if first is None or first < max(segment.start_offset, recovered.durable_end):
+        return segment
+    end = position_of(directory, segment, first)
+    whole = replace(segment, log_bytes=end, count=first - segment.start_offset, file_bytes=segment.log_bytes)
+    cut_torn(directory, whole, f"offset {first} begins a batch that was not stored whole,", recovered)
+    return segment if recovered.state else again()
+
+
+def _is_of_this_boot(content: bytes, incarnation: int) -> bool:
+    if len(content) < _HEAD_BYTES:
+        return False
+    magic, _, entry_bytes, _, _, boot, check = _HEAD.unpack_from(content)
+    known = boot_id()
+    return (
+        magic == _MAGIC
+        and entry_bytes == _ENTRY_BYTES
+        and check == _check_of(incarnation, 0, content[: _HEAD.size - 8])
+        and bool(known)
+        and boot == known
+    )
+
+
+def _batches(content: bytes, incarnation: int) -> Iterator[tuple[int, int]]:
+    """First offset and messages of all that have a place."""
+    for entry in range(_HEAD_BYTES, len(content) - _ENTRY_BYTES + 1, _ENTRY_BYTES):
+        (producer,) = _PRODUCER.unpack_from(content, entry)
+        slots = entry + _ENTRY_HEAD_BYTES
+        for at in range(slots, slots + _SLOTS * _SLOT.size, _SLOT.size):
+            _, first, count, epoch, check = _SLOT.unpack_from(content, at)
+            if epoch != _EMPTY and check == _check_of(incarnation, producer, content[at : at + _SLOT.size - 8]):
+                yield first, count
+
+
+def _check_of(incarnation: int, producer: int, content: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(_KEYS.pack(incarnation, producer) + content)

@@ -178,6 +178,10 @@ bench-http: native ## sends and polls over HTTP against a bare handler
 bench-http-beside: native ## p99 of a TCP producer alone, and beside HTTP at half of what it can take
 	@$(BIN)/python -m bench.http_beside $(BENCH_ARGS)
 
+.PHONY: bench-once
+bench-once: native ## what idempotent producers and the comparison of message ids cost the server (BENCH_ARGS="--in-flight 32")
+	@$(BIN)/python -m bench.once $(BENCH_ARGS)
+
 .PHONY: examples
 examples: native ## the generated examples of the property and parity tests and of deliveries, 20 times as many as `make test` tries
 	@EXAMPLES_TIMES=20 $(PYTEST) tests/parity tests/property tests/client/test_deliveries.py tests/client/test_outbox.py $(PYTEST_ARGS)

@@ -12,7 +12,8 @@ PyObject *shardd_call_set_window(PyObject *self, PyObject *args) {
     const char *known = NULL;
     Py_ssize_t length = 0;
     if (e == NULL || !PyArg_ParseTuple(args, "K(KK)|y#", &ns, &entries_max, &age_us, &known, &length)) return NULL;
-    if (entries_max >= UINT32_MAX || length % ENTRY_BYTES != 0 || (uint64_t)length / ENTRY_BYTES > entries_max)
+    if (entries_max > ID_WINDOW_ENTRIES_MAX || length % ENTRY_BYTES != 0 ||
+        (uint64_t)length / ENTRY_BYTES > entries_max)
         return PyErr_Format(PyExc_ValueError, "no window of %llu entries", entries_max);
     owned *o = core_owned(&e->core, ns);
     if (o == NULL) return PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);

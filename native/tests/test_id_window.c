@@ -27,12 +27,12 @@ static uint64_t next_random(void) {
 static void add(id_window *w, uint64_t number, uint64_t now_us) {
     uint64_t id[2] = {number, ~number};
     CHECK(id_window_reserve(w, 1));
-    id_window_add(w, id, now_us);
+    id_window_add(w, id, id_window_hash(w, id), now_us);
 }
 
 static bool has(const id_window *w, uint64_t number, uint64_t now_us) {
     uint64_t id[2] = {number, ~number};
-    return id_window_has(w, id, now_us);
+    return id_window_has(w, id, id_window_hash(w, id), now_us);
 }
 
 /* The model: the list of all that was stored, looked through from its end. */
@@ -106,12 +106,12 @@ static void test_the_memory_of_all_windows_has_a_bound_and_comes_back(void) {
     uint64_t taken = 0;
     while (id_window_reserve(&first, 1)) {
         uint64_t id[2] = {++taken, 7};
-        id_window_add(&first, id, 10);
+        id_window_add(&first, id, id_window_hash(&first, id), 10);
     }
     CHECK(taken >= 64);
     CHECK(small.used_bytes <= small.bytes_max);
     uint64_t oldest[2] = {1, 7};
-    CHECK(id_window_has(&first, oldest, 10)); /* a refusal loses nothing */
+    CHECK(id_window_has(&first, oldest, id_window_hash(&first, oldest), 10)); /* a refusal loses nothing */
     id_window_expire(&first, 10 + AGE_US, 0);
     CHECK_EQUAL(small.used_bytes, 0);
     CHECK(id_window_reserve(&second, 64));
@@ -131,6 +131,26 @@ static void test_a_full_window_takes_at_most_forty_bytes_an_id(void) {
     }
 }
 
+/* Two thirds full, so that some entries are farther from where their hash begins than a slot can say. */
+static void test_a_table_that_is_as_full_as_may_be_knows_the_newest_and_no_other(void) {
+    const uint64_t size = (1u << 20) * 2ull / 3, all = size * 2;
+    uint64_t far = 0, wrong = 0;
+    id_window w;
+    id_window_open(&w, &memory, size, AGE_US);
+    for (uint64_t id = 1; id <= all; id++) {
+        if (id % 8 == 0) id_window_prepare(&w, 8);
+        add(&w, id, 10);
+    }
+    CHECK_EQUAL(w.mask + 1, 1u << 20);
+    for (uint32_t slot = 0; slot <= w.mask; slot++) far += w.table[slot] != 0 && (w.table[slot] >> 21 & 63) == 63;
+    CHECK(far > 0);
+    for (uint64_t id = 1; id <= all; id++) wrong += has(&w, id, 10) != (id > all - size);
+    id_window_take_back(&w, size / 2);
+    for (uint64_t id = 1; id <= all; id++) wrong += has(&w, id, 10) != (id > all - size && id <= all - size / 2);
+    CHECK_EQUAL(wrong, 0);
+    id_window_free(&w);
+}
+
 int main(void) {
     CHECK_EQUAL(id_memory_open(&memory, 1u << 30), 0);
     RUN(test_a_window_knows_what_a_list_of_all_messages_says);
@@ -138,5 +158,6 @@ int main(void) {
     RUN(test_new_bounds_hold_at_once);
     RUN(test_the_memory_of_all_windows_has_a_bound_and_comes_back);
     RUN(test_a_full_window_takes_at_most_forty_bytes_an_id);
+    RUN(test_a_table_that_is_as_full_as_may_be_knows_the_newest_and_no_other);
     return check_report();
 }

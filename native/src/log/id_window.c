@@ -10,6 +10,10 @@
 
 #define CAPACITY_FIRST 64u
 #define GROW_MAX 65536u
+#define PLACE_MASK ((1u << 21) - 1)
+#define DISTANCE_SHIFT 21
+#define DISTANCE_MAX 63u
+#define TAG_SHIFT 27
 
 int id_memory_open(id_memory *m, uint64_t bytes_max) {
     *m = (id_memory){.bytes_max = bytes_max};
@@ -33,7 +37,7 @@ static inline void sip_round(uint64_t v[4]) {
     v[2] = rotate(v[2], 32);
 }
 
-static inline uint32_t hash(const id_window *w, const uint64_t id[2]) {
+static inline uint32_t hash_of(const id_window *w, const uint64_t id[2]) {
     const uint64_t *key = w->memory->key;
     uint64_t v[4] = {key[0] ^ 0x736f6d6570736575u, key[1] ^ 0x646f72616e646f6du, key[0] ^ 0x6c7967656e657261u,
                      key[1] ^ 0x7465646279746573u};
@@ -55,23 +59,41 @@ static inline uint32_t place(const id_window *w, uint32_t number) { /* of the nu
     return (uint32_t)(at < w->capacity ? at : at - w->capacity);
 }
 
+static inline uint32_t slot_value(uint32_t at, uint32_t distance, uint32_t hash) {
+    if (distance > DISTANCE_MAX) distance = DISTANCE_MAX;
+    return hash >> TAG_SHIFT << TAG_SHIFT | distance << DISTANCE_SHIFT | (at + 1);
+}
+
+static inline uint32_t place_in(uint32_t value) { return (value & PLACE_MASK) - 1; }
+static inline uint32_t distance_in(uint32_t value) { return value >> DISTANCE_SHIFT & DISTANCE_MAX; }
+
 /* Where the id stands in the table, or the free slot where it would. */
-static inline uint32_t slot_of(const id_window *w, const uint64_t id[2]) {
-    uint32_t slot = hash(w, id) & w->mask;
-    for (; w->table[slot] != 0; slot = (slot + 1) & w->mask) {
-        const id_entry *e = &w->ring[w->table[slot] - 1];
+static inline uint32_t slot_of(const id_window *w, const uint64_t id[2], uint32_t hash) {
+    uint32_t slot = hash & w->mask;
+    for (uint32_t distance = 0; w->table[slot] != 0; slot = (slot + 1) & w->mask, distance++) {
+        uint32_t value = w->table[slot];
+        if ((value ^ slot_value(0, distance, hash)) >> DISTANCE_SHIFT != 0) continue;
+        const id_entry *e = &w->ring[place_in(value)];
         if (e->id[0] == id[0] && e->id[1] == id[1]) break;
     }
     return slot;
 }
 
+/* How far the entry in a slot is from where its hash begins. */
+static uint32_t distance_of(const id_window *w, uint32_t slot) {
+    uint32_t distance = distance_in(w->table[slot]);
+    if (distance < DISTANCE_MAX) return distance;
+    return (slot - hash_of(w, w->ring[place_in(w->table[slot])].id)) & w->mask;
+}
+
 static void forget(id_window *w, uint32_t at) {
-    uint32_t gap = slot_of(w, w->ring[at].id);
-    if (w->table[gap] != at + 1) return; /* a newer message has the same id */
+    uint32_t gap = hash_of(w, w->ring[at].id) & w->mask;
+    while (w->table[gap] != 0 && place_in(w->table[gap]) != at) gap = (gap + 1) & w->mask;
+    if (w->table[gap] == 0) return; /* a newer message has the same id */
     for (uint32_t next = (gap + 1) & w->mask; w->table[next] != 0; next = (next + 1) & w->mask) {
-        uint32_t home = hash(w, w->ring[w->table[next] - 1].id) & w->mask;
-        if (((next - home) & w->mask) < ((next - gap) & w->mask)) continue; /* it would stand before its home */
-        w->table[gap] = w->table[next];
+        uint32_t distance = distance_of(w, next), moved = (next - gap) & w->mask;
+        if (distance < moved) continue; /* it would stand before its home */
+        w->table[gap] = slot_value(place_in(w->table[next]), distance - moved, w->table[next]);
         gap = next;
     }
     w->table[gap] = 0;
@@ -115,7 +137,7 @@ static bool resize(id_window *w, uint32_t capacity) {
     larger.memory->used_bytes += bytes;
     for (uint32_t i = 0; i < w->count; i++) {
         const id_entry *e = &w->ring[place(w, i)];
-        id_window_add(&larger, e->id, e->time_us);
+        id_window_add(&larger, e->id, hash_of(w, e->id), e->time_us);
     }
     give_back(w);
     *w = larger;
@@ -125,12 +147,14 @@ static bool resize(id_window *w, uint32_t capacity) {
 /* ---- the window ---- */
 
 void id_window_open(id_window *w, id_memory *memory, uint64_t entries_max, uint64_t age_us) {
+    ASSERT(entries_max <= ID_WINDOW_ENTRIES_MAX);
     *w = (id_window){.memory = memory, .entries_max = entries_max, .age_us = age_us};
 }
 
 void id_window_free(id_window *w) { give_back(w); }
 
 bool id_window_change(id_window *w, uint64_t entries_max, uint64_t age_us) {
+    ASSERT(entries_max <= ID_WINDOW_ENTRIES_MAX);
     while (w->count > entries_max) drop_oldest(w);
     if (w->count == 0) give_back(w);
     if (w->capacity > entries_max && !resize(w, (uint32_t)entries_max)) return false;
@@ -162,18 +186,31 @@ bool id_window_reserve(id_window *w, uint64_t more) {
     return resize(w, (uint32_t)capacity);
 }
 
-bool id_window_has(const id_window *w, const uint64_t id[2], uint64_t now_us) {
-    if (w->count == 0) return false;
-    uint32_t found = w->table[slot_of(w, id)];
-    return found != 0 && !is_old(w, &w->ring[found - 1], now_us);
+uint32_t id_window_hash(const id_window *w, const uint64_t id[2]) {
+    uint32_t hash = hash_of(w, id);
+    if (w->table != NULL) __builtin_prefetch(&w->table[hash & w->mask], 1);
+    return hash;
 }
 
-void id_window_add(id_window *w, const uint64_t id[2], uint64_t time_us) {
+void id_window_prepare(const id_window *w, uint32_t more) {
+    uint64_t after = (uint64_t)w->count + more;
+    if (after <= w->entries_max) return;
+    uint64_t leave = after - w->entries_max < w->count ? after - w->entries_max : w->count;
+    for (uint32_t i = 0; i < leave; i++) id_window_hash(w, w->ring[place(w, i)].id);
+}
+
+bool id_window_has(const id_window *w, const uint64_t id[2], uint32_t hash, uint64_t now_us) {
+    if (w->count == 0) return false;
+    uint32_t found = w->table[slot_of(w, id, hash)];
+    return found != 0 && !is_old(w, &w->ring[place_in(found)], now_us);
+}
+
+void id_window_add(id_window *w, const uint64_t id[2], uint32_t hash, uint64_t time_us) {
     if (w->count == w->entries_max) drop_oldest(w);
     ASSERT(w->count < w->capacity);
-    uint32_t at = place(w, w->count), slot = slot_of(w, id);
+    uint32_t at = place(w, w->count), slot = slot_of(w, id, hash);
     w->ring[at] = (id_entry){.id = {id[0], id[1]}, .time_us = time_us};
-    w->table[slot] = at + 1; /* of the newer one when it is there twice */
+    w->table[slot] = slot_value(at, (slot - hash) & w->mask, hash); /* of the newer one when it is there twice */
     w->count++;
 }
 

@@ -8,7 +8,6 @@ turns in one run; the plain line runs twice in each round (A/A), which says what
 from __future__ import annotations
 
 import argparse
-import socket
 import statistics
 import struct
 import sys
@@ -175,7 +174,6 @@ def main() -> int:
         Server(Path(directory) / "data", ENV) as server,
         wire.connect(server.address, timeout_s=60.0) as root,
     ):
-        root.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         root.create_stream(STREAM)
         bench = Bench(server, root, given.in_flight)
         bench.topic("plain")

@@ -67,10 +67,14 @@ def parse_cpus(value: object) -> str:
 def own_cpus(cpus: str) -> list[int]:
     """Those of `parse_cpus`. Raises CpuAllocationError when this process may not run on one of them."""
     wanted, own = sorted(parse_list(cpus)), sorted(os.sched_getaffinity(0))
+    _require_own(wanted, own, cpus)
+    return wanted
+
+
+def _require_own(wanted: list[int], own: list[int], written: str) -> None:
     foreign = sorted(set(wanted) - set(own))
     if foreign:
-        raise CpuAllocationError(f"CPU {foreign[0]} of {cpus} is not in this process's cpuset ({format_list(own)})")
-    return wanted
+        raise CpuAllocationError(f"CPU {foreign[0]} of {written} is not in this process's cpuset ({format_list(own)})")
 
 
 def allocate_cpus(
@@ -92,11 +96,7 @@ def allocate_cpus(
             raise CpuAllocationError(f"{count} shards wanted, {usable} possible ({limits})")
         return own[:count]
     wanted = list(range(int(span[1]), int(span[2])))
-    foreign = sorted(set(wanted) - set(own))
-    if foreign:
-        raise CpuAllocationError(
-            f"CPU {foreign[0]} of {allocation} is not in this process's cpuset ({format_list(own)})"
-        )
+    _require_own(wanted, own, allocation)
     if len(wanted) > usable:
         raise CpuAllocationError(f"{len(wanted)} shards wanted, {usable} possible ({limits})")
     return wanted

@@ -21,6 +21,7 @@ from shardd.log.recovered import Recovered
 from shardd.log.segments import Segment, position_of
 from shardd.log.tail import cut_torn
 from shardd.runtime.boot import boot_id
+from shardd.runtime.regular_files import read_regular
 
 _MAGIC: Final = b"SHRDPROD"
 _HEAD: Final = struct.Struct("<8sIIQQ16s8xQ")
@@ -37,12 +38,12 @@ _PRODUCER: Final = struct.Struct("<Q")
 def unfinished_batch(directory: Path, incarnation: int, end: int) -> int | None:
     """The first offset of the batch inside which a log with this end breaks off. OSError."""
     try:
-        content = (directory / layout.PRODUCERS).read_bytes()
-    except FileNotFoundError:
+        content = read_regular(directory / layout.PRODUCERS)
+    except (FileNotFoundError, ValueError):  # the engine refuses one that is too large
         return None
     if not _is_of_this_boot(content, incarnation):
         return None
-    return min((first for first, count in _batches(content, incarnation) if first < end < first + count), default=None)
+    return min(_begins_around(content, incarnation, end), default=None)
 
 
 def without_unfinished_batch(
@@ -73,15 +74,17 @@ def _is_of_this_boot(content: bytes, incarnation: int) -> bool:
     )
 
 
-def _batches(content: bytes, incarnation: int) -> Iterator[tuple[int, int]]:
-    """First offset and messages of all that have a place."""
+def _begins_around(content: bytes, incarnation: int, end: int) -> Iterator[int]:
+    """First offsets of the batches that have a place on both sides of `end`."""
     for entry in range(_HEAD_BYTES, len(content) - _ENTRY_BYTES + 1, _ENTRY_BYTES):
         (producer,) = _PRODUCER.unpack_from(content, entry)
         slots = entry + _ENTRY_HEAD_BYTES
         for at in range(slots, slots + _SLOTS * _SLOT.size, _SLOT.size):
             _, first, count, epoch, check = _SLOT.unpack_from(content, at)
-            if epoch != _EMPTY and check == _check_of(incarnation, producer, content[at : at + _SLOT.size - 8]):
-                yield first, count
+            if not first < end < first + count or epoch == _EMPTY:
+                continue
+            if check == _check_of(incarnation, producer, content[at : at + _SLOT.size - 8]):
+                yield first
 
 
 def _check_of(incarnation: int, producer: int, content: bytes) -> int:

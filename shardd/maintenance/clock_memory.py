@@ -21,23 +21,17 @@ from typing import Final
 import xxhash
 
 from shardd.log import layout
+from shardd.runtime.boot import boot_text
 
 FILE_NAME: Final = "retention.clock"
 _MAGIC: Final = b"SHRDCLK1"
 _FIELDS: Final = struct.Struct("<8sQQ36s")
 _CHECKSUM: Final = struct.Struct("<Q")
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_BOOT_ID_BYTES: Final = 36
 
 
 def _boot() -> tuple[bytes, int]:
     """Id of this boot, zeros where nobody tells it, and microseconds since then."""
-    try:
-        boot = _BOOT_ID.read_bytes().strip()
-    except OSError:
-        boot = b""
-    since_us = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-    return (boot if len(boot) == _BOOT_ID_BYTES else bytes(_BOOT_ID_BYTES)), since_us
+    return boot_text(), time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
 def encode(now_us: int, boot: bytes, since_boot_us: int) -> bytes:

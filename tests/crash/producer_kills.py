@@ -22,7 +22,7 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
 from shardd.protocol.producers import InitProducer, Produced, ProducedKind, ProducerEpoch, send_once_head
 from tests.crash import faults
-from tests.crash.clean_kills import STEP_WAIT_S, STREAM, TOPIC, Kind, Lane, Observed, Step, main
+from tests.crash.clean_kills import SERVED_S, STEP_WAIT_S, STREAM, TOPIC, Kind, Lane, Observed, Step, main
 from tests.crash.fault_control import TORN
 from tests.support import wire
 from tests.support.once_observer import Batch, OnceObserver, payloads
@@ -203,7 +203,7 @@ class ProducerLane(Lane):
                 self.control.disarm()
                 self.control.arm(step.operation, step.path_part, self.random.randint(1, step.at_max), 5, how=step.how)
         self.worker_kills += 1
-        faults.wait_until_served(self.server.address, STREAM, TOPIC, [0], 300.0)
+        faults.wait_until_served(self.server.address, STREAM, TOPIC, [0], SERVED_S)
         self.go_on_after(step, self.control.disarm()[1])
 
     # ---- what must hold in the end ----

@@ -16,6 +16,7 @@ from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
 from shardd.log.recovery import open_partition
 from shardd.protocol.producers import Produced, ProducedKind, ProducerEpoch
+from shardd.runtime.regular_files import NotRegularError
 from tests.server.test_idempotent_producers import init, once
 from tests.server.test_message_deduplication import identified, restarted, stored
 from tests.server.test_retention import create_topic
@@ -103,6 +104,18 @@ def test_places_of_another_boot_cut_nothing(left: Left, tmp_path: Path) -> None:
         (copy / layout.PRODUCERS).write_bytes(content)
         [segment] = open_partition(copy, left.incarnation).segments
         assert segment.records == LAST + number
+
+
+def test_what_is_no_file_stops_nobody(left: Left, tmp_path: Path) -> None:
+    copy = copied(left, tmp_path / "copy", left.begin + 1)
+    (copy / layout.PRODUCERS).unlink()
+    os.mkfifo(copy / layout.PRODUCERS)
+    with pytest.raises(NotRegularError):
+        open_partition(copy, left.incarnation)
+    (copy / layout.PRODUCERS).unlink()
+    (copy / layout.PRODUCERS).write_bytes(b"")
+    os.truncate(copy / layout.PRODUCERS, 1 << 40)
+    assert [each.records for each in open_partition(copy, left.incarnation).segments] == [LAST]
 
 
 def record_ends(left: Left) -> list[int]:

@@ -75,8 +75,12 @@ static void encode_entry(const producers *p, const producer_entry *e, uint8_t ou
         encode_slot(p, e->producer, &e->slots[i], out + ENTRY_HEAD_BYTES + (size_t)i * SLOT_BYTES);
 }
 
+static producer_slot slot_in(const uint8_t *at) {
+    return (producer_slot){load_u64(at), load_u64(at + 8), load_u32(at + 16), load_u32(at + 20)};
+}
+
 static bool decode_slot(const producers *p, uint64_t producer, const uint8_t *at, producer_slot *out) {
-    *out = (producer_slot){load_u64(at), load_u64(at + 8), load_u32(at + 16), load_u32(at + 20)};
+    *out = slot_in(at);
     return load_u64(at + 24) == check_of(p, producer, at, 24) && out->epoch != UINT32_MAX;
 }
 
@@ -193,11 +197,11 @@ static uint64_t count_slots(const producers *p, const uint8_t *content, size_t l
 bool producers_end_inside(const uint8_t *content, size_t length, uint64_t incarnation, uint64_t end) {
     const producers p = {.incarnation = incarnation};
     for (uint64_t at = PRODUCERS_HEAD_BYTES; at + PRODUCER_ENTRY_BYTES <= length; at += PRODUCER_ENTRY_BYTES) {
-        const uint8_t *slots = content + at + ENTRY_HEAD_BYTES;
-        producer_slot s;
-        for (uint32_t i = 0; i < PRODUCER_SLOTS; i++)
-            if (decode_slot(&p, load_u64(content + at), slots + (size_t)i * SLOT_BYTES, &s) && ends_inside(&s, end))
-                return true;
+        const uint8_t *slot = content + at + ENTRY_HEAD_BYTES;
+        for (uint32_t i = 0; i < PRODUCER_SLOTS; i++, slot += SLOT_BYTES) {
+            producer_slot s = slot_in(slot); /* nearly all are before the end: no checksum is computed for them */
+            if (ends_inside(&s, end) && decode_slot(&p, load_u64(content + at), slot, &s)) return true;
+        }
     }
     return false;
 }
@@ -258,7 +262,7 @@ static int read_all(producers *p, int fd, uint8_t **content, size_t *length) {
         if (bytes != NULL) n = p->disk->pread(p->disk->context, fd, bytes + have, capacity - have, (off_t)have);
         if (n < 0 && bytes != NULL && errno == EINTR) continue;
         if (n > 0) have += (size_t)n;
-        if (n < 0 || have > entry_at(PRODUCERS_OF_PARTITION_MAX)) {
+        if (n < 0 || have > PRODUCERS_FILE_BYTES_MAX) {
             free(bytes);
             if (n >= 0) errno = EFBIG;
             return -1;

@@ -12,6 +12,7 @@ from shardd.config import (
     cluster,
     http,
     issuers,
+    liftbridge,
     local_socket,
     metrics,
     origins,
@@ -88,6 +89,7 @@ def _list(path: str, default: object, parse: Callable[[object], list[str]]) -> K
 
 
 _HOUR_MS: Final = 3_600_000
+_DECADE_MS: Final = 24 * 3650 * _HOUR_MS
 _MAX_SIZE: Final = units.parse_max_size_bytes
 _EXPIRY: Final = units.parse_expiry_us
 
@@ -164,6 +166,41 @@ KEYS: Final[tuple[Key, ...]] = (
     _flag("quic.certificate.self_signed", True),
     Key("quic.certificate.cert_file", "quic.certificate.cert_file", "", tls.parse_path),
     Key("quic.certificate.key_file", "quic.certificate.key_file", "", tls.parse_path),
+    _flag("liftbridge.enabled", False),
+    Key("liftbridge.address", "liftbridge.address", "127.0.0.1:9292", units.parse_address),
+    Key("liftbridge.advertised_address", "liftbridge.advertised_address", "", liftbridge.parse_advertised),
+    Key("liftbridge.cpus", "liftbridge.cpus", "", parse_cpus),
+    Key("liftbridge.server_id", "liftbridge.server_id", "", liftbridge.parse_server_id),
+    Key("liftbridge.namespace", "liftbridge.namespace", "liftbridge-default", liftbridge.parse_word),
+    Key("liftbridge.anonymous_user", "liftbridge.anonymous_user", "", liftbridge.parse_user),
+    _count("liftbridge.cursors_partitions", 1, 0, 64),
+    _flag("liftbridge.activity", False),
+    _duration("liftbridge.group_consumer_timeout", "liftbridge.group_consumer_timeout_ms", "15 s", 100, _HOUR_MS),
+    _duration("liftbridge.group_coordinator_timeout", "liftbridge.group_coordinator_timeout_ms", "15 s", 100, _HOUR_MS),
+    _size(
+        "liftbridge.max_message_size", "liftbridge.max_message_size_bytes", "1 MiB", 1024, liftbridge.MESSAGE_BYTES_MAX
+    ),
+    Key("liftbridge.expose_native", "liftbridge.expose_native", "off", values.parse_choice(liftbridge.EXPOSED)),
+    _flag("liftbridge.ack_all_fsync", False),
+    _duration("liftbridge.streams.retention_age", "liftbridge.streams.retention_age_ms", "7 days", 0, _DECADE_MS),
+    _size("liftbridge.streams.retention_size", "liftbridge.streams.retention_size_bytes", "0 B", 0, 1 << 50),
+    _count("liftbridge.streams.retention_messages", 0, 0, 1 << 62),
+    _size("liftbridge.streams.segment_size", "liftbridge.streams.segment_size_bytes", "0 B", 0, SEGMENT_BYTES_MAX),
+    _duration("liftbridge.streams.segment_age", "liftbridge.streams.segment_age_ms", "0 s", 0, _DECADE_MS),
+    _duration("liftbridge.streams.auto_pause_time", "liftbridge.streams.auto_pause_time_ms", "0 s", 0, _DECADE_MS),
+    _flag("liftbridge.streams.auto_pause_disable_if_subscribers", False),
+    _flag("liftbridge.tls.enabled", False),
+    _flag("liftbridge.tls.self_signed", False),
+    Key("liftbridge.tls.cert_file", "liftbridge.tls.cert_file", "", tls.parse_path),
+    Key("liftbridge.tls.key_file", "liftbridge.tls.key_file", "", tls.parse_path),
+    Key("liftbridge.tls.client_ca_file", "liftbridge.tls.client_ca_file", "", tls.parse_path),
+    _list("liftbridge.nats.servers", [], liftbridge.parse_servers),
+    Key("liftbridge.nats.user", "liftbridge.nats.user", "", liftbridge.parse_user),
+    Key("liftbridge.nats.login_name", "liftbridge.nats.login_name", "", values.parse_user),
+    *(Key(f"liftbridge.nats.{name}", f"liftbridge.nats.{name}", "", tls.parse_path) for name in liftbridge.NATS_FILES),
+    _flag("liftbridge.nats_server.enabled", False),
+    Key("liftbridge.nats_server.address", "liftbridge.nats_server.address", "127.0.0.1:4222", units.parse_address),
+    _size("liftbridge.nats_server.max_payload", "liftbridge.nats_server.max_payload_bytes", "1 MiB", 1024, 4 << 20),
     _flag("metrics.enabled", False),
     Key("metrics.address", "metrics.address", "127.0.0.1:9464", units.parse_address),
     Key("metrics.token_file", "metrics.token_file", "", tls.parse_path),
@@ -212,7 +249,7 @@ KEYS: Final[tuple[Key, ...]] = (
         DEDUPLICATION_EXPIRY_MAX_MS,
     ),
     _duration("system.retention.clock_jump_max", "system.retention.clock_jump_max_ms", "1 h", 0, 24 * 30 * _HOUR_MS),
-    _duration("system.retention.held_max", "system.retention.held_max_ms", "0 s", 0, 24 * 3650 * _HOUR_MS),
+    _duration("system.retention.held_max", "system.retention.held_max_ms", "0 s", 0, _DECADE_MS),
     Key("system.archive.directory", "system.archive.directory", "", paths.parse_absolute),
     _size("system.archive.rate", "system.archive.rate_bytes", "64 MiB", 64 << 10, 1 << 34),
     _size("system.archive.spool_max", "system.archive.spool_max_bytes", "16 GiB", 0, 1 << 50),
@@ -328,7 +365,12 @@ def check_together(settings: Settings) -> list[str]:
     websocket = settings.websocket
     if websocket.enabled and websocket.port and websocket.address == settings.tcp.address:
         return ["websocket.address: the same as tcp.address"]
-    if problems := http.check(settings) or quic.check(settings) or metrics.check(settings):
+    if (
+        problems := http.check(settings)
+        or quic.check(settings)
+        or liftbridge.check(settings)
+        or metrics.check(settings)
+    ):
         return problems
     return tls.check(settings.all_tls)
 

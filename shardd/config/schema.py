@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from shardd.config.http import Http
+from shardd.config.liftbridge import Liftbridge
 from shardd.config.logs import Logging
 from shardd.config.metrics import Metrics
 from shardd.config.nodes import Cluster
@@ -313,6 +314,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     websocket: WebSocket
     http: Http
     quic: Quic
+    liftbridge: Liftbridge
     metrics: Metrics
     telemetry: Telemetry
     server: Server

@@ -39,8 +39,11 @@ class Kind(enum.IntEnum):
     COMMAND = 7
     LOGIN_WITH_ACCESS_TOKEN = 8
     FIGURES = 9
+    LOGIN_BY_SETTING = 10
+    TASK = 11
     ANSWER = 128
     CLIENT_ENDED = 129
+    METADATA_CHANGED = 130
 
 
 class FrameError(Exception):
@@ -129,6 +132,33 @@ class Figures(_Payload):
     what: What
 
 
+class Purpose(enum.StrEnum):
+    """Who a client of a door is without a login of its own, by the setting that says so."""
+
+    ANONYMOUS = "anonymous"  # liftbridge.anonymous_user
+    NATS = "nats"  # liftbridge.nats.user
+
+
+class LoginBySetting(_Payload):
+    """Answer: `LoggedIn`. The user is that of the worker's settings, never root."""
+
+    client: int
+    purpose: Purpose
+
+
+class Task(_Payload):
+    """In nobody's name: what the server itself wants done, and has a door for. Answer: as the task says."""
+
+    name: str
+    request: msgspec.Raw
+
+
+class MetadataChanged(_Payload):
+    """Unasked: there is a newer record. Not one for each; the door that needs it (`liftbridge`) hears it."""
+
+    index: int
+
+
 class ClientEnded(_Payload):
     """Unasked: the worker has closed a client."""
 
@@ -146,8 +176,22 @@ REQUESTS: Final[dict[int, type[_Payload]]] = {
     Kind.COMMAND: Command,
     Kind.LOGIN_WITH_ACCESS_TOKEN: LoginWithAccessToken,
     Kind.FIGURES: Figures,
+    Kind.LOGIN_BY_SETTING: LoginBySetting,
+    Kind.TASK: Task,
 }
-Request = Prove | OpenClient | CloseClient | Login | LoginWithToken | LoginWithAccessToken | Logout | Command | Figures
+Request = (
+    Prove
+    | OpenClient
+    | CloseClient
+    | Login
+    | LoginWithToken
+    | LoginWithAccessToken
+    | Logout
+    | Command
+    | Figures
+    | LoginBySetting
+    | Task
+)
 
 
 class Frame(msgspec.Struct, frozen=True):

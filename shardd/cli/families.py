@@ -29,8 +29,9 @@ FAMILIES: Final = {
     "user": ("shardd.cli.users", "user_family"),
 }
 
-# commands by themselves that ask a server
+# commands by themselves; the first one begins the list
 ALONE: Final = {
+    "serve": ("shardd.cli.serve_command", "serve_family"),
     "produce": ("shardd.cli.messages", "flow_family"),
     "consume": ("shardd.cli.messages", "flow_family"),
     "lag": ("shardd.cli.groups", "lag_family"),

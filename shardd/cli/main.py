@@ -21,7 +21,8 @@ class _Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         own = [name for name in super().list_commands(ctx) if name not in FAMILIES and name not in ALONE]
-        return [*own, *ALONE, *FAMILIES]
+        first, *others = ALONE
+        return [first, *own, *others, *FAMILIES]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = cmd_name in self.commands or cmd_name in FAMILIES or cmd_name in ALONE
@@ -70,30 +71,6 @@ def shardd(
     ] = False,
 ) -> None:
     """A persistent message streaming server that Apache Iggy clients talk to unchanged."""
-
-
-@app.command()
-def serve(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
-    dev: Annotated[
-        bool, typer.Option("--dev", help="User iggy with password iggy, and a temporary data directory.")
-    ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Remove all data before the start.")] = False,
-    with_default_root_credentials: Annotated[
-        bool, typer.Option("--with-default-root-credentials", help="First user iggy with password iggy.")
-    ] = False,
-    follower: Annotated[
-        bool, typer.Option("--follower", help="Tell clients that this node of the cluster is not the leader.")
-    ] = False,
-) -> None:
-    """Run the server in the foreground."""
-    from shardd.cli.serve import ServeOptions, serve_until_stopped
-
-    options = ServeOptions(config, data, dev, fresh, with_default_root_credentials, follower)
-    raise typer.Exit(serve_until_stopped(options))
 
 
 @app.command()

@@ -23,6 +23,7 @@ from shardd.runtime.recent_logs import RecentLogs
 from shardd.server.doors import DoorSpecification
 from shardd.server.errors import StartupError
 from shardd.server.start import root_exists, run_supervisor
+from shardd.server.worker_template import WorkerTemplate
 
 EXIT_STARTUP: Final = 1
 EXIT_CONFIG: Final = 2
@@ -40,21 +41,27 @@ class ServeOptions(msgspec.Struct, frozen=True):
     follower: bool = False
 
 
-def serve_until_stopped(options: ServeOptions, doors: Sequence[DoorSpecification] = ()) -> int:
-    """`doors`: beside those of the settings. Exit status: 0 stopped in order, 1 no start or a worker had to be killed,
+def serve_until_stopped(
+    options: ServeOptions, doors: Sequence[DoorSpecification] = (), template: WorkerTemplate | None = None
+) -> int:
+    """`doors`: beside those of the settings. `template`: what makes workers; else they start from nothing.
+
+    Exit status: 0 stopped in order, 1 no start or a worker had to be killed,
     2 wrong configuration."""
     if options.dev and options.data is not None:
         print("shardd: --dev has a temporary data directory; leave out --data", file=sys.stderr)
         return EXIT_CONFIG
     temporary = tempfile.mkdtemp(prefix="shardd-dev-") if options.dev else None
     try:
-        return _serve(options, Path(temporary) if temporary else options.data, doors)
+        return _serve(options, Path(temporary) if temporary else options.data, doors, template)
     finally:
         if temporary:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _serve(options: ServeOptions, data: Path | None, doors: Sequence[DoorSpecification]) -> int:
+def _serve(
+    options: ServeOptions, data: Path | None, doors: Sequence[DoorSpecification], template: WorkerTemplate | None
+) -> int:
     try:
         loaded, root = _configure(options, data)
         doors = [*doors_of(loaded.settings), *doors]
@@ -76,6 +83,7 @@ def _serve(options: ServeOptions, data: Path | None, doors: Sequence[DoorSpecifi
             version=__version__,
             read_settings=lambda: _load(options, data).settings,
             doors=doors,
+            template=template,
         )
     except StartupError as error:
         _log.error("%s", error)

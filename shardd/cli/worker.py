@@ -31,7 +31,12 @@ def pin(inheritance: WorkerInheritance) -> None:
 def main() -> None:
     gc.disable()  # until `serve` has imported everything: nothing of it is garbage
     ignore_signals()
-    inheritance = read_inheritance(int(sys.argv[1]), WorkerInheritance)
+    work(int(sys.argv[1]))
+
+
+def work(inheritance_fd: int) -> None:
+    """The whole life of a worker, which ends the process."""
+    inheritance = read_inheritance(inheritance_fd, WorkerInheritance)
     die_with(inheritance.supervisor_pid)
     source = f"shard-{inheritance.shard}"
     set_up_logs(source, inheritance.settings.system.logging.level, inheritance.settings.system.logging.format)
@@ -44,6 +49,15 @@ def main() -> None:
     end_traces()
     logging.shutdown()
     os._exit(status)  # whatever a helper thread waits for must not delay the successor
+
+
+def import_all() -> None:
+    """What `serve` needs, and what decodes what it is told."""
+    from shardd.transport.dialects import Dialects
+    from shardd.transport.door.endpoint import Doors
+    from shardd.worker.worker import run
+
+    del run, Dialects, Doors
 
 
 def serve(inheritance: WorkerInheritance) -> int:

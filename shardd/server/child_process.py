@@ -11,8 +11,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 import msgspec
 
@@ -26,13 +26,12 @@ from shardd.runtime.control_messages import (
     encode_message,
 )
 from shardd.runtime.inheritance import DoorInheritance, WorkerInheritance, write_inheritance
+from shardd.server.worker_template import child_environment
 
 HEALTHY_AFTER_S: Final = 3.0  # who served for so long starts again at once, whatever happened before
 RESTARTS_MAX: Final = 20  # in a row without becoming healthy
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 5.0
-_HIDDEN_VARIABLES: Final = ("NOTIFY_SOCKET", "SHARDD_", "IGGY_")  # beginnings: settings and passwords are inherited
-_FOR_TESTS: Final = "SHARDD_TEST_"
 
 
 class ProcessState(enum.Enum):
@@ -60,13 +59,13 @@ class Backoff:
         return min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2.0 ** (self.unhealthy_deaths - 2))
 
 
-def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what is only for the supervisor, passwords above all."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name.startswith(_FOR_TESTS) or not name.startswith(_HIDDEN_VARIABLES)
-    }
+class RunningProcess(Protocol):
+    """Of a `subprocess.Popen`, what is needed here."""
+
+    @property
+    def pid(self) -> int: ...
+    def wait(self) -> int: ...
+    def kill(self) -> None: ...
 
 
 class ChildProcess:
@@ -87,7 +86,7 @@ class ChildProcess:
         self.pidfd = -1
         self.control: socket.socket | None = None
         self.control_ended = False
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: RunningProcess | None = None
         self._decoder: MessageDecoder[WorkerMessage] = MessageDecoder(WorkerMessage)
         self.heard_at = 0.0
         self._last_seen = 0.0  # behind `heard_at` by what is forgiven
@@ -107,14 +106,7 @@ class ChildProcess:
         inheritance = msgspec.structs.replace(inheritance, control_fd=theirs.fileno(), respawns=self.respawns)
         inheritance_fd = write_inheritance(inheritance)
         try:
-            self._process = subprocess.Popen(
-                # -P: nothing is imported from the directory in which the server happens to be started
-                [sys.executable, "-P", *self._command, str(inheritance_fd)],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[inheritance_fd, *inheritance.descriptors()],
-                env=child_environment(os.environ),
-                process_group=0,  # Ctrl-C reaches the supervisor alone, which stops the others in order
-            )
+            self._process = self._launched(inheritance_fd, inheritance.descriptors())
             self.pidfd = os.pidfd_open(self._process.pid)
         except OSError:
             own.close()
@@ -134,6 +126,17 @@ class ChildProcess:
         self.respawns += 1
         self._decoder = MessageDecoder(WorkerMessage)
         self._last_seen = self.heard_at = time.monotonic()
+
+    def _launched(self, inheritance_fd: int, descriptors: list[int]) -> RunningProcess:
+        """From nothing. Raises OSError."""
+        return subprocess.Popen(
+            # -P: nothing is imported from the directory in which the server happens to be started
+            [sys.executable, "-P", *self._command, str(inheritance_fd)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[inheritance_fd, *descriptors],
+            env=child_environment(os.environ),
+            process_group=0,  # Ctrl-C reaches the supervisor alone, which stops the others in order
+        )
 
     def send(self, message: SupervisorMessage) -> None:
         """One that does not take its few messages hangs: it is killed; its successor gets the present state."""

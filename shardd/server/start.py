@@ -31,6 +31,7 @@ from shardd.server.supervisor import Supervisor
 from shardd.server.tls_files import TlsError, TlsKeeper
 from shardd.server.unix_listener import open_unix_listener
 from shardd.server.websocket_listeners import open_websocket_listeners
+from shardd.server.worker_template import WorkerTemplate
 
 if TYPE_CHECKING:
     from shardd.engine.io_choice import IoEngine
@@ -55,11 +56,12 @@ def run_supervisor(
     version: str,
     read_settings: Callable[[], Settings],
     doors: Sequence[DoorSpecification] = (),
+    template: WorkerTemplate | None = None,
 ) -> int:
     """Runs until a signal; exit status. `read_settings`: as they are then; ConfigError. Raises StartupError when the
     server cannot start."""
     with told_when_stuck():
-        return _run(settings, root, fresh, version, read_settings, doors)
+        return _run(settings, root, fresh, version, read_settings, doors, template)
 
 
 def _run(
@@ -69,6 +71,7 @@ def _run(
     version: str,
     read_settings: Callable[[], Settings],
     doors: Sequence[DoorSpecification],
+    template: WorkerTemplate | None,
 ) -> int:
     cpus, nodes = _cpus(settings.system.sharding.cpu_allocation)
     pool_bytes = pool_share_bytes(settings.system.memory_pool_size_bytes, len(cpus))
@@ -125,6 +128,7 @@ def _run(
             tls=tls,
             tls_of_doors=tls_of_doors,
             read_settings=read_settings,
+            template=template,
         )
         return supervisor.run()
     finally:

@@ -24,6 +24,7 @@ from shardd.runtime.control_messages import PeerUp, Ready, SupervisorMessage, ne
 from shardd.runtime.disk import NO_ROOM
 from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.recent_logs import recent_lines
+from shardd.server.addresses import actual_addresses, other_ways_in
 from shardd.server.child_process import ProcessState
 from shardd.server.data_directory import remove_runtime_config, write_runtime_config
 from shardd.server.door_listeners import DoorListeners
@@ -38,6 +39,7 @@ from shardd.server.standstill import WorkerSample
 from shardd.server.thread_samples import sample_worker
 from shardd.server.tls_files import TlsKeeper
 from shardd.server.worker_process import WorkerProcess
+from shardd.server.worker_template import WorkerTemplate
 
 if TYPE_CHECKING:
     from shardd.engine.io_choice import IoEngine  # needs the built engine; its absence is told in a sentence
@@ -71,6 +73,7 @@ class Supervisor:
         tls: TlsKeeper,
         tls_of_doors: TlsKeeper,
         read_settings: Callable[[], Settings],
+        template: WorkerTemplate | None = None,
     ) -> None:
         self._settings, self._read_settings = settings, read_settings
         self._cpus = cpus
@@ -79,7 +82,9 @@ class Supervisor:
         self._root = root
         self._version = version
         self._show_password = first_start and root.generated
-        self._workers = [WorkerProcess(shard) for shard in range(len(cpus))]
+        # memory of the template may be on any node, and that of a worker is bound to its own
+        self._template = None if memory_nodes else template
+        self._workers = [WorkerProcess(shard, self._template) for shard in range(len(cpus))]
         self._selector = selectors.DefaultSelector()
         self._doors = DoorKeeper(
             doors, resources.introductions, self._selector, len(cpus), settings.system.logging, version,
@@ -217,6 +222,8 @@ class Supervisor:
         self._doors.worker_ready(worker.shard, ready.generation)
         if self._all_ready:
             worker.send(SupervisorMessage(all_ready=True))
+            if self._template is not None:
+                self._template.start()  # who can make workers die learns nothing of how the next one lies in memory
             _log.info("shard %d is back (process %d)", worker.shard, worker.pid)
         elif all(each.state is ProcessState.READY for each in self._workers):
             self._on_all_ready()
@@ -236,7 +243,7 @@ class Supervisor:
             self._settings.system.partition.ack,
             self._settings.system.data_directory,
             address,
-            self._other_ways_in(),
+            other_ways_in(self._resources, self._settings.unix.path, self._door_addresses),
         )
         # after the line: who waited for the file finds it in the log
         if not self._write_runtime_config():
@@ -245,20 +252,6 @@ class Supervisor:
             return
         notify_service_manager("READY=1")
         self._doors.start()
-
-    def _other_ways_in(self) -> str:
-        """For the line that says where clients connect."""
-        shared, ways = self._resources, ""
-        if shared.websocket is not None:
-            ways += f", websocket {shared.websocket.address}"
-        for setting, address in self._door_addresses.items():
-            ways += f", {setting.partition('.')[0]} {address}"
-        return ways + (f", unix {self._settings.unix.path}" if shared.unix_listener is not None else "")
-
-    def _actual_addresses(self) -> dict[str, str]:
-        shared = self._resources
-        websocket = {} if shared.websocket is None else {"websocket.address": shared.websocket.address}
-        return {"tcp.address": shared.address} | websocket | self._door_addresses
 
     def _on_death(self, worker: WorkerProcess) -> None:
         self._on_control(worker)  # its last words
@@ -374,7 +367,8 @@ class Supervisor:
 
     def _write_runtime_config(self) -> bool:
         """False: who waits for that file would wait for ever."""
-        system, text = self._settings.system, settings_toml(self._settings, self._actual_addresses())
+        addresses = actual_addresses(self._resources, self._door_addresses)
+        system, text = self._settings.system, settings_toml(self._settings, addresses)
         try:
             write_runtime_config(system.runtime_directory, system.data_directory, text)
         except OSError as error:

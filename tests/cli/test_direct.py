@@ -121,6 +121,7 @@ def test_values_are_those_of_typer(name: str, data: st.DataObject) -> None:
         ("consume s t --offset=-5 --grep=a=b", {"offset": "-5", "grep": "a=b", "follow": False}),
         ("message tail s t --no-follow -n 3", {"follow": False, "count": 3, "as_json": False}),
         ("produce s t a b --rate 1.5", {"files": [Path("a"), Path("b")], "rate": 1.5}),
+        ("serve --fresh --data d", {"fresh": True, "data": Path("d"), "config": None}),
         ("user update u --inactive", {"active": False, "grant": None}),
         ("topic settings set s t a=1 b=2", {"settings": ["a=1", "b=2"]}),
     ],
@@ -134,7 +135,8 @@ def test_what_people_type_is_run_directly(words: str, values: dict[str, Any]) ->
 @pytest.mark.parametrize(
     "words",
     [
-        *("", "serve", "stream", "stream --help", "stream create", "stream list x", "stream lits", "topic get s t"),
+        *("", "serve --fresh=1", "stream", "stream --help", "stream create", "stream list x", "stream lits"),
+        "topic get s t",
         *("topic create s t --partitions 1001", "topic create s t --partitions x", "stream list -o xml", "backup list"),
     ],
 )

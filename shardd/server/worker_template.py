@@ -1,0 +1,132 @@
+"""A process that has imported what a worker needs, and forks one when the supervisor asks for it: so a worker serves
+sooner, and shares the memory of its modules with the others (docs/adr/0094-workers-are-forked.md).
+
+It is started before anything secret is read and gets nothing but descriptors to hand on. Requests and answers are
+datagrams of a socket pair, `REQUEST` and `ANSWER`; a request of many descriptors is several, each with its share."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import os
+import resource
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+REQUEST: Final = struct.Struct("<QQIII")  # soft and hard limit of open files, umask, descriptors in all, those here
+ANSWER: Final = struct.Struct("<q")  # a pid; 0: what a worker needs is imported; less: an errno
+DESCRIPTORS_AT_ONCE: Final = 200  # the kernel takes 253
+_MODULE: Final = "shardd.cli.template"
+_WARM_TIMEOUT_S: Final = 30.0
+_FORK_TIMEOUT_S: Final = 5.0
+_HIDDEN_VARIABLES: Final = ("NOTIFY_SOCKET", "SHARDD_", "IGGY_")  # beginnings: settings and passwords are inherited
+_FOR_TESTS: Final = "SHARDD_TEST_"
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what is only for the supervisor, passwords above all."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_FOR_TESTS) or not name.startswith(_HIDDEN_VARIABLES)
+    }
+
+
+class ForkedWorker:
+    """A child of this process that the template has made."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def wait(self) -> int:
+        """As subprocess gives it (negative: signal)."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def kill(self) -> None:
+        """Not yet waited for."""
+        os.kill(self.pid, 9)
+
+
+class WorkerTemplate:
+    """Lives in the supervisor, main thread. One that answers no more is replaced; meanwhile `fork` says None."""
+
+    def __init__(self) -> None:
+        # what the template makes has this process as its parent: it can be waited for
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._warm = False
+        self.start()
+
+    def start(self) -> None:
+        """A new one beside which nothing is waited for; without one workers are started from nothing."""
+        self.close()
+        own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        try:
+            self._process = subprocess.Popen(
+                # -P: nothing is imported from the directory in which the server happens to be started
+                [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=child_environment(os.environ),
+                process_group=0,
+            )
+            self._socket = own
+        except OSError:
+            own.close()
+        finally:
+            theirs.close()
+
+    def close(self) -> None:
+        """It ends when its socket does."""
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = self._socket = None
+        self._warm = False
+
+    def fork(self, inheritance_fd: int, descriptors: Sequence[int], *, wait: bool) -> ForkedWorker | None:
+        """A worker with these descriptors under their numbers. None: there is none this way, now. `wait`: also until
+        the template is ready."""
+        if self._socket is None or not self._is_warm(_WARM_TIMEOUT_S if wait else 0.0):
+            return None
+        try:
+            self._socket.settimeout(_FORK_TIMEOUT_S)
+            self._ask([inheritance_fd, *descriptors])
+            pid: int = ANSWER.unpack(self._socket.recv(ANSWER.size))[0]
+        except (OSError, struct.error):
+            self.close()
+            return None
+        return ForkedWorker(pid) if pid > 0 else None
+
+    def _is_warm(self, timeout_s: float) -> bool:
+        assert self._socket is not None
+        if not self._warm:
+            self._socket.settimeout(timeout_s)
+            try:
+                self._warm = self._socket.recv(ANSWER.size) == ANSWER.pack(0)
+            except (BlockingIOError, TimeoutError):
+                return False
+            except OSError:
+                pass
+            if not self._warm:
+                self.close()
+        return self._warm
+
+    def _ask(self, descriptors: list[int]) -> None:
+        assert self._socket is not None
+        umask = os.umask(0)
+        os.umask(umask)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        for begin in range(0, len(descriptors), DESCRIPTORS_AT_ONCE):
+            part = array.array("i", descriptors[begin : begin + DESCRIPTORS_AT_ONCE])
+            head = REQUEST.pack(*(each & 2**64 - 1 for each in limits), umask, len(descriptors), len(part))
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, part)]
+            self._socket.sendmsg([head, part.tobytes()], rights)

@@ -1,0 +1,174 @@
+"""Workers are forked from a process that has imported what they need (docs/adr/0094-workers-are-forked.md)."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shardd.cli import template as child
+from shardd.server.worker_template import WorkerTemplate
+from tests.support import wire
+from tests.support.server import Server
+
+TITLE = "shardd: template"
+TWO_SHARDS = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
+SECRET = "a password that nobody else has 7361"
+
+
+def template_of(server: Server, but: int = 0, within_s: float = 30.0) -> psutil.Process:
+    """The template of a server, another one than the process `but`."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        for each in psutil.Process(server.pid).children():
+            if each.pid != but and "".join(each.cmdline()).startswith(TITLE):
+                return each
+        time.sleep(0.02)
+    raise AssertionError("there is no template")
+
+
+def memory_holds(pid: int, secret: bytes) -> bool:
+    """Whether the bytes stand anywhere in the private memory of a process."""
+    with Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
+        for begin, end, rights in re.findall(
+            r"^([0-9a-f]+)-([0-9a-f]+) (rw)", Path(f"/proc/{pid}/maps").read_text(), re.M
+        ):
+            assert rights == "rw"
+            try:
+                memory.seek(int(begin, 16))
+                if secret in memory.read(int(end, 16) - int(begin, 16)):
+                    return True
+            except OSError:  # the kernel's own pages
+                continue
+    return False
+
+
+def kill_and_wait(server: Server, shard: int) -> None:
+    before = server.worker_pids()[shard]
+    os.kill(before, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while server.running_workers().get(shard, before) == before:
+        assert time.monotonic() < deadline, server.log()
+        time.sleep(0.01)
+
+
+def sends(server: Server) -> None:
+    """Both shards serve."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with wire.connect(server.address) as connection:
+                for partition in range(8):
+                    connection.send(0, 0, wire.to_partition(partition), [wire.message(b"x")])
+                return
+        except (OSError, wire.StatusError):
+            assert time.monotonic() < deadline, server.log()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "data", env=TWO_SHARDS) as running:
+        with wire.connect(running.address) as connection:
+            connection.create_topic(connection.create_stream("s"), "t", 8)
+        yield running
+
+
+def test_a_killed_worker_is_forked_from_a_template_that_is_new_then(server: Server) -> None:
+    supervisor, first = server.pid, template_of(server)
+    assert {psutil.Process(pid).ppid() for pid in server.worker_pids()} == {supervisor}
+    kill_and_wait(server, 1)
+    sends(server)
+    assert template_of(server, but=first.pid).ppid() == supervisor
+    assert not first.is_running() or first.status() == psutil.STATUS_ZOMBIE
+    assert psutil.Process(server.worker_pids()[1]).ppid() == supervisor
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_without_a_template_that_answers_a_worker_comes_back_all_the_same(
+    server: Server, number: signal.Signals
+) -> None:
+    first = template_of(server)
+    first.send_signal(number)
+    kill_and_wait(server, 0)
+    sends(server)
+    kill_and_wait(server, 1)  # by the template that has come meanwhile, or from nothing
+    sends(server)
+    assert template_of(server, but=first.pid)
+
+
+def test_a_template_holds_no_secret(tmp_path: Path) -> None:
+    env = TWO_SHARDS | {"SHARDD_ROOT_USERNAME": "admin", "SHARDD_ROOT_PASSWORD": SECRET}
+    with Server(tmp_path / "data", env=env, arguments=()) as server:
+        template = template_of(server)
+        assert not [name for name in template.environ() if name.startswith(("SHARDD_", "IGGY_"))]
+        assert not memory_holds(template.pid, SECRET.encode())
+        assert memory_holds(server.pid, SECRET.encode())  # the search finds what is there
+        assert len(list(Path(f"/proc/{template.pid}/fd").iterdir())) <= 5  # standard ones and its channel
+
+
+def test_it_ends_with_the_server(server: Server) -> None:
+    template = template_of(server)
+    server.kill_supervisor()
+    template.wait(30)
+
+
+def test_a_server_that_refuses_its_settings_leaves_none_behind(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data", env={"SHARDD_TCP_ADDRESS": "nowhere"})
+    process = server.spawn()
+    assert process.wait(60) == 2
+    assert not [each for each in psutil.process_iter() if each.ppid() == process.pid]
+
+
+def test_descriptors_of_many_shards_come_in_several_requests() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pairs = [os.pipe() for _ in range(225)]
+    sent = [end for pair in pairs for end in pair]
+    asking = WorkerTemplate.__new__(WorkerTemplate)
+    asking._socket = ours
+    ours.setblocking(False)
+    try:
+        asking._ask(sent)
+        request = next(child._requests(theirs))
+        assert request.numbers == sent and len(request.received) == len(sent)
+        assert request.umask == os.umask(request.umask)
+        for own, received in zip(sent, request.received, strict=True):
+            assert os.fstat(own).st_ino == os.fstat(received).st_ino
+            os.close(received)
+    finally:
+        for descriptor in sent:
+            os.close(descriptor)
+        ours.close()
+        theirs.close()
+
+
+def test_each_descriptor_gets_its_number_whatever_stands_there() -> None:
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            files = [os.memfd_create(f"file-{number}") for number in range(6)]
+            wanted = [files[3], files[0], 90, files[1], 91, writes]  # numbers of others among them
+            received = [*files[:5], writes]
+            names = [Path(f"/proc/self/fd/{each}").readlink() for each in received]
+            child._place(received, wanted)
+            placed = [Path(f"/proc/self/fd/{each}").readlink() for each in wanted]
+            left = {int(each.name) for each in Path("/proc/self/fd").iterdir()} - {0, 1, 2, *wanted}
+            os.write(writes, b"right" if placed == names and len(left) <= 1 else f"{placed} {left}".encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writes)
+    try:
+        assert os.read(reads, 4096) == b"right"
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        os.close(reads)

@@ -42,7 +42,7 @@ STAGES: Final = (
     ("frames and requests", r"^(conn|net|classic|window|dialect|stream|legacy|iggy09|frame)"),
     ("routes, rights, levels", r"^(route|execute|core|session|caller|once|seat|send_limits|fence)"),
     ("other shards", r"^(links|post|forward|serve|peers|handover)"),
-    ("memory", r"^(pool|mem(cpy|move|set)|__mem)|page_fault|unknown. .*/libc[.]so"),
+    ("memory", r"^(pool_|(__)?mem(cpy|move|set))|page_fault|unknown. .*/libc[.]so"),
     ("loop", r"^(engine|io|ring|complete|work|begin_pass|turn_watch|clock|run_timers|__vdso)"),
 )
 OTHER: Final = "Python and the rest"

@@ -166,6 +166,11 @@ class Shardd:
             time.sleep(0.02)
         raise RuntimeError("shardd did not become ready:\n" + self.log_tail())
 
+    @property
+    def process_id(self) -> int:
+        """Of the supervisor."""
+        return self._process.pid
+
     def log_tail(self, lines_max: int = 20) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines_max:])
 

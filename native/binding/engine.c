@@ -64,6 +64,7 @@ static char *engine_arguments[] = {"shard",
                                    "waiting_polls_max",
                                    "waiting_polls_per_user_max",
                                    "sample_every",
+                                   "busy_poll_us",
                                    NULL};
 
 static int refused(const char *sentence) {
@@ -80,13 +81,13 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     unsigned mode = TLS_OFF, websocket_mode = TLS_OFF, indexes = INDEX_MODE_OPEN_SEGMENT;
     const char *io_engine, *dialect_name;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpsIzKsKKpsIIpIIII", engine_arguments, &o.shard, &o.shards,
+            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpsIzKsKKpsIIpIIIII", engine_arguments, &o.shard, &o.shards,
             &o.shared_fd, &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.limits.connections,
             &o.limits.per_address, &o.limits.before_login, &login_ms, &idle_ms, &request_ms, &partial_ms, &slow_ms,
             &sync_ms, &save_ms, &save_syncs, &journal_messages, &journal_bytes, &o.consumer_offsets_max, &migration,
             &dialect_name, &o.pipeline_window_requests, &o.data_directory, &reserve_bytes, &io_engine, &frame_bytes,
             &message_bytes, &unmasked, &o.websocket.origins, &mode, &websocket_mode, &names, &indexes,
-            &o.waiting_polls.all, &o.waiting_polls.of_user, &o.sample_every))
+            &o.waiting_polls.all, &o.waiting_polls.of_user, &o.sample_every, &o.busy_poll_us))
         return -1;
     if (strcmp(io_engine, "io_uring") != 0 && strcmp(io_engine, "epoll") != 0)
         return refused("io_engine must be io_uring or epoll");
@@ -94,6 +95,7 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     if (o.dialect == NULL) return refused("there is no dialect of this name");
     if (o.pipeline_window_requests == 0 || o.pipeline_window_requests > WINDOW_REQUESTS_MAX)
         return refused("pipeline_window_requests must be 1 to 32");
+    if (o.busy_poll_us > BUSY_POLL_US_MAX) return refused("busy_poll_us must be 0 to 1000");
     if (indexes > INDEX_MODE_ALL) return refused("cache_indexes must be 0 to 2");
     if (mode > TLS_BOTH || websocket_mode > TLS_BOTH) return refused("tls_mode and websocket_tls_mode must be 0 to 2");
     if (o.shards == 0 || o.shards > SHARED_SHARDS_MAX || o.shard >= o.shards)

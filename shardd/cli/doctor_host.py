@@ -17,7 +17,7 @@ from shardd.config.cgroups import cpu_quota, memory_limit_bytes
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.schema import Settings
 from shardd.config.topology import TopologyError, format_list, read_nodes
-from shardd.config.units import format_size
+from shardd.config.units import format_duration_us, format_size
 from shardd.server.errors import StartupError
 from shardd.server.shared_resources import descriptors_wanted, pool_share_bytes
 
@@ -136,7 +136,20 @@ def _cpus(settings: Settings, roots: Roots) -> list[Finding]:
     findings.append(
         ok("shards", f"{allocation}: {len(cpus)} on CPU {format_list(sorted(cpus))}", "one worker for each")
     )
-    return [*findings, _numa(system, cpus, bound)]
+    return [*findings, *_busy_poll(settings, cpus, own, quota), _numa(system, cpus, bound)]
+
+
+def _busy_poll(settings: Settings, cpus: list[int], own: list[int], quota: float) -> list[Finding]:
+    busy_poll_us = settings.system.sharding.busy_poll_us
+    if not busy_poll_us:
+        return []
+    text = f"workers look for {format_duration_us(busy_poll_us)} before they sleep"
+    if quota != float("inf"):
+        return [warning("busy poll", text, "a CPU quota pays for it: set system.sharding.busy_poll to 0")]
+    if not set(own) - set(cpus):
+        meaning = "no CPU is left for doors and clients of this host: leave one out of system.sharding.cpu_allocation"
+        return [warning("busy poll", text, meaning)]
+    return [ok("busy poll", text, "each worker may use its CPU alone")]
 
 
 def _numa(system: Path, cpus: list[int], bound: list[int]) -> Finding:

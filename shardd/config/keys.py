@@ -34,6 +34,7 @@ from shardd.config.schema import (
 
 POOL_BYTES_PER_SHARD_MIN: Final = 32 << 20
 SEGMENT_BYTES_MAX: Final = 1 << 30
+BUSY_POLL_MAX_US: Final = 1_000
 LOG_FORMATS: Final = ("text", "json")
 ACK_PATH: Final = "system.partition.ack"
 ENFORCE_FSYNC_PATH: Final = "system.partition.enforce_fsync"
@@ -231,6 +232,13 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("system.logging.format", "system.logging.format", "text", values.parse_choice(LOG_FORMATS)),
     Key("system.logging.audit_file", "system.logging.audit_file", "", paths.parse_absolute),
     Key("system.sharding.cpu_allocation", "system.sharding.cpu_allocation", "all", check_cpu_allocation),
+    Key(
+        "system.sharding.busy_poll",
+        "system.sharding.busy_poll_us",
+        "0 s",
+        values.bounded(units.parse_duration_us, 0, BUSY_POLL_MAX_US, units.format_duration_us),
+        units.format_duration_us,
+    ),
     _size("system.memory_pool.size", "system.memory_pool_size_bytes", "4 GiB", POOL_BYTES_PER_SHARD_MIN, 1 << 44),
     _size("system.segment.size", "system.segment_size_bytes", "1 GiB", 512, SEGMENT_BYTES_MAX, 512),
     Key("system.segment.cache_indexes", "system.cache_indexes", "open_segment", values.parse_index_mode),

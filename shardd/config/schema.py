@@ -153,9 +153,11 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sharding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`cpu_allocation` as written; `cpus.allocate_cpus` turns it into CPU numbers."""
+    """`cpu_allocation` as written; `cpus.allocate_cpus` turns it into CPU numbers. `busy_poll_us`: how long a worker
+    looks for the next request before it sleeps; 0: not at all."""
 
     cpu_allocation: str
+    busy_poll_us: int
 
 
 class PartitionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -186,6 +186,7 @@ class Engine:
         waiting_polls_max: int,
         waiting_polls_per_user_max: int,
         sample_every: int,
+        busy_poll_us: int,
     ) -> None: ...
     @property
     def generation(self) -> int: ...

@@ -19,6 +19,7 @@
 #define TRIM_KEEP_BYTES (24u << 20)
 #define TRIM_SLICE_BYTES (1u << 20)
 #define TRIM_INTERVAL_US 1000
+#define LOOKS_BETWEEN_CLOCKS 16
 #define STANDSTILL_US 1000000 /* a pass of the loop that took longer: nobody was heard meanwhile */
 
 static void arm_poll(engine *e, operation *op, int fd, bool *armed) {
@@ -178,6 +179,39 @@ static int64_t wait_limit(const engine *e, int64_t deadline_us) {
     return until > e->core.now_us ? until - e->core.now_us : 0;
 }
 
+static void look_at_service(engine *e) {
+    uint64_t served = e->core.counters.frames + e->core.counters.served_for_peers;
+    if (served == e->busy_poll.served) return;
+    e->busy_poll.served = served;
+    e->busy_poll.served_us = e->core.now_us;
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+/* Looks for completions and for descriptors of peers, which need no doorbell meanwhile: who sleeps has to be woken, and
+ * that takes longer than the next request of a client that waits for each answer. True when there is something. */
+static bool poll_busily(engine *e, int64_t deadline_us) {
+    look_at_service(e);
+    int64_t until_us = e->busy_poll.served_us + e->options.busy_poll_us;
+    int64_t limit_us = e->core.now_us + wait_limit(e, deadline_us);
+    if (until_us > limit_us) until_us = limit_us;
+    if (until_us <= e->core.now_us) return false;
+    io_push(&e->core.io);
+    do {
+        for (int n = 0; n < LOOKS_BETWEEN_CLOCKS; n++) {
+            if (io_ready(&e->core.io) || links_waiting(&e->core.links)) return true;
+            relax();
+        }
+    } while (clock_monotonic_us() < until_us);
+    return false;
+}
+
 static void set_activity(engine *e, worker_activity activity) {
     atomic_store_explicit(&e->page->activity, (uint32_t)activity, memory_order_relaxed);
 }
@@ -208,8 +242,10 @@ bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
         bool settled = sync_begin_pending(&e->core); /* all batches of the turn are written */
         arm_standing(e);                             /* after the completions that used it up */
         if (e->core.events.count > 0 || e->standing.epoll_ready || e->core.now_us >= deadline_us) break;
-        int64_t limit = !settled && !has_work(e) && links_sleep(&e->core.links) ? wait_limit(e, deadline_us) : 0;
+        bool idle = !settled && !has_work(e);
         set_activity(e, ACTIVITY_WAITING);
+        if (idle && e->options.busy_poll_us > 0) idle = !poll_busily(e, deadline_us);
+        int64_t limit = idle && links_sleep(&e->core.links) ? wait_limit(e, deadline_us) : 0;
         io_enter(&e->core.io, limit);
         set_activity(e, ACTIVITY_ENGINE);
         links_wake(&e->core.links);

@@ -25,7 +25,11 @@ struct engine {
     } standing;
     listeners listeners;
     worker_page *page; /* ours */
-    int64_t pass_us;   /* when this pass of the loop began */
+    struct {
+        uint64_t served;   /* requests of clients and peers so far */
+        int64_t served_us; /* when there was one more */
+    } busy_poll;
+    int64_t pass_us; /* when this pass of the loop began */
     turn_watch watch;
     int64_t next_housekeeping_us;
     bool trimming; /* the pool gives memory back, in slices */

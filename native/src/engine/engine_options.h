@@ -13,6 +13,8 @@
 #include "net/websocket.h"
 #include "wire/dialect.h"
 
+#define BUSY_POLL_US_MAX 1000u
+
 typedef struct engine_options {
     uint32_t shard, shards;
     int shared_fd, handover_receive_fd;
@@ -36,7 +38,9 @@ typedef struct engine_options {
     websocket_settings websocket;
     tls_mode tls[TLS_PORTS];
     bool clients_have_names; /* by their certificates */
-    uint32_t sample_every;   /* of the requests that never reach Python; 0: none is traced */
+    uint32_t
+        busy_poll_us; /* how long the loop looks for more before it sleeps, after a request; 0: it sleeps at once */
+    uint32_t sample_every; /* of the requests that never reach Python; 0: none is traced */
 } engine_options;
 
 #endif

@@ -79,6 +79,7 @@ typedef struct io_calls {
     void (*submit)(io *i);
     void (*push)(io *i);
     void (*enter)(io *i, int64_t timeout_us);
+    bool (*ready)(io *i);
     void (*reap)(io *i, io_callback *callback, void *context);
     void (*buffer_return)(io *i, int32_t id);
 } io_calls;
@@ -149,6 +150,8 @@ static inline void io_submit(io *i) { i->calls->submit(i); }
 static inline void io_push(io *i) { i->calls->push(i); }
 /* Submits and waits for one completion at most `timeout_us` (0: does not wait). */
 static inline void io_enter(io *i, int64_t timeout_us) { i->calls->enter(i, timeout_us); }
+/* Whether an enter that does not wait would find something. For who asks over and over: as cheap as can be. */
+static inline bool io_ready(io *i) { return i->calls->ready(i); }
 /* Gives the completions there are to `callback`, which may start operations. */
 static inline void io_reap(io *i, io_callback *callback, void *context) { i->calls->reap(i, callback, context); }
 static inline uint8_t *io_buffer(const io *i, int32_t id) {

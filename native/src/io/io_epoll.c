@@ -211,6 +211,11 @@ static void epoll_submit(io *i) {
 
 static void epoll_enter(io *i, int64_t timeout_us) { ask(i, timeout_us); }
 
+static bool epoll_ready(io *i) {
+    ask(i, 0);
+    return poller_of(i)->tries.first != NULL;
+}
+
 /* ---- calls ---- */
 
 typedef struct reaper {
@@ -342,6 +347,7 @@ static const io_calls epoll_calls = {
     .submit = epoll_submit,
     .push = epoll_push,
     .enter = epoll_enter,
+    .ready = epoll_ready,
     .reap = epoll_reap,
     .buffer_return = epoll_buffer_return,
 };

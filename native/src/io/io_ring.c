@@ -151,6 +151,13 @@ static void ring_enter(io *i, int64_t timeout_us) {
     io_uring_submit_and_wait_timeout(&ring_of(i)->uring, &completion, 1, &limit, NULL);
 }
 
+/* Without a system call: completions wait, or work of the kernel that makes some. */
+static bool ring_ready(io *i) {
+    struct io_uring *uring = &ring_of(i)->uring;
+    unsigned flags = IO_URING_READ_ONCE(*uring->sq.kflags);
+    return io_uring_cq_ready(uring) > 0 || (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
+}
+
 static void ring_reap(io *i, io_callback *callback, void *context) {
     struct io_uring *uring = &ring_of(i)->uring;
     struct io_uring_cqe *batch[REAP_BATCH];
@@ -210,6 +217,7 @@ static const io_calls ring_calls = {
     .submit = ring_submit,
     .push = ring_push,
     .enter = ring_enter,
+    .ready = ring_ready,
     .reap = ring_reap,
     .buffer_return = ring_buffer_return,
 };

@@ -361,12 +361,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         of_liftbridge = self.liftbridge.tls
         if self.liftbridge.enabled and of_liftbridge.enabled:
             own_files = of_liftbridge.self_signed or of_liftbridge.cert_file or of_liftbridge.key_file
-            files = of_liftbridge if own_files else self.tcp.tls
-            shown = self._tls_of_door(files.self_signed, files.cert_file, files.key_file)
+            at = of_liftbridge if own_files else self.tcp.tls
+            doors["liftbridge.tls"] = self._tls_of_door(at.self_signed, at.cert_file, at.key_file)
             if of_liftbridge.client_ca_file:
                 clients = {"client_certificates": "required", "client_ca_file": of_liftbridge.client_ca_file}
-                shown = msgspec.structs.replace(shown, **clients)
-            doors["liftbridge.tls"] = shown
+                doors["liftbridge.tls"] = msgspec.structs.replace(doors["liftbridge.tls"], **clients)
         return doors
 
     def _tls_of_door(self, self_signed: bool, cert_file: str, key_file: str) -> Tls:

@@ -13,9 +13,9 @@ from grpc import StatusCode
 
 from shardd.doors.budget import Budget
 from shardd.doors.door import DoorClient
-from shardd.doors.links import WorkerLostError
 from shardd.doors.liftbridge.clients import Clients, Credential, credential_of
 from shardd.doors.liftbridge.status import RpcError, is_login_lost, rpc_error
+from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 
 CALLS_MAX: Final = 2048  # under way, of whatever kind
@@ -104,6 +104,11 @@ class Call:
                 if not again:
                     raise
         raise AssertionError
+
+    async def drop_login_if(self, ended: bool, client: DoorClient) -> None:
+        """The next call logs in again."""
+        if ended:
+            await self._gate.clients.drop(client)
 
     async def read_one(self, kind: Any) -> Any:
         """The request of a call that has one. RpcError."""

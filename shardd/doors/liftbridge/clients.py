@@ -13,8 +13,8 @@ import msgspec
 from grpc import StatusCode
 
 from shardd.doors.door import Door, DoorClient
-from shardd.doors.links import WorkerLostError
 from shardd.doors.liftbridge.status import RpcError, is_login_lost, rpc_error
+from shardd.doors.links import WorkerLostError
 from shardd.protocol.door_frames import Purpose
 from shardd.protocol.errors import ShardError
 

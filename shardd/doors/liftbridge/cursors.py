@@ -5,8 +5,8 @@ read; this door reads it when it starts, and appends to it whatever is set.
     its value          protobuf: 1 stream string, 2 partition int32, 3 cursorId string, 4 offset int64
 
 The parts of a key are not escaped, so it names nothing: a cursor is known by the three parts in the value. The log is
-kept by number of messages; when far more records than cursors have been written, those that are alive are written again,
-so that the oldest records may go.
+kept by number of messages; when far more records than cursors have been written, those that are alive are written
+again, so that the oldest records may go.
 """
 
 from __future__ import annotations

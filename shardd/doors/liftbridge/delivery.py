@@ -39,8 +39,8 @@ class Frame:
         self._plain = self._stream + _text(_SUBJECT, subject) + _own_headers(subject, "")
 
     def delivered(self, records: bytes, count: int, begin: int, stop: int, bytes_max: int) -> Delivered:
-        """Those from `begin` on, through `stop`, for as long as they have no more than `bytes_max`. Cut records are none
-        that a worker gives: ValueError."""
+        """Those from `begin` on, through `stop`, for as long as they have no more than `bytes_max`. ValueError: records
+        are cut."""
         unpack, head_bytes = RECORD_HEAD.unpack_from, RECORD_HEAD.size
         messages: list[bytes] = []
         at, total, following = 0, 0, begin

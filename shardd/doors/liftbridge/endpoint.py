@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import grpc
 from grpc import StatusCode
 
-from shardd.doors.liftbridge.calls import Call, Gate, decoded
+from shardd.doors.liftbridge.calls import Call, Gate
 from shardd.doors.liftbridge.options import LiftbridgeOptions
-from shardd.doors.liftbridge.status import RpcError
+from shardd.doors.liftbridge.status import RpcError, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
-from shardd.doors.liftbridge.status import rpc_error
 from shardd.protocol.liftbridge import api
 
 REQUEST_BYTES_MAX: Final = 4 << 20
@@ -23,7 +22,7 @@ METADATA_BYTES_MAX: Final = 16 << 10
 STREAMS_OF_CONNECTION_MAX: Final = 128
 _log = logging.getLogger(__name__)
 
-Context = grpc.aio.ServicerContext[Any, Any]
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Unary = Callable[[Call, Any], Awaitable[bytes]]
 Streaming = Callable[[Call, Any], AsyncIterator[bytes]]
 _UNKNOWN: Final = RpcError(StatusCode.UNKNOWN, "the server failed; its log says more")
@@ -77,7 +76,7 @@ class Service:
                 await end(context, error)
                 raise
 
-        return grpc.stream_unary_rpc_method_handler(handle)  # type: ignore[arg-type]
+        return grpc.stream_unary_rpc_method_handler(handle)
 
     def _streaming(self, method: str, serve: Streaming) -> grpc.RpcMethodHandler[Any, Any]:
         kind = api.message_class(api.request_of(method))
@@ -97,7 +96,7 @@ class Service:
             except Exception as error:
                 await end(context, error)
 
-        return grpc.stream_stream_rpc_method_handler(handle)  # type: ignore[arg-type]
+        return grpc.stream_stream_rpc_method_handler(handle)
 
 
 async def end(context: Context, error: Exception) -> None:
@@ -112,12 +111,12 @@ async def end(context: Context, error: Exception) -> None:
     await context.abort(error.code, str(error))
 
 
-def generic_handler(service: str, handlers: Mapping[str, Any]) -> grpc.GenericRpcHandler[Any, Any]:
+def generic_handler(service: str, handlers: Mapping[str, Any]) -> grpc.GenericRpcHandler:
     """Methods that a service does not have get Liftbridge's words."""
     return _Handler(service, handlers)
 
 
-class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+class _Handler(grpc.GenericRpcHandler):
     def __init__(self, service: str, handlers: Mapping[str, Any]) -> None:
         self._service = service
         self._handlers = handlers
@@ -134,7 +133,4 @@ def _unknown(service: str, method: str) -> grpc.RpcMethodHandler[Any, Any]:
         await context.abort(StatusCode.UNIMPLEMENTED, f"unknown method {method} for service {service}")
         raise AssertionError
 
-    return grpc.stream_unary_rpc_method_handler(handle)  # type: ignore[arg-type]
-
-
-__all__ = ["Context", "Service", "Streaming", "Unary", "decoded", "end", "generic_handler", "server_options"]
+    return grpc.stream_unary_rpc_method_handler(handle)

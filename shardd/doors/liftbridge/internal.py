@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from typing import Final
-
-import msgspec
+from typing import Any, Final
 
 from shardd.client.codec import encode_batch
 from shardd.doors.door import Door
@@ -51,9 +49,9 @@ class InternalLog:
             polled = await self._poll(offset, MESSAGES_OF_POLL)
             if not polled["count"]:
                 return
-            for offset, message in _messages(polled["records"], polled["count"]):
+            for found_at, message in _messages(polled):
+                offset = found_at + 1
                 yield message
-            offset += 1
             await asyncio.sleep(0)
 
     async def last(self) -> NewMessage | None:
@@ -62,14 +60,15 @@ class InternalLog:
         if not polled["count"]:
             return None
         newest = await self._poll(polled["current_offset"], 1)
-        found = [message for _, message in _messages(newest["records"], newest["count"])]
+        found = [message for _, message in _messages(newest)]
         return found[-1] if found else None
 
-    async def _poll(self, offset: int, count: int) -> dict[str, object]:
+    async def _poll(self, offset: int, count: int) -> dict[str, Any]:
         for left in reversed(range(_TRIES)):
             try:
                 request = InternalPoll(self._name, self._partition, offset, count)
-                return msgspec.convert(await self._door.task(POLL, request), dict[str, object])
+                said: dict[str, Any] = await self._door.task(POLL, request)
+                return said
             except (ShardError, WorkerLostError) as error:
                 if not left or (isinstance(error, ShardError) and error.status not in _FOR_A_WHILE):
                     raise
@@ -77,10 +76,10 @@ class InternalLog:
         raise AssertionError
 
 
-def _messages(records: bytes, count: int) -> Iterator[tuple[int, NewMessage]]:
+def _messages(polled: dict[str, Any]) -> Iterator[tuple[int, NewMessage]]:
     """With their offsets."""
-    at = 0
-    for _ in range(count):
+    at, records = 0, polled["records"]
+    for _ in range(polled["count"]):
         _, _, offset, _, _, headers, payload, _ = RECORD_HEAD.unpack_from(records, at)
         body = at + RECORD_HEAD.size
         end = body + payload

@@ -103,9 +103,11 @@ class _Share:
 
 
 class Publisher:
-    """Loop thread only. `message_bytes_max`: of a value, and of a whole message where it becomes one payload."""
+    """Loop thread only. `message_bytes_max`: of a value, and of a whole message where it becomes one payload.
+    `arrived` is told of what is stored: stream, partition, where it ends now, the time of its newest message."""
 
     def __init__(self, message_bytes_max: int) -> None:
+        self.arrived: Callable[[StreamInfo, int, int, int], None] = lambda stream, partition, end, timestamp_ns: None
         self._message_bytes_max = message_bytes_max
         self._queues: dict[_Key, _Queue] = {}
         self._ready: deque[_Queue] = deque()  # nothing of theirs is under way
@@ -215,6 +217,10 @@ class Publisher:
             records, batch, base = self._encoded(queue, batch)
             if records:
                 base = await _stored(queue, batch, records)
+                count = len(batch)
+                self.arrived(
+                    queue.stream, queue.partition, base.offset + count, base.timestamp_ns + (count - 1) * _NS_PER_US
+                )
         except WorkerLostError:
             base = _refused(Status.TASK_TIMEOUT, "the worker was lost")
         except ShardError as error:

@@ -10,7 +10,7 @@ from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 
 READ_ONLY_TEXT: Final = "readonly partition: {}"
-_NOT_AUTHENTICATED: Final = frozenset(
+NO_LOGIN: Final = frozenset(
     {
         Status.UNAUTHENTICATED,
         Status.INVALID_CREDENTIALS,
@@ -72,7 +72,7 @@ def denied(method: str, resource: str) -> RpcError:
 
 
 def is_login_lost(error: ShardError) -> bool:
-    return error.status in _NOT_AUTHENTICATED
+    return error.status in NO_LOGIN
 
 
 def rpc_error(error: ShardError | WorkerLostError, method: str = "", resource: str = "") -> RpcError:

@@ -223,4 +223,3 @@ class _Reading:
             raise rpc_error(error, self.follower.call.method, self.follower.stream.name)
         self.again = True
         await asyncio.sleep(_RETRY_S)
-

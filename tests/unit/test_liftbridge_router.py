@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from shardd.doors.liftbridge.router import Router, Target, is_pattern, partition_subject
+from shardd.doors.liftbridge.router import Router, Target, partition_subject
+from shardd.doors.liftbridge.subject_trie import is_pattern
 from shardd.protocol.liftbridge.requests import StreamInfo
 
 
@@ -81,7 +82,7 @@ def test_targets_are_those_of_a_naive_matcher_after_any_changes(
 def test_a_router_of_nothing_is_empty_again(streams: list[StreamInfo]) -> None:
     router = router_of(*streams)
     router.replace([])
-    assert router._root.is_empty and not router._exact and not router._streams
+    assert router._listening.is_empty and not router._streams
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 makes for them: partition 0 of a stream listens on `subject`, partition N on `subject.N`; of all that match in one queue
 group, one is taken at random. Pure.
 
-Subjects without wildcards are keys of a table, the others branches of a trie of their tokens. Partitions are not spread
-out: a subject is looked up once as it is and once without a number at its end."""
+Partitions are not spread out: a subject is looked up once as it is and once without a number at its end."""
 
 from __future__ import annotations
 
@@ -11,13 +10,14 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from shardd.doors.liftbridge.subject_trie import SubjectTrie, is_pattern
 from shardd.protocol.liftbridge.creation import WILDCARD_TOKENS_MAX
 from shardd.protocol.liftbridge.requests import StreamInfo
 
 REMEMBERED_SUBJECTS_MAX: Final = 4_096
 _REMEMBERED_CHARACTERS_MAX: Final = 255  # of a subject; longer ones are looked up each time
 _REMEMBERED_TARGETS_MAX: Final = 16
-_ANY, _REST = "*", ">"
+_REST: Final = ".>"
 _PARTITION_DIGITS_MAX: Final = 9
 _STEP_STREAMS: Final = 64
 
@@ -29,32 +29,11 @@ class Target(NamedTuple):
     partition: int
 
 
-class _Node:
-    """What begins with certain tokens. `streams`: whose subject ends here, by name; `rest`: those with `>` here."""
-
-    __slots__ = ("any", "next", "rest", "streams")
-
-    def __init__(self) -> None:
-        self.next: dict[str, _Node] = {}
-        self.any: _Node | None = None
-        self.streams: dict[str, StreamInfo] = {}
-        self.rest: dict[str, StreamInfo] = {}
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.next or self.any or self.streams or self.rest)
-
-
 class _Found(NamedTuple):
     """Targets without a group, and candidates of each group."""
 
     plain: tuple[Target, ...]
     groups: tuple[tuple[Target, ...], ...]
-
-
-def is_pattern(subject: str) -> bool:
-    """Whether it has a wildcard."""
-    return (_ANY in subject or _REST in subject) and any(token in (_ANY, _REST) for token in subject.split("."))
 
 
 def partition_subject(subject: str, partition: int) -> str:
@@ -67,8 +46,7 @@ class Router:
     def __init__(self, choice: random.Random | None = None) -> None:
         self._choice = choice or random.Random()
         self._streams: dict[str, StreamInfo] = {}
-        self._exact: dict[str, dict[str, StreamInfo]] = {}
-        self._root = _Node()
+        self._listening: SubjectTrie[str, StreamInfo] = SubjectTrie()  # by name
         self._found: dict[str, _Found] = {}
 
     def matches(self, subject: str) -> list[Target]:
@@ -82,8 +60,7 @@ class Router:
 
     def listening(self, subject: str, group: str) -> list[StreamInfo]:
         """Streams with just this subject and this queue group."""
-        at = self._streams_at(subject)
-        return [] if at is None else [stream for stream in at.values() if stream.group == group]
+        return [stream for stream in self._listening.at(subject).values() if stream.group == group]
 
     def one_of(self, members: list[Target]) -> Target:
         """Who of a group takes a message."""
@@ -119,73 +96,26 @@ class Router:
     def _add(self, stream: StreamInfo) -> None:
         self._found.clear()
         self._streams[stream.name] = stream
-        if not is_pattern(stream.subject):
-            self._exact.setdefault(stream.subject, {})[stream.name] = stream
-            return
-        tokens = stream.subject.split(".")
-        if len(tokens) > WILDCARD_TOKENS_MAX:
-            return  # no creation lets it through
-        node = self._root
-        for token in tokens:
-            if token == _REST:
-                node.rest[stream.name] = stream
-                return
-            if token == _ANY:
-                node.any = node = node.any or _Node()
-            else:
-                node = node.next.setdefault(token, _Node())
-        node.streams[stream.name] = stream
+        if _fits(stream.subject):
+            self._listening.add(stream.subject, stream.name, stream)
 
     def _remove(self, stream: StreamInfo) -> None:
         self._found.clear()
         del self._streams[stream.name]
-        if not is_pattern(stream.subject):
-            at = self._exact[stream.subject]
-            del at[stream.name]
-            if not at:
-                del self._exact[stream.subject]
-            return
-        path: list[tuple[_Node, str]] = []
-        node = self._root
-        for token in stream.subject.split("."):
-            if token == _REST:
-                break
-            below = node.any if token == _ANY else node.next.get(token)
-            if below is None:
-                return
-            path.append((node, token))
-            node = below
-        node.streams.pop(stream.name, None)
-        node.rest.pop(stream.name, None)
-        for above, token in reversed(path):
-            below = above.any if token == _ANY else above.next[token]
-            if below is None or not below.is_empty:
-                return
-            if token == _ANY:
-                above.any = None
-            else:
-                del above.next[token]
-
-    def _streams_at(self, subject: str) -> dict[str, StreamInfo] | None:
-        if not is_pattern(subject):
-            return self._exact.get(subject)
-        node = self._root
-        for token in subject.split("."):
-            if token == _REST:
-                return node.rest
-            below = node.any if token == _ANY else node.next.get(token)
-            if below is None:
-                return None
-            node = below
-        return node.streams
+        if _fits(stream.subject):
+            self._listening.remove(stream.subject, stream.name)
 
     def _look_up(self, subject: str) -> _Found:
-        candidates = [
-            (stream, 0 if partition is None else partition)
-            for streams, partition in self._matching(subject)
-            for stream in streams.values()
-            if partition is None or partition < stream.partitions
-        ]
+        candidates = [(stream, 0) for streams in self._listening.match(subject) for stream in streams.values()]
+        head, _, last = subject.rpartition(".")
+        number = _number(last)
+        if number:
+            for streams in self._listening.match(head):
+                candidates += [
+                    (stream, number)
+                    for stream in streams.values()
+                    if number < stream.partitions and not stream.subject.endswith(_REST)
+                ]
         plain = tuple(Target(stream.name, number) for stream, number in candidates if not stream.group)
         groups: dict[str, list[tuple[StreamInfo, int]]] = {}
         for stream, number in candidates:
@@ -199,45 +129,16 @@ class Router:
             self._found[subject] = found
         return found
 
-    def _matching(self, subject: str) -> Iterator[tuple[dict[str, StreamInfo], int | None]]:
-        """Streams, and which of their partitions: None for the first."""
-        head, _, last = subject.rpartition(".")
-        number = _number(last)
-        if subject in self._exact:
-            yield self._exact[subject], None
-        if number and head in self._exact:
-            yield self._exact[head], number
-        if self._root.is_empty:
-            return
-        tokens = subject.split(".")
-        if not all(tokens):
-            return
-        nodes, left = [self._root], len(tokens)
-        for token in tokens:
-            if left == 1 and number:
-                for node in nodes:
-                    yield node.streams, number
-            left -= 1
-            following = []
-            for node in nodes:
-                if node.rest:
-                    yield node.rest, None
-                below = node.next.get(token)
-                if below is not None:
-                    following.append(below)
-                if node.any is not None:
-                    following.append(node.any)
-            nodes = following
-            if not nodes:
-                return
-        for node in nodes:
-            yield node.streams, None
-
 
 def _members(group: list[tuple[StreamInfo, int]]) -> tuple[Target, ...]:
     """Who of a group may be taken: a paused partition does not listen, so another one takes the message."""
     awake = [(stream, number) for stream, number in group if number not in stream.paused] or group
     return tuple(Target(stream.name, number) for stream, number in awake)
+
+
+def _fits(subject: str) -> bool:
+    """Of others no creation lets more through."""
+    return subject.count(".") < WILDCARD_TOKENS_MAX or not is_pattern(subject)
 
 
 def _differ(new: StreamInfo, old: StreamInfo) -> bool:

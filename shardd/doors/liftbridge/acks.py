@@ -14,7 +14,6 @@ from shardd.doors.liftbridge.status import NO_LOGIN, READ_ONLY_TEXT, RpcError, d
 from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge import api
 
-LEADER, ALL, NONE = range(3)  # proto.AckPolicy
 TOO_LARGE_TEXT: Final = "message exceeds max replication size"
 INCORRECT_OFFSET_TEXT: Final = "incorrect expected offset"
 _INBOX_CHARACTERS: Final = 22

@@ -4,7 +4,7 @@ known, before anything of its request is taken."""
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Unary = Callable[[Call, Any], Awaitable[bytes]]
-Streaming = Callable[[Call, Any], AsyncIterator[bytes]]
+Streaming = Callable[[Call, Any], AsyncIterator[Sequence[bytes]]]  # as many at a time as there are
 _UNKNOWN: Final = RpcError(StatusCode.UNKNOWN, "the server failed; its log says more")
 
 
@@ -89,8 +89,9 @@ class Service:
                 try:
                     await call.authenticate()
                     request = None if method in api.CLIENT_STREAMING else await call.read_one(kind)
-                    async for response in serve(call, request):
-                        yield response
+                    async for responses in serve(call, request):
+                        for response in responses:
+                            yield response
                 finally:
                     crowd.leave(call.host)
             except Exception as error:

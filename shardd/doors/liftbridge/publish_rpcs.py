@@ -4,8 +4,7 @@ its publisher hears of it, whatever it asked for: also one without a deadline, w
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,18 +12,9 @@ import grpc
 from grpc import StatusCode
 
 from shardd.doors.door import DoorClient
-from shardd.doors.liftbridge.acks import (
-    ALL,
-    LEADER,
-    NONE,
-    TOO_LARGE_TEXT,
-    ack_of,
-    async_error,
-    async_response,
-    new_inbox,
-    refusal,
-)
+from shardd.doors.liftbridge.acks import TOO_LARGE_TEXT, ack_of, async_error, async_response, new_inbox, refusal
 from shardd.doors.liftbridge.calls import Call, decoded
+from shardd.doors.liftbridge.ingest import NONE, is_acked
 from shardd.doors.liftbridge.publishing import AckError, Outcome
 from shardd.doors.liftbridge.registry import Registry
 from shardd.doors.liftbridge.router import partition_subject
@@ -65,9 +55,9 @@ class PublishRpcs:
         if not request.stream:
             raise invalid("no stream provided")
         stream = await self.accepted(call, request)
-        acked = call.seconds_left is not None and request.ackPolicy in (LEADER, ALL)
+        waits = call.seconds_left is not None and request.ackPolicy != NONE
         inbox = request.ackInbox or new_inbox(self._namespace)
-        if acked and not is_subject(inbox):
+        if waits and not is_subject(inbox):
             raise RpcError(StatusCode.UNKNOWN, "failed to subscribe to ack inbox: nats: invalid subject")
         client = await self._room(call)
         stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -77,36 +67,37 @@ class PublishRpcs:
         if outcome.status is not Status.OK:
             await call.drop_login_if(outcome.status in NO_LOGIN, client)
             raise refusal(outcome, call.method, stream.name, request.partition)
-        if not acked:
+        if not waits:
             return _EMPTY
+        _require_ack(stream, request)
         ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
         return bytes(api.message_class("PublishResponse")(ack=ack).SerializeToString())
 
-    async def publish_async(self, call: Call, _request: object) -> AsyncIterator[bytes]:
-        session = _Session(self, call, new_inbox(self._namespace))
-        async for response in session.responses():
-            yield response
+    async def publish_async(self, call: Call, _request: object) -> AsyncIterator[Sequence[bytes]]:
+        async for responses in _Session(self, call, new_inbox(self._namespace)).responses():
+            yield responses
 
     async def publish_to_subject(self, call: Call, request: Any) -> bytes:
         subject = request.subject
         if not is_subject(subject):
             raise RpcError(StatusCode.UNKNOWN, _TO_NATS)
         self._require_size(request)
-        acked = call.seconds_left is not None and request.ackPolicy in (LEADER, ALL)
+        waits = call.seconds_left is not None and request.ackPolicy != NONE
         client = await self._room(call)
         message, first = message_of(request, subject), _First()
         for target in self._registry.router.matches(subject):
             first.waits += self.spread.send_to(client, target, message, request, partial(first.heard, target))
         if not first.waits:
-            if acked:
+            if waits:
                 raise RpcError(StatusCode.DEADLINE_EXCEEDED, f"nobody listens to {subject}")
             return _EMPTY
         target, outcome = await first.found
         if outcome.status is not Status.OK and outcome.error in (AckError.OK, AckError.UNKNOWN):
             raise refusal(outcome, call.method, subject, target.partition)
         stream = self._registry.get(target.stream)
-        if not acked or stream is None:
+        if not waits or stream is None:
             return _EMPTY
+        _require_ack(stream, request)
         inbox = request.ackInbox or new_inbox(self._namespace)
         ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
         return bytes(api.message_class("PublishToSubjectResponse")(ack=ack).SerializeToString())
@@ -173,7 +164,8 @@ class _Session:
         self._rpcs = rpcs
         self._call = call
         self._inbox = inbox
-        self._ready: deque[bytes] = deque()
+        self._ready: list[bytes] = []
+        self._unsent = 0  # that the client has not taken
         self._waiting = 0  # messages that are not stored yet
         self._waiting_bytes = 0
         self._wake: asyncio.Future[None] | None = None
@@ -181,13 +173,16 @@ class _Session:
         self._ended = False  # nothing more comes
         self._failed: Exception | None = None
 
-    async def responses(self) -> AsyncIterator[bytes]:
+    async def responses(self) -> AsyncIterator[Sequence[bytes]]:
         """In the order in which messages are stored. When the client has closed its side, all of them, then the end."""
         reader = asyncio.create_task(self._read(), name="publish-async")
         try:
             while True:
                 while self._ready:
-                    yield self._ready.popleft()
+                    ready, self._ready = self._ready, []
+                    self._unsent = len(ready)
+                    yield ready
+                    self._unsent = 0
                     self._make_room()
                 if self._failed is not None:
                     raise self._failed
@@ -239,7 +234,7 @@ class _Session:
                 self._failed = error
             else:
                 self._ready.append(async_error(error, request.correlationId))
-        elif request.ackPolicy in (LEADER, ALL):
+        elif is_acked(stream, request.ackPolicy):
             ack = ack_of(outcome, stream.name, stream.subject, subject, request, self._inbox)
             self._ready.append(async_response(ack))
         else:
@@ -255,7 +250,7 @@ class _Session:
             self._wake.set_result(None)
 
     def _is_full(self) -> bool:
-        count = self._waiting + len(self._ready)
+        count = self._waiting + len(self._ready) + self._unsent
         return count >= UNANSWERED_MAX or self._waiting_bytes + count * _ANSWER_BYTES >= UNANSWERED_BYTES_MAX
 
     async def _until_room(self) -> None:
@@ -268,6 +263,12 @@ class _Session:
     def _make_room(self) -> None:
         if self._room is not None and not self._room.done() and not self._is_full():
             self._room.set_result(None)
+
+
+def _require_ack(stream: StreamInfo, request: Any) -> None:
+    """What is stored, and never acked: whoever waits for it hears at once that it will not come."""
+    if not is_acked(stream, request.ackPolicy):
+        raise RpcError(StatusCode.DEADLINE_EXCEEDED, "no ack comes for this policy; the message is stored")
 
 
 def _settle(stored: asyncio.Future[Outcome], outcome: Outcome) -> None:

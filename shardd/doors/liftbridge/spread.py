@@ -8,7 +8,7 @@ import time
 from typing import Any, Final
 
 from shardd.doors.door import DoorClient
-from shardd.doors.liftbridge.acks import ALL
+from shardd.doors.liftbridge.ingest import ALL
 from shardd.doors.liftbridge.publishing import Done, Outcome, Publisher
 from shardd.doors.liftbridge.registry import Registry
 from shardd.doors.liftbridge.router import Target

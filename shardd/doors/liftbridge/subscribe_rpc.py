@@ -48,7 +48,7 @@ class SubscribeRpc:
         self._slots = Slots()
         self._large = Budget(LARGE_BYTES_MAX)
 
-    async def subscribe(self, call: Call, request: Any) -> AsyncIterator[bytes]:
+    async def subscribe(self, call: Call, request: Any) -> AsyncIterator[list[bytes]]:
         group, consumer = request.consumer.groupId, request.consumer.consumerId
         if group and not consumer:
             raise invalid("Consumer id cannot be empty when group id is provided")
@@ -69,10 +69,9 @@ class SubscribeRpc:
         self._followers.add(follower)
         reading = _Reading(self._partitions, self._large, follower, span, bounds)
         try:
-            yield b""  # an empty message: clients discard it
+            yield [b""]  # an empty message: clients discard it
             while True:
-                for message in await self._next(reading, slot):
-                    yield message
+                yield await self._next(reading, slot)
                 if slot is not None and slot.lost:
                     return
         finally:

@@ -251,3 +251,22 @@ async def test_who_gives_up_waiting_takes_no_room(monkeypatch: pytest.MonkeyPatc
     waiting[0].cancel()
     await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
     assert waiting[1].exception() is None and waiting[2].exception() is None and not publisher._waiting
+
+
+@on_loop
+async def test_clients_take_turns_and_what_is_under_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "UNDER_WAY_BYTES_MAX", 4_000)
+    publisher, flooding, modest = Publisher(1 << 20), Worker(), Worker()
+    for topic in range(20):
+        stream = msgspec.structs.replace(STREAM, topic_id=topic)
+        publisher.submit(flooding.client, stream, 0, NewMessage(b"x" * 1_000))
+    publisher.submit(modest.client, STREAM, 0, NewMessage(b"x"))
+    await turns()
+    assert len(flooding.asked) == 3 and len(modest.asked) == 1
+    for _ in range(20):
+        flooding.answer()
+        await turns()
+        assert publisher._under_way_bytes < 4_000 + 1_512
+    modest.answer()
+    await asyncio.wait_for(publisher.drained(), 10)
+    assert not publisher._under_way_bytes and not publisher._ready

@@ -34,7 +34,7 @@ Send = Callable[[str, bytes], None]
 
 
 class Arrived:
-    """A message of NATS. `send`: where its acks go. `stored` is called once, when the first of its partitions has it."""
+    """A message of NATS. `send`: where its acks go. `stored` is called once, when the first partition has it."""
 
     __slots__ = ("payload", "reply", "send", "stored", "subject")
 

@@ -1,5 +1,5 @@
-"""What comes over NATS and is not stored: core NATS delivers at most once, so nobody asks again. Each one is counted, and
-the log has a line about them every now and then."""
+"""What comes over NATS and is not stored: core NATS delivers at most once, so nobody asks again. Each one is counted,
+and the log has a line about them every now and then."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from shardd.protocol.record_layout import RECORD_HEAD
 BATCH_BYTES_MAX: Final = 1 << 20  # of a batch with more than one message
 PENDING_BYTES_MAX: Final = 64 << 20  # not answered yet, of all clients
 PENDING_MESSAGES_MAX: Final = 131_072
+UNDER_WAY_BYTES_MAX: Final = 32 << 20  # sent to workers, and not answered yet
 CLIENT_SHARE: Final = 4  # of both; one client has at most this part of them
 MESSAGE_OVERHEAD_BYTES: Final = 512  # what a message costs beside its bytes
 TURN_MESSAGES_MAX: Final = BATCH_MESSAGES_MAX  # encoded in one turn of the loop, and told of
@@ -110,7 +111,8 @@ class Publisher:
         self.arrived: Callable[[StreamInfo, int, int, int], None] = lambda stream, partition, end, timestamp_ns: None
         self._message_bytes_max = message_bytes_max
         self._queues: dict[_Key, _Queue] = {}
-        self._ready: deque[_Queue] = deque()  # nothing of theirs is under way
+        self._ready: OrderedDict[DoorClient, deque[_Queue]] = OrderedDict()  # nothing of these queues is under way
+        self._under_way_bytes = 0
         self._answered: deque[_Batch] = deque()  # of which nobody has heard yet
         self._is_due = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -172,8 +174,7 @@ class Publisher:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue(client, stream, partition, key)
-            self._ready.append(queue)
-            self._be_due()
+            self._make_ready(queue)
         queue.waiting.append(_Pending(message, size, expected_offset, fsync, done))
         share = self._shares.get(client)
         if share is None:
@@ -189,6 +190,10 @@ class Publisher:
 
     # ---- a turn of the loop: so many messages, whatever has come ----
 
+    def _make_ready(self, queue: _Queue) -> None:
+        self._ready.setdefault(queue.client, deque()).append(queue)
+        self._be_due()
+
     def _be_due(self) -> None:
         if not self._is_due:
             self._is_due = True
@@ -201,17 +206,29 @@ class Publisher:
             left -= len(self._answered[0].messages)
             self._tell(self._answered.popleft())
         left = TURN_MESSAGES_MAX
-        while self._ready and left > 0:
-            queue = self._ready.popleft()
+        while self._ready and left > 0 and self._under_way_bytes < UNDER_WAY_BYTES_MAX:
+            queue = self._next_queue()
             batch = _next_batch(queue.waiting)
             left -= len(batch)
-            task = asyncio.create_task(self._send(queue, batch), name="publish")
+            size = sum(pending.size for pending in batch)
+            self._under_way_bytes += size
+            task = asyncio.create_task(self._send(queue, batch, size), name="publish")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if self._ready or self._answered:
+        if self._answered or (self._ready and self._under_way_bytes < UNDER_WAY_BYTES_MAX):
             self._be_due()
 
-    async def _send(self, queue: _Queue, batch: list[_Pending]) -> None:
+    def _next_queue(self) -> _Queue:
+        """Clients take turns."""
+        client, queues = next(iter(self._ready.items()))
+        queue = queues.popleft()
+        if queues:
+            self._ready.move_to_end(client)
+        else:
+            del self._ready[client]
+        return queue
+
+    async def _send(self, queue: _Queue, batch: list[_Pending], size: int) -> None:
         base = _NOTHING
         try:
             records, batch, base = self._encoded(queue, batch)
@@ -228,12 +245,13 @@ class Publisher:
         except Exception as error:  # of this program: whoever waits hears of it all the same
             _log.exception("a batch for %s", queue.stream.name)
             base = _refused(Status.ERROR, str(error))
+        self._under_way_bytes -= size
         self._answered.append(_Batch(queue.client, batch, base))
         if queue.waiting:
-            self._ready.append(queue)
+            self._make_ready(queue)
         else:
             del self._queues[queue.key]
-        self._be_due()
+            self._be_due()
 
     def _encoded(self, queue: _Queue, batch: list[_Pending]) -> tuple[list[bytes], list[_Pending], Outcome]:
         """Records, and what they are of: the messages up to one that no record takes. That one is refused alone, in its

@@ -99,6 +99,7 @@ NAMES: Final[dict[int, str]] = {
     4043: "options_block_too_large",
     4100: "invalid_offset",
     4101: "invalid_reserved_field",
+    4102: "unexpected_offset",
     5000: "consumer_group_id_not_found",
     5001: "consumer_group_id_already_exists",
     5004: "consumer_group_name_already_exists",

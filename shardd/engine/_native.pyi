@@ -268,8 +268,29 @@ class Engine:
         """Hands the socket over (SCM_RIGHTS). False: not possible now, the connection stays."""
     # Python as a caller (shardd.engine.calls). What a call is named by, or 0: over a limit, nothing has happened.
     # CallEvent follows. ValueError for an owner that is no shard
-    def call_append(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
-    def call_prepare(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int:
+    def call_append(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        count: int,
+        batch: bytes,
+        expected_offset: int = -1,
+        distinct_timestamps: bool = False,
+        /,
+    ) -> int:
+        """`expected_offset` below 0: any."""
+    def call_prepare(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        count: int,
+        batch: bytes,
+        expected_offset: int = -1,
+        distinct_timestamps: bool = False,
+        /,
+    ) -> int:
         """As call_append, for a large batch: it begins when `call_fill` has copied all of it."""
     def call_fill(self, token: int, batch: bytes, bytes_max: int, /) -> bool:
         """Copies more of that very batch (ValueError for another length); True: there is more."""

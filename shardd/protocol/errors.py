@@ -1,7 +1,7 @@
 """The one error taxonomy of the server (docs/protocol/statuses.md): every status that a client can be answered with.
 
 Those that Iggy's server answers, and of its other ones what this server or a client of it has a use for: 1006, 2006,
-and 4101, which it answers to sends. All transports use this enum: the number is the status of the binary protocol,
+and 4101, which it answers to sends. 4102 is this server's own: only who asks for a certain offset gets it. All transports use this enum: the number is the status of the binary protocol,
 `http_code` the name in an HTTP error body.
 """
 
@@ -107,6 +107,7 @@ class Status(IntEnum):
     OPTIONS_BLOCK_TOO_LARGE = 4043
     INVALID_OFFSET = 4100
     INVALID_RESERVED_FIELD = 4101
+    UNEXPECTED_OFFSET = 4102
     CONSUMER_GROUP_ID_NOT_FOUND = 5000
     CONSUMER_GROUP_ID_ALREADY_EXISTS = 5001
     CONSUMER_GROUP_NAME_ALREADY_EXISTS = 5004

@@ -34,7 +34,7 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     } sync;
     struct {
         uint32_t first, last; /* index + 1 into the staged batches; 0 none */
-        bool produced;        /* one of them is of a producer */
+        bool special;         /* one of them is of a producer, or asks for something */
         struct owned *next_touched;
     } staged;
     struct {

@@ -82,6 +82,7 @@ NAMES: Final[dict[int, str]] = {
     4000: "segment_not_found",
     4007: "cannot_save_index_to_segment",
     4009: "invalid_messages_count",
+    4010: "cannot_append_message",
     4011: "cannot_read_message",
     4017: "too_big_user_headers",
     4022: "too_big_message_payload",

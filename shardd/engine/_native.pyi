@@ -419,6 +419,8 @@ class Engine:
     def partition_set_window(self, namespace: int, window: IdWindow, known: bytes = ..., /) -> bool:
         """Which ids of messages are compared from now on; `known`: those of the newest messages that are there, as
         `record_ids` gives them, oldest first, not more than the window has. False: no memory for them. KeyError."""
+    def partition_set_readonly(self, namespace: int, readonly: bool, /) -> None:
+        """Whether sends get 4010, from now on; a large batch that is being written is finished. KeyError."""
     def topic_set_send_limits(
         self, own: list[tuple[int, int]], limits: SendLimits, partitions: list[tuple[int, int]], /
     ) -> None:

@@ -130,16 +130,28 @@ static __attribute__((noinline)) void append_once(core *k, owned *target, append
     }
 }
 
+/* What is under way when a partition becomes read only is finished; nothing begins. */
+static uint32_t refusal_of(const owned *target) {
+    if (target->removed) return STATUS_PARTITION_NOT_FOUND;
+    return target->readonly ? STATUS_CANNOT_APPEND_MESSAGE : STATUS_OK;
+}
+
+static void refuse(core *k, const owned *target, append_batch *batches, size_t count) {
+    for (size_t i = 0; i < count; i++) batches[i].status = refusal_of(target);
+    k->counters.refused_by_topic += count;
+}
+
 static inline __attribute__((always_inline)) void append_some(core *k, owned *target, append_batch *batches,
                                                               size_t count, uint64_t wall_us) {
     if (!target->judged) append_or_refuse(k, target->p, batches, count, wall_us);
+    else if (target->readonly) refuse(k, target, batches, count);
     else if (partition_has_window(target->p)) append_once(k, target, batches, count, wall_us);
     else append_within_limits(k, target, batches, count, wall_us);
 }
 
 /* False, and it has its status: the partition goes on at another offset. */
 static bool is_expected(const owned *target, append_batch *b) {
-    if (!(b->by.asks & APPEND_EXPECTS) || target->removed || partition_state(target->p) != 0) return true;
+    if (!(b->by.asks & APPEND_EXPECTS) || refusal_of(target) != 0 || partition_state(target->p) != 0) return true;
     b->status = partition_next_offset(target->p) != b->by.sequence ? STATUS_UNEXPECTED_OFFSET : 0;
     return b->status == 0;
 }
@@ -206,8 +218,10 @@ static void commit_partition(core *k, owned *target, uint64_t wall_us) {
 
 /* Whether it is refused, before its first part. False: not yet, its ids are being compared. */
 static bool begin(core *k, owned *target, large_batch *b) {
-    if (b->filter.read == 0 && !is_expected(target, &b->batch)) {
+    bool fresh = b->filter.read == 0;
+    if (fresh && (target->readonly || !is_expected(target, &b->batch))) {
         b->begun = true;
+        if (target->readonly) refuse(k, target, &b->batch, 1);
         b->refused = b->batch.status;
         return true;
     }

@@ -19,6 +19,7 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     bool removed;             /* it is closed: nobody who still has it may ask it for anything */
     fences fences;            /* of the consumer groups */
     bool judged;              /* sends are looked at before they are appended (once_changed) */
+    bool readonly;            /* they are refused (4010); polls and offsets go on */
     send_limits *send_limits; /* NULL: none */
     uint32_t send_place;      /* there */
     bool poison_reported;

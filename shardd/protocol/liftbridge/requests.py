@@ -112,8 +112,8 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class JoinGroup(msgspec.Struct, frozen=True):
-    """`streams` as they were sent, at most STREAMS_OF_MEMBER_MAX different ones. 2010 (a stream is unknown), 5004 (already a
-    member), 5 with a sentence (too many members, streams or groups), 41."""
+    """`streams` as they were sent, STREAMS_OF_MEMBER_MAX different ones at most. 2010 (a stream is unknown), 5004
+    (already a member), 5 (too many members, streams or groups), 41."""
 
     group: str
     consumer: str

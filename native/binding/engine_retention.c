@@ -1,4 +1,4 @@
-/* Methods of Engine about the age of messages. */
+/* Methods of Engine about the age of messages, and what partitions take of their producers. */
 #include "binding.h"
 
 #include "engine/engine_api.h"
@@ -97,6 +97,17 @@ PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args) {
     }
     send_limits_release(l);
     if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_set_readonly(PyObject *self, PyObject *args) {
+    unsigned long long ns;
+    int readonly;
+    if (!PyArg_ParseTuple(args, "Kp", &ns, &readonly)) return NULL;
+    owned *o = find_partition(self, ns);
+    if (o == NULL) return NULL;
+    o->readonly = readonly != 0;
+    once_changed(o);
     Py_RETURN_NONE;
 }
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -105,7 +105,7 @@ class Door:
     serves. `listeners`: what the supervisor has opened for it, in the order of its addresses; they stay open when the
     door is replaced. `options`: its settings, as whoever made its specification has encoded them.
     `tls_fd`: what it shows to clients (shardd/runtime/tls_material.py), -1: no TLS; `tls_changed` is called when there
-    is something else to show. `standing`: shards that stand still now."""
+    is something else to show. `standing`: shards that stand still now. `addresses`: where doors listen, by setting."""
 
     def __init__(
         self,
@@ -115,8 +115,10 @@ class Door:
         listeners: Sequence[socket.socket] = (),
         options: bytes = b"",
         tls_fd: int = -1,
+        addresses: Mapping[str, str] | None = None,
     ) -> None:
         self.ready = ready
+        self.addresses = addresses or {}
         self.tls_fd = tls_fd
         self.tls_changed: Callable[[], None] = lambda: None
         self.standing: list[Standing] = []

@@ -7,7 +7,7 @@
 #define SWEEP_US 1000000
 #define FILTER_STEP 8192u /* messages of a large batch in one slice */
 
-void once_changed(owned *o) { o->judged = o->send_limits != NULL || partition_has_window(o->p); }
+void once_changed(owned *o) { o->judged = o->readonly || o->send_limits != NULL || partition_has_window(o->p); }
 
 /* Windows in which everything is too old give their memory back. At most once in a second: there may be many. */
 static bool sweep(core *k, uint64_t wall_us) {

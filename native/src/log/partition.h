@@ -117,14 +117,15 @@ typedef struct append_batch {
     uint32_t count;
     uint32_t status;       /* out: 0 or 10006 (disk full, I/O error) or the sticky status or 3007 */
     uint64_t first_offset; /* out when status == 0 */
-    producer_batch by;     /* producer 0: whoever sends it takes care of repeats himself */
-    produced made;         /* of one with a producer: its answer when status == 0 */
+    producer_batch by;     /* producer 0: whoever sends it takes care of repeats himself. APPEND_EXPECTS is the
+                            * caller's to judge, when all before it is stored */
+    produced made;         /* of one with a producer, or that asks for something: its answer when status == 0 */
 } append_batch;
 /* Appends the batches in order, as few vectored writes as possible, each judged for the roll as if it came alone
  * (docs/protocol/records.md#segments: a segment that was full BEFORE a request takes this request and is then sealed).
- * One timestamp for each batch: max(now, last timestamp). On ENOSPC, EDQUOT, ENOMEM, EFBIG the log is cut back to the
- * last acknowledged byte, the batches of the failed write get 10006 and later calls may succeed; EIO poisons. Short
- * writes and EINTR are continued. */
+ * One timestamp for each batch: max(now, last timestamp); with APPEND_DISTINCT one for each message. On ENOSPC, EDQUOT,
+ * ENOMEM, EFBIG the log is cut back to the last acknowledged byte, the batches of the failed write get 10006 and later
+ * calls may succeed; EIO poisons. Short writes and EINTR are continued. */
 void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us);
 /* ---- no message twice (partition_window.c, docs/adr/0070-deduplication.md) ---- */
 typedef struct id_memory id_memory; /* id_window.h */

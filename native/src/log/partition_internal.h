@@ -140,6 +140,8 @@ static inline void partition_barrier_moved(partition *p) {
 }
 /* Seals the active segment and makes the next one. 0 or a status. */
 uint32_t partition_roll(partition *p, uint64_t now_us);
+/* The status after a write error: 10006, or what the partition is poisoned with. */
+uint32_t partition_refused(partition *p, int error);
 /* The lowest stored offset, the last message that the slowest consumer has processed; UINT64_MAX: there is none. */
 static inline uint64_t partition_barrier(partition *p) { return offsets_lowest(&p->offsets); }
 /* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */

@@ -23,7 +23,7 @@ from shardd.metadata.apply import ApplyError
 from shardd.metadata.commands import CreateStream, CreateUser
 from shardd.metadata.errors import LogError
 from shardd.metadata.offline import OfflineError, OfflineMetadata
-from shardd.metadata.state import Permissions, State
+from shardd.metadata.state import Permissions
 from shardd.protocol.permissions import StreamPermissions
 from shardd.security.passwords import hash_password
 from shardd.server.data_directory import write_atomically
@@ -172,20 +172,11 @@ def _make_user(metadata: OfflineMetadata, namespace: str) -> None:
     """With a password that nobody knows. OfflineError."""
     if namespace not in metadata.state.stream_ids:
         metadata.submit(CreateStream(namespace))
-    permissions = _rights(metadata.state, namespace)
-    metadata.submit(CreateUser(USER, hash_password(secrets.token_urlsafe(32)), True, permissions))
-
-
-def _rights(state: State, namespace: str) -> Permissions:
-    everything = StreamPermissions(
-        manage_stream=False,
-        read_stream=True,
-        manage_topics=True,
-        read_topics=True,
-        poll_messages=True,
-        send_messages=True,
+    rights = StreamPermissions(
+        read_stream=True, manage_topics=True, read_topics=True, poll_messages=True, send_messages=True
     )
-    return Permissions(streams=Map({state.stream_ids[namespace]: everything}))
+    permissions = Permissions(streams=Map({metadata.state.stream_ids[namespace]: rights}))
+    metadata.submit(CreateUser(USER, hash_password(secrets.token_urlsafe(32)), True, permissions))
 
 
 def main() -> None:

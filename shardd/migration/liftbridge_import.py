@@ -41,6 +41,7 @@ from shardd.migration.liftbridge_streams import (
     Subject,
     check_stopped,
     find_streams,
+    server_id_of,
     subject_of,
 )
 from shardd.migration.liftbridge_values import Opener
@@ -86,7 +87,7 @@ class LiftbridgeImport:
             self._check_space()
         staged = [each for stream in streams if (each := self._stage(stream, state)) is not None]
         if not options.dry_run:
-            Placing(self._data, options.namespace).place(staged, info)
+            Placing(self._data, options.namespace, server_id_of(self._source)).place(staged, info)
             self._remove_work()
         self._report.streams.sort(key=lambda report: report.source)
         return self._report

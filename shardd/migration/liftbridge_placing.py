@@ -15,11 +15,11 @@ from shardd.log.directory_info import IMPORTING, MAGIC, DirectoryInfo, write_inf
 from shardd.log.imported import OPEN_END
 from shardd.log.segment_layout import COMPRESSED, PLAIN
 from shardd.metadata.apply import created_id
-from shardd.metadata.commands import CreateStream, DeleteTopic, Ref
+from shardd.metadata.commands import DeleteTopic, Ref
 from shardd.metadata.offline import OfflineError, OfflineMetadata
 from shardd.metadata.state import State, Stream, Topic
 from shardd.migration.errors import MigrationError
-from shardd.migration.liftbridge_creation import creation_of
+from shardd.migration.liftbridge_creation import creation_of, home_of
 from shardd.migration.liftbridge_partition import PartitionFigures
 from shardd.migration.liftbridge_staging import StagedSegment, complete
 
@@ -89,8 +89,9 @@ class StagedStream(msgspec.Struct):
 class Placing:
     """Into the data directory `data`, whose lock is held."""
 
-    def __init__(self, data: Path, namespace: str) -> None:
-        self._data, self._namespace = data, namespace
+    def __init__(self, data: Path, namespace: str, server_id: str) -> None:
+        """`server_id`: that of the source; "": it has none."""
+        self._data, self._namespace, self._server_id = data, namespace, server_id
 
     def place(self, streams: list[StagedStream], info: DirectoryInfo) -> None:
         """MigrationError; OSError, LogError, ApplyError. Until it is through no server starts on the directory."""
@@ -107,7 +108,7 @@ class Placing:
             write_info(self._data, replace(info, magic=MAGIC))
 
     def _place(self, stream: StagedStream, metadata: OfflineMetadata) -> None:
-        native = self._native_stream(metadata)
+        native = home_of(metadata, self._namespace, self._server_id)
         known = topic_of(metadata.state, self._namespace, stream.name)
         before = stream.placed
         if before is not None and known is not None and known.incarnation == before.incarnation:
@@ -136,11 +137,6 @@ class Placing:
         except OfflineError:
             place.rename(stream.staged)
             raise
-
-    def _native_stream(self, metadata: OfflineMetadata) -> Stream:
-        if self._namespace not in metadata.state.stream_ids:
-            metadata.submit(CreateStream(self._namespace))
-        return metadata.state.streams[metadata.state.stream_ids[self._namespace]]
 
 
 def topic_of(state: State, namespace: str, name: str) -> Topic | None:

@@ -13,10 +13,12 @@ from typing import Final
 
 import msgspec
 
+from shardd.config.liftbridge import parse_word
 from shardd.migration.errors import MigrationError
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, CreationError, is_subject, new_stream
 from shardd.protocol.limits import PARTITIONS_PER_REQUEST_MAX
+from shardd.runtime.regular_files import read_regular
 
 STREAMS: Final = "streams"
 RAFT: Final = "raft"
@@ -24,6 +26,8 @@ CURSORS: Final = "__cursors"
 ACTIVITY: Final = "__activity"
 _DEPTH_MAX: Final = 32
 _ENTRIES_MAX: Final = 2_000_000
+_FIELD_1: Final = 1 << 3 | 2
+_SERVER_FILE_BYTES_MAX: Final = 4_096
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _LOG: Final = re.compile(r"[0-9]{20}\.log", re.ASCII)
 
@@ -81,6 +85,20 @@ def check_stopped(directory: Path) -> None:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise MigrationError(f"{directory} is in use by a Liftbridge server: stop it first") from None
+
+
+def server_id_of(directory: Path) -> str:
+    """The name by which clients know the server: field 1 of a protobuf message. "" where there is none that is one."""
+    try:
+        content = read_regular(directory / "liftbridge", _SERVER_FILE_BYTES_MAX)
+    except (OSError, ValueError):
+        return ""
+    if len(content) < 2 or content[0] != _FIELD_1 or content[1] >= 128:
+        return ""
+    try:
+        return parse_word(content[2 : 2 + content[1]].decode())
+    except ValueError:
+        return ""
 
 
 def _refusal(name: str, partitions: int) -> str:

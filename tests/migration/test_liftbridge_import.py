@@ -14,11 +14,13 @@ from msgspec.structs import replace
 from shardd.log.directory_info import read_being_imported
 from shardd.log.manifest import read_manifest
 from shardd.log.segment_reader import segment_starts
+from shardd.metadata.liftbridge import find_liftbridge
 from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.migration.errors import MigrationError
 from shardd.migration.liftbridge_log import DamageKind, LogReader, SourceFile
 from shardd.migration.liftbridge_report import Outcome
+from shardd.protocol.limits import UNLIMITED
 from shardd.server.errors import StartupError
 from tests.migration import liftbridge_source as lb
 from tests.migration.liftbridge_source import EPOCH_NS, Entry
@@ -84,6 +86,18 @@ def test_segments_are_sealed_and_what_has_gaps_says_so(tmp_path: Path) -> None:
         max(start for start in starts if start < 40)
     ]
     assert [message.offset for message in messages(tmp_path / "data", "s")] == [*range(20), *range(40, 60)]
+
+
+def test_streams_are_known_to_the_metadata_and_keep_everything(tmp_path: Path) -> None:
+    lb.write_stream(tmp_path / "source", "s", {0: numbered(5, subject="a.b")})
+    (tmp_path / "source/liftbridge").write_bytes(b"\x0a\x05node1")
+    import_from(tmp_path / "source", tmp_path / "data")
+    state = load_state(tmp_path / "data" / FILE_NAME)
+    stream, topic = find_liftbridge(state, "s") or (None, None)
+    assert stream and topic and topic.liftbridge and state.liftbridge.server_id == "node1"
+    assert (topic.liftbridge.name, topic.liftbridge.subject) == ("s", "a.b")
+    assert dict(topic.liftbridge.settings)["retentionMaxAge"] == 0
+    assert topic.message_expiry_us == UNLIMITED and topic.settings["retention"] == "on"
 
 
 def test_an_import_gives_the_same_bytes_each_time(tmp_path: Path) -> None:

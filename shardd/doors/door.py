@@ -19,10 +19,12 @@ from shardd.protocol.door_frames import (
     Kind,
     LoggedIn,
     Login,
+    LoginBySetting,
     LoginWithAccessToken,
     LoginWithToken,
     Logout,
     OpenClient,
+    Purpose,
 )
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.control_messages import Stalls, Standing
@@ -57,6 +59,10 @@ class DoorClient:
         """An access token or a personal one: with it the login ends."""
         return await self._logged_in(Kind.LOGIN_WITH_ACCESS_TOKEN, LoginWithAccessToken(self.number, token))
 
+    async def login_by_setting(self, purpose: Purpose) -> int:
+        """Without a login of its own: as the user that a setting of the server names."""
+        return await self._logged_in(Kind.LOGIN_BY_SETTING, LoginBySetting(self.number, purpose))
+
     async def logout(self) -> None:
         handle, self.handle = self.handle, _NO_HANDLE
         await self._request(Kind.LOGOUT, Logout(handle))
@@ -78,7 +84,9 @@ class DoorClient:
             self.is_open = False
             self._ended()
 
-    async def _logged_in(self, kind: Kind, request: Login | LoginWithToken | LoginWithAccessToken) -> int:
+    async def _logged_in(
+        self, kind: Kind, request: Login | LoginWithToken | LoginWithAccessToken | LoginBySetting
+    ) -> int:
         said = msgspec.msgpack.decode(await self._request(kind, request), type=LoggedIn)
         self.handle = said.handle
         return said.user_id
@@ -86,7 +94,7 @@ class DoorClient:
     async def _request(
         self,
         kind: Kind,
-        request: Login | LoginWithToken | LoginWithAccessToken | Logout | Command | CloseClient,
+        request: Login | LoginWithToken | LoginWithAccessToken | LoginBySetting | Logout | Command | CloseClient,
         *,
         open_only: bool = True,
     ) -> bytes | memoryview:

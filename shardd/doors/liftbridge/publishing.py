@@ -96,17 +96,20 @@ class _Batch(NamedTuple):
 class _Share:
     """What is not answered yet, of a client or of all."""
 
-    __slots__ = ("messages", "size")
+    __slots__ = ("messages", "settled", "size")
 
     def __init__(self) -> None:
         self.size = 0
         self.messages = 0
+        self.settled = asyncio.Event()
 
 
 class Publisher:
-    """Loop thread only. `message_bytes_max`: of a value, and of a whole message where it becomes one payload."""
+    """Loop thread only. `message_bytes_max`: of a value, and of a whole message where it becomes one payload.
+    `arrived` is told of what is stored: stream, partition, where it ends now, the time of its newest message."""
 
     def __init__(self, message_bytes_max: int) -> None:
+        self.arrived: Callable[[StreamInfo, int, int, int], None] = lambda stream, partition, end, timestamp_ns: None
         self._message_bytes_max = message_bytes_max
         self._queues: dict[_Key, _Queue] = {}
         self._ready: OrderedDict[DoorClient, deque[_Queue]] = OrderedDict()  # nothing of these queues is under way
@@ -114,8 +117,6 @@ class Publisher:
         self._answered: deque[_Batch] = deque()  # of which nobody has heard yet
         self._is_due = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._all = _Share()
         self._shares: dict[DoorClient, _Share] = {}
         self._waiting: OrderedDict[DoorClient, deque[asyncio.Future[None]]] = OrderedDict()
@@ -128,10 +129,14 @@ class Publisher:
     def pending_bytes(self) -> int:
         return self._all.size
 
+    def has_room(self, client: DoorClient) -> bool:
+        """Whether `room` returns at once."""
+        return not self._waiting and self._has_room(client)
+
     async def room(self, client: DoorClient) -> None:
         """Until the client may submit one message: whoever has waited for it submits without waiting for anything else
         in between. Clients come in turn, and nobody comes before those who wait."""
-        if not self._waiting and self._has_room(client):
+        if self.has_room(client):
             return
         waited = False
         while not waited or not self._has_room(client):
@@ -177,14 +182,20 @@ class Publisher:
         share = self._shares.get(client)
         if share is None:
             share = self._shares[client] = _Share()
-            self._idle.clear()
         for each in (share, self._all):
             each.size += size
             each.messages += 1
 
+    async def settled(self, client: DoorClient) -> None:
+        """Until everything that the client has submitted is answered."""
+        share = self._shares.get(client)
+        if share is not None:
+            await share.settled.wait()
+
     async def drained(self) -> None:
         """Until everything that has been submitted is answered."""
-        await self._idle.wait()
+        while self._shares:
+            await next(iter(self._shares.values())).settled.wait()
 
     # ---- a turn of the loop: so many messages, whatever has come ----
 
@@ -232,6 +243,10 @@ class Publisher:
             records, batch, base = self._encoded(queue, batch)
             if records:
                 base = await _stored(queue, batch, records)
+                count = len(batch)
+                self.arrived(
+                    queue.stream, queue.partition, base.offset + count, base.timestamp_ns + (count - 1) * _NS_PER_US
+                )
         except WorkerLostError:
             base = _refused(Status.TASK_TIMEOUT, "the worker was lost")
         except ShardError as error:
@@ -288,8 +303,7 @@ class Publisher:
             each.messages -= len(messages)
         if not share.messages:
             del self._shares[client]
-        if not self._all.messages:
-            self._idle.set()
+            share.settled.set()
         self._let_in()
 
     def _has_room(self, client: DoorClient) -> bool:

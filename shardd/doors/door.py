@@ -25,6 +25,7 @@ from shardd.protocol.door_frames import (
     Logout,
     OpenClient,
     Purpose,
+    Task,
 )
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.control_messages import Stalls, Standing
@@ -60,7 +61,7 @@ class DoorClient:
         return await self._logged_in(Kind.LOGIN_WITH_ACCESS_TOKEN, LoginWithAccessToken(self.number, token))
 
     async def login_by_setting(self, purpose: Purpose) -> int:
-        """Without a login of its own: as the user that a setting of the server names."""
+        """As the user whom the server's settings name for clients without a login."""
         return await self._logged_in(Kind.LOGIN_BY_SETTING, LoginBySetting(self.number, purpose))
 
     async def logout(self) -> None:
@@ -113,7 +114,8 @@ class Door:
     serves. `listeners`: what the supervisor has opened for it, in the order of its addresses; they stay open when the
     door is replaced. `options`: its settings, as whoever made its specification has encoded them.
     `tls_fd`: what it shows to clients (shardd/runtime/tls_material.py), -1: no TLS; `tls_changed` is called when there
-    is something else to show. `standing`: shards that stand still now."""
+    is something else to show. `standing`: shards that stand still now. `on_metadata_changed(index)`: a worker has
+    newer metadata; only the door for Liftbridge hears of it."""
 
     def __init__(
         self,
@@ -127,6 +129,7 @@ class Door:
         self.ready = ready
         self.tls_fd = tls_fd
         self.tls_changed: Callable[[], None] = lambda: None
+        self.on_metadata_changed: Callable[[int], None] = lambda index: None
         self.standing: list[Standing] = []
         self.listeners = listeners
         self.options = options
@@ -155,6 +158,14 @@ class Door:
         self._clients[link.shard][number] = client
         return client
 
+    async def task(self, name: str, request: object = None, *, shard: int | None = None) -> Any:
+        """Has a worker, or the next one that is connected, do something in nobody's name: what it answers, as maps and
+        lists. `ShardError`: not for this door (41), or what the task says. `WorkerLostError`."""
+        link = self._next_link() if shard is None else self.links[shard]
+        fields: Any = {} if request is None else request
+        value = await link.request(Kind.TASK, Task(name, fields))
+        return msgspec.msgpack.decode(value, strict=False)
+
     async def close_client(self, client: DoorClient) -> None:
         """Its login ends with it. One that has ended is no error."""
         self._clients[client.shard].pop(client.number, None)
@@ -177,7 +188,10 @@ class Door:
             for client in clients.values():
                 client.end()
 
-        return WorkerLink(shard, place_fd, self._trust, ended, lost)
+        def changed(index: int) -> None:
+            self.on_metadata_changed(index)
+
+        return WorkerLink(shard, place_fd, self._trust, ended, lost, changed)
 
     def _next_link(self) -> WorkerLink:
         for _ in self.links:

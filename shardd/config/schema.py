@@ -21,6 +21,7 @@ from shardd.config.telemetry import Telemetry
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
 ACK_LEVELS: Final = ("memory", "written", "durable")
+SEGMENT_BYTES_MAX: Final = 1 << 30
 DEDUPLICATION_ENTRIES_MAX: Final = 1_000_000
 DEDUPLICATION_EXPIRY_MAX_MS: Final = 24 * 3600 * 1000
 INDEX_MODES: Final = ("none", "open_segment", "all")  # by their numbers in the engine (index_pages.h)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from shardd.metadata.liftbridge_state import Range, Run
@@ -81,3 +81,18 @@ def on_ranges(runs: tuple[Run, ...]) -> tuple[Range, ...]:
 
 def partitions_in(ranges: Iterable[Range]) -> tuple[int, ...]:
     return tuple(partition for first, end in ranges for partition in range(first, end))
+
+
+def differing(old: tuple[Range, ...], new: tuple[Range, ...]) -> Iterator[tuple[Range, bool]]:
+    """What is in one of both only, and whether it is in the new one."""
+    borders = sorted({border for piece in (*old, *new) for border in piece})
+    at_old = at_new = 0
+    for first, end in pairwise(borders):
+        while at_old < len(old) and old[at_old][1] <= first:
+            at_old += 1
+        while at_new < len(new) and new[at_new][1] <= first:
+            at_new += 1
+        was = at_old < len(old) and old[at_old][0] <= first
+        now = at_new < len(new) and new[at_new][0] <= first
+        if was != now:
+            yield (first, end), now

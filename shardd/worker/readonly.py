@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator
+from operator import itemgetter
 from typing import Final
 
+import msgspec
+
 from shardd.log.layout import PartitionIds
+from shardd.metadata.liftbridge_runs import differing, on_ranges
+from shardd.metadata.liftbridge_state import Range
 from shardd.metadata.state import Stream, Topic
 
-_NONE: Final[frozenset[int]] = frozenset()
+
+class ReadonlyPartitions(msgspec.Struct, frozen=True):
+    """Ids of partitions, as ranges in their order: what it costs does not grow with the partitions of a topic."""
+
+    ranges: tuple[Range, ...] = ()
+
+    def __contains__(self, partition: int) -> bool:
+        at = bisect_right(self.ranges, partition, key=itemgetter(0)) - 1
+        return at >= 0 and partition < self.ranges[at][1]
 
 
-def readonly_partitions(_topic: Topic) -> Container[int]:
-    """Their ids."""
-    return _NONE
+_NONE: Final = ReadonlyPartitions()
+
+
+def readonly_partitions(topic: Topic) -> ReadonlyPartitions:
+    """Those that a client of Liftbridge has set read only: for clients of every protocol."""
+    known = topic.liftbridge
+    return ReadonlyPartitions(on_ranges(known.readonly)) if known is not None and known.readonly else _NONE
 
 
 def readonly_changes(old: Stream | None, new: Stream | None) -> Iterator[tuple[PartitionIds, bool]]:
@@ -25,10 +43,9 @@ def readonly_changes(old: Stream | None, new: Stream | None) -> Iterator[tuple[P
         before = old.topics.get(topic.id)
         if before is None or before is topic:
             continue
-        was, now = readonly_partitions(before), readonly_partitions(topic)
-        if was == now:
-            continue
-        for partition, previous in zip(topic.partitions, before.partitions, strict=False):
-            readonly = partition.id in now
-            if partition.incarnation == previous.incarnation and (partition.id in was) != readonly:
-                yield (new.id, topic.id, partition.id), readonly
+        was, now = readonly_partitions(before).ranges, readonly_partitions(topic).ranges
+        count = min(len(topic.partitions), len(before.partitions))
+        for (first, end), readonly in differing(was, now):
+            for partition in topic.partitions[first : min(end, count)]:
+                if partition.incarnation == before.partitions[partition.id].incarnation:
+                    yield (new.id, topic.id, partition.id), readonly

@@ -3,12 +3,13 @@ what the metadata say."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
 from shardd.engine.calls import Place
+from shardd.metadata.liftbridge_runs import ranges_of
 from shardd.metadata.state import Topic
 from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
@@ -151,9 +152,9 @@ def test_the_owner_follows_the_metadata(target: Target, monkeypatch: pytest.Monk
     wanted: list[set[int]] = [set(), {1, 2}, {2, 5}, {2, 5}, set(), {0}]
     hour_us = 3_600_000_000
 
-    def of(topic: Topic) -> Container[int]:
+    def of(topic: Topic) -> readonly.ReadonlyPartitions:
         number = topic.message_expiry_us // hour_us - 1000
-        return frozenset(wanted[number]) if topic.name == target.name else frozenset()
+        return readonly.ReadonlyPartitions(ranges_of(wanted[number] if topic.name == target.name else ()))
 
     target.touch(0)
     for module in (readonly, partitions):

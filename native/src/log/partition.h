@@ -44,11 +44,14 @@ typedef struct segment_info { /* what recovery found; ascending by start offset,
 
 typedef struct expiry_clock expiry_clock; /* expiry_clock.h */
 
-/* What a partition keeps no longer; zeros: no such limit. */
+/* What a partition keeps no longer, and when its active segment is sealed; zeros: no such limit. */
 typedef struct partition_limits {
-    uint64_t expiry_us;    /* age at which a message is not served any more */
-    uint64_t held_us;      /* how much longer a stored offset may hold messages back that it has not passed */
-    uint64_t messages_max; /* kept */
+    uint64_t expiry_us;      /* age at which a message is not served any more */
+    uint64_t held_us;        /* how much longer a stored offset may hold messages back that it has not passed */
+    uint64_t messages_max;   /* kept */
+    uint64_t bytes_max;      /* kept, of whole segments; the active one stays */
+    uint64_t segment_bytes;  /* instead of `segment_size_bytes` */
+    uint64_t segment_age_us; /* of its first message: the next append goes into another segment */
 } partition_limits;
 
 typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;

@@ -44,7 +44,7 @@ static bool must_cut(const partition *p, const segment *s) {
 static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, uint64_t now_us, int *fd) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0) return p->state;
-    if (p->segments.count == 0 || p->roll_pending) {
+    if (p->segments.count == 0 || p->roll_pending || now_us >= p->roll_at_us) {
         uint32_t status = partition_roll(p, now_us);
         if (status != 0) return status;
     }
@@ -181,9 +181,11 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
 
 /* The group is in the kernel or in the journal: the level `written` or `memory` is reached. */
 static inline __attribute__((always_inline)) void commit(partition *p, segment *s, const group *g) {
-    if (s->count == 0) s->first_timestamp = g->first_timestamp;
+    bool first = s->count == 0;
+    if (first) s->first_timestamp = g->first_timestamp;
     s->last_timestamp = p->last_timestamp = g->last_timestamp;
     s->count += g->records;
+    if (first) partition_plan_roll(p);
     s->log_bytes += g->bytes;
     p->size_bytes += g->bytes;
     p->messages += g->records;

@@ -60,8 +60,16 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     p->allocate_ahead = p->level == LEVEL_DURABLE;
     index_cache_reset(&p->index, 0);
     p->roll_pending = false;
+    p->roll_at_us = UINT64_MAX;
     p->dirty_directories |= 1;
     if (p->start.offset == p->next_offset) partition_hide(p, p->next_offset); /* the one before it, all of it */
     STATS_STORE(p, segments_count, partition_segments(p));
     return 0;
+}
+
+void partition_plan_roll(partition *p) {
+    const segment *s = segment_active(&p->segments);
+    uint64_t age = p->limits.segment_age_us;
+    bool grows_old = age > 0 && s != NULL && s->count > 0 && s->first_timestamp <= UINT64_MAX - age;
+    p->roll_at_us = grows_old ? s->first_timestamp + age : UINT64_MAX;
 }

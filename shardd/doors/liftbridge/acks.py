@@ -62,14 +62,13 @@ def refusal(outcome: Outcome, method: str, stream: str, partition: int) -> RpcEr
         return denied(method, stream)
     if status in NO_LOGIN:
         return RpcError(StatusCode.UNAUTHENTICATED, "no valid login")
-    if status.name == READ_ONLY:
+    if status is Status.CANNOT_APPEND_MESSAGE:
         return RpcError(StatusCode.FAILED_PRECONDITION, READ_ONLY_TEXT.format(partition))
     if status in _LATER:
         return RpcError(StatusCode.UNAVAILABLE, outcome.reason or status.http_code)
     return RpcError(StatusCode.INTERNAL, outcome.reason or status.http_code)
 
 
-READ_ONLY: Final = "PARTITION_READ_ONLY"
 _LATER: Final = frozenset(
     {Status.TASK_TIMEOUT, Status.SHARD_COMMUNICATION_ERROR, Status.DISCONNECTED, Status.CLIENT_NOT_FOUND}
 )

@@ -124,7 +124,7 @@ class PublishRpcs:
     async def _resume(self, call: Call, stream: StreamInfo, partition: int) -> None:
         try:
             await call.ask("liftbridge_resume_stream", ResumeStream(stream.name, partition))
-            await self._registry.refresh((await call.client()).shard)
+            await self._registry.refresh()
         except (ShardError, WorkerLostError) as error:
             raise rpc_error(error, call.method, stream.name) from None
 

@@ -96,11 +96,12 @@ class _Batch(NamedTuple):
 class _Share:
     """What is not answered yet, of a client or of all."""
 
-    __slots__ = ("messages", "size")
+    __slots__ = ("messages", "settled", "size")
 
     def __init__(self) -> None:
         self.size = 0
         self.messages = 0
+        self.settled = asyncio.Event()
 
 
 class Publisher:
@@ -116,8 +117,6 @@ class Publisher:
         self._answered: deque[_Batch] = deque()  # of which nobody has heard yet
         self._is_due = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._all = _Share()
         self._shares: dict[DoorClient, _Share] = {}
         self._waiting: OrderedDict[DoorClient, deque[asyncio.Future[None]]] = OrderedDict()
@@ -130,10 +129,14 @@ class Publisher:
     def pending_bytes(self) -> int:
         return self._all.size
 
+    def has_room(self, client: DoorClient) -> bool:
+        """Whether `room` returns at once."""
+        return not self._waiting and self._has_room(client)
+
     async def room(self, client: DoorClient) -> None:
         """Until the client may submit one message: whoever has waited for it submits without waiting for anything else
         in between. Clients come in turn, and nobody comes before those who wait."""
-        if not self._waiting and self._has_room(client):
+        if self.has_room(client):
             return
         waited = False
         while not waited or not self._has_room(client):
@@ -179,14 +182,20 @@ class Publisher:
         share = self._shares.get(client)
         if share is None:
             share = self._shares[client] = _Share()
-            self._idle.clear()
         for each in (share, self._all):
             each.size += size
             each.messages += 1
 
+    async def settled(self, client: DoorClient) -> None:
+        """Until everything that the client has submitted is answered."""
+        share = self._shares.get(client)
+        if share is not None:
+            await share.settled.wait()
+
     async def drained(self) -> None:
         """Until everything that has been submitted is answered."""
-        await self._idle.wait()
+        while self._shares:
+            await next(iter(self._shares.values())).settled.wait()
 
     # ---- a turn of the loop: so many messages, whatever has come ----
 
@@ -294,8 +303,7 @@ class Publisher:
             each.messages -= len(messages)
         if not share.messages:
             del self._shares[client]
-        if not self._all.messages:
-            self._idle.set()
+            share.settled.set()
         self._let_in()
 
     def _has_room(self, client: DoorClient) -> bool:

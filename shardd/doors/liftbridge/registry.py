@@ -16,6 +16,7 @@ from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge.requests import AllStreams, StreamInfo
 
 ALL_STREAMS: Final = "all_streams"
+_NEWEST_SHARD: Final = 0  # it orders the changes: what it says is never older than what it has said
 _SPACING_S: Final = 0.02  # between two looks that notices have asked for
 _RETRY_S: Final = 0.2
 _log = logging.getLogger(__name__)
@@ -55,10 +56,10 @@ class Registry:
             await self._changes.wait_for(lambda: self.version > since)
             return self.version
 
-    async def refresh(self, shard: int | None = None) -> None:
-        """What a worker knows now: that of `shard`, which has made a change, knows it. ShardError, WorkerLostError."""
+    async def refresh(self) -> None:
+        """What the server knows now, with every change that has been answered. ShardError, WorkerLostError."""
         async with self._looking:
-            said = await self._door.task(ALL_STREAMS, AllStreams(), shard=shard)
+            said = await self._door.task(ALL_STREAMS, AllStreams(), shard=_NEWEST_SHARD)
             await self._replace(msgspec.convert(said, list[StreamInfo], strict=False))
 
     async def follow(self) -> None:

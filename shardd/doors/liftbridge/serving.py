@@ -121,7 +121,7 @@ class Parts:
             generic_handler(REFLECTION, reflection_handlers(self.gate)),
         ]
 
-    def notice(self) -> None:
+    def notice(self, _index: int) -> None:
         """A worker has a newer record of the metadata."""
         self.registry.notice()
         if self.activity is not None:

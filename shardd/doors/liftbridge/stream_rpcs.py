@@ -38,7 +38,7 @@ class StreamRpcs:
             said = rpc_error(error, call.method, new.name)
             refused = isinstance(error, ShardError) and error.status is Status.INVALID_CONFIGURATION
             raise failed_precondition(str(said)) if refused and new.settings.get("encryption") else said from None
-        await self._made(call)
+        await self._made()
         return _EMPTY
 
     async def delete(self, call: Call, request: Any) -> bytes:
@@ -47,7 +47,7 @@ class StreamRpcs:
         if not request.name:
             raise not_found(NO_STREAM)
         await call.command("liftbridge_delete_stream", requests.DeleteStream(request.name), request.name)
-        await self._made(call)
+        await self._made()
         return _EMPTY
 
     async def pause(self, call: Call, request: Any) -> bytes:
@@ -70,12 +70,12 @@ class StreamRpcs:
             if isinstance(error, ShardError) and error.status is Status.TOPIC_ID_NOT_FOUND:
                 raise _no_stream(request) from None
             raise rpc_error(error, call.method, request.name) from None
-        await self._made(call)
+        await self._made()
 
-    async def _made(self, call: Call) -> None:
+    async def _made(self) -> None:
         """Whoever has changed something finds it changed."""
         try:
-            await self._registry.refresh((await call.client()).shard)
+            await self._registry.refresh()
         except (ShardError, WorkerLostError) as error:
             raise RpcError(StatusCode.UNAVAILABLE, f"it is done, and not known everywhere yet: {error}") from None
 

@@ -91,7 +91,7 @@ class SubscribeRpc:
         if request.resume and request.partition in stream.paused:
             try:
                 await call.ask("liftbridge_resume_stream", ResumeStream(stream.name, request.partition))
-                await self._registry.refresh((await call.client()).shard)
+                await self._registry.refresh()
             except (ShardError, WorkerLostError) as error:
                 said = rpc_error(error, call.method, stream.name)
                 if said.code in (StatusCode.PERMISSION_DENIED, StatusCode.UNAUTHENTICATED):

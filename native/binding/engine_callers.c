@@ -14,10 +14,19 @@ static PyObject *with_batch(PyObject *self, PyObject *args, take_batch take) {
     engine *e = shardd_engine_of(self);
     unsigned owner, count;
     unsigned long long ns, incarnation, token = 0;
+    long long expected = -1;
+    int distinct = 0;
     Py_buffer batch;
-    if (e == NULL || !PyArg_ParseTuple(args, "IKKIy*", &owner, &ns, &incarnation, &count, &batch)) return NULL;
+    if (e == NULL ||
+        !PyArg_ParseTuple(args, "IKKIy*|Lp", &owner, &ns, &incarnation, &count, &batch, &expected, &distinct))
+        return NULL;
     bool good = is_shard(e, owner);
-    partition_request what = {.kind = REQUEST_SEND, .ns = ns, .incarnation = incarnation, .count = count};
+    int asks = APPEND_TELLS | (expected >= 0 ? APPEND_EXPECTS : 0) | (distinct ? APPEND_DISTINCT : 0);
+    partition_request what = {.kind = REQUEST_SEND,
+                              .ns = ns,
+                              .incarnation = incarnation,
+                              .count = count,
+                              .by = {.sequence = (uint64_t)expected, .asks = (uint8_t)asks}};
     if (good) token = take(&e->calls, owner, &what, batch.buf, (size_t)batch.len);
     PyBuffer_Release(&batch);
     return good ? PyLong_FromUnsignedLongLong(token) : NULL;
@@ -110,10 +119,12 @@ PyObject *shardd_call_balance(PyObject *self, PyObject *args) {
 PyObject *shardd_call_event(engine *e, const event *v) {
     call_window w = {0};
     bool window = calls_window(&e->calls, v->connection, &w);
-    PyObject *made = SHARDD_RESULT(SHARDD_CALL, SHARDD_NUMBER(v->connection), SHARDD_NUMBER(v->code),
-                                   SHARDD_NUMBER(v->number), SHARDD_NUMBER(w.whole.current_offset),
-                                   SHARDD_NUMBER(w.whole.total_count), SHARDD_NUMBER(w.whole.total_bytes),
-                                   SHARDD_BYTES(w.records, w.length));
+    bool appended = v->made.kind != PRODUCED_NONE;
+    PyObject *made = SHARDD_RESULT(
+        SHARDD_CALL, SHARDD_NUMBER(v->connection), SHARDD_NUMBER(v->code), SHARDD_NUMBER(v->number),
+        SHARDD_NUMBER(appended ? v->made.first : w.whole.current_offset),
+        SHARDD_NUMBER(appended ? v->made.count : w.whole.total_count), SHARDD_NUMBER(v->made.timestamp),
+        SHARDD_NUMBER(w.whole.total_bytes), SHARDD_BYTES(w.records, w.length));
     if (window) calls_took(&e->calls, v->connection);
     return made;
 }

@@ -1,4 +1,4 @@
-/* Methods of Engine about the age of messages. */
+/* Methods of Engine about the age of messages, and what partitions take of their producers. */
 #include "binding.h"
 
 #include "engine/engine_api.h"
@@ -41,9 +41,9 @@ PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args) {
 }
 
 int shardd_read_limits(PyObject *object, void *limits) {
-    unsigned long long v[3];
-    if (!PyArg_ParseTuple(object, "KKK", &v[0], &v[1], &v[2])) return 0;
-    *(partition_limits *)limits = (partition_limits){v[0], v[1], v[2]};
+    unsigned long long v[6];
+    if (!PyArg_ParseTuple(object, "KKKKKK", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5])) return 0;
+    *(partition_limits *)limits = (partition_limits){v[0], v[1], v[2], v[3], v[4], v[5]};
     return 1;
 }
 
@@ -78,12 +78,14 @@ static send_limits *read_send_limits(const engine *e, const send_limits *values,
 PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     PyObject *own, *places;
-    unsigned long long v[3];
+    unsigned long long v[4];
     if (e == NULL ||
-        !PyArg_ParseTuple(args, "O!(KKK)O!", &PyList_Type, &own, &v[0], &v[1], &v[2], &PyList_Type, &places))
+        !PyArg_ParseTuple(args, "O!(KKKK)O!", &PyList_Type, &own, &v[0], &v[1], &v[2], &v[3], &PyList_Type, &places))
         return NULL;
-    send_limits values = {.message_bytes_max = v[0], .messages_max = v[1], .bytes_max = v[2]}, *l = NULL;
-    if ((v[0] | v[1] | v[2]) != 0 && (l = read_send_limits(e, &values, places)) == NULL) return NULL;
+    send_limits values = {
+        .message_bytes_max = v[0], .messages_max = v[1], .bytes_max = v[2], .partition_bytes_max = v[3]};
+    send_limits *l = NULL;
+    if ((v[0] | v[1] | v[2] | v[3]) != 0 && (l = read_send_limits(e, &values, places)) == NULL) return NULL;
     for (Py_ssize_t i = 0; i < PyList_Size(own); i++) {
         unsigned long long ns;
         unsigned place;
@@ -97,6 +99,17 @@ PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args) {
     }
     send_limits_release(l);
     if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_set_readonly(PyObject *self, PyObject *args) {
+    unsigned long long ns;
+    int readonly;
+    if (!PyArg_ParseTuple(args, "Kp", &ns, &readonly)) return NULL;
+    owned *o = find_partition(self, ns);
+    if (o == NULL) return NULL;
+    o->readonly = readonly != 0;
+    once_changed(o);
     Py_RETURN_NONE;
 }
 

@@ -72,7 +72,8 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_ROLLED] = RESULT(RolledEvent, "A segment is sealed.", FIELD(namespace), FIELD(start_offset)),
     [SHARDD_CERTIFIED] = RESULT(CertifiedEvent, "A client has shown a certificate.", FIELD(connection), FIELD(names)),
     [SHARDD_CALL] = RESULT(CallEvent, "How a call of Python goes on.", FIELD(token), FIELD(outcome), FIELD(status),
-                           FIELD(current_offset), FIELD(messages_count), FIELD(total_bytes), FIELD(records)),
+                           FIELD(current_offset), FIELD(messages_count), FIELD(timestamp_us), FIELD(total_bytes),
+                           FIELD(records)),
 };
 static PyTypeObject *types[SHARDD_RESULTS];
 

@@ -45,7 +45,7 @@ static produced send(partition *p, uint64_t sequence, bool idempotent) {
     partition_append(p, &b, 1, 1000);
     CHECK(b.status == 0 || after_a_cut); /* the log of a segment behind a gap is in the way, which a server moves */
     if (b.status != 0) return (produced){0};
-    return (produced){PRODUCED_STORED, 1, b.first_offset};
+    return (produced){PRODUCED_STORED, 1, b.first_offset, 0};
 }
 
 /* How often each batch is in the log. */

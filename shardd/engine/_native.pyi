@@ -269,8 +269,29 @@ class Engine:
         """Hands the socket over (SCM_RIGHTS). False: not possible now, the connection stays."""
     # Python as a caller (shardd.engine.calls). What a call is named by, or 0: over a limit, nothing has happened.
     # CallEvent follows. ValueError for an owner that is no shard
-    def call_append(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
-    def call_prepare(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int:
+    def call_append(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        count: int,
+        batch: bytes,
+        expected_offset: int = -1,
+        distinct_timestamps: bool = False,
+        /,
+    ) -> int:
+        """`expected_offset` below 0: any."""
+    def call_prepare(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        count: int,
+        batch: bytes,
+        expected_offset: int = -1,
+        distinct_timestamps: bool = False,
+        /,
+    ) -> int:
         """As call_append, for a large batch: it begins when `call_fill` has copied all of it."""
     def call_fill(self, token: int, batch: bytes, bytes_max: int, /) -> bool:
         """Copies more of that very batch (ValueError for another length); True: there is more."""
@@ -399,6 +420,8 @@ class Engine:
     def partition_set_window(self, namespace: int, window: IdWindow, known: bytes = ..., /) -> bool:
         """Which ids of messages are compared from now on; `known`: those of the newest messages that are there, as
         `record_ids` gives them, oldest first, not more than the window has. False: no memory for them. KeyError."""
+    def partition_set_readonly(self, namespace: int, readonly: bool, /) -> None:
+        """Whether sends get 4010, from now on; a large batch that is being written is finished. KeyError."""
     def topic_set_send_limits(
         self, own: list[tuple[int, int]], limits: SendLimits, partitions: list[tuple[int, int]], /
     ) -> None:

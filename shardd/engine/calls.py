@@ -17,14 +17,35 @@ from shardd.engine._native import CALL_AGAIN, CALL_GONE, CALL_LAST_WINDOW, CALL_
 
 ANSWERS_BYTES_MAX: Final = 268_435_456  # of answers of more than one window that are being put together
 ENDS_PER_PASS: Final = 64  # of the loop
+_NO_OFFSET: Final = (1 << 63) - 1  # no partition ever goes on there
 COPIED_AT_ONCE_BYTES: Final = 262_144  # of a batch: the memory of the pool may be new, which costs more than the copy
 
 
 class CallEngine(Protocol):
     """The part of the engine that carries calls out."""
 
-    def call_append(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
-    def call_prepare(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
+    def call_append(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        count: int,
+        batch: bytes,
+        expected_offset: int,
+        distinct_timestamps: bool,
+        /,
+    ) -> int: ...
+    def call_prepare(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        count: int,
+        batch: bytes,
+        expected_offset: int,
+        distinct_timestamps: bool,
+        /,
+    ) -> int: ...
     def call_fill(self, token: int, batch: bytes, bytes_max: int, /) -> bool: ...
     def call_read(
         self,
@@ -76,6 +97,19 @@ class Reader(NamedTuple):
     assignment: int = 0
 
 
+class Appended(msgspec.Struct, frozen=True):
+    """What became of an append; everything but `status` only when that is 0.
+
+    `messages_count`: less than were sent, or 0, where a topic stores each id once. `timestamp_us`: of the message at
+    `base_offset`; with distinct timestamps the i-th behind it has `timestamp_us + i`.
+    """
+
+    status: int
+    base_offset: int = 0
+    timestamp_us: int = 0
+    messages_count: int = 0
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What a read found. `records`: whole ones as they are stored, verified."""
 
@@ -97,16 +131,31 @@ class EngineCalls:
         self._late: deque[CallEvent] = deque()
         self._copying = asyncio.Lock()
 
-    async def append(self, place: Place, count: int, batch: bytes) -> int:
-        """Appends `count` messages, all or none; the status, at level durable when the device has them.
+    async def append(
+        self,
+        place: Place,
+        count: int,
+        batch: bytes,
+        *,
+        expected_offset: int | None = None,
+        distinct_timestamps: bool = False,
+    ) -> Appended:
+        """Appends `count` messages, all or none; the answer comes at level durable when the device has them.
 
         `batch`: index entries and records (docs/protocol/messages.md#batch, behind the metadata); they are checked as
         those of every client. A large one is copied in slices: small ones that were begun later may be appended first.
+        `expected_offset`: status 4102, and nothing is stored, when the partition goes on at another offset.
+        `distinct_timestamps`: each message has one of its own, later than that of the message before it.
         """
+        expected = -1
+        if expected_offset is not None:
+            expected = expected_offset if 0 <= expected_offset < _NO_OFFSET else _NO_OFFSET
+        what = *place, count, batch, expected, distinct_timestamps
         if len(batch) <= COPIED_AT_ONCE_BYTES:
-            return (await self._end(self._begun(self._engine.call_append(*place, count, batch)))).status
-        token = self._begun(self._engine.call_prepare(*place, count, batch))
-        return (await self._end(token, batch)).status
+            event = await self._end(self._begun(self._engine.call_append(*what)))
+        else:
+            event = await self._end(self._begun(self._engine.call_prepare(*what)), batch)
+        return Appended(event.status, event.current_offset, event.timestamp_us, event.messages_count)
 
     async def store_offset(self, place: Place, reader: Reader, offset: int) -> int:
         """Stores an offset; the status, at level durable when the device has it."""

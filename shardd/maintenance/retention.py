@@ -135,7 +135,8 @@ class Retention:
         for stream in state.streams.values():
             for topic in stream.topics.values():
                 yield
-                if not self._limits.is_on(topic) or not self._limits.has_any(topic):
+                removes = self._limits.is_on(topic) and self._limits.has_any(topic)
+                if not removes and not self._limits.segment_age_us(topic):
                     continue
                 own = []
                 for number in self._own(stream, topic):
@@ -143,7 +144,7 @@ class Retention:
                     if number is not None:
                         own.append(number)
                         yield from self._clean(number, self._destination(topic, number) or f"{trash}-{number}", held)
-                if self._limits.size_bytes(topic) and not self._limits.refuses(topic):
+                if removes and self._limits.size_bytes(topic) and not self._limits.refuses(topic):
                     yield from self._trim(topic, (stream.id, topic.id, 0), own, above)
         self._sizes = above
 

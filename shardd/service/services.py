@@ -12,6 +12,7 @@ from shardd.engine.calls import EngineCalls
 from shardd.groups.members import GroupMembers
 from shardd.groups.surroundings import MembersSurroundings
 from shardd.metadata import Metadata
+from shardd.protocol.door_frames import Purpose
 from shardd.runtime.bus import Bus
 from shardd.runtime.metrics import ShardFigures
 from shardd.runtime.threads import Threads
@@ -25,6 +26,10 @@ from shardd.service.connections import ConnectionService
 from shardd.service.extensions import ExtensionService
 from shardd.service.figures import FiguresService
 from shardd.service.groups import GroupService
+from shardd.service.liftbridge_groups import LiftbridgeGroupService
+from shardd.service.liftbridge_publish import LiftbridgePublishService
+from shardd.service.liftbridge_streams import LiftbridgeStreamService
+from shardd.service.liftbridge_tasks import LiftbridgeTasks
 from shardd.service.logins import LoginService
 from shardd.service.messages import MessageService
 from shardd.service.offsets import OffsetService
@@ -116,12 +121,21 @@ class Services:
             parts.settings.server.login_attempts_max,
             self.access_tokens,
             parts.settings.legacy.anonymous_user,
+            {
+                Purpose.ANONYMOUS: parts.settings.liftbridge.anonymous_user,
+                Purpose.NATS: parts.settings.liftbridge.nats.user,
+            },
         )
         self.users = UserService(metadata, parts.passwords, parts.login_turns, engine, statistics.answers)
         self.tokens = TokenService(
             metadata, parts.settings.personal_access_token.max_tokens_per_user, statistics.answers
         )
         self.producers = ProducerService(metadata, parts.settings.server.producer_expiry_ms)
+        liftbridge = parts.settings.liftbridge
+        self.liftbridge_streams = LiftbridgeStreamService(metadata, liftbridge, statistics.answers)
+        self.liftbridge_groups = LiftbridgeGroupService(metadata, liftbridge, statistics.answers)
+        self.liftbridge_publish = LiftbridgePublishService(metadata, liftbridge, self.partition_calls, asked)
+        self.liftbridge_tasks = LiftbridgeTasks(metadata, liftbridge, self.liftbridge_publish, asked)
         self.registrations = Registrations(engine, bus, sessions)
         self.connections = ConnectionService(metadata, engine, sessions, self.members, parts.settings.unix.users)
 

@@ -65,7 +65,7 @@ class _SegmentInfo(Structure):
 
 
 class _Batch(Structure):
-    """append_batch of native/src/log/partition.h, without a producer; sim_log.c holds its size."""
+    """append_batch of native/src/log/partition.h, of nobody who asks for anything; sim_log.c holds its size."""
 
     _fields_ = [
         ("messages", c_void_p),
@@ -74,7 +74,7 @@ class _Batch(Structure):
         ("status", c_uint32),
         ("first_offset", c_uint64),
         ("by", c_uint64 * 4),
-        ("made", c_uint64 * 2),
+        ("made", c_uint64 * 3),
     ]
 
 

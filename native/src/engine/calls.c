@@ -91,12 +91,13 @@ static void leave(call_entry *c) {
 
 /* ---- what the core says ---- */
 
-static void tell(call_entry *c, call_outcome outcome, uint32_t status) {
+static event *tell(call_entry *c, call_outcome outcome, uint32_t status) {
     ASSERT(c->promised);
     c->promised = false;
     event *v = events_promised(&c->calls->core->events, EVENT_CALL, token_of(c));
     v->code = outcome;
     v->number = status;
+    return v;
 }
 
 static void end(call_entry *c, call_outcome outcome, uint32_t status) {
@@ -109,6 +110,12 @@ static void on_status(const caller *to, uint32_t status) { end(to->owner, CALL_S
 static void on_committed(const caller *to, uint64_t offset) {
     (void)offset; /* Python knows what it asked */
     end(to->owner, CALL_STATUS, 0);
+}
+
+static void on_produced(const caller *to, const produced *made) {
+    call_entry *c = to->owner;
+    if (!c->cancelled) tell(c, CALL_STATUS, 0)->made = *made;
+    leave(c);
 }
 
 static void on_again(const caller *to) { end(to->owner, CALL_AGAIN, 0); }
@@ -156,6 +163,7 @@ static void put_head(const caller *to, uint8_t *at, const poll_summary *whole) {
 static caller caller_of(call_entry *c) {
     static const caller_calls calls = {.status = on_status,
                                        .committed = on_committed,
+                                       .produced = on_produced,
                                        .window = on_window,
                                        .gone = on_gone,
                                        .again = on_again,
@@ -178,7 +186,8 @@ static bool ask(call_entry *c) {
     if (target == NULL || target->incarnation != c->what.incarnation) {
         caller_again(&from);
     } else if (c->what.kind == REQUEST_SEND) {
-        append_batch batch = {.messages = c->what.records, .length = c->what.records_length, .count = c->what.count};
+        append_batch batch = {
+            .messages = c->what.records, .length = c->what.records_length, .count = c->what.count, .by = c->what.by};
         c->what.records = NULL; /* the commit frees them */
         commit_stage(k, target, &batch, &from, batch.messages);
     } else {

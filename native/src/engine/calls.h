@@ -45,7 +45,8 @@ int calls_open(calls *c, core *k, uint64_t batch_bytes_max); /* 0 or -ENOMEM */
 void calls_close(calls *c);                                  /* memory of the pool goes with it */
 /* Each answers what the call is named by in its events; 0: over a limit, nothing has happened. `owner` is a shard.
  * EVENT_CALL follows: `code` is its outcome, `number` the status. */
-/* `batch`: `count` index entries, then the records, as behind the metadata of a SEND. It is copied. */
+/* `batch`: `count` index entries, then the records, as behind the metadata of a SEND. It is copied. `made` of the event
+ * says where the messages are, when it asks for that (producer_batch). */
 uint64_t calls_append(calls *c, uint32_t owner, const partition_request *what, const uint8_t *batch, size_t length);
 /* The same for a large batch, in steps: it is checked at once, copied by `calls_fill`, and begins when all is there. */
 uint64_t calls_prepare(calls *c, uint32_t owner, const partition_request *what, const uint8_t *batch, size_t length);

@@ -85,6 +85,8 @@ partition *partition_open(const partition_options *options, const segment_info *
                      .stats = options->stats,
                      .ids = options->ids,
                      .segment_size_bytes = options->segment_size_bytes,
+                     .default_size_bytes = options->segment_size_bytes,
+                     .roll_at_us = UINT64_MAX,
                      .state = options->state,
                      .level = options->level,
                      .clock = options->clock,

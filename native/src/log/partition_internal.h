@@ -40,7 +40,9 @@ struct partition {
     const disk *disk;
     partition_stats *stats;
     id_source *ids;
-    uint64_t segment_size_bytes;
+    uint64_t segment_size_bytes; /* at which segments are sealed, */
+    uint64_t default_size_bytes; /* without a limit of its own */
+    uint64_t roll_at_us;         /* when the active segment is too old to grow; UINT64_MAX: never, or it is empty */
     partition_level level;
 
     uint64_t next_offset;
@@ -140,6 +142,10 @@ static inline void partition_barrier_moved(partition *p) {
 }
 /* Seals the active segment and makes the next one. 0 or a status. */
 uint32_t partition_roll(partition *p, uint64_t now_us);
+/* When the active segment is too old to grow, after its first message or with new limits. */
+void partition_plan_roll(partition *p);
+/* The status after a write error: 10006, or what the partition is poisoned with. */
+uint32_t partition_refused(partition *p, int error);
 /* The lowest stored offset, the last message that the slowest consumer has processed; UINT64_MAX: there is none. */
 static inline uint64_t partition_barrier(partition *p) { return offsets_lowest(&p->offsets); }
 /* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */

@@ -39,11 +39,19 @@
 #define PRODUCERS_FILE_BYTES_MAX (PRODUCERS_HEAD_BYTES + PRODUCERS_OF_PARTITION_MAX * PRODUCER_ENTRY_BYTES)
 #define PRODUCERS_OF_WORKER_MAX 65536u /* about 1 KiB each */
 
-/* What the batch says of itself; producer 0: nothing. */
+/* What may be asked of the append of a batch without a producer. */
+enum {
+    APPEND_TELLS = 1,   /* its answer says where the messages are: PRODUCED_PLACED */
+    APPEND_EXPECTS = 2, /* it is stored at one offset or not at all */
+    APPEND_DISTINCT = 4 /* its messages have timestamps of their own, each later than that of the message before it */
+};
+
+/* What the batch says of itself; producer 0: nothing, but it may ask for something. */
 typedef struct producer_batch {
-    uint64_t producer, sequence;
-    uint64_t begun; /* the record of the metadata that began its epoch */
+    uint64_t producer, sequence; /* APPEND_EXPECTS: `sequence` is that offset */
+    uint64_t begun;              /* the record of the metadata that began its epoch */
     uint32_t epoch;
+    uint8_t asks; /* APPEND_* */
 } producer_batch;
 
 typedef enum produced_kind {
@@ -53,13 +61,15 @@ typedef enum produced_kind {
     PRODUCED_GAP,       /* `first` is the sequence number that has to come */
     PRODUCED_STALE,     /* a later epoch has begun: `count` */
     PRODUCED_UNKNOWN,   /* no such producer, or this partition cannot know what it has stored for it */
-    PRODUCED_REFUSED    /* never at level `memory` */
+    PRODUCED_REFUSED,   /* never at level `memory` */
+    PRODUCED_PLACED /* without a producer, when the batch asks for something: `count` from `first` on, `timestamp` */
 } produced_kind;
 
 typedef struct produced {
     produced_kind kind;
     uint32_t count;
     uint64_t first;
+    uint64_t timestamp; /* PRODUCED_PLACED: of the first message */
 } produced;
 
 typedef struct producer_memory { /* of all partitions of a worker */

@@ -12,6 +12,7 @@ import msgspec
 NAMES_MAX: Final = 1_000  # of streams or partitions in one request
 BATCH_MESSAGES_MAX: Final = 1_024
 NO_EXPECTED_OFFSET: Final = -1
+STREAMS_OF_MEMBER_MAX: Final = 256
 
 
 class CreateStream(msgspec.Struct, frozen=True):
@@ -111,7 +112,8 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class JoinGroup(msgspec.Struct, frozen=True):
-    """`streams` as they were sent, at most NAMES_MAX. 2010 (a stream is unknown), 5004 (already a member), 41."""
+    """`streams` as they were sent, STREAMS_OF_MEMBER_MAX different ones at most. 2010 (a stream is unknown), 5004
+    (already a member), 5 (too many members, streams or groups), 41."""
 
     group: str
     consumer: str
@@ -119,7 +121,7 @@ class JoinGroup(msgspec.Struct, frozen=True):
 
 
 class LeaveGroup(msgspec.Struct, frozen=True):
-    """5000 (no such group), 5002 (no such member)."""
+    """5000 (no such group), 5006 (no such member), 41."""
 
     group: str
     consumer: str
@@ -194,6 +196,10 @@ class ExpireMember(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class AllGroups(msgspec.Struct, frozen=True):
+    """Answer: a list of every GroupInfo, `assigned` empty: for the clocks of their members after a start."""
+
+
 class ActivityOp(IntEnum):
     """`proto.ActivityStreamOp`."""
 
@@ -212,7 +218,7 @@ class Events(msgspec.Struct, frozen=True):
     after_index: int
 
 
-EVENTS_MAX: Final = 1_024
+EVENTS_MAX: Final = 1_024  # fewer when they are long (EVENTS_BYTES_MAX of shardd/metadata/liftbridge_state.py)
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):

@@ -26,6 +26,7 @@ from shardd.protocol.door_frames import (
     Frames,
     Kind,
     Login,
+    LoginBySetting,
     LoginWithAccessToken,
     LoginWithToken,
     Prove,
@@ -37,8 +38,8 @@ from shardd.protocol.door_frames import (
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.trust import door_kind
 from shardd.transport.door.clients import DoorClient, DoorClients
-from shardd.transport.door.commands import DoorCommand, answer_bytes
-from shardd.transport.door.requests import RequestHandler
+from shardd.transport.door.commands import answer_bytes
+from shardd.transport.door.requests import DoorFunctions, RequestHandler
 from shardd.transport.door.values import encode_value
 from shardd.worker.doors import DoorParts
 
@@ -84,13 +85,13 @@ class _Work(msgspec.Struct, eq=False):
 class DoorConnection(asyncio.Protocol):
     """Lives on the loop thread of the worker. `door`: the name of its process ("door-http") once that is proven."""
 
-    def __init__(self, links: Links, parts: DoorParts, commands: dict[str, DoorCommand], counters: Counters) -> None:
+    def __init__(self, links: Links, parts: DoorParts, functions: DoorFunctions, counters: Counters) -> None:
         self.door: str | None = None
         self.finished = asyncio.Event()  # no request is under way, and none is begun any more
         self._links = links
         self._parts = parts
         self._counters = counters
-        self._commands = commands
+        self._functions = functions
         self._id = ""
         self._frames = Frames(PROOF_BYTES_MAX)
         self._work: set[_Work] = set()
@@ -230,7 +231,7 @@ class DoorConnection(asyncio.Protocol):
             return
         if not self._links.is_present(self._id) or isinstance(request, Prove):
             raise FrameError("it may not be sent now")
-        is_login = isinstance(request, Login | LoginWithToken | LoginWithAccessToken)
+        is_login = isinstance(request, Login | LoginWithToken | LoginWithAccessToken | LoginBySetting)
         limits = self._parts.limits
         timeout_s = (limits.login_timeout_ms if is_login else limits.request_timeout_ms) / 1000
         cost_bytes = frame.size + answer_bytes(request)
@@ -255,7 +256,7 @@ class DoorConnection(asyncio.Protocol):
         self._frames.frame_bytes_max = REQUEST_BYTES_MAX
         door = door_kind(name)
         self.clients = self._clients_of(door)
-        self._handler = RequestHandler(door, self.clients, self._parts, self._commands)
+        self._handler = RequestHandler(door, self.clients, self._parts, self._functions)
         self._write(encode_answer(request_id, Status.OK, 0, _NIL))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -311,6 +312,13 @@ class DoorConnection(asyncio.Protocol):
     def _look_finished(self) -> None:
         if self._stopping and not self._work:
             self.finished.set()
+
+    def notice(self, kind: Kind, value: object) -> bool:
+        """Tells the door something unasked. False: it has not read what it was told before; nothing is said then."""
+        if self._ended or self.door is None or self._transport.get_write_buffer_size():
+            return False
+        self._write(encode_frame(0, kind, encode_value(value)))
+        return True
 
     def _client_ended(self, number: int, status: Status) -> None:
         if not self._ended:

@@ -1,0 +1,90 @@
+"""All streams of the server as the workers know them. What one client may see of them is asked in its name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from shardd.doors.door import Door
+from shardd.doors.liftbridge.router import Router
+from shardd.doors.links import WorkerLostError
+from shardd.protocol.errors import ShardError
+from shardd.protocol.liftbridge.requests import AllStreams, StreamInfo
+
+ALL_STREAMS: Final = "all_streams"
+_NEWEST_SHARD: Final = 0  # it orders the changes: what it says is never older than what it has said
+_SPACING_S: Final = 0.02  # between two looks that notices have asked for
+_RETRY_S: Final = 0.2
+_log = logging.getLogger(__name__)
+
+
+class Registry:
+    """Loop thread only. `listeners` are called after each change, when the router has it."""
+
+    def __init__(self, door: Door) -> None:
+        self.router = Router()
+        self.version = 0
+        self.listeners: list[Callable[[], None]] = []
+        self._door = door
+        self._streams: dict[str, StreamInfo] = {}
+        self._noticed = asyncio.Event()
+        self._looking = asyncio.Lock()
+        self._changes = asyncio.Condition()
+
+    def streams(self) -> Mapping[str, StreamInfo]:
+        """By name."""
+        return self._streams
+
+    def get(self, name: str) -> StreamInfo | None:
+        return self._streams.get(name)
+
+    def is_current(self, stream: StreamInfo) -> bool:
+        """Whether it is there, and still the same one."""
+        now = self._streams.get(stream.name)
+        return now is not None and now.incarnation == stream.incarnation
+
+    def notice(self) -> None:
+        """A worker has a newer record."""
+        self._noticed.set()
+
+    async def changed(self, since: int) -> int:
+        async with self._changes:
+            await self._changes.wait_for(lambda: self.version > since)
+            return self.version
+
+    async def refresh(self) -> None:
+        """What the server knows now, with every change that has been answered. ShardError, WorkerLostError."""
+        async with self._looking:
+            said = await self._door.task(ALL_STREAMS, AllStreams(), shard=_NEWEST_SHARD)
+            await self._replace(msgspec.convert(said, list[StreamInfo], strict=False))
+
+    async def follow(self) -> None:
+        """Until it is cancelled: looks when something has changed."""
+        while True:
+            await self._noticed.wait()
+            self._noticed.clear()
+            try:
+                await self.refresh()
+            except (ShardError, WorkerLostError) as error:
+                _log.debug("streams are looked up again: %s", error)
+                self._noticed.set()
+                await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(_SPACING_S)
+
+    async def _replace(self, found: list[StreamInfo]) -> None:
+        old = self._streams
+        new = {each.name: kept if (kept := old.get(each.name)) == each else each for each in found}
+        if self.version and len(new) == len(old) and all(old.get(name) is each for name, each in new.items()):
+            return
+        for _ in self.router.replacing(new.values()):
+            await asyncio.sleep(0)
+        self._streams = new
+        self.version += 1
+        async with self._changes:
+            self._changes.notify_all()
+        for listener in self.listeners:
+            listener()

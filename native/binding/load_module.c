@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "load/load.h"
+#include "load/dialect.h"
+#include "load/floor.h"
 
 enum { ACTORS_MAX = 65536 };
 
@@ -15,6 +16,7 @@ static const char *wrong_plan(const actor_plan *p, size_t slots, size_t payload)
     if (p->depth == 0 || p->depth > 1024 || (p->polls && p->depth != 1)) return "this depth makes no sense";
     if (!p->sends && !p->polls) return "an actor does nothing";
     if (p->open_loop && p->send_rate == 0) return "an open loop has no rate";
+    if (p->dialect >= DIALECTS) return "nobody knows this dialect";
     return NULL;
 }
 
@@ -77,7 +79,27 @@ static PyObject *run(PyObject *module, PyObject *args) {
     return result;
 }
 
+/* In a child process alone: it returns nothing but an exception. */
+static PyObject *serve_floor(PyObject *module, PyObject *args) {
+    floor_options options = {0};
+    Py_buffer cpus;
+    int sync;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "isy*p", &options.listener, &options.directory, &cpus, &sync)) return NULL;
+    options.threads = (long)(cpus.len / (Py_ssize_t)sizeof(int));
+    options.sync = sync;
+    if (options.threads < 1 || options.threads > FLOOR_THREADS_MAX) {
+        PyBuffer_Release(&cpus);
+        PyErr_SetString(PyExc_ValueError, "the floor has 1 to 16 threads");
+        return NULL;
+    }
+    memcpy(options.cpus, cpus.buf, (size_t)options.threads * sizeof(int));
+    PyEval_SaveThread();
+    floor_run(&options);
+}
+
 static PyMethodDef functions[] = {
+    {"floor", serve_floor, METH_VARARGS, "Serves as the floor, in this process and for ever."},
     {"run", run, METH_VARARGS, "Runs actors to their ends."},
     {NULL, NULL, 0, NULL},
 };

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "load.h"
+#include "dialect.h"
 #include "wire.h"
 
 static const uint64_t SECOND_NS = 1000000000u;
@@ -16,12 +16,17 @@ static bool fail(actor *a, const char *what) {
 }
 
 bool actor_open(actor *a, const actor_plan *plan, load_run *run, uint64_t seed) {
-    *a = (actor){.plan = plan, .run = run, .random = seed, .sends_over = !plan->sends, .polls_over = !plan->polls};
-    a->out = malloc(request_room(plan));
+    *a = (actor){.plan = plan,
+                 .run = run,
+                 .random = seed,
+                 .dialect = dialect_of(plan),
+                 .sends_over = !plan->sends,
+                 .polls_over = !plan->polls};
+    a->out = malloc(plan->sends ? a->dialect->send_room(plan) * (size_t)plan->depth : 1);
     a->asked = calloc(plan->depth, sizeof *a->asked);
     if (a->out == NULL || a->asked == NULL) return fail(a, "the client has no memory left");
-    request_prepare(a);
-    reply_reset(&a->reply);
+    a->dialect->prepare(a);
+    a->dialect->reset(&a->reply);
     return true;
 }
 
@@ -59,10 +64,19 @@ static asked *next_place(actor *a, uint64_t now) {
     return place;
 }
 
+/* The time at which the request was due, as the clock of the origin timestamps says it. */
+static uint64_t origin_us(const asked *asked, uint64_t now) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t real_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return (real_ns - (now - asked->due_ns)) / 1000u;
+}
+
 static bool ask_send(actor *a, uint64_t now) {
     asked *place = next_place(a, now);
     size_t before = a->out_length;
-    request_send(a, place, now);
+    a->sending = a->out;
+    a->dialect->send(a, place, origin_us(place, now));
     if (place->measured && !spend(a, a->plan->sends_slot, place->user_bytes)) {
         a->out_length = before;
         end_sends(a);
@@ -78,7 +92,12 @@ static bool ask_poll(actor *a, uint64_t now) {
         a->polls_over = true;
         return false;
     }
-    request_poll(a, next_place(a, now));
+    asked *place = next_place(a, now);
+    place->poll = true;
+    place->messages = random_between(a, a->plan->batch_min, a->plan->batch_max);
+    a->dialect->poll(a, place);
+    a->sending = a->poll;
+    a->out_length = a->poll_length;
     a->in_flight++;
     return true;
 }
@@ -86,7 +105,7 @@ static bool ask_poll(actor *a, uint64_t now) {
 /* The measurement begins: a consumer that reads what was there before begins again. */
 static void begin_measuring(actor *a) {
     a->measures = true;
-    if (!a->plan->from_origin) a->offset = 0;
+    if (!a->plan->from_origin) a->next = (position){0};
 }
 
 /* As many new requests as may be in flight now. */
@@ -133,7 +152,7 @@ static void add(actor *a, uint64_t messages, uint64_t user_bytes, uint64_t heade
     a->sums.batches++;
     a->sums.messages += messages;
     a->sums.user_bytes += user_bytes;
-    a->sums.total_bytes += user_bytes + header_bytes + messages * RECORD_HEAD;
+    a->sums.total_bytes += user_bytes + header_bytes + messages * a->dialect->record_bytes;
 }
 
 static bool sent(actor *a, const asked *asked, uint64_t now) {
@@ -157,7 +176,7 @@ static uint64_t since_origin_ns(const reply *r) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     uint64_t real_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    uint64_t origin_ns = get_u64(r->head + REPLY_HEAD + POLLED_HEAD + RECORD_ORIGIN_AT) * 1000u;
+    uint64_t origin_ns = r->origin_us * 1000u;
     return real_ns > origin_ns ? real_ns - origin_ns : 0;
 }
 
@@ -166,7 +185,7 @@ static bool polled(actor *a, const asked *asked, uint64_t now) {
     if (r->count == 0) return polled_nothing(a, now);
     a->empty_since_ns = 0;
     a->reads_now = false;
-    a->offset = get_u64(r->head + REPLY_HEAD + POLLED_HEAD + RECORD_OFFSET_AT) + r->count;
+    a->next = r->next;
     pace(a, now, r->user_bytes, a->plan->poll_rate);
     if (!asked->measured) return true;
     if (!spend(a, a->plan->polls_slot, r->user_bytes)) {
@@ -180,26 +199,24 @@ static bool polled(actor *a, const asked *asked, uint64_t now) {
 
 static bool finish(actor *a) {
     const asked *oldest = &a->asked[a->first];
-    const char *wrong = reply_wrong(&a->reply, oldest->poll);
+    const char *wrong = a->dialect->settle(&a->reply, oldest);
     uint64_t now = now_ns();
-    if (wrong != NULL) {
-        char text[120];
-        snprintf(text, sizeof text, "%s (status %u)", wrong, get_u32(a->reply.head));
-        return fail(a, text);
-    }
+    if (wrong != NULL) return fail(a, wrong);
     a->run->progress_ns = now;
     if (!(oldest->poll ? polled(a, oldest, now) : sent(a, oldest, now))) return false;
     a->first = (uint32_t)((a->first + 1) % a->plan->depth);
     a->in_flight--;
-    reply_reset(&a->reply);
+    a->dialect->reset(&a->reply);
     return true;
 }
 
 static bool take(actor *a, const uint8_t *bytes, size_t length) {
     for (size_t at = 0; at < length;) {
-        if (a->in_flight == 0) return fail(a, "the server sent more than the answers");
-        at += reply_take(&a->reply, a->asked[a->first].poll, bytes + at, length - at);
-        if (reply_complete(&a->reply) && !finish(a)) return false;
+        const asked *asked = a->in_flight > 0 ? &a->asked[a->first] : NULL;
+        if (asked == NULL && !a->dialect->speaks_unasked) return fail(a, "the server sent more than the answers");
+        at += a->dialect->take(&a->reply, asked, bytes + at, length - at);
+        if (asked == NULL && a->reply.text.wrong != NULL) return fail(a, a->reply.text.wrong);
+        if (asked != NULL && a->dialect->complete(&a->reply, asked) && !finish(a)) return false;
     }
     return true;
 }

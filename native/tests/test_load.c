@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../load/load.h"
+#include "../load/dialect.h"
 #include "../load/wire.h"
 
 enum { SENDS_SLOT = SLOTS_FIXED, POLLS_SLOT, SLOTS_COUNT, PAYLOAD_BYTES = 300, GARBAGE_RUNS = 300 };
@@ -171,6 +171,7 @@ static void test_garbage_ends_a_run_and_nothing_else(void) {
         actor_plan plan = sender(1, 1, 0);
         plan.sends = seed % 2;
         plan.polls = 1 - seed % 2;
+        plan.dialect = seed / 2 % DIALECTS;
         set_slots(plan.sends ? 3 : 0, 3);
         bool done = run_one(plan, &p, &messages, &run);
         CHECK(done || run.fault[0] != 0);

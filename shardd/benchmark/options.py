@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from shardd.config.units import parse_duration_us, parse_size_bytes
 BATCH_MAX: Final = 1_000_000
 ACTORS_MAX: Final = 10_000
 DEPTH_MAX: Final = 1024
+DURABILITIES: Final = ("memory", "written", "durable")
 MEMORY_BYTES_MAX: Final = 2 << 30
 """Of all requests that actors hold ready."""
 
@@ -115,6 +117,12 @@ class Options:
     unix_path: str = ""
     server_address: str = "127.0.0.1:8090"
     command: str = ""
+    own: bool = False
+    durability: str = "written"
+    directory: str = ""
+    server_cpus: str = ""
+    client_cpus: str = ""
+    server_settings: tuple[str, ...] = ()
 
     @property
     def transport(self) -> str:
@@ -122,6 +130,8 @@ class Options:
 
     @property
     def address(self) -> str:
+        if self.own:
+            return "a server of its own"
         return f"unix:{self.unix_path}" if self.unix_path else self.server_address
 
     @property
@@ -138,8 +148,23 @@ class Options:
             raise BenchError(f"--server-address is host:port, not {self.server_address!r}")
         return Settings(host.strip("[]"), int(port), **who)  # type: ignore[arg-type]
 
+    @staticmethod
+    def cpus_of(text: str) -> list[int]:
+        """Of a list like 0,2-3. BenchError."""
+        found: set[int] = set()
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            if not first.isdigit() or (dash and not last.isdigit()):
+                raise BenchError(f"CPUs are a list like 0,2-3, not {text!r}")
+            found |= set(range(int(first), int(last if dash else first) + 1))
+        missing = found - set(range(os.cpu_count() or 1))
+        if missing or not found:
+            raise BenchError(f"this machine has no CPU {min(missing, default=0)}")
+        return sorted(found)
+
     def processes_used(self) -> int:
-        wanted = self.processes or len(os.sched_getaffinity(0))
+        cpus = len(self.cpus_of(self.client_cpus)) if self.client_cpus else len(os.sched_getaffinity(0))
+        wanted = self.processes or cpus
         return max(1, min(wanted, self.actors))
 
 
@@ -169,6 +194,11 @@ def check(options: Options) -> None:
 
 
 def _check_own(options: Options) -> None:
+    for cpus in filter(None, (options.client_cpus, options.server_cpus)):
+        options.cpus_of(cpus)
+    for pair in options.server_settings:
+        if not re.fullmatch(r"(SHARDD|IGGY)_[A-Z0-9_]+=.*", pair):
+            raise BenchError(f"--set is SHARDD_NAME=VALUE, not {pair!r}")
     if options.open_loop and options.rate_limit_bytes is None:
         raise BenchError("--open-loop needs --rate-limit: it says when a request is due")
     if options.open_loop and not options.kind.sends:

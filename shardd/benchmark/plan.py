@@ -12,12 +12,12 @@ from shardd.benchmark.options import BenchError, Options
 RECORDS_MAX: Final = 5_000_000
 """Measured requests of a run: each is kept."""
 SLOT_STOP, SLOT_START_NS, SLOT_READY, SLOT_SENDERS, SLOTS_FIXED = range(5)
-_PLAN: Final = struct.Struct("<21Q")
+_PLAN: Final = struct.Struct("<23Q")
 
 
 @dataclass
 class Actor:
-    """`number` counts from 1 in each role. `stream` and `group` count from 1 too; group 0: none."""
+    """`number` counts from 1 in each role. `stream` and `group` count from 1 too; group 0: none. `index`: among all."""
 
     role: str
     number: int
@@ -25,6 +25,7 @@ class Actor:
     group: int = 0
     send_slot: int = 0
     poll_slot: int = 0
+    index: int = 0
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Plan:
         """Of one actor. Budgets in batches are within the bound already."""
         return RECORDS_MAX if self.options.total_data_bytes is None else RECORDS_MAX // len(self.actors)
 
-    def packed(self, actor: Actor, fd: int, stream: int, topic: int, group: int) -> bytes:
+    def packed(self, actor: Actor, fd: int, stream: int, topic: int, group: int, dialect: int = 0) -> bytes:
         """`stream`, `topic` and `group` are ids of the server."""
         options = self.options
         sends, polls = self.sends(actor), self.polls(actor)
@@ -69,6 +70,7 @@ class Plan:
         fields += [rate, 0 if actor.role == BOTH else int(rate * options.read_amplification)]
         fields += [options.kind.sends, sends and polls and not grouped]
         fields += [1 if polls else options.depth, options.open_loop and sends, self._records_max()]
+        fields += [dialect, actor.index]
         return _PLAN.pack(*map(int, fields))
 
 
@@ -87,7 +89,8 @@ def make_plan(options: Options) -> Plan:
 
 
 def _actors(options: Options) -> list[Actor]:
-    kind, found = options.kind, []
+    kind = options.kind
+    found: list[Actor] = []
     for role in kind.actors:
         both = max(options.producers, options.consumers) if kind.groups is not None else options.producers
         count = {PRODUCER: options.producers, CONSUMER: options.consumers, BOTH: both}[role]
@@ -96,7 +99,7 @@ def _actors(options: Options) -> list[Actor]:
             if role != PRODUCER and kind.groups is not None:
                 group = 1 + (number - 1) % options.groups
                 stream = 1 + (group - 1) % options.streams
-            found.append(Actor(role, number, stream, group))
+            found.append(Actor(role, number, stream, group, index=len(found)))
     return found
 
 

@@ -94,12 +94,12 @@ def test_a_wrong_answer_ends_the_run_with_a_sentence(name: str, answer: bytes, s
 def test_a_plan_that_makes_no_sense_is_refused() -> None:
     plan = make_plan(Options(BY_NAME["pinned-producer"], 1, 1, 1, 0, 1))
     good = plan.packed(plan.actors[0], 0, 0, 0, 0)
-    fields = struct.unpack("<21Q", good)
-    for at, value in ((11, 1 << 40), (7, 0), (10, 1 << 30), (18, 0), (18, 5000), (1, 0)):
+    fields = struct.unpack("<23Q", good)
+    for at, value in ((11, 1 << 40), (7, 0), (10, 1 << 30), (18, 0), (18, 5000), (1, 0), (21, 3)):
         wrong = [*fields]
         wrong[at] = value
         with pytest.raises(ValueError):
-            _load.run(bytearray(64), struct.pack("<21Q", *wrong), b"x" * 1000, 0, 0)
+            _load.run(bytearray(64), struct.pack("<23Q", *wrong), b"x" * 1000, 0, 0)
     for plans in (b"", good[:-1]):
         with pytest.raises(ValueError):
             _load.run(bytearray(64), plans, b"x" * 1000, 0, 0)

@@ -1,0 +1,53 @@
+"""What is put under load: a server that somebody runs, or one that is started for a measurement and gone after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from shardd.benchmark.options import BenchError, Options
+from shardd.benchmark.servers.base import Server
+from shardd.benchmark.servers.floor import Floor
+from shardd.benchmark.servers.nats import Nats
+from shardd.benchmark.servers.own import OwnShardd
+from shardd.benchmark.servers.redis import Redis
+from shardd.benchmark.servers.wire import Wire
+from shardd.client.errors import SettingsError
+from shardd.client.transport import way_to
+
+STARTED: Final[dict[str, type[Server]]] = {"shardd": OwnShardd, "floor": Floor, "redis": Redis, "nats": Nats}
+"""By name: those that are started."""
+
+
+def server_of(options: Options) -> Server:
+    """The server that the options name. BenchError: it cannot be had, or cannot do this kind."""
+    server = STARTED["shardd"]() if options.own else Wire()
+    server.check(options)
+    return server
+
+
+def named(name: str, options: Options) -> tuple[Server, Options]:
+    """One of STARTED, or an address; with the options that reach it. BenchError."""
+    from dataclasses import replace
+
+    if name in STARTED:
+        server = STARTED[name]()
+        options = replace(options, own=True)
+    else:
+        try:
+            settings = way_to(name)
+        except SettingsError as error:
+            there = ", ".join(STARTED)
+            raise BenchError(f"--against {name}: {there}, an address, or a saved report; {error}") from None
+        unix = settings.unix_path
+        options = replace(options, own=False, unix_path=unix, server_address="" if unix else settings.address)
+        server = Wire()
+    server.check(options)
+    return server, options
+
+
+def is_report(name: str) -> bool:
+    return name not in STARTED and not name.startswith("unix:") and Path(name).exists()
+
+
+__all__ = ["STARTED", "Server", "is_report", "named", "server_of"]

@@ -1,0 +1,143 @@
+"""Servers that speak the wire of Apache Iggy: streams by the client, connections that are logged in."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from shardd.benchmark.options import BenchError, Options
+from shardd.benchmark.servers.base import (
+    CONNECT_TIMEOUT_S,
+    TOPIC,
+    Places,
+    Server,
+    processes_cpu_s,
+    processes_memory_bytes,
+)
+from shardd.client import commands
+from shardd.client.errors import ClientError
+from shardd.client.sync import SyncClient
+from shardd.client.transport import connect
+from shardd.client.values import Stats
+from shardd.client.wire import NEVER
+
+if TYPE_CHECKING:
+    from shardd.benchmark.plan import Actor
+
+_NO_COMPRESSION: Final = 1
+_HEAD: Final = struct.Struct("<II")
+
+
+def stream_name(number: int) -> str:
+    return f"bench-stream-{number}"
+
+
+class Wire(Server):
+    """At an address; somebody else runs it."""
+
+    name = "server"
+
+    def __init__(self) -> None:
+        self._process_id: int | None = None
+
+    def start(self, options: Options) -> None:
+        try:
+            with SyncClient(settings=options.settings()) as client:
+                stats = client.stats()
+        except ClientError as error:
+            raise BenchError(str(error)) from error
+        local = bool(options.unix_path) or options.server_address.startswith(("127.", "localhost:", "[::1]"))
+        self.version = stats.protocol_version
+        self._process_id = stats.process_id if local else None
+
+    def prepare(self, options: Options) -> Places:
+        with SyncClient(settings=options.settings()) as client:
+            return prepare(client, options)
+
+    def stats(self, options: Options) -> Stats | None:
+        with SyncClient(settings=options.settings()) as client:
+            return client.stats()
+
+    def cpu_s(self) -> float | None:
+        return None if self._process_id is None else processes_cpu_s(self._process_id)
+
+    def memory_bytes(self) -> int | None:
+        return None if self._process_id is None else processes_memory_bytes(self._process_id)
+
+    def open(self, options: Options, actor: Actor) -> socket.socket:
+        made = connect(options.settings(), CONNECT_TIMEOUT_S)
+        try:
+            if not options.unix_path:
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, options.nodelay)
+            log_in(made, options)
+            if actor.group:
+                _ask(made, commands.join_group(stream_name(actor.stream), TOPIC, f"cg-{actor.group}"), "a group")
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+
+def log_in(connection: socket.socket, options: Options) -> None:
+    _ask(connection, commands.login(options.username, options.password), "the login")
+
+
+def prepare(client: SyncClient, options: Options) -> Places:
+    """Makes what is to be written; looks for what is to be read. ClientError, BenchError."""
+    places = Places()
+    existing = {stream.name: stream.id for stream in client.streams()}
+    for number in range(1, options.streams + 1):
+        name = stream_name(number)
+        if name in existing and options.kind.sends and not options.reuse_streams:
+            client.delete_stream(name)
+            del existing[name]
+        if name not in existing:
+            if options.kind.needs_data:
+                raise BenchError(f"there is no stream {name}: run a kind that sends first")
+            _make(client, options, name)
+        found = client.topic(name, TOPIC)
+        stream = client.stream(name)
+        if found is None or stream is None:
+            raise BenchError(f"stream {name} has no topic {TOPIC}")
+        places.streams[number], places.topics[number] = stream[0].id, found.id
+    for number in range(1, options.groups + 1 if options.kind.groups is not None else 1):
+        places.groups[number] = _make_group(client, stream_name(1 + (number - 1) % options.streams), f"cg-{number}")
+    return places
+
+
+def _make(client: SyncClient, options: Options, name: str) -> None:
+    client.create_stream(name)
+    client.create_topic(
+        name,
+        TOPIC,
+        options.partitions,
+        compression=_NO_COMPRESSION,
+        expiry_us=NEVER if options.expiry_us is None else options.expiry_us,
+        max_bytes=NEVER if options.max_topic_size_bytes is None else options.max_topic_size_bytes,
+    )
+
+
+def _make_group(client: SyncClient, stream: str, name: str) -> int:
+    """A new one: what an earlier run has read is to be read again."""
+    if client.group(stream, TOPIC, name) is not None:
+        client.delete_group(stream, TOPIC, name)
+    return client.create_group(stream, TOPIC, name).id
+
+
+def _ask(connection: socket.socket, command: commands.Command[Any], what: str) -> None:
+    connection.sendall(_HEAD.pack(len(command.payload) + 4, command.code) + command.payload)
+    status, length = _HEAD.unpack(exactly(connection, _HEAD.size))
+    exactly(connection, length)
+    if status != 0:
+        raise BenchError(f"{what} was refused (status {status})")
+
+
+def exactly(connection: socket.socket, length: int) -> bytes:
+    taken = b""
+    while len(taken) < length:
+        piece = connection.recv(min(length - len(taken), 1 << 16))
+        if not piece:
+            raise BenchError("the server closed a connection")
+        taken += piece
+    return taken

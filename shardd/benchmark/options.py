@@ -15,6 +15,8 @@ from shardd.config.units import parse_duration_us, parse_size_bytes
 BATCH_MAX: Final = 1_000_000
 ACTORS_MAX: Final = 10_000
 DEPTH_MAX: Final = 1024
+ROUNDS: Final = 5
+ROUNDS_MAX: Final = 1000
 DURABILITIES: Final = ("memory", "written", "durable")
 MEMORY_BYTES_MAX: Final = 2 << 30
 """Of all requests that actors hold ready."""

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shardd import __version__
 from shardd.benchmark.metrics import PERCENTILES, ActorFigures, Distribution, GroupFigures, Series, percentile
 from shardd.benchmark.options import Options, Output
 from shardd.client.values import Stats
@@ -226,6 +227,9 @@ def _own(options: Options, found: Findings) -> dict[str, Any]:
     return {
         "loop": "open" if options.open_loop else "closed",
         "depth": options.depth,
+        "tool": __version__,
+        "memory": f"{found.hardware['total_memory_mb']} MiB",
+        "configuration": list(options.server_settings),
         "pinning": {"client": options.client_cpus or "none", "server": options.server_cpus or "its own"},
         "seconds": round(found.seconds, 3),
         "megabytes_per_second": round(user_bytes / 1e6 / found.seconds, 3) if found.seconds else 0.0,

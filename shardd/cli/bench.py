@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shlex
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,13 +13,16 @@ from shardd.benchmark.options import (
     ACTORS_MAX,
     BATCH_MAX,
     DEPTH_MAX,
+    DURABILITIES,
+    ROUNDS,
+    ROUNDS_MAX,
     BenchError,
-    Options,
     Output,
     parse_bytes,
     parse_span,
     parse_us,
 )
+from shardd.cli.bench_run import run_bench
 from shardd.protocol.limits import MESSAGE_PAYLOAD_BYTES_MAX
 
 bench_app = typer.Typer(
@@ -89,6 +89,28 @@ def bench(
         int, typer.Option("--processes", min=0, max=1024, help="Of the client; 0: as many as CPUs.")
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json instead of a table.")] = False,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against", help="Measure this beside it, in turns: shardd, floor, redis, nats, an address, a report."
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=ROUNDS_MAX, help="With --against.")] = ROUNDS,
+    own_server: Annotated[
+        bool,
+        typer.Option("--own-server", help="Start a shardd for each measurement, and end it after it."),
+    ] = False,
+    durability: Annotated[
+        str, typer.Option("--durability", help="Of servers that are started: memory, written or durable.")
+    ] = "written",
+    directory: Annotated[
+        str, typer.Option("--directory", help="Where servers that are started keep their data; a temporary one.")
+    ] = "",
+    server_cpus: Annotated[str, typer.Option("--server-cpus", help="Of servers that are started: 0,2-3.")] = "",
+    client_cpus: Annotated[str, typer.Option("--client-cpus", help="Of the client.")] = "",
+    server_settings: Annotated[
+        list[str] | None, typer.Option("--set", help="SHARDD_NAME=VALUE for a shardd that is started.")
+    ] = None,
 ) -> None:
     """Measure a server under load, as iggy-bench does (docs/bench.md)."""
     if context.invoked_subcommand in ("compare", "examples", "e"):
@@ -96,6 +118,8 @@ def bench(
     try:
         if message_batches is not None and total_data is not None:
             raise BenchError("--message-batches and --total-data exclude each other")
+        if durability not in DURABILITIES:
+            raise BenchError(f"--durability is {', '.join(DURABILITIES)}, not {durability!r}")
         sampling_us = parse_us(sampling_time, "--sampling-time")
         if sampling_us < 100:
             raise BenchError("--sampling-time is 100us or more")
@@ -116,6 +140,14 @@ def bench(
             "open_loop": open_loop,
             "processes": processes,
             "as_json": as_json,
+            "against": against or [],
+            "rounds": rounds,
+            "own": own_server,
+            "durability": durability,
+            "directory": directory,
+            "server_cpus": server_cpus,
+            "client_cpus": client_cpus,
+            "server_settings": tuple(server_settings or ()),
         }
     except BenchError as error:
         raise _refuse(error) from error
@@ -192,7 +224,7 @@ def _family(kind: Kind) -> typer.Typer:
     def choose(*, context: typer.Context, **values: Any) -> None:
         context.obj = {**context.obj, "kind": kind, **_chosen(kind, values)}
         if context.invoked_subcommand is None:
-            _run(context.obj, Output())
+            run_bench(context.obj, Output())
 
     parameters = [_parameter(name, default) for name, default in _defaults(kind).items()]
     every = [
@@ -242,7 +274,7 @@ def tcp(
     """Over TCP."""
     context.obj = {**context.obj, "server_address": server_address, "nodelay": nodelay}
     if context.invoked_subcommand is None:
-        _run(context.obj, Output())
+        run_bench(context.obj, Output())
 
 
 @_unix.callback()
@@ -253,7 +285,7 @@ def unix(
     """Over a Unix socket."""
     context.obj = {**context.obj, "unix_path": path}
     if context.invoked_subcommand is None:
-        _run(context.obj, Output())
+        run_bench(context.obj, Output())
 
 
 def output(
@@ -279,7 +311,7 @@ def output(
         open_charts=open_charts,
         **chosen,
     )
-    _run(context.obj, told)
+    run_bench(context.obj, told)
 
 
 _tcp.command("output")(output)
@@ -287,34 +319,3 @@ _unix.command("output")(output)
 for _kind in KINDS:
     bench_app.add_typer(_family(_kind), name=_kind.name, help=f"{_kind.about} ({_kind.alias})")
     bench_app.add_typer(_family(_kind), name=_kind.alias, hidden=True)
-
-
-def _run(chosen: dict[str, Any], told: Output) -> None:
-    import json
-
-    from shardd.benchmark.run import benchmark
-
-    as_json = chosen["as_json"]
-    values = {name: value for name, value in chosen.items() if name != "as_json"}
-    options = Options(**values, command=_without_password(["shardd", *sys.argv[1:]]))
-    say: Callable[[str], None] = (lambda line: None) if as_json else typer.echo
-    try:
-        report = benchmark(options, told, say)
-    except BenchError as error:
-        typer.echo(f"shardd: {error}", err=True)
-        raise typer.Exit(1) from error
-    if as_json:
-        typer.echo(json.dumps(report))
-
-
-def _without_password(words: list[str]) -> str:
-    kind = next((at for at, word in enumerate(words) if word in _NAMES), len(words))
-    for at in range(1, kind):
-        if words[at - 1] in ("-p", "--password"):
-            words[at] = "***"
-        elif words[at].startswith("--password="):
-            words[at] = "--password=***"
-    return shlex.join(words)
-
-
-_NAMES: Final = {name for kind in KINDS for name in (kind.name, kind.alias)}

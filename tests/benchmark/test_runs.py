@@ -17,8 +17,9 @@ import psutil
 import pytest
 
 from shardd.benchmark.kinds import BY_NAME
+from shardd.benchmark.measure import measure
 from shardd.benchmark.options import BenchError, Options, Output, Span
-from shardd.benchmark.run import benchmark, measure
+from shardd.benchmark.run import benchmark
 from shardd.client.settings import parse
 from shardd.client.sync import SyncClient
 from tests.support.server import ONE_SHARD, Server

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from shardd.benchmark.kinds import BY_NAME, KINDS
+from shardd.benchmark.measure import measure
 from shardd.benchmark.options import BenchError, Options, Output, Span
 from shardd.benchmark.plan import Actor
-from shardd.benchmark.run import measure
 from shardd.benchmark.servers import STARTED, named, nats, redis
 from shardd.benchmark.servers.base import Places, Started
 

@@ -15,11 +15,12 @@ static bool fail(actor *a, const char *what) {
     return false;
 }
 
-bool actor_open(actor *a, const actor_plan *plan, load_run *run, uint64_t seed) {
+bool actor_open(actor *a, const actor_plan *plan, channel *channel, load_run *run, uint64_t seed) {
     *a = (actor){.plan = plan,
                  .run = run,
                  .random = seed,
                  .dialect = dialect_of(plan),
+                 .channel = channel,
                  .sends_over = !plan->sends,
                  .polls_over = !plan->polls};
     a->out = malloc(plan->sends ? a->dialect->send_room(plan) * (size_t)plan->depth : 1);
@@ -144,6 +145,9 @@ static bool record(actor *a, uint64_t now, uint64_t latency_ns, uint64_t service
     a->sums.latency_ns = latency_ns;
     a->sums.service_ns = service_ns;
     r->items[r->count++] = a->sums;
+    a->run->messages += a->sums.messages;
+    a->run->bytes += a->sums.user_bytes;
+    if (latency_ns > a->run->worst_ns) a->run->worst_ns = latency_ns;
     a->sums = (load_record){0};
     return true;
 }
@@ -231,7 +235,10 @@ static bool broken(actor *a, const char *call) {
 
 static bool flush(actor *a) {
     while (a->out_sent < a->out_length) {
-        ssize_t n = send((int)a->plan->fd, a->sending + a->out_sent, a->out_length - a->out_sent, MSG_NOSIGNAL);
+        const uint8_t *from = a->sending + a->out_sent;
+        size_t left = a->out_length - a->out_sent;
+        ssize_t n = a->channel == NULL ? send((int)a->plan->fd, from, left, MSG_NOSIGNAL)
+                                       : channel_send(a->channel, from, left);
         if (n < 0 && errno == EAGAIN) return true;
         if (n < 0 && errno != EINTR) return broken(a, "send");
         if (n > 0) a->out_sent += (size_t)n;
@@ -244,7 +251,8 @@ bool actor_advance(actor *a, uint8_t *scratch, size_t room) {
         if (a->out_sent == a->out_length) fill(a);
         if (a->in_flight == 0) return true; /* over, or nothing is due */
         if (!flush(a)) return false;
-        ssize_t n = recv((int)a->plan->fd, scratch, room, 0);
+        ssize_t n = a->channel == NULL ? recv((int)a->plan->fd, scratch, room, 0)
+                                       : channel_receive(a->channel, scratch, room);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return true;
         if (n < 0) return broken(a, "recv");

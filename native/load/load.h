@@ -7,20 +7,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "channel.h"
 #include "frames.h"
 
 enum { REPLY_TIMEOUT_MS = 10000, EMPTY_POLLS_MS = 5000, TICK_MS = 100, NO_GROUP = 0 };
 
 /* What each process of a run sees; budgets of actors are behind these. */
-enum { SLOT_STOP, SLOT_START_NS, SLOT_READY, SLOT_SENDERS, SLOTS_FIXED };
+enum {
+    SLOT_STOP,
+    SLOT_START_NS,
+    SLOT_READY,
+    SLOT_SENDERS,
+    SLOT_MESSAGES, /* measured so far, a tick or so late; bytes, too */
+    SLOT_BYTES,
+    SLOT_WORST_NS, /* since somebody has set it to 0 */
+    SLOTS_FIXED
+};
 
 /* One actor, as shardd/benchmark/engine.py packs it. Fields of 0 and 1 are no and yes. */
 typedef struct actor_plan {
     uint64_t fd;
     uint64_t sends, polls; /* both: it reads what it has sent */
     uint64_t stream, topic;
-    uint64_t balanced; /* the server picks the partition; else it is 0 */
-    uint64_t group;    /* of its polls: id + 1, or NO_GROUP */
+    uint64_t partitioning; /* of frames.h, and TO_RANDOM */
+    uint64_t partitions;   /* of TO_RANDOM */
+    uint64_t hot_percent;  /* of TO_RANDOM: so many requests go to partition 0 */
+    uint64_t group;        /* of its polls: id + 1, or NO_GROUP */
     uint64_t batch_min, batch_max;
     uint64_t payload_min, payload_max;
     uint64_t sends_slot, polls_slot; /* budgets */
@@ -52,9 +64,10 @@ typedef struct load_run {
     uint64_t warmup_ns;
     int64_t parent; /* the run ends when this is no longer the parent; 0: not asked */
     uint64_t measure_from_ns;
-    uint64_t progress_ns;                /* when something was answered */
-    uint64_t cpu_ns, wall_ns, waited_ns; /* of the measurement */
-    uint64_t empty_polls;                /* while measuring */
+    uint64_t progress_ns;                        /* when something was answered */
+    uint64_t cpu_ns, wall_ns, waited_ns;         /* of the measurement */
+    uint64_t empty_polls;                        /* while measuring */
+    uint64_t told_ns, messages, bytes, worst_ns; /* what the slots do not have yet, and when they were told */
     char fault[160];
 } load_run;
 
@@ -99,6 +112,7 @@ enum { PREFIX_MAX = 160, POLL_REQUEST_MAX = 320 };
 typedef struct actor {
     const actor_plan *plan;
     const dialect *dialect;
+    channel *channel; /* NULL: the socket itself */
     load_run *run;
     bool sends_over, polls_over, over;
     bool reads_now; /* of one that does both */
@@ -123,7 +137,7 @@ typedef struct actor {
 } actor;
 
 /* actor.c: false, with a fault in the run, when memory is short. */
-bool actor_open(actor *a, const actor_plan *plan, load_run *run, uint64_t seed);
+bool actor_open(actor *a, const actor_plan *plan, channel *channel, load_run *run, uint64_t seed);
 void actor_close(actor *a);
 /* Sends and receives until the socket would block, or until its next request is due. False with a fault. */
 bool actor_advance(actor *a, uint8_t *scratch, size_t room);

@@ -22,7 +22,8 @@ uint64_t random_between(actor *a, uint64_t least, uint64_t most) {
 static frame_target target_of(const actor_plan *plan) {
     return (frame_target){.stream = (uint32_t)plan->stream,
                           .topic = (uint32_t)plan->topic,
-                          .partitioning = plan->balanced ? TO_BALANCED : TO_PARTITION,
+                          .partitioning = plan->partitioning == TO_RANDOM ? TO_PARTITION
+                                                                          : (partitioning)plan->partitioning,
                           .member = plan->group != NO_GROUP,
                           .group = (uint32_t)plan->group - 1};
 }
@@ -83,9 +84,21 @@ static void append_varied(actor *a, asked *asked, uint64_t origin) {
     a->out_length += (size_t)(at - frame);
 }
 
+/* What changes from one request to the next, before the count that ends its head. */
+static void choose_partition(actor *a, uint8_t *frame) {
+    const actor_plan *plan = a->plan;
+    uint8_t *end = frame + REQUEST_HEAD + 4 + get_u32(frame + REQUEST_HEAD) - 4;
+    if (plan->partitioning == TO_KEY) put_u64(end - KEY_BYTES, random_next(&a->random));
+    if (plan->partitioning != TO_RANDOM) return;
+    bool hot = plan->partitions == 1 || random_between(a, 1, 100) <= plan->hot_percent;
+    put_u32(end - 4, hot ? 0 : (uint32_t)random_between(a, plan->hot_percent > 0, plan->partitions - 1));
+}
+
 static void send_classic(actor *a, asked *asked, uint64_t origin_us) {
+    size_t before = a->out_length;
     if (a->frame_length != 0) append_fixed(a, asked, origin_us);
     else append_varied(a, asked, origin_us);
+    choose_partition(a, a->out + before);
 }
 
 static void poll_classic(actor *a, asked *asked) {

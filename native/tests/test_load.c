@@ -91,7 +91,7 @@ static bool run_one(actor_plan plan, peer *p, uint64_t *messages, load_run *run)
     if (pthread_create(&thread, NULL, serve, p) != 0) abort();
     *run = (load_run){.slots = slots, .payload = payload};
     actor a;
-    bool done = actor_open(&a, &plan, run, 7) && load_run_actors(run, &a, 1);
+    bool done = actor_open(&a, &plan, NULL, run, 7) && load_run_actors(run, &a, 1);
     *messages = 0;
     for (size_t i = 0; i < a.records.count; i++) *messages += a.records.items[i].messages;
     actor_close(&a);
@@ -116,6 +116,7 @@ static actor_plan sender(uint64_t depth, uint64_t batch_min, uint64_t payload_mi
                         .batch_max = 10,
                         .payload_min = payload_min,
                         .payload_max = PAYLOAD_BYTES,
+                        .partitions = 1,
                         .sends_slot = SENDS_SLOT,
                         .polls_slot = POLLS_SLOT,
                         .depth = depth,

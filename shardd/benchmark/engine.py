@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 import string
 import struct
 import time
@@ -21,6 +20,8 @@ from shardd.benchmark import _load
 from shardd.benchmark.options import BenchError, Options
 from shardd.benchmark.plan import SLOT_READY, SLOT_START_NS, SLOT_STOP, Actor, Plan
 from shardd.benchmark.servers.base import Places, Server
+from shardd.benchmark.servers.connection import Connection
+from shardd.client.errors import ClientError
 
 _READY_TIMEOUT_S: Final = 60.0
 
@@ -124,9 +125,10 @@ def _child(
                 for actor, each in zip(actors, sockets, strict=True)
             )
             payload = _payload(plan.options.message_size.most)
-            found = _load.run(slots, packed, payload, plan.options.warmup_us * 1000, parent)
+            channels = [getattr(each, "capsule", None) for each in sockets]
+            found = _load.run(slots, packed, payload, plan.options.warmup_us * 1000, parent, channels)
             pipe.send(Share(*found))
-    except (BenchError, OSError, RuntimeError) as error:
+    except (BenchError, ClientError, OSError, RuntimeError) as error:
         memoryview(slots).cast("q")[SLOT_STOP] = 1
         pipe.send(str(error))
 
@@ -137,9 +139,9 @@ def _payload(size_bytes: int) -> bytes:
 
 
 @contextmanager
-def _connections(options: Options, server: Server, actors: list[Actor]) -> Iterator[list[socket.socket]]:
+def _connections(options: Options, server: Server, actors: list[Actor]) -> Iterator[list[Connection]]:
     """Ready for the first request."""
-    sockets: list[socket.socket] = []
+    sockets: list[Connection] = []
     try:
         for actor in actors:
             sockets.append(server.open(options, actor))

@@ -17,6 +17,8 @@ ACTORS_MAX: Final = 10_000
 DEPTH_MAX: Final = 1024
 ROUNDS: Final = 5
 ROUNDS_MAX: Final = 1000
+PARTITIONINGS: Final = ("partition", "balanced", "key", "random")
+"""By the numbers of native/load/frames.h."""
 DURABILITIES: Final = ("memory", "written", "durable")
 MEMORY_BYTES_MAX: Final = 2 << 30
 """Of all requests that actors hold ready."""
@@ -86,6 +88,16 @@ class Output:
     open_charts: bool = False
 
 
+class Tls(NamedTuple):
+    """As iggy-bench has it: nothing is verified unless it is asked for."""
+
+    domain: str = "localhost"
+    ca_file: str = ""
+    verify: bool = False
+    certificate_file: str = ""
+    key_file: str = ""
+
+
 @dataclass(frozen=True)
 class Options:
     """Names as iggy-bench has them. `rate_limit_bytes`: user bytes each second, of all actors. `processes` 0: one for
@@ -119,6 +131,10 @@ class Options:
     unix_path: str = ""
     server_address: str = "127.0.0.1:8090"
     command: str = ""
+    tls: Tls | None = None
+    websocket: bool = False
+    partitioning: str = ""
+    hot_percent: int = 0
     own: bool = False
     durability: str = "written"
     directory: str = ""
@@ -128,12 +144,12 @@ class Options:
 
     @property
     def transport(self) -> str:
-        return "unix" if self.unix_path else "tcp"
+        return "unix" if self.unix_path else "websocket" if self.websocket else "tcp"
 
     @property
     def address(self) -> str:
         if self.own:
-            return "a server of its own"
+            return "127.0.0.1"
         return f"unix:{self.unix_path}" if self.unix_path else self.server_address
 
     @property
@@ -201,6 +217,10 @@ def _check_own(options: Options) -> None:
     for pair in options.server_settings:
         if not re.fullmatch(r"(SHARDD|IGGY)_[A-Z0-9_]+=.*", pair):
             raise BenchError(f"--set is SHARDD_NAME=VALUE, not {pair!r}")
+    if options.partitioning and options.partitioning not in PARTITIONINGS:
+        raise BenchError(f"--partitioning is {', '.join(PARTITIONINGS)}, not {options.partitioning!r}")
+    if options.hot_percent and options.partitioning != "random":
+        raise BenchError("--hot-percent goes with --partitioning random")
     if options.open_loop and options.rate_limit_bytes is None:
         raise BenchError("--open-loop needs --rate-limit: it says when a request is due")
     if options.open_loop and not options.kind.sends:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shardd.benchmark.kinds import BOTH, CONSUMER, PRODUCER
-from shardd.benchmark.options import BenchError, Options
+from shardd.benchmark.options import PARTITIONINGS, BenchError, Options
 
 RECORDS_MAX: Final = 5_000_000
 """Measured requests of a run: each is kept."""
-SLOT_STOP, SLOT_START_NS, SLOT_READY, SLOT_SENDERS, SLOTS_FIXED = range(5)
-_PLAN: Final = struct.Struct("<23Q")
+SLOT_STOP, SLOT_START_NS, SLOT_READY, SLOT_SENDERS, SLOT_MESSAGES, SLOT_BYTES, SLOT_WORST_NS, SLOTS_FIXED = range(8)
+_PLAN: Final = struct.Struct("<25Q")
 
 
 @dataclass
@@ -64,7 +64,9 @@ class Plan:
         sends, polls = self.sends(actor), self.polls(actor)
         rate = 0 if options.rate_limit_bytes is None else max(1, options.rate_limit_bytes // len(self.actors))
         grouped = actor.group > 0
-        fields = [fd, sends, polls, stream, topic, options.partitions > 1, group + 1 if grouped else 0]
+        chosen = options.partitioning or ("balanced" if options.partitions > 1 else "partition")
+        fields = [fd, sends, polls, stream, topic, PARTITIONINGS.index(chosen), options.partitions]
+        fields += [options.hot_percent, group + 1 if grouped else 0]
         fields += [*options.batch, *options.message_size]
         fields += [actor.send_slot, actor.poll_slot, options.total_data_bytes is not None]
         fields += [rate, 0 if actor.role == BOTH else int(rate * options.read_amplification)]

@@ -18,7 +18,7 @@ from shardd.client.values import Stats
 from shardd.config.units import format_size
 
 _CURVE = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0)
-_DISPLAYED = {"tcp": "TCP", "unix": "Unix"}
+_DISPLAYED = {"tcp": "TCP", "unix": "Unix", "websocket": "WebSocket"}
 
 
 class Told(NamedTuple):
@@ -227,6 +227,8 @@ def _own(options: Options, found: Findings) -> dict[str, Any]:
     return {
         "loop": "open" if options.open_loop else "closed",
         "depth": options.depth,
+        "tls": options.tls is not None,
+        "partitioning": options.partitioning or ("balanced" if options.partitions > 1 else "partition"),
         "tool": __version__,
         "memory": f"{found.hardware['total_memory_mb']} MiB",
         "configuration": list(options.server_settings),

@@ -16,9 +16,9 @@ from shardd.benchmark.measure import measure
 from shardd.benchmark.options import BenchError, Options, Output, check
 from shardd.benchmark.page import page_of
 from shardd.benchmark.report import directory_name, write_report
+from shardd.benchmark.servers.wire import Wire
 from shardd.benchmark.table import lines_of
 from shardd.client.errors import ClientError
-from shardd.client.sync import SyncClient
 
 _SERVER_LOGS: Final = 5
 """Of a snapshot."""
@@ -84,7 +84,6 @@ def _write(directory: Path, report: dict[str, Any], options: Options) -> None:
     if options.own:
         return  # that server is gone
     try:
-        with SyncClient(settings=options.settings()) as client:
-            (directory / "server_logs.zip").write_bytes(client.snapshot((_SERVER_LOGS,)))
+        (directory / "server_logs.zip").write_bytes(Wire().snapshot(options, (_SERVER_LOGS,)))
     except ClientError as error:
         (directory / "bench.log").open("a").write(f"no server_logs.zip: {error}\n")

@@ -13,12 +13,13 @@ def facts_of(report: dict[str, Any]) -> list[tuple[str, str]]:
     own = report.get("shardd") or {}
     server, pinning = own.get("server") or {}, own.get("pinning") or {}
     loop = f"{own.get('loop', 'closed')} loop, depth {own.get('depth', 1)}"
+    way = f" over {params.get('transport', 'tcp')}{' with TLS' if own.get('tls') else ''}"
     limit = f", limited to {params['rate_limit']}" if params["rate_limit"] else ""
     return [
         ("machine", f"{hardware['cpu_name']}, {hardware['cpu_cores']} CPUs, {own.get('memory', '')}".rstrip(", ")),
         ("kernel", f"{hardware['os_name']} {hardware['os_version']}"),
         ("pinning", f"client {pinning.get('client', 'none')}, server {pinning.get('server', 'its own')}"),
-        ("server", f"{server.get('version') or params['gitref']} at {params['server_address']}"),
+        ("server", f"{server.get('version') or params['gitref']} at {params['server_address']}{way}"),
         ("durability", str(server.get("durability") or "")),
         ("configuration", " ".join(own.get("configuration") or ())),
         ("load", f"{loop}{limit}; shardd bench {own.get('tool', '')}".rstrip()),

@@ -18,6 +18,7 @@ from shardd.benchmark.options import (
     ROUNDS_MAX,
     BenchError,
     Output,
+    Tls,
     parse_bytes,
     parse_span,
     parse_us,
@@ -85,6 +86,12 @@ def bench(
         bool,
         typer.Option("--open-loop", help="Requests are due by --rate-limit, and latencies begin when they are due."),
     ] = False,
+    partitioning: Annotated[
+        str, typer.Option("--partitioning", help="Of producers: balanced, key, random, partition (0).")
+    ] = "",
+    hot_percent: Annotated[
+        int, typer.Option("--hot-percent", min=0, max=100, help="With random: so many requests go to partition 0.")
+    ] = 0,
     processes: Annotated[
         int, typer.Option("--processes", min=0, max=1024, help="Of the client; 0: as many as CPUs.")
     ] = 0,
@@ -142,6 +149,8 @@ def bench(
             "as_json": as_json,
             "against": against or [],
             "rounds": rounds,
+            "partitioning": partitioning,
+            "hot_percent": hot_percent,
             "own": own_server,
             "durability": durability,
             "directory": directory,
@@ -218,7 +227,7 @@ def _parameter(name: str, default: Any) -> inspect.Parameter:
 
 
 def _family(kind: Kind) -> typer.Typer:
-    """`KIND [OPTIONS] [tcp|unix ...]`; without a transport it is tcp."""
+    """`KIND [OPTIONS] [tcp|websocket|unix ...]`; without a transport it is tcp."""
     app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
     def choose(*, context: typer.Context, **values: Any) -> None:
@@ -236,6 +245,8 @@ def _family(kind: Kind) -> typer.Typer:
     choose.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     app.callback()(choose)
     app.add_typer(_tcp, name="tcp")
+    app.add_typer(_websocket, name="websocket")
+    app.add_typer(_websocket, name="ws", hidden=True)
     app.add_typer(_unix, name="unix")
     return app
 
@@ -262,7 +273,18 @@ def _chosen(kind: Kind, values: dict[str, Any]) -> dict[str, Any]:
 # ---- transports, and what is written ----
 
 _tcp = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+_websocket = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 _unix = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+
+
+TlsOption = Annotated[bool, typer.Option("--tls", help="With TLS.")]
+TlsDomain = Annotated[str, typer.Option("--tls-domain", help="What the certificate has to be for.")]
+TlsVerify = Annotated[bool, typer.Option("--tls-validate-certificate", help="Whether it is looked at at all.")]
+TlsAuthorities = Annotated[str, typer.Option("--tls-ca-file", help="Who is trusted; the authorities of this machine.")]
+
+
+def _tls(wanted: bool, domain: str, verify: bool, ca_file: str) -> Tls | None:
+    return Tls(domain, ca_file, verify) if wanted else None
 
 
 @_tcp.callback()
@@ -270,9 +292,30 @@ def tcp(
     context: typer.Context,
     server_address: Annotated[str, typer.Option("--server-address", help="host:port")] = "127.0.0.1:8090",
     nodelay: Annotated[bool, typer.Option("--nodelay", help="Set TCP_NODELAY.")] = False,
+    tls: TlsOption = False,
+    tls_domain: TlsDomain = "localhost",
+    tls_validate_certificate: TlsVerify = False,
+    tls_ca_file: TlsAuthorities = "",
 ) -> None:
     """Over TCP."""
-    context.obj = {**context.obj, "server_address": server_address, "nodelay": nodelay}
+    way = _tls(tls, tls_domain, tls_validate_certificate, tls_ca_file)
+    context.obj = {**context.obj, "server_address": server_address, "nodelay": nodelay, "tls": way}
+    if context.invoked_subcommand is None:
+        run_bench(context.obj, Output())
+
+
+@_websocket.callback()
+def websocket(
+    context: typer.Context,
+    server_address: Annotated[str, typer.Option("--server-address", help="host:port")] = "127.0.0.1:8092",
+    tls: TlsOption = False,
+    tls_domain: TlsDomain = "localhost",
+    tls_validate_certificate: TlsVerify = False,
+    tls_ca_file: TlsAuthorities = "",
+) -> None:
+    """Over WebSocket."""
+    way = _tls(tls, tls_domain, tls_validate_certificate, tls_ca_file)
+    context.obj = {**context.obj, "server_address": server_address, "nodelay": True, "tls": way, "websocket": True}
     if context.invoked_subcommand is None:
         run_bench(context.obj, Output())
 
@@ -280,7 +323,7 @@ def tcp(
 @_unix.callback()
 def unix(
     context: typer.Context,
-    path: Annotated[str, typer.Option("--path", help="The socket of the server.")],
+    path: Annotated[str, typer.Option("--path", help="The socket of the server; any with --own-server.")],
 ) -> None:
     """Over a Unix socket."""
     context.obj = {**context.obj, "unix_path": path}
@@ -315,6 +358,7 @@ def output(
 
 
 _tcp.command("output")(output)
+_websocket.command("output")(output)
 _unix.command("output")(output)
 for _kind in KINDS:
     bench_app.add_typer(_family(_kind), name=_kind.name, help=f"{_kind.about} ({_kind.alias})")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from shardd.benchmark.options import BenchError, Options
+from shardd.benchmark.options import BenchError, Options, Tls
 from shardd.benchmark.servers.base import Server
 from shardd.benchmark.servers.floor import Floor
 from shardd.benchmark.servers.nats import Nats
@@ -28,11 +29,11 @@ def server_of(options: Options) -> Server:
 
 def named(name: str, options: Options) -> tuple[Server, Options]:
     """One of STARTED, or an address; with the options that reach it. BenchError."""
-    from dataclasses import replace
-
     if name in STARTED:
         server = STARTED[name]()
         options = replace(options, own=True)
+        if name != "shardd":  # these are there over TCP alone
+            options = replace(options, tls=None, websocket=False, unix_path="")
     else:
         try:
             settings = way_to(name)
@@ -40,7 +41,9 @@ def named(name: str, options: Options) -> tuple[Server, Options]:
             there = ", ".join(STARTED)
             raise BenchError(f"--against {name}: {there}, an address, or a saved report; {error}") from None
         unix = settings.unix_path
-        options = replace(options, own=False, unix_path=unix, server_address="" if unix else settings.address)
+        tls = Tls(settings.server_name, settings.ca_file, True) if settings.tls else None
+        address = "" if unix else settings.address
+        options = replace(options, own=False, unix_path=unix, server_address=address, tls=tls, websocket=False)
         server = Wire()
     server.check(options)
     return server, options

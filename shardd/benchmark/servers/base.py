@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import psutil
 
 from shardd.benchmark.options import BenchError, Options
+from shardd.benchmark.servers.connection import CONNECT_TIMEOUT_S, Connection
 from shardd.client.values import Stats
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 15.0
-CONNECT_TIMEOUT_S: Final = 10.0
 TOPIC: Final = "topic-1"
 
 
@@ -65,8 +65,8 @@ class Server:
         """Streams, topics and groups. BenchError, ClientError, OSError."""
         raise NotImplementedError
 
-    def open(self, options: Options, actor: Actor) -> socket.socket:
-        """A connection on which an actor can begin, still blocking. BenchError, OSError."""
+    def open(self, options: Options, actor: Actor) -> Connection:
+        """A connection on which an actor can begin, still blocking. BenchError, ClientError, OSError."""
         raise NotImplementedError
 
     def stats(self, options: Options) -> Stats | None:

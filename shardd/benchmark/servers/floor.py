@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from shardd.benchmark import _load
 from shardd.benchmark.options import BenchError, Options
 from shardd.benchmark.servers.base import STOP_TIMEOUT_S, Places, Started, same_places
+from shardd.benchmark.servers.connection import Control
 from shardd.benchmark.servers.wire import log_in
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Floor(Started):
 
     def open(self, options: Options, actor: Actor) -> socket.socket:
         made = self.connect()
-        log_in(made, options)
+        log_in(Control(made), options)
         return made
 
     def stop(self) -> None:

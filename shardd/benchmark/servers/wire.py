@@ -1,24 +1,17 @@
-"""Servers that speak the wire of Apache Iggy: streams by the client, connections that are logged in."""
+"""Servers that speak the wire of Apache Iggy: streams by commands, connections that are logged in."""
 
 from __future__ import annotations
 
-import socket
-import struct
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from shardd.benchmark.options import BenchError, Options
-from shardd.benchmark.servers.base import (
-    CONNECT_TIMEOUT_S,
-    TOPIC,
-    Places,
-    Server,
-    processes_cpu_s,
-    processes_memory_bytes,
-)
+from shardd.benchmark.servers.base import TOPIC, Places, Server, processes_cpu_s, processes_memory_bytes
+from shardd.benchmark.servers.connection import Connection, Control, reach
 from shardd.client import commands
+from shardd.client.admin import SyncAdministration
 from shardd.client.errors import ClientError
-from shardd.client.sync import SyncClient
-from shardd.client.transport import connect
 from shardd.client.values import Stats
 from shardd.client.wire import NEVER
 
@@ -26,11 +19,25 @@ if TYPE_CHECKING:
     from shardd.benchmark.plan import Actor
 
 _NO_COMPRESSION: Final = 1
-_HEAD: Final = struct.Struct("<II")
 
 
 def stream_name(number: int) -> str:
     return f"bench-stream-{number}"
+
+
+@contextmanager
+def control(options: Options) -> Iterator[Control]:
+    """Logged in. ClientError, OSError."""
+    found = Control(reach(options))
+    try:
+        log_in(found, options)
+        yield found
+    finally:
+        found.close()
+
+
+def log_in(connection: Control, options: Options) -> None:
+    connection.call(commands.login(options.username, options.password))
 
 
 class Wire(Server):
@@ -43,21 +50,25 @@ class Wire(Server):
 
     def start(self, options: Options) -> None:
         try:
-            with SyncClient(settings=options.settings()) as client:
+            with control(options) as client:
                 stats = client.stats()
-        except ClientError as error:
-            raise BenchError(str(error)) from error
+        except (ClientError, OSError) as error:
+            raise BenchError(f"{options.address}: {error}") from error
         local = bool(options.unix_path) or options.server_address.startswith(("127.", "localhost:", "[::1]"))
         self.version = stats.protocol_version
         self._process_id = stats.process_id if local else None
 
     def prepare(self, options: Options) -> Places:
-        with SyncClient(settings=options.settings()) as client:
+        with control(options) as client:
             return prepare(client, options)
 
     def stats(self, options: Options) -> Stats | None:
-        with SyncClient(settings=options.settings()) as client:
+        with control(options) as client:
             return client.stats()
+
+    def snapshot(self, options: Options, types: tuple[int, ...]) -> bytes:
+        with control(options) as client:
+            return client.snapshot(types)
 
     def cpu_s(self) -> float | None:
         return None if self._process_id is None else processes_cpu_s(self._process_id)
@@ -65,25 +76,20 @@ class Wire(Server):
     def memory_bytes(self) -> int | None:
         return None if self._process_id is None else processes_memory_bytes(self._process_id)
 
-    def open(self, options: Options, actor: Actor) -> socket.socket:
-        made = connect(options.settings(), CONNECT_TIMEOUT_S)
+    def open(self, options: Options, actor: Actor) -> Connection:
+        made = reach(options)
         try:
-            if not options.unix_path:
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, options.nodelay)
-            log_in(made, options)
+            found = Control(made)
+            log_in(found, options)
             if actor.group:
-                _ask(made, commands.join_group(stream_name(actor.stream), TOPIC, f"cg-{actor.group}"), "a group")
+                found.call(commands.join_group(stream_name(actor.stream), TOPIC, f"cg-{actor.group}"))
         except BaseException:
             made.close()
             raise
         return made
 
 
-def log_in(connection: socket.socket, options: Options) -> None:
-    _ask(connection, commands.login(options.username, options.password), "the login")
-
-
-def prepare(client: SyncClient, options: Options) -> Places:
+def prepare(client: SyncAdministration, options: Options) -> Places:
     """Makes what is to be written; looks for what is to be read. ClientError, BenchError."""
     places = Places()
     existing = {stream.name: stream.id for stream in client.streams()}
@@ -106,7 +112,7 @@ def prepare(client: SyncClient, options: Options) -> Places:
     return places
 
 
-def _make(client: SyncClient, options: Options, name: str) -> None:
+def _make(client: SyncAdministration, options: Options, name: str) -> None:
     client.create_stream(name)
     client.create_topic(
         name,
@@ -118,26 +124,8 @@ def _make(client: SyncClient, options: Options, name: str) -> None:
     )
 
 
-def _make_group(client: SyncClient, stream: str, name: str) -> int:
+def _make_group(client: SyncAdministration, stream: str, name: str) -> int:
     """A new one: what an earlier run has read is to be read again."""
     if client.group(stream, TOPIC, name) is not None:
         client.delete_group(stream, TOPIC, name)
     return client.create_group(stream, TOPIC, name).id
-
-
-def _ask(connection: socket.socket, command: commands.Command[Any], what: str) -> None:
-    connection.sendall(_HEAD.pack(len(command.payload) + 4, command.code) + command.payload)
-    status, length = _HEAD.unpack(exactly(connection, _HEAD.size))
-    exactly(connection, length)
-    if status != 0:
-        raise BenchError(f"{what} was refused (status {status})")
-
-
-def exactly(connection: socket.socket, length: int) -> bytes:
-    taken = b""
-    while len(taken) < length:
-        piece = connection.recv(min(length - len(taken), 1 << 16))
-        if not piece:
-            raise BenchError("the server closed a connection")
-        taken += piece
-    return taken

@@ -10,7 +10,7 @@
 #include "channel.h"
 #include "frames.h"
 
-enum { REPLY_TIMEOUT_MS = 10000, EMPTY_POLLS_MS = 5000, TICK_MS = 100, NO_GROUP = 0 };
+enum { REPLY_TIMEOUT_MS = 10000, EMPTY_POLLS_MS = 5000, DRAWN_POLLS_MS = 200, TICK_MS = 100, NO_GROUP = 0 };
 
 /* What each process of a run sees; budgets of actors are behind these. */
 enum {

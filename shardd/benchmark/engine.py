@@ -14,15 +14,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
 from typing import Any, Final, TypeAlias
 
 from shardd.benchmark import _load
-from shardd.benchmark.options import BenchError, Options
-from shardd.benchmark.plan import SLOT_READY, SLOT_START_NS, SLOT_STOP, Actor, Plan
+from shardd.benchmark.options import BenchError, Options, Progress, Watch
+from shardd.benchmark.plan import (
+    SLOT_BYTES,
+    SLOT_MESSAGES,
+    SLOT_READY,
+    SLOT_START_NS,
+    SLOT_STOP,
+    SLOT_WORST_NS,
+    SLOTS_FIXED,
+    Actor,
+    Plan,
+)
 from shardd.benchmark.servers.base import Places, Server
 from shardd.benchmark.servers.connection import Connection
 from shardd.client.errors import ClientError
 
+LOOK_INTERVAL_S: Final = 0.25
 _READY_TIMEOUT_S: Final = 60.0
 
 Process: TypeAlias = tuple[Any, Pipe]
@@ -47,7 +59,7 @@ class Done:
     shares: list[Share]
 
 
-def run(plan: Plan, server: Server, places: Places) -> Done:
+def run(plan: Plan, server: Server, places: Places, watch: Watch | None = None) -> Done:
     """Connects, runs, and collects. BenchError; KeyboardInterrupt ends all processes first."""
     count = plan.options.processes_used()
     slots = mmap.mmap(-1, max(mmap.PAGESIZE, 8 * len(plan.slots())))
@@ -60,6 +72,8 @@ def run(plan: Plan, server: Server, places: Places) -> Done:
         processes += [_start(plan, server, places, actors, slots) for actors in dealt]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _begin(view, processes)
+        if watch is not None:
+            _look_on(plan, view, processes, watch)
         answers = [_answer(pipe) for _, pipe in processes]
     finally:
         view[SLOT_STOP] = 1
@@ -95,6 +109,17 @@ def _begin(view: memoryview, processes: list[Process]) -> None:
             raise BenchError(f"the connections were not there after {_READY_TIMEOUT_S:.0f} s")
         time.sleep(0.001)
     view[SLOT_START_NS] = time.monotonic_ns()
+
+
+def _look_on(plan: Plan, view: memoryview, processes: list[Process], watch: Watch) -> None:
+    """Until somebody answers."""
+    begun, whole = time.monotonic() + plan.options.warmup_us / 1e6, sum(plan.budgets)
+    while not wait([pipe for _, pipe in processes], LOOK_INTERVAL_S):
+        left = sum(max(0, view[SLOTS_FIXED + at]) for at in range(len(plan.budgets)))
+        worst_ms, view[SLOT_WORST_NS] = view[SLOT_WORST_NS] / 1e6, 0
+        seconds = max(0.0, time.monotonic() - begun)
+        watch(Progress(seconds, view[SLOT_MESSAGES], view[SLOT_BYTES], worst_ms, 1 - left / whole if whole else 0.0))
+    watch(None)
 
 
 def _answer(pipe: Pipe) -> Share | str:

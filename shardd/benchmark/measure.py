@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shardd.benchmark import engine, machine
+from shardd.benchmark.disturb import disturbed
 from shardd.benchmark.kinds import BY_NAME
 from shardd.benchmark.metrics import actor_figures, groups_of
 from shardd.benchmark.options import BenchError, Options, Output
@@ -28,7 +29,8 @@ def measure(options: Options, output: Output, server: Server | None = None) -> d
         places = server.prepare(options)
         before = server.cpu_s()
         begun = time.monotonic()
-        done = engine.run(plan, server, places)
+        with disturbed(options, server) as beside:
+            done = engine.run(plan, server, places, output.watch)
         wall_s = time.monotonic() - begun
         after, memory = server.cpu_s(), server.memory_bytes()
         stats = server.stats(options)
@@ -50,6 +52,7 @@ def measure(options: Options, output: Output, server: Server | None = None) -> d
         max((each.seconds for each in figures), default=wall_s),
         memory,
         Told(server.name, server.version, server.durability),
+        beside.done,
     )
     return report_of(options, output, found, datetime.now(UTC))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from shardd.benchmark.kinds import Kind
 from shardd.client.settings import Settings
@@ -75,6 +76,21 @@ def parse_us(text: str, what: str) -> int:
         raise BenchError(f"{what}: {error}") from None
 
 
+class Progress(NamedTuple):
+    """Of all actors since the measurement began; `worst_ms`: the longest latency since the last look. `share`: of what
+    is to be done, 0 to 1."""
+
+    seconds: float
+    messages: int
+    bytes: int
+    worst_ms: float
+    share: float
+
+
+Watch: TypeAlias = Callable[[Progress | None], None]
+"""Is told now and then while a load runs, and None at its end."""
+
+
 @dataclass(frozen=True)
 class Output:
     """`directory` None: nothing is written."""
@@ -86,6 +102,7 @@ class Output:
     gitref: str | None = None
     gitref_date: str | None = None
     open_charts: bool = False
+    watch: Watch | None = None
 
 
 class Tls(NamedTuple):
@@ -135,6 +152,8 @@ class Options:
     websocket: bool = False
     partitioning: str = ""
     hot_percent: int = 0
+    profile: str = ""
+    disturbance: str = ""
     own: bool = False
     durability: str = "written"
     directory: str = ""

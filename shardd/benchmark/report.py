@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shardd import __version__
+from shardd.benchmark.hdr import encoded
 from shardd.benchmark.metrics import PERCENTILES, ActorFigures, Distribution, GroupFigures, Series, percentile
 from shardd.benchmark.options import Options, Output
 from shardd.client.values import Stats
@@ -42,6 +43,7 @@ class Findings:
     seconds: float
     server_memory_bytes: int | None
     told: Told
+    disturbances: int = 0
 
 
 def report_of(options: Options, output: Output, found: Findings, now: datetime) -> dict[str, Any]:
@@ -223,6 +225,7 @@ def _own(options: Options, found: Findings) -> dict[str, Any]:
     if messages:
         client["cpu_us_per_message"] = round(float(str(client["cpu_seconds"])) * 1e6 / messages, 4)
     latencies = sorted(value for each in found.actors for value in each.latencies_ms)
+    hdr = encoded(latencies)
     services = sorted(value for each in found.actors for value in each.service_ms)
     return {
         "loop": "open" if options.open_loop else "closed",
@@ -240,6 +243,9 @@ def _own(options: Options, found: Findings) -> dict[str, Any]:
         "service_ms_by_percentile": curve_of(services),
         "client": client,
         "server": server,
+        **({"hdr_histogram": hdr} if hdr else {}),
+        **({"profile": options.profile} if options.profile else {}),
+        **({"beside": {"what": options.disturbance, "times": found.disturbances}} if options.disturbance else {}),
     }
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from shardd.benchmark import against, machine
+from shardd.benchmark import against, hdr, machine
 from shardd.benchmark.duel_page import duel_page_of
 from shardd.benchmark.measure import measure
 from shardd.benchmark.options import BenchError, Options, Output, check
@@ -80,6 +80,10 @@ def _say_all(lines: Sequence[str], say: Callable[[str], None]) -> None:
 def _write(directory: Path, report: dict[str, Any], options: Options) -> None:
     write_report(report, directory / "report.json")
     (directory / "report.html").write_text(page_of(report))
+    histogram = report["shardd"].get("hdr_histogram")
+    if histogram is not None:
+        (directory / "latency.hgrm").write_text(hdr.percentiles_of(histogram))
+        (directory / "latency.hlog").write_text(hdr.log_of(histogram, report["shardd"]["seconds"]))
     (directory / "bench.log").write_text("\n".join(lines_of(report)) + "\n")
     if options.own:
         return  # that server is gone

@@ -23,6 +23,7 @@ from shardd.benchmark.options import (
     parse_span,
     parse_us,
 )
+from shardd.benchmark.profiles import PROFILES, Profile
 from shardd.cli.bench_run import run_bench
 from shardd.protocol.limits import MESSAGE_PAYLOAD_BYTES_MAX
 
@@ -146,6 +147,7 @@ def bench(
             "depth": depth,
             "open_loop": open_loop,
             "processes": processes,
+            "given": _given(context),
             "as_json": as_json,
             "against": against or [],
             "rounds": rounds,
@@ -160,6 +162,12 @@ def bench(
         }
     except BenchError as error:
         raise _refuse(error) from error
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Options that somebody gave, by a word or by a variable."""
+    found = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in found.items() if source is not None and source.name != "DEFAULT"}
 
 
 @bench_app.command("examples")
@@ -226,21 +234,25 @@ def _parameter(name: str, default: Any) -> inspect.Parameter:
     )
 
 
-def _family(kind: Kind) -> typer.Typer:
-    """`KIND [OPTIONS] [tcp|websocket|unix ...]`; without a transport it is tcp."""
+def _family(kind: Kind, profile: Profile | None = None) -> typer.Typer:
+    """`KIND [OPTIONS] [tcp|websocket|unix ...]`; without a transport it is tcp. A profile is a kind with other
+    defaults."""
     app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
     def choose(*, context: typer.Context, **values: Any) -> None:
         context.obj = {**context.obj, "kind": kind, **_chosen(kind, values)}
+        if profile is not None:
+            context.obj |= _of_profile(profile, context.obj)
         if context.invoked_subcommand is None:
             run_bench(context.obj, Output())
 
-    parameters = [_parameter(name, default) for name, default in _defaults(kind).items()]
+    defaults = _defaults(kind) | (profile.words if profile is not None else {})
+    parameters = [_parameter(name, default) for name, default in defaults.items()]
     every = [
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
         *parameters,
     ]
-    choose.__doc__ = kind.about
+    choose.__doc__ = kind.about if profile is None else profile.about
     choose.__annotations__ = {each.name: each.annotation for each in every}
     choose.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     app.callback()(choose)
@@ -249,6 +261,25 @@ def _family(kind: Kind) -> typer.Typer:
     app.add_typer(_websocket, name="ws", hidden=True)
     app.add_typer(_unix, name="unix")
     return app
+
+
+def _of_profile(profile: Profile, chosen: dict[str, Any]) -> dict[str, Any]:
+    """Its values, but for those that somebody gave."""
+    given = chosen["given"]
+    values = {name: value for name, value in profile.globals_.items() if _GLOBALS.get(name, name) not in given}
+    if "total_data" in given:
+        values.pop("batches", None)
+    settings = (*profile.settings, *chosen["server_settings"])
+    return {**values, "profile": profile.name, "disturbance": profile.disturbance, "server_settings": settings}
+
+
+_GLOBALS: Final = {
+    "batch": "messages_per_batch",
+    "batches": "message_batches",
+    "rate_limit_bytes": "rate_limit",
+    "rate_limit_text": "rate_limit",
+}
+"""Fields of Options whose options have other names."""
 
 
 def _chosen(kind: Kind, values: dict[str, Any]) -> dict[str, Any]:
@@ -344,7 +375,7 @@ def output(
     open_charts: Annotated[bool, typer.Option("--open-charts", "-c", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write report.json, a page with charts, and the logs of the server."""
-    chosen = {"identifier": identifier} if identifier else {}
+    chosen: dict[str, Any] = {"identifier": identifier} if identifier else {}
     told = Output(
         output_dir,
         remark=remark,
@@ -363,3 +394,5 @@ _unix.command("output")(output)
 for _kind in KINDS:
     bench_app.add_typer(_family(_kind), name=_kind.name, help=f"{_kind.about} ({_kind.alias})")
     bench_app.add_typer(_family(_kind), name=_kind.alias, hidden=True)
+for _profile in PROFILES:
+    bench_app.add_typer(_family(_profile.kind, _profile), name=_profile.name, help=_profile.about)

@@ -5,27 +5,31 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import typer
 
 from shardd.benchmark.kinds import KINDS
 from shardd.benchmark.options import BenchError, Options, Output
+from shardd.benchmark.profiles import PROFILES
 
-_NAMES: Final = {name for kind in KINDS for name in (kind.name, kind.alias)}
+_NAMES: Final = {name for kind in KINDS for name in (kind.name, kind.alias)} | {each.name for each in PROFILES}
 
 
 def run_bench(chosen: dict[str, Any], told: Output) -> None:
     """`chosen`: fields of Options, and `as_json`, `against`, `rounds`. typer.Exit."""
     import json
 
+    from shardd.benchmark.live import LiveView
     from shardd.benchmark.run import benchmark, benchmark_against
 
-    names = ("as_json", "against", "rounds")
-    as_json, against, rounds = (chosen[name] for name in names)
+    names = ("as_json", "against", "rounds", "given")
+    as_json, against, rounds = (chosen[name] for name in names[:3])
     values = {name: value for name, value in chosen.items() if name not in names}
     options = Options(**values, command=without_password(["shardd", *sys.argv[1:]]))
     say: Callable[[str], None] = (lambda line: None) if as_json else typer.echo
+    told = replace(told, watch=LiveView())
     try:
         found = benchmark_against(options, told, against, rounds, say) if against else benchmark(options, told, say)
     except BenchError as error:

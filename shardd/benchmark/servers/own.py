@@ -37,6 +37,7 @@ class OwnShardd(Started):
         super().__init__()
         self._reached_port = 0
         self._socket = ""
+        self._wire = Wire()
 
     def check(self, options: Options) -> None:
         if options.tls is not None and options.tls.verify and not options.tls.ca_file:
@@ -78,13 +79,13 @@ class OwnShardd(Started):
         )
 
     def prepare(self, options: Options) -> Places:
-        return Wire().prepare(self._reached(options))
+        return self._wire.prepare(self._reached(options))
 
     def open(self, options: Options, actor: Actor) -> Connection:
-        return Wire().open(self._reached(options), actor)
+        return self._wire.open(self._reached(options), actor)
 
     def stats(self, options: Options) -> Stats | None:
-        return Wire().stats(self._reached(options))
+        return self._wire.stats(self._reached(options))
 
 
 def _doors(options: Options, unix_path: str) -> dict[str, str]:

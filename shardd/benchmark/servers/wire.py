@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -18,6 +20,9 @@ from shardd.client.wire import NEVER
 if TYPE_CHECKING:
     from shardd.benchmark.plan import Actor
 
+TOKEN_ACTORS: Final = 4
+"""With more, connections log in by a token of ten minutes: a password is made to cost time."""
+_TOKEN_EXPIRY_US: Final = 600_000_000
 _NO_COMPRESSION: Final = 1
 
 
@@ -47,6 +52,8 @@ class Wire(Server):
 
     def __init__(self) -> None:
         self._process_id: int | None = None
+        self._token = ""
+        self._token_name = f"bench-{os.getpid()}-{time.time_ns() % 10**9}"
 
     def start(self, options: Options) -> None:
         try:
@@ -60,10 +67,15 @@ class Wire(Server):
 
     def prepare(self, options: Options) -> Places:
         with control(options) as client:
+            if options.actors > TOKEN_ACTORS:
+                self._token = client.create_token(self._token_name, expiry_us=_TOKEN_EXPIRY_US)
             return prepare(client, options)
 
     def stats(self, options: Options) -> Stats | None:
         with control(options) as client:
+            if self._token:
+                client.delete_token(self._token_name)
+                self._token = ""
             return client.stats()
 
     def snapshot(self, options: Options, types: tuple[int, ...]) -> bytes:
@@ -80,7 +92,10 @@ class Wire(Server):
         made = reach(options)
         try:
             found = Control(made)
-            log_in(found, options)
+            if self._token:
+                found.call(commands.login_with_token(self._token))
+            else:
+                log_in(found, options)
             if actor.group:
                 found.call(commands.join_group(stream_name(actor.stream), TOPIC, f"cg-{actor.group}"))
         except BaseException:

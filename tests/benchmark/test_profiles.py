@@ -33,7 +33,7 @@ SHORT = {
     "many-connections": ("-b", "1"),
     "hot-partition": ("-b", "50"),
     "slow-consumer": ("-b", "100"),
-    "retention": ("-b", "1000"),
+    "retention": ("-b", "2000"),
     "rebalance": ("-b", "1000"),
 }
 
@@ -74,7 +74,7 @@ def test_each_profile_runs_and_says_so(name: str, server: Server) -> None:
     if name in ("slow-consumer", "rebalance"):
         assert own["beside"]["what"] == name and own["beside"]["times"] > 0
     if name == "retention":
-        assert report["server_stats"]["messages_count"] < 4 * 1000 * 100
+        assert report["server_stats"]["messages_count"] < 4 * 2000 * 100
     if name == "tail-polls":
         assert own["loop"] == "open"
 

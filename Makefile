@@ -133,6 +133,7 @@ SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS)
 test: system ## lint, types, native tests under sanitizers and the Python tests, side by side
 	@.ci/setup-java.sh
 	@.ci/setup-prometheus.sh
+	@.ci/setup-redis.sh
 	@$(MAKE) --no-print-directory --silent --jobs $$(($(shell nproc) + 1)) $(SPARK_STAMP) test-programs
 	@$(MAKE) --no-print-directory --keep-going --jobs $$(($(shell nproc) + 1)) test-python lint test-native
 

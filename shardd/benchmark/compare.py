@@ -13,7 +13,7 @@ REPORT_BYTES_MAX: Final = 1 << 30
 _PARTS: Final = 10
 _ERRORS: Final = 2.0
 """Standard errors that a difference has to exceed."""
-_LATENCIES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9"}
+LATENCIES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9"}
 _ALIKE: Final = (
     *("benchmark_kind", "transport", "messages_per_batch", "message_size", "message_batches", "producers"),
     *("consumers", "streams", "partitions", "consumer_groups", "rate_limit"),
@@ -104,7 +104,7 @@ def _rows(report: dict[str, Any]) -> dict[tuple[str, str], tuple[float, float | 
         found[kind, "MB/s"] = (float(summary["total_throughput_megabytes_per_second"]), speed)
         found[kind, "messages/s"] = (float(summary["total_throughput_messages_per_second"]), speed)
         found[kind, "avg ms"] = (float(summary["average_latency_ms"]), delay)
-        for name, shown in _LATENCIES.items():
+        for name, shown in LATENCIES.items():
             found[kind, f"{shown} ms"] = (float(summary[f"average_{name}_latency_ms"]), delay)
     return found
 

@@ -1,5 +1,5 @@
-/* Arrow column buffers -> frames of SEND_MESSAGES (docs/protocol/messages.md#batch), or of SEND_ONCE, which is one behind
- * a head (docs/extensions.md#producers): the other direction of decode.h. No state, no allocation, no files.
+/* Arrow column buffers -> frames of SEND_MESSAGES (docs/protocol/messages.md#batch), or of SEND_ONCE, which is one
+ * behind a head (docs/extensions.md#producers): the other direction of decode.h. No state, no allocation, no files.
  *
  * A frame is made in two steps: encode_measure chooses the rows of one partition that go into it and says how large it
  * is, encode_frame writes it. Offsets, lengths and sizes are checked by the first. */

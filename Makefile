@@ -8,6 +8,7 @@ PYTEST_ARGS ?=
 # Most tests wait: more processes than CPUs. tests/README.md says how they stay out of each other's way.
 PYTEST_WORKERS ?= 6
 FUZZ_ARGS ?=
+CUTS_ARGS ?=
 FUZZ_RELEASES ?= 0.1.0 0.4.4 0.6.9 0.6.31 0.6.202 0.7.0 0.8.0
 FUZZ_RELEASE_ARGS ?= --frames 200000
 CRASH_ARGS ?=
@@ -24,7 +25,7 @@ C_FILES := $(shell find native bench tests -name build -prune -o -name '*.[ch]' 
 
 .DEFAULT_GOAL := help
 .PHONY: help system setup setup-spark run test test-epoll test-spark test-spark-cluster spark-model lint fmt native \
-	native-asan fuzz test-net crash-delete bench bench-recovery demo demo-groups demo-spark demo-spark-write bench-spark corrupt-sweep crash-torn crash-backup \
+	native-asan fuzz test-net crash-delete bench bench-recovery demo demo-groups demo-spark demo-spark-write spark-cuts bench-spark corrupt-sweep crash-torn crash-backup \
 	crash fault soak audit clean
 
 help: ## this list
@@ -291,6 +292,9 @@ demo-spark: native setup-spark ## flights into a Delta table by Spark, with kill
 
 demo-spark-write: native setup-spark ## flights as Parquet into a topic, totals into a topic, into a Delta table, with kills
 	@$(BIN)/python -m tests.demo.spark_write
+
+spark-cuts: native setup-spark ## the network between Spark's sink and the server is cut for 2 to 30 s, in all ways
+	@$(BIN)/python -m tests.spark.cuts $(CUTS_ARGS)
 
 test-spark: native setup-spark ## all tests of the Spark side, the slow ones too
 	@$(PYTEST) -m 'slow or not slow' tests/spark

@@ -122,7 +122,7 @@ def test_what_cannot_be_written_is_one_sentence(spark: SparkSession, topic: Topi
         (rows.selectExpr("value AS payload"), sink(topic), "has no column 'payload'"),
         (rows, {**sink(topic), "topic": f"{topic.stream}/gone", "createTopic": ""}, "there is no topic"),
         (rows, {**sink(topic), "password": "wrong"}, "INVALID_CREDENTIALS"),
-        (rows, sink(topic, semantics="idempotent"), "no idempotent producers yet"),
+        (rows, sink(topic, semantics="idempotent", appId="a"), "in the same order"),
         (rows.selectExpr("value", "9 AS partition"), sink(topic), "has 9, but"),
     ):
         with pytest.raises(PySparkException) as caught:
@@ -158,7 +158,7 @@ def journal(checkpoint: Path, topic: Topic) -> list[dict[str, Any]]:
         return [json.loads(each.payload) for each in connection.read_all(JOURNAL_STREAM, query, 0)]
 
 
-@pytest.mark.parametrize("semantics", ["at-least-once", "stable-ids"])
+@pytest.mark.parametrize("semantics", ["at-least-once", "stable-ids", "idempotent"])
 def test_a_lost_entry_of_the_checkpoint_stores_nothing_twice(
     spark: SparkSession, topic: Topic, tmp_path: Path, semantics: str
 ) -> None:

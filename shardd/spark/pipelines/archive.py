@@ -9,7 +9,6 @@ began: of two runs at a time one is told, and no row is there twice.
 
 from __future__ import annotations
 
-import time
 import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -259,13 +258,6 @@ def commit(target: Target, results: list[dict[str, Any]]) -> None:
         steps[each["application"]] = Step(each["application"], each["end"], each["begin"], proven=True)
     written = [WrittenFile(each["path"], each["bytes"], each["rows"]) for each in ordered]
     target.table().commit(written, arrow_schema(COLUMNS), tuple(steps.values()))
-
-
-def follow(spark: SparkSession, source: Source, target: Target, interval_s: float) -> None:
-    """Runs again and again until it is interrupted."""
-    while True:
-        archive(spark, source, target)
-        time.sleep(interval_s)
 
 
 def dry_run(source: Source, target: Target) -> dict[str, Any]:

@@ -4,6 +4,7 @@ and go on with ones that have ended."""
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,12 +13,14 @@ from shardd.log.segment_reader import segment_starts
 from shardd.protocol.producers import Produced, ProducedKind
 from tests.sim.findings import Trace
 from tests.sim.log_library import Batch, By, Producing
+from tests.sim.log_model import HEADER_BYTES
 from tests.sim.log_world import LEVELS, LogWorld
-from tests.sim.once_model import WINDOW, OnceModel, Part, Run
 from tests.sim.planted import Planted
+from tests.support.once_model import WINDOW, OnceModel, Part, Run
 
 PRODUCERS = 3
 BATCH_MAX = 5
+_NUMBER = struct.Struct("<Q")  # begins the payload of a record
 KEPT = WINDOW + 8  # batches that are sent again, now and then older than the window
 
 
@@ -40,7 +43,7 @@ class OnceWorld(LogWorld):
     """As LogWorld."""
 
     def __init__(self, seed: int, root: Path, planted: Planted, trace: Trace) -> None:
-        self.once = OnceModel(trace)
+        self.once = OnceModel(trace.report)
         self.chance = random.Random(f"producers {seed}")
         self.producers = [_Producer(number) for number in range(1, PRODUCERS + 1)]
         self.record = 0  # of the metadata
@@ -190,4 +193,5 @@ class OnceWorld(LogWorld):
         super()._recover()
 
     def recovered(self, records: list[bytes], first: int) -> None:
-        self.once.recovered(records, first, power_was_cut=self.model.power_was_cut)
+        numbers = [_NUMBER.unpack_from(record, HEADER_BYTES)[0] for record in records]
+        self.once.recovered(numbers, first, power_was_cut=self.model.power_was_cut)

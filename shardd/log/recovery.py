@@ -55,14 +55,16 @@ from shardd.log.tail import Rest, cut_surplus, cut_torn, cut_zeros, offsets_poss
 from shardd.log.trash import move_to_trash
 from shardd.log.unfinished_batch import without_unfinished_batch
 from shardd.protocol.errors import Status
+from shardd.runtime.boot import boot_id
 from shardd.runtime.regular_files import linked_directory
 
 _LEVELS = 5  # of directories above a partition, up to the data directory, which may be reached through a link
 
 
-def open_partition(directory: Path, incarnation: int) -> Recovered:
+def open_partition(directory: Path, incarnation: int, boot: bytes | None = None) -> Recovered:
     """Makes a partition directory consistent and tells what it holds. A directory that does not exist is an empty
-    partition. Reads what is behind the last checkpoints (blocking; the scan releases the GIL).
+    partition. Reads what is behind the last checkpoints (blocking; the scan releases the GIL). `boot`: of the machine,
+    when it is not this one.
 
     Raises NewerIncarnationError when the directory belongs to a later creation than `incarnation`, ValueError when a
     directory on the way is a symbolic link, the marker of an import is damaged or a manifest is of a later version,
@@ -90,7 +92,7 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
         return recovered
     sweep_left_over(directory, starts, recovered.notes)
     imported_end = read_imported(directory)
-    _recover_segments(directory, incarnation, starts, imported_end, recovered)
+    _recover_segments(directory, incarnation, starts, imported_end, boot or boot_id(), recovered)
     if imported_end == OPEN_END and not recovered.state:
         last = recovered.segments[-1] if recovered.segments else None
         write_imported(directory, 0 if last is None else last.start_offset + last.records)
@@ -169,7 +171,7 @@ def _whole_manifests(directory: Path, starts: list[int]) -> Iterator[Manifest]:
 
 
 def _recover_segments(
-    directory: Path, incarnation: int, starts: list[int], imported_end: int, recovered: Recovered
+    directory: Path, incarnation: int, starts: list[int], imported_end: int, boot: bytes, recovered: Recovered
 ) -> None:
     minimum_timestamp = 0
     known = (each.log_start for each in _whole_manifests(directory, starts) if each.incarnation == incarnation)
@@ -198,7 +200,7 @@ def _recover_segments(
                 again = partial(
                     scan_segment, directory, start, minimum_timestamp, imported_end, _last_checkpoint(manifest)
                 )
-                segment = without_unfinished_batch(directory, incarnation, segment, again, recovered)
+                segment = without_unfinished_batch(directory, incarnation, boot, segment, again, recovered)
             _renew_manifest(directory, start, incarnation, manifest, starts[0], recovered)
         if segment.count:
             minimum_timestamp = segment.last_timestamp

@@ -20,7 +20,6 @@ from shardd.log import layout
 from shardd.log.recovered import Recovered
 from shardd.log.segments import Segment, position_of
 from shardd.log.tail import cut_torn
-from shardd.runtime.boot import boot_id
 from shardd.runtime.regular_files import read_regular
 
 _MAGIC: Final = b"SHRDPROD"
@@ -35,23 +34,28 @@ _KEYS: Final = struct.Struct("<QQ")
 _PRODUCER: Final = struct.Struct("<Q")
 
 
-def unfinished_batch(directory: Path, incarnation: int, end: int) -> int | None:
+def unfinished_batch(directory: Path, incarnation: int, boot: bytes, end: int) -> int | None:
     """The first offset of the batch inside which a log with this end breaks off. OSError."""
     try:
         content = read_regular(directory / layout.PRODUCERS)
     except (FileNotFoundError, ValueError):  # the engine refuses one that is too large
         return None
-    if not _is_of_this_boot(content, incarnation):
+    if not _is_of_boot(content, incarnation, boot):
         return None
     return min(_begins_around(content, incarnation, end), default=None)
 
 
 def without_unfinished_batch(
-    directory: Path, incarnation: int, segment: Segment, again: Callable[[], Segment], recovered: Recovered
+    directory: Path,
+    incarnation: int,
+    boot: bytes,
+    segment: Segment,
+    again: Callable[[], Segment],
+    recovered: Recovered,
 ) -> Segment:
     """The active segment, whose index fits it, without such a part of a batch; what is `again` found in it then. What
     its checkpoint covers is never cut. OSError."""
-    first = unfinished_batch(directory, incarnation, segment.next_offset)
+    first = unfinished_batch(directory, incarnation, boot, segment.next_offset)
     if first is None or first < max(segment.start_offset, recovered.durable_end):
         return segment
     end = position_of(directory, segment, first)
@@ -60,17 +64,16 @@ def without_unfinished_batch(
     return segment if recovered.state else again()
 
 
-def _is_of_this_boot(content: bytes, incarnation: int) -> bool:
+def _is_of_boot(content: bytes, incarnation: int, wanted: bytes) -> bool:
     if len(content) < _HEAD_BYTES:
         return False
     magic, _, entry_bytes, _, _, boot, check = _HEAD.unpack_from(content)
-    known = boot_id()
     return (
         magic == _MAGIC
         and entry_bytes == _ENTRY_BYTES
         and check == _check_of(incarnation, 0, content[: _HEAD.size - 8])
-        and bool(known)
-        and boot == known
+        and bool(wanted)
+        and boot == wanted
     )
 
 

@@ -216,7 +216,7 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
         if (*status != 0) return 0;
         if (g.batches == 0) continue;
         allocate_ahead(p, s, fd, g.bytes);
-        *status = p->producers != NULL ? partition_note_producers(p, batches, g.batches) : 0;
+        *status = p->producers != NULL ? partition_note_group(p, s, batches, g.batches, &fd) : 0;
         bool noted = *status == 0, journal = noted && p->level == LEVEL_MEMORY && !g.seals &&
                                              partition_journal_take(p, parts + 1, g.batches, g.bytes, g.records);
         if (noted && !journal) *status = write_behind(p, s, fd, parts, g.batches);

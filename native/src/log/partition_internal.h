@@ -116,6 +116,9 @@ struct partition {
 
 /* Around the write of a group (partition_producers.c): before it (0 or a status), when it failed, when it is there. */
 uint32_t partition_note_producers(partition *p, const append_batch *batches, size_t count);
+/* Of a group for this segment. It may open a file, and for want of descriptors that closes another one, the log too: so
+ * `fd` is that of the log afterwards. */
+uint32_t partition_note_group(partition *p, segment *s, const append_batch *batches, size_t count, int *fd);
 void partition_unnote_producers(partition *p, const append_batch *batches, size_t count);
 void partition_keep_producers(partition *p, const append_batch *batches, size_t count);
 int partition_open_producers(partition *p); /* 0, or -1 and errno */

@@ -1,4 +1,4 @@
-/* Appends of Python that ask for something: where their messages are, and to be stored at a certain offset only; and who
+/* Appends of Python that ask for something: where their messages are, to be stored at a certain offset only; and who
  * waits for messages. On partitions of the own shard and of another one. */
 #include "test_engine_calls_support.h"
 

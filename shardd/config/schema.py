@@ -353,7 +353,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tls_of_doors(self) -> dict[str, Tls]:
-        """Of the doors that have TLS, by the section of their settings. What certificates stand for is a matter of TCP."""
+        """Of the doors that have TLS, by the section of their settings. Whom certificates stand for is TCP's matter."""
         doors, own, of_quic = {}, self.http.tls, self.quic.certificate
         if self.http.enabled and own.enabled:
             shown = own if own.self_signed or own.cert_file or own.key_file else self.tcp.tls

@@ -15,6 +15,7 @@ from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.state import Permissions, State
 from shardd.metadata.validate_users import ROOT_USER_ID, find_user
+from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
 
 __all__ = ["ROOT_USER_ID", "Rule", "allowed", "command_allowed", "grants"]
 
@@ -95,11 +96,16 @@ def grants(
 
 
 def allowed(state: State, user_id: int, rule: Rule, stream_id: int | None = None, topic_id: int | None = None) -> bool:
-    """Whether a user may do what `rule` is about. Unknown users may nothing, root may everything."""
+    """Whether a user may do what `rule` is about. Unknown users may nothing, root may everything. What the server alone
+    writes nobody else sends to, whatever he may elsewhere."""
     user = state.users.get(user_id)
     if user is None:
         return False
-    return user_id == ROOT_USER_ID or grants(user.permissions, rule, stream_id, topic_id)
+    if user_id == ROOT_USER_ID:
+        return True
+    if rule is Rule.SEND_MESSAGES and (stream_id, topic_id) in map(state.liftbridge.names.get, RESERVED_STREAMS):
+        return False
+    return grants(user.permissions, rule, stream_id, topic_id)
 
 
 def command_allowed(state: State, user: Ref, command: Command) -> bool:

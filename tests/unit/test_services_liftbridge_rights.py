@@ -11,12 +11,15 @@ from msgspec.structs import replace
 
 from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge import requests
+from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
+from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 from shardd.service.identity import Identity
 from shardd.service.services import Services
 from tests.unit.liftbridge_harness import (
     ask,
+    info,
     liftbridge_workers,
     listed,
     make,
@@ -172,3 +175,14 @@ def test_a_member_whose_streams_are_gone_leaves_by_whoever_may_poll_the_namespac
     assert refused(workers, groups.leave_group(users["poll"], leave)) == Status.UNAUTHORIZED
     ask(workers, groups.leave_group(users["manage_topics"], leave))
     assert refused(workers, groups.leave_group(root(workers), leave)) == Status.CONSUMER_GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_STREAMS))
+def test_nobody_sends_natively_to_what_the_server_writes(workers: Workers, name: str) -> None:
+    everything = Permissions(manage_streams=True, manage_topics=True, send_messages=True, poll_messages=True)
+    who, messages = user(workers, f"mighty-{name}", everything), services(workers).messages
+    other = make(workers, f"beside-{name}")
+    for stream, expected in ((info(workers, name), Status.UNAUTHORIZED), (other, 0)):
+        place = Partitioning(PartitioningKind.PARTITION, 0)
+        batch = SendMessages.of(stream.stream_id, stream.topic_id, place, [NewMessage(b"forged")])
+        assert status_of(workers, messages.send_messages(who, batch)) == expected

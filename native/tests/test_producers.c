@@ -124,7 +124,7 @@ static void stale(uint64_t i) {
 
 static void sync_all(void) { /* the second one says that the first has succeeded */
     for (unsigned i = 0; i < 2; i++) {
-        producers_cover(&known, end);
+        producers_cover(&known, end, true);
         producers_covered(&known);
     }
 }
@@ -162,7 +162,7 @@ static void cut_power(void) {
     for (uint64_t i = next_random() % 60; i > 0; i--) send(next_random() % PRODUCERS);
     target = end;
     if (forget_slots) known.counted = 0;
-    producers_cover(&known, end);
+    producers_cover(&known, end, true);
     for (uint64_t i = next_random() % 60; i > 0; i--) send(next_random() % PRODUCERS);
     size_t length = read_file(after);
     calm = false;

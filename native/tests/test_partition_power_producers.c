@@ -9,7 +9,7 @@
 #include "forgetting_disk.h"
 
 #define SEEDS 400u
-#define BATCHES 40u
+#define BATCHES 64u /* more than there are slots */
 #define PRODUCER 9u
 
 static id_source ids;
@@ -18,7 +18,7 @@ static producer_memory memory;
 static uint64_t batches_first[BATCHES * 2]; /* where each was stored */
 static unsigned cuts, cut_messages;
 static unsigned told_duplicate, told_stored, told_unknown;
-static bool after_a_cut, forget_the_barrier; /* the second: canary */
+static bool after_a_cut, forget_the_barrier, cut_too_much; /* the last two: canaries */
 
 static partition_options options_on(const disk *d) {
     return (partition_options){.ns = 1,
@@ -102,6 +102,7 @@ static void cut_to_proven(segment_info *active, const uint8_t *before, size_t le
     uint64_t end = active->start_offset + active->count;
     uint64_t proven = producers_proven_end(content, size, 2, memory.boot, end, torn);
     CHECK(proven <= end);
+    proven -= cut_too_much && proven < end && proven > active->start_offset;
     if (proven == end || proven < active->start_offset) return;
     cuts++;
     cut_messages += end - proven;
@@ -149,11 +150,12 @@ static void try_luck(uint64_t seed) {
     if (test_random(2) == 0) options.segment_size_bytes = 30000; /* without a roll */
     partition *p = partition_open(&options, NULL, 0);
     uint64_t sent = 0, acknowledged = 0;
+    uint64_t odds = test_random(4) == 0 ? 30 : 3; /* of a sync */
     for (uint64_t i = test_random(BATCHES); i > 0; i--) {
         bool idempotent = test_random(3) > 0;
         batches_first[sent] = send(p, sent, idempotent).first;
         sent += idempotent;
-        if (test_random(3) != 0) continue;
+        if (test_random(odds) != 0) continue;
         partition_sync_now(p);
         acknowledged = sent;
     }
@@ -193,7 +195,7 @@ static void try_luck(uint64_t seed) {
     partition_sync_now(p);
     count_stored(p, times);
     for (uint64_t i = 0; i < sent; i++) CHECK(times[i] <= 1);
-    if (check_errors != 0 && !forget_the_barrier) printf("seed %" PRIu64 "\n", seed);
+    if (check_errors != 0 && !forget_the_barrier && !cut_too_much) printf("seed %" PRIu64 "\n", seed);
     after_a_cut = false;
     partition_close(p);
     partition_release(p);
@@ -209,26 +211,78 @@ static void test_nothing_is_stored_twice_and_nothing_acknowledged_is_lost(void) 
     CHECK(told_duplicate > 0 && told_stored > 0 && told_unknown > 0);
 }
 
-static void test_a_server_that_forgets_is_found(void) {
+/* How many checks fail with the planted fault. */
+static unsigned found_with(bool *planted, uint64_t seeds) {
     unsigned before = check_errors;
     fflush(stderr);
     int kept = dup(2);
     CHECK(freopen("/dev/null", "w", stderr) != NULL);
-    forget_the_barrier = true;
-    for (uint64_t seed = 100001; seed < 100021; seed++) try_luck(seed);
-    forget_the_barrier = false;
+    *planted = true;
+    for (uint64_t seed = 100001; seed <= 100000 + seeds; seed++) try_luck(seed);
+    *planted = false;
     fflush(stderr);
     dup2(kept, 2);
     close(kept);
     unsigned found = check_errors - before;
     check_errors = before;
-    CHECK(found > 0);
+    return found;
+}
+
+static void test_a_server_that_forgets_is_found(void) { CHECK(found_with(&forget_the_barrier, 20) > 0); }
+
+static void test_a_recovery_that_cuts_too_much_is_found(void) { CHECK(found_with(&cut_too_much, 60) > 0); }
+
+/* Where a log that is all there is cut, if the power goes now. */
+static uint64_t end_after_power(const partition *p, bool torn) {
+    static uint8_t content[DISK_BYTES_MAX];
+    static const uint8_t next_boot[PRODUCERS_BOOT_BYTES] = {2};
+    size_t size = read_bytes("producers", content, sizeof content);
+    CHECK_EQUAL(producers_proven_end(content, size, 2, memory.boot, partition_next_offset(p) - 1, torn),
+                partition_next_offset(p) - 1); /* of this boot: a kill loses nothing */
+    return producers_proven_end(content, size, 2, next_boot, partition_next_offset(p), torn);
+}
+
+static void test_what_was_acknowledged_without_a_sync_is_not_cut(void) {
+    disk device = disk_system;
+    snprintf(root, sizeof root, "%s/levels", test_root);
+    snprintf(directory, sizeof directory, "%s/streams/1/topics/2/partitions/3", root);
+    CHECK_EQUAL(mkdir(root, 0755), 0);
+    memory = (producer_memory){.boot = {1}, .known_last = 5};
+    partition_options options = options_on(&device);
+    options.segment_size_bytes = 60000;
+    partition *p = partition_open(&options, NULL, 0);
+    uint64_t sent = 0;
+    for (; sent < 5; sent++) send(p, sent, true);
+    partition_sync_now(p);
+    partition_sync_now(p);
+    CHECK_EQUAL(end_after_power(p, false), 5);
+    for (; sent < 8; sent++) send(p, sent, true);
+    CHECK_EQUAL(end_after_power(p, false), 5); /* at durable nobody was told of them */
+    CHECK_EQUAL(end_after_power(p, true), 5);
+    CHECK_EQUAL(partition_set_level(p, LEVEL_WRITTEN), 0);
+    CHECK_EQUAL(end_after_power(p, false), 8); /* what comes now is acknowledged at once */
+    CHECK_EQUAL(partition_set_level(p, LEVEL_DURABLE), 0);
+    CHECK_EQUAL(end_after_power(p, false), 8); /* until a sync has brought that, too */
+    partition_sync_now(p);
+    for (; sent < 10; sent++) send(p, sent, true);
+    CHECK_EQUAL(end_after_power(p, false), 8);
+    partition_close(p);
+    partition_release(p);
+    options.level = LEVEL_WRITTEN; /* killed, and started at another level */
+    p = reopen(&options);
+    CHECK_EQUAL(partition_next_offset(p), 10);
+    CHECK_EQUAL(end_after_power(p, false), 10);
+    CHECK_EQUAL(send(p, sent - 1, true).kind, PRODUCED_DUPLICATE);
+    partition_close(p);
+    partition_release(p);
 }
 
 int main(void) {
     test_root_make();
     RUN(test_nothing_is_stored_twice_and_nothing_acknowledged_is_lost);
     RUN(test_a_server_that_forgets_is_found);
+    RUN(test_a_recovery_that_cuts_too_much_is_found);
+    RUN(test_what_was_acknowledged_without_a_sync_is_not_cut);
     test_root_remove();
     for (size_t i = 0; i < contents_count; i++) free(contents[i].bytes);
     return check_report();

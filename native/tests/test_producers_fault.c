@@ -1,5 +1,5 @@
-/* Every call of the disk fails once, or as one of its kind for ever until it is mended, while a producer sends: what was
- * refused counts for nothing, the same batch is accepted later, and after a kill each batch is in the log once. */
+/* Every call of the disk fails once, or as one of its kind for ever until it is mended, while a producer sends. What
+ * was refused counts for nothing, the same batch is accepted later, and after a kill each batch is in the log once. */
 #include "base/bytes.h"
 #include "test_partition_fixture.h"
 

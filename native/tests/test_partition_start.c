@@ -121,7 +121,7 @@ static void test_quiet_partitions_end_with_one_empty_segment(void) {
     CHECK_EQUAL(stats.segments_count, 1);
     partition_close(p);
     recovered_partition found;
-    CHECK(recover_partition(options.directory, 1, &found));
+    CHECK(recover_partition(options.directory, 1, no_boot, &found));
     CHECK_EQUAL(found.segments_count, 1);
     CHECK_EQUAL(found.log_start, 20);
     recover_free(&found);
@@ -254,7 +254,7 @@ static void test_segments_before_an_index_that_cannot_be_read_expire(void) {
     sync_all(p);
     partition_release(p); /* a kill */
     recovered_partition found;
-    CHECK(recover_partition(options.directory, 1, &found));
+    CHECK(recover_partition(options.directory, 1, no_boot, &found));
     p = partition_open(&options, found.segments, found.segments_count);
     recover_free(&found);
     CHECK(p->segments.count > 2 && p->segments.items[1].count > 3);
@@ -287,7 +287,7 @@ static void test_a_restart_knows_the_log_start(void) {
     CHECK_EQUAL(partition_first_offset(p), 5);
     partition_release(p); /* without closing it: a kill */
     recovered_partition found;
-    CHECK(recover_partition(options.directory, 1, &found));
+    CHECK(recover_partition(options.directory, 1, no_boot, &found));
     CHECK_EQUAL(found.log_start, 5);
     options.limits = NULL;
     options.log_start = found.log_start;

@@ -109,8 +109,12 @@ def scan_buffer(
 ) -> IndexedScan:
     """As scan_file over memory. `sparse_end`: offsets may skip up to there (exclusive)."""
 
-def recover_partition(directory: str, incarnation: int, /) -> RecoveredPartition | None:
-    """None for one that needs the care of shardd/log/recovery.py. See native/src/log/recover.h."""
+def recover_partition(directory: str, incarnation: int, boot: bytes, /) -> RecoveredPartition | None:
+    """None for one that needs the care of shardd/log/recovery.py. `boot`: of this machine, 16 bytes, or none where
+    nobody tells it. See native/src/log/recover.h."""
+
+def producers_proven_end(content: bytes, incarnation: int, boot: bytes, end: int, torn: bool, /) -> int:
+    """Where a log that ends at `end` has to be cut by this file of producers. See native/src/log/producers.h."""
 
 def digest_file(fd: int, length: int, /) -> bytes:
     """XXH3-128 of the first `length` bytes, canonical. OSError, also when the file is shorter."""

@@ -68,7 +68,7 @@ class OnceLedger:
 
     def answered(self, producer: _Producer, sequence: int, answer: Produced) -> None:
         count = len(producer.batches[sequence])
-        self.once.answered(producer.run, producer.begun - 1, sequence, count, answer)
+        self.once.answered(producer.run, producer.begun, sequence, count, answer)
         if producer.number in self.back:
             self.back.discard(producer.number)
             unknown = answer.kind is ProducedKind.UNKNOWN_PRODUCER

@@ -16,6 +16,7 @@ static producers *make(const partition *p) {
                         .covered = UINT64_MAX,
                         .proven = UINT64_MAX,
                         .fd = -1,
+                        .durable = p->level == LEVEL_DURABLE,
                         .memory = p->producing,
                         .disk = p->disk,
                         .files = p->segments.files,

@@ -85,7 +85,7 @@ class SubscribeRpc:
             raise failed_precondition("Consumer is not currently assigned this partition")
 
     async def _stream(self, call: Call, request: Any) -> StreamInfo:
-        stream = self._registry.get(request.stream)
+        stream = await self._registry.find(request.stream)
         if stream is None or not 0 <= request.partition < stream.partitions:
             raise not_found("No such partition")
         if request.resume and request.partition in stream.paused:

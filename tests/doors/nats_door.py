@@ -19,6 +19,7 @@ from shardd.config.liftbridge import LiftbridgeNats
 from shardd.doors.door import Door, DoorClient
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.losses import Losses
+from shardd.doors.liftbridge.nats_connection import NatsLimits
 from shardd.doors.liftbridge.nats_link import NatsLink
 from shardd.doors.liftbridge.nats_server import NatsServer
 from shardd.doors.liftbridge.publishing import Publisher
@@ -33,12 +34,11 @@ NO_NATS = LiftbridgeNats((), *[""] * 9)
 
 
 class Settings(msgspec.Struct):
-    """`nats`: the servers to connect to; none: this door is one. `connections_max`: of it."""
+    """`nats`: the servers to connect to; none: this door is one."""
 
     nats: LiftbridgeNats = NO_NATS
     payload_bytes_max: int = 1 << 20
     message_bytes_max: int = 1 << 20
-    connections_max: int = 1_000
 
 
 class View:
@@ -115,13 +115,7 @@ async def serve(door: Door) -> None:
         running = [nats.run()]
     else:
         nats, strict = (
-            NatsServer(
-                door,
-                ingest,
-                payload_bytes_max=settings.payload_bytes_max,
-                anonymous=anonymous,
-                connections_max=settings.connections_max,
-            )
+            NatsServer(door, ingest, NatsLimits(settings.payload_bytes_max, 1_000, 900, 3.0, 3.0), anonymous=anonymous)
             for anonymous in (True, False)
         )
         running = [

@@ -19,7 +19,6 @@ from shardd.config.liftbridge import LiftbridgeNats
 from shardd.doors.door import Door, DoorClient
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.losses import Losses
-from shardd.doors.liftbridge.nats_connection import NatsLimits
 from shardd.doors.liftbridge.nats_link import NatsLink
 from shardd.doors.liftbridge.nats_server import NatsServer
 from shardd.doors.liftbridge.publishing import Publisher
@@ -115,7 +114,15 @@ async def serve(door: Door) -> None:
         running = [nats.run()]
     else:
         nats, strict = (
-            NatsServer(door, ingest, NatsLimits(settings.payload_bytes_max, 1_000, 900, 3.0, 3.0), anonymous=anonymous)
+            NatsServer(
+                door,
+                ingest,
+                payload_bytes_max=settings.payload_bytes_max,
+                anonymous=anonymous,
+                connections_max=1_000,
+                partial_frame_timeout_s=3.0,
+                slow_reader_timeout_s=3.0,
+            )
             for anonymous in (True, False)
         )
         running = [

@@ -39,6 +39,7 @@ from shardd.protocol.nats import (
     is_subscribable,
 )
 
+LOGIN_TIMEOUT_S: Final = 5.0  # until a client has said who it is
 SETTLE_S: Final = 10.0  # for what is under way when a client leaves
 PING_INTERVAL_S: Final = 60.0  # of silence
 PINGS_MAX: Final = 2  # without an answer
@@ -57,9 +58,8 @@ class NatsLimits(msgspec.Struct, frozen=True):
     payload_bytes_max: int
     connections_max: int
     connections_per_address_max: int
-    login_timeout_s: float = 5.0
-    partial_frame_timeout_s: float = 10.0
-    slow_reader_timeout_s: float = 10.0
+    partial_frame_timeout_s: float
+    slow_reader_timeout_s: float
 
 
 class House(Protocol):
@@ -348,7 +348,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._outbox.charge()
         self._read_on()
         limits, waits = self.house.limits, self._waiting is not None
-        if self.user_id == _NOBODY and now_s - self._opened_at_s > limits.login_timeout_s and not waits:
+        if self.user_id == _NOBODY and now_s - self._opened_at_s > LOGIN_TIMEOUT_S and not waits:
             self.fail("Authentication Timeout")
         elif _is_over(self._half_sent_since_s, limits.partial_frame_timeout_s, now_s) and not waits:
             self.fail("Stale Connection")

@@ -28,13 +28,27 @@ _BACKLOG: Final = 1_024
 
 
 class NatsServer:
-    """Loop thread only. `anonymous`: whether clients of this machine need no login."""
+    """Loop thread only. `anonymous`: whether clients of this machine need no login. `connections_max`: of all clients;
+    one address has at most 9/10 of them. Times as `server.*` has them."""
 
-    def __init__(self, door: Door, ingest: Ingest, limits: NatsLimits, *, anonymous: bool) -> None:
+    def __init__(
+        self,
+        door: Door,
+        ingest: Ingest,
+        *,
+        payload_bytes_max: int,
+        anonymous: bool,
+        connections_max: int,
+        partial_frame_timeout_s: float = 10.0,
+        slow_reader_timeout_s: float = 10.0,
+    ) -> None:
         self.door = door
         self.ingest = ingest
         self.audience = Audience(ingest.losses)
-        self.limits = limits
+        of_address_max = max(1, connections_max * 9 // 10)
+        self.limits = NatsLimits(
+            payload_bytes_max, connections_max, of_address_max, partial_frame_timeout_s, slow_reader_timeout_s
+        )
         self.buffer = bytearray(READ_BYTES)
         self.unread = Pool(UNREAD_BYTES_MAX)
         self.unsent = Pool(UNSENT_BYTES_MAX)

@@ -179,8 +179,9 @@ bench-http-beside: native ## p99 of a TCP producer alone, and beside HTTP at hal
 	@$(BIN)/python -m bench.http_beside $(BENCH_ARGS)
 
 .PHONY: bench-liftbridge
-bench-liftbridge: native ## PublishAsync and Subscribe against a servicer that does nothing, a TCP producer beside them, NATS
+bench-liftbridge: native ## PublishAsync and Subscribe against a servicer that does nothing, a TCP producer beside them
 	@$(BIN)/python -m bench.liftbridge $(BENCH_ARGS)
+
 .PHONY: bench-nats
 bench-nats: native ## messages of a NATS server, and of the door as one, into partitions (BENCH_ARGS="--messages 100000")
 	@$(BIN)/python -m bench.nats $(BENCH_ARGS)

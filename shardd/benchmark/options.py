@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from shardd.benchmark.kinds import Kind
 from shardd.client.settings import Settings
+from shardd.config.schema import ACK_LEVELS
 from shardd.config.units import parse_duration_us, parse_size_bytes
 
 BATCH_MAX: Final = 1_000_000
@@ -20,7 +21,7 @@ ROUNDS: Final = 5
 ROUNDS_MAX: Final = 1000
 PARTITIONINGS: Final = ("partition", "balanced", "key", "random")
 """By the numbers of native/load/frames.h."""
-DURABILITIES: Final = ("memory", "written", "durable")
+DURABILITIES: Final = ACK_LEVELS
 MEMORY_BYTES_MAX: Final = 2 << 30
 """Of all requests that actors hold ready."""
 

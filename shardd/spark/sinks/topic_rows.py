@@ -232,7 +232,7 @@ class RowEncoder:
         if len(data) - count_at - 4 - _INDEX_ENTRY * count > ONCE_BYTES_MAX:
             raise RowError(
                 f"'{self._options.topic}' cannot take a row: with its headers it has more than"
-                f" {ONCE_BYTES_MAX >> 20} MiB, the most that semantics 'idempotent' can send at once"
+                f" {ONCE_BYTES_MAX // (1 << 20)} MiB, the most that semantics 'idempotent' can send at once"
             )
         return Frame(data, count, partition, numbers.take(partition)), following
 

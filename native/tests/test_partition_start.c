@@ -300,6 +300,53 @@ static void test_a_restart_knows_the_log_start(void) {
     end(p, &m);
 }
 
+static uint32_t files_of_log(const partition *p, const model *m) {
+    uint32_t found = 0;
+    for (uint64_t i = 0; i <= m->count; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%020" PRIu64 ".log", p->directory, i);
+        found += access(path, F_OK) == 0;
+    }
+    return found;
+}
+
+/* Messages are not served a moment longer; the files from the segment of the offset on stay until the lease ends. */
+static void test_a_lease_keeps_files_and_serves_nothing(void) {
+    partition_options options = options_of(1000);
+    static model m;
+    model_init(&m, 1000);
+    partition_limits limits = {.expiry_us = 10 * SECOND};
+    partition *p = opened(&options, &limits);
+    for (int i = 0; i < 12; i++) append(p, &m, 1, 300, wall_now += SECOND);
+    sync_all(p);
+    uint32_t all = files_of_log(p, &m);
+    CHECK(all > 2);
+    uint64_t second = p->segments.items[1].start_offset;
+    partition_lease(p, second);
+    wall_now += 60 * SECOND;
+    monotonic_now += 5 * (int64_t)SECOND;
+    partition_cleaned done;
+    for (int i = 0; i < 8; i++) {
+        CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
+        sync_all(p);
+        monotonic_now += 1500000;
+        CHECK_EQUAL(partition_messages(p), 0);
+    }
+    CHECK(done.pending);
+    CHECK(done.leased_bytes > 0);
+    CHECK_EQUAL(p->segments.items[0].start_offset, second);
+    CHECK_EQUAL(files_of_log(p, &m), all - 1); /* of what has expired the first one is gone */
+    partition_lease(p, UINT64_MAX);
+    clean(p);
+    CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
+    CHECK(!done.pending);
+    CHECK_EQUAL(done.leased_bytes, 0);
+    CHECK_EQUAL(p->segments.count, 1);
+    partition_close(p);
+    partition_release(p);
+    model_free(&m);
+}
+
 static void test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide(void) {
     expiry_clock c = fresh_clock(60 * SECOND);
     wall_now = 1000 * SECOND;
@@ -356,6 +403,7 @@ int main(void) {
     RUN(test_offsets_that_nobody_can_read_push_no_message_out);
     RUN(test_segments_before_an_index_that_cannot_be_read_expire);
     RUN(test_a_restart_knows_the_log_start);
+    RUN(test_a_lease_keeps_files_and_serves_nothing);
     RUN(test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide);
     RUN(test_a_clock_that_jumped_between_two_runs_is_doubted);
     test_root_remove();

@@ -25,6 +25,8 @@ from shardd.service.connections import ConnectionService
 from shardd.service.extensions import ExtensionService
 from shardd.service.figures import FiguresService
 from shardd.service.groups import GroupService
+from shardd.service.lease_table import Leases
+from shardd.service.leases import LeaseService
 from shardd.service.logins import LoginService
 from shardd.service.messages import MessageService
 from shardd.service.offsets import OffsetService
@@ -58,6 +60,7 @@ class ServiceParts(msgspec.Struct, frozen=True):
     passwords: Passwords
     login_turns: LoginTurns
     threads: Threads
+    leases: Leases
     server: ServerFacts
     figures: Callable[[], ShardFigures]
     own_logs: Callable[[], list[str]]
@@ -77,7 +80,7 @@ class Services:
         self.listener = parts.settings.tcp
         self.legacy = parts.settings.legacy
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, sessions))
-        self.partition_calls = PartitionCalls(metadata, engine, bus, data_directory)
+        self.partition_calls = PartitionCalls(metadata, engine, bus, data_directory, parts.leases)
         self.engine_calls = EngineCalls(engine)
         asked = PartitionRequests(
             metadata, self.engine_calls, bus.shards, parts.settings.server.request_timeout_ms / 1000
@@ -88,6 +91,7 @@ class Services:
         self.extensions = ExtensionService(metadata, bus, parts.figures, parts.server.started_at_us)
         self.figures = FiguresService(metadata, statistics, engine, sessions, parts.figures, parts.settings.metrics)
         self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory)
+        self.leases = LeaseService(metadata, self.partition_calls)
         self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
         self.messages = MessageService(metadata, self.partition_calls, self.groups, asked, engine)
         self.routes = RouteService(metadata, engine)

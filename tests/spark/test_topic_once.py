@@ -110,7 +110,8 @@ def query(monkeypatch: pytest.MonkeyPatch, server: Server, stream: str) -> Query
 
 def stored(server: Server, stream: str) -> list[int]:
     with wire.connect(server.address) as connection:
-        messages = [connection.read_all(stream, "out", partition) for partition in range(PARTITIONS)]
+        count = len(connection.partitions(stream, "out"))
+        messages = [connection.read_all(stream, "out", partition) for partition in range(count)]
     assert all([each.offset for each in found] == list(range(len(found))) for found in messages)
     return sorted(int(each.payload) for found in messages for each in found)
 
@@ -168,6 +169,32 @@ def test_a_task_may_have_nothing_and_new_tasks_may_come(query: Query, server: Se
     query.run("one", 4, tasks=3)
     wanted = [n for n in rows_of(5, 3) if (n // 10_000, n // 1000 % 10) not in ((0, 1), (0, 2), (3, 0), (3, 1), (3, 2))]
     assert stored(server, stream) == wanted
+
+
+def test_partitions_that_come_in_the_middle(query: Query, server: Server, stream: str) -> None:
+    """Keys go elsewhere from then on, so numbers tell nothing of the rows of an earlier attempt."""
+    query.run("one", 0)
+    query.die("one", 1, 0, at=6)
+    with wire.connect(server.address) as connection:
+        address = wire.identifier(stream) + wire.identifier("out")
+        connection.request(Code.CREATE_PARTITIONS, address + (2).to_bytes(4, "little"))
+    query.run("one", 1)
+    query.die("one", 2, 1, at=6)
+    query.run("one", 2)
+    assert stored(server, stream) == rows_of(3)
+
+
+def test_a_journal_that_has_lost_its_end(
+    monkeypatch: pytest.MonkeyPatch, query: Query, server: Server, stream: str
+) -> None:
+    """As after a power loss: the numbers of a record before are those of other rows."""
+    query.run("one", 0)
+    monkeypatch.setattr(Journal, "finish", lambda *_: None)
+    query.run("one", 1)
+    monkeypatch.undo()
+    again = Query(monkeypatch, server.address, stream)
+    again.run("one", 2)
+    assert stored(server, stream) == rows_of(3)
 
 
 # ---- several runs ----

@@ -29,6 +29,7 @@ PyObject *shardd_call_set_window(PyObject *self, PyObject *args);
 PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args);
 PyObject *shardd_call_set_readonly(PyObject *self, PyObject *args);
 PyObject *shardd_call_clean(PyObject *self, PyObject *args);
+PyObject *shardd_call_lease(PyObject *self, PyObject *args);
 PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg);
 PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *arg);
 PyObject *shardd_call_roll_early(PyObject *self, PyObject *arg);

@@ -123,7 +123,16 @@ PyObject *shardd_call_clean(PyObject *self, PyObject *args) {
     uint32_t status = partition_clean(o->p, clock_monotonic_us(), trash, &done);
     changed(o);
     return SHARDD_RESULT(SHARDD_CLEANED, SHARDD_NUMBER(status), SHARDD_NUMBER(done.removed),
-                         PyBool_FromLong(done.pending), PyBool_FromLong(done.held));
+                         PyBool_FromLong(done.pending), PyBool_FromLong(done.held), SHARDD_NUMBER(done.leased_bytes));
+}
+
+PyObject *shardd_call_lease(PyObject *self, PyObject *args) {
+    unsigned long long ns, offset;
+    if (!PyArg_ParseTuple(args, "KK", &ns, &offset)) return NULL;
+    owned *o = find_partition(self, ns);
+    if (o == NULL) return NULL;
+    partition_lease(o->p, offset);
+    Py_RETURN_NONE;
 }
 
 PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg) {

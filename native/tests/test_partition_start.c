@@ -300,6 +300,39 @@ static void test_a_restart_knows_the_log_start(void) {
     end(p, &m);
 }
 
+static bool has_log(const partition *p, uint64_t start) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%020" PRIu64 ".log", p->directory, start);
+    return access(path, F_OK) == 0;
+}
+
+/* Messages are not served a moment longer; the files from the segment of the offset on stay until the lease ends. */
+static void test_a_lease_keeps_files_and_serves_nothing(void) {
+    partition_options options = options_of(1000);
+    partition_limits limits = {.expiry_us = 10 * SECOND};
+    static model m;
+    model_init(&m, 1000);
+    partition *p = opened(&options, &limits);
+    for (int i = 0; i < 12; i++) append(p, &m, 1, 300, wall_now += SECOND);
+    uint64_t second = p->segments.items[1].start_offset;
+    partition_lease(p, second);
+    wall_now += 60 * SECOND;
+    for (int i = 0; i < 8; i++) clean(p);
+    partition_cleaned done;
+    CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
+    CHECK(done.pending && done.leased_bytes > 0);
+    CHECK_EQUAL(partition_messages(p), 0);
+    CHECK(!has_log(p, 0) && has_log(p, second));
+    partition_lease(p, UINT64_MAX);
+    clean(p);
+    CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
+    CHECK(!done.pending && done.leased_bytes == 0 && !has_log(p, second));
+    CHECK_EQUAL(p->segments.count, 1);
+    partition_close(p);
+    partition_release(p);
+    model_free(&m);
+}
+
 static void test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide(void) {
     expiry_clock c = fresh_clock(60 * SECOND);
     wall_now = 1000 * SECOND;
@@ -356,6 +389,7 @@ int main(void) {
     RUN(test_offsets_that_nobody_can_read_push_no_message_out);
     RUN(test_segments_before_an_index_that_cannot_be_read_expire);
     RUN(test_a_restart_knows_the_log_start);
+    RUN(test_a_lease_keeps_files_and_serves_nothing);
     RUN(test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide);
     RUN(test_a_clock_that_jumped_between_two_runs_is_doubted);
     test_root_remove();

@@ -434,6 +434,8 @@ class Engine:
     ) -> None:
         """What the partitions `own` (namespace and place in the topic; not open here: does not count) take from now
         on of producers. `partitions`: slot and incarnation of all of the topic."""
+    def partition_lease(self, namespace: int, offset: int, /) -> None:
+        """`partition_clean` leaves the files of messages from there on; 2^64-1: none. KeyError."""
     def partition_clean(self, namespace: int, trash: str, /) -> Cleaned:
         """One step of the retention: the log start moves with age and count of messages, files of segments before it go
         as with partition_delete_segments. KeyError."""

@@ -26,6 +26,8 @@ from shardd.service.connections import ConnectionService
 from shardd.service.extensions import ExtensionService
 from shardd.service.figures import FiguresService
 from shardd.service.groups import GroupService
+from shardd.service.lease_table import Leases
+from shardd.service.leases import LeaseService
 from shardd.service.liftbridge_groups import LiftbridgeGroupService
 from shardd.service.liftbridge_publish import LiftbridgePublishService
 from shardd.service.liftbridge_streams import LiftbridgeStreamService
@@ -64,6 +66,7 @@ class ServiceParts(msgspec.Struct, frozen=True):
     passwords: Passwords
     login_turns: LoginTurns
     threads: Threads
+    leases: Leases
     server: ServerFacts
     figures: Callable[[], ShardFigures]
     own_logs: Callable[[], list[str]]
@@ -83,7 +86,7 @@ class Services:
         self.listener = parts.settings.tcp
         self.legacy = parts.settings.legacy
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, sessions))
-        self.partition_calls = PartitionCalls(metadata, engine, bus, data_directory)
+        self.partition_calls = PartitionCalls(metadata, engine, bus, data_directory, parts.leases)
         self.engine_calls = EngineCalls(engine)
         asked = PartitionRequests(
             metadata, self.engine_calls, bus.shards, parts.settings.server.request_timeout_ms / 1000
@@ -94,6 +97,7 @@ class Services:
         self.extensions = ExtensionService(metadata, bus, parts.figures, parts.server.started_at_us)
         self.figures = FiguresService(metadata, statistics, engine, sessions, parts.figures, parts.settings.metrics)
         self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory)
+        self.leases = LeaseService(metadata, self.partition_calls)
         self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
         self.messages = MessageService(metadata, self.partition_calls, self.groups, asked, engine)
         self.waits = MessageWaits(asked)

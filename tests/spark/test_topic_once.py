@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -24,24 +24,17 @@ from shardd.spark.sinks import topic as sink
 from shardd.spark.sinks import topic_once, topic_options, topic_stored
 from shardd.spark.sinks.topic import JournalGoneError, RowsSent, Work
 from shardd.spark.sinks.topic_journal import Claim, Journal, State, TakenOverError, TaskProducer
-from shardd.spark.sinks.topic_options import SinkOptions
 from shardd.spark.sinks.topic_rows import RowError
 from shardd.spark.sinks.topic_sender import DeliveryError
 from shardd.spark.sinks.topic_server import NoProducersError
 from shardd.spark.sinks.topic_stored import StoredRows, UnprovableError
 from tests.spark.lossy import CuttingProxy
+from tests.spark.once_query import DiedError, Query, rows_of, stored
 from tests.spark.stock_proxy import StockProxy
 from tests.spark.support import DELETE_SEGMENTS
 from tests.support import wire
 from tests.support.ports import free_port
 from tests.support.server import Server
-
-ROWS = 400  # of a task, in batches of 50
-PARTITIONS = 3
-
-
-class DiedError(Exception):
-    """What ends an attempt."""
 
 
 @pytest.fixture
@@ -53,70 +46,9 @@ def stream(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
             connection.delete_stream(name)
 
 
-class Query:
-    """One application; a batch has the rows `batch * 10000 + task * 1000 + n`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, address: str, stream: str, **more: str) -> None:
-        given = {"servers": address, "topic": f"{stream}/out", "createTopic": str(PARTITIONS), "batchBytes": "4 KiB"}
-        given |= {"username": "iggy", "password": "iggy", "semantics": "idempotent", "order": "source", **more}
-        self.options: SinkOptions = topic_options.parse(given, streaming=True)
-        self.name = f"query {stream}"
-        self.single = False
-        self._task = 0
-        self.id_of: Callable[[int], bytes] | None = None
-        monkeypatch.setattr(sink, "task_number", lambda: self._task)
-
-    def attempt(
-        self, run: str, batch: int, task: int = 0, *, at: int | None = None, does: Callable[[], object] | None = None
-    ) -> RowsSent:
-        """Before the rows of its part `at` it does something, or dies."""
-        self._task = task
-        return sink.write(self.options, Work(self.name, run, batch, self.single), self._parts(batch, task, at, does))
-
-    def _parts(
-        self, batch: int, task: int, at: int | None, does: Callable[[], object] | None
-    ) -> Iterator[pa.RecordBatch]:
-        first = batch * 10_000 + task * 1000
-        for part in range(ROWS // 50):
-            if part == at:
-                if does is None:
-                    raise DiedError
-                does()
-            numbers = range(first + part * 50, first + part * 50 + 50)
-            columns = {"value": [str(n) for n in numbers], "key": [f"k{n % 17}" for n in numbers]}
-            if self.id_of is not None:
-                columns = {
-                    "value": columns["value"],
-                    "id": pa.array([self.id_of(n) for n in numbers], pa.binary()),
-                    "partition": pa.array([task] * 50, pa.int32()),
-                }
-            yield pa.RecordBatch.from_pydict(columns)
-
-    def die(self, run: str, batch: int, task: int = 0, *, at: int) -> None:
-        with pytest.raises(DiedError):
-            self.attempt(run, batch, task, at=at)
-
-    def commit(self, batch: int, *done: RowsSent) -> None:
-        sink.commit(self.options, list(done), batch)
-
-    def run(self, run: str, batch: int, tasks: int = 2) -> None:
-        self.commit(batch, *(self.attempt(run, batch, task) for task in range(tasks)))
-
-
 @pytest.fixture
 def query(monkeypatch: pytest.MonkeyPatch, server: Server, stream: str) -> Query:
     return Query(monkeypatch, server.address, stream)
-
-
-def stored(server: Server, stream: str) -> list[int]:
-    with wire.connect(server.address) as connection:
-        messages = [connection.read_all(stream, "out", partition) for partition in range(PARTITIONS)]
-    assert all([each.offset for each in found] == list(range(len(found))) for found in messages)
-    return sorted(int(each.payload) for found in messages for each in found)
-
-
-def rows_of(batches: int, tasks: int = 2) -> list[int]:
-    return [batch * 10_000 + task * 1000 + n for batch in range(batches) for task in range(tasks) for n in range(ROWS)]
 
 
 # ---- one run ----
@@ -168,6 +100,32 @@ def test_a_task_may_have_nothing_and_new_tasks_may_come(query: Query, server: Se
     query.run("one", 4, tasks=3)
     wanted = [n for n in rows_of(5, 3) if (n // 10_000, n // 1000 % 10) not in ((0, 1), (0, 2), (3, 0), (3, 1), (3, 2))]
     assert stored(server, stream) == wanted
+
+
+def test_partitions_that_come_in_the_middle(query: Query, server: Server, stream: str) -> None:
+    """Keys go elsewhere from then on, so numbers tell nothing of the rows of an earlier attempt."""
+    query.run("one", 0)
+    query.die("one", 1, 0, at=6)
+    with wire.connect(server.address) as connection:
+        address = wire.identifier(stream) + wire.identifier("out")
+        connection.request(Code.CREATE_PARTITIONS, address + (2).to_bytes(4, "little"))
+    query.run("one", 1)
+    query.die("one", 2, 1, at=6)
+    query.run("one", 2)
+    assert stored(server, stream) == rows_of(3)
+
+
+def test_a_journal_that_has_lost_its_end(
+    monkeypatch: pytest.MonkeyPatch, query: Query, server: Server, stream: str
+) -> None:
+    """As after a power loss: the numbers of a record before are those of other rows."""
+    query.run("one", 0)
+    monkeypatch.setattr(Journal, "finish", lambda *_: None)
+    query.run("one", 1)
+    monkeypatch.undo()
+    again = Query(monkeypatch, server.address, stream)
+    again.run("one", 2)
+    assert stored(server, stream) == rows_of(3)
 
 
 # ---- several runs ----

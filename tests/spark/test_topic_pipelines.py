@@ -26,7 +26,7 @@ from tests.spark.test_topic_sink import payloads, written
 from tests.support import wire
 from tests.support.server import Server
 
-FOLLOW_S = 120.0
+FOLLOW_S = 300.0
 
 
 @pytest.fixture(autouse=True)

@@ -91,7 +91,7 @@ partition *partition_open(const partition_options *options, const segment_info *
                      .level = options->level,
                      .clock = options->clock,
                      .producing = options->producing,
-                     .start = {.expires_at_us = UINT64_MAX, .written = options->log_start},
+                     .start = {.expires_at_us = UINT64_MAX, .written = options->log_start, .leased = UINT64_MAX},
                      .references = 1,
                      .directory = strdup(options->directory)};
     p->segments.disk = p->offsets.disk = p->disk;

@@ -261,15 +261,19 @@ uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id); /* 0,
 void partition_set_limits(partition *p, const partition_limits *limits);
 
 typedef struct partition_cleaned {
-    uint32_t removed; /* segments whose files are gone now */
-    bool pending;     /* there is more to remove: now, or when a sync, a second or a reader has passed */
-    bool held;        /* stored offsets hold messages back */
+    uint32_t removed;      /* segments whose files are gone now */
+    bool pending;          /* there is more to remove: now, or when a sync, a second or a reader has passed */
+    bool held;             /* stored offsets hold messages back */
+    uint64_t leased_bytes; /* of segments whose files stay for a reader alone */
 } partition_cleaned;
 /* One step of the retention, at most CLEAN_SEGMENTS_MAX segments: moves the log start, rolls an active segment whose
  * oldest message has expired, writes the log start down, takes away the files of segments that lie below it, once that
  * is on the device and nothing in them was acknowledged within the last second. `trash` as below. 0, or a status. */
 #define CLEAN_SEGMENTS_MAX 4u
 uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, partition_cleaned *out);
+/* Somebody reads the files of messages from `offset` on: the next steps leave them, though the log start has passed
+ * them. UINT64_MAX: nobody does. */
+void partition_lease(partition *p, uint64_t offset);
 /* What DROP_OLDEST would take: the timestamp of the first message of the oldest segment and the bytes of it that are
  * served. False: nothing can be dropped (now). `only_active`: an early roll would help. `waits`: what it holds was
  * acknowledged within the last second, so soon it can be. */

@@ -55,11 +55,20 @@ static void roll_on_age(partition *p) {
     p->roll_pending = partition_roll(p, now) != 0; /* tried again by the next append */
 }
 
+void partition_lease(partition *p, uint64_t offset) { p->start.leased = offset; }
+
+/* The first of the segments before the log start whose files stay for a reader. */
+static uint32_t first_leased(const partition *p) {
+    uint32_t i = 0;
+    while (i < p->start.hidden && p->segments.items[i + 1].start_offset <= p->start.leased) i++;
+    return i;
+}
+
 /* Takes away files of segments before the log start. */
 static uint32_t remove_hidden(partition *p, const char *trash, uint32_t *removed) {
     uint64_t reading = partition_first_read(p);
-    uint32_t status = 0;
-    while (status == 0 && *removed < CLEAN_SEGMENTS_MAX && *removed < p->start.hidden) {
+    uint32_t status = 0, leased = first_leased(p);
+    while (status == 0 && *removed < CLEAN_SEGMENTS_MAX && *removed < leased) {
         segment *s = &p->segments.items[*removed];
         uint64_t end = s[1].start_offset;
         if (end > p->start.synced || end > p->start.settled || reading < end || partition_window_holds(p, end)) break;
@@ -81,6 +90,7 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
     roll_on_age(p);
     partition_write_start(p);
     uint32_t status = remove_hidden(p, trash, &out->removed);
+    for (uint32_t i = first_leased(p); i < p->start.hidden; i++) out->leased_bytes += p->segments.items[i].log_bytes;
     out->held = p->start.held;
     out->pending = p->start.hidden > 0 || p->start.written < p->start.offset;
     return status;

@@ -103,7 +103,8 @@ struct partition {
         uint64_t sync_target;       /* `synced` when the running sync succeeds */
         uint64_t settled, settling; /* acknowledged more than a second ago; at `settling_since` */
         int64_t settling_since_us;
-        bool held; /* stored offsets hold it back */
+        bool held;       /* stored offsets hold it back */
+        uint64_t leased; /* files with messages from there on stay for a reader */
     } start;
     partition_limits limits;
     expiry_clock *clock;

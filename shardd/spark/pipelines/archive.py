@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.fs as pafs
 
 from shardd.protocol.bounds import PartitionBounds
-from shardd.spark import archive_files, archive_listing, planner
+from shardd.spark import archive_files, archive_listing, leases, planner
 from shardd.spark.archive_files import ARCHIVED, Footer
 from shardd.spark.archive_listing import History
 from shardd.spark.columns import arrow_schema
@@ -241,6 +241,7 @@ def archive(spark: SparkSession, source: Source, target: Target) -> dict[str, An
             for name in sorted(source.bounds()):
                 held.enter_context(archive_publish.alone(target.place, name))
         jobs, size = plan(source, target)
+        _keep_files(source, jobs)
         rows = sum(job.slice.end - job.slice.start for job in jobs)
         with Meter("archive", rows) as meter:
             results = run(spark, jobs)
@@ -248,6 +249,14 @@ def archive(spark: SparkSession, source: Source, target: Target) -> dict[str, An
                 commit(target, results)
             meter.advance(rows, size)
     return summary("archive", meter, rows, size, files=len(results), target=f"{target.kind}:{target.place}")
+
+
+def _keep_files(source: Source, jobs: list[ArchiveJob]) -> None:
+    server = source.server()
+    try:
+        leases.take(server, source.parsed(), [job.slice for job in jobs])
+    finally:
+        server.close()
 
 
 def commit(target: Target, results: list[dict[str, Any]]) -> None:

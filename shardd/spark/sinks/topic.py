@@ -80,7 +80,7 @@ def write(options: SinkOptions, work: Work, batches: Iterator[pa.RecordBatch]) -
     encoder = RowEncoder(options, partitions, seed, task)
     if once:
         keep(options, connection)
-        named = OnceWork(work.application, work.run, work.batch, task, work.single)
+        named = OnceWork(work.application, work.run, work.batch, task, partitions, work.single)
         sent = OnceTask(options, named, encoder, state).write(batches)
         return RowsSent(work.application, work.run, sent.rows, stored_before=False, task=task, once=sent)
     with Sender(options, connection) as sender:

@@ -45,12 +45,13 @@ class TakenOverError(RuntimeError):
 class TaskProducer(msgspec.Struct, frozen=True, array_like=True):
     """The producer of a task. `epoch`: that of its last batch, -1 when none is stored as a whole. `numbers`: of its
     next batch in each partition, in this epoch; None: they are not known, or not those of the run that reads this.
-    `renew_at_us`: when it is to say that it is not idle."""
+    `renew_at_us`: when it is to say that it is not idle. `partitions`: those among which it has dealt its rows."""
 
     producer: int
     epoch: int = -1
     renew_at_us: int = 0
     numbers: dict[int, int] | None = None
+    partitions: int = 0
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
@@ -104,6 +105,8 @@ class Journal:
             ends = state.ends if state.ends is not None or first_ends is None else first_ends(state)
             tasks = {} if first_ends is None else without_numbers(state.tasks)
             self._append(Record(run, state.done, state.rows, ends=ends, tasks=tasks))
+            if first_ends is not None:
+                self._server.flush(self._name, 0)  # rows may outlive a power loss; where they begin has to, too
             state = replace(state, ends=ends, tasks=tasks)
         return state
 
@@ -118,6 +121,7 @@ class Journal:
         """Which producers the tasks have then; of several claims of a task the first one counts. `TakenOverError`."""
         state = self.look(run)
         self._append(Record(run, state.done, state.rows, claim=claim))
+        self._server.flush(self._name, 0)
         return self.look(run)
 
     def finish(

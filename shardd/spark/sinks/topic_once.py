@@ -29,12 +29,14 @@ _RENEWALS: Final = 4  # within the time after which the server forgets an idle p
 
 @dataclass(frozen=True)
 class OnceWork:
-    """Which task of which batch. `single`: its run has no other batch, as `df.write` has it."""
+    """Which task of which batch. `partitions`: of the topic. `single`: its run has no other batch, as `df.write` has
+    it."""
 
     application: str
     run: str
     batch: int
     task: int
+    partitions: int
     single: bool
 
 
@@ -70,6 +72,7 @@ class OnceTask:
         self._encoder = encoder
         self._sender = Sender(options)
         self._producer = state.tasks.get(work.task)
+        self._follows = state.done == work.batch - 1  # else a record of the journal is lost, with the newest numbers
         self._places: Places = dict(state.ends or {})
         self._begun = False
         self._epochs = 0
@@ -88,7 +91,7 @@ class OnceTask:
         numbers = self._encoder.numbers
         done = None
         if self._begun and self._producer is not None and numbers is not None:
-            done = replace(self._producer, numbers=numbers.next)
+            done = replace(self._producer, numbers=numbers.next, partitions=self._work.partitions)
         ends = {
             partition: (place[0], max(place[1], self._sender.ends.get(partition, 0)))
             for partition, place in self._places.items()
@@ -142,7 +145,8 @@ class OnceTask:
     def _begin(self) -> None:
         known = self._producer
         self._begun = True
-        if known is not None and known.numbers is not None and self._is_alive(known):
+        counts = self._follows and known is not None and known.partitions == self._work.partitions
+        if known is not None and counts and known.numbers is not None and self._is_alive(known):
             self._encoder.numbers = Numbers(known.producer, known.epoch, known.numbers)
             return
         self._next_epoch("")

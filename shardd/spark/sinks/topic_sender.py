@@ -120,11 +120,8 @@ class Sender:
         """`ProducerEndedError`, `DeliveryError`."""
         place = f"partition {frame.partition} of '{self._options.topic}'"
         if made.kind in (ProducedKind.STORED, ProducedKind.DUPLICATE):
-            if made.count > frame.rows:
-                raise DeliveryError(
-                    f"batch {frame.number} in {place} is stored with {made.count} rows, this time it has {frame.rows}:"
-                    " the rows of the task are not the same ones in the same order (option 'order')"
-                )
+            if made.count not in (0, frame.rows) and made.kind is ProducedKind.DUPLICATE:
+                raise ProducerEndedError(f"{place} has batch {frame.number} with {made.count} rows, not {frame.rows}")
             if made.count:
                 self.ends[frame.partition] = max(self.ends.get(frame.partition, 0), made.first + made.count)
             return

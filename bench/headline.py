@@ -133,17 +133,17 @@ def text(found: dict[str, Any]) -> str:
     rounds = next(iter(found["shapes"].values()))["rounds"]
     machine = f"{facts['machine']}, {facts['kernel']}, commit {facts['commit']}"
     return (
-        f"{BEGIN}\n\n![Messages a second and p99 beside other servers](docs/headline.svg)\n\n"
+        f"{BEGIN}\n![Messages a second and p99 beside other servers](docs/headline.svg)\n\n"
         + "\n".join(rows)
         + "\n\n"
         + _wrapped(
-            f"Medians of {rounds} interleaved rounds on one machine ({machine}); client and servers share its CPUs. "
-            '"x": shardd is so many times as fast, "(noise)": by less than shardd differs from itself in the same run. '
-            "Redis (appendfsync everysec) and JetStream (file storage, sync_interval 1s) write before they answer and "
-            "sync every second, as level `written` does; in the last row each server syncs before it answers. The bare "
-            "server checks nothing and, but for the last row, never syncs. `make headline` measures your machine."
+            f"Medians of {rounds} interleaved rounds ({machine}), clients on the same CPUs. "
+            '"x": so many times as fast; "(noise)": by less than shardd differs from itself. '
+            "All but the bare server write before they answer and sync each second; in the last row all sync first. "
+            "`make headline` measures your machine. All lines: [docs/benchmarks.md](docs/benchmarks.md); a server of "
+            "yours: [`shardd bench`](docs/bench.md)."
         )
-        + f"\n\n{END}"
+        + f"\n{END}"
     )
 
 

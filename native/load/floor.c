@@ -1,9 +1,10 @@
 /* The least that a server of these frames can do, as the reference that others are measured against.
  *
  * epoll, recv, pwrite, 8-byte acknowledgement; polls are pread and send. No checks beyond memory safety, no checksums,
- * no index, no groups, no sync (`sync`: one fdatasync for each append). With `offsets` the first record of a poll
- * says its offset; the others never do. Connections are dealt evenly to the threads. A poll finds its records by arithmetic: all records of
- * one file have the size of the first one. What the server chooses a partition for goes round over six. */
+ * no index, no groups, no sync (`sync`: one fdatasync for each append). With `offsets` the first record of a poll says
+ * its offset; the others never do. Connections are dealt evenly to the threads. A poll finds its records by arithmetic:
+ * all records of one file have the size of the first one. What the server chooses a partition for goes round over six.
+ */
 #include "floor.h"
 
 #include <errno.h>

@@ -55,10 +55,10 @@ def _shape(kind: str, batch: int, payload_bytes: int, batches: int, durability: 
 
 
 SHAPES = {
-    "8 producers, batches of 10 x 100 B": _shape("pinned-producer", 10, 100, 8000),
-    "8 producers, batches of 100 x 1000 B": _shape("pinned-producer", 100, 1000, 1500),
-    "4 producers, 4 consumers, 100 x 1000 B": _shape("pinned-producer-and-consumer", 100, 1000, 1000),
-    "8 producers, synced before each answer, 10 x 100 B": _shape("pinned-producer", 10, 100, 300, "durable"),
+    "10 x 100 B": _shape("pinned-producer", 10, 100, 8000),
+    "100 x 1000 B": _shape("pinned-producer", 100, 1000, 1500),
+    "with consumers, 100 x 1000 B": _shape("pinned-producer-and-consumer", 100, 1000, 1000),
+    "synced first, 10 x 100 B": _shape("pinned-producer", 10, 100, 300, "durable"),
 }
 """By title."""
 
@@ -122,12 +122,12 @@ def picture(found: dict[str, Any]) -> str:
 def text(found: dict[str, Any]) -> str:
     """The part of README.md."""
     facts = found["facts"]
-    rows = ["| load | shardd, messages/s | bare C server | Redis Streams | NATS JetStream |", "|---|---|---|---|---|"]
+    rows = ["| sends | shardd, messages/s | bare C server | Redis Streams | NATS JetStream |", "|---|---|---|---|---|"]
     for title, shape in found["shapes"].items():
         cells = [f"{median_of(shape, 'shardd', 'producers: messages/s'):,.0f}"]
         for label in OTHERS:
             found_verdict = verdict_of(shape, label, "producers: messages/s")
-            noise = " (noise)" if found_verdict["verdict"].startswith(("within", "rounds", "too few")) else ""
+            noise = " ~" if found_verdict["verdict"].startswith(("within", "rounds", "too few")) else ""
             cells.append(f"{found_verdict['other']:,.0f}, x{1 / found_verdict['ratio']:.2f}{noise}")
         rows.append(f"| {title} | " + " | ".join(cells) + " |")
     rounds = next(iter(found["shapes"].values()))["rounds"]
@@ -138,10 +138,10 @@ def text(found: dict[str, Any]) -> str:
         + "\n\n"
         + _wrapped(
             f"Medians of {rounds} interleaved rounds ({machine}), clients on the same CPUs. "
-            '"x": so many times as fast; "(noise)": by less than shardd differs from itself. '
-            "All but the bare server write before they answer and sync each second; in the last row all sync first. "
-            "`make headline` measures your machine. All lines: [docs/benchmarks.md](docs/benchmarks.md); a server of "
-            "yours: [`shardd bench`](docs/bench.md)."
+            '"x": so many times as fast, "~" by less than shardd differs from itself; 8 producers (4 with consumers). '
+            "All but the bare one write before they answer and sync each second; in the last row all sync first. "
+            "`make headline` does it here. All lines: [docs/benchmarks.md](docs/benchmarks.md); any server: "
+            "[`shardd bench`](docs/bench.md)."
         )
         + f"\n{END}"
     )

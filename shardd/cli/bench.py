@@ -67,6 +67,7 @@ def bench(
     open_loop: words.OpenLoop = False,
     partitioning: words.Partitioning = "",
     hot_percent: words.HotPercent = 0,
+    dialect: words.Dialect = "0.8",
     processes: words.Processes = 0,
     as_json: words.AsJson = False,
     against: words.Against = None,
@@ -86,9 +87,6 @@ def bench(
             raise BenchError("--message-batches and --total-data exclude each other")
         if durability not in DURABILITIES:
             raise BenchError(f"--durability is {', '.join(DURABILITIES)}, not {durability!r}")
-        sampling_us = parse_us(sampling_time, "--sampling-time")
-        if sampling_us < 100:
-            raise BenchError("--sampling-time is 100us or more")
         context.obj = {
             "message_size": parse_span(message_size, 0, MESSAGE_PAYLOAD_BYTES_MAX, "--message-size"),
             "batch": parse_span(messages_per_batch, 1, BATCH_MAX, "--messages-per-batch"),
@@ -97,7 +95,7 @@ def bench(
             "rate_limit_bytes": parse_bytes(rate_limit, "--rate-limit"),
             "rate_limit_text": rate_limit,
             "warmup_us": parse_us(warmup_time, "--warmup-time"),
-            "sampling_us": sampling_us,
+            "sampling_us": _sampling_us(sampling_time),
             "window": moving_average_window,
             "username": username,
             "password": password,
@@ -111,6 +109,7 @@ def bench(
             "rounds": rounds,
             "partitioning": partitioning,
             "hot_percent": hot_percent,
+            "dialect": dialect,
             "own": own_server,
             "durability": durability,
             "directory": directory,
@@ -120,6 +119,13 @@ def bench(
         }
     except BenchError as error:
         raise _refuse(error) from error
+
+
+def _sampling_us(text: str) -> int:
+    found = parse_us(text, "--sampling-time")
+    if found < 100:
+        raise BenchError("--sampling-time is 100us or more")
+    return found
 
 
 def _given(context: typer.Context) -> set[str]:

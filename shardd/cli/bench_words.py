@@ -40,6 +40,7 @@ Partitioning = Annotated[
 HotPercent = Annotated[
     int, typer.Option("--hot-percent", min=0, max=100, help="With random: so many requests go to partition 0.")
 ]
+Dialect = Annotated[str, typer.Option("--dialect", help="Framing of Apache Iggy: 0.8, or 0.9.")]
 Processes = Annotated[int, typer.Option("--processes", min=0, max=1024, help="Of the client; 0: as many as CPUs.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print report.json instead of a table.")]
 Against = Annotated[

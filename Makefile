@@ -273,6 +273,11 @@ bench-recovery: native ## the recovery phase of a start: seconds for each GiB un
 bench: native ## compare with the bare-C floor server
 	@$(BIN)/python -m bench
 
+.PHONY: headline
+headline: native ## the figures and the picture of README.md, beside Redis Streams and NATS JetStream
+	@.ci/setup-redis.sh
+	@$(BIN)/python -m bench.headline $(BENCH_ARGS)
+
 .PHONY: bench-retention
 bench-retention: native ## compression by algorithm, cold polls, producers beside deletions and compressing (BENCH_ARGS="cold --rounds 3")
 	@$(BIN)/python -m bench.retention $(BENCH_ARGS)

@@ -1,6 +1,6 @@
 /* floor: the floor server of native/load/floor.c as a program.
  *
- *   floor --directory DIR [--threads N] [--cpus A,B,...] [--sync]
+ *   floor --directory DIR [--threads N] [--cpus A,B,...] [--sync] [--offsets]
  *
  * prints "port N"; ends with its parent or on SIGTERM.
  */
@@ -30,11 +30,10 @@ static int listen_anywhere(void) {
 }
 
 int main(int argc, char **argv) {
-    static const struct option names[] = {{"directory", required_argument, NULL, 'd'},
-                                          {"threads", required_argument, NULL, 't'},
-                                          {"cpus", required_argument, NULL, 'c'},
-                                          {"sync", no_argument, NULL, 's'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option names[] = {
+        {"directory", required_argument, NULL, 'd'}, {"threads", required_argument, NULL, 't'},
+        {"cpus", required_argument, NULL, 'c'},      {"sync", no_argument, NULL, 's'},
+        {"offsets", no_argument, NULL, 'o'},         {NULL, 0, NULL, 0}};
     floor_options options = {.threads = 2};
     char *cpus = NULL;
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
@@ -42,10 +41,11 @@ int main(int argc, char **argv) {
         else if (option == 't') options.threads = strtol(optarg, NULL, 10);
         else if (option == 'c') cpus = optarg;
         else if (option == 's') options.sync = true;
+        else if (option == 'o') options.offsets = true;
         else return 2;
     }
     if (options.directory == NULL || options.threads < 1 || options.threads > FLOOR_THREADS_MAX) {
-        fprintf(stderr, "usage: floor --directory DIR [--threads 1..%d] [--cpus A,B,...] [--sync]\n",
+        fprintf(stderr, "usage: floor --directory DIR [--threads 1..%d] [--cpus A,B,...] [--sync] [--offsets]\n",
                 FLOOR_THREADS_MAX);
         return 2;
     }

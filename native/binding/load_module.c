@@ -149,6 +149,7 @@ static PyObject *serve_floor(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "isy*p", &options.listener, &options.directory, &cpus, &sync)) return NULL;
     options.threads = (long)(cpus.len / (Py_ssize_t)sizeof(int));
     options.sync = sync;
+    options.offsets = true;
     if (options.threads < 1 || options.threads > FLOOR_THREADS_MAX) {
         PyBuffer_Release(&cpus);
         PyErr_SetString(PyExc_ValueError, "the floor has 1 to 16 threads");

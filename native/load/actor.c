@@ -27,6 +27,7 @@ bool actor_open(actor *a, const actor_plan *plan, channel *channel, load_run *ru
     a->asked = calloc(plan->depth, sizeof *a->asked);
     if (a->out == NULL || a->asked == NULL) return fail(a, "the client has no memory left");
     a->dialect->prepare(a);
+    if (plan->dialect == DIALECT_IGGY09 && a->summed == NULL) return fail(a, "the client has no memory left");
     a->dialect->reset(&a->reply);
     return true;
 }
@@ -34,6 +35,7 @@ bool actor_open(actor *a, const actor_plan *plan, channel *channel, load_run *ru
 void actor_close(actor *a) {
     free(a->out);
     free(a->asked);
+    free(a->summed);
     free(a->records.items);
 }
 

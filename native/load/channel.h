@@ -1,5 +1,5 @@
-/* What lies between an actor and its socket: TLS, WebSocket, or WebSocket over TLS. A channel is opened while its socket
- * blocks (with timeouts of its own) and is used like send(2) and recv(2), blocking or not. */
+/* What lies between an actor and its socket: TLS, WebSocket, or WebSocket over TLS. A channel is opened while its
+ * socket blocks (with timeouts of its own) and is used like send(2) and recv(2), blocking or not. */
 #ifndef LOAD_CHANNEL_H
 #define LOAD_CHANNEL_H
 #include <stdbool.h>

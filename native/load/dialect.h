@@ -4,7 +4,7 @@
 #include "load.h"
 
 /* Numbers of `actor_plan.dialect` (shardd/benchmark/plan.py). */
-enum { DIALECT_CLASSIC, DIALECT_REDIS, DIALECT_NATS, DIALECTS };
+enum { DIALECT_CLASSIC, DIALECT_REDIS, DIALECT_NATS, DIALECT_IGGY09, DIALECTS };
 
 typedef struct dialect {
     uint32_t record_bytes; /* that figures count beside the payload of each message */
@@ -27,14 +27,18 @@ typedef struct dialect {
 extern const dialect speak_classic; /* requests.c, reply.c */
 extern const dialect speak_redis;   /* redis.c */
 extern const dialect speak_nats;    /* nats.c */
+extern const dialect speak_iggy09;  /* iggy09.c */
 
 static inline const dialect *dialect_of(const actor_plan *plan) {
-    static const dialect *const all[] = {&speak_classic, &speak_redis, &speak_nats};
+    static const dialect *const all[] = {&speak_classic, &speak_redis, &speak_nats, &speak_iggy09};
     return all[plan->dialect];
 }
 
 /* A number of `least` to `most`, both included. */
 uint64_t random_between(actor *a, uint64_t least, uint64_t most);
+frame_target target_of(const actor_plan *plan);
+/* What changes from one classic send to the next, before the count that ends its head. */
+void choose_partition(actor *a, uint8_t *frame);
 /* Digits without a sign; the end of them. */
 uint8_t *put_decimal(uint8_t *at, uint64_t value);
 uint8_t *put_text(uint8_t *at, const char *text);

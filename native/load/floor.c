@@ -1,9 +1,10 @@
 /* The least that a server of these frames can do, as the reference that others are measured against.
  *
  * epoll, recv, pwrite, 8-byte acknowledgement; polls are pread and send. No checks beyond memory safety, no checksums,
- * no index, no groups, no sync (`sync`: one fdatasync for each append). The first record of a poll says its offset, the
- * others say none. Connections are dealt evenly to the threads. A poll finds its records by arithmetic: all records of
- * one file have the size of the first one. What the server chooses a partition for goes round over six. */
+ * no index, no groups, no sync (`sync`: one fdatasync for each append). With `offsets` the first record of a poll says
+ * its offset; the others never do. Connections are dealt evenly to the threads. A poll finds its records by arithmetic:
+ * all records of one file have the size of the first one. What the server chooses a partition for goes round over six.
+ */
 #include "floor.h"
 
 #include <errno.h>
@@ -39,6 +40,8 @@ typedef struct peer {
     size_t out_sent, out_length, out_room;
     uint32_t turn; /* of partitions */
 } peer;
+
+static bool says_offsets;
 
 static _Noreturn void fail(const char *what) {
     fprintf(stderr, "floor: %s: %s\n", what, strerror(errno));
@@ -101,7 +104,7 @@ static bool answer_poll(peer *p, const uint8_t *payload, size_t length) {
     p->out_length = REPLY_HEAD + POLLED_HEAD + size;
     uint8_t *into = p->out + REPLY_HEAD + POLLED_HEAD;
     if (!floor_file_read(file, offset, into, size)) return false;
-    if (count > 0) put_u64(into + RECORD_OFFSET_AT, offset);
+    if (count > 0 && says_offsets) put_u64(into + RECORD_OFFSET_AT, offset);
     return true;
 }
 
@@ -214,6 +217,7 @@ static floor_thread *least_busy(floor_thread *threads, long count) {
 
 void floor_run(const floor_options *options) {
     static floor_thread threads[FLOOR_THREADS_MAX];
+    says_offsets = options->offsets;
     floor_files_open(options->directory, options->sync);
     for (long i = 0; i < options->threads; i++) {
         threads[i].cpu = options->cpus[i];

@@ -11,6 +11,7 @@ typedef struct floor_options {
     long threads;                /* 1..FLOOR_THREADS_MAX */
     int cpus[FLOOR_THREADS_MAX]; /* -1: this thread is not pinned */
     bool sync;
+    bool offsets; /* the first record of a poll says where it is */
 } floor_options;
 
 _Noreturn void floor_run(const floor_options *options);

@@ -43,8 +43,9 @@ typedef struct actor_plan {
     uint64_t depth;                  /* requests in flight of a sender */
     uint64_t open_loop;              /* requests have a time at which they are due, and latencies begin there */
     uint64_t records_max;
-    uint64_t dialect; /* dialect.h */
-    uint64_t number;  /* among all actors of the run */
+    uint64_t dialect;                          /* dialect.h */
+    uint64_t number;                           /* among all actors of the run */
+    uint64_t client_low, client_high, session; /* of 0.9 */
 } actor_plan;
 
 /* One measured batch; counts and bytes since the actor's record before. */
@@ -107,7 +108,7 @@ typedef struct reply {
 
 typedef struct dialect dialect;
 
-enum { PREFIX_MAX = 160, POLL_REQUEST_MAX = 320 };
+enum { PREFIX_MAX = 160, POLL_REQUEST_MAX = 512 };
 
 typedef struct actor {
     const actor_plan *plan;
@@ -125,8 +126,10 @@ typedef struct actor {
     uint8_t prefix[PREFIX_MAX]; /* of each message, in dialects of text */
     uint32_t prefix_length;
     position next;
-    bool measures; /* has begun to */
-    asked *asked;  /* ring of `depth` */
+    uint8_t *summed;   /* of iggy09.c */
+    uint64_t requests; /* that have a number, of iggy09.c */
+    bool measures;     /* has begun to */
+    asked *asked;      /* ring of `depth` */
     uint32_t first, in_flight;
     reply reply;
     uint64_t due_ns, wake_ns; /* the next request is due; wake_ns 0: nobody waits for that */

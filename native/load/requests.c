@@ -19,7 +19,7 @@ uint64_t random_between(actor *a, uint64_t least, uint64_t most) {
     return least == most ? least : least + random_next(&a->random) % (most - least + 1);
 }
 
-static frame_target target_of(const actor_plan *plan) {
+frame_target target_of(const actor_plan *plan) {
     return (frame_target){.stream = (uint32_t)plan->stream,
                           .topic = (uint32_t)plan->topic,
                           .partitioning = plan->partitioning == TO_RANDOM ? TO_PARTITION
@@ -84,8 +84,7 @@ static void append_varied(actor *a, asked *asked, uint64_t origin) {
     a->out_length += (size_t)(at - frame);
 }
 
-/* What changes from one request to the next, before the count that ends its head. */
-static void choose_partition(actor *a, uint8_t *frame) {
+void choose_partition(actor *a, uint8_t *frame) {
     const actor_plan *plan = a->plan;
     uint8_t *end = frame + REQUEST_HEAD + 4 + get_u32(frame + REQUEST_HEAD) - 4;
     if (plan->partitioning == TO_KEY) put_u64(end - KEY_BYTES, random_next(&a->random));

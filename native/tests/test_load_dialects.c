@@ -1,4 +1,5 @@
-/* Answers of Redis and of NATS, whole, in pieces and damaged: what they say is found, and damage is a sentence. */
+/* Answers of Redis, of NATS and of Apache Iggy 0.9, whole, in pieces and damaged: what they say is found, and damage is
+ * a sentence. */
 #include "check.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #include "../load/dialect.h"
 #include "../load/wire.h"
 
-enum { MUTATIONS = 100000, STEPS_MAX = 100000 };
+enum { MUTATIONS = 30000, STEPS_MAX = 100000 };
 
 typedef struct example {
     uint64_t dialect;
@@ -103,6 +104,62 @@ static void test_answers_say_the_same_in_any_pieces(void) {
     }
 }
 
+/* An answer of 0.9: two batches, of one and of two messages with 3 bytes each; the second has a user header, too. */
+static size_t answer_09(uint8_t *at) {
+    const uint32_t counts[] = {1, 2};
+    uint8_t *begin = at;
+    memset(at, 0, 2048);
+    at[60] = 8;
+    put_u32(at + 256 + 12, 3);
+    at += 256 + 16;
+    for (uint32_t i = 0; i < 2; i++) {
+        put_u64(at + 8, 40 + i);
+        put_u64(at + 24, 7 + i);
+        put_u32(at + 48, counts[i]);
+        at += 256;
+        for (uint32_t message = 0; message < counts[i]; message++) {
+            put_u32(at + 32, i * message * 5);
+            put_u32(at + 36, 3);
+            at += 48 + 3 + i * message * 5;
+        }
+    }
+    put_u32(begin + 48, (uint32_t)(at - begin));
+    return (size_t)(at - begin);
+}
+
+static void test_batches_of_09_say_the_same_in_any_pieces(void) {
+    static uint8_t bytes[2048];
+    example e = {.dialect = DIALECT_IGGY09, .poll = true, .asked = 5, .bytes = (char *)bytes};
+    reply r;
+    const char *wrong;
+    e.length = answer_09(bytes);
+    for (size_t cut = 1; cut <= e.length; cut++) {
+        REQUIRE(feed(&e, bytes, cut, &r, &wrong));
+        CHECK(wrong == NULL);
+        CHECK(r.count == 3 && r.user_bytes == 9 && r.header_bytes == 5 && r.origin_us == 7 && r.next.first == 43);
+    }
+    for (size_t shorter = 1; shorter < 100; shorter++) {
+        answer_09(bytes);
+        put_u32(bytes + 48, (uint32_t)(e.length - shorter));
+        example cut = e;
+        cut.length = e.length - shorter;
+        CHECK(!feed(&cut, bytes, cut.length, &r, &wrong) || wrong != NULL);
+    }
+    answer_09(bytes);
+    put_u32(bytes + 216, 6);
+    feed(&e, bytes, e.length, &r, &wrong);
+    CHECK(wrong != NULL && strstr(wrong, "status 6") != NULL);
+    uint64_t seed = 1;
+    for (uint32_t i = 0; i < MUTATIONS; i++) {
+        e.length = answer_09(bytes);
+        for (uint32_t many = 0; many <= i % 3; many++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            bytes[(seed >> 33) % e.length] = (uint8_t)(seed >> 17);
+        }
+        feed(&e, bytes, 1 + (seed >> 40) % e.length, &r, &wrong);
+    }
+}
+
 static void test_refusals_are_sentences(void) {
     static const example refused[] = {
         {.dialect = DIALECT_REDIS, .asked = 1, ANSWER("-OOM command not allowed\r\n")},
@@ -144,6 +201,7 @@ static void test_damage_is_survived(void) {
 
 int main(void) {
     RUN(test_answers_say_the_same_in_any_pieces);
+    RUN(test_batches_of_09_say_the_same_in_any_pieces);
     RUN(test_refusals_are_sentences);
     RUN(test_damage_is_survived);
     return check_report();

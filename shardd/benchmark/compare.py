@@ -50,11 +50,17 @@ def differences(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
         one, two = first["hardware"].get(name), second["hardware"].get(name)
         if one != two:
             found.append(f"{name.replace('_', ' ')}: {one} and {two}")
-    for name in ("loop", "depth"):
-        one, two = (report.get("shardd", {}).get(name) for report in (first, second))
+    for name in ("loop", "depth", "tls", "partitioning", "pinning", "profile", "configuration", "durability"):
+        one, two = (_own(report).get(name) for report in (first, second))
         if one is not None and two is not None and one != two:
             found.append(f"{name}: {one} and {two}")
     return found
+
+
+def _own(report: dict[str, Any]) -> dict[str, Any]:
+    """What only this tool writes, with what the server said of its durability; {}: a report of iggy-bench."""
+    own = dict(report.get("shardd") or {})
+    return own | {"durability": (own.get("server") or {}).get("durability")}
 
 
 def compare(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
@@ -106,6 +112,10 @@ def _rows(report: dict[str, Any]) -> dict[tuple[str, str], tuple[float, float | 
         found[kind, "avg ms"] = (float(summary["average_latency_ms"]), delay)
         for name, shown in LATENCIES.items():
             found[kind, f"{shown} ms"] = (float(summary[f"average_{name}_latency_ms"]), delay)
+    for name, key in (("CPU us/message", "cpu_us_per_message"), ("memory bytes", "memory_bytes")):
+        value = (_own(report).get("server") or {}).get(key)
+        if value:
+            found["server", name] = (float(value), None)
     return found
 
 

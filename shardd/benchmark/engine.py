@@ -145,7 +145,8 @@ def _child(
                     places.streams[actor.stream],
                     places.topics[actor.stream],
                     places.groups.get(actor.group, 0),
-                    server.dialect,
+                    server.dialect_of(plan.options),
+                    getattr(each, "session", (0, 0, 0)),
                 )
                 for actor, each in zip(actors, sockets, strict=True)
             )

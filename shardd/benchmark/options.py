@@ -21,6 +21,7 @@ ROUNDS: Final = 5
 ROUNDS_MAX: Final = 1000
 PARTITIONINGS: Final = ("partition", "balanced", "key", "random")
 """By the numbers of native/load/frames.h."""
+DIALECTS: Final = ("0.8", "0.9")
 DURABILITIES: Final = ACK_LEVELS
 MEMORY_BYTES_MAX: Final = 2 << 30
 """Of all requests that actors hold ready."""
@@ -155,6 +156,7 @@ class Options:
     hot_percent: int = 0
     profile: str = ""
     disturbance: str = ""
+    dialect: str = "0.8"
     own: bool = False
     durability: str = "written"
     directory: str = ""
@@ -237,6 +239,10 @@ def _check_own(options: Options) -> None:
     for pair in options.server_settings:
         if not re.fullmatch(r"(SHARDD|IGGY)_[A-Z0-9_]+=.*", pair):
             raise BenchError(f"--set is SHARDD_NAME=VALUE, not {pair!r}")
+    if options.dialect not in DIALECTS:
+        raise BenchError(f"--dialect is {', '.join(DIALECTS)}, not {options.dialect!r}")
+    if options.dialect == "0.9" and options.kind.groups is not None and options.kind.polls:
+        raise BenchError("members of groups ask for their partitions in 0.9: groups are measured with --dialect 0.8")
     if options.partitioning and options.partitioning not in PARTITIONINGS:
         raise BenchError(f"--partitioning is {', '.join(PARTITIONINGS)}, not {options.partitioning!r}")
     if options.hot_percent and options.partitioning != "random":

@@ -12,7 +12,7 @@ from shardd.benchmark.options import PARTITIONINGS, BenchError, Options
 RECORDS_MAX: Final = 5_000_000
 """Measured requests of a run: each is kept."""
 SLOT_STOP, SLOT_START_NS, SLOT_READY, SLOT_SENDERS, SLOT_MESSAGES, SLOT_BYTES, SLOT_WORST_NS, SLOTS_FIXED = range(8)
-_PLAN: Final = struct.Struct("<25Q")
+_PLAN: Final = struct.Struct("<28Q")
 
 
 @dataclass
@@ -58,7 +58,16 @@ class Plan:
         """Of one actor. Budgets in batches are within the bound already."""
         return RECORDS_MAX if self.options.total_data_bytes is None else RECORDS_MAX // len(self.actors)
 
-    def packed(self, actor: Actor, fd: int, stream: int, topic: int, group: int, dialect: int = 0) -> bytes:
+    def packed(
+        self,
+        actor: Actor,
+        fd: int,
+        stream: int,
+        topic: int,
+        group: int,
+        dialect: int = 0,
+        session: tuple[int, int, int] = (0, 0, 0),
+    ) -> bytes:
         """`stream`, `topic` and `group` are ids of the server."""
         options = self.options
         sends, polls = self.sends(actor), self.polls(actor)
@@ -72,7 +81,7 @@ class Plan:
         fields += [rate, 0 if actor.role == BOTH else int(rate * options.read_amplification)]
         fields += [options.kind.sends, sends and polls and not grouped]
         fields += [1 if polls else options.depth, options.open_loop and sends, self._records_max()]
-        fields += [dialect, actor.index]
+        fields += [dialect, actor.index, *session]
         return _PLAN.pack(*map(int, fields))
 
 

@@ -230,6 +230,7 @@ def _own(options: Options, found: Findings) -> dict[str, Any]:
     return {
         "loop": "open" if options.open_loop else "closed",
         "depth": options.depth,
+        "dialect": options.dialect,
         "tls": options.tls is not None,
         "partitioning": options.partitioning or ("balanced" if options.partitions > 1 else "partition"),
         "tool": __version__,

@@ -12,10 +12,8 @@ from shardd.benchmark.kinds import CONSUMER, KINDS, PRODUCER, Kind
 from shardd.benchmark.options import (
     ACTORS_MAX,
     BATCH_MAX,
-    DEPTH_MAX,
     DURABILITIES,
     ROUNDS,
-    ROUNDS_MAX,
     BenchError,
     Output,
     Tls,
@@ -24,6 +22,7 @@ from shardd.benchmark.options import (
     parse_us,
 )
 from shardd.benchmark.profiles import PROFILES, Profile
+from shardd.cli import bench_words as words
 from shardd.cli.bench_run import run_bench
 from shardd.protocol.limits import MESSAGE_PAYLOAD_BYTES_MAX
 
@@ -53,72 +52,32 @@ def _refuse(error: BenchError) -> typer.Exit:
 @bench_app.callback()
 def bench(
     context: typer.Context,
-    message_size: Annotated[
-        str, typer.Option("--message-size", "-m", help="Bytes of a payload: a number, or a range like 100..1000.")
-    ] = "1000",
-    messages_per_batch: Annotated[
-        str, typer.Option("--messages-per-batch", "-P", help="A number, or a range.")
-    ] = "1000",
-    message_batches: Annotated[
-        int | None, typer.Option("--message-batches", "-b", min=1, help="Of each actor; 1000 without --total-data.")
-    ] = None,
-    total_data: Annotated[
-        str | None, typer.Option("--total-data", "-T", help="Of all actors together, instead: 10GB.")
-    ] = None,
-    rate_limit: Annotated[
-        str | None, typer.Option("--rate-limit", "-r", help="Payload bytes each second, all actors: 100MB.")
-    ] = None,
-    warmup_time: Annotated[str, typer.Option("--warmup-time", "-w", help="Before the measurement: 5s.")] = "0s",
-    sampling_time: Annotated[str, typer.Option("--sampling-time", "-t", help="Width of a point in series.")] = "10ms",
-    moving_average_window: Annotated[
-        int, typer.Option("--moving-average-window", "-W", min=1, max=100_000, help="Points that throughput averages.")
-    ] = 20,
-    username: Annotated[str, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")] = "iggy",
-    password: Annotated[
-        str, typer.Option("--password", "-p", envvar="SHARDD_PASSWORD", help="Better in the variable.")
-    ] = "iggy",
-    reuse_streams: Annotated[
-        bool, typer.Option("--reuse-streams", help="Keep bench streams of earlier runs, and write behind them.")
-    ] = False,
-    depth: Annotated[
-        int, typer.Option("--depth", min=1, max=DEPTH_MAX, help="Requests in flight of each producer.")
-    ] = 1,
-    open_loop: Annotated[
-        bool,
-        typer.Option("--open-loop", help="Requests are due by --rate-limit, and latencies begin when they are due."),
-    ] = False,
-    partitioning: Annotated[
-        str, typer.Option("--partitioning", help="Of producers: balanced, key, random, partition (0).")
-    ] = "",
-    hot_percent: Annotated[
-        int, typer.Option("--hot-percent", min=0, max=100, help="With random: so many requests go to partition 0.")
-    ] = 0,
-    processes: Annotated[
-        int, typer.Option("--processes", min=0, max=1024, help="Of the client; 0: as many as CPUs.")
-    ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print report.json instead of a table.")] = False,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against", help="Measure this beside it, in turns: shardd, floor, redis, nats, an address, a report."
-        ),
-    ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, max=ROUNDS_MAX, help="With --against.")] = ROUNDS,
-    own_server: Annotated[
-        bool,
-        typer.Option("--own-server", help="Start a shardd for each measurement, and end it after it."),
-    ] = False,
-    durability: Annotated[
-        str, typer.Option("--durability", help="Of servers that are started: memory, written or durable.")
-    ] = "written",
-    directory: Annotated[
-        str, typer.Option("--directory", help="Where servers that are started keep their data; a temporary one.")
-    ] = "",
-    server_cpus: Annotated[str, typer.Option("--server-cpus", help="Of servers that are started: 0,2-3.")] = "",
-    client_cpus: Annotated[str, typer.Option("--client-cpus", help="Of the client.")] = "",
-    server_settings: Annotated[
-        list[str] | None, typer.Option("--set", help="SHARDD_NAME=VALUE for a shardd that is started.")
-    ] = None,
+    message_size: words.MessageSize = "1000",
+    messages_per_batch: words.MessagesPerBatch = "1000",
+    message_batches: words.MessageBatches = None,
+    total_data: words.TotalData = None,
+    rate_limit: words.RateLimit = None,
+    warmup_time: words.WarmupTime = "0s",
+    sampling_time: words.SamplingTime = "10ms",
+    moving_average_window: words.MovingAverageWindow = 20,
+    username: words.Username = "iggy",
+    password: words.Password = "iggy",
+    reuse_streams: words.ReuseStreams = False,
+    depth: words.Depth = 1,
+    open_loop: words.OpenLoop = False,
+    partitioning: words.Partitioning = "",
+    hot_percent: words.HotPercent = 0,
+    dialect: words.Dialect = "0.8",
+    processes: words.Processes = 0,
+    as_json: words.AsJson = False,
+    against: words.Against = None,
+    rounds: words.Rounds = ROUNDS,
+    own_server: words.OwnServer = False,
+    durability: words.Durability = "written",
+    directory: words.Directory = "",
+    server_cpus: words.ServerCpus = "",
+    client_cpus: words.ClientCpus = "",
+    server_settings: words.ServerSettings = None,
 ) -> None:
     """Measure a server under load, as iggy-bench does (docs/bench.md)."""
     if context.invoked_subcommand in ("compare", "examples", "e"):
@@ -128,9 +87,6 @@ def bench(
             raise BenchError("--message-batches and --total-data exclude each other")
         if durability not in DURABILITIES:
             raise BenchError(f"--durability is {', '.join(DURABILITIES)}, not {durability!r}")
-        sampling_us = parse_us(sampling_time, "--sampling-time")
-        if sampling_us < 100:
-            raise BenchError("--sampling-time is 100us or more")
         context.obj = {
             "message_size": parse_span(message_size, 0, MESSAGE_PAYLOAD_BYTES_MAX, "--message-size"),
             "batch": parse_span(messages_per_batch, 1, BATCH_MAX, "--messages-per-batch"),
@@ -139,7 +95,7 @@ def bench(
             "rate_limit_bytes": parse_bytes(rate_limit, "--rate-limit"),
             "rate_limit_text": rate_limit,
             "warmup_us": parse_us(warmup_time, "--warmup-time"),
-            "sampling_us": sampling_us,
+            "sampling_us": _sampling_us(sampling_time),
             "window": moving_average_window,
             "username": username,
             "password": password,
@@ -153,6 +109,7 @@ def bench(
             "rounds": rounds,
             "partitioning": partitioning,
             "hot_percent": hot_percent,
+            "dialect": dialect,
             "own": own_server,
             "durability": durability,
             "directory": directory,
@@ -162,6 +119,13 @@ def bench(
         }
     except BenchError as error:
         raise _refuse(error) from error
+
+
+def _sampling_us(text: str) -> int:
+    found = parse_us(text, "--sampling-time")
+    if found < 100:
+        raise BenchError("--sampling-time is 100us or more")
+    return found
 
 
 def _given(context: typer.Context) -> set[str]:
@@ -308,12 +272,6 @@ _websocket = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 _unix = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 
-TlsOption = Annotated[bool, typer.Option("--tls", help="With TLS.")]
-TlsDomain = Annotated[str, typer.Option("--tls-domain", help="What the certificate has to be for.")]
-TlsVerify = Annotated[bool, typer.Option("--tls-validate-certificate", help="Whether it is looked at at all.")]
-TlsAuthorities = Annotated[str, typer.Option("--tls-ca-file", help="Who is trusted; the authorities of this machine.")]
-
-
 def _tls(wanted: bool, domain: str, verify: bool, ca_file: str) -> Tls | None:
     return Tls(domain, ca_file, verify) if wanted else None
 
@@ -323,10 +281,10 @@ def tcp(
     context: typer.Context,
     server_address: Annotated[str, typer.Option("--server-address", help="host:port")] = "127.0.0.1:8090",
     nodelay: Annotated[bool, typer.Option("--nodelay", help="Set TCP_NODELAY.")] = False,
-    tls: TlsOption = False,
-    tls_domain: TlsDomain = "localhost",
-    tls_validate_certificate: TlsVerify = False,
-    tls_ca_file: TlsAuthorities = "",
+    tls: words.TlsOption = False,
+    tls_domain: words.TlsDomain = "localhost",
+    tls_validate_certificate: words.TlsVerify = False,
+    tls_ca_file: words.TlsAuthorities = "",
 ) -> None:
     """Over TCP."""
     way = _tls(tls, tls_domain, tls_validate_certificate, tls_ca_file)
@@ -339,10 +297,10 @@ def tcp(
 def websocket(
     context: typer.Context,
     server_address: Annotated[str, typer.Option("--server-address", help="host:port")] = "127.0.0.1:8092",
-    tls: TlsOption = False,
-    tls_domain: TlsDomain = "localhost",
-    tls_validate_certificate: TlsVerify = False,
-    tls_ca_file: TlsAuthorities = "",
+    tls: words.TlsOption = False,
+    tls_domain: words.TlsDomain = "localhost",
+    tls_validate_certificate: words.TlsVerify = False,
+    tls_ca_file: words.TlsAuthorities = "",
 ) -> None:
     """Over WebSocket."""
     way = _tls(tls, tls_domain, tls_validate_certificate, tls_ca_file)

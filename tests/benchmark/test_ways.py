@@ -41,9 +41,10 @@ def options(name: str, directory: Path, **values: object) -> Options:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_carries_all_messages(way: str, tmp_path: Path) -> None:
-    report = measure(options("end-to-end-producing-consumer", tmp_path, **WAYS[way]), Output())
-    found = [each["summary"] for each in report["individual_metrics"]]
-    assert all(each["total_messages"] % 2 == 0 and each["total_messages"] > 400 for each in found)
+    chosen = options("end-to-end-producing-consumer", tmp_path, batch=Span(10, 10), **WAYS[way])
+    report = measure(chosen, Output())
+    assert [each["summary"]["total_messages"] for each in report["individual_metrics"]] == [800, 800]
+    assert report["server_stats"]["messages_count"] == 800
     assert report["shardd"]["tls"] is ("tls" in WAYS[way])
     expected = "websocket" if "websocket" in WAYS[way] else "unix" if "unix_path" in WAYS[way] else "tcp"
     assert report["params"]["transport"] == expected
@@ -53,6 +54,33 @@ def test_large_batches_and_several_requests_in_flight_over_tls_and_websocket(tmp
     chosen = options("pinned-producer", tmp_path, depth=8, batch=Span(1000, 1000), message_size=Span(1000, 1000))
     report = measure(replace(chosen, websocket=True, tls=Tls(), batches=20), Output())
     assert sum(each["summary"]["total_messages"] for each in report["individual_metrics"]) == 40_000
+
+
+@pytest.mark.parametrize("way", [{}, {"websocket": True, "tls": Tls()}])
+def test_the_framing_of_09_carries_all_messages(way: dict[str, Any], tmp_path: Path) -> None:
+    """The server verifies each checksum; consumers find every message that was acknowledged."""
+    chosen = options("end-to-end-producing-consumer", tmp_path, dialect="0.9", batch=Span(10, 10), **way)
+    report = measure(chosen, Output())
+    assert [each["summary"]["total_messages"] for each in report["individual_metrics"]] == [800, 800]
+    assert report["shardd"]["dialect"] == "0.9" and report["server_stats"]["messages_count"] == 800
+
+
+def test_what_is_written_in_09_is_read_in_08(tmp_path: Path) -> None:
+    chosen = options("pinned-producer", tmp_path, dialect="0.9", depth=4, batches=50)
+    with Server(tmp_path / "data", ONE_SHARD) as server:
+        written = measure(replace(chosen, own=False, server_address=server.address), Output())
+        total = sum(each["summary"]["total_messages"] for each in written["individual_metrics"])
+        size = sum(each["summary"]["total_user_data_bytes"] for each in written["individual_metrics"])
+        reading = options("pinned-consumer", tmp_path, own=False, server_address=server.address, total_data_bytes=size)
+        for dialect in ("0.8", "0.9"):
+            read = measure(replace(reading, dialect=dialect, batch=Span(7, 7)), Output())
+            assert 0 < sum(each["summary"]["total_messages"] for each in read["individual_metrics"]) <= total
+
+
+def test_groups_are_not_for_09() -> None:
+    chosen = options("balanced-consumer-group", Path(), dialect="0.9")
+    with pytest.raises(BenchError, match=r"groups are measured"):
+        check(replace(chosen, streams=1))
 
 
 def refused(way: Tls | None, server: Server, **values: object) -> str:

@@ -33,7 +33,7 @@ def named(name: str, options: Options) -> tuple[Server, Options]:
         server = STARTED[name]()
         options = replace(options, own=True)
         if name != "shardd":  # these are there over TCP alone
-            options = replace(options, tls=None, websocket=False, unix_path="")
+            options = replace(options, tls=None, websocket=False, unix_path="", dialect="0.8")
     else:
         try:
             settings = way_to(name)

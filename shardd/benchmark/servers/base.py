@@ -55,6 +55,9 @@ class Server:
     version: str = ""
     durability: str = "as it is configured"
 
+    def dialect_of(self, options: Options) -> int:
+        return self.dialect
+
     def check(self, options: Options) -> None:
         """BenchError for what this server cannot do, or when it is not there."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from typing import Protocol, TypeVar
+import struct
+from typing import Final, Protocol, TypeVar
 
 from shardd.benchmark import _load
 from shardd.benchmark.options import BenchError, Options
@@ -12,8 +14,12 @@ from shardd.client.admin import SyncAdministration
 from shardd.client.commands import Command
 from shardd.client.errors import ConnectionLostError, of_status
 from shardd.client.transport import connect
+from shardd.protocol import iggy09
 
-CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S: Final = 10.0
+_HEAD_09: Final = 256
+_REQUEST_09: Final = 5
+_REPLY_09: Final = 8
 T = TypeVar("T")
 
 
@@ -83,6 +89,43 @@ def reach(options: Options) -> Connection:
     except BaseException:
         made.close()
         raise
+
+
+class Session:
+    """A connection that has registered in the framing of Apache Iggy 0.9 (docs/protocol/iggy-0.9.md). `session`: the
+    client in two numbers, and what the server calls it. BenchError."""
+
+    def __init__(self, made: Connection, username: str, password: str, token: str = "") -> None:
+        self._connection = made
+        self.capsule = getattr(made, "capsule", None)
+        client = os.urandom(16)
+        who = wire.text8(token) if token else wire.text8(username) + wire.text8(password)
+        body = struct.pack("<I", iggy09.VERSION) + wire.text8("shardd-bench") + wire.text8("0") + who + bytes(4)
+        head = bytearray(_HEAD_09)
+        struct.pack_into("<I", head, 48, len(head) + len(body))
+        head[60], head[128:144], head[176] = _REQUEST_09, client, iggy09.REGISTER
+        made.sendall(bytes(head) + body)
+        answer = exactly(made, _HEAD_09)
+        body = exactly(made, struct.unpack_from("<I", answer, 48)[0] - _HEAD_09)
+        if answer[60] != _REPLY_09 or answer[216:220] != bytes(4) or len(body) < 16:
+            raise BenchError("the server does not register a client of 0.9")
+        low, high = struct.unpack("<QQ", client)
+        self.session = (low, high, int(struct.unpack_from("<Q", body, 8)[0]))
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def sendall(self, data: bytes) -> None:
+        self._connection.sendall(data)
+
+    def recv(self, size: int) -> bytes:
+        return self._connection.recv(size)
+
+    def setblocking(self, flag: bool) -> None:
+        self._connection.setblocking(flag)
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class Control(SyncAdministration):

@@ -72,6 +72,9 @@ class OwnShardd(Started):
         if self._socket:
             shutil.rmtree(Path(self._socket).parent, ignore_errors=True)
 
+    def dialect_of(self, options: Options) -> int:
+        return self._wire.dialect_of(options)
+
     def _reached(self, options: Options) -> Options:
         address = f"127.0.0.1:{self._reached_port}"
         return replace(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from shardd.benchmark.options import BenchError, Options
 from shardd.benchmark.servers.base import TOPIC, Places, Server, processes_cpu_s, processes_memory_bytes
-from shardd.benchmark.servers.connection import Connection, Control, reach
+from shardd.benchmark.servers.connection import Connection, Control, Session, reach
 from shardd.client import commands
 from shardd.client.admin import SyncAdministration
 from shardd.client.errors import ClientError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TOKEN_ACTORS: Final = 4
 """With more, connections log in by a token of ten minutes: a password is made to cost time."""
 _TOKEN_EXPIRY_US: Final = 600_000_000
+_DIALECT_09: Final = 3
 _NO_COMPRESSION: Final = 1
 
 
@@ -88,9 +89,14 @@ class Wire(Server):
     def memory_bytes(self) -> int | None:
         return None if self._process_id is None else processes_memory_bytes(self._process_id)
 
+    def dialect_of(self, options: Options) -> int:
+        return _DIALECT_09 if options.dialect == "0.9" else self.dialect
+
     def open(self, options: Options, actor: Actor) -> Connection:
         made = reach(options)
         try:
+            if options.dialect == "0.9":
+                return Session(made, options.username, options.password, self._token)
             found = Control(made)
             if self._token:
                 found.call(commands.login_with_token(self._token))

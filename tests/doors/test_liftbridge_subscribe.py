@@ -12,6 +12,7 @@ import grpc
 import psutil
 import pytest
 
+from shardd.doors.liftbridge.followers import AT_WORKERS_MAX
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import QUIET_S, LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
@@ -239,6 +240,20 @@ def test_what_a_native_producer_sends_comes_soon(server: LiftbridgeServer, clien
     with client.subscribe("native") as subscription, wire.connect(server.address) as tcp:
         tcp.send("liftbridge-default", "native", wire.to_partition(0), [wire.message(b"%d" % n) for n in range(3)])
         assert [each.value for each in subscription.messages(3)] == [b"0", b"1", b"2"]
+
+
+def test_more_subscriptions_than_workers_wait_for_hear_of_native_messages(
+    server: LiftbridgeServer, client: LiftbridgeClient
+) -> None:
+    client.create("crowded")
+    subscriptions = [client.subscribe("crowded") for _ in range(AT_WORKERS_MAX + 50)]
+    assert all(each.begun() for each in subscriptions)
+    with wire.connect(server.address) as tcp:
+        for number in range(3):
+            tcp.send("liftbridge-default", "crowded", wire.to_partition(0), [wire.message(b"%d" % number)])
+            assert {each.messages(number + 1)[-1].value for each in subscriptions} == {b"%d" % number}
+    for each in subscriptions:
+        each.__exit__(None, None, None)
 
 
 def test_messages_larger_than_a_window(client: LiftbridgeClient) -> None:

@@ -26,6 +26,7 @@ from shardd.service.connections import ConnectionService
 from shardd.service.extensions import ExtensionService
 from shardd.service.figures import FiguresService
 from shardd.service.groups import GroupService
+from shardd.service.liftbridge_figures import LiftbridgeFigures
 from shardd.service.liftbridge_groups import LiftbridgeGroupService
 from shardd.service.liftbridge_publish import LiftbridgePublishService
 from shardd.service.liftbridge_streams import LiftbridgeStreamService
@@ -48,6 +49,7 @@ from shardd.service.tokens import TokenService
 from shardd.service.topic_settings import TopicSettingsService
 from shardd.service.topics import TopicService
 from shardd.service.users import UserService
+from shardd.service.waiting import MessageWaits
 
 
 class ServiceParts(msgspec.Struct, frozen=True):
@@ -95,6 +97,7 @@ class Services:
         self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory)
         self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
         self.messages = MessageService(metadata, self.partition_calls, self.groups, asked, engine)
+        self.waits = MessageWaits(asked)
         self.routes = RouteService(metadata, engine)
         self.streams = StreamService(metadata, statistics, system)
         self.topics = TopicService(metadata, statistics, system)
@@ -135,6 +138,7 @@ class Services:
         self.liftbridge_streams = LiftbridgeStreamService(metadata, liftbridge, statistics.answers)
         self.liftbridge_groups = LiftbridgeGroupService(metadata, liftbridge, statistics.answers)
         self.liftbridge_publish = LiftbridgePublishService(metadata, liftbridge, self.partition_calls, asked)
+        self.liftbridge_figures = LiftbridgeFigures()
         self.liftbridge_tasks = LiftbridgeTasks(metadata, liftbridge, self.liftbridge_publish, asked)
         self.registrations = Registrations(engine, bus, sessions)
         self.connections = ConnectionService(metadata, engine, sessions, self.members, parts.settings.unix.users)

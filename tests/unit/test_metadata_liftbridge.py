@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import msgspec
 import pytest
+from immutables import Map
 from msgspec.structs import replace
 
 from shardd.metadata import commands, validate
@@ -16,18 +16,22 @@ from shardd.metadata.liftbridge_runs import is_on, marked, on_ranges, partitions
 from shardd.metadata.liftbridge_state import (
     EVENTS_BYTES_MAX,
     GROUP_SIZE_MAX,
+    GROUPS_MAX,
+    GROUPS_SIZE_MAX,
+    MEMBERS_MAX,
     NO_LIFTBRIDGE,
     RUNS_MAX,
+    USER_SIZE_MAX,
+    Charge,
     LiftbridgeGroup,
     LiftbridgeStream,
-    Run,
 )
 from shardd.metadata.snapshot import decode_snapshot, encode_snapshot
 from shardd.metadata.snapshot_image import Image, decode_image, encode_image
 from shardd.metadata.state import Partition, State, Topic
 from shardd.metadata.steps import steps_concerned
 from shardd.protocol.errors import Status
-from shardd.protocol.liftbridge.requests import EVENTS_MAX, ActivityOp
+from shardd.protocol.liftbridge.requests import EVENTS_MAX, STREAMS_OF_MEMBER_MAX, ActivityOp
 from tests.unit.test_metadata_apply import create_topic, run, stream_ref, topic_ref
 
 NEVER = 2**64 - 1
@@ -71,7 +75,7 @@ def readonly(state: State, name: str, *partitions: int, on: bool = True) -> Comm
 
 
 def join(state: State, group: str, consumer: str, *names: str) -> Command:
-    return commands.JoinLiftbridgeGroup(group, consumer, tuple(place(state, name) for name in names))
+    return commands.JoinLiftbridgeGroup(Ref(7, 1), group, consumer, tuple(place(state, name) for name in names))
 
 
 def told(state: State) -> list[tuple[int, int, str]]:
@@ -218,7 +222,7 @@ def test_a_deleted_topic_leaves_groups_and_is_told(state: State) -> None:
 def test_refusals_of_groups(state: State) -> None:
     state = run(state, join(state, "g", "one", "a"))
     assert validate(state, join(state, "g", "one", "b")) == Status.CONSUMER_GROUP_NAME_ALREADY_EXISTS
-    gone = commands.JoinLiftbridgeGroup("g", "two", ((Ref(0, 1), Ref(0, 99)),))
+    gone = commands.JoinLiftbridgeGroup(Ref(7, 1), "g", "two", ((Ref(0, 1), Ref(0, 99)),))
     assert validate(state, gone) == Status.TOPIC_ID_NOT_FOUND
     leave = commands.LeaveLiftbridgeGroup
     assert validate(state, leave("h", "one")) == Status.CONSUMER_GROUP_ID_NOT_FOUND
@@ -226,9 +230,45 @@ def test_refusals_of_groups(state: State) -> None:
     assert validate(state, leave("g", "one", True, 7)) == Status.RESOURCE_NOT_FOUND
     assert validate(state, leave("g", "one", True, 0)) == Status.OK
     assert validate(state, leave("g" * 256, "one")) == Status.INVALID_FORMAT
-    group = state.liftbridge.groups["g"]
-    full = replace(group, size=GROUP_SIZE_MAX - 1)
-    assert validate(with_group(state, full), join(state, "g", "two", "a")) == Status.FEATURE_UNAVAILABLE
+
+
+def test_groups_are_bounded(state: State) -> None:
+    state = run(state, join(state, "g", "one", "a"))
+    group, names = state.liftbridge.groups["g"], state.liftbridge.names
+    more = join(state, "g", "two", "a")
+    assert validate(state, more) == Status.OK
+    assert validate(with_group(state, replace(group, size=GROUP_SIZE_MAX - 1)), more) == Status.FEATURE_UNAVAILABLE
+    crowd = Map({f"m{number}": ("a",) for number in range(MEMBERS_MAX)})
+    assert validate(with_group(state, replace(group, members=crowd)), more) == Status.FEATURE_UNAVAILABLE
+    many = Map({f"g{number}": group for number in range(GROUPS_MAX)})
+    state_of_many = replace(state, liftbridge=replace(state.liftbridge, groups=many))
+    assert validate(state_of_many, join(state, "g1", "two", "a")) == Status.OK
+    assert validate(state_of_many, join(state, "another", "two", "a")) == Status.FEATURE_UNAVAILABLE
+    full = replace(state, liftbridge=replace(state.liftbridge, groups_size=GROUPS_SIZE_MAX - 1))
+    assert validate(full, more) == Status.FEATURE_UNAVAILABLE
+    shares = replace(state, liftbridge=replace(state.liftbridge, charged=Map({7: USER_SIZE_MAX - 1})))
+    assert validate(shares, more) == Status.FEATURE_UNAVAILABLE, "one user cannot take all"
+    assert validate(shares, replace(more, user=Ref(8, 1))) == Status.OK
+    for number in range(STREAMS_OF_MEMBER_MAX + 1 - len(names)):
+        state = run(state, new_stream(f"s{number}", 1))
+    every = sorted(state.liftbridge.names)
+    assert len(every) == STREAMS_OF_MEMBER_MAX + 1
+    assert validate(state, join(state, "g", "two", *every)) == Status.FEATURE_UNAVAILABLE
+    assert validate(state, join(state, "g", "two", *every[1:], every[1])) == Status.OK
+
+
+def test_names_and_settings_that_are_too_long(state: State) -> None:
+    good = new_stream("c")
+    for wrong in (
+        replace(good, title="x" * 512),
+        replace(good, title=""),
+        replace(good, subject="x" * 4_097),
+        replace(good, subject=""),
+        replace(good, queue_group="x" * 256),
+    ):
+        assert validate(state, wrong) == Status.INVALID_FORMAT
+    for attributes in (tuple((str(number), 1) for number in range(33)), (("x" * 256, 1),), (("x", 1 << 63),)):
+        assert validate(state, replace(good, attributes=attributes)) == Status.INVALID_COMMAND
 
 
 def with_group(state: State, group: LiftbridgeGroup) -> State:
@@ -275,26 +315,6 @@ def test_marks_of_a_wide_topic_are_bounded(state: State) -> None:
     assert validate(state, replace(refused, partitions=tuple(range(1_001)))) == Status.INVALID_COMMAND
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_marks_are_what_marking_one_by_one_makes(seed: int) -> None:
-    rng = random.Random(seed)
-    runs: tuple[Run, ...] = ()
-    reference = dict[int, tuple[bool, int, int]]()
-    for now in range(1, 30):
-        chosen, on = rng.sample(range(40), rng.randint(1, 20)), rng.random() < 0.5
-        runs = marked(runs, ranges_of(chosen), on, now)
-        for partition in chosen:
-            reference[partition] = on, reference.get(partition, (on, now, now))[1], now
-        seen = {
-            partition: (each.on, each.first_ns, each.latest_ns)
-            for each in runs
-            for partition in range(each.first, each.end)
-        }
-        assert seen == reference
-        assert partitions_in(on_ranges(runs)) == tuple(sorted(p for p, (on, _, _) in reference.items() if on))
-        assert all(is_on(runs, p) == reference.get(p, (False,))[0] for p in range(41))
-
-
 def test_a_state_without_liftbridge_is_what_earlier_programs_read() -> None:
     state = run(State(), commands.CreateStream("x"))
     assert state.liftbridge == NO_LIFTBRIDGE
@@ -310,8 +330,9 @@ def test_a_snapshot_with_what_no_server_has_written_is_refused(state: State) -> 
     (group,) = image.liftbridge.groups
     wrong = [
         replace(image.liftbridge, attributes=[replace(image.liftbridge.attributes[0], topic_id=99)]),
-        replace(image.liftbridge, groups=[replace(group, members=[("one", ("a", "b"))])]),
-        replace(image.liftbridge, groups=[replace(group, members=[("two", ("a",))])]),
+        replace(image.liftbridge, groups=[replace(group, members=[("one", ("a", "b"), Charge(7, 3))])]),
+        replace(image.liftbridge, groups=[replace(group, members=[("two", ("a",), Charge(7, 2))])]),
+        replace(image.liftbridge, groups=[replace(group, members=[("one", ("a",), Charge(7, 1))])]),
         replace(image.liftbridge, home=(1,)),
     ]
     for each in wrong:

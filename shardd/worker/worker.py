@@ -246,6 +246,7 @@ class Worker:
         metrics.add("retention", self._retention.gauges, self._retention.counters)
         metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
         self._doors.add_figures(metrics)
+        metrics.add("liftbridge", counters=lambda: self._services.liftbridge_figures.counters())
         self._role.add_figures(metrics)
         metrics.add("jobs", self._jobs.gauges, self._jobs.counters)
         return metrics

@@ -28,6 +28,7 @@ from shardd.service.figures import FiguresService
 from shardd.service.groups import GroupService
 from shardd.service.lease_table import Leases
 from shardd.service.leases import LeaseService
+from shardd.service.liftbridge_figures import LiftbridgeFigures
 from shardd.service.liftbridge_groups import LiftbridgeGroupService
 from shardd.service.liftbridge_publish import LiftbridgePublishService
 from shardd.service.liftbridge_streams import LiftbridgeStreamService
@@ -141,6 +142,7 @@ class Services:
         self.liftbridge_streams = LiftbridgeStreamService(metadata, liftbridge, statistics.answers)
         self.liftbridge_groups = LiftbridgeGroupService(metadata, liftbridge, statistics.answers)
         self.liftbridge_publish = LiftbridgePublishService(metadata, liftbridge, self.partition_calls, asked)
+        self.liftbridge_figures = LiftbridgeFigures()
         self.liftbridge_tasks = LiftbridgeTasks(metadata, liftbridge, self.liftbridge_publish, asked)
         self.registrations = Registrations(engine, bus, sessions)
         self.connections = ConnectionService(metadata, engine, sessions, self.members, parts.settings.unix.users)

@@ -250,6 +250,7 @@ class Worker:
         metrics.add("leases", self._leases.gauges, self._leases.counters)
         metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
         self._doors.add_figures(metrics)
+        metrics.add("liftbridge", counters=lambda: self._services.liftbridge_figures.counters())
         self._role.add_figures(metrics)
         metrics.add("jobs", self._jobs.gauges, self._jobs.counters)
         return metrics

@@ -92,6 +92,25 @@ async def test_subjects_that_overlap_are_stored_once_by_each_stream(door: NatsDo
 
 
 @on_loop
+async def test_a_queue_group_is_one_whatever_the_subjects_of_its_streams_are(
+    door: NatsDoor, server: NatsServerProgram
+) -> None:
+    """nats-server chooses among all subscriptions of a group that match; the router does the same (unit tests)."""
+    streams = [
+        make_stream(door, name, subject, partitions=count, group="g")
+        for name, subject, count in (("g1", "grp.*", 1), ("g2", "grp.1", 1), ("g3", "grp", 2))
+    ]
+    async with nats_client(server.url) as client:
+        acks = await client.subscribe("acks.grp")
+        for n in range(90):
+            await client.publish("grp.1", envelope(b"%d" % n, "acks.grp"))
+        heard = [(await next_ack(acks)).stream for _ in range(90)]
+    stored = [door.payloads(streams[0]), door.payloads(streams[1]), door.payloads(streams[2], 1)]
+    assert sorted([each for part in stored for each in part], key=int) == [b"%d" % n for n in range(90)]
+    assert all(len(each) > 5 for each in stored) and len(heard) == 90
+
+
+@on_loop
 async def test_streams_that_are_deleted_or_paused_listen_no_more(door: NatsDoor, server: NatsServerProgram) -> None:
     make_stream(door, "gone", "gone.*")
     make_stream(door, "halt", "halt.*")

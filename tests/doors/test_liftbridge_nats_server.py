@@ -253,6 +253,20 @@ async def test_nobody_comes_in_without_a_login_where_no_setting_says_as_whom(doo
         await client.flush()
 
 
+def test_what_was_counted_is_among_the_figures_of_the_server(door: NatsDoor) -> None:
+    def counters() -> dict[str, int]:
+        with door.root() as root:
+            said = root.ask("get_metrics")
+        names = [name for _, name in said["names"]]
+        return {
+            name: value for name, value in zip(names, said["shards"][0]["values"], strict=True) if "liftbridge" in name
+        }
+
+    lost = door.losses()["no right to publish"]
+    wait_until(lambda: counters().get("liftbridge.refused.nats_lost", 0) == lost, str(counters()))
+    wait_until(lambda: counters()["liftbridge.nats_messages"] > 5_000, str(counters()))
+
+
 def test_acked_messages_survive_the_kill_of_a_worker_and_the_rest_is_counted(door: NatsDoor) -> None:
     stream = door.make_stream("killed", partitions=2)
     acked: set[str] = set()

@@ -12,6 +12,9 @@ import grpc
 import psutil
 import pytest
 
+from shardd.doors.liftbridge.followers import AT_WORKERS_MAX
+from shardd.protocol.account_requests import DeleteSegments
+from shardd.protocol.codes import Code
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import QUIET_S, LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
@@ -241,6 +244,20 @@ def test_what_a_native_producer_sends_comes_soon(server: LiftbridgeServer, clien
         assert [each.value for each in subscription.messages(3)] == [b"0", b"1", b"2"]
 
 
+def test_more_subscriptions_than_workers_wait_for_hear_of_native_messages(
+    server: LiftbridgeServer, client: LiftbridgeClient
+) -> None:
+    client.create("crowded")
+    subscriptions = [client.subscribe("crowded") for _ in range(AT_WORKERS_MAX + 50)]
+    assert all(each.begun() for each in subscriptions)
+    with wire.connect(server.address) as tcp:
+        for number in range(3):
+            tcp.send("liftbridge-default", "crowded", wire.to_partition(0), [wire.message(b"%d" % number)])
+            assert {each.messages(number + 1)[-1].value for each in subscriptions} == {b"%d" % number}
+    for each in subscriptions:
+        each.__exit__(None, None, None)
+
+
 def test_messages_larger_than_a_window(client: LiftbridgeClient) -> None:
     client.create("large")
     sizes = [10, 900_000, 300_000, 20, 1_000_000, 1]
@@ -293,3 +310,21 @@ def test_a_deadline_ends_a_subscription_and_leaves_nothing(server: LiftbridgeSer
             assert ended.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert told(client, "ten") == ["E", "waits"]
     assert door.is_running() and threading.active_count() < 100
+
+
+def test_the_matrix_of_a_log_whose_beginning_is_gone(server: LiftbridgeServer, client: LiftbridgeClient) -> None:
+    client.create("trimmed", segmentMaxBytes={"value": 1})
+    with wire.connect(server.address) as tcp:
+        first, count = 0, 0
+        while not first:  # until a segment has been deleted: the active one stays
+            client.publish_async({"stream": "trimmed", "value": bytes(900_000)} for _ in range(4))
+            count += 4
+            assert count < 100
+            delete = DeleteSegments("liftbridge-default", "trimmed", 0, 1)
+            tcp.request(Code.DELETE_SEGMENTS, delete.encode())
+            first = client.read("trimmed", 1)[0].offset
+    left = [*range(first, count)]
+    for fields in ({"startPosition": EARLIEST}, {"startPosition": OFFSET, "startOffset": 1}):
+        assert told(client, "trimmed", **fields) == ["E", *left, "waits"]
+    stopped = {"startPosition": EARLIEST, "stopPosition": STOP_OFFSET, "stopOffset": first - 1}
+    assert told(client, "trimmed", **stopped) == [before(first - 1, first)]

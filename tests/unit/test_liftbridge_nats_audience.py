@@ -133,7 +133,24 @@ async def test_who_leaves_while_it_is_asked_leaves_nothing_behind() -> None:
     ear.worker.answers.set()
     await asyncio.sleep(0.05)
     assert not ear.heard and not audience._users and not audience._count
-    assert not audience.is_wanted("sub")
+    assert not audience.has_subscribers
+
+
+@on_loop
+async def test_without_a_right_no_message_costs_a_look_at_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    audience = Audience(Losses())
+    nosy = listening(audience, 1, subject=">")
+    assert audience.is_wanted("sub", [STREAM])  # it is not known yet
+    audience.tell_all(message(b"x"), [STREAM])
+    await until(lambda: not audience.is_wanted("sub", [STREAM]))
+
+    def look(self: nats_audience._User, subject: str) -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(nats_audience._User, "has_match", look)
+    for _ in range(100):
+        audience.tell_all(message(b"x"), [STREAM])
+    assert len(nosy.worker.polls) == 1 and not nosy.heard
 
 
 @on_loop

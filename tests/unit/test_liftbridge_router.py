@@ -125,6 +125,12 @@ def test_members_of_a_queue_group_share_what_comes_at_random() -> None:
     assert taken["qc"] == 2_000 and taken["qa"] + taken["qb"] == 2_000 and min(taken.values()) > 850
 
 
+def test_a_queue_group_is_one_whatever_the_subjects_of_its_streams_are() -> None:
+    router = router_of(stream("g1", "grp.*", group="g"), stream("g2", "grp.1", group="g"), stream("g3", "grp", 2, "g"))
+    taken = Counter(tuple(router.matches("grp.1")) for _ in range(900))
+    assert taken.keys() == {(("g1", 0),), (("g2", 0),), (("g3", 1),)} and min(taken.values()) > 200
+
+
 def test_a_paused_member_takes_nothing_while_another_one_is_awake() -> None:
     router = router_of(stream("qa", "q", group="g", paused=(0,)), stream("qb", "q", group="g"))
     assert {target for _ in range(50) for target in router.matches("q")} == {("qb", 0)}

@@ -19,10 +19,8 @@ from shardd.protocol.liftbridge import api
 
 REQUEST_BYTES_MAX: Final = 4 << 20
 METADATA_BYTES_MAX: Final = 16 << 10
-STREAMS_OF_CONNECTION_MAX: Final = 128
-PENDING_CALLS_MAX: Final = (
-    16_384  # that wait for their turn; beyond, some are cancelled by chance, at twice as many all
-)
+STREAMS_OF_CONNECTION_MAX: Final = 512
+PENDING_CALLS_MAX: Final = 16_384  # that wait for their turn; beyond, some are cancelled, at twice as many all
 _log = logging.getLogger(__name__)
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"

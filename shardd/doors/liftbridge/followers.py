@@ -1,5 +1,5 @@
 """Who waits for the next message of a partition, and what wakes them: publishes through this door at once, everything
-else by a look at where partitions end."""
+else a worker that waits, too, or a look at where partitions end."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge.requests import StreamInfo
 
 LOOK_S: Final = 0.1
+AT_WORKERS_MAX: Final = 128  # subscriptions that a worker wakes, each for WAIT_MS
+WAIT_MS: Final = 5_000
+_AGAIN_S: Final = 1.0  # after a worker has refused to wait
 _LOOK_EACH_S: Final = 0.005  # logins that are asked for: many make looks rarer
 _log = logging.getLogger(__name__)
 
@@ -29,6 +32,7 @@ class Follower:
         self.partition = partition
         self.end = end
         self.wakes = 0
+        self.at_worker = False  # one waits there for it
         self._wake: asyncio.Future[None] | None = None
 
     @property
@@ -61,6 +65,8 @@ class Followers:
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
         self._of: dict[Key, list[Follower]] = {}
+        self._at_workers = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, follower: Follower) -> None:
         self._of.setdefault(follower.key, []).append(follower)
@@ -87,17 +93,44 @@ class Followers:
             follower.wake()
 
     async def watch(self) -> None:
-        """Until it is cancelled: finds what was sent in other ways. One question for each login that waits."""
+        """Until it is cancelled: finds what was sent in other ways. For as many as may, a worker waits; of the others
+        it is asked where their partitions end, one question for each login."""
         while True:
             logins = self._logins()
             await asyncio.sleep(max(LOOK_S, len(logins) * _LOOK_EACH_S))
             for followers in logins.values():
-                await self._look([each for each in followers if each.waits])
+                await self._look([each for each in followers if each.waits and not each.at_worker])
+
+    async def wait(self, follower: Follower, wakes: int) -> None:
+        """As `Follower.wait`; a worker wakes it, too, when there is a place for that."""
+        if not follower.at_worker and self._at_workers < AT_WORKERS_MAX:
+            follower.at_worker = True
+            self._at_workers += 1
+            task = asyncio.create_task(self._wait_at_worker(follower), name="wait")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        await follower.wait(wakes)
+
+    async def _wait_at_worker(self, follower: Follower) -> None:
+        """Nothing but a worker's answer ends it: a worker that has been asked waits in any case."""
+        stream, end = follower.stream, follower.end
+        place = {"stream": stream.stream_id, "topic": stream.topic_id, "partition": follower.partition}
+        try:
+            found = await follower.call.ask("wait_for_messages", {**place, "offset": end, "timeout_ms": WAIT_MS})
+            if found:
+                self._advance(follower.key, end + 1)
+        except (ShardError, WorkerLostError, RpcError) as error:
+            _log.debug("ends of partitions are looked up instead: %s", error)
+            await asyncio.sleep(_AGAIN_S)
+        finally:
+            follower.at_worker = False
+            self._at_workers -= 1
+            follower.wake()  # it waits anew, if it is still there
 
     def _logins(self) -> dict[object, list[Follower]]:
         found: dict[object, list[Follower]] = {}
         for follower in self:
-            if follower.waits:
+            if follower.waits and not follower.at_worker:
                 found.setdefault(follower.call.login, []).append(follower)
         return found
 

@@ -61,6 +61,7 @@ class Ingest:
         *,
         ack_all_fsync: bool = False,
     ) -> None:
+        self.messages = 0  # that have come and are for a stream
         self.view = view
         self.publisher = publisher
         self.losses = losses
@@ -69,6 +70,7 @@ class Ingest:
 
     def take(self, client: DoorClient, arrived: Arrived, targets: Iterable[Target]) -> None:
         """Whoever calls has asked `publisher.room`. Nothing is raised: what is not stored is counted."""
+        self.messages += 1
         said = decode_publish(arrived.payload)
         if said is None:
             message = NewMessage(arrived.payload, subject=arrived.subject, reply_subject=arrived.reply)

@@ -29,7 +29,8 @@ MAY_NOT_S: Final = 10.0  # and that he may not: what he subscribes to costs nobo
 RIGHTS_MAX: Final = 4_096  # answers that are remembered for one user
 HELD_MESSAGES_MAX: Final = 1_024  # of one user, while it is asked what he may hear
 HELD_BYTES_MAX: Final = 1 << 20
-_REMEMBERED_SUBJECTS_MAX: Final = 1_024
+_REMEMBERED_SUBJECTS_MAX: Final = 1_024  # of one user
+_REMEMBERED_MATCHES_MAX: Final = 16  # of one subject
 _POLL: Final = "poll_messages"
 _OFFSET: Final = 1  # a poll from an offset on
 
@@ -86,11 +87,16 @@ class _User:
     def matching(self, subject: str) -> list[Subscription]:
         found = self.found.get(subject)
         if found is None:
+            found = [each for at in self.subscriptions.match(subject) for each in at.values()]
             if len(self.found) >= _REMEMBERED_SUBJECTS_MAX:
                 self.found.clear()
-            matches = self.subscriptions.match(subject)
-            found = self.found[subject] = [each for at in matches for each in at.values()]
+            if len(found) <= _REMEMBERED_MATCHES_MAX:
+                self.found[subject] = found
         return found
+
+    def has_match(self, subject: str) -> bool:
+        found = self.found.get(subject)
+        return next(self.subscriptions.match(subject), None) is not None if found is None else bool(found)
 
     def may_hear(self, streams: Sequence[StreamInfo], now_s: float) -> bool | None:
         """None: it has to be asked."""
@@ -151,9 +157,16 @@ class Audience:
             if user.asking is not None:
                 user.asking.cancel()
 
-    def is_wanted(self, subject: str) -> bool:
-        """Whether anybody has subscribed to it."""
-        return any(user.matching(subject) for user in self._users.values())
+    @property
+    def has_subscribers(self) -> bool:
+        return bool(self._users)
+
+    def is_wanted(self, subject: str, streams: Sequence[StreamInfo]) -> bool:
+        """Whether somebody has subscribed to it who may hear these streams, as far as that is known."""
+        now_s = self._loop.time()
+        return any(
+            user.may_hear(streams, now_s) is not False and user.has_match(subject) for user in self._users.values()
+        )
 
     def tell_user(self, user_id: int, message: Message) -> None:
         """What is on no subject of a stream."""
@@ -165,12 +178,12 @@ class Audience:
         """What these streams get."""
         now_s = self._loop.time()
         for user in [*self._users.values()]:
-            if not user.matching(message.subject):
+            may = user.may_hear(streams, now_s)
+            if may is False or not user.has_match(message.subject):
                 continue
-            may = None if user.held else user.may_hear(streams, now_s)
-            if may:
+            if may and not user.held:
                 self._deliver(user, message)
-            elif may is None:
+            else:
                 self._hold(user, message, streams)
 
     def _deliver(self, user: _User, message: Message) -> None:

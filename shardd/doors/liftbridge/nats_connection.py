@@ -238,10 +238,11 @@ class NatsConnection(asyncio.BufferedProtocol):
             audience.tell_user(self.user_id, message)
             return
         stored: Callable[[], None] | None = None
-        if audience.is_wanted(said.subject):
+        if audience.has_subscribers:
             known = ingest.view.streams()
             streams = [known[target.stream] for target in targets if target.stream in known]
-            stored = partial(audience.tell_all, message, streams)
+            if audience.is_wanted(said.subject, streams):
+                stored = partial(audience.tell_all, message, streams)
         ingest.take(self.client, Arrived(said.subject, said.reply, said.payload, self._send_ack, stored), targets)
 
     def _send_ack(self, inbox: str, payload: bytes) -> None:

@@ -19,6 +19,7 @@ from shardd.doors.door import Door, DoorClient
 from shardd.doors.liftbridge.ingest import Arrived, Ingest
 from shardd.doors.liftbridge.losses import Loss
 from shardd.doors.liftbridge.nats_client import NatsClient, connect_options, number_of, wants_tls
+from shardd.doors.liftbridge.nats_figures import tell_figures
 from shardd.doors.liftbridge.nats_subscriptions import AllWanted, Wanted
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.door_frames import Purpose
@@ -58,7 +59,7 @@ class NatsLink:
 
     async def run(self) -> None:
         """Until it is cancelled: connects, and again whenever the connection is lost."""
-        keeping = asyncio.create_task(self._keep_client())
+        beside = [asyncio.create_task(each) for each in (self._keep_client(), tell_figures(self._door, self._ingest))]
         try:
             delay_s = AGAIN_FIRST_S
             for server in itertools.cycle(self._settings.servers):
@@ -68,7 +69,8 @@ class NatsLink:
                 delay_s = AGAIN_FIRST_S if lasted_s > AGAIN_MAX_S else min(delay_s * 2, AGAIN_MAX_S)
                 await asyncio.sleep(delay_s)
         finally:
-            keeping.cancel()
+            for each in beside:
+                each.cancel()
             if self._client is not None:
                 await self._door.close_client(self._client)
 

@@ -15,6 +15,7 @@ from shardd.doors.door import Door
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.nats_audience import Audience, Message
 from shardd.doors.liftbridge.nats_connection import READ_BYTES, NatsConnection, NatsLimits
+from shardd.doors.liftbridge.nats_figures import tell_figures
 from shardd.doors.liftbridge.nats_pool import Pool
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.nats import PROTOCOL, VERSION, encode_info
@@ -66,6 +67,7 @@ class NatsServer:
     async def run(self, listener: socket.socket) -> None:
         """Serves until it is cancelled. `listener` stays open."""
         server = await self._loop.create_server(lambda: NatsConnection(self), sock=listener.dup(), backlog=_BACKLOG)
+        telling = asyncio.create_task(tell_figures(self.door, self.ingest))
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
@@ -73,6 +75,7 @@ class NatsServer:
                 for connection in [*self._connections]:
                     connection.look(now_s)
         finally:
+            telling.cancel()
             server.close()
             for connection in [*self._connections]:
                 connection.fail("Server Shutdown")

@@ -149,7 +149,7 @@ class SubscribeRpc:
                 return []
             if readonly:
                 raise RpcError(StatusCode.RESOURCE_EXHAUSTED, END_OF_READONLY)
-        await follower.wait(wakes)
+        await self._followers.wait(follower, wakes)
         return []
 
 
@@ -189,6 +189,7 @@ class _Reading:
             return []
         self.next_offset, self.reached = delivered.next_offset, delivered.reached
         if delivered.messages:
+            self.follower.end = max(self.follower.end, self.next_offset)
             self._count = min(WINDOW_MESSAGES, max(1, WINDOW_BYTES * len(delivered.messages) // max(1, size)))
             if self._reserved_bytes and size <= WINDOW_BYTES:
                 self.close()

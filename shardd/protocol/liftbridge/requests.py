@@ -186,6 +186,14 @@ class InternalPoll(msgspec.Struct, frozen=True):
     count: int
 
 
+class TellFigures(msgspec.Struct, frozen=True):
+    """Counters of the door since it began, instead of those that it has told before. `nats_lost`: by reason, at most
+    32."""
+
+    nats_messages: int = 0
+    nats_lost: dict[str, int] = {}
+
+
 class PausePartitions(msgspec.Struct, frozen=True):
     """Automatic pause (Lb 2.6): `resume_all` becomes false."""
 

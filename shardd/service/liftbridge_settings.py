@@ -9,7 +9,14 @@ from typing import Final, cast
 from shardd.config.liftbridge import LiftbridgeStreams
 from shardd.protocol import limits
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.topic_setting_table import Count, setting_of
+from shardd.protocol.topic_setting_table import (
+    PARTITION_MESSAGES_MAX,
+    PARTITION_SIZE_MAX,
+    SEGMENT_AGE_MAX,
+    SEGMENT_SIZE,
+    Count,
+    Setting,
+)
 
 Asked = Mapping[str, int | bool]
 _US_PER_MS: Final = 1000
@@ -45,14 +52,14 @@ def message_expiry_us(asked: Asked, defaults: LiftbridgeStreams) -> int:
 def topic_settings_of(asked: Asked, defaults: LiftbridgeStreams) -> tuple[tuple[str, str], ...]:
     """Canonical ones; what is 0 or less is left out: no limit, and segments as the server has them."""
     wanted = (
-        ("partition_messages_max", asked.get("retentionMaxMessages", defaults.retention_messages)),
-        ("partition_size_max", asked.get("retentionMaxBytes", defaults.retention_size_bytes)),
-        ("segment_size", asked.get("segmentMaxBytes", defaults.segment_size_bytes)),
-        ("segment_age_max", asked.get("segmentMaxAge", defaults.segment_age_ms) * _US_PER_MS),
+        (PARTITION_MESSAGES_MAX, asked.get("retentionMaxMessages", defaults.retention_messages)),
+        (PARTITION_SIZE_MAX, asked.get("retentionMaxBytes", defaults.retention_size_bytes)),
+        (SEGMENT_SIZE, asked.get("segmentMaxBytes", defaults.segment_size_bytes)),
+        (SEGMENT_AGE_MAX, asked.get("segmentMaxAge", defaults.segment_age_ms) * _US_PER_MS),
     )
-    return tuple((key, _stored(key, value)) for key, value in wanted if value > 0)
+    return tuple((setting.key, _stored(setting, value)) for setting, value in wanted if value > 0)
 
 
-def _stored(key: str, value: int) -> str:
-    takes = cast(Count, setting_of(key).type)
+def _stored(setting: Setting[int], value: int) -> str:
+    takes = cast(Count, setting.type)
     return takes.store(min(max(value, takes.least), takes.most))

@@ -132,13 +132,22 @@ def test_a_paused_member_takes_nothing_while_another_one_is_awake() -> None:
     assert {target.stream for _ in range(50) for target in router.matches("q")} == {"qa", "qb"}
 
 
-def test_who_listens_on_a_subject_is_told_by_subject_and_group() -> None:
-    router = router_of(stream("a", "x.*"), stream("b", "x.*", group="g"), stream("c", "x.>"), stream("d", "x.y"))
-    assert [each.name for each in router.listening("x.*", "")] == ["a"]
-    assert [each.name for each in router.listening("x.*", "g")] == ["b"]
-    assert [each.name for each in router.listening("x.>", "")] == ["c"]
-    assert [each.name for each in router.listening("x.y", "")] == ["d"]
-    assert router.listening("x", "") == router.listening("y.*.z", "") == []
+def test_a_subscription_brings_messages_to_its_own_streams() -> None:
+    router = router_of(
+        stream("a", "x.*", 3),
+        stream("b", "x.*", group="g"),
+        stream("c", "x.>"),
+        stream("d", "x.y", 2),
+        stream("e", "x.*", group="g", paused=(0,)),
+    )
+    assert router.of_subscription("x.*", "", 0) == [("a", 0)]
+    assert router.of_subscription("x.*", "", 2) == [("a", 2)]
+    assert router.of_subscription("x.*", "", 3) == []
+    assert router.of_subscription("x.*", "g", 0) == [("b", 0)]
+    assert router.of_subscription("x.*", "g", 1) == []
+    assert router.of_subscription("x.>", "", 0) == [("c", 0)]
+    assert router.of_subscription("x.y", "", 1) == [("d", 1)]
+    assert router.of_subscription("x", "", 0) == router.of_subscription("y.*.z", "", 0) == []
 
 
 def test_a_change_is_made_in_short_steps_and_each_stream_is_old_or_new_meanwhile() -> None:

@@ -41,13 +41,20 @@ class GroupClocks:
             self.learn(group)
 
     def learn(self, group: GroupInfo) -> None:
-        """As it is now: whoever is new in it is heard now."""
-        now_s = asyncio.get_running_loop().time()
-        known = self._groups.get(group.name)
-        heard = {} if known is None else known.heard_at_s
-        self._groups[group.name] = _Group(group.epoch, {each: heard.get(each, now_s) for each in group.members})
+        """As it is now, with all its members: whoever is new in it is heard now."""
+        self.learn_some(group)
+        known = self._groups[group.name]
+        known.heard_at_s = {each: known.heard_at_s[each] for each in group.members}
         if not group.members:
             del self._groups[group.name]
+
+    def learn_some(self, group: GroupInfo) -> None:
+        """The same of the members that somebody may see."""
+        now_s = asyncio.get_running_loop().time()
+        known = self._groups.setdefault(group.name, _Group(group.epoch, {}))
+        known.epoch = group.epoch
+        for each in group.members:
+            known.heard_at_s.setdefault(each, now_s)
 
     def heard(self, group: str, consumer: str) -> None:
         known = self._groups.get(group)

@@ -46,7 +46,7 @@ class GroupRpcs:
             raise invalid(f"more than {NAMES_MAX} streams in one request")
         group, consumer = request.groupId, request.consumerId
         try:
-            await call.ask("liftbridge_join_group", JoinGroup(group, consumer, tuple(request.streams)))
+            said = await call.ask("liftbridge_join_group", JoinGroup(group, consumer, tuple(request.streams)))
         except (ShardError, WorkerLostError) as error:
             status = error.status if isinstance(error, ShardError) else None
             if status is Status.TOPIC_ID_NOT_FOUND:
@@ -54,9 +54,8 @@ class GroupRpcs:
             if status is Status.CONSUMER_GROUP_NAME_ALREADY_EXISTS:
                 raise failed_precondition("consumer is already a member of the consumer group") from None
             raise rpc_error(error, call.method, group) from None
-        joined = await self._group(call, group)
-        if joined is None:  # it has gone again already
-            raise not_found(_NO_GROUP)
+        joined = msgspec.convert(said, GroupInfo, strict=False)
+        self._clocks.learn(joined)
         response = api.message_class("JoinConsumerGroupResponse")(
             coordinator=self._coordinator,
             epoch=joined.epoch,
@@ -131,7 +130,7 @@ class GroupRpcs:
     async def _group(self, call: Call, name: str) -> GroupInfo | None:
         said = await call.command("liftbridge_get_groups", GetGroups((name,)), name)
         for group in msgspec.convert(said, list[GroupInfo], strict=False):
-            self._clocks.learn(group)
+            self._clocks.learn_some(group)
             return group
         return None
 

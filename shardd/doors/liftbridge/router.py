@@ -58,13 +58,17 @@ class Router:
             return [*found.plain]
         return [*found.plain, *(self._choice.choice(group) for group in found.groups)]
 
-    def listening(self, subject: str, group: str) -> list[StreamInfo]:
-        """Streams with just this subject and this queue group."""
-        return [stream for stream in self._listening.at(subject).values() if stream.group == group]
-
-    def one_of(self, members: list[Target]) -> Target:
-        """Who of a group takes a message."""
-        return self._choice.choice(members)
+    def of_subscription(self, subject: str, group: str, partition: int) -> list[Target]:
+        """Where a message goes that a subscription for this partition of streams on `subject` has brought: NATS has
+        chosen among groups already."""
+        found = [
+            (stream, partition)
+            for stream in self._listening.at(subject).values()
+            if stream.group == group and partition < stream.partitions
+        ]
+        if not group:
+            return [Target(stream.name, number) for stream, number in found]
+        return [self._choice.choice(_members(found))] if found else []
 
     def replace(self, streams: Iterable[StreamInfo]) -> None:
         """From now on these, at once: for as many as fit into one turn of a loop."""
@@ -108,7 +112,7 @@ class Router:
     def _look_up(self, subject: str) -> _Found:
         candidates = [(stream, 0) for streams in self._listening.match(subject) for stream in streams.values()]
         head, _, last = subject.rpartition(".")
-        number = _number(last)
+        number = partition_number(last)
         if number:
             for streams in self._listening.match(head):
                 candidates += [
@@ -146,7 +150,7 @@ def _differ(new: StreamInfo, old: StreamInfo) -> bool:
     return (new.subject, new.group, new.partitions, new.paused) != (old.subject, old.group, old.partitions, old.paused)
 
 
-def _number(token: str) -> int:
+def partition_number(token: str) -> int:
     """The partition that a token at the end of a subject may mean; 0: none. Partitions are written in one way."""
     if not 0 < len(token) <= _PARTITION_DIGITS_MAX or not token.isascii() or not token.isdigit() or token[0] == "0":
         return 0

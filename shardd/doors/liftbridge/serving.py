@@ -89,7 +89,7 @@ class Parts:
         streams = StreamRpcs(self.registry)
         metadata = MetadataRpcs(self.registry, self.partitions, self.arrivals, broker)
         publish = PublishRpcs(self.registry, self.spread, settings.namespace, settings.max_message_size_bytes)
-        cursors = CursorRpcs(self.registry, self.cursors)
+        cursors = CursorRpcs(self.registry, self.partitions, self.cursors)
         timeouts = settings.group_consumer_timeout_ms, settings.group_coordinator_timeout_ms
         groups = GroupRpcs(self.clocks, broker.id, *timeouts)
         service = Service(

@@ -147,12 +147,13 @@ def _data_directory(settings: Settings) -> Path:
 
 
 def _make_users(settings: Settings, translated: Translated) -> None:
-    """At the first start the user as whom clients without a login act: never root, and with rights for the streams of
-    Liftbridge alone. Later it may have been changed or deleted, and stays as it is."""
+    """The user as whom clients without a login act, when there has never been one beside root: at the first start, also
+    behind an import. Never root, and with rights for the streams of Liftbridge alone. Later it may have been changed or
+    deleted, and stays as it is."""
     data = settings.system.data_directory
     with OfflineMetadata(data) as metadata:
-        if not metadata.state.users:
-            ensure_root(metadata, os.environ)
+        ensure_root(metadata, os.environ)
+        if len(metadata.state.users) == 1 and not metadata.state.free_user_ids:
             _make_user(metadata, settings.liftbridge.namespace)
         known = USER in metadata.state.user_ids
     if known:

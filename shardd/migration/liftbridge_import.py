@@ -1,5 +1,5 @@
 """Imports a data directory of Liftbridge into one of this server, with its offsets; the source is only read
-(docs/adr/0091-liftbridge-import.md).
+(docs/adr/0095-liftbridge-import.md).
 
 1. Each partition is read once, every checksum verified, and written as segments below `streams/liftbridge.import/`,
    which no server reads. A partition that is ready says so in a file beside it: an interrupted import goes on behind

@@ -178,6 +178,10 @@ bench-http: native ## sends and polls over HTTP against a bare handler
 bench-http-beside: native ## p99 of a TCP producer alone, and beside HTTP at half of what it can take
 	@$(BIN)/python -m bench.http_beside $(BENCH_ARGS)
 
+.PHONY: bench-liftbridge
+bench-liftbridge: native ## PublishAsync and Subscribe against a servicer that does nothing, a TCP producer beside them, NATS
+	@$(BIN)/python -m bench.liftbridge $(BENCH_ARGS)
+
 .PHONY: bench-once
 bench-once: native ## what idempotent producers and the comparison of message ids cost the server (BENCH_ARGS="--in-flight 32")
 	@$(BIN)/python -m bench.once $(BENCH_ARGS)

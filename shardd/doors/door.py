@@ -34,10 +34,12 @@ from shardd.runtime.trust import PeerKey, Trust, TrustInheritance, shard_name
 TRACE: Final = ContextVar("trace", default="")
 """The traceparent of the request that a command is for, or ""."""
 _NO_HANDLE = 0
+_NOBODY = -1
 
 
 class DoorClient:
-    """One client of the door. `ended` is called when the worker closes it by itself, or is lost.
+    """One client of the door. `ended` is called when the worker closes it by itself, or is lost. `user_id`: who has
+    logged in last; -1: nobody.
 
     All requests raise `ShardError` (a status of the worker) or `WorkerLostError`."""
 
@@ -46,6 +48,7 @@ class DoorClient:
         self.number = number
         self.is_open = True
         self.handle = _NO_HANDLE
+        self.user_id = _NOBODY
         self._link = link
         self._ended = ended
 
@@ -89,7 +92,7 @@ class DoorClient:
         self, kind: Kind, request: Login | LoginWithToken | LoginWithAccessToken | LoginBySetting
     ) -> int:
         said = msgspec.msgpack.decode(await self._request(kind, request), type=LoggedIn)
-        self.handle = said.handle
+        self.handle, self.user_id = said.handle, said.user_id
         return said.user_id
 
     async def _request(

@@ -96,7 +96,7 @@ class Client(JsonClient):
             return {
                 "pending": publisher.pending_messages,
                 "pending_bytes": publisher.pending_bytes,
-                "streams": len(ingest.view.streams()),
+                "names": [*ingest.view.streams()],
                 "listens": nats.version if isinstance(nats, NatsLink) else 1,
                 "unread": nats.unread.used_bytes if isinstance(nats, NatsServer) else 0,
                 "unsent": nats.unsent.used_bytes if isinstance(nats, NatsServer) else 0,

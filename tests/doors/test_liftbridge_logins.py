@@ -25,6 +25,7 @@ from tests.doors.liftbridge_server import (
     EndedError,
     LiftbridgeClient,
     LiftbridgeServer,
+    ended,
 )
 from tests.support import wire
 from tests.support.certificates import Authority
@@ -58,7 +59,7 @@ DENIED, STRANGER = "PERMISSION_DENIED", "UNAUTHENTICATED"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    settings = {"SHARDD_LIFTBRIDGE_ANONYMOUS_USER": ""}
+    settings = {"SHARDD_LIFTBRIDGE_ANONYMOUS_USER": "", "SHARDD_SERVER_PARTIAL_FRAME_TIMEOUT": "3 s"}
     with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-logins") / "data", settings) as running:
         with running.client(ROOT) as root:
             root.create("s", 2)
@@ -180,10 +181,11 @@ def test_tls_with_certificates_of_clients_and_newer_ones(tmp_path: Path) -> None
         credentials = grpc.ssl_channel_credentials(trusted.certificate.read_bytes(), **pair)
         with server.client(credentials=credentials) as client:
             try:
-                grpc.channel_ready_future(client.channel).result(timeout=3)
-            except grpc.FutureTimeoutError:
+                client.channel.unary_unary(f"/{api.SERVICE}/FetchMetadata")(b"", timeout=10)
+            except grpc.RpcError as error:
+                assert ended(error)[0] == "UNAVAILABLE"
                 return False
-            return bool(client.status("FetchMetadata")[0] == "OK")
+            return True
 
     with LiftbridgeServer(tmp_path / "data", settings) as server:
         assert serves(server, authority, member)

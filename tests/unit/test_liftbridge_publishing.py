@@ -154,6 +154,7 @@ async def test_what_no_record_takes_is_refused_in_its_turn() -> None:
         (WorkerLostError("gone"), Status.TASK_TIMEOUT, AckError.UNKNOWN),
         (ShardError(Status.TOPIC_ID_NOT_FOUND), Status.TOPIC_ID_NOT_FOUND, AckError.UNKNOWN),
         (ShardError(Status.TOO_BIG_MESSAGE_PAYLOAD), Status.TOO_BIG_MESSAGE_PAYLOAD, AckError.TOO_LARGE),
+        (ShardError(Status.UNEXPECTED_OFFSET), Status.UNEXPECTED_OFFSET, AckError.INCORRECT_OFFSET),
         (RuntimeError("of this program"), Status.ERROR, AckError.UNKNOWN),
     ],
 )

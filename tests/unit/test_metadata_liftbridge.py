@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from immutables import Map
 from msgspec.structs import replace
 
 from shardd.metadata import commands, validate
@@ -16,6 +17,9 @@ from shardd.metadata.liftbridge_runs import is_on, marked, on_ranges, partitions
 from shardd.metadata.liftbridge_state import (
     EVENTS_BYTES_MAX,
     GROUP_SIZE_MAX,
+    GROUPS_MAX,
+    GROUPS_SIZE_MAX,
+    MEMBERS_MAX,
     NO_LIFTBRIDGE,
     RUNS_MAX,
     LiftbridgeGroup,
@@ -27,7 +31,7 @@ from shardd.metadata.snapshot_image import Image, decode_image, encode_image
 from shardd.metadata.state import Partition, State, Topic
 from shardd.metadata.steps import steps_concerned
 from shardd.protocol.errors import Status
-from shardd.protocol.liftbridge.requests import EVENTS_MAX, ActivityOp
+from shardd.protocol.liftbridge.requests import EVENTS_MAX, STREAMS_OF_MEMBER_MAX, ActivityOp
 from tests.unit.test_metadata_apply import create_topic, run, stream_ref, topic_ref
 
 NEVER = 2**64 - 1
@@ -226,9 +230,42 @@ def test_refusals_of_groups(state: State) -> None:
     assert validate(state, leave("g", "one", True, 7)) == Status.RESOURCE_NOT_FOUND
     assert validate(state, leave("g", "one", True, 0)) == Status.OK
     assert validate(state, leave("g" * 256, "one")) == Status.INVALID_FORMAT
-    group = state.liftbridge.groups["g"]
-    full = replace(group, size=GROUP_SIZE_MAX - 1)
-    assert validate(with_group(state, full), join(state, "g", "two", "a")) == Status.FEATURE_UNAVAILABLE
+
+
+def test_groups_are_bounded(state: State) -> None:
+    state = run(state, join(state, "g", "one", "a"))
+    group, names = state.liftbridge.groups["g"], state.liftbridge.names
+    more = join(state, "g", "two", "a")
+    assert validate(state, more) == Status.OK
+    assert validate(with_group(state, replace(group, size=GROUP_SIZE_MAX - 1)), more) == Status.FEATURE_UNAVAILABLE
+    crowd = Map({f"m{number}": ("a",) for number in range(MEMBERS_MAX)})
+    assert validate(with_group(state, replace(group, members=crowd)), more) == Status.FEATURE_UNAVAILABLE
+    many = Map({f"g{number}": group for number in range(GROUPS_MAX)})
+    state_of_many = replace(state, liftbridge=replace(state.liftbridge, groups=many))
+    assert validate(state_of_many, join(state, "g1", "two", "a")) == Status.OK
+    assert validate(state_of_many, join(state, "another", "two", "a")) == Status.FEATURE_UNAVAILABLE
+    full = replace(state, liftbridge=replace(state.liftbridge, groups_size=GROUPS_SIZE_MAX - 1))
+    assert validate(full, more) == Status.FEATURE_UNAVAILABLE
+    for number in range(STREAMS_OF_MEMBER_MAX + 1 - len(names)):
+        state = run(state, new_stream(f"s{number}", 1))
+    every = sorted(state.liftbridge.names)
+    assert len(every) == STREAMS_OF_MEMBER_MAX + 1
+    assert validate(state, join(state, "g", "two", *every)) == Status.FEATURE_UNAVAILABLE
+    assert validate(state, join(state, "g", "two", *every[1:], every[1])) == Status.OK
+
+
+def test_names_and_settings_that_are_too_long(state: State) -> None:
+    good = new_stream("c")
+    for wrong in (
+        replace(good, title="x" * 512),
+        replace(good, title=""),
+        replace(good, subject="x" * 4_097),
+        replace(good, subject=""),
+        replace(good, queue_group="x" * 256),
+    ):
+        assert validate(state, wrong) == Status.INVALID_FORMAT
+    for attributes in (tuple((str(number), 1) for number in range(33)), (("x" * 256, 1),), (("x", 1 << 63),)):
+        assert validate(state, replace(good, attributes=attributes)) == Status.INVALID_COMMAND
 
 
 def with_group(state: State, group: LiftbridgeGroup) -> State:

@@ -1,240 +1,52 @@
-"""The services behind Liftbridge's door: who may do what, how its settings become those of topics, and that what it
-says of a partition holds for clients of every protocol."""
+"""The services behind Liftbridge's door: settings, streams, what is published, and the server's own tasks. What it says
+of a partition holds for clients of every protocol."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
 
 import pytest
-from immutables import Map
 from msgspec.structs import replace
 
-from shardd.metadata.liftbridge import find_liftbridge
 from shardd.protocol import limits
 from shardd.protocol import requests as classic
 from shardd.protocol.codes import Code
 from shardd.protocol.door_frames import Purpose
-from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge import requests
-from shardd.protocol.liftbridge.requests import ActivityOp, StreamInfo
-from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
-from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
+from shardd.protocol.liftbridge.requests import ActivityOp
 from shardd.protocol.topic_setting_table import SEGMENT_SIZE, SEGMENT_SIZE_LEAST
 from shardd.runtime.audit_file import LOGGER
 from shardd.service.identity import Identity
 from shardd.service.liftbridge_settings import message_expiry_us, topic_settings_of
 from shardd.service.liftbridge_streams import LiftbridgeStreamService, topic_name
 from shardd.service.long_answers import LongAnswers
-from shardd.service.services import Services
 from shardd.service.sessions import Session
 from tests.support.wire import Wire, batch, message, to_partition
+from tests.unit.liftbridge_harness import (
+    MILLISECONDS,
+    NAMESPACE,
+    ask,
+    info,
+    liftbridge_workers,
+    listed,
+    make,
+    publishing,
+    refused,
+    root,
+    services,
+    status_of,
+    topic_of,
+    user,
+)
 from tests.unit.services_harness import Workers
-
-Value = TypeVar("Value")
-NAMESPACE = "liftbridge-default"
-MILLISECONDS = 1000
 
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    settings = {
-        "liftbridge.expose_native": "readwrite",
-        "liftbridge.activity": "true",
-        "liftbridge.anonymous_user": "guest",
-    }
-    with Workers(tmp_path_factory.mktemp("data"), shards=2, settings=settings) as running:
-        running.call(services(running).liftbridge_tasks.prepare(requests.Prepare()), 1)
+    with liftbridge_workers(tmp_path_factory.mktemp("data")) as running:
         yield running
-
-
-def services(workers: Workers) -> Services:
-    """Of the shard that does not write the metadata."""
-    return workers.context(1).services
-
-
-def ask(workers: Workers, work: Coroutine[Any, Any, Value]) -> Value:
-    return workers.call(work, 1)
-
-
-def refused(workers: Workers, work: Coroutine[Any, Any, object]) -> Status:
-    with pytest.raises(ShardError) as caught:
-        ask(workers, work)
-    return caught.value.status
-
-
-def status_of(workers: Workers, work: Coroutine[Any, Any, object]) -> int:
-    try:
-        ask(workers, work)
-    except ShardError as error:
-        return error.status
-    return 0
-
-
-def root(workers: Workers) -> Identity:
-    return Identity(0, workers.root_ref().incarnation)
-
-
-def user(workers: Workers, name: str, permissions: Permissions | None = None, *, active: bool = True) -> Identity:
-    number = workers.create_user(name, permissions, active=active)
-    return Identity(number, workers.context().metadata.state.users[number].incarnation)
-
-
-def make(workers: Workers, name: str, partitions: int = 2, **settings: int | bool) -> StreamInfo:
-    create = requests.CreateStream(name, f"in.{name}", "", partitions, settings)
-    ask(workers, services(workers).liftbridge_streams.create_stream(root(workers), create))
-    return info(workers, name)
-
-
-def info(workers: Workers, name: str) -> StreamInfo:
-    [found] = listed(workers, root(workers), name)
-    return found
-
-
-def listed(workers: Workers, identity: Identity, *names: str) -> list[StreamInfo]:
-    work = services(workers).liftbridge_streams.list_streams(identity, requests.ListStreams(names), lambda each: each)
-    return ask(workers, work)
-
-
-def publishing(stream: StreamInfo, *values: bytes, partition: int = 0, **more: Any) -> requests.Publish:
-    made = SendMessages.of(1, 1, Partitioning(PartitioningKind.PARTITION, 0), [NewMessage(value) for value in values])
-    place = stream.stream_id, stream.topic_id, stream.incarnation, partition
-    return requests.Publish(*place, made.count, made.batch, **more)
-
-
-def topic_of(workers: Workers, name: str) -> Any:
-    found = find_liftbridge(workers.context(1).metadata.state, name)
-    assert found is not None
-    return found[1]
-
-
-# ---- rights ----
-
-Ask = Callable[[Services, Identity, StreamInfo], Coroutine[Any, Any, object]]
-MATRIX: dict[str, tuple[Ask, set[str]]] = {
-    "create": (
-        lambda s, who, stream: s.liftbridge_streams.create_stream(
-            who, requests.CreateStream(f"{stream.name}-{who.user_id}", "x", "", 1)
-        ),
-        {"manage_stream", "manage_topics", "root"},
-    ),
-    "delete": (
-        lambda s, who, stream: s.liftbridge_streams.delete_stream(who, requests.DeleteStream(stream.name)),
-        {"manage_topic", "manage_stream", "manage_topics", "root"},
-    ),
-    "pause": (
-        lambda s, who, stream: s.liftbridge_streams.pause_stream(who, requests.PauseStream(stream.name)),
-        {"manage_topic", "manage_stream", "manage_topics", "root"},
-    ),
-    "readonly": (
-        lambda s, who, stream: s.liftbridge_streams.set_readonly(who, requests.SetReadonly(stream.name, (), False)),
-        {"manage_topic", "manage_stream", "manage_topics", "root"},
-    ),
-    "resume": (
-        lambda s, who, stream: s.liftbridge_streams.resume_stream(who, requests.ResumeStream(stream.name, 0)),
-        {"send", "poll", "read_topic", "manage_topic", "manage_stream", "manage_topics", "root"},
-    ),
-    "publish": (
-        lambda s, who, stream: s.liftbridge_publish.publish(who, publishing(stream, b"x")),
-        {"send", "manage_topic", "manage_stream", "manage_topics", "root"},
-    ),
-    "join": (
-        lambda s, who, stream: s.liftbridge_groups.join_group(
-            who, requests.JoinGroup(f"g-{stream.name}", f"m-{who.user_id}", (stream.name,))
-        ),
-        {"poll", "read_topic", "manage_topic", "manage_stream", "manage_topics", "root"},
-    ),
-}
-TOPIC_FLAGS = {
-    "poll": "poll_messages",
-    "send": "send_messages",
-    "read_topic": "read_topic",
-    "manage_topic": "manage_topic",
-}
-STREAM_FLAGS = {"manage_stream": "manage_stream", "manage_topics": "manage_topics"}
-
-
-def everybody(workers: Workers, stream: StreamInfo, about: str) -> dict[str, Identity]:
-    """One user for each flag that counts, on this stream only; one without any; root."""
-    users = {"root": root(workers), "nobody": user(workers, f"{about}-nobody")}
-    for name, flag in TOPIC_FLAGS.items():
-        topics = Map({stream.topic_id: TopicPermissions(**{flag: True})})
-        entry = StreamPermissions(topics=topics)
-        users[name] = user(workers, f"{about}-{name}", Permissions(streams=Map({stream.stream_id: entry})))
-    for name, flag in STREAM_FLAGS.items():
-        entry = replace(StreamPermissions(), **{flag: True})
-        users[name] = user(workers, f"{about}-{name}", Permissions(streams=Map({stream.stream_id: entry})))
-    return users
-
-
-@pytest.mark.parametrize("command", sorted(MATRIX.keys() - {"delete"}))
-def test_who_may_do_what(workers: Workers, command: str) -> None:
-    work, may = MATRIX[command]
-    stream = make(workers, f"rights-{command}")
-    pause = requests.PauseStream(stream.name)
-    allowed = set()
-    for name, who in everybody(workers, stream, command).items():
-        if command == "resume":
-            ask(workers, services(workers).liftbridge_streams.pause_stream(root(workers), pause))
-        status = status_of(workers, work(services(workers), who, stream))
-        assert status in (0, Status.UNAUTHORIZED), (name, status)
-        if status == 0:
-            allowed.add(name)
-    assert allowed == may
-
-
-@pytest.mark.parametrize("flag", sorted(MATRIX["delete"][1] | {"poll", "send", "read_topic", "nobody"}))
-def test_who_may_delete(workers: Workers, flag: str) -> None:
-    stream = make(workers, f"delete-{flag}")
-    who = everybody(workers, stream, f"delete-{flag}"[:30])[flag]
-    work = services(workers).liftbridge_streams.delete_stream(who, requests.DeleteStream(stream.name))
-    assert status_of(workers, work) == (0 if flag in MATRIX["delete"][1] else Status.UNAUTHORIZED)
-
-
-def test_a_stream_is_seen_by_whoever_may_do_something_with_it(workers: Workers) -> None:
-    stream = make(workers, "seen")
-    for name, who in everybody(workers, stream, "see").items():
-        assert bool(listed(workers, who, "seen")) == (name != "nobody")
-        assert ("seen" in [each.name for each in listed(workers, who)]) == (name != "nobody")
-
-
-def test_a_member_is_seen_and_removed_by_whoever_could_be_it(workers: Workers) -> None:
-    one, two = make(workers, "member-one"), make(workers, "member-two")
-    groups = services(workers).liftbridge_groups
-    users = everybody(workers, one, "member")
-    ask(workers, groups.join_group(root(workers), requests.JoinGroup("mg", "both", (one.name, two.name))))
-    ask(workers, groups.join_group(users["poll"], requests.JoinGroup("mg", "first", (one.name,))))
-    assert refused(workers, groups.join_group(users["poll"], requests.JoinGroup("mg", "x", (two.name,)))) == 41
-    assert refused(workers, groups.join_group(users["poll"], requests.JoinGroup("mg", "x", ("none",)))) == 2010
-
-    def members(who: Identity) -> set[str]:
-        found = ask(workers, groups.get_groups(who, requests.GetGroups(("mg", "other")), lambda each: each))
-        return {member for group in found for member in group.members}
-
-    assert members(root(workers)) == {"both", "first"}
-    assert members(users["poll"]) == members(users["read_topic"]) == {"first"}
-    assert members(users["send"]) == members(users["nobody"]) == set()
-    assert refused(workers, groups.leave_group(users["poll"], requests.LeaveGroup("mg", "both"))) == 41
-    assert refused(workers, groups.leave_group(users["send"], requests.LeaveGroup("mg", "first"))) == 41
-    ask(workers, groups.leave_group(users["read_topic"], requests.LeaveGroup("mg", "first")))
-    assert refused(workers, groups.leave_group(root(workers), requests.LeaveGroup("mg", "first"))) == 5006
-    assert refused(workers, groups.leave_group(root(workers), requests.LeaveGroup("no", "first"))) == 5000
-
-
-def test_without_a_login_nothing_is_done(workers: Workers) -> None:
-    stream = make(workers, "login")
-    nobody = Identity(None)
-    for work, _ in MATRIX.values():
-        assert refused(workers, work(services(workers), nobody, stream)) == Status.UNAUTHENTICATED
-    assert (
-        refused(workers, services(workers).liftbridge_groups.get_groups(nobody, requests.GetGroups(("x",)), str)) == 40
-    )
-    assert (
-        refused(workers, services(workers).liftbridge_streams.list_streams(nobody, requests.ListStreams(), str)) == 40
-    )
-    leave = services(workers).liftbridge_groups.leave_group(nobody, requests.LeaveGroup("a", "b"))
-    assert refused(workers, leave) == 40
 
 
 # ---- streams ----

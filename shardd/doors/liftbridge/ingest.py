@@ -123,10 +123,12 @@ class Ingest:
             arrived.send(said.ack_inbox, encode_ack(ack))
 
     def _lose(self, stream: StreamInfo, arrived: Arrived, said: Published | None, outcome: Outcome) -> None:
-        """Whoever may not publish does not hear which streams there are."""
+        """Whoever may not publish does not hear which streams there are; a read-only partition says nothing, as with
+        Liftbridge."""
         status = outcome.status
-        if status in _NO_RIGHT:
-            self.losses.count(Loss.REFUSED, arrived.subject)
+        if status in _NO_RIGHT or status is Status.CANNOT_APPEND_MESSAGE:
+            loss = Loss.REFUSED if status in _NO_RIGHT else Loss.READONLY
+            self.losses.count(loss, arrived.subject)
             return
         if outcome.error is not AckError.UNKNOWN:
             loss = Loss.TOO_LARGE if outcome.error is AckError.TOO_LARGE else Loss.OFFSET

@@ -57,7 +57,7 @@ class MetadataRpcs:
         return b"".join(parts)
 
     async def fetch_partition(self, call: Call, request: Any) -> bytes:
-        stream = self._registry.get(request.stream)
+        stream = await self._registry.find(request.stream)
         if stream is None or not 0 <= request.partition < stream.partitions:
             raise not_found("partition not found")
         seen = await self._visible(call, [request.stream])

@@ -62,15 +62,20 @@ class PublishRpcs:
         client = await self._room(call)
         stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         subject = partition_subject(stream.subject, request.partition)
-        self.spread.send(client, stream, request.partition, subject, request, partial(_settle, stored))
+        done = partial(_settle, stored)
+        told = self.spread.send(client, stream, request.partition, subject, request, done, request.ackInbox)
         outcome = await stored
+        ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
+        if outcome.status is Status.OK:
+            self.spread.announce(client, subject, request, told)
+        if outcome.status is not Status.OK or is_acked(stream, request.ackPolicy):
+            self.spread.send_ack(client, request.ackInbox, ack)
         if outcome.status is not Status.OK:
             await call.drop_login_if(outcome.status in NO_LOGIN, client)
             raise refusal(outcome, call.method, stream.name, request.partition)
         if not waits:
             return _EMPTY
         _require_ack(stream, request)
-        ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
         return bytes(api.message_class("PublishResponse")(ack=ack).SerializeToString())
 
     async def publish_async(self, call: Call, _request: object) -> AsyncIterator[Sequence[bytes]]:
@@ -85,26 +90,34 @@ class PublishRpcs:
         waits = call.seconds_left is not None and request.ackPolicy != NONE
         client = await self._room(call)
         message, first = message_of(request, subject), _First()
+        told = []
         for target in self._registry.router.matches(subject):
-            first.waits += self.spread.send_to(client, target, message, request, partial(first.heard, target))
-        if not first.waits:
+            stream = self.spread.send_to(client, target, message, request, partial(first.heard, target))
+            told += [] if stream is None else [stream]
+        first.waits = len(told)
+        if not told:
+            self.spread.announce(client, subject, request, ())
             if waits:
                 raise RpcError(StatusCode.DEADLINE_EXCEEDED, f"nobody listens to {subject}")
             return _EMPTY
         target, outcome = await first.found
         if outcome.status is not Status.OK and outcome.error in (AckError.OK, AckError.UNKNOWN):
             raise refusal(outcome, call.method, subject, target.partition)
-        stream = self._registry.get(target.stream)
-        if not waits or stream is None:
-            return _EMPTY
-        _require_ack(stream, request)
+        self.spread.announce(client, subject, request, told)
+        stream = next(each for each in told if each.name == target.stream)
         inbox = request.ackInbox or new_inbox(self._namespace)
         ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
+        if outcome.status is not Status.OK or is_acked(stream, request.ackPolicy):
+            self.spread.send_ack(client, request.ackInbox, ack)
+        if not waits:
+            return _EMPTY
+        if outcome.status is Status.OK:
+            _require_ack(stream, request)
         return bytes(api.message_class("PublishToSubjectResponse")(ack=ack).SerializeToString())
 
     async def accepted(self, call: Call, request: Any) -> StreamInfo:
         """The stream of a PublishRequest that may be sent. RpcError."""
-        stream = self._registry.get(request.stream)
+        stream = await self._registry.find(request.stream)
         if stream is None:
             raise not_found(f"no such stream: {request.stream}")
         partition = request.partition
@@ -154,6 +167,20 @@ class _First:
         self._failed += outcome.status is not Status.OK
         if not self.found.done() and (outcome.status is Status.OK or self._failed == self.waits):
             self.found.set_result((target, outcome))
+
+
+class _Sent:
+    """A message that is on its way. `told`: all streams that get it."""
+
+    __slots__ = ("client", "request", "size", "stream", "subject", "told")
+
+    def __init__(self, client: DoorClient, stream: StreamInfo, subject: str, request: Any, size: int) -> None:
+        self.client = client
+        self.stream = stream
+        self.subject = subject
+        self.request = request
+        self.size = size
+        self.told: Sequence[StreamInfo] = ()
 
 
 class _Session:
@@ -222,12 +249,17 @@ class _Session:
         subject = partition_subject(stream.subject, request.partition)
         self._waiting += 1
         self._waiting_bytes += size
-        done = partial(self._stored, stream, subject, request, size)
-        self._rpcs.spread.send(client, stream, request.partition, subject, request, done)
+        sent = _Sent(client, stream, subject, request, size)
+        sent.told = self._rpcs.spread.send(
+            client, stream, request.partition, subject, request, partial(self._stored, sent)
+        )
 
-    def _stored(self, stream: StreamInfo, subject: str, request: Any, size: int, outcome: Outcome) -> None:
+    def _stored(self, sent: _Sent, outcome: Outcome) -> None:
+        stream, request = sent.stream, sent.request
         self._waiting -= 1
-        self._waiting_bytes -= size
+        self._waiting_bytes -= sent.size
+        if outcome.status is Status.OK:
+            self._rpcs.spread.announce(sent.client, sent.subject, request, sent.told)
         if outcome.status is not Status.OK:
             error = refusal(outcome, self._call.method, stream.name, request.partition)
             if error.code is StatusCode.UNAUTHENTICATED:
@@ -235,7 +267,7 @@ class _Session:
             else:
                 self._ready.append(async_error(error, request.correlationId))
         elif is_acked(stream, request.ackPolicy):
-            ack = ack_of(outcome, stream.name, stream.subject, subject, request, self._inbox)
+            ack = ack_of(outcome, stream.name, stream.subject, sent.subject, request, self._inbox)
             self._ready.append(async_response(ack))
         else:
             self._make_room()

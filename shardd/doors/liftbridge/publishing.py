@@ -383,6 +383,6 @@ def _next_batch(waiting: deque[_Pending]) -> list[_Pending]:
 
 def _refused(status: Status, reason: str) -> Outcome:
     error = AckError.TOO_LARGE if status in _TOO_LARGE else AckError.UNKNOWN
-    if status.name == "UNEXPECTED_OFFSET":
+    if status is Status.UNEXPECTED_OFFSET:
         error = AckError.INCORRECT_OFFSET
     return Outcome(status, error=error, reason=reason)

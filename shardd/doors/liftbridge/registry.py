@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -18,6 +19,8 @@ from shardd.protocol.liftbridge.requests import AllStreams, StreamInfo
 ALL_STREAMS: Final = "all_streams"
 _NEWEST_SHARD: Final = 0  # it orders the changes: what it says is never older than what it has said
 _SPACING_S: Final = 0.02  # between two looks that notices have asked for
+_FIND_S: Final = 0.05  # between two looks for names that are not known, and
+_FIND_SHARE: Final = 20  # so many times as long as one takes
 _RETRY_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
@@ -31,6 +34,7 @@ class Registry:
         self.listeners: list[Callable[[], None]] = []
         self._door = door
         self._streams: dict[str, StreamInfo] = {}
+        self._look_again_at_s = 0.0
         self._noticed = asyncio.Event()
         self._looking = asyncio.Lock()
         self._changes = asyncio.Condition()
@@ -42,10 +46,18 @@ class Registry:
     def get(self, name: str) -> StreamInfo | None:
         return self._streams.get(name)
 
-    def is_current(self, stream: StreamInfo) -> bool:
-        """Whether it is there, and still the same one."""
-        now = self._streams.get(stream.name)
-        return now is not None and now.incarnation == stream.incarnation
+    async def find(self, name: str) -> StreamInfo | None:
+        """As `get`; one that is not known may have been made in another way just now, so the server is asked, at
+        intervals."""
+        stream = self._streams.get(name)
+        if stream is not None or not name:
+            return stream
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._look_again_at_s:
+            with contextlib.suppress(ShardError, WorkerLostError):
+                await self.refresh()
+            return self._streams.get(name)
+        return None
 
     def notice(self) -> None:
         """A worker has a newer record."""
@@ -59,8 +71,11 @@ class Registry:
     async def refresh(self) -> None:
         """What the server knows now, with every change that has been answered. ShardError, WorkerLostError."""
         async with self._looking:
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
             said = await self._door.task(ALL_STREAMS, AllStreams(), shard=_NEWEST_SHARD)
             await self._replace(msgspec.convert(said, list[StreamInfo], strict=False))
+            self._look_again_at_s = loop.time() + max(_FIND_S, (loop.time() - began_s) * _FIND_SHARE)
 
     async def follow(self) -> None:
         """Until it is cancelled: looks when something has changed."""

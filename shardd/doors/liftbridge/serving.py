@@ -26,6 +26,7 @@ from shardd.doors.liftbridge.health import HEALTH, REFLECTION, Health, reflectio
 from shardd.doors.liftbridge.idle_pauses import IdlePauses
 from shardd.doors.liftbridge.main import SECTION
 from shardd.doors.liftbridge.metadata_rpcs import Broker, MetadataRpcs
+from shardd.doors.liftbridge.nats import Nats
 from shardd.doors.liftbridge.options import LiftbridgeOptions
 from shardd.doors.liftbridge.partitions import Partitions
 from shardd.doors.liftbridge.publish_rpcs import PublishRpcs
@@ -63,6 +64,8 @@ class Parts:
         self.publisher = Publisher(settings.max_message_size_bytes)
         self.publisher.arrived = self.arrivals.stored
         self.spread = Spread(self.registry, self.publisher, all_fsync=settings.ack_all_fsync)
+        self.nats = Nats(door, options, self.registry, self.publisher)
+        self.spread.outlet = self.nats.outlet
         self.cursors = Cursors(door, settings.cursors_partitions)
         self.clocks = GroupClocks(door, settings.group_consumer_timeout_ms / 1000)
         self.activity = Activity(door) if settings.activity else None
@@ -86,7 +89,7 @@ class Parts:
     def services(self, broker: Broker) -> list[grpc.GenericRpcHandler]:
         """Everything that clients may call."""
         settings = self.options.liftbridge
-        streams = StreamRpcs(self.registry)
+        streams = StreamRpcs(self.registry, self.nats.listens)
         metadata = MetadataRpcs(self.registry, self.partitions, self.arrivals, broker)
         publish = PublishRpcs(self.registry, self.spread, settings.namespace, settings.max_message_size_bytes)
         cursors = CursorRpcs(self.registry, self.partitions, self.cursors)
@@ -136,7 +139,9 @@ class Parts:
             self.clocks.run(),
             self.pauses.run(),
         ]
-        return work if self.activity is None else [*work, self.activity.run()]
+        if self.activity is not None:
+            work.append(self.activity.run())
+        return [*work, *self.nats.work()]
 
     def _forget_gone(self) -> None:
         self.arrivals.forget({each.incarnation for each in self.registry.streams().values()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from grpc import StatusCode
@@ -21,10 +21,11 @@ _EMPTY: Final = b""  # an answer without fields
 
 
 class StreamRpcs:
-    """Loop thread only."""
+    """Loop thread only. `listens`: waits until messages over NATS get to the streams that there are."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, listens: Callable[[], Awaitable[None]]) -> None:
         self._registry = registry
+        self._listens = listens
 
     async def create(self, call: Call, request: Any) -> bytes:
         try:
@@ -39,6 +40,7 @@ class StreamRpcs:
             refused = isinstance(error, ShardError) and error.status is Status.INVALID_CONFIGURATION
             raise failed_precondition(str(said)) if refused and new.settings.get("encryption") else said from None
         await self._made()
+        await self._listens()
         return _EMPTY
 
     async def delete(self, call: Call, request: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Subscribe (docs/liftbridge.md#subscribe): checks in Liftbridge's order, the empty first message, then the messages of
+"""Subscribe (docs/adr/0093-the-door-for-liftbridge.md): checks in Liftbridge's order, the empty first message, then the messages of
 a partition, a window at a time."""
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SubscribeRpc:
             raise failed_precondition("Consumer is not currently assigned this partition")
 
     async def _stream(self, call: Call, request: Any) -> StreamInfo:
-        stream = self._registry.get(request.stream)
+        stream = await self._registry.find(request.stream)
         if stream is None or not 0 <= request.partition < stream.partitions:
             raise not_found("No such partition")
         if request.resume and request.partition in stream.paused:

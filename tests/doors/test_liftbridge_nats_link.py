@@ -1,0 +1,239 @@
+"""The door at a released nats-server: what nats-py publishes there is stored and acked, whatever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import nats.errors
+import nkeys  # type: ignore[import-untyped]
+import pytest
+
+from shardd.client.messages import headers_of
+from tests.doors.nats_peers import (
+    NatsDoor,
+    NatsServerProgram,
+    envelope,
+    linked,
+    nats_client,
+    next_ack,
+    wait_until,
+)
+from tests.support.certificates import Authority
+from tests.support.on_loop import on_loop, until
+
+TOO_LARGE = 3
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServerProgram]:
+    with NatsServerProgram(tmp_path_factory.mktemp("nats"), "max_payload: 2097152") as program:
+        yield program
+
+
+@pytest.fixture(scope="module")
+def door(server: NatsServerProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsDoor]:
+    with NatsDoor(tmp_path_factory.mktemp("door") / "data", linked(server.url)) as each:
+        each.make_writer()
+        yield each
+
+
+def make_stream(door: NatsDoor, name: str, subject: str = "", **more: int | str) -> dict[str, object]:
+    """A stream that the NATS server brings messages of."""
+    before = door.figures()["listens"]
+    made = door.make_stream(name, subject, **more)  # type: ignore[arg-type]
+    wait_until(lambda: door.figures()["listens"] > before, "the NATS server does not know it")
+    return made
+
+
+@on_loop
+async def test_what_is_published_there_is_stored_and_acked(door: NatsDoor, server: NatsServerProgram) -> None:
+    stream = make_stream(door, "orders", "orders.in", partitions=12)
+    async with nats_client(server.url) as client:
+        acks = await client.subscribe("acks.>")
+        await client.publish("orders.in", b"plain", reply="back", headers={"dropped": "yes"})
+        await client.publish("orders.in.1", envelope(b"one", "acks.1", correlationId="c-1", key=b"k"))
+        await client.publish("orders.in.11", envelope(b"eleven", "acks.1", correlationId="c-11"))
+        await client.publish("orders.in.12", b"nobody's")
+        await client.publish("orders.in.x", b"nobody's")
+        heard = {ack.correlationId: ack for ack in [await next_ack(acks) for _ in range(2)]}
+        assert {(each, ack.msgSubject, ack.offset) for each, ack in heard.items()} == {
+            ("c-1", "orders.in.1", 0),
+            ("c-11", "orders.in.11", 0),
+        }
+        await client.publish("orders.in", envelope(b"x" * 1_100_000, "acks.large"))
+        assert (await next_ack(acks)).ackError == TOO_LARGE
+    (plain,) = door.stored(stream)
+    assert plain["payload"] == b"plain" and headers_of(plain["user_headers"]) == {"lb.reply": "back"}
+    assert [door.payloads(stream, n) for n in (1, 2, 11)] == [[b"one"], [], [b"eleven"]]
+    assert door.losses()["too large"] == 1
+
+
+@on_loop
+async def test_subjects_that_overlap_are_stored_once_by_each_stream(door: NatsDoor, server: NatsServerProgram) -> None:
+    streams = [
+        make_stream(door, name, subject, partitions=count)
+        for name, subject, count in (("o1", "over.*", 1), ("o2", "over.>", 1), ("o3", "over.a", 2), ("o4", "over", 9))
+    ]
+    async with nats_client(server.url) as client:
+        acks = await client.subscribe("acks")
+        for subject in ("over.a", "over.a.1", "over.8", "over"):
+            await client.publish(subject, envelope(subject.encode(), "acks"))
+        heard = sorted([(await next_ack(acks)).stream for _ in range(9)])
+    assert heard == ["o1", "o1", "o2", "o2", "o2", "o3", "o3", "o4", "o4"]
+    assert [door.payloads(each) for each in streams] == [
+        [b"over.a", b"over.8"],
+        [b"over.a", b"over.a.1", b"over.8"],
+        [b"over.a"],
+        [b"over"],
+    ]
+    assert door.payloads(streams[2], 1) == [b"over.a.1"] and door.payloads(streams[3], 8) == [b"over.8"]
+
+
+@on_loop
+async def test_streams_that_are_deleted_or_paused_listen_no_more(door: NatsDoor, server: NatsServerProgram) -> None:
+    make_stream(door, "gone", "gone.*")
+    make_stream(door, "halt", "halt.*")
+    before = door.figures()["listens"]
+    with door.root() as root:
+        root.ask("liftbridge_delete_stream", {"name": "gone"})
+        root.ask("liftbridge_pause_stream", {"name": "halt"})
+    async with nats_client(server.url) as client:
+        await until(lambda: door.figures()["listens"] > before)
+        for subject in ("gone.a", "halt.a"):
+            while True:  # the server says that nobody is there
+                try:
+                    await client.request(subject, b"x", timeout=0.2)
+                except nats.errors.NoRespondersError:
+                    break
+                except nats.errors.TimeoutError:
+                    continue
+
+
+def test_nodes_of_a_queue_group_store_each_message_once(server: NatsServerProgram, tmp_path: Path) -> None:
+    with (
+        NatsDoor(tmp_path / "one", linked(server.url)) as one,
+        NatsDoor(tmp_path / "two", linked(server.url)) as two,
+    ):
+        parts = []
+        for node in (one, two):
+            node.make_writer()
+            parts.append(make_stream(node, "work", group="nodes"))
+
+        @on_loop
+        async def publish() -> None:
+            async with nats_client(server.url) as client:
+                acks = await client.subscribe("acks")
+                for n in range(200):
+                    await client.publish("work", envelope(b"%d" % n, "acks"))
+                for _ in range(200):
+                    await next_ack(acks)
+
+        publish()
+        stored = [node.payloads(part) for node, part in zip((one, two), parts, strict=True)]
+        assert sorted(stored[0] + stored[1], key=int) == [b"%d" % n for n in range(200)]
+        assert min(map(len, stored)) > 20
+
+
+def test_acked_messages_survive_kills_of_the_nats_server_and_of_a_worker(tmp_path: Path) -> None:
+    """Every time without a connection is counted and said."""
+    with NatsServerProgram(tmp_path) as server, NatsDoor(tmp_path / "data", linked(server.url)) as door:
+        door.make_writer()
+        stream = make_stream(door, "hard", partitions=2)
+        acked: set[bytes] = set()
+        sent = 0
+
+        @on_loop
+        async def publish(count: int) -> None:
+            """Until so many are acked."""
+            nonlocal sent
+            enough = len(acked) + count
+            while len(acked) < enough:
+                with contextlib.suppress(nats.errors.Error, OSError):
+                    async with nats_client(server.url) as client:
+                        acks = await client.subscribe("acks")
+                        while len(acked) < enough:
+                            for _ in range(20):
+                                said = envelope(b"%d" % sent, "acks", correlationId=str(sent))
+                                await client.publish("hard.1" if sent % 2 else "hard", said)
+                                sent += 1
+                            with contextlib.suppress(nats.errors.TimeoutError):
+                                for _ in range(20):
+                                    ack = await next_ack(acks, 0.5)
+                                    assert not ack.ackError or not acked
+                                    acked.add(ack.correlationId.encode())
+
+        publish(200)
+        server.kill()
+        wait_until(lambda: door.losses().get("connection to NATS lost", 0) >= 1, "nothing is counted")
+        assert "is lost: what comes meanwhile is not stored" in door.log()
+        time.sleep(0.3)
+        server.start()
+        wait_until(lambda: door.figures()["listens"] > 0, "the door does not come back")
+        publish(200)
+        os.kill(door.worker_pids()[1], signal.SIGKILL)
+        publish(200)
+        os.kill(door.worker_pids()[0], signal.SIGKILL)
+        publish(200)
+        found = [payload for partition in range(2) for payload in door.payloads(stream, partition)]
+        assert acked <= set(found) and len(found) == len(set(found))
+
+
+NKEY = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER)
+
+
+@pytest.mark.parametrize("way", ["password", "token", "nkey", "tls"])
+def test_ways_to_log_in_at_a_nats_server(way: str, tmp_path: Path) -> None:
+    authority = Authority.make(tmp_path)
+    certificate = authority.sign("nats", names="IP:127.0.0.1")
+    key, root = certificate.with_suffix(".key"), authority.certificate
+    public = nkeys.from_seed(bytearray(NKEY)).public_key.decode()
+    config = {
+        "password": "authorization { user: lb, password: secret }",
+        "token": "authorization { token: secret }",
+        "nkey": f"authorization {{ users: [ {{ nkey: {public} }} ] }}",
+        "tls": f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{root}", verify: true }}',
+    }[way]
+    (tmp_path / "secret").write_text("secret\n")
+    (tmp_path / "nkey").write_bytes(NKEY + b"\n")
+    with NatsServerProgram(tmp_path, config) as server:
+        more = {
+            "password": {"login_name": "lb", "password_file": str(tmp_path / "secret")},
+            "token": {"token_file": str(tmp_path / "secret")},
+            "nkey": {"nkey_file": str(tmp_path / "nkey")},
+            "tls": {"tls_ca_file": str(root), "tls_cert_file": str(certificate), "tls_key_file": str(key)},
+        }[way]
+        url = server.url.replace("nats://", "tls://") if way == "tls" else server.url
+        with NatsDoor(tmp_path / "data", linked(url, **more)) as door:
+            door.make_writer()
+            wait_until(lambda: door.figures()["listens"] > 0, door.log())
+
+
+def test_a_password_is_not_sent_to_a_server_that_has_no_tls(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    with NatsServerProgram(tmp_path, "authorization { user: lb, password: secret }") as server:
+        settings = linked(
+            server.url.replace("nats://", "tls://"), login_name="lb", password_file=str(tmp_path / "secret")
+        )
+        with NatsDoor(tmp_path / "data", settings) as door:
+            wait_until(lambda: door.losses().get("connection to NATS lost", 0) >= 2, "it does not try")
+            assert "the server has no TLS" in door.log() and door.figures()["listens"] == 0
+
+
+@on_loop
+async def test_acks_do_not_come_back_as_messages(door: NatsDoor, server: NatsServerProgram) -> None:
+    stream = make_stream(door, "loop")
+    async with nats_client(server.url) as client:
+        acks = await client.subscribe("loop")
+        await client.publish("loop", envelope(b"x", "loop"))
+        await acks.next_msg(timeout=30)  # the message itself
+        await next_ack(acks)
+        await client.publish("loop", b"last")
+        wait_until(lambda: len(door.stored(stream)) >= 2, "it is not stored")
+    await asyncio.sleep(0)
+    assert door.payloads(stream) == [b"x", b"last"]
